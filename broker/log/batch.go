@@ -14,22 +14,22 @@ type Record struct {
 	Offset  uint64 // given by the log
 	Time    int64  // nanoseconds since 1970
 	Subject []byte
-	// Header is how many bytes of Data are the message's header block.
+	// Header is the length of the message's header block, with which Data begins.
 	Header int
 	Data   []byte
 	// Attributes are opaque to the log; empty for most.
 	Attributes []byte
 }
 
-// Extension is something that travels with a batch and is not a record: the identities that make
-// publishing idempotent, where a forward came from. The log keeps types that it doesn't know.
+// Extension is metadata of a batch, for example the message numbers that make publishing
+// idempotent. The log keeps extensions of unknown types.
 type Extension struct {
 	Type uint16
 	Data []byte
 }
 
-// Batch is an encoded batch, header and all: the bytes that stand in the segment, go to followers
-// and are handed to readers. All integers are little-endian.
+// Batch is an encoded batch with its header: the same bytes in the segment, on the way to followers
+// and for readers. All integers are little-endian.
 //
 //	 0 u32 length, of everything         24 u64 base offset
 //	 4 u32 CRC-32C of what follows       32 i64 time of the first record
@@ -39,12 +39,14 @@ type Extension struct {
 //	12 u32 span: offsets that it covers  56 extensions: u16 type, u32 length, bytes
 //	16 u64 epoch                            records
 //
-// A record is: uvarint length of what follows, u8 flags, varint nanoseconds after the first, then
-// what the flags announce (uvarint offsets that are left out before it; uvarint length and subject;
-// uvarint length of the header; uvarint length and attributes), then header and payload.
+// A record is: uvarint length of the rest, u8 flags, varint nanoseconds after the first record,
+// then the fields that the flags announce (uvarint number of offsets without a record before it;
+// uvarint length and subject; uvarint length of the header; uvarint length and attributes), then
+// header and payload.
 //
-// A sparse batch is what compaction leaves of one or more that stood side by side: it covers their
-// offsets, and has the records of some of them, or none. All others have a record for every offset.
+// A sparse batch replaces one or more neighbouring batches in a compaction. It covers all of their
+// offsets, and has records for some of them, or for none. Any other batch has a record for every
+// offset.
 type Batch []byte
 
 const (
@@ -52,13 +54,14 @@ const (
 	batchVersion    = 1
 	extensionHeader = 6
 
-	sparseVersion = 2 // so that a broker that doesn't know them refuses them by name
+	sparseVersion = 2 // so that older brokers refuse sparse batches by name
 
 	flagPacked = 1 << 0
 	flagSparse = 1 << 1
 )
 
-// What a record announces. A subject that is not there is that of the record before.
+// Flags of a record: which fields it has. A record without a subject has the subject of the record
+// before it.
 const (
 	recordSubject    = 1 << 0
 	recordHeader     = 1 << 1
@@ -71,13 +74,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var le = binary.LittleEndian
 
-// Base is the first offset that the batch covers: that of the first record, unless it is sparse.
+// Base is the first offset that the batch covers: the offset of its first record, unless it is
+// sparse.
 func (b Batch) Base() uint64 { return le.Uint64(b[24:]) }
 
-// Span is how many offsets the batch covers.
+// Span is the number of offsets that the batch covers.
 func (b Batch) Span() uint64 { return uint64(le.Uint32(b[12:])) }
 
-// Count is the number of records: as many as the batch spans, unless it is sparse.
+// Count is the number of records. It equals Span unless the batch is sparse.
 func (b Batch) Count() int {
 	if b.Sparse() {
 		return int(le.Uint32(b[52:]))
@@ -85,29 +89,29 @@ func (b Batch) Count() int {
 	return int(le.Uint32(b[12:]))
 }
 
-// Sparse reports whether there are offsets in the batch without a record.
+// Sparse reports whether the batch may cover offsets without a record.
 func (b Batch) Sparse() bool { return b.Flags()&flagSparse != 0 }
 
 // End is the offset after the last one that the batch covers.
 func (b Batch) End() uint64 { return b.Base() + b.Span() }
 
-// Epoch is the one under which the batch was appended by its leader.
+// Epoch is the epoch of the leader that appended the batch.
 func (b Batch) Epoch() uint64 { return le.Uint64(b[16:]) }
 
-// CRC is the checksum, by which replicas compare.
+// CRC is the batch's checksum. Replicas compare batches by it.
 func (b Batch) CRC() uint32 { return le.Uint32(b[4:]) }
 
-// Flags announce how the records are encoded; 0 is one by one.
+// Flags say how the records are encoded; 0: one by one.
 func (b Batch) Flags() uint16 { return le.Uint16(b[10:]) }
 
-// Time is that of the first record.
+// Time is the time of the first record, in nanoseconds since 1970.
 func (b Batch) Time() int64 { return int64(le.Uint64(b[32:])) }
 
-// LastTime is the greatest of all records.
+// LastTime is the greatest time of all records, in nanoseconds since 1970.
 func (b Batch) LastTime() int64 { return int64(le.Uint64(b[40:])) }
 
-// ParseBatch takes the batch at the beginning of data and checks it: length, checksum, version
-// and that it holds what it announces. It is for bytes from elsewhere.
+// ParseBatch returns the batch at the beginning of data. It checks length, checksum, version and
+// header fields. It is for bytes that another process sent.
 func ParseBatch(data []byte) (Batch, error) {
 	f, err := parseFrame(data)
 	if err != nil {
@@ -144,10 +148,10 @@ func (b Batch) checkRecords() error {
 	return it.Err()
 }
 
-// body is what stands behind header and extensions.
+// body returns the encoded records, which follow the header and the extensions.
 func (b Batch) body() []byte { return b[batchHeader+int(le.Uint32(b[48:])):] }
 
-// check holds the header to what any reader relies on. The checksum is right already.
+// check validates the header fields that readers rely on. The caller has verified the checksum.
 func (b Batch) check() error {
 	switch {
 	case len(b) < batchHeader:
@@ -174,7 +178,7 @@ func uvarintLen(x uint64) int {
 
 func zigzag(x int64) uint64 { return uint64(x<<1) ^ uint64(x>>63) }
 
-// recordSize is the length of a record without the varint that announces it.
+// recordSize returns the encoded length of a record without its length prefix.
 func recordSize(r *Record, first int64, same bool) (size int, flags byte) {
 	size = 1 + uvarintLen(zigzag(r.Time-first)) + len(r.Data)
 	if !same {
@@ -196,7 +200,7 @@ func sameSubject(records []Record, i int) bool {
 	return i > 0 && string(records[i].Subject) == string(records[i-1].Subject)
 }
 
-// batchSize is how long the records are once encoded; an error says why they can't be.
+// batchSize returns the length of a batch of these records, or an error if there can't be one.
 func batchSize(records []Record, extensions []Extension) (int, error) {
 	if len(records) == 0 {
 		return 0, fmt.Errorf("nothing to append")
@@ -221,7 +225,7 @@ func batchSize(records []Record, extensions []Extension) (int, error) {
 	return size, nil
 }
 
-// appendBatch encodes records behind dst, which has the room.
+// appendBatch appends a batch of the records to dst, which has the capacity.
 func appendBatch(dst []byte, epoch, base uint64, records []Record, extensions []Extension) []byte {
 	start := len(dst)
 	dst = appendExtensions(dst[:start+batchHeader], extensions)
@@ -236,7 +240,8 @@ func appendBatch(dst []byte, epoch, base uint64, records []Record, extensions []
 	return dst
 }
 
-// appendRecord encodes a record behind so many offsets that are left out.
+// appendRecord appends an encoded record to dst. gap is the number of offsets without a record
+// before it.
 func appendRecord(dst []byte, r *Record, first int64, same bool, gap uint64) []byte {
 	n, flags := recordSize(r, first, same)
 	if gap > 0 {
@@ -272,16 +277,16 @@ func appendExtensions(dst []byte, extensions []Extension) []byte {
 	return dst
 }
 
-// head is what a batch's header says besides length and checksum.
+// head holds the fields of a batch's header other than length and checksum.
 type head struct {
 	flags           uint16
 	count, extended int    // records, and bytes of extensions
-	span            uint64 // of a sparse batch; of others it is the count
+	span            uint64 // of a sparse batch; other batches have count
 	epoch, base     uint64
 	first, last     int64
 }
 
-// sealBatch fills in the header of a batch that is complete behind it.
+// sealBatch fills in the header of a batch whose extensions and records are complete.
 func sealBatch(b []byte, h head) {
 	b[8], b[9] = kindBatch, batchVersion
 	le.PutUint16(b[10:], h.flags)
@@ -309,11 +314,11 @@ type RecordIter struct {
 	first   int64
 	subject []byte
 	packed  bool
-	known   byte // what a record may announce
+	known   byte // flags that a record may have
 	err     error
 }
 
-// Records begins at the first record.
+// Records returns an iterator over the batch's records.
 func (b Batch) Records() RecordIter {
 	if err := b.check(); err != nil {
 		return RecordIter{err: err}
@@ -335,7 +340,7 @@ func (b Batch) Records() RecordIter {
 	return it
 }
 
-// Next puts the next record into r and says whether there was one.
+// Next decodes the next record into r and reports whether there was one.
 func (it *RecordIter) Next(r *Record) bool {
 	if it.left == 0 || it.err != nil {
 		if it.err == nil && len(it.rest) > 0 {
@@ -410,7 +415,7 @@ func (it *RecordIter) bad() bool {
 // Err is why Next stopped early, or nil.
 func (it *RecordIter) Err() error { return it.err }
 
-// cutLength takes a uvarint and as many bytes from data.
+// cutLength splits a length-prefixed piece (a uvarint, that many bytes) off data.
 func cutLength(data []byte) (piece, rest []byte, ok bool) {
 	size, n := binary.Uvarint(data)
 	if n <= 0 || size > uint64(len(data)-n) {
@@ -425,7 +430,7 @@ type ExtensionIter struct {
 	err  error
 }
 
-// Extensions begins at the first extension.
+// Extensions returns an iterator over the batch's extensions.
 func (b Batch) Extensions() ExtensionIter {
 	if err := b.check(); err != nil {
 		return ExtensionIter{err: err}
@@ -433,7 +438,7 @@ func (b Batch) Extensions() ExtensionIter {
 	return ExtensionIter{rest: b[batchHeader : batchHeader+int(le.Uint32(b[48:]))]}
 }
 
-// Next returns the next extension, if there is one.
+// Next returns the next extension; false at the end.
 func (it *ExtensionIter) Next() (Extension, bool) {
 	if len(it.rest) == 0 {
 		return Extension{}, false

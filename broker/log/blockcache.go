@@ -25,7 +25,7 @@ type cachedBlock struct {
 	data []byte
 }
 
-// read copies what block n of c holds from a position on.
+// read copies the content of block n of c, from a position within the block on, to p.
 func (k *blockCache) read(c *compressed, n int, p []byte, from int) (int, error) {
 	b := k.take(c, n)
 	defer k.leave(b)
@@ -75,7 +75,7 @@ func (k *blockCache) leave(b *cachedBlock) {
 	b.users--
 }
 
-// drop forgets the blocks of a file that nobody reads any more.
+// drop removes the blocks of a file that is no longer read.
 func (k *blockCache) drop(c *compressed) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

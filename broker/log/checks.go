@@ -16,9 +16,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// checksName is the file that says when each sealed segment was scrubbed last. It lets scrubbing go
-// on where the life before ended. If it is missing, damaged or old, segments are scrubbed again
-// earlier than they are due, and nothing else happens.
+// checksName is the file that says when each sealed segment was scrubbed last. It lets scrubbing
+// continue where the process before ended. If it is missing, damaged or old, segments are scrubbed
+// again earlier than they are due, and nothing else happens.
 //
 // Each line has the name of a log, the base offset and the generation of a segment, and a Unix time
 // in seconds. The last line is the CRC-32C of all before it, as in the mark.
@@ -32,8 +32,8 @@ type SegmentCheck struct {
 	Base  uint64
 	Bytes int64     // as readers see them
 	Last  time.Time // of its records
-	// Since is when the segment was read from front to end last, or written if it never was. It is
-	// zero if neither is known.
+	// Since is the time when the segment was last read from front to end, or when it was written if
+	// it never was read. It is zero if neither is known.
 	Since time.Time
 }
 
@@ -57,11 +57,10 @@ func (s *segment) checkedAt() time.Time {
 	return time.Unix(s.checked, 0)
 }
 
-// segmentChecks are the times of one log's segments, in seconds.
+// segmentChecks maps the segments of one log to the times of their last scrub, in Unix seconds.
 type segmentChecks map[SegmentRef]int64
 
-// recallChecks gives the segments of a log that was just opened the times that are known of them.
-// mu is held.
+// recallChecks sets the scrub times of the segments of a log that was just opened. mu is held.
 func (l *Log) recallChecks() {
 	l.disk.checksMu.Lock()
 	defer l.disk.checksMu.Unlock()
@@ -71,7 +70,8 @@ func (l *Log) recallChecks() {
 	}
 }
 
-// keepChecks has the disk keep the times of the log's segments. mu is held.
+// keepChecks copies the scrub times of the log's segments to the disk, which outlives the log. mu
+// is held.
 func (l *Log) keepChecks() {
 	now := make(segmentChecks, len(l.segments))
 	for _, s := range l.segments {
@@ -84,14 +84,15 @@ func (l *Log) keepChecks() {
 	l.disk.checks[l.name] = now
 }
 
-// forgetChecks drops the times of a log that is gone.
+// forgetChecks drops the scrub times of a deleted log.
 func (d *Disk) forgetChecks(name string) {
 	d.checksMu.Lock()
 	defer d.checksMu.Unlock()
 	delete(d.checks, name)
 }
 
-// SaveChecks writes when each segment was scrubbed, for the next life. It costs two syncs.
+// SaveChecks writes the scrub times of all segments to the disk, for the next process. It costs two
+// syncs.
 func (d *Disk) SaveChecks() error {
 	if err := d.Failed(); err != nil {
 		return err
@@ -128,7 +129,7 @@ func encodeChecks(checks map[string]segmentChecks) []byte {
 	return fmt.Appendf(data, "\n%08x\n", crc32.Checksum(data, castagnoli))
 }
 
-// readChecks reads what SaveChecks wrote. A file that can't be believed says nothing.
+// readChecks reads the file of SaveChecks. An invalid file counts as empty.
 func readChecks(fsys env.FS, dir string) (map[string]segmentChecks, error) {
 	checks := map[string]segmentChecks{}
 	path := filepath.Join(dir, checksName)
@@ -167,11 +168,11 @@ func readChecks(fsys env.FS, dir string) (map[string]segmentChecks, error) {
 	return checks, nil
 }
 
-// checkedNow notes that a segment was read, or written, just now. mu is held, or no reader knows s
-// yet.
+// checkedNow sets the scrub time of a segment that was just read or written. mu is held, or s is
+// not shared yet.
 func (s *segment) checkedNow() { s.checked = time.Now().Unix() }
 
-// noteChecked notes that a segment was scrubbed, if it is still the log's.
+// noteChecked sets the scrub time of a segment, if the log still has that segment.
 func (l *Log) noteChecked(s *segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

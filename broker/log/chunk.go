@@ -8,7 +8,7 @@ import (
 
 // chunk is a piece of memory that batches are encoded into, once: the disk, followers and tail
 // readers all see these bytes. It holds no pointers, so the garbage collector never looks inside.
-// Bytes are only ever added behind those that somebody may be reading.
+// Bytes are only appended, so readers may hold the earlier ones.
 type chunk struct {
 	refs  atomic.Int32
 	class int

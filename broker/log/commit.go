@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// commitRound is what the committer writes and syncs of one log in one round.
+// commitRound is the part of one log in a round of the committer: runs to write, files to sync.
 type commitRound struct {
 	runs    []run
 	waiters []waiter
@@ -31,18 +31,18 @@ type commitRound struct {
 	listing  bool
 }
 
-// tail is a chunk of a log that is kept for readers.
+// tail is a chunk of a log that stays in memory for readers.
 type tail struct {
 	log *Log
 	id  uint64
 	n   int64
 }
 
-// run is the committer: everything that was appended while one round was under way is the next
-// round. So batches grow with the load and with the slowness of the disk, without any timer.
+// run is the committer's loop. Everything appended during one round is the next round. So rounds
+// grow with the load and with the latency of the disk, without a timer.
 //
-// A committer per log was the simpler way, and makes a disk with a hundred busy shards sync a
-// hundred times where once is enough.
+// Rejected: a committer per log. With a hundred busy shards, a disk would sync a hundred times
+// where one sync is enough.
 func (d *Disk) run() {
 	defer close(d.done)
 	idle := time.NewTimer(closingIdle)
@@ -205,9 +205,9 @@ func (d *Disk) syncVolume() error {
 	return d.volume.Sync()
 }
 
-// confirm syncs one file more after all of them: older kernels answer a syncfs of an ext4 that has
-// shut down with success, and a file's own sync with an error. The file is clean by then, so this
-// costs little.
+// confirm syncs one of the files after a sync of the whole file system: older kernels answer a
+// syncfs of an ext4 that has shut down with success, and a file's own sync with an error. The file
+// is clean by then, so this costs little.
 func (d *Disk) confirm(logs []*Log) error {
 	for _, l := range logs {
 		if f := &l.round; f.sync && f.err == nil {
@@ -237,7 +237,7 @@ func (l *Log) write() {
 	}
 	l.cover = min(max(bytes, l.cover/2), usualChunk)
 	l.queued, l.committing, l.wantOne = false, true, false
-	// Where nothing is synced, what the manifest doesn't list is found by its name.
+	// A round without a sync lists nothing: opening the log finds an unlisted segment by its name.
 	lists := (f.sync || len(f.sealing) > 0) && len(l.segsNew)+len(l.epochsNew) > 0
 	if lists {
 		f.segments, l.segsNew = l.segsNew, nil
@@ -264,7 +264,7 @@ func (l *Log) write() {
 		next = i + 1
 		n := len(r.data)
 		for ; next < len(f.runs) && f.runs[next].seg == r.seg && f.runs[next].c == r.c; next++ {
-			n += len(f.runs[next].data) // it stands right behind, in memory as in the file
+			n += len(f.runs[next].data) // adjacent in memory and in the file
 		}
 		l.writeRuns(f.runs[i:next], r.data[:n])
 		l.disk.backlog.Add(-int64(n))
@@ -281,7 +281,7 @@ func (l *Log) write() {
 		}
 	}
 	if f.sync && f.err == nil && f.last == nil && f.active != nil && max(l.durable, f.sealed) < f.end {
-		f.err = l.hold(f.active) // appended without a sync, and wanted safe now
+		f.err = l.hold(f.active) // a Flush wants records safe that were appended without a sync
 		f.lastPos = f.active.written
 	}
 	f.sync = f.sync && f.err == nil && f.last != nil
@@ -299,8 +299,8 @@ func (l *Log) write() {
 	l.complete(func(w *waiter) bool { return w.durability != Synced })
 }
 
-// noteFailure fails the log if its round has failed and the disk has not: what the files hold is
-// not known any more, so the log has to be opened again. mu is held.
+// noteFailure fails the log if its round failed and the disk did not. The content of its files is
+// unknown then, so the log has to be opened again. mu is held.
 func (l *Log) noteFailure() {
 	f := &l.round
 	if f.err != nil && l.failed == nil && l.disk.Failed() == nil {
@@ -309,9 +309,9 @@ func (l *Log) noteFailure() {
 	}
 }
 
-// list writes the segments and epochs that are new in this round to the manifest. What stands below
-// safe is synced, with the names of its files; 0 says nothing. They are listed durably once the
-// manifest is synced, before the completions of the round are called.
+// list writes the segments and epochs that are new in this round to the manifest. Records below
+// safe, and the names of their files, are synced already; 0: unknown. They are listed durably once
+// the manifest is synced, before the completions of the round are called.
 //
 // Segments are written to the manifest after the sync of their first records, not before: the disk
 // may write a manifest at any time. So a listed segment always had records, and one that is missing
@@ -352,8 +352,8 @@ func (l *Log) listSealed() {
 	}
 }
 
-// mostListing bounds how many manifests a round keeps open beside its segments: with 10,000 shards
-// that get leaders at once all have a new epoch, and the usual bound is 65,536 descriptors.
+// mostListing bounds how many manifests a round keeps open beside its segments. When 10,000 shards
+// get leaders at once, all have a new epoch to list, and the usual limit is 65,536 descriptors.
 const mostListing = 1024
 
 // listed commits the change of the manifest that list has written, or abandons it if the round
@@ -394,8 +394,8 @@ func (l *Log) hold(s *segment) error {
 	return nil
 }
 
-// writeRuns seals the markers of runs that stand side by side in a chunk and in a file, data being
-// the bytes of them all, and writes them.
+// writeRuns seals the markers of runs that are adjacent in a chunk and in a file, and writes them
+// at once. data is the bytes of all these runs.
 func (l *Log) writeRuns(runs []run, data []byte) {
 	f, s, pos := &l.round, runs[0].seg, runs[0].pos
 	if f.err != nil {
@@ -419,10 +419,10 @@ func (l *Log) writeRuns(runs []run, data []byte) {
 	f.err, f.lastPos = err, pos+int64(len(data))
 }
 
-// writeZeros writes ahead of small batches. In room that is only reserved, the first write to each
-// block changes what the file system notes about the file, so that its sync waits for a commit of
-// the journal, which all files of the disk share. In blocks that were written before, only data has
-// to become safe. Large batches are not worth writing twice.
+// writeZeros writes zeros ahead of small batches. In space that is only reserved, the first write
+// to a block changes the file's metadata, so its sync waits for a commit of the file system's
+// journal, which all files of the disk share. In blocks that were written before, a sync writes
+// data only. Large batches are not worth writing twice.
 func (l *Log) writeZeros(s *segment, pos int64, n int) error {
 	end := pos + int64(n)
 	if end <= s.zeroed || n >= largestZeroed {
@@ -444,15 +444,15 @@ func (l *Log) writeZeros(s *segment, pos int64, n int) error {
 }
 
 const (
-	largestZeroed = 64 << 10 // a batch of this size syncs slowly for its own sake
-	// smallestZeros is written ahead first, and twice as much each time: so a thousand Topics of a
-	// few messages don't write much.
+	largestZeroed = 64 << 10 // the sync of a larger batch is slow because of its data
+	// smallestZeros is the first length written ahead, which then doubles each time: a thousand
+	// Topics of a few messages each don't write much.
 	smallestZeros = 16 << 10
 )
 
-// seal writes the footer of a segment that is complete, cuts off what it didn't use, and makes it
-// safe: before anything is written to the next one, so that a segment with records proves that
-// all before it are whole.
+// seal writes the footer of a complete segment, cuts off its unused space and syncs it, before
+// anything is written to the next segment. So a segment with records proves that all before it are
+// whole.
 func (l *Log) seal(s *segment) {
 	f := &l.round
 	if f.err != nil {
@@ -484,7 +484,7 @@ func (l *Log) seal(s *segment) {
 	f.last = nil
 }
 
-// syncSegment makes a file and its name safe.
+// syncSegment syncs a segment's file and its name.
 func (d *Disk) syncSegment(s *segment) error {
 	if err := d.Failed(); err != nil {
 		return err
@@ -502,8 +502,8 @@ func (d *Disk) syncSegment(s *segment) error {
 	return nil
 }
 
-// syncIdle syncs files that no waiter wants synced, but that are too many to be kept open. Closing
-// one first could lose the kernel's report of a failed write-back.
+// syncIdle syncs files that no append waits for, if they are too many to be kept open. Closing one
+// unsynced could lose the kernel's report of a failed write-back.
 func (d *Disk) syncIdle() {
 	for _, s := range d.handles.idleDirty() {
 		_ = d.syncSegment(s) // an error fails the disk, so every append reports it
@@ -526,7 +526,7 @@ func (l *Log) syncFiles() {
 	}
 }
 
-// isSafe records that the runs of the round are durable.
+// isSafe marks the runs of the round as durable.
 func (l *Log) isSafe() {
 	f := &l.round
 	f.last.newName = false
@@ -546,14 +546,14 @@ func (l *Log) finish() {
 		f.last = nil
 	}
 	if f.sealed > 0 && (f.err == nil || !f.listing) {
-		// Not before the manifest lists what was sealed: a change of the manifest that relies on
-		// these records being durable must not say so without naming their segments (L17).
+		// After a failed round that was to list the sealed segments, they may be unlisted. Then
+		// their records don't count as durable: no change of the manifest may rely on them (L17).
 		l.mu.Lock()
 		l.durable = max(l.durable, f.sealed)
 		l.mu.Unlock()
 	}
 	if f.listing {
-		l.listed() // before completions: from then on a segment that is missing is damage (L17)
+		l.listed() // before completions: a missing segment with acknowledged records is damage (L17)
 	}
 	l.complete(func(*waiter) bool { return true })
 	clear(f.runs)
@@ -583,7 +583,7 @@ func (l *Log) complete(due func(*waiter) bool) {
 	}
 }
 
-// keep adds a chunk to those that stay in memory for readers, within Options.TailBytes.
+// keep keeps a chunk in memory for readers, within Options.TailBytes.
 func (d *Disk) keep(l *Log, c *chunk) {
 	if last := d.tails.Back(); last != nil {
 		if t := last.Value.(*tail); t.log == l && t.id == c.id {
@@ -612,7 +612,8 @@ func (d *Disk) evict() {
 	}
 }
 
-// evict releases a chunk and those before it. It returns false if one of them isn't written yet.
+// evict releases the log's chunks up to this one. It returns false if one of them isn't written
+// yet.
 func (l *Log) evict(id uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

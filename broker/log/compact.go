@@ -20,27 +20,27 @@ const beingCompacted = segmentEnd + ".compact"
 // CompactOptions bound a compaction. With zero values for all but Below, everything below it is
 // compacted, without a pause.
 type CompactOptions struct {
-	// Below is the high watermark: only segments that end there or before are compacted, since
-	// records from there on may yet be truncated.
+	// Below is the high watermark. Only segments that end there or before are compacted, since
+	// later records may be truncated.
 	Below uint64
-	// Before leaves out segments with a record of this time or later. Zero leaves out none.
+	// Before excludes segments with a record of this time or later. Zero excludes none.
 	Before time.Time
-	// Share and Least are how much must have been appended since the last compaction: as a share of
-	// all segments in question, and in bytes. With less, nothing is done.
+	// Share and Least are what must have been appended since the last compaction: a share of all
+	// segments below Below, and bytes. With less, nothing is done.
 	Share float64
 	Least int64
-	// Subjects is how many subjects are kept in memory at once; 0 is limits.CompactSubjects. A log
-	// with more is read more than once.
+	// Subjects bounds the subjects in memory at once; 0: limits.CompactSubjects. A log with more is
+	// read more than once.
 	Subjects int
 	Pace     *Pace // may be nil
 }
 
 // Compaction is the result of Compact.
 type Compaction struct {
-	Records  uint64 // that went
-	Bytes    int64  // that their files had more than those that took their place, both uncompressed
+	Records  uint64 // removed
+	Bytes    int64  // by which the files became smaller, before compression
 	Read     int64
-	Segments int    // that were written anew
+	Segments int    // rewritten
 	Clean    uint64 // below, each subject has one record
 }
 
@@ -51,12 +51,12 @@ type Compaction struct {
 //  3. The newest record of a subject stays, and so do records that a Hold pins.
 //
 // The algorithm is that of Kafka's cleaner. A map takes the newest offset of each subject, by a
-// hash of 128 bits, from the records appended since the last compaction, until it is full. Then the
-// segments up to there are rewritten that hold an older record of one of these subjects. The
+// hash of 128 bits, from the records appended since the last compaction, until it is full. Then
+// each segment up to there is rewritten if it holds an older record of one of these subjects. The
 // manifest remembers the progress, which only saves time.
 //
-// Compact runs beside appends and reads, and excludes Compress. It ends with ctx, and when the log
-// is closed. Damage ends it with a *CorruptError. A new file is complete, synced and verified
+// Compact runs beside appends and reads, and excludes Compress. It stops with ctx, and when the log
+// is closed. On damage it returns a *CorruptError. A new file is complete, synced and verified
 // before the manifest names it, so a crash leaves the old files or the new one.
 func (l *Log) Compact(ctx context.Context, o CompactOptions) (out Compaction, err error) {
 	ctx, end, err := l.beginUpkeep(ctx)
@@ -80,7 +80,7 @@ func (l *Log) Compact(ctx context.Context, o CompactOptions) (out Compaction, er
 		}
 		err := c.run(ctx, todo, &out)
 		if err = l.disk.noticed(err); errors.Is(err, errCut) {
-			return out, nil // what it knew is void; the next call begins again
+			return out, nil // the map is void; the next call begins again
 		}
 		if err != nil {
 			return out, fmt.Errorf("log %s: compact: %w", l.name, err)
@@ -98,8 +98,8 @@ type compaction struct {
 	cuts     uint64 // of the log when it began
 	start    uint64 // of the log
 	clean    uint64 // below, each subject has one record
-	limit    uint64 // where the segments end that may be rewritten
-	end      uint64 // of what newest knows
+	limit    uint64 // end of the segments that may be rewritten
+	end      uint64 // of the records that newest covers
 	subjects int
 	newest   map[subjectHash]uint64
 	seeds    [2]maphash.Seed
@@ -237,15 +237,15 @@ func (c *compaction) stays(r *Record) bool {
 	return !known || r.Offset >= newest
 }
 
-// next reports whether the n-th segment can be merged with the segments before it, which leave size
-// bytes.
+// next reports whether the n-th segment can be merged with the segments before it, of which size
+// bytes remain.
 func (c *compaction) next(todo []*segment, n int, size int64) bool {
 	return n < len(todo) && todo[n].base < c.end && todo[n].base == todo[n-1].end && size+todo[n].pos <= c.log.disk.opts.SegmentLargest
 }
 
-// rewrite replaces the first segment, and those behind it that fit, by one file without the records
-// that go. It returns how many segments these are. A single segment of which nothing goes is left
-// as it is.
+// rewrite replaces the first segment, and as many of the following ones as fit, by one file without
+// the superseded records. It returns the number of segments replaced. A single segment that would
+// lose nothing is left as it is.
 func (c *compaction) rewrite(ctx context.Context, todo []*segment, out *Compaction) (n int, err error) {
 	l, first := c.log, todo[0]
 	if !c.next(todo, 1, first.pos) {
@@ -350,8 +350,8 @@ func (c *compaction) each(ctx context.Context, s *segment, out *Compaction, f fu
 	}
 }
 
-// write writes what stays of some segments, and returns how many they are and how many records do
-// not stay.
+// write writes the remaining records of the first segments of todo to f. It returns the number of
+// segments and of removed records.
 func (c *compaction) write(ctx context.Context, todo []*segment, fresh *segment, f env.File, out *Compaction) (n int, gone uint64, err error) {
 	w := segmentWriter{log: c.log.secret, s: fresh, f: f, buf: appendHeader(nil, c.log.secret, fresh.base, 0)}
 	var t thinner
@@ -412,15 +412,15 @@ type segmentWriter struct {
 	f       env.File
 	buf     []byte
 	written int64
-	marked  int64 // where the last marker stands
+	marked  int64 // position of the last marker
 }
 
-// markedEvery is how far apart markers stand in a segment that is written as a whole: a damaged
-// block costs no more than the batches up to the next one.
+// markedEvery is the distance between markers in a segment that is written as a whole: a damaged
+// block costs no more than the batches up to the next marker.
 const markedEvery = 64 << 10
 
-// add writes a batch. Before some of them there is a marker, behind which reading goes on if
-// something before it is damaged.
+// add writes a batch, and a marker before it each markedEvery bytes. After damage, reading resumes
+// at the next marker.
 func (w *segmentWriter) add(b Batch) error {
 	if len(w.buf) >= 2*scanWindow {
 		if err := w.flush(); err != nil {
@@ -444,7 +444,7 @@ func (w *segmentWriter) flush() error {
 	return err
 }
 
-// end seals it.
+// end writes the footer.
 func (w *segmentWriter) end() error {
 	s := w.s
 	s.pos = w.written + int64(len(w.buf))
@@ -456,7 +456,7 @@ func (w *segmentWriter) end() error {
 	return nil
 }
 
-// verifyPlain reads a file that is to be s as a reader would, all of it.
+// verifyPlain reads all of a new file for s as a reader would.
 func (l *Log) verifyPlain(s *segment, f env.File) error {
 	read := &segment{base: s.base, path: s.path, end: s.end}
 	found, err := read.scan(f, l.secret, false, 0, 0)
@@ -470,8 +470,8 @@ func (l *Log) verifyPlain(s *segment, f env.File) error {
 	return err
 }
 
-// replace puts fresh, whose file is at path and safe, in the place of a group of segments, unless
-// it is not as it was any more.
+// replace replaces a group of segments by fresh, whose durable file is at path. If the log was cut
+// meanwhile or has lost a segment of the group, it returns an error and changes nothing.
 func (c *compaction) replace(group []*segment, fresh *segment, path string) error {
 	l := c.log
 	l.admin.Lock()
@@ -501,8 +501,8 @@ func (l *Log) cutSince(cuts uint64) bool {
 	return l.cuts != cuts
 }
 
-// judged returns the offset below which nothing may be cut: compaction has left records out because
-// of newer ones before that offset. mu is held.
+// judged returns the offset below which nothing may be cut: compaction has removed records because
+// of newer ones below that offset. mu is held.
 func (l *Log) judged() (offset uint64) {
 	for _, s := range l.segments {
 		offset = max(offset, s.judged)

@@ -21,23 +21,22 @@ const (
 )
 
 const (
-	// smallestCompressed is a block of the file system: a smaller file takes no less room.
+	// smallestCompressed is a block of the file system: a smaller file takes as much space.
 	smallestCompressed = 4 << 10
 	// worthSaving is the least saving, as a divisor of the size: reads of a compressed segment cost
 	// more.
 	worthSaving = 10
-	// sampledBlocks is how many blocks are compressed before it is decided whether to go on.
+	// sampledBlocks is how many blocks are compressed before the saving is judged.
 	sampledBlocks = 8
 )
 
-// Compress compresses the sealed segments at a level of zstd (1 to 22; 0 is 3), and returns how
-// many bytes that saved. It skips segments that would shrink by less than a tenth. For readers
-// nothing changes: batches stay the same bytes. One call runs at a time, concurrently with
-// everything else. It needs room on the disk for one segment. It stops with ctx, and when the log
-// is closed.
+// Compress compresses the sealed segments at a level of zstd (1 to 22; 0 is 3), and returns the
+// number of bytes saved. It skips segments that would shrink by less than a tenth. Readers see the
+// same bytes as before. One call runs at a time, beside everything else. It needs room on the disk
+// for one segment. It stops with ctx, and when the log is closed.
 //
 // The new file is complete, durable and verified before it replaces the old one. So a crash leaves
-// the one or the other.
+// one of them.
 func (l *Log) Compress(ctx context.Context, level int) (saved int64, err error) {
 	ctx, end, err := l.beginUpkeep(ctx)
 	if err != nil {
@@ -138,8 +137,8 @@ func (l *Log) compress(ctx context.Context, s *segment, encoder *zstd.Encoder) (
 	return 0, err
 }
 
-// errNotWorthIt means that a segment is left as it is: it wouldn't shrink, or it is damaged, which
-// scrubbing reports.
+// errNotWorthIt means that a segment stays uncompressed: it would hardly shrink, or it is damaged,
+// which scrubbing reports.
 var errNotWorthIt = errors.New("not worth it")
 
 // createAnew creates a file, and first removes one that a failed call has left.
@@ -195,7 +194,7 @@ func writeCompressed(ctx context.Context, in, out env.File, encoder *zstd.Encode
 	return written, saves(d.size, written)
 }
 
-// saves returns errNotWorthIt if length instead of plain bytes saves too little.
+// saves returns errNotWorthIt if a file of length bytes, instead of plain bytes, saves too little.
 func saves(plain, length int64) error {
 	if length > plain-plain/worthSaving {
 		return errNotWorthIt
@@ -254,12 +253,12 @@ func (l *Log) replace(s *segment, path string, stored int64) error {
 	if !l.holdsSegment(s) {
 		return fs.ErrNotExist
 	}
-	// A sealed segment is durable. Should the file lose header and index, Durable says where it
-	// ended.
+	// A sealed segment is durable. If the file loses its header and index, Durable shows that
+	// records are missing.
 	return l.swap([]*segment{s}, s.again(stored), path, func(m *Manifest) { m.Durable = max(m.Durable, s.end) })
 }
 
-// usable returns why the log can't be written, or nil.
+// usable returns the reason that the log can't be changed, or nil.
 func (l *Log) usable() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -272,8 +271,8 @@ func (s *segment) again(stored int64) *segment {
 		epochs: s.epochs, holes: s.holes, before: s.before, judged: s.judged, closed: true, bad: s.bad, written: s.written, synced: s.synced, stored: stored}
 }
 
-// expand decompresses the segment that has an offset within it, so that it can be cut there. admin
-// is held.
+// expand decompresses the segment that contains an offset behind its first one, so that it can be
+// cut there. admin is held.
 func (l *Log) expand(offset uint64) error {
 	l.mu.Lock()
 	var s *segment

@@ -14,15 +14,16 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// sealed is a segment's file in another form than the plain one. It reads as the plain file, byte
-// by byte, with header, markers and footer. So reading, recovery and scrubbing know one form only.
+// sealed is the file of a sealed segment in a form other than plain. Reading it returns the bytes
+// of the plain file, with header, markers and footer. So reading, recovery and scrubbing know one
+// form only.
 type sealed interface {
 	env.File
-	// stored returns its bytes on the disk.
+	// stored returns the length of the file on the disk.
 	stored() int64
 	// end returns the offset after the last record.
 	end() uint64
-	// check returns damage of the form itself, such as of one of two indexes.
+	// check returns damage of the form itself, for example of one of the two indexes.
 	check() error
 }
 
@@ -35,9 +36,9 @@ type sealed interface {
 //	index:  a frame, kind 6, that says what the header does; 56: u32 position of each block
 //	trailer: u64 position of the index, u32 CRC-32C of it, u32 magic
 //
-// If one of header and index is damaged, the other one suffices. A damaged block reads as bytes
-// that no frame begins with. So only the batches with a part in it are lost: a marker leads to the
-// next.
+// If either the header or the index is damaged, the other one suffices. A damaged block reads as
+// bytes that begin no frame. So only the batches that it touches are lost: reading resumes at the
+// next marker.
 type compressed struct {
 	f      env.File
 	cache  *blockCache
@@ -65,13 +66,13 @@ const (
 	blockPlain      = 1 << 31
 	compressedMagic = 0x54535A43 // "CZST"
 
-	// compressedBlock is what a read at a random offset decompresses, in 0.1 ms. Larger blocks
-	// hardly save more.
+	// compressedBlock is the unit of compression. A read at a random offset decompresses one block,
+	// in 0.1 ms. Larger blocks hardly save more.
 	compressedBlock = 128 << 10
 	largestBlock    = 1 << 20
 )
 
-// put appends the beginning of a frame of a kind to dst.
+// put appends the beginning of a frame of this kind to dst.
 func (d *description) put(dst []byte, kind byte) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, descriptionSize)...)
@@ -86,8 +87,8 @@ func (d *description) put(dst []byte, kind byte) []byte {
 	return dst
 }
 
-// describe reads a description from a frame of a kind at the beginning of data, and returns the
-// length of the frame.
+// describe reads a description from the frame of this kind at the beginning of data, and returns
+// the length of the frame.
 func describe(data []byte, kind byte) (d description, n int, err error) {
 	if len(data) < descriptionSize || data[8] != kind {
 		return d, 0, errors.New("it is not there")
@@ -242,7 +243,8 @@ func (c *compressed) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// load decompresses a block into dst. Its error is one of the disk: a damaged block reads as 0xff.
+// load decompresses a block into dst. It returns errors of the disk only: a damaged block reads as
+// 0xff.
 func (c *compressed) load(n int, dst []byte) ([]byte, error) {
 	want := int(min(int64(c.desc.block), c.desc.size-int64(n)*int64(c.desc.block)))
 	if cap(dst) < want {
@@ -274,8 +276,8 @@ func (c *compressed) load(n int, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// unblock appends the content of block n to dst, which has the room. It returns false if the block
-// is damaged.
+// unblock appends the content of block n to dst, which has the capacity. It returns false if the
+// block is damaged.
 func unblock(raw []byte, n int, dst []byte) ([]byte, bool) {
 	length := le.Uint32(raw)
 	if int(length&^blockPlain) != len(raw)-blockHeader || le.Uint32(raw[8:]) != uint32(n) || crc32.Checksum(raw[8:], castagnoli) != le.Uint32(raw[4:]) {
@@ -288,11 +290,11 @@ func unblock(raw []byte, n int, dst []byte) ([]byte, bool) {
 	return out, err == nil
 }
 
-// stored has buffers for blocks before they are decompressed.
+// stored has buffers for compressed blocks.
 var stored sync.Pool
 
-// decoder returns the decoder of all files. It keeps memory for the blocks that are decompressed at
-// once, and has no goroutine.
+// decoder returns the decoder that all files share. It keeps memory for the blocks that are
+// decompressed concurrently, and has no goroutine.
 var decoder = sync.OnceValue(func() *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(largestBlock))
 	if err != nil {

@@ -8,30 +8,30 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// damage is a range of a segment that is not as it was written. from and next are equal if no
-// record is lost by it: a marker, for example.
+// damage is a range of a segment that differs from what was written. from and next are equal if it
+// costs no record: a damaged marker, for example.
 type damage struct {
 	pos, until int64
 	from, next uint64
 	reason     string
 }
 
-// remainder is what stands behind a place where reading can't go on.
+// remainder describes the file behind a position where reading can't continue.
 type remainder struct {
 	nonzero int64 // position after the last byte that isn't zero
-	proven  bool  // a marker says that the place was synced
+	proven  bool  // a marker proves that the position was synced
 	resume  frame // the first marker, or nil
-	at      int64 // where it is
+	at      int64 // its position
 }
 
-// judge decides what stands at s.pos, where reading can't go on because of err: the end of what was
-// written, a torn tail, or damage, behind which it lets reading go on if it can. It says whether
-// reading is over.
+// judge classifies the bytes at s.pos, where reading failed with err: the end of the segment, a
+// torn tail, or damage. After damage it moves s.pos to where reading resumes, if there is such a
+// position. It reports whether reading is over.
 //
-//  1. Below a sync point nothing is torn. The sync point is what a later marker, the journal or the
-//     manifest proves.
+//  1. Below a sync point nothing is torn. A later marker, the journal or the manifest proves a sync
+//     point.
 //  2. Above it, in a file that was written run by run, bytes are torn only if a sector of their run
-//     or of their footer is all zeros that held something (see runmarker.go and tornFooter).
+//     or footer is all zeros and was written with other bytes (see runmarker.go and tornFooter).
 //  3. Above it, in a file of an earlier version, everything is torn.
 //  4. Everything else is damage.
 func (c *scanner) judge(err error) (over bool, _ error) {
@@ -82,8 +82,8 @@ func (c *scanner) judge(err error) (over bool, _ error) {
 	return true, nil
 }
 
-// torn reports whether what stands at s.pos, above every sync point, is of a write that was under
-// way.
+// torn reports whether the bytes at s.pos, above every sync point, belong to a write that a crash
+// interrupted.
 func (c *scanner) torn(behind remainder) (bool, error) {
 	pos, r := c.s.pos, c.r
 	if pos == 0 {
@@ -98,7 +98,7 @@ func (c *scanner) torn(behind remainder) (bool, error) {
 	if pos < c.run.until && c.run.bitmap != nil {
 		return c.missing()
 	}
-	// A marker is due: of a new run, or of this one if it couldn't be read.
+	// The next frame is a marker: that of a new run, or of this run if it could not be read.
 	head, err := r.window(pos, runHeader)
 	if err != nil {
 		return false, err
@@ -113,15 +113,15 @@ func (c *scanner) torn(behind remainder) (bool, error) {
 	return r.hole(pos, pos+int64(size))
 }
 
-// tornFooter reports whether the footer of what was read so far stands at s.pos, and is torn: some
-// of its sectors are all zeros, the others are as they were written, and nothing stands behind it.
+// tornFooter reports whether s.pos has a torn footer of the batches read so far: some of its
+// sectors are all zeros, the others are as they were written, and everything behind it is zeros.
 //
 // Each sector that a footer and its trailer touch holds a nonzero byte of them: in the first one
 // the length, which is no multiple of 256, in the last one the trailer's magic, and between them
 // offsets of index entries or epochs.
 //
-// The bitmap of the run before isn't asked. Where recovery has cut a torn run in its middle, the
-// footer stands on bytes that this run covers.
+// The bitmap of the run before is not used: if recovery has cut a torn run in its middle, the
+// footer is on bytes that this run covers.
 func (c *scanner) tornFooter(behind remainder) (bool, error) {
 	s, torn := c.s, false
 	for foot, at := s.appendFooter(nil, c.log), s.pos; len(foot) > 0; {
@@ -143,17 +143,19 @@ func (c *scanner) tornFooter(behind remainder) (bool, error) {
 	return torn, nil
 }
 
-// tornHeader says so of the beginning of a file. It holds the header and what begins the first run.
+// tornHeader reports whether the beginning of a file is torn: the segment's header, and the marker
+// of the first run.
 func (c *scanner) tornHeader() (bool, error) {
 	data, err := c.r.window(0, headerSize+frameMin)
 	if err != nil || len(data) < headerSize+frameMin || allZero(data[:headerSize]) {
 		return true, err
 	}
-	// The number of the file is believed without its checksum here, or what the first marker is.
+	// By rule 3 of judge, a file of an earlier version is torn. Neither of the two fields has a
+	// valid checksum here, so both must say that it is one.
 	return le.Uint32(data[12:]) == 0 && data[headerSize+9] != runVersion, nil
 }
 
-// missing reports whether a sector of the run that held something is all zeros.
+// missing reports whether a sector of the run is all zeros and was written with other bytes.
 func (c *scanner) missing() (bool, error) {
 	n := 0
 	for at := c.run.at; at < c.run.until; n++ {
@@ -169,7 +171,7 @@ func (c *scanner) missing() (bool, error) {
 	return false, nil
 }
 
-// hole reports whether any sector's part of a range is all zeros.
+// hole reports whether the range's part of any sector is all zeros.
 func (r *frames) hole(from, to int64) (bool, error) {
 	for from < to {
 		until := min(from-from%sectorSize+sectorSize, to)
@@ -182,18 +184,18 @@ func (r *frames) hole(from, to int64) (bool, error) {
 	return false, nil
 }
 
-// resume finds where reading can go on behind what is damaged at s.pos, and the offset that is due
-// there. In this order it tries
+// resume returns the position behind the damage at s.pos where reading can resume, and the offset
+// that the next batch has there. It tries, in this order:
 //
-//  1. behind the frame, if its checksum is right for a length that differs by one bit;
+//  1. behind the frame, if its checksum is right for a length that differs in one bit;
 //  2. behind the frame, by the length that it announces;
 //  3. behind the run that it belongs to;
 //  4. the next marker of this log.
 //
-// What follows has to be a frame of this log that continues its offsets and epochs. Frames are not
-// looked for byte by byte: a publisher could hide a batch of its own making in a payload. Markers
-// carry the log's secret. Each write begins with one, and in segments that were compacted or
-// repaired they stand 64 KiB apart.
+// At that position there must be a frame of this log that continues its offsets and epochs. Frames
+// are not searched for byte by byte: a publisher could hide a forged batch in a payload. Markers
+// carry the log's secret. Each write begins with one, and segments that were compacted or repaired
+// have one each 64 KiB.
 func (c *scanner) resume(behind remainder) (pos int64, next uint64, ok bool, err error) {
 	s, r := c.s, c.r
 	lengths, err := r.lengths(s.pos)
@@ -227,7 +229,8 @@ func (c *scanner) resume(behind remainder) (pos int64, next uint64, ok bool, err
 	return 0, 0, false, nil
 }
 
-// continues reports whether reading can go on at a place, and the offset that is due there.
+// continues reports whether reading can resume at pos, and the offset that the next batch has
+// there.
 func (c *scanner) continues(pos int64) (next uint64, ok bool, err error) {
 	s := c.s
 	if pos <= s.pos || pos > c.r.size {
@@ -240,7 +243,7 @@ func (c *scanner) continues(pos int64) (next uint64, ok bool, err error) {
 	inRun := s.pos < c.run.until && pos <= c.run.until
 	switch {
 	case err != nil:
-		// Behind the last run there is nothing, or what is torn.
+		// Behind the last run the file is empty or torn.
 		return c.run.end, inRun && pos == c.run.until && c.run.end >= s.end, nil
 	case f.kind() == kindMarker:
 		next, ok = f.following(), f.log() == c.log && f.position() == pos
@@ -255,9 +258,9 @@ func (c *scanner) continues(pos int64) (next uint64, ok bool, err error) {
 	return next, ok && next >= s.end && (c.last || next <= c.until), nil
 }
 
-// lengths returns how long the damaged frame at pos may be, most likely first: a length that
-// differs by one bit from the one that stands there and has the right checksum, then what stands
-// there.
+// lengths returns candidates for the length of the damaged frame at pos, most likely first: a
+// length that differs in one bit from the stored one and has the right checksum, then the stored
+// one.
 func (r *frames) lengths(pos int64) (out []int, err error) {
 	head, err := r.window(pos, frameMin)
 	if err != nil || len(head) < frameMin {
@@ -283,7 +286,7 @@ func (r *frames) lengths(pos int64) (out []int, err error) {
 	return out, nil
 }
 
-// lookBehind reads the file from pos to its end.
+// lookBehind reads the file from pos to its end and describes it.
 func (r *frames) lookBehind(pos int64, log uint64) (remainder, error) {
 	out := remainder{nonzero: pos}
 	id := le.AppendUint64(nil, log)

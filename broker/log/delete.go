@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// Delete removes a log that is not open, for good, as when its Topic was deleted. It first renames
-// the log's directory into deletedDir, which OpenDisk empties. So after a crash the whole log is
-// there, or nothing of it. Deleting a missing log succeeds.
+// Delete deletes a closed log for good, for example after its Topic was deleted. It first renames
+// the log's directory into deletedDir, which OpenDisk empties. So after a crash the log is complete
+// or gone. Deleting a missing log succeeds.
 func (d *Disk) Delete(name string) error {
 	if filepath.Base(name) != name {
 		return fmt.Errorf("%q can't name a log", name)
@@ -51,7 +51,7 @@ func (d *Disk) delete(name string) error {
 	return d.removeAll(to)
 }
 
-// finishDeletions removes what Delete had moved when the process died.
+// finishDeletions removes directories that Delete had moved when the process died.
 func (d *Disk) finishDeletions() error {
 	names, err := d.fs.List(filepath.Join(d.dir, deletedDir))
 	if err != nil {
@@ -65,7 +65,7 @@ func (d *Disk) finishDeletions() error {
 	return nil
 }
 
-// removeAll removes a directory of files, if it is there.
+// removeAll removes a directory and its files, if it exists.
 func (d *Disk) removeAll(dir string) error {
 	names, err := d.fs.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,5 +82,5 @@ func (d *Disk) removeAll(dir string) error {
 	return d.fs.Remove(dir)
 }
 
-// Behind reports that publishers should wait, because too much waits to be written; see WaitRoom.
+// Behind reports that the backlog exceeds Options.Backlog, so publishers should wait; see WaitRoom.
 func (d *Disk) Behind() bool { return d.backlog.Load() > d.opts.Backlog }

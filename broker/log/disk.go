@@ -20,8 +20,8 @@ import (
 
 // Options of a disk. The zero value of each field is the bound in package limits.
 type Options struct {
-	// Committed is called by the committer after each round, when the completions of all appends
-	// in it have been called: acks that belong together can go out together. It may be nil.
+	// The committer calls Committed after each round, when it has called the completions of all
+	// appends in it. So acks of one round can be sent together. It may be nil.
 	Committed func(idle bool)
 
 	SegmentSmallest, SegmentLargest int64
@@ -41,20 +41,21 @@ type Disk struct {
 	mark    []byte
 	points  syncPoints
 	journal *pointJournal
-	volume  env.Volume // nil where a file system can't be synced at once
+	volume  env.Volume // nil if the system can't sync a whole file system
 
 	backlog atomic.Int64 // bytes that wait to be written
 
 	savingChecks sync.Mutex // comes before checksMu
 	checksMu     sync.Mutex
-	// checks are by log; those of an open log are as of when it was opened or saved.
+	// checks has the scrub times of each log, by name. Those of an open log are from its opening or
+	// the last SaveChecks.
 	checks map[string]segmentChecks
 
 	mu      sync.Mutex
 	logs    map[string]*Log
 	dirty   []*Log
 	failed  error
-	unclean error // why the disk can't be said to hold all that was appended
+	unclean error // why CloseMarked leaves no mark
 	closing bool
 	room    *sync.Cond // the backlog shrank, the disk failed or is closing
 
@@ -62,7 +63,7 @@ type Disk struct {
 	stop chan struct{}
 	done chan struct{}
 
-	// The committer's.
+	// Owned by the committer.
 	spare []*Log
 	tails list.List // of tail, oldest first
 	held  int64     // bytes in tails
@@ -83,7 +84,7 @@ type Identity struct {
 	Part  string // empty for the data; "state" for cursors
 }
 
-// Name is that of the log's directory.
+// Name returns the name of the log's directory.
 func (i Identity) Name() string {
 	if i.Part == "" {
 		return fmt.Sprintf("%s-%d", i.Topic, i.Shard)
@@ -91,8 +92,8 @@ func (i Identity) Name() string {
 	return fmt.Sprintf("%s-%d.%s", i.Topic, i.Shard, i.Part)
 }
 
-// ParseName returns the Identity of a log's directory. ok is false for a name that no log has.
-// Topic is then what stands before the last hyphen, or the whole name.
+// ParseName returns the Identity of a log's directory. ok is false if the name is not one of a log.
+// Topic is then the part before the last hyphen, or the whole name.
 func ParseName(name string) (id Identity, ok bool) {
 	at := strings.LastIndexByte(name, '-')
 	if at < 0 {
@@ -158,11 +159,11 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 	return d, nil
 }
 
-// Stored describes a log that stands on the disk.
+// Stored describes a log on the disk.
 type Stored struct {
 	Name string
 	Meta Manifest
-	Err  error // why Meta is not known, or no more of it than which log it is
+	Err  error // why Meta is unknown, except for the log's identity
 }
 
 // List returns the logs on the disk, opened or not.
@@ -204,7 +205,7 @@ func (d *Disk) Names() ([]string, error) {
 	}), nil
 }
 
-// Stored reads what a log's directory says; false: there is no log in it.
+// Stored reads the manifest of a log, open or not; false: there is no such log.
 func (d *Disk) Stored(name string) (out Stored, there bool) {
 	out.Name = name
 	id, idErr := readIdentity(d.fs, d.logDir(name))
@@ -223,7 +224,7 @@ func (d *Disk) Stored(name string) (out Stored, there bool) {
 	if errors.Is(err, fs.ErrNotExist) && (idErr == nil || errors.Is(idErr, fs.ErrNotExist)) {
 		files, listErr := d.fs.List(d.logDir(name))
 		if listErr == nil && !slices.ContainsFunc(files, isSegment) {
-			return out, false // a creation that a crash cut short: there is nothing in it
+			return out, false // a crash interrupted the creation
 		}
 	}
 	out.Err = err
@@ -237,8 +238,8 @@ func isSegment(name string) bool {
 
 func (d *Disk) logDir(name string) string { return filepath.Join(d.dir, shardsDir, name) }
 
-// Open opens a log, or makes it. A new log begins at start (0 is 1) and under epoch, which are
-// ignored for an existing one.
+// Open opens a log, or creates it. A new log begins at start (0 is 1) and with epoch; an existing
+// log ignores both.
 func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error) {
 	name := id.Name()
 	if id.Topic == "" || filepath.Base(name) != name {
@@ -277,8 +278,8 @@ func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error)
 
 func newSecret() uint64 { return rand.Uint64() | 1 }
 
-// SetAside moves a log that is not open out of the way, instead of deleting it, and returns where
-// to. Why it was is the caller's to report.
+// SetAside moves a closed log to the set-aside directory, instead of deleting it, and returns its
+// path there. The caller logs the reason.
 func (d *Disk) SetAside(name string) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -301,7 +302,7 @@ func (d *Disk) SetAside(name string) (string, error) {
 	return to, nil
 }
 
-// freeAside is where something of a log can be set aside. mu is held.
+// freeAside returns an unused path in the set-aside directory for a log. mu is held.
 func (d *Disk) freeAside(name string) (string, error) {
 	for n := 1; ; n++ {
 		to := filepath.Join(d.dir, setAsideDir, fmt.Sprintf("%s.%d", name, n))
@@ -313,7 +314,7 @@ func (d *Disk) freeAside(name string) (string, error) {
 	}
 }
 
-// makeAside makes a directory for a part of a log that is to be set aside.
+// makeAside creates a directory for parts of a log that are to be set aside.
 func (d *Disk) makeAside(name string) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -343,15 +344,15 @@ func (d *Disk) openLogs() []*Log {
 	return logs
 }
 
-// Failed is why the disk takes no appends, or nil.
+// Failed returns the reason that the disk refuses appends, or nil.
 func (d *Disk) Failed() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.failed
 }
 
-// fail ends all appending to the disk: a failed sync can't be repeated, because the kernel may have
-// dropped the dirty pages.
+// fail makes the disk refuse all appends from now on. A failed sync can't be repeated, because the
+// kernel may have dropped the dirty pages.
 func (d *Disk) fail(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -362,7 +363,7 @@ func (d *Disk) fail(err error) error {
 	return d.failed
 }
 
-// noteUnclean remembers why the disk is not to be marked as closed in order.
+// noteUnclean records why CloseMarked must not leave a mark.
 func (d *Disk) noteUnclean(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -371,7 +372,7 @@ func (d *Disk) noteUnclean(err error) {
 	}
 }
 
-// noticed lets the disk fail if err is a failed sync.
+// noticed fails the disk if err is a failed sync, and returns err.
 func (d *Disk) noticed(err error) error {
 	if _, ok := errors.AsType[*syncError](err); ok {
 		return d.fail(err)
@@ -379,7 +380,7 @@ func (d *Disk) noticed(err error) error {
 	return err
 }
 
-// Free is how many bytes the disk has left.
+// Free returns the free space of the disk in bytes.
 func (d *Disk) Free() (uint64, error) { return d.fs.Free(d.dir) }
 
 // Close closes all logs and ends the committer.

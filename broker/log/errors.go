@@ -12,8 +12,8 @@ var ErrClosed = errors.New("the log is closed")
 // WaitRoom waits until the backlog has shrunk.
 var ErrOverloaded = errors.New("the disk is behind: too much waits to be written; publish more slowly")
 
-// CorruptError is data that is not as it was written. Records from From up to, not including, Next
-// can't be read from this broker; those before and after can.
+// CorruptError is damaged data. Records from From up to, not including, Next can't be read from
+// this broker; earlier and later ones can.
 type CorruptError struct {
 	File       string
 	Pos        int64
@@ -36,7 +36,7 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("log %s holds offsets from %d up to %d, not %d", e.Log, e.Start, e.End, e.Asked)
 }
 
-// FailedError is a disk or a log that takes no appends any more. What it holds can still be read.
+// FailedError is a disk or a log that refuses appends from now on. Its records can still be read.
 type FailedError struct {
 	What string // "disk /data", "log orders-0"
 	Err  error
@@ -48,7 +48,7 @@ func (e *FailedError) Error() string {
 
 func (e *FailedError) Unwrap() error { return e.Err }
 
-// EpochError is an append under an epoch older than one that the log has seen.
+// EpochError is an append under an epoch older than the log's newest one.
 type EpochError struct {
 	Log         string
 	Epoch, Last uint64
@@ -58,7 +58,7 @@ func (e *EpochError) Error() string {
 	return fmt.Sprintf("log %s: epoch %d is over; %d is known here", e.Log, e.Epoch, e.Last)
 }
 
-// OffsetError is a batch of a leader that doesn't follow the log's last record.
+// OffsetError is a leader's batch that does not begin at the log's end.
 type OffsetError struct {
 	Log       string
 	Base, End uint64

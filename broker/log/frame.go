@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// frame is a piece of a segment: length, checksum, kind and version as a Batch has them. Only
-// batches leave this broker; the other kinds are about the file that they stand in.
+// frame is a unit of a segment: length, checksum, kind and version as in a Batch. Only batches are
+// sent to other brokers; the other kinds describe their own file.
 //
 //	header  16 u64 log  24 u64 base offset: the first thing in every segment
 //	        12 u32 number of the file, unique in this log; 0 in files of earlier versions
@@ -17,11 +17,11 @@ import (
 //	        40 u64 offset of the next record: before the first batch of a write; see runmarker.go
 //	footer  what segment.go says: the last thing in a sealed one
 //
-// Markers tell a torn tail from damage. Without them a bad checksum in the last segment could be
-// either: a write that was never acknowledged, which has to be cut, or an old one that rotted,
-// which must not be. A later marker that says "this was synced" decides, and so does the bitmap of
-// what a write has left. Markers carry the log's secret number and their own position, so that no
-// payload can pass for one.
+// Markers distinguish a torn tail from damage. Without them a bad checksum in the last segment
+// could be either: a write that was never acknowledged, which has to be cut, or an acknowledged one
+// that has decayed, which must not be. A later marker that proves a sync decides, and so does the
+// bitmap in the marker of the write. Markers carry the log's secret number and their own position,
+// so no payload can be taken for one.
 type frame []byte
 
 const (
@@ -37,14 +37,14 @@ const (
 	largestFooter = 16 << 20
 )
 
-// errNothing is what stands where nothing was written: zeros, or the end of the file.
+// errNothing means that nothing was written at this position: zeros, or the end of the file.
 var errNothing = errors.New("nothing was written here")
 
-// errPartial means that the frame goes on behind the bytes that were given.
+// errPartial means that the frame is longer than the given bytes.
 var errPartial = errors.New("the frame is cut short")
 
-// newerError is a frame that is whole and from a later version: it is no damage, so nothing may
-// be cut because of it.
+// newerError is an intact frame of a later version. It is no damage, so nothing may be cut because
+// of it.
 type newerError struct{ kind, version byte }
 
 func (e *newerError) Error() string {
@@ -53,7 +53,8 @@ func (e *newerError) Error() string {
 
 func (f frame) kind() byte { return f[8] }
 
-// frameLength reads the length, as far as it can be believed before the checksum was seen.
+// frameLength returns the length of the frame at the beginning of data, if it is a possible one.
+// Its checksum is not verified yet.
 func frameLength(data []byte) (int, error) {
 	if len(data) < 4 {
 		for _, c := range data {
@@ -73,7 +74,7 @@ func frameLength(data []byte) (int, error) {
 	return int(n), nil
 }
 
-// parseFrame takes the frame at the beginning of data.
+// parseFrame returns the frame at the beginning of data, and verifies its checksum.
 func parseFrame(data []byte) (frame, error) {
 	n, err := frameLength(data)
 	if err != nil {

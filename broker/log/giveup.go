@@ -6,14 +6,14 @@ import (
 )
 
 // GiveUp begins to replace the damaged records of one segment by batches without records, which
-// span the same offsets in the same epochs. Other replicas can then copy what is behind them. from
-// is a damaged offset, and tells the segment: the one that has it, or the missing one. The caller
-// knows that no replica has any record from there on.
+// span the same offsets in the same epochs. Other replicas can then copy the records behind them.
+// from is a damaged offset in that segment, or in the gap where a segment is missing. The caller
+// knows that no replica has any record of the segment from there on.
 //
 // gone are the offsets to give up. Finish of the result replaces the segment, and sets the damaged
-// one aside. If records before from are damaged in it, too, which another replica may have, the new
-// segment begins at from, and what is before stays as it is. Abandon changes nothing. The result is
-// nil if nothing of the segment is damaged from there on.
+// one aside. If the segment is damaged before from, too, another replica may have those records:
+// then the new segment begins at from, and the earlier part of the segment stays as it is. Abandon
+// changes nothing. r is nil if the segment has no damage from there on.
 func (l *Log) GiveUp(from uint64) (r *Repair, gone []Span, err error) {
 	l.mu.Lock()
 	active := l.active != nil && l.active.base <= from && from < l.active.end
@@ -40,10 +40,11 @@ func (l *Log) GiveUp(from uint64) (r *Repair, gone []Span, err error) {
 	return nil, nil, err
 }
 
-// errElsewhere means that records are damaged that another replica may have.
+// errElsewhere means that the segment has earlier damage, and another replica may have those
+// records.
 var errElsewhere = errors.New("other records of the segment are damaged, too")
 
-// fill adds what can be read of the segment, and batches without records for the rest.
+// fill adds the readable batches of the segment, and batches without records for the damage.
 func (r *Repair) fill(from uint64, last int64) (gone []Span, err error) {
 	for c := r.log.NewCursor(r.next); c.Next() < r.span.Next; {
 		at := c.Next()
@@ -75,7 +76,7 @@ func (r *Repair) fill(from uint64, last int64) (gone []Span, err error) {
 	return gone, nil
 }
 
-// noteBad notes that the segment with an offset is damaged, if there is one.
+// noteBad marks the segment that contains an offset as damaged, if there is such a segment.
 func (l *Log) noteBad(offset uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,8 +85,8 @@ func (l *Log) noteBad(offset uint64) {
 	}
 }
 
-// giveUp begins to replace the segment that has an offset, or the gap between two segments: whole,
-// or from the offset on. last is the time of the last record before it.
+// giveUp begins to replace the segment that contains an offset, or the gap between two segments:
+// all of it, or from the offset on. last is the time of the last record before it.
 func (l *Log) giveUp(from uint64, whole bool) (r *Repair, last int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,8 +123,8 @@ func (l *Log) giveUp(from uint64, whole bool) (r *Repair, last int64, err error)
 	return r, last, nil
 }
 
-// addNothing adds batches without records in the place of damaged ones. last is the time of the
-// last record before the segment.
+// addNothing adds batches without records for damaged offsets. last is the time of the last record
+// before the segment.
 func (r *Repair) addNothing(lost Span, last int64) error {
 	epochs := r.log.Epochs()
 	for at := lost.From; at < lost.Next; {

@@ -12,12 +12,13 @@ type handle struct {
 	f     env.File
 	users int
 	place *list.Element // in handles.open
-	// dirty means written and not synced: closing the file could lose an error of write-back.
+	// dirty means that the file was written and not synced: closing it could lose a write-back
+	// error.
 	dirty bool
 	gone  bool // the file was removed
 }
 
-// handles keeps the segment files that were used last open: keep of them, or as many as are in use
+// handles keeps the most recently used segment files open: keep of them, or more if more are in use
 // or not synced.
 type handles struct {
 	fs    env.FS
@@ -81,10 +82,11 @@ func (h *handles) release(s *segment) {
 	}
 }
 
-// evictSteps bounds how many files are looked at for one to close.
+// evictSteps bounds the search for a file that can be closed.
 const evictSteps = 32
 
-// idleDirty acquires some files that are too many and can't be closed because they are not synced.
+// idleDirty acquires and returns some of the unused files that exceed keep and can't be closed
+// because they are not synced.
 func (h *handles) idleDirty() []*segment {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,7 +103,7 @@ func (h *handles) idleDirty() []*segment {
 	return out
 }
 
-// shut closes the file. A close that fails after what was written was synced has nothing to lose.
+// shut closes the file. Its bytes are synced, so an error of the close is ignored.
 func (h *handles) shut(s *segment) {
 	if s.handle.f != nil {
 		_ = s.handle.f.Close()
@@ -117,7 +119,7 @@ func (h *handles) setDirty(s *segment, dirty bool) {
 	s.handle.dirty = dirty
 }
 
-// forget closes the file of s as soon as nobody uses it.
+// forget closes the file of s once it has no users.
 func (h *handles) forget(s *segment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

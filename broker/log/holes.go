@@ -2,8 +2,8 @@ package log
 
 import "slices"
 
-// Holes returns how many offsets from an offset on have no record, since compaction has removed it.
-// It is exact if a segment begins at from or CountHoles was called with it, and an upper bound
+// Holes returns the number of offsets at or above from whose record compaction has removed. It is
+// exact if a segment begins at from or CountHoles was called with from, and an upper bound
 // otherwise.
 func (l *Log) Holes(from uint64) (n uint64) {
 	l.mu.Lock()
@@ -16,11 +16,11 @@ func (l *Log) Holes(from uint64) (n uint64) {
 	return n
 }
 
-// holesBefore is how many of a segment's holes are below an offset.
+// holesBefore is the number of a segment's holes below an offset.
 type holesBefore struct{ offset, holes uint64 }
 
-// holesFrom returns how many holes a segment has from an offset on: an upper bound if that wasn't
-// counted. mu is held.
+// holesFrom returns the number of a segment's holes at or above an offset: an upper bound, unless
+// CountHoles has counted them. mu is held.
 func (s *segment) holesFrom(offset uint64) uint64 {
 	holes := s.holes
 	if s.before.offset <= offset {
@@ -52,7 +52,7 @@ func (l *Log) CountHoles(from uint64) {
 	}
 }
 
-// countRecords returns how many records there are from an offset up to, not including, end.
+// countRecords returns the number of records from an offset up to, not including, end.
 func (l *Log) countRecords(from, end uint64) (n uint64, err error) {
 	for c := l.NewCursor(from); c.Next() < end; {
 		v, err := c.Read(scanWindow)

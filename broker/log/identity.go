@@ -12,9 +12,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// identityFile is what meta.json holds: which log it is, and the log's secret. It is written once,
-// and helps to make a manifest again that was lost. Version 1, which 018b7c1 and older brokers
-// write, held all that is in the manifest now; they refuse version 2.
+// identityFile is the content of meta.json: the log's identity and secret. It is written once. A
+// lost manifest is rebuilt with it. Brokers of version 018b7c1 and older write version 1, which
+// holds everything that is in the manifest now; they refuse version 2.
 type identityFile struct {
 	Version int    `json:"version"`
 	Topic   string `json:"topic"`
@@ -22,19 +22,18 @@ type identityFile struct {
 	Part    string `json:"part,omitempty"`
 	Log     uint64 `json:"log"`
 
-	// Of version 1 alone.
+	// Fields of version 1 only.
 	Spec    []byte `json:"spec,omitempty"`
 	Epoch   uint64 `json:"epoch,omitempty"`
 	Start   uint64 `json:"start,omitempty"`
 	Durable uint64 `json:"durable,omitempty"`
-	// Cut, if there is one, is a truncation under way: from this offset on nothing is to be left.
+	// Cut is set during a truncation: all records from this offset on are to be removed.
 	Cut uint64 `json:"cut,omitempty"`
-	// Reset, if there is one, is a reset under way: nothing that is here is to be left, and the log
-	// begins there.
+	// Reset is set during a reset: all records are to be removed, and the log begins at this
+	// offset.
 	Reset uint64 `json:"reset,omitempty"`
 	Clean uint64 `json:"clean,omitempty"`
-	// Merge, if there is one, is a merge under way: of the segments from there up to MergeEnd one
-	// is to be made.
+	// Merge is set during a merge: the segments from this offset up to MergeEnd are to become one.
 	Merge    uint64   `json:"merge,omitempty"`
 	MergeEnd uint64   `json:"mergeEnd,omitempty"`
 	Bad      []uint64 `json:"bad,omitempty"`
@@ -43,8 +42,7 @@ type identityFile struct {
 const (
 	metaName    = "meta.json"
 	metaVersion = 2
-	// metaSole is the version that is the truth about a log alone: there is no manifest beside it
-	// that counts.
+	// metaSole is the version without a manifest: a manifest beside such a file is ignored.
 	metaSole = 1
 )
 
@@ -76,20 +74,20 @@ func decodeIdentity(data []byte) (*identityFile, error) {
 	return m, nil
 }
 
-// identity is the file for a log with this manifest.
+// identity returns the content of meta.json for a log with this manifest.
 func (m *Manifest) identity() *identityFile {
 	return &identityFile{Version: metaVersion, Topic: m.Topic, Shard: m.Shard, Part: m.Part, Log: m.Log}
 }
 
-// manifest is what version 1 of the file says, without segments and epochs.
+// manifest returns the manifest for a file of version 1, without segments and epochs.
 func (m *identityFile) manifest() *Manifest {
 	out := &Manifest{Topic: m.Topic, Shard: m.Shard, Part: m.Part, Log: m.Log, Spec: m.Spec, Epoch: m.Epoch,
 		Start: max(m.Start, 1), Durable: max(m.Durable, m.Start, 1), Clean: m.Clean, Bad: m.Bad}
 	return out
 }
 
-// writeIdentity puts m in place of what was there, in one step. The step survives a crash once the
-// directory is synced.
+// writeIdentity atomically replaces meta.json. The replacement is durable once the directory is
+// synced.
 func writeIdentity(fsys env.FS, dir string, m *identityFile) error {
 	data, err := encodeIdentity(m)
 	if err != nil {
@@ -98,7 +96,8 @@ func writeIdentity(fsys env.FS, dir string, m *identityFile) error {
 	return placeFile(fsys, dir, metaName, data)
 }
 
-// replaceFile gives a file new content, in one step that survives a crash once it returns.
+// replaceFile atomically replaces the content of a file. The replacement is durable when it
+// returns.
 func replaceFile(fsys env.FS, dir, name string, data []byte) error {
 	if err := placeFile(fsys, dir, name, data); err != nil {
 		return err
@@ -132,13 +131,13 @@ func placeFile(fsys env.FS, dir, name string, data []byte) error {
 	return fsys.Rename(aside, path)
 }
 
-// syncError is a sync that failed, after which the disk can't be trusted any more.
+// syncError is a failed sync. It fails the disk: see Disk.fail.
 type syncError struct{ error }
 
 func (e *syncError) Unwrap() error { return e.error }
 
-// readIdentity returns what meta.json says; fs.ErrNotExist if there is none and a *CorruptError
-// if it can't be believed.
+// readIdentity reads meta.json. The error is fs.ErrNotExist if there is none, and a *CorruptError
+// if it is invalid.
 func readIdentity(fsys env.FS, dir string) (*identityFile, error) {
 	path := filepath.Join(dir, metaName)
 	info, err := fsys.Stat(path)

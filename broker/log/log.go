@@ -13,15 +13,15 @@ import (
 	"syscall"
 )
 
-// Durability is what a completion promises.
+// Durability is the promise of a completion: what the records survive when it is called.
 type Durability uint8
 
 const (
 	// Synced: the records survive a power cut.
 	Synced Durability = iota
-	// Replicated: they survive the death of the process.
+	// Replicated: the records survive the death of the process.
 	Replicated
-	// Memory: they will be written.
+	// Memory: the records are in memory, and will be written.
 	Memory
 )
 
@@ -43,7 +43,7 @@ type Append struct {
 
 func (a *Append) packed() bool { return a.Packed.Count != 0 || len(a.Packed.Records) > 0 }
 
-// size is how long the batch will be; an error says why there can't be one.
+// size returns the length of the batch, or an error if there can't be one.
 func (a *Append) size() (int, error) {
 	if !a.packed() {
 		return batchSize(a.Records, a.Extensions)
@@ -54,7 +54,7 @@ func (a *Append) size() (int, error) {
 	return packedSize(&a.Packed, a.Extensions)
 }
 
-// Epoch is where the batches of a leader begin.
+// Epoch is an epoch of leadership and the offset where its batches begin.
 type Epoch struct {
 	Epoch uint64 `json:"epoch"`
 	Start uint64 `json:"start"` // offset of its first record
@@ -69,14 +69,14 @@ type Log struct {
 
 	upkeep upkeep
 
-	// admin is held by what changes the log's files other than by appending. It comes before man's
-	// mu and mu.
+	// admin is held during changes of the log's files other than appends. It comes before man's mu
+	// and mu.
 	admin  sync.Mutex
 	man    manifestFile
 	secret uint64
 
 	mu       sync.Mutex
-	idle     *sync.Cond // the committer has nothing of this log
+	idle     *sync.Cond // the committer has no work for this log
 	start    uint64
 	end      uint64
 	durable  uint64
@@ -87,35 +87,34 @@ type Log struct {
 	failed   error
 	closed   bool
 	holds    map[*Hold]struct{}
-	cuts     uint64 // how often something was taken from the end, or repaired
+	cuts     uint64 // counts truncations, resets and repairs
 	cutting  bool   // a truncation or a reset is under way, so nothing may be appended
 	stats    Stats
 
 	watermark atomic.Uint64 // see NoteWatermark
 
-	// What the manifest doesn't say yet.
+	// What the manifest doesn't have yet.
 	generation uint64       // of new files
-	segsNew    []SegmentRef // segments with something in them
+	segsNew    []SegmentRef // segments with records
 	epochsNew  []Epoch
 	listing    int // segments and epochs that the committer is writing to the manifest
-	// room is the size to which the slots can grow in a manifest file that was prepared; 0: there
-	// is none.
+	// room is the slot size of a larger manifest file that was prepared; 0: there is none.
 	room    int64
-	removed []SegmentRef // files whose removal may not be safe yet
+	removed []SegmentRef // files whose removal may not be durable yet
 
-	// What was appended last, in memory.
+	// The newest records, in memory.
 	chunk     *chunk // the one being filled, the last of tail
 	chunkSize int
 	chunkIDs  uint64
 	tail      []*chunk
 
-	// What the committer is to do.
+	// Work for the committer.
 	queued     bool
 	committing bool
 	opened     bool // guarded by the disk's mu
-	rewritten  bool // opening it wrote its tail again
+	rewritten  bool // opening the log has written its tail again
 
-	pointed atomic.Bool // the journal is to note how far it was synced
+	pointed atomic.Bool // the journal has this log in its list dirty
 	wantOne bool        // a waiter wants a sync
 	cover   int         // bytes of batches that the next run is expected to have
 	runs    []run
@@ -125,16 +124,17 @@ type Log struct {
 	round commitRound // owned by the committer
 }
 
-// run is bytes of one chunk that go to one place: a run marker and the batches that it covers.
+// run is a contiguous write from one chunk to one file: a run marker and the batches that it
+// covers.
 type run struct {
 	seg        *segment
 	c          *chunk
 	from       int
-	data       []byte // its capacity reaches behind it, to where the next run may stand
+	data       []byte // its capacity includes the adjacent next run
 	pos        int64
-	marker     int   // where in data the marker stands: behind the file's header, or 0
-	left       int   // bytes of batches that the marker can cover yet
-	synced     int64 // up to where the file was, when the committer took the run
+	marker     int   // position of the marker in data: behind the file's header, or 0
+	left       int   // bytes of further batches that the marker can cover
+	synced     int64 // position up to which the file was synced when the committer took the run
 	first, end uint64
 }
 
@@ -144,11 +144,11 @@ type waiter struct {
 	durability Durability
 }
 
-// Name is that of the log's directory.
+// Name returns the name of the log's directory.
 func (l *Log) Name() string { return l.name }
 
-// Offsets returns the first offset that is retained, the one that the next record will get, and
-// the one up to which records survive a power cut.
+// Offsets returns the first retained offset, the offset that the next record will get, and the
+// offset below which all records survive a power cut.
 func (l *Log) Offsets() (start, end, durable uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,9 +158,9 @@ func (l *Log) Offsets() (start, end, durable uint64) {
 // NoteWatermark notes that all records below an offset are committed. It must not be called during
 // a truncation or a reset.
 //
-// The journal of sync points keeps the watermark, with what it writes anyway: at the latest when
-// the disk is idle. So a log that is opened after a crash knows the watermark of a moment before.
-// It costs a write and a sync only if the watermark moves after the disk has fallen idle.
+// The journal of sync points records the watermark with its next write, at the latest when the disk
+// is idle. So a log that is opened after a crash knows a recent watermark. This costs a write and a
+// sync only if the watermark moves after the disk has become idle.
 func (l *Log) NoteWatermark(offset uint64) {
 	if l.watermark.Swap(offset) == offset || l.pointed.Load() {
 		return
@@ -172,16 +172,16 @@ func (l *Log) NoteWatermark(offset uint64) {
 	}
 }
 
-// Watermark returns the offset below which records are known to be committed; 0: none is. It is at
-// most what was noted.
+// Watermark returns an offset below which all records are known to be committed; 0: unknown. It
+// never exceeds the noted watermark.
 func (l *Log) Watermark() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return min(l.watermark.Load(), l.end)
 }
 
-// recallWatermark notes the watermark that the journal knows, or the manifest from the last
-// truncation.
+// recallWatermark sets the watermark from the journal, or from the manifest, which has that of the
+// last truncation.
 func (l *Log) recallWatermark(m *Manifest) {
 	known := min(m.Committed, l.end)
 	for _, s := range l.segments {
@@ -194,21 +194,21 @@ func (l *Log) recallWatermark(m *Manifest) {
 	l.watermark.Store(known)
 }
 
-// Epochs returns where each epoch that is still retained begins.
+// Epochs returns the retained epochs and where each begins.
 func (l *Log) Epochs() []Epoch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.epochs)
 }
 
-// Recovery is what opening the log found.
+// Recovery returns what opening the log found.
 func (l *Log) Recovery() Recovery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.recovery
 }
 
-// writable returns the reason that appends are refused, or nil. mu is held.
+// writable returns the reason for which appends are refused, or nil. mu is held.
 func (l *Log) writable() error {
 	if l.closed {
 		return ErrClosed
@@ -220,7 +220,7 @@ func (l *Log) writable() error {
 }
 
 // Append gives the records their offsets and hands them to the committer. On an error nothing was
-// appended, and Done is not called. It copies what it needs.
+// appended, and Done is not called. The caller may reuse the records' memory afterwards.
 func (l *Log) Append(a *Append) (first uint64, err error) {
 	size, err := a.size()
 	if err != nil {
@@ -247,8 +247,8 @@ func (l *Log) Append(a *Append) (first uint64, err error) {
 	return first, nil
 }
 
-// AppendBatch appends a batch that another broker's log holds, as it is: the way of a follower. The
-// batch must have been checked with ParseBatch.
+// AppendBatch appends a batch of the leader's log unchanged. Followers use it. The batch must have
+// been checked with ParseBatch.
 func (l *Log) AppendBatch(b Batch, durability Durability, done Completion) error {
 	l.mu.Lock()
 	if err := l.admit(len(b), b.Epoch()); err != nil {
@@ -269,8 +269,7 @@ func (l *Log) AppendBatch(b Batch, durability Durability, done Completion) error
 	return nil
 }
 
-// admit refuses a batch that can't be appended, and reserves room on the disk for one that can. mu
-// is held.
+// admit checks whether a batch can be appended, and reserves space on the disk for it. mu is held.
 func (l *Log) admit(size int, epoch uint64) error {
 	if err := l.writable(); err != nil {
 		return err
@@ -304,8 +303,8 @@ func (l *Log) admit(size int, epoch uint64) error {
 	return fmt.Errorf("log %s: append: %w", l.name, err)
 }
 
-// reserveListing makes sure that a segment and an epoch more fit into the manifest, in the same way
-// as roll does for their bytes. mu is held.
+// reserveListing reserves space in the manifest for one more segment and one more epoch, so that a
+// full disk refuses an append instead of failing a round. mu is held.
 func (l *Log) reserveListing() error {
 	slot := l.man.slot.Load()
 	size := max(slot, l.room)
@@ -319,12 +318,12 @@ func (l *Log) reserveListing() error {
 	return nil
 }
 
-// roll makes a segment with room for need bytes the active one. The room is reserved on the disk
-// before anything is accepted, so that a full disk refuses an append instead of breaking one. mu is
-// held.
+// roll makes a segment with space for need bytes the active one. The space is reserved on the disk
+// before an append is accepted, so that a full disk refuses an append instead of failing a round.
+// mu is held.
 func (l *Log) roll(need int64) error {
 	size := l.disk.opts.SegmentSmallest
-	// What stands beside the data is written anew and trimmed all the time, and stays small.
+	// A log of cursors is rewritten and trimmed continuously, and stays small.
 	if n := len(l.segments); n > 0 && l.id.Part == "" {
 		size = min(2*l.segments[n-1].size, l.disk.opts.SegmentLargest)
 		size = max(size, l.disk.opts.SegmentSmallest)
@@ -353,7 +352,7 @@ func (l *Log) roll(need int64) error {
 	return nil
 }
 
-// enlarge makes room in an active segment that holds nothing yet. mu is held.
+// enlarge reserves more space for an active segment without records. mu is held.
 func (l *Log) enlarge(size int64) error {
 	f, err := l.disk.handles.acquire(l.active)
 	if err != nil {
@@ -375,9 +374,10 @@ func (l *Log) retire() {
 	l.enqueue()
 }
 
-// begin returns a chunk with room for size bytes behind what the file needs before them, and where
-// in it they begin. A batch that the marker of the run can't cover begins another run, which the
-// committer writes together with the one before. mu is held.
+// begin returns a chunk with space for a batch of size bytes, and the batch's position in it.
+// Before the batch it adds the file's header and a run marker, if they are due. A batch that the
+// run's marker can't cover begins another run, which the committer writes together with the
+// previous one. mu is held.
 func (l *Log) begin(size int) (*chunk, int) {
 	c, s := l.chunk, l.active
 	marker := runMarkerSize(max(size, l.cover))
@@ -405,7 +405,8 @@ func (l *Log) begin(size int) (*chunk, int) {
 	return c, len(c.buf)
 }
 
-// appended accounts for a batch at the end of the chunk. mu is held.
+// appended updates the log's state for a batch that was encoded at the end of the chunk. mu is
+// held.
 func (l *Log) appended(b Batch, durability Durability, done Completion) {
 	s, r := l.active, &l.runs[len(l.runs)-1]
 	before := len(r.data)
@@ -450,8 +451,8 @@ func (l *Log) enqueue() {
 	d.wakeUp()
 }
 
-// WaitRoom blocks while too much waits to be written. A publisher that calls it before each Append
-// is never refused for that.
+// WaitRoom blocks while the disk's backlog exceeds Options.Backlog. A publisher that calls it
+// before each Append never gets ErrOverloaded.
 func (l *Log) WaitRoom(ctx context.Context) error {
 	d := l.disk
 	if d.backlog.Load() <= d.opts.Backlog {
@@ -514,7 +515,7 @@ func (l *Log) unsafe() error {
 	return fmt.Errorf("log %s: appended meanwhile", l.name)
 }
 
-// SetSpec keeps spec and epoch in the manifest, to rebuild lost coordination data from.
+// SetSpec writes spec and epoch to the manifest, from which lost coordination data can be rebuilt.
 func (l *Log) SetSpec(spec []byte, epoch uint64) error {
 	l.admin.Lock()
 	defer l.admin.Unlock()

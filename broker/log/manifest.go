@@ -13,52 +13,53 @@ import (
 	"strconv"
 )
 
-// Manifest is what a log says about itself: which files are its segments, where its epochs begin,
-// and the state of the copy. The file named manifest in the log's directory holds it; see
-// manifestFile for how it is replaced.
+// Manifest describes a log: the files that are its segments, where its epochs begin, and the state
+// of the copy. The file named manifest in the log's directory holds it; see manifestFile for how it
+// is replaced.
 //
 // A value is never changed once others can see it. Log.change makes the next one.
 type Manifest struct {
 	Topic string `json:"topic"` // its id
 	Shard int    `json:"shard"`
 	Part  string `json:"part,omitempty"`
-	// Log is a secret number by which frames of this log are told from payloads.
+	// Log is a secret number that distinguishes frames of this log from payloads.
 	Log uint64 `json:"log"`
-	// Named says that meta.json of version 2 was safe, or written together with this manifest. Opening
-	// the log then doesn't read meta.json.
+	// Named means that meta.json of version 2 is durable, or became durable together with this
+	// manifest. Opening the log then doesn't read meta.json.
 	Named bool `json:"named,omitempty"`
-	// Spec is whatever the Topic's owner wants to find again.
+	// Spec is opaque data of SetSpec: the Topic's spec.
 	Spec opaque `json:"spec,omitempty"`
-	// Copy is the state of this copy, as the package that judges copies encodes it.
+	// Copy is the state of this copy, as package copystate encodes it.
 	Copy opaque `json:"copy,omitempty"`
 	// Epoch is the newest epoch that the log's owner has seen.
 	Epoch uint64 `json:"epoch"`
-	// Start is the first offset that is retained. It is written before files go.
+	// Start is the first retained offset. It is written before files below it are deleted.
 	Start uint64 `json:"start"`
-	// Durable is an offset up to which the log was safe when this was written: records below it
-	// that are not found are missing, not unwritten.
+	// Durable is an offset below which all records were durable when the manifest was written. So
+	// missing records below it are lost, and not unwritten.
 	Durable uint64 `json:"durable"`
-	// Committed is an offset below which all records were known to be committed when the log was
-	// truncated last; 0: it was not. The journal of sync points forgets a file that is cut.
+	// Committed is an offset below which all records were known to be committed at the last
+	// truncation; 0: there was none. It is here because a truncation voids the sync points of the
+	// file that it cuts.
 	Committed uint64 `json:"committed,omitempty"`
-	// Clean is where compaction goes on: below, each subject has one record. Less than is true
-	// costs time.
+	// Clean is where the next compaction begins: below it, each subject has one record. A lower
+	// value costs time only.
 	Clean uint64 `json:"clean,omitempty"`
-	// Generation counts the switches. A new file carries it in its name, so that no name is used
+	// Generation counts the switches. It is part of the name of each new file, so no name is used
 	// twice.
 	Generation uint64 `json:"generation,omitempty"`
-	// Epochs are where the epochs begin that are retained, oldest first.
+	// Epochs are the retained epochs and where each begins, oldest first.
 	Epochs []Epoch `json:"epochs,omitempty"`
-	// Segments are the files that are the log, oldest first.
+	// Segments are the files of the log, oldest first.
 	Segments []SegmentRef `json:"segments,omitempty"`
-	// Gone are files that a switch or a trim took out of the log. Opening the log deletes what is
-	// left of them.
+	// Gone are files that a switch or a trim removed from the log. Opening the log deletes those
+	// that still exist.
 	Gone []SegmentRef `json:"gone,omitempty"`
-	// Bad are the first offsets of segments that were found damaged and are not repaired yet: the
-	// next process knows damage that opening the log does not find. An entry of a segment that was
-	// removed or repaired meanwhile is harmless.
+	// Bad are the first offsets of segments that were found damaged and are not repaired yet. So
+	// the next process knows damage that opening the log does not find. An entry of a segment that
+	// was removed or repaired meanwhile is harmless.
 	Bad []uint64 `json:"bad,omitempty"`
-	// Aside are the pieces that were set aside last, oldest first.
+	// Aside are the pieces that were set aside most recently, oldest first.
 	Aside []Aside `json:"aside,omitempty"`
 	// AsideBefore counts older pieces.
 	AsideBefore int `json:"asideBefore,omitempty"`
@@ -68,49 +69,50 @@ type Manifest struct {
 type SegmentRef struct {
 	Base       uint64 `json:"base"`
 	Generation uint64 `json:"gen,omitempty"`
-	// End is where the segment ends, if that is not where the next one begins: what its file holds
-	// from there on is not the log's. Zero: where the next one begins, or open.
+	// End is where the segment ends, if it ends before the next one begins: the rest of its file
+	// does not belong to the log. Zero: it ends where the next one begins, or is the last one and
+	// open.
 	End uint64 `json:"end,omitempty"`
-	// File is the number by which the journal of sync points knows the file; 0: it is not known.
+	// File is the number of the file in the journal of sync points; 0: unknown.
 	File uint32 `json:"file,omitempty"`
 }
 
-// file is r without what isn't in its name.
+// file returns r with only the fields that are in the file's name.
 func (r SegmentRef) file() SegmentRef { return SegmentRef{Base: r.Base, Generation: r.Generation} }
 
 // Aside is a part of the log that was set aside instead of being deleted.
 type Aside struct {
-	// Dir is below the disk's set-aside directory.
+	// Dir is relative to the disk's set-aside directory.
 	Dir string `json:"dir"`
-	// From and Next bound the offsets of the records, as far as they are known.
+	// From and Next bound the offsets of the records, as far as known.
 	From   uint64 `json:"from"`
 	Next   uint64 `json:"next"`
 	Reason string `json:"reason"`
-	// Files are to be moved there. Opening the log moves what is left of them.
+	// Files are to be moved there. Opening the log moves those that were not.
 	Files []SegmentRef `json:"files,omitempty"`
 }
 
-// The parts of a manifest that are its state are bounded, so that a change of state always fits
-// into the slot that there is (see stateRoom).
+// The state in a manifest is bounded, so that a change of state always fits into the present slots
+// (see stateRoom).
 const (
 	largestCopy = 1 << 10 // encoded
-	mostAside   = 4       // of at most about 150 bytes each; what opening has to finish stays besides
-	// mostBad segments have 21 bytes each. The oldest ones are kept: newer ones are found again by
-	// reading.
+	mostAside   = 4       // of about 150 bytes each; pieces with unmoved files are kept besides
+	// mostBad bounds Bad, at 21 bytes each. The oldest entries are kept: damage in newer segments
+	// is found again by reading.
 	mostBad = 20
-	// largestReason bounds why something was set aside.
+	// largestReason is the bound of Aside.Reason, in bytes.
 	largestReason = 80
 )
 
-// opaque is bytes that the log keeps for its caller. If they are JSON, the manifest has them as
-// JSON, so that a person can read them.
+// opaque is data that the log keeps for its caller. If it is JSON, the manifest contains it as
+// JSON, so that a person can read it.
 type opaque []byte
 
 // MarshalJSON implements json.Marshaler.
 func (o opaque) MarshalJSON() ([]byte, error) {
 	if len(o) > 0 && o[0] == '{' && json.Valid(o) {
-		// The encoder writes JSON without blanks and with some characters escaped; only what
-		// comes through that unchanged can be told again byte by byte.
+		// The encoder removes blanks from JSON and escapes some characters. Only data that it
+		// leaves unchanged decodes to the same bytes.
 		if again, err := json.Marshal(json.RawMessage(o)); err == nil && bytes.Equal(again, o) {
 			return o, nil
 		}
@@ -144,7 +146,7 @@ func (m *Manifest) clone() *Manifest {
 	return &next
 }
 
-// end is where the n-th segment ends; false: it is the last one, and open.
+// end returns where the n-th segment ends; false: it is the last one, and open.
 func (m *Manifest) end(n int) (uint64, bool) {
 	if end := m.Segments[n].End; end > 0 {
 		return end, true
@@ -181,21 +183,21 @@ func (m *Manifest) tidy() {
 	}
 }
 
-// drop notes that a file is the log's no more.
+// drop lists a file as gone.
 func (m *Manifest) drop(r SegmentRef) {
 	if !slices.Contains(m.Gone, r.file()) {
 		m.Gone = append(m.Gone, r.file())
 	}
 }
 
-// list adds the segments and epochs of a round.
+// list adds the new segments and epochs of a round.
 func (m *Manifest) list(segments []SegmentRef, epochs []Epoch) {
 	for _, r := range segments {
 		at, there := m.find(r.Base)
 		switch {
 		case !there:
 			m.Segments = slices.Insert(m.Segments, at, r)
-		case m.Segments[at].file() != r.file(): // of an empty file that was left behind
+		case m.Segments[at].file() != r.file(): // an empty file that a crash has left
 			m.drop(m.Segments[at])
 			m.Segments[at] = r
 		}
@@ -203,13 +205,13 @@ func (m *Manifest) list(segments []SegmentRef, epochs []Epoch) {
 	m.Epochs = mergeEpochs(m.Epochs, epochs)
 }
 
-// find returns where a segment is listed, or belongs.
+// find returns the index of a segment, or where it is to be inserted.
 func (m *Manifest) find(base uint64) (int, bool) {
 	return slices.BinarySearchFunc(m.Segments, base, func(r SegmentRef, base uint64) int { return cmp.Compare(r.Base, base) })
 }
 
-// cut takes out all from an offset on, where a batch begins, and returns the files that go by it.
-// The segment that holds the offset ends there.
+// cut removes everything from an offset on, where a batch begins, and returns the removed files.
+// The segment that contains the offset ends there.
 func (m *Manifest) cut(base uint64) (gone []SegmentRef) {
 	at, _ := m.find(base)
 	gone = slices.Clone(m.Segments[at:])
@@ -228,7 +230,7 @@ func (m *Manifest) cut(base uint64) (gone []SegmentRef) {
 	return gone
 }
 
-// mergeEpochs adds where epochs begin in a segment to where they are known to.
+// mergeEpochs merges the epochs found in a segment into the known ones.
 func mergeEpochs(known, more []Epoch) (all []Epoch) {
 	if len(more) == 0 {
 		return known
@@ -268,7 +270,7 @@ const (
 	slotLine        = len(slotMagic) + 3 + 1 + 20 + 1 + 10 + 1 + 8 + 1
 )
 
-// errNewer is a file of a later version. It is no damage, so nothing may be done about it.
+// errNewer is a file of a later version. It is no damage, so it must not be rebuilt.
 var errNewer = errors.New("use that version, or newer")
 
 // encodeSlot returns the beginning of a slot.

@@ -15,47 +15,46 @@ import (
 
 // manifestFile is the file that holds a log's manifest, in two slots of one size.
 //
-// A change is written to one slot and synced, which commits it; then the other slot gets it as
-// well, without a sync. The next change goes to that other slot. So there is always one slot that
-// is known to be safe, a change costs one sync and no name, and at rest both slots say the same
-// (the second may have a higher Durable):
+// A change is written to one slot and synced, which commits it. Then it is written to the other
+// slot, without a sync. The next change is written to that other slot first. So one slot is always
+// durable, a change costs one sync and no rename, and at rest both slots are equal (the second may
+// have a higher Durable):
 //
-//  1. A crash tears one slot at most, and the other one says what was committed before.
+//  1. A crash tears one slot at most, and the other one has the manifest before the change.
 //  2. A slot that is damaged at rest costs nothing.
-//  3. A change needs no room on the disk, unless the manifest outgrows its slots. Then a larger
-//     file takes the place of the file: made beside it, synced, renamed.
+//  3. A change needs no space on the disk, unless the manifest outgrows its slots. Then a larger
+//     file replaces the file: created beside it, synced, renamed.
 //
-// A file that is replaced by renaming, as meta.json was, is the simpler way. It can't be replaced
-// on a full disk, and costs two syncs that wait for the file system's journal.
+// Rejected: a file that each change replaces by renaming, as meta.json was. It can't be replaced on
+// a full disk, and costs two syncs that wait for the file system's journal.
 type manifestFile struct {
 	fsys env.FS
 	dir  string
 
-	// now is the manifest that was committed last. It must not be changed.
+	// now is the last committed manifest. It must not be changed.
 	now atomic.Pointer[Manifest]
-	// free is how many more segments and epochs fit, and slot how large a slot is.
+	// free is how many more segments and epochs fit into a slot, and slot is its size in bytes.
 	free, slot atomic.Int64
 
-	// mu is held from the writing of a change until it is committed or abandoned; by the committer,
-	// from when it writes a round until it has synced it, however long that takes. It comes before
-	// the log's mu.
+	// mu is held from the write of a change until its commit or abandonment. The committer holds it
+	// while it writes and syncs a round, however long that takes. It comes before the log's mu.
 	mu       gate
-	size     int64 // of a slot; 0: there is no file yet
+	size     int64 // of a slot; 0: no file yet
 	sequence uint64
-	safe     int   // the slot that is known to be safe
-	unsure   bool  // what safe holds may not be synced: it was read, or written before this life
-	named    bool  // meta.json is safe, or will be with this file: see Manifest.Named
-	length   int64 // of what was committed last, without its state
+	safe     int   // the slot that is known to be durable
+	unsure   bool  // the slot safe may not be synced: this process has not written it
+	named    bool  // see Manifest.Named
+	length   int64 // of the last committed manifest, without its state
 
 	// The change under way.
 	next       *Manifest
 	nextLength int64
-	file       env.File // nil: it is parked, or next is safe already
-	data       []byte   // nil: next is safe already
+	file       env.File // nil: it is parked, or next is durable already
+	data       []byte   // nil: next is durable already
 }
 
-// gate is a lock that may be held for long. Waiting for it is waiting for a channel, so time passes
-// meanwhile in tests in a bubble of package synctest.
+// gate is a lock that may be held for long. Its waiters block on a channel, so a bubble of package
+// synctest counts them as durably blocked, and time advances.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, 1) }
@@ -65,10 +64,10 @@ func (g gate) Unlock() { <-g }
 
 const (
 	manifestName = "manifest"
-	// manifestNew is a larger manifest file that is being written. After a crash the next opening
-	// removes it.
+	// manifestNew is the name of a larger manifest file that is being written. The next opening
+	// removes one that a crash has left.
 	manifestNew = manifestName + ".new"
-	// smallestSlot is the block of a file system, so that the slots share none.
+	// smallestSlot is a block of the file system, so that the slots share no block.
 	smallestSlot = 4 << 10
 	// largestManifest bounds the size of a manifest that is read: a log of 100 TB in segments of 64
 	// MiB needs as much.
@@ -76,12 +75,12 @@ const (
 	// stateRoom is the part of a slot that is reserved for the state (Copy, Aside and Bad), so that
 	// a change of state needs no room on the disk.
 	stateRoom = 2 << 10
-	// listingSize is how long a segment or an epoch in a manifest is, at most.
+	// listingSize is the largest size of a segment or an epoch in a manifest.
 	listingSize = 96
 )
 
-// slotFor returns the size of a slot for a manifest of so many bytes beside its state, with some
-// room to grow.
+// slotFor returns the slot size for a manifest of structure bytes without its state, with space to
+// grow.
 func slotFor(structure int64) int64 {
 	size := int64(smallestSlot)
 	for size < structure+structure/4+stateRoom {
@@ -90,12 +89,12 @@ func slotFor(structure int64) int64 {
 	return size
 }
 
-// structure is how long a manifest of so many bytes is without its state.
+// structure returns the length of a manifest without its state. data is the encoded manifest.
 func structure(m *Manifest, data []byte) int64 {
 	if len(m.Copy) == 0 && len(m.Aside) == 0 && len(m.Bad) == 0 && m.AsideBefore == 0 {
 		return int64(len(data))
 	}
-	// It was encoded in data, so there is no error.
+	// It is a part of data, so encoding it can't fail.
 	state, _ := json.Marshal(&Manifest{Copy: m.Copy, Aside: m.Aside, Bad: m.Bad, AsideBefore: m.AsideBefore})
 	none, _ := json.Marshal(&Manifest{})
 	return int64(len(data) - len(state) + len(none))
@@ -103,31 +102,31 @@ func structure(m *Manifest, data []byte) int64 {
 
 func (f *manifestFile) path() string { return filepath.Join(f.dir, manifestName) }
 
-// adopt takes over what readManifest returned.
+// adopt uses the manifest that readManifest returned.
 func (f *manifestFile) adopt(m *Manifest, at slotAt) error {
 	f.size, f.sequence, f.safe, f.unsure, f.named = at.size, at.sequence, at.slot, true, m.Named
 	f.take(m, at.structure)
 	if !at.torn {
 		return nil
 	}
-	// A change was under way. Nothing is done by it before it is safe.
+	// A crash interrupted a change. The manifest is made durable before anything relies on it.
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.replace(m)
 }
 
-// slotAt is which slot of a manifest file was believed.
+// slotAt says which slot of a manifest file was used.
 type slotAt struct {
 	size     int64
 	slot     int
 	sequence uint64
-	torn     bool // the other one says something else, or can't be believed
+	torn     bool // the other slot differs, or is invalid
 
 	structure int64
 }
 
-// readManifest reads the manifest in a log's directory: fs.ErrNotExist if there is none and a
-// *CorruptError if neither slot can be believed.
+// readManifest reads the manifest in a log's directory. The error is fs.ErrNotExist if there is
+// none, and a *CorruptError if neither slot is valid.
 func readManifest(fsys env.FS, dir string) (m *Manifest, at slotAt, err error) {
 	path := filepath.Join(dir, manifestName)
 	info, err := fsys.Stat(path)
@@ -173,7 +172,8 @@ func readManifest(fsys env.FS, dir string) (m *Manifest, at slotAt, err error) {
 	return m, at, nil
 }
 
-// sameBut says whether two manifests differ at most in what the second slot may say more.
+// sameBut reports whether two manifests differ at most in Durable, which may be higher in the
+// second slot.
 func sameBut(a, b *Manifest) bool {
 	bare := *a
 	bare.Durable = b.Durable
@@ -182,7 +182,7 @@ func sameBut(a, b *Manifest) bool {
 	return err == nil && otherErr == nil && string(x) == string(y)
 }
 
-// take makes m the committed manifest; n is its size without its state.
+// take makes m the committed manifest. n is its length without its state.
 func (f *manifestFile) take(m *Manifest, n int64) {
 	f.now.Store(m)
 	f.length = n
@@ -190,7 +190,7 @@ func (f *manifestFile) take(m *Manifest, n int64) {
 	f.free.Store((f.size - stateRoom - n) / listingSize)
 }
 
-// replace changes the manifest, safely. mu is held.
+// replace durably replaces the manifest by next. mu is held.
 func (f *manifestFile) replace(next *Manifest) error {
 	if err := f.write(next, 0); err != nil {
 		return err
@@ -203,8 +203,8 @@ func (f *manifestFile) replace(next *Manifest) error {
 	return nil
 }
 
-// write begins a change: it writes the slot that isn't needed. room is the size of the slots that
-// an append has reserved, or 0. On an error nothing has changed. mu is held.
+// write begins a change: it writes next to the slot that isn't safe. room is the slot size that an
+// append has reserved, or 0. On an error nothing has changed. mu is held.
 func (f *manifestFile) write(next *Manifest, room int64) error {
 	next.Named = f.named
 	data, err := encodeSlot(next, f.sequence+1)
@@ -220,8 +220,7 @@ func (f *manifestFile) write(next *Manifest, room int64) error {
 		if err == nil {
 			return nil
 		}
-		// A change that makes the manifest hardly longer, a trim say, can be made on a full disk,
-		// too.
+		// A change that makes the manifest hardly longer, for example a trim, needs no space.
 		if !errors.Is(err, syscall.ENOSPC) || n > f.length+listingSize || int64(len(data)) > f.size {
 			return err
 		}
@@ -232,8 +231,8 @@ func (f *manifestFile) write(next *Manifest, room int64) error {
 	}
 	fail := func(err error) error { return errors.Join(err, file.Close()) }
 	if f.unsure {
-		// The same bytes in the same place: they can't be torn if they are safe already, and if
-		// they aren't, those in the other slot are.
+		// These are the same bytes in the same place. If they are durable already, they can't be
+		// torn; otherwise the other slot is durable.
 		same, err := encodeSlot(f.now.Load(), f.sequence)
 		if err != nil {
 			return fail(err)
@@ -247,13 +246,13 @@ func (f *manifestFile) write(next *Manifest, room int64) error {
 		f.unsure = false
 	}
 	if _, err := file.WriteAt(data, int64(1-f.safe)*f.size); err != nil {
-		return fail(&syncError{err}) // which of the two a crash would leave isn't known any more
+		return fail(&syncError{err}) // which manifest a crash would leave is unknown
 	}
 	f.next, f.file, f.data, f.nextLength = next, file, data, n
 	return nil
 }
 
-// sync makes the change safe. mu is held.
+// sync makes the change durable. mu is held.
 func (f *manifestFile) sync() error {
 	if f.data == nil {
 		return nil
@@ -283,8 +282,8 @@ func (f *manifestFile) unpark() (err error) {
 	return err
 }
 
-// commit takes over a change that is safe, and writes it to the other slot, in which it may say
-// that the log is durable as far as an offset. mu is held.
+// commit makes a durable change the committed manifest, and writes it to the other slot, there with
+// at least this Durable. mu is held.
 func (f *manifestFile) commit(durable uint64) {
 	next := f.next
 	if f.data != nil {
@@ -297,8 +296,7 @@ func (f *manifestFile) commit(durable uint64) {
 				next, data, sequence = &more, again, sequence+1
 			}
 		}
-		// If this fails, the slot that was synced is as good; and this one is written anew by the
-		// next change.
+		// An error is harmless: the other slot is durable, and the next change writes this one.
 		err := f.unpark()
 		if err == nil {
 			_, err = f.file.WriteAt(data, int64(1-f.safe)*f.size)
@@ -319,8 +317,8 @@ func (f *manifestFile) abandon() {
 	f.next, f.file, f.data = nil, nil, nil
 }
 
-// grow puts a file with larger slots in the place of the one there is. Both slots hold next, which
-// is safe by that. mu is held.
+// grow replaces the file by one with larger slots. Both slots hold next, which is durable then. mu
+// is held.
 func (f *manifestFile) grow(next *Manifest, name string, size int64) error {
 	if err := f.put(next, name, size); err != nil {
 		return err
@@ -331,7 +329,7 @@ func (f *manifestFile) grow(next *Manifest, name string, size int64) error {
 	return nil
 }
 
-// put is grow without making the file's name safe.
+// put is grow without the sync of the directory.
 func (f *manifestFile) put(next *Manifest, name string, size int64) (err error) {
 	path := filepath.Join(f.dir, name)
 	file, err := f.fsys.Open(path)
@@ -367,8 +365,8 @@ func (f *manifestFile) put(next *Manifest, name string, size int64) (err error) 
 	return nil
 }
 
-// writeSlots writes both slots in full: the room of a file that is only reserved may cost the file
-// system more when it is first written.
+// writeSlots writes both slots in full. Space that is only reserved may cost the file system more
+// when it is first written.
 func writeSlots(file env.File, data []byte, size int64) error {
 	if err := errors.Join(file.Truncate(2*size), file.Preallocate(2*size)); err != nil {
 		return err
@@ -380,12 +378,12 @@ func writeSlots(file env.File, data []byte, size int64) error {
 	return err
 }
 
-// manifestRoom names the file whose room an append has reserved for slots of some size. After a
-// crash the next opening removes it.
+// manifestRoom returns the name of the file with slots of this size that an append has reserved.
+// The next opening removes one that a crash has left.
 func manifestRoom(size int64) string { return fmt.Sprintf("%s.%d.room", manifestName, size) }
 
-// create makes the first file, or replaces one that cannot be believed. Its name is safe once it
-// returns, as are those of all files that were placed in the directory before.
+// create creates the first file, or replaces an invalid one. When it returns, its name is durable,
+// and so are the names of all files that were placed in the directory before.
 func (f *manifestFile) create(m *Manifest) error {
 	m.Named = f.named
 	data, err := encodeSlot(m, 0)
@@ -404,7 +402,7 @@ func (f *manifestFile) create(m *Manifest) error {
 	return nil
 }
 
-// reserve makes a file for slots of some size, which the committer then uses.
+// reserve creates a file for slots of this size, for the committer.
 func (f *manifestFile) reserve(size int64) error {
 	path := filepath.Join(f.dir, manifestRoom(size))
 	file, err := f.fsys.Create(path)

@@ -11,19 +11,20 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// markName is the file that an orderly end leaves: content of the disk's owner, and a line with its
-// checksum. It doesn't exist while the disk is open, so it doesn't exist after a crash.
+// markName is the file that an orderly shutdown leaves: data of the disk's owner, and a line with
+// its checksum. It doesn't exist while the disk is open, so it doesn't exist after a crash.
 const markName = "clean.json"
 
 // largestMark bounds the file.
 const largestMark = 1 << 20
 
-// Mark returns the content that the last CloseMarked left; nil if the last end was not orderly.
+// Mark returns the content that the last CloseMarked left; nil if the last shutdown was not
+// orderly.
 func (d *Disk) Mark() []byte { return d.mark }
 
-// CloseMarked closes the disk as Close does. If everything that was ever appended is durable then,
-// it leaves content for the next Mark. It leaves none if a log or the disk failed since it was
-// opened, or if a log could not be closed. The error says why there is no mark.
+// CloseMarked closes the disk as Close does. If all appended records are durable then, it leaves
+// content for the next Mark. It leaves none if a log or the disk failed since it was opened, or if
+// a log could not be closed. The error says why there is no mark.
 func (d *Disk) CloseMarked(content []byte) error {
 	if len(content) > largestMark-markSum {
 		return errors.Join(fmt.Errorf("disk %s: a mark of %d bytes is too long", d.dir, len(content)), d.Close())
@@ -34,7 +35,7 @@ func (d *Disk) CloseMarked(content []byte) error {
 	if closed {
 		return errors.Join(ErrClosed, d.Close())
 	}
-	// If only this fails, segments are scrubbed earlier than they are due.
+	// If this fails, segments are only scrubbed before they are due.
 	_ = d.SaveChecks()
 	if err := d.Close(); err != nil {
 		return err
@@ -89,7 +90,7 @@ func readSummed(fsys env.FS, path string, size, largest int64) ([]byte, error) {
 	data := make([]byte, size)
 	err = readFull(f, data, 0)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, nil // it can't be read, so nothing is known
+		return nil, nil // an unreadable file counts as invalid
 	}
 	content := data[: size-markSum : size-markSum]
 	if string(data[size-markSum:]) != fmt.Sprintf("\n%08x\n", crc32.Checksum(content, castagnoli)) {

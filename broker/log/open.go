@@ -17,21 +17,21 @@ import (
 type opening struct {
 	m     *Manifest     // the next manifest
 	files []SegmentRef  // segment files in the directory, sorted by base and generation
-	gone  []SegmentRef  // of files, those to delete once the manifest is durable
-	aside []SegmentRef  // of files, those to set aside
-	cut   uint64        // where an unfinished truncation of a log of version 1 cuts; 0: none
-	write bool          // the manifest file is to be made
+	gone  []SegmentRef  // files to delete once the manifest is durable
+	aside []SegmentRef  // files to set aside
+	cut   uint64        // offset of an unfinished truncation of version 1; 0: none
+	write bool          // the manifest file is to be created
 	named bool          // the directory has meta.json
 	name  bool          // meta.json is to be written
 	made  bool          // the log is new
 	lost  *CorruptError // why the manifest file can't be read
 }
 
-// there reports whether the directory has the file of a segment.
+// there reports whether the directory contains the file of a segment.
 func (o *opening) there(r SegmentRef) bool { return slices.Contains(o.files, r.file()) }
 
-// open reads the log's directory, or makes it. It first judges the files, then writes the manifest,
-// then removes files. After a crash at any step all steps are done again.
+// open reads the log's directory, or creates it. It first judges the files, then writes the
+// manifest, then removes files. After a crash at any step the next opening repeats all steps.
 func (l *Log) open(start, epoch uint64, spec []byte) error {
 	l.man.fsys, l.man.dir, l.man.mu = l.disk.fs, l.dir, newGate()
 	o := &opening{}
@@ -78,7 +78,7 @@ func (l *Log) open(start, epoch uint64, spec []byte) error {
 			return err
 		}
 	}
-	if len(o.gone) > 0 { // after the next switch a file that came back would pass for another one
+	if len(o.gone) > 0 { // a crash must not bring one back with the next generation
 		if err := l.disk.fs.SyncDir(l.dir); err != nil {
 			return &syncError{err}
 		}
@@ -86,7 +86,7 @@ func (l *Log) open(start, epoch uint64, spec []byte) error {
 	return l.dropBelowStart()
 }
 
-// writeOpened writes the manifest and meta.json if opening has changed them.
+// writeOpened writes the manifest and meta.json if opening the log has changed them.
 func (l *Log) writeOpened(o *opening, before *Manifest) error {
 	if o.lost != nil {
 		if err := l.disk.fs.Rename(o.lost.File, o.lost.File+".damaged"); err != nil {
@@ -127,7 +127,7 @@ func (l *Log) writeNew(o *opening) error {
 	if err := l.man.create(o.m); err != nil {
 		return err
 	}
-	// Last: a file system with a journal has nothing left to commit by then.
+	// Last, since a file system with a journal has nothing left to commit then.
 	if err := l.disk.fs.SyncDir(l.disk.logDir("")); err != nil {
 		return &syncError{err}
 	}
@@ -165,8 +165,8 @@ func (l *Log) readFiles(o *opening) error {
 	return nil
 }
 
-// readWhich reads the manifest, converts a meta.json of version 1, which has precedence, or
-// rebuilds the manifest from the segments.
+// readWhich reads the manifest. It first converts a meta.json of version 1, if there is one. If the
+// manifest is invalid, it rebuilds it from the segments.
 func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 	found, at, err := readManifest(l.disk.fs, l.dir)
 	if err == nil && found.Named && o.named {
@@ -195,10 +195,10 @@ func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 		return l.disk.noticed(err)
 	}
 	o.write = true
-	// Nothing is written to a log before its manifest and then meta.json are safe.
+	// The first record is written only after the manifest and then meta.json are durable.
 	if len(o.files) == 0 && (damaged == nil || errors.Is(idErr, fs.ErrNotExist)) && damagedID == nil {
 		o.m, o.made = newManifest(l.id, start, epoch, spec), true
-		o.name = true // that makes the names of both files durable
+		o.name = true // its write makes the names of both files durable
 		if id != nil {
 			o.m.Log = id.Log
 		}
@@ -218,7 +218,7 @@ func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 	return l.rebuild(o, damaged, id, epoch, spec)
 }
 
-// believe takes the manifest that was read for the truth.
+// believe uses a manifest that was read.
 func (l *Log) believe(o *opening, found *Manifest, at slotAt) error {
 	if err := l.man.adopt(found, at); err != nil {
 		return l.disk.noticed(err)
@@ -248,7 +248,7 @@ func (l *Log) convert(o *opening, old *identityFile) error {
 	o.files = slices.Clone(m.Segments)
 	gone := func(r SegmentRef) {
 		m.drop(r)
-		m.Generation = 1 // so that no name is used again
+		m.Generation = 1 // so that no name is used twice
 	}
 	switch {
 	case old.Reset > 0:
@@ -282,7 +282,7 @@ func (l *Log) convert(o *opening, old *identityFile) error {
 	return nil
 }
 
-// footerEnd returns the end of a segment by its own footer, or 0 if it has no valid footer or no
+// footerEnd returns the end of a segment that its footer says, or 0 if it has no valid footer or no
 // file.
 func (l *Log) footerEnd(log uint64, r SegmentRef) (uint64, error) {
 	s := newSegment(l.dir, r)
@@ -293,7 +293,7 @@ func (l *Log) footerEnd(log uint64, r SegmentRef) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.end = 0 // no footer has that end, so each one gives a *shortError
+	s.end = 0 // no footer has this end, so reading a valid one returns a *shortError
 	_, err = s.readFooter(f, log)
 	err = errors.Join(err, f.Close())
 	if short, ok := errors.AsType[*shortError](err); ok {
@@ -305,8 +305,8 @@ func (l *Log) footerEnd(log uint64, r SegmentRef) (uint64, error) {
 	return 0, nil
 }
 
-// rebuild makes a manifest from the segments. The damaged one is kept beside it. The state of the
-// copy is lost, and records that were trimmed within the first segment come back, so the log is
+// rebuild makes a manifest from the segments, and keeps the damaged one beside it. The state of the
+// copy is lost, and records that were trimmed within the first segment are back, so the log is
 // suspect.
 func (l *Log) rebuild(o *opening, damaged *CorruptError, id *identityFile, epoch uint64, spec []byte) error {
 	m := newManifest(l.id, 1, epoch, spec)
@@ -350,7 +350,7 @@ func (l *Log) rebuild(o *opening, damaged *CorruptError, id *identityFile, epoch
 	return nil
 }
 
-// headerLog returns the log that a segment file belongs to by its header; 0: it has no header.
+// headerLog returns the secret of the log in the header of a segment file; 0: it has no header.
 func (l *Log) headerLog(r SegmentRef) (uint64, error) {
 	f, err := openSegment(l.disk.fs, filepath.Join(l.dir, r.name()), &l.disk.handles.cache)
 	if err != nil {
@@ -370,10 +370,10 @@ func (l *Log) headerLog(r SegmentRef) (uint64, error) {
 // adoptFiles judges the files that the manifest doesn't list as segments.
 //
 //  1. A file that the manifest lists as gone is deleted.
-//  2. A file of a later generation than the manifest's is of a switch that never took place: it is
-//     deleted.
-//  3. A file that begins where the log's last segment ends is of a round that the manifest missed:
-//     it becomes a segment.
+//  2. A file of a later generation than the manifest's was made for a switch that never happened:
+//     it is deleted.
+//  3. A file that begins where the log's last segment ends was written by a round that the manifest
+//     doesn't list: it becomes a segment.
 //  4. Any other file is deleted if it is empty, and otherwise set aside and reported.
 func (l *Log) adoptFiles(o *opening) error {
 	m := o.m
@@ -433,7 +433,8 @@ func (l *Log) follows(o *opening, r SegmentRef) (bool, error) {
 	return end == 0 || r.Base == end, err
 }
 
-// setFilesAside moves the files in o.aside out of the log's directory, and notes where to.
+// setFilesAside moves the files in o.aside to the set-aside directory, and records that in the
+// manifest.
 func (l *Log) setFilesAside(o *opening) error {
 	if len(o.aside) == 0 {
 		return nil

@@ -7,23 +7,21 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Packed is many small records in one piece, as their publisher encoded them: of one subject and
-// one time, without headers and attributes. They are stored as they come, so to append them costs
-// one look at each length, one copy and one checksum, however many they are. Encoding them one by
-// one costs several times that.
+// Packed is many small records of one subject and one time, without headers and attributes, as
+// their publisher encoded them. They are stored unchanged, so an append costs a check of each
+// length, one copy and one checksum. Encoding each record would cost several times as much.
 type Packed struct {
 	Subject []byte
 	Time    int64
-	// Count is how many records there are, and Records are they: each a uvarint length, and its
-	// bytes.
+	// Count is the number of records. Records has each as a uvarint length and its bytes.
 	Count   int
 	Records []byte
 }
 
-// PackedError is packed records that are not what they announce to be.
+// PackedError is packed records that don't match their announced number, or are malformed.
 type PackedError struct {
 	Count  int // announced
-	Record int // the one at which it showed, counted from 0
+	Record int // index of the wrong record
 	Reason string
 }
 
@@ -60,7 +58,7 @@ func checkPacked(records []byte, count int) error {
 	return nil
 }
 
-// packedSize is how long p is once encoded; an error says why it can't be.
+// packedSize returns the length of a batch of p, or an error if there can't be one.
 func packedSize(p *Packed, extensions []Extension) (int, error) {
 	size := batchHeader + uvarintLen(uint64(len(p.Subject))) + len(p.Subject) + len(p.Records)
 	for _, e := range extensions {
@@ -72,7 +70,7 @@ func packedSize(p *Packed, extensions []Extension) (int, error) {
 	return size, checkPacked(p.Records, p.Count)
 }
 
-// appendPacked encodes p behind dst, which has the room.
+// appendPacked appends a batch of p to dst, which has the capacity.
 func appendPacked(dst []byte, epoch, base uint64, p *Packed, extensions []Extension) []byte {
 	start := len(dst)
 	dst = appendExtensions(dst[:start+batchHeader], extensions)
@@ -84,8 +82,8 @@ func appendPacked(dst []byte, epoch, base uint64, p *Packed, extensions []Extens
 	return dst
 }
 
-// Packed returns the common subject and all records in one piece, as Packed has them, if the batch
-// was appended that way. Their time is the batch's.
+// Packed returns the common subject and the encoded records of a batch that was appended as Packed.
+// Their time is the batch's Time.
 func (b Batch) Packed() (subject, records []byte, ok bool) {
 	if b.check() != nil || b.Flags() != flagPacked {
 		return nil, nil, false

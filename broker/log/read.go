@@ -11,13 +11,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Cursor reads a log in order. It costs nothing while it isn't used. One goroutine uses it at a
-// time.
+// Cursor reads a log in order. It needs no resources while it isn't used. One goroutine uses it at
+// a time.
 type Cursor struct {
 	log  *Log
 	next uint64
 
-	// Hints, valid while the chunk or segment that they name exists.
+	// Hints, which hold while that chunk or segment exists.
 	chunkID  uint64
 	chunkPos int
 	seg      *segment
@@ -46,12 +46,12 @@ func (c *Cursor) Lend(memory []byte) []byte {
 	return had
 }
 
-// View is the batches of one Read. The first batch may begin before From. The bytes are valid until
-// Release, and until the next Read of the same cursor.
+// View contains the batches of one Read. The first batch may begin before From. The bytes are valid
+// until Release or the next Read of the same cursor.
 //
-// Bytes of the log's tail are not copied: they are those that the committer writes. Until Release
-// they keep one chunk of the log's memory (1 MiB, or one large batch) from being used again, so a
-// slow reader should hold at most one view. Bytes of a file are in the cursor's own memory.
+// Bytes of the log's tail are not copied: they are in the memory that the committer writes. Until
+// Release they pin one chunk of that memory (1 MiB, or one large batch), so a slow reader should
+// hold at most one view. Bytes of a file are in the cursor's own memory.
 type View struct {
 	From, End uint64
 	data      []byte
@@ -72,16 +72,16 @@ func (v *View) Next() (Batch, bool) {
 	return nil, false
 }
 
-// Position returns where the batch that Next returned last ends in the memory that was lent to the
-// cursor. ok is false if the batch is elsewhere. The lender may change the memory up to there.
+// Position returns where the last batch of Next ends in the memory that was lent to the cursor. ok
+// is false if the batch is not in that memory. The lender may change the memory up to there.
 func (v *View) Position(c *Cursor, lent []byte) (end int, ok bool) {
 	return v.at, v.chunk == nil && cap(c.buf) > 0 && cap(lent) > 0 && &c.buf[:1][0] == &lent[:1][0]
 }
 
-// Raw returns the bytes of the next batches that are back to back, about max bytes and at least one
-// batch, and moves behind them. At the end it returns nil. It serves callers that pass batches on
-// unchanged: they need neither parse nor copy each batch. Frames that belong to the file, such as
-// the marker between two writes, are left out.
+// Raw returns the bytes of the next adjacent batches, about max bytes and at least one batch, and
+// moves behind them. At the end it returns nil. Callers that pass batches on unchanged need neither
+// parse nor copy them. Frames other than batches, such as the marker between two writes, are left
+// out.
 func (v *View) Raw(max int) []byte {
 	for len(v.data) > 0 && frame(v.data).kind() != kindBatch {
 		v.data = v.data[le.Uint32(v.data):]
@@ -112,7 +112,7 @@ func (v *View) Release() {
 
 // Read returns batches from the cursor's offset on, about max bytes and at least one batch, and
 // moves behind them. At the end of the log the view is empty. A *RangeError means that the log
-// doesn't hold the offset. A *CorruptError says which records are damaged, and where to go on.
+// doesn't have the offset. A *CorruptError has the damaged offsets, and where to continue.
 func (c *Cursor) Read(max int) (View, error) {
 	l := c.log
 	for range 3 {
@@ -135,7 +135,7 @@ func (c *Cursor) Read(max int) (View, error) {
 		}
 		v, err := c.fromDisk(s, limit, index, max)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was removed meanwhile, and the log may begin later now
+			continue // the segment was removed; the log may begin later now
 		}
 		return v, err
 	}
@@ -181,8 +181,8 @@ func (c *Cursor) fromMemory(max int) (View, error) {
 	return v, nil
 }
 
-// segmentOf returns the segment that holds an offset, the position up to which it may be read, and
-// the position to begin at, or -1 if that is unknown. mu is held.
+// segmentOf returns the segment that contains an offset, the position up to which it may be read,
+// and the position to begin at, or -1 if that is unknown. mu is held.
 func (l *Log) segmentOf(offset uint64) (s *segment, limit int64, from int64) {
 	i, found := slices.BinarySearchFunc(l.segments, offset, func(s *segment, o uint64) int {
 		switch {
@@ -206,7 +206,7 @@ func (l *Log) segmentOf(offset uint64) (s *segment, limit int64, from int64) {
 	return s, s.written, -1
 }
 
-// missing returns the error for an offset within the log that no segment holds.
+// missing returns the error for an offset of the log that no segment contains.
 func (l *Log) missing(offset uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,7 +255,7 @@ func (c *Cursor) fromDisk(s *segment, limit, pos int64, max int) (View, error) {
 		if !again {
 			return View{}, &CorruptError{File: s.path, From: c.next, Next: c.next, Reason: met.Error() + ", but not when it was looked at again"}
 		}
-		v, err = c.parse(f, s, pos, limit, max) // the damage is before the offset: begin behind it
+		v, err = c.parse(f, s, pos, limit, max) // the damage is before the offset, so begin behind it
 	}
 	return v, nil
 }
@@ -284,7 +284,7 @@ func (c *Cursor) parse(f env.File, s *segment, pos, limit int64, max int) (View,
 			if from >= 0 || begin+int64(len(c.buf)) >= limit {
 				break
 			}
-			// Nothing yet: begin again at this frame, with room for all of it.
+			// No batch fits yet: begin again at this frame, with memory for all of it.
 			n := size
 			if want, lenErr := frameLength(c.buf[at:]); lenErr == nil {
 				n += want
@@ -330,7 +330,7 @@ func (d *damage) at(s *segment, offset uint64) error {
 	return &CorruptError{File: s.path, Pos: d.pos, From: offset, Next: d.next, Reason: d.reason}
 }
 
-// diagnose scans the segment to find how far damage goes that a reader met. If the damage ends
+// diagnose scans the segment for the extent of damage that a reader has met. If the damage ends
 // before offset, it returns the position to begin at instead.
 func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) (pos int64, err error) {
 	l.mu.Lock()
@@ -358,7 +358,7 @@ func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) (pos in
 }
 
 // learnDamage adds an entry behind each damage to the index of an active segment, so that reads
-// behind damage don't begin before it. Bytes that aren't written yet are no damage. mu is held.
+// behind damage don't begin before it. Bytes that were not written yet are no damage. mu is held.
 func (s *segment) learnDamage(damages []damage) {
 	for _, d := range damages {
 		i := sort.Search(len(s.index), func(i int) bool { return s.index[i].offset >= d.next })

@@ -8,24 +8,24 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// Recovery is what opening a log found. Suspect means that something was cut or couldn't be
-// believed, so that this copy must not be trusted alone until it was compared with another.
+// Recovery is what opening a log found. Suspect means that records were cut, are damaged or are
+// missing, or may be: this copy must not be trusted alone before it was compared with another.
 type Recovery struct {
-	// Cut is how many bytes of a torn tail were cut: writes that were under way when the process
-	// died. Nothing that was proven to be synced is among them; what was is in Damaged.
+	// Cut is the number of bytes of a torn tail that were cut: writes that the crash interrupted.
+	// None of them was proven to be synced; proven bytes that can't be read are in Damaged.
 	Cut int64
-	// Kept is the file that holds what was cut, or the beginning of it; empty if it couldn't be
-	// kept.
+	// Kept is the path of a file with the cut bytes, or the first of them; empty if they could not
+	// be kept.
 	Kept    string
 	Suspect bool
 	// Rebuilt reports that the manifest was lost and rebuilt from the segments: the state of the
 	// copy is unknown, records that were trimmed within the first segment may be back, and Spec is
-	// what was given to Open.
+	// that of Open.
 	Rebuilt bool
 	// Strange reports faults beyond damaged or missing segments (see Log.Lacks).
 	Strange bool
 	Reason  string
-	// Damaged are the ranges that are known to be unreadable here.
+	// Damaged are the known unreadable ranges of this copy.
 	Damaged []CorruptError
 }
 
@@ -37,10 +37,13 @@ func (r *Recovery) suspect(format string, args ...any) {
 	r.Reason += fmt.Sprintf(format, args...)
 }
 
-// readSegments finds out where the log ends. From the last segment backwards, those that were made
-// and never written go; the first with anything in it is read from front to end. All before it were
-// sealed and synced before it was written, so of them only the footers are read. Those that go are
-// taken from the list; those that are missing stay there.
+// readSegments opens the listed segments and finds the end of the log.
+//
+//  1. From the last segment backwards, segments without records are removed from the list.
+//  2. The last segment with records is read from front to end, and a torn tail is cut.
+//  3. Of earlier segments only the footers are read: they were sealed and synced before the last
+//     one was written.
+//  4. Missing segments stay in the list. Their records are reported as damaged.
 func (l *Log) readSegments(o *opening) error {
 	m := o.m
 	l.end, l.durable = l.start, l.start
@@ -51,7 +54,7 @@ func (l *Log) readSegments(o *opening) error {
 			m.Durable = max(m.Durable, l.disk.points.of(m.Log, r.Base, r.File).end)
 		}
 		if r.End > 0 || !o.there(r) && r.Base < m.Durable {
-			break // it was written, so all before were sealed
+			break // r was written, so all earlier segments were sealed
 		}
 		used := false
 		s := newSegment(l.dir, r)
@@ -127,12 +130,12 @@ func (l *Log) readSegments(o *opening) error {
 	m.Epochs = slices.Clone(l.epochs)
 	l.durable = l.end
 	if n := len(m.Segments); n > 0 && m.Segments[n-1].Base >= m.Durable {
-		m.Durable = l.end // of a segment whose round the manifest missed
+		m.Durable = l.end // the manifest doesn't list the round that wrote the last segment
 	}
 	return nil
 }
 
-// lost notes that a listed segment, or what one held, is not there.
+// lost records that the records of a listed segment are missing.
 func (l *Log) lost(from, next uint64) {
 	if from < next {
 		l.recovery.suspect("records from %d up to %d are gone: their segment is missing", from, next)
@@ -144,8 +147,8 @@ func (l *Log) damaged(file string, d damage) {
 	l.recovery.Damaged = append(l.recovery.Damaged, CorruptError{File: file, Pos: d.pos, From: d.from, Next: d.next, Reason: d.reason})
 }
 
-// recoverLastSealed is recoverLast of a segment that was brought into another form, so that nothing
-// of it can be torn.
+// recoverLastSealed is recoverLast for a segment in a form other than plain. It was written as a
+// whole, so it can't be torn.
 func (l *Log) recoverLastSealed(s *segment, c sealed, o *opening) (used bool, err error) {
 	s.end, s.closed = c.end(), true
 	if o.cut == 0 || o.cut >= s.end {
@@ -154,8 +157,8 @@ func (l *Log) recoverLastSealed(s *segment, c sealed, o *opening) (used bool, er
 	return false, fmt.Errorf("%s is compressed, and a truncation to %d is under way in it", s.path, o.cut)
 }
 
-// recoverSealed reads what a segment before the last says about itself. listed says that its end
-// comes from the manifest, so that its file may not end there yet.
+// recoverSealed opens a segment before the last one. listed means that its end is from the
+// manifest, so its file may be longer.
 func (l *Log) recoverSealed(s *segment, listed bool) error {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
@@ -193,8 +196,8 @@ func (l *Log) recoverSealed(s *segment, listed bool) error {
 	return nil
 }
 
-// shortenLeft ends the file of a segment where the segment ends, if a crash has kept a truncation
-// from doing so.
+// shortenLeft cuts the file of a segment at the segment's end, if a crash has interrupted a
+// truncation before that.
 func (l *Log) shortenLeft(s *segment, f env.File) error {
 	if _, other := f.(sealed); other {
 		return nil
@@ -214,9 +217,9 @@ func (l *Log) shortenLeft(s *segment, f env.File) error {
 // crash may have come before it:
 //
 //  1. The footer may be in the page cache only, so it is written again.
-//  2. The sector of the header may be the one from before the truncation, although the sectors of
-//     the footer are not. So the file gets another number again: the sync points of the number
-//     before prove records that the truncation took.
+//  2. The header's sector on the disk may be older than the truncation, even if those of the footer
+//     are not. So the file gets another number again: the sync points of the former number prove
+//     records that the truncation removed.
 func (l *Log) footerAgain(s *segment, f env.File) error {
 	if l.disk.mark != nil {
 		return nil
@@ -237,8 +240,8 @@ func (l *Log) footerAgain(s *segment, f env.File) error {
 	return nil
 }
 
-// endsBefore reports whether a segment is whole up to where its footer says that it ends, and is
-// only shorter than expected. If so, it sets the segment's end.
+// endsBefore reports whether a segment is intact up to the end that its footer says, and only
+// shorter than expected. If so, it sets the segment's end.
 func (l *Log) endsBefore(s *segment, f env.File, found *lookup) bool {
 	short, is := errors.AsType[*shortError](found.footer)
 	if !is || short.end >= s.end || len(found.damages) != 1 || found.damages[0].from != short.end {
@@ -256,8 +259,8 @@ func (l *Log) endsBefore(s *segment, f env.File, found *lookup) bool {
 	return true
 }
 
-// look returns what reading a closed segment needs: its footer's index or, where that can't be
-// believed, what reading the whole file says.
+// look returns the lookup of a closed segment: from its footer or, if that is invalid, from a scan
+// of the file.
 func (l *Log) look(s *segment, f env.File) (*lookup, error) {
 	if known := s.lookup.Load(); known != nil {
 		return known, nil
@@ -296,7 +299,7 @@ func (l *Log) survey(s *segment, f env.File) (*lookup, error) {
 	return out, nil
 }
 
-// learn takes over what a closed segment was found to hold, if that wasn't known yet.
+// learn copies what was found in a closed segment to s, if it is not known yet.
 func (l *Log) learn(s, found *segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // recoverLast reads a segment that may be the log's last one, cuts a torn tail, and makes the rest
-// safe. used is false if the segment holds nothing.
+// durable. used is false if the segment has no records.
 func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
@@ -29,8 +29,8 @@ func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 		if found, err = c.scan(f); err != nil {
 			return false, err
 		}
-		// What follows the last sync point may be in the page cache only. It is not enough to sync
-		// it: if an earlier sync has failed, its pages are clean and are not on the disk.
+		// Bytes behind the last sync point may be in the page cache only. A sync is not enough: if
+		// an earlier one failed, their pages are clean but not on the disk.
 		err = rewrite(f, s, found)
 		if !errors.Is(err, errChanged) || tries == rewriteTries {
 			break
@@ -54,7 +54,7 @@ func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 	}
 	sealed := false
 	if !found.cut && !found.open && len(found.damages) == 0 {
-		// The footer's frame is there. The rest of sealing may have been under way.
+		// The footer's frame is valid. The crash may have interrupted the rest of sealing.
 		if sealed, err = l.sealedSafely(f, s, floor); err != nil {
 			return false, err
 		}
@@ -67,9 +67,9 @@ func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 		s.size = s.pos
 	}
 	if s.file == 0 {
-		s.size = s.pos // it was written by an earlier version, whose files are not written run by run
+		s.size = s.pos // an earlier version wrote this file, without runs
 	}
-	// Bytes that were read have to be safe before anything is appended. Cut bytes must not return
+	// All recovered bytes must be durable before anything is appended. Cut bytes must not return
 	// behind the bytes that replace them.
 	if found.cut || unsealed || found.proven < s.pos {
 		if err := f.Sync(); err != nil {
@@ -92,8 +92,7 @@ func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 }
 
 // sealedSafely reports whether a segment has a valid footer that is known to be synced. Any other
-// footer is cut off and written again: it may be in the page cache only, and so may the length of
-// the file.
+// footer is cut off and written again: it, or the file's length, may be in the page cache only.
 func (l *Log) sealedSafely(f env.File, s *segment, floor uint64) (bool, error) {
 	if s.end >= floor && l.disk.mark == nil {
 		return false, nil
@@ -105,22 +104,21 @@ func (l *Log) sealedSafely(f env.File, s *segment, floor uint64) (bool, error) {
 	return err == nil, nil
 }
 
-// errChanged is returned for a file that reads differently from a moment before: the kernel has
-// dropped a page that a failed sync had left clean, and has read it from the disk again.
+// errChanged means that two reads of a file returned different bytes: between them, the kernel
+// dropped a page that a failed sync had left clean, and read it from the disk again.
 var errChanged = errors.New("the file isn't read any more as it was a moment ago")
 
-// rewriteTries bounds how often a file that changes is read again. Each time it is shorter, or the
-// machine is at fault.
+// rewriteTries bounds how often a file is read again after errChanged. Each time it is shorter,
+// unless the machine is at fault.
 const rewriteTries = 3
 
-// rewrite writes all frames of a scanned segment again that stand behind its last sync point, each
-// checked as it is read. The caller syncs the file.
+// rewrite reads, checks and writes again all frames of a scanned segment behind its last sync
+// point. The caller syncs the file.
 //
-// They are written where they stand. A crash leaves each sector as it was on the disk or as it is
-// written now; the sector that also holds the last proven bytes is written as every append writes
-// it. Copying the tail to a new file, and switching to that by the manifest, was the other way: it
-// needs room, which a full disk doesn't have, and a manifest, a name and two files more for
-// each log that was written in the moment of the kill.
+// They are written in place. A crash leaves each sector old or new; the sector that also has the
+// last proven bytes is written as every append writes it. Rejected: copying the tail to a new file
+// and switching to it. That needs space, which a full disk doesn't have, and for each log in use at
+// the time of the kill a manifest, a name and two more files.
 func rewrite(f env.File, s *segment, found *scanned) error {
 	if found.proven >= s.pos {
 		return nil

@@ -11,16 +11,16 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// beingRepaired ends the name of an unfinished file for a damaged or missing segment. If a crash
-// leaves one, the next opening removes it.
+// beingRepaired ends the name of an unfinished replacement for a damaged or missing segment. The
+// next opening removes one that a crash has left.
 const beingRepaired = segmentEnd + ".repair"
 
-// Span is the offsets From ≤ offset < Next.
+// Span is a range of offsets: From ≤ offset < Next.
 type Span struct{ From, Next uint64 }
 
-// Lacks returns the offsets that have to be fetched from another replica for the log to be whole,
-// oldest first: those of damaged sealed segments, and those that no segment holds. If a log was
-// damaged and lacks nothing, retention has deleted the damaged segments.
+// Lacks returns the offsets that must be fetched from another replica, oldest first: those of
+// damaged sealed segments and of missing segments. If a damaged log lacks nothing, retention has
+// deleted the damaged segments.
 func (l *Log) Lacks() (out []Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +44,7 @@ func (l *Log) Lacks() (out []Span) {
 	return out
 }
 
-// blame notes in the manifest that a segment is damaged. If that fails, only this process knows.
+// blame records in the manifest that a segment is damaged. If that fails, only this process knows.
 func (l *Log) blame(s *segment) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -53,12 +53,12 @@ func (l *Log) blame(s *segment) {
 	there := slices.Contains(l.segments, s)
 	l.mu.Unlock()
 	if there && !slices.Contains(l.man.now.Load().Bad, s.base) {
-		// If this makes the disk fail, appends fail, too.
+		// An error is ignored: if it fails the disk, appends report it.
 		_ = l.change(func(m *Manifest) { m.Bad = append(m.Bad, s.base) })
 	}
 }
 
-// NoteDamage writes all damage that was met, also by readers, durably to the manifest.
+// NoteDamage durably records all known damage in the manifest, including what readers have found.
 func (l *Log) NoteDamage() error {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -79,7 +79,7 @@ func (l *Log) NoteDamage() error {
 	return l.change(func(m *Manifest) { m.Bad = append(m.Bad, bad...) })
 }
 
-// lookAtBad scrubs the segments that the manifest calls damaged. No other goroutine uses the log
+// lookAtBad scrubs the segments that the manifest lists as damaged. No other goroutine uses the log
 // yet.
 func (l *Log) lookAtBad(m *Manifest) error {
 	m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool {
@@ -104,8 +104,8 @@ func (l *Log) lookAtBad(m *Manifest) error {
 	return nil
 }
 
-// SetTailAside sets the active segment aside if it is damaged, and returns where to. From then on
-// the log lacks its records, and appends go to a new segment behind it.
+// SetTailAside sets the active segment aside if it is damaged, and returns its path there. From
+// then on the log lacks its records, and appends go to a new segment behind it.
 func (l *Log) SetTailAside() (to string, err error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -131,8 +131,8 @@ func (l *Log) SetTailAside() (to string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The manifest goes on listing it, with its end: a listed segment without a file is damage,
-	// which the next opening finds again.
+	// The manifest still lists it, with its end. A listed segment without a file is damage, so the
+	// next opening finds it again.
 	err = l.change(func(m *Manifest) {
 		m.Durable = max(m.Durable, end)
 		if at, there := m.find(s.base); there {
@@ -153,7 +153,7 @@ func (l *Log) SetTailAside() (to string, err error) {
 	return filepath.Join(l.asidePath(a), s.ref().name()), l.disk.noticed(l.moveAside(a))
 }
 
-// makeAside makes the directory for a segment's file that is set aside.
+// makeAside creates the directory for a segment's file that is to be set aside.
 func (l *Log) makeAside(s *segment, reason string) (*Aside, error) {
 	dir, err := l.disk.makeAside(l.name)
 	if err != nil {
@@ -163,17 +163,17 @@ func (l *Log) makeAside(s *segment, reason string) (*Aside, error) {
 }
 
 // Repair writes a new file for a damaged or missing segment, from batches of another replica. Until
-// Finish the log goes on as it is. One goroutine uses a Repair at a time, and ends it with Finish
-// or Abandon.
+// Finish the log is unchanged. One goroutine uses a Repair at a time, and ends it with Finish or
+// Abandon.
 type Repair struct {
 	log  *Log
 	span Span
-	cuts uint64 // of the log when the repair began
+	cuts uint64 // the log's counter when the repair began
 	next uint64
-	low  uint64 // where the segment before ends
-	why  string // the reason for which the damaged segment is set aside
-	// of is the segment of which the records from the beginning of the span on are replaced; nil: a
-	// whole segment is, or a missing one.
+	low  uint64 // end of the previous segment
+	why  string // the reason recorded with the damaged segment
+	// of is a segment that is replaced in part, from span.From on; nil: a whole segment or a
+	// missing one is replaced.
 	of   *segment
 	path string
 	f    env.File // nil until the first batch
@@ -181,8 +181,8 @@ type Repair struct {
 }
 
 // UnfitError means that batches of another replica can't replace a damaged segment: the two logs
-// have different histories, or too little is known of this one's. The whole log has to be fetched
-// anew.
+// have different histories, or this log's history is not known well enough. The whole log has to be
+// fetched anew.
 type UnfitError struct{ Log, Why string }
 
 func (e *UnfitError) Error() string {
@@ -193,8 +193,8 @@ func (l *Log) unfit(format string, args ...any) error {
 	return &UnfitError{Log: l.name, Why: fmt.Sprintf(format, args...)}
 }
 
-// errMeanwhile means that the log has changed since its repair began, so that Lacks has to be
-// called again.
+// errMeanwhile means that the log has changed since the repair began. The caller begins again with
+// Lacks.
 var errMeanwhile = errors.New("the log was changed while it was repaired")
 
 // Repair begins to repair the first span that the log lacks. It returns nil if it lacks none.
@@ -214,15 +214,15 @@ func (l *Log) Repair() (*Repair, error) {
 	return r, nil
 }
 
-// Span returns the offsets that are still missing.
+// Span returns the offsets of the repair that are still missing.
 func (r *Repair) Span() Span { return Span{r.next, r.span.Next} }
 
-// Begun reports whether a batch was added.
+// Begun reports whether a batch has been added.
 func (r *Repair) Begun() bool { return r.f != nil }
 
 // Add adds the next batch, which was checked with ParseBatch. The first batch may begin at or
-// before the log's start, if that has moved. A batch across a border of the span is cut there: each
-// replica compacts for itself.
+// before the log's start, if the start has moved. A batch across a bound of the span is cut there:
+// replicas compact independently, so their batches may have different bounds.
 func (r *Repair) Add(b Batch) (err error) {
 	l := r.log
 	if base := max(b.Base(), r.low); !r.Begun() && base <= l.Start() {
@@ -269,9 +269,8 @@ func (r *Repair) Full() bool {
 	return r.Begun() && (r.next == r.span.Next || r.w.written+int64(len(r.w.buf)) >= r.log.disk.opts.SegmentLargest)
 }
 
-// Finish syncs and verifies the new segment, sets the damaged one aside, and replaces it. It
-// returns where the damaged one is. A crash leaves the damaged segment, none, which opening the log
-// finds, or the new one.
+// Finish syncs and verifies the new segment, replaces the damaged one by it, and sets that aside.
+// It returns the path of the damaged one. A crash leaves the log from before or after the repair.
 func (r *Repair) Finish() (aside string, err error) {
 	l, fresh, f := r.log, r.w.s, r.f
 	defer r.Abandon()
@@ -288,10 +287,10 @@ func (r *Repair) Finish() (aside string, err error) {
 	return aside, l.disk.noticed(err)
 }
 
-// Abandon removes the file. If that fails the next opening does.
+// Abandon removes the file. If that fails, the next opening removes it.
 func (r *Repair) Abandon() {
 	if r.f != nil {
-		_ = r.f.Close() // it is durable or not needed
+		_ = r.f.Close() // the file is durable or not needed
 		r.f = nil
 	}
 	if r.path != "" {
@@ -300,7 +299,7 @@ func (r *Repair) Abandon() {
 	}
 }
 
-// place makes the new segment, whose file is complete and durable, a part of the log.
+// place switches the log to the new segment, whose file is complete and durable.
 func (r *Repair) place(fresh *segment) (aside string, err error) {
 	l := r.log
 	l.admin.Lock()
@@ -321,12 +320,12 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	}
 	err = l.change(func(m *Manifest) {
 		m.Durable = max(m.Durable, fresh.end)
-		m.Clean = min(m.Clean, fresh.base) // the other replica may not have compacted as far
+		m.Clean = min(m.Clean, fresh.base) // the other replica may have compacted less
 		if old != nil {
 			m.Durable = max(m.Durable, old.end)
 			m.Aside = append(m.Aside, *a)
 		}
-		m.Segments = slices.DeleteFunc(m.Segments, func(r SegmentRef) bool { // also missing ones
+		m.Segments = slices.DeleteFunc(m.Segments, func(r SegmentRef) bool { // including missing ones
 			return old != nil && r.file() == old.ref() || r.Base >= fresh.base && r.Base < fresh.end
 		})
 		m.insert(fresh)
@@ -340,9 +339,9 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 		return "", l.unplace(fresh, err)
 	}
 	l.mu.Lock()
-	l.cuts++ // a compaction under way doesn't know the new segment
+	l.cuts++ // voids a compaction under way, which doesn't know the new segment
 	l.segments = slices.DeleteFunc(l.segments, func(s *segment) bool { return s == old })
-	// The rest of its file is not the log's any more.
+	// The rest of its file no longer belongs to the log.
 	if at := slices.Index(l.segments, r.of); at >= 0 {
 		short := newSegment(l.dir, r.of.ref())
 		short.end, short.closed, short.bad, short.checked = fresh.base, true, true, r.of.checked
@@ -363,7 +362,7 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	return filepath.Join(l.asidePath(a), old.ref().name()), l.moveAside(a)
 }
 
-// shorten lets a damaged segment end before where its file does.
+// shorten sets the end of a damaged segment, before the end of its file.
 func (m *Manifest) shorten(base, end uint64) {
 	if at, there := m.find(base); there {
 		m.Segments[at].End = end
@@ -373,13 +372,13 @@ func (m *Manifest) shorten(base, end uint64) {
 	}
 }
 
-// replaceEpochs returns where the epochs of a log begin once a segment has replaced what was
-// damaged. If the log ended with that, the other replica may have other records there. Then these
-// are stale:
+// replaceEpochs returns the epochs of a log after a new segment has replaced a damaged one. If the
+// log ended with the damaged one, the other replica may have other records there. Then these are
+// stale:
 //
 //  1. an epoch that began within the segment and is not in it;
-//  2. an older epoch than the segment's last one that began behind it, in what is still to be
-//     replaced.
+//  2. an epoch that began behind the segment, where more is to be replaced, and is older than the
+//     segment's last epoch.
 func replaceEpochs(known []Epoch, fresh *segment) []Epoch {
 	last := fresh.epochs[len(fresh.epochs)-1].Epoch
 	kept := slices.DeleteFunc(slices.Clone(known), func(e Epoch) bool {
@@ -388,8 +387,8 @@ func replaceEpochs(known []Epoch, fresh *segment) []Epoch {
 	return mergeEpochs(kept, fresh.epochs)
 }
 
-// judge checks a new segment against its neighbours, and returns the damaged segment that it
-// replaces, or nil.
+// judge checks a new segment against its neighbours and the damaged segment that it replaces, and
+// returns that one, or nil.
 func (r *Repair) judge(fresh *segment) (old *segment, err error) {
 	l := r.log
 	l.mu.Lock()
@@ -423,8 +422,8 @@ func (r *Repair) judge(fresh *segment) (old *segment, err error) {
 	if old == nil {
 		return nil, nil
 	}
-	// The readable part of the damaged segment has some of its epochs, each perhaps from a later
-	// offset.
+	// The readable part of the damaged segment contains some of its epochs, each perhaps only from
+	// a later offset on.
 	for _, e := range old.epochs {
 		same := func(f Epoch) bool { return f.Epoch == e.Epoch && f.Start <= e.Start }
 		if e.Start >= fresh.base && e.Start < fresh.end && !slices.ContainsFunc(fresh.epochs, same) {

@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// ResetTo empties the log and lets it begin at start, which may be before or behind where it was:
-// what a follower does that has nothing in common with what its leader retains.
+// ResetTo empties the log and begins it at start, which may be anywhere. A follower resets a log
+// that has nothing in common with its leader's.
 //
-//  1. Holds, epochs and what recovery found are void by it.
-//  2. What was there is deleted, but for segments with records below committed: these are set
-//     aside, and aside says where to. 0 is none.
-//  3. Readers find a *RangeError, or what is appended next.
-//  4. The leader's first batch may begin before its start (see BatchBase), and then that is where a
-//     copy has to begin.
+//  1. It voids holds, epochs and what recovery found.
+//  2. Segments with records below committed are set aside, to the returned path. All others are
+//     deleted. With committed 0, all are.
+//  3. Readers get a *RangeError, or the records that are appended next.
+//  4. The leader's first batch may begin before its start (see BatchBase). Then start is the
+//     beginning of that batch.
 //
-// A crash leaves the log as it was or an empty one that begins at start. Nothing must be appended
-// meanwhile.
+// A crash leaves the log as it was, or empty and beginning at start. The caller appends nothing
+// during the call.
 func (l *Log) ResetTo(start, committed uint64) (aside string, err error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -41,11 +41,11 @@ func (l *Log) ResetTo(start, committed uint64) (aside string, err error) {
 	return aside, nil
 }
 
-// reset is ResetTo without what is the caller's: what truncating to the log's start does as well.
-// admin is held, and nothing is appended.
+// reset empties the log, for ResetTo and for a truncation to the log's start. admin is held, and
+// nothing is appended.
 func (l *Log) reset(start, committed uint64, reason string) (aside string, err error) {
 	if committed > l.Start() {
-		if err := l.flush(); err != nil { // what is set aside is to be safe
+		if err := l.flush(); err != nil { // records that are set aside must be durable
 			return "", err
 		}
 	}
@@ -58,7 +58,7 @@ func (l *Log) reset(start, committed uint64, reason string) (aside string, err e
 	l.mu.Unlock()
 	err = l.change(func(m *Manifest) {
 		files := m.Segments
-		for _, s := range gone { // those, too, that aren't listed yet
+		for _, s := range gone { // including segments that aren't listed yet
 			files = append(files, s.ref())
 		}
 		m.leave(files, kept)

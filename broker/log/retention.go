@@ -6,14 +6,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Retention is the bounds beyond which old records are deleted. A zero field bounds nothing.
+// Retention has the bounds beyond which old records are deleted. A zero field is no bound.
 type Retention struct {
 	Age      time.Duration
 	Bytes    int64
 	Messages uint64
 }
 
-// SegmentInfo is what retention knows of a segment.
+// SegmentInfo describes a segment for PlanRetention.
 type SegmentInfo struct {
 	Base, End   uint64
 	Bytes       int64     // on the disk
@@ -22,25 +22,27 @@ type SegmentInfo struct {
 	File        string
 }
 
-// RetentionPlan is what to do: where the log is to start and whether the active segment is due to
-// be sealed, so that it can go one day.
+// RetentionPlan is the result of PlanRetention: the log's new start, and whether the active segment
+// is to be sealed, so that it can be deleted later.
 type RetentionPlan struct {
 	Start uint64
 	Roll  bool
 }
 
-// timeSlack is how far a record's time may be in the future and still be believed: clocks are never
+// timeSlack is how far a record's time may be in the future and still count: clocks are never
 // exactly equal.
 const timeSlack = 2 * time.Second
 
-// PlanRetention decides what goes: whole segments from the oldest on, as long as what is left still
-// reaches every bound that the policy keeps. It never passes hold (0 is none).
+// PlanRetention decides which segments to delete, the oldest first: segments older than the policy's
+// age, and segments without which the log still has the policy's bytes or messages. Segments are
+// deleted as a whole. The new start never passes hold (0: none).
 //
-// Records' times may be wrong, since a clock was. What was written before is older, so:
+// Records' times may be wrong, because a clock was. Earlier records are older, so:
 //
-//  1. A segment is no older than any segment before it says, in so far as that isn't in the future.
-//  2. A segment whose times are in the future is as old as the next one whose times are not.
-//     Without such a one it is not old.
+//  1. A segment is at most as old as the times of any segment before it, except times in the
+//     future.
+//  2. A segment whose times are in the future is as old as the next segment whose times are not.
+//     Without such a segment it counts as new.
 func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy Retention, hold uint64) RetentionPlan {
 	plan := RetentionPlan{Start: start}
 	var bytes int64
@@ -49,7 +51,7 @@ func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy R
 		bytes += s.Bytes
 		end = s.End
 	}
-	var newest time.Time // of what is before, and not in the future
+	var newest time.Time // of earlier segments, without times in the future
 	for i, s := range segments {
 		last, known := believed(segments[i:], now)
 		if last.After(newest) {
@@ -59,7 +61,8 @@ func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy R
 		large := policy.Bytes > 0 && bytes-s.Bytes >= policy.Bytes
 		many := policy.Messages > 0 && end-s.End >= policy.Messages
 		if s.Active {
-			// Records after one with a time in the future need another segment, whose age is theirs.
+			// After a record with a time in the future, later records need another segment, whose
+			// age is known.
 			due := now.Sub(s.First) > policy.Age/limits.SegmentsPerAge || s.Last.Sub(now) > timeSlack
 			plan.Roll = policy.Age > 0 && s.End > s.Base && due
 			large, many = false, false
@@ -73,8 +76,8 @@ func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy R
 	return plan
 }
 
-// believed is when the records of the first of these segments were written at the latest, by rule 2
-// of PlanRetention.
+// believed returns the latest time at which the first of these segments can have been written, by
+// rule 2 of PlanRetention.
 func believed(segments []SegmentInfo, now time.Time) (last time.Time, known bool) {
 	for _, s := range segments {
 		if s.End > s.Base && s.Last.Sub(now) <= timeSlack {
@@ -112,7 +115,7 @@ func (l *Log) Retain(now time.Time, policy Retention) (uint64, error) {
 	return l.Trim(plan.Start)
 }
 
-// Roll seals the active segment, if it holds anything; the next append begins a new one.
+// Roll seals the active segment, if it has records. The next append begins a new one.
 func (l *Log) Roll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// A run marker is the frame that begins each write to an active segment. It describes the write, so
-// that a write that was torn by a power cut can be told from damaged bytes:
+// A run marker is the frame that begins each write to an active segment. It describes the write,
+// which distinguishes a write that a power cut has torn from damaged bytes:
 //
 //	 0 u32 length             32 i64 position up to which the file was synced
 //	 4 u32 CRC-32C            40 u64 offset of the run's first record
@@ -34,24 +34,24 @@ const (
 	sectorSize   = 512
 	sectorsAWord = 63
 
-	// smallestWords are enough for 62 KiB: more than most writes have, and 16 bytes.
+	// smallestWords are 16 bytes and enough for 62 KiB, which is more than most writes have.
 	smallestWords = 2
 	largestWords  = 1 << 10 // a bitmap for 31 MiB: the largest batch, and a chunk
 )
 
-// runMarkerSize returns the length of a marker that can take so many bytes of batches.
+// runMarkerSize returns the length of a marker that can cover this many bytes of batches.
 func runMarkerSize(batches int) int {
-	const word = sectorsAWord*sectorSize - 8 // bytes that one more word makes room for, less its own
+	const word = sectorsAWord*sectorSize - 8 // what one more word covers, less its own bytes
 	words := (batches + runHeader + 2*sectorSize + word - 1) / word
 	return runHeader + 8*max(words, smallestWords)
 }
 
-// runCover returns how many bytes a marker of that length can cover, its own included, wherever it
-// stands: the first and the last sector may hold one byte of the run each.
+// runCover returns how many bytes a marker of this length can cover at any position, its own
+// included: the first and the last sector may contain one byte of the run each.
 func runCover(size int) int { return ((size-runHeader)/8*sectorsAWord - 2) * sectorSize }
 
-// reserveMarker appends a run marker of size bytes that covers nothing yet: length, kind and
-// version, which are all that readers of the chunk look at, and an empty bitmap. cover fills in the
+// reserveMarker appends a run marker of size bytes that covers nothing yet. It has length, kind and
+// version, which are all that readers of the chunk use, and an empty bitmap. cover fills in the
 // bitmap, and sealMarker the rest, while readers may hold the chunk.
 func reserveMarker(dst []byte, size int) []byte {
 	start := len(dst)
@@ -65,8 +65,8 @@ func reserveMarker(dst []byte, size int) []byte {
 	return dst
 }
 
-// cover adds a batch to the bitmap of its run. The marker f stands at byte at of the file, and the
-// batch at byte pos. Appending does this, because the batch is in the processor's cache then. The
+// cover adds a batch to the bitmap of its run. at and pos are the positions of the marker f and of
+// the batch in the file. Append calls it, while the batch is in the processor's cache. The
 // committer runs on another core and would wait for memory at each sector.
 func (f frame) cover(at, pos int64, batch []byte) {
 	words := f[runHeader:]
@@ -82,10 +82,10 @@ func (f frame) cover(at, pos int64, batch []byte) {
 	}
 }
 
-// runMarker is what a run marker says besides the bitmap.
+// runMarker has the fields of a run marker other than the bitmap.
 type runMarker struct {
 	log        uint64
-	at         int64 // where it stands
+	at         int64 // its position
 	synced     int64
 	first, end uint64 // offsets
 	length     int    // of the run, from the marker on
@@ -107,8 +107,8 @@ func sealMarker(run []byte, m runMarker) {
 	le.PutUint32(f[4:], crc32.Checksum(f[8:], castagnoli))
 }
 
-// allZero reports whether b, of at most sectorSize bytes, has no other bytes than zeros. It looks
-// at the first cache line by itself, as most sectors with data in them have some there.
+// allZero reports whether b, of at most sectorSize bytes, has only zeros. It checks the first cache
+// line separately, because most sectors with data have a nonzero byte there.
 func allZero(b []byte) bool {
 	if len(b) >= 64 {
 		l := b[:64]
@@ -119,9 +119,9 @@ func allZero(b []byte) bool {
 	return bytes.Equal(b, zeros[:len(b)])
 }
 
-// readRunMarker reads a run marker's header, which has a checksum of its own: it is true even if
-// the bitmap behind it isn't whole. ok is false if it isn't the header of a marker at that place of
-// that log.
+// readRunMarker reads a run marker's header. The header has a checksum of its own, so it is valid
+// even if the bitmap behind it is damaged. ok is false unless data begins with the header of a
+// marker of that log at that position.
 func readRunMarker(data []byte, log uint64, at int64) (m runMarker, size int, ok bool) {
 	if len(data) < runHeader || data[8] != kindMarker || data[9] != runVersion || le.Uint32(data[64:]) != crc32.Checksum(data[8:64], castagnoli) {
 		return m, 0, false
@@ -132,7 +132,7 @@ func readRunMarker(data []byte, log uint64, at int64) (m runMarker, size int, ok
 	return m, size, m.log == log && m.at == at && size > runHeader && size <= runHeader+8*largestWords && m.length > size
 }
 
-// written reports whether the bitmap has the run's n-th sector hold a nonzero byte.
+// written reports whether, by the bitmap, the run's n-th sector has a nonzero byte.
 func (f frame) written(n int) bool {
 	words := f[runHeader:]
 	if n/sectorsAWord*8 >= len(words) {

@@ -88,16 +88,16 @@ type scanned struct {
 	cutBytes int64
 	reason   string
 	batches  int
-	header   bool  // the segment's own header was there
-	open     bool  // it has no footer: more may follow
+	header   bool  // the segment's header is valid
+	open     bool  // there is no footer
 	proven   int64 // everything before this position was synced
 }
 
-// scan reads the segment from front to end and fills in what it finds.
+// scan reads the segment from front to end and sets its fields.
 //
-//  1. With last, nothing is known to follow, and what can't be read may be a torn tail: see
-//     scanner.judge.
-//  2. Without last, s.end is known, and everything that is missing is damage.
+//  1. With last, the segment may be the log's last one, and unreadable bytes may be a torn tail:
+//     see scanner.judge.
+//  2. Without last, s.end is known, and missing records are damage.
 //  3. floor is an offset up to which the log was durable.
 //  4. The scan ends at the offset ceiling, unless that is 0, and at s.end if that is known. Later
 //     bytes don't belong to the log.
@@ -176,7 +176,7 @@ func (c *scanner) scan(f env.File) (*scanned, error) {
 
 var errFooter = errors.New("the footer")
 
-// take processes one frame, or returns why it can't be the next one.
+// take processes the next frame, or returns the reason that it is not valid there.
 func (c *scanner) take(f frame) error {
 	s := c.s
 	if s.pos == 0 && f.kind() != kindHeader {
@@ -220,15 +220,15 @@ func (c *scanner) take(f frame) error {
 	return nil
 }
 
-// leaveEmptyRun moves back before a marker that has no batch behind it: bytes that are written
-// there next must not be judged by that marker.
+// leaveEmptyRun moves s.pos back before a marker without a batch: that marker must not describe the
+// bytes that are written there next.
 func (c *scanner) leaveEmptyRun() {
 	if c.run.bitmap != nil && c.s.pos == c.run.at+int64(len(c.run.bitmap)) {
 		c.s.pos = c.run.at
 	}
 }
 
-// identify looks up the sync point of the file with that number.
+// identify looks up the sync point of the file with this number.
 func (c *scanner) identify(file uint32) {
 	c.s.file, c.runs = file, file != 0
 	if c.last && c.runs {

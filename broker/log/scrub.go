@@ -9,21 +9,21 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// Pace bounds how fast something in the background reads, over all logs that it is given for.
+// Pace bounds the rate of background reads, in sum over all logs that share it.
 type Pace struct {
 	perSecond int64
 
 	mu  sync.Mutex
-	due time.Time // when all that was read is paid for
+	due time.Time // when all reads so far fit the rate
 }
 
-// NewPace is a bound in bytes per second; 0 is none.
+// NewPace returns a bound in bytes per second; 0: none.
 func NewPace(bytesPerSecond int64) *Pace { return &Pace{perSecond: bytesPerSecond} }
 
-// ahead is how far a pace may be ahead of its time, so that small reads don't sleep one by one.
+// ahead is how far reads may be ahead of their rate, so that small reads don't sleep one by one.
 const ahead = 10 * time.Millisecond
 
-// spend waits until n bytes more may be read.
+// spend waits until n more bytes may be read.
 func (p *Pace) spend(ctx context.Context, n int) error {
 	if p == nil || p.perSecond <= 0 {
 		return ctx.Err()
@@ -67,34 +67,35 @@ func (p *paced) ReadAt(b []byte, at int64) (int, error) {
 	return n, err
 }
 
-// ScrubOptions say where to begin and how fast to go. The zero value is all, at once.
+// ScrubOptions say where to begin and how fast to read. The zero value is all segments, without a
+// bound.
 type ScrubOptions struct {
-	// From leaves out the segments before it: Next of the report before.
+	// From excludes the segments before it. It is Next of the previous report.
 	From uint64
 	Most int   // segments; 0: all
 	Pace *Pace // may be nil
 }
 
-// ScrubReport is what was read and found.
+// ScrubReport is the result of ScrubFrom.
 type ScrubReport struct {
 	Damaged  []CorruptError
 	Segments int
 	Bytes    int64 // as readers see them, whatever the form of the file
-	// Next is where to go on, also after an error; behind all that was sealed it is where the
-	// active segment begins, or the log ends.
+	// Next is where to continue, also after an error. After the last sealed segment it is the
+	// beginning of the active segment, or the end of the log.
 	Next uint64
 }
 
-// Scrub reads the sealed segments from front to end and returns what is damaged. It changes
-// nothing. It stops with ctx.
+// Scrub reads the sealed segments from front to end and returns the damage. It changes nothing. It
+// stops with ctx.
 func (l *Log) Scrub(ctx context.Context) ([]CorruptError, error) {
 	report, err := l.ScrubFrom(ctx, ScrubOptions{})
 	return report.Damaged, err
 }
 
-// ScrubFrom is Scrub in pieces and in no hurry: what a broker does all the time. It may go on
-// beside everything else, stops with ctx or when the log is closed, and reads a segment that it was
-// stopped in again. A report that comes with an error is true as far as it goes.
+// ScrubFrom is Scrub from an offset on, with a bounded rate. Brokers call it continuously. It runs
+// beside everything else, stops with ctx or when the log is closed, and then reads the segment in
+// which it stopped again. A report with an error is true for the segments before Next.
 func (l *Log) ScrubFrom(ctx context.Context, o ScrubOptions) (ScrubReport, error) {
 	out := ScrubReport{Next: o.From}
 	ctx, end, err := l.beginUpkeep(ctx)
@@ -135,7 +136,7 @@ func (l *Log) scrub(ctx context.Context, s *segment, pace *Pace) (out []CorruptE
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
 		if l.Start() >= s.end || !l.holdsSegment(s) {
-			return nil, 0, nil // it went meanwhile
+			return nil, 0, nil // it was removed meanwhile
 		}
 		return nil, 0, err
 	}
@@ -160,8 +161,8 @@ func (l *Log) scrub(ctx context.Context, s *segment, pace *Pace) (out []CorruptE
 		out = append(out, CorruptError{File: s.path, Pos: d.pos, From: d.from, Next: d.next, Reason: d.reason})
 	}
 	if len(out) > 0 {
-		// The next reader knows the damage then. The index of a whole segment is not kept in memory
-		// because of a scrub.
+		// The next reader then knows the damage. The index of an intact segment is not kept in
+		// memory because of a scrub.
 		s.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
 	}
 	if c, ok := f.(sealed); ok && c.check() != nil {

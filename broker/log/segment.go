@@ -17,24 +17,25 @@ import (
 // last one of a log may be active: batches are added to it. All others are sealed, and never change
 // again.
 //
-// A sealed segment ends with a footer, so that it is opened by reading that and no more:
+// A sealed segment ends with a footer, which is all that is read to open it:
 //
 //	12 u32 entries of the index   16 u64 log           24 u64 offset after the last record
 //	32 i64 time of the first      40 i64 greatest time 48 u32 epochs   52 u32 zero
 //	56 the index: u64 offset, u64 position; the epochs that begin here: u64 epoch, u64 offset
 //
-// (and in version 2, of a segment with sparse batches: u64 offsets without a record, u64 judged;
-// see Batch.judged) and a trailer that says where the footer is: u64 position, u32 CRC-32C of it,
-// u32 magic. A footer only saves time: a damaged one is rebuilt from the batches.
+// In version 2, for segments with sparse batches, it ends with u64 number of offsets without a
+// record, u64 judged; see Batch.judged. A trailer follows with the position of the footer: u64
+// position, u32 CRC-32C of it, u32 magic. A footer only saves time: a damaged one is rebuilt from
+// the batches.
 type segment struct {
 	base uint64
 	gen  uint64 // generation of the file
 	path string
-	file uint32 // its number in the header; 0: it was not written run by run
+	file uint32 // the file's number in its header; 0: it was not written run by run
 
 	// Guarded by the log's mu while the segment is active, unchanging afterwards.
 	end         uint64 // offset after the last record
-	pos         int64  // where the next frame goes
+	pos         int64  // position of the next frame
 	size        int64  // length of the file
 	first, last int64  // times
 	index       []indexEntry
@@ -43,48 +44,49 @@ type segment struct {
 	judged      uint64  // greatest of its batches
 	closed      bool    // takes no more batches
 	stored      int64   // bytes on the disk, if it is compressed; 0: it is plain
-	stubborn    bool    // not to be compressed
+	stubborn    bool    // compressing it is not worth it
 	bad         bool    // it was found damaged; guarded by the log's mu
-	gap         bool    // the next batch stands behind damage, so reading has to begin there
+	gap         bool    // the next batch follows damage, so it needs an index entry
 
 	// Guarded by the log's mu.
-	checked int64 // when it was read from front to end last, or written; Unix seconds; 0: unknown
+	checked int64 // time of the last scrub, or of the writing; Unix seconds; 0: unknown
 	before  holesBefore
-	written int64 // everything before is in the file
-	synced  int64 // everything before is safe
+	written int64 // all bytes before it are in the file
+	synced  int64 // all bytes before it are durable
 
-	newName bool  // the directory has to be synced; the committer's
-	zeroed  int64 // everything before was written, if only with zeros; the committer's
+	newName bool  // the directory has to be synced; owned by the committer
+	zeroed  int64 // all bytes before it were written, perhaps with zeros; owned by the committer
 
 	lookup atomic.Pointer[lookup] // of a closed segment; loaded when it is read
 
 	handle handle
 }
 
-// indexEntry is the position of the batch with a record's offset.
+// indexEntry is the position of the batch that contains an offset.
 type indexEntry struct {
 	offset uint64
 	pos    int64
 }
 
-// lookup is what reading a closed segment needs. It is dropped with the file's handle.
+// lookup is what readers need of a closed segment. It is dropped with the file's handle.
 type lookup struct {
 	index   []indexEntry
 	pos     int64 // where the batches end
 	damages []damage
 	whole   bool  // the whole file was read and damages is complete
-	footer  error // why the footer was not believed, if it was looked at
+	footer  error // why the footer is invalid, if it was read
 }
 
 const (
 	footerMin    = 56
-	footerSparse = 16 // more, of a segment with sparse batches
+	footerSparse = 16 // additional bytes of version 2
 	trailerSize  = 16
 	trailerMagic = 0x47455343 // "CSEG"
 	segmentEnd   = ".log"
 )
 
-// name is the file's: <offset>.log, and <offset>.<generation>.log if the generation isn't 0.
+// name returns the file's name: <offset>.log, or <offset>.<generation>.log if the generation isn't
+// 0.
 func (r SegmentRef) name() string {
 	if r.Generation == 0 {
 		return fmt.Sprintf("%020d%s", r.Base, segmentEnd)
@@ -92,7 +94,7 @@ func (r SegmentRef) name() string {
 	return fmt.Sprintf("%020d.%d%s", r.Base, r.Generation, segmentEnd)
 }
 
-// segmentFile reads a segment file's name.
+// segmentFile parses a segment file's name.
 func segmentFile(name string) (r SegmentRef, ok bool) {
 	digits, ok := strings.CutSuffix(name, segmentEnd)
 	if !ok {
@@ -111,10 +113,10 @@ func newSegment(dir string, r SegmentRef) *segment {
 	return &segment{base: r.Base, gen: r.Generation, end: r.Base, path: filepath.Join(dir, r.name())}
 }
 
-// ref is the segment's file.
+// ref returns the name of the segment's file as a SegmentRef.
 func (s *segment) ref() SegmentRef { return SegmentRef{Base: s.base, Generation: s.gen} }
 
-// note adds what a batch at pos brought to what is known of the segment.
+// note updates the segment's fields for a batch at pos.
 func (s *segment) note(b Batch, pos int64) {
 	if n := len(s.index); n == 0 || s.gap || pos-s.index[n-1].pos >= limits.IndexInterval {
 		s.index = append(s.index, indexEntry{offset: b.Base(), pos: pos})
@@ -132,14 +134,14 @@ func (s *segment) note(b Batch, pos int64) {
 	s.pos = pos + int64(len(b))
 }
 
-// begins notes the epoch of a batch, if it is the first of it in the segment.
+// begins adds the epoch of a batch, if the segment has no earlier batch of it.
 func (s *segment) begins(b Batch) {
 	if n := len(s.epochs); n == 0 || b.Epoch() > s.epochs[n-1].Epoch {
 		s.epochs = append(s.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
 	}
 }
 
-// bytes is how much of the disk what it holds takes. mu is held.
+// bytes returns the space that the segment's content takes on the disk. mu is held.
 func (s *segment) bytes() int64 {
 	if s.stored > 0 {
 		return s.stored
@@ -147,7 +149,8 @@ func (s *segment) bytes() int64 {
 	return s.pos
 }
 
-// storedIn is how many bytes a segment's file takes if its form is another than the plain one.
+// storedIn returns the length of a segment's file in a form other than plain, and 0 for a plain
+// one.
 func storedIn(f env.File) int64 {
 	if c, ok := f.(sealed); ok {
 		return c.stored()
@@ -155,12 +158,12 @@ func storedIn(f env.File) int64 {
 	return 0
 }
 
-// footerRoom is what has to stay free for the footer after one more batch.
+// footerRoom returns the space that must stay free for the footer after one more batch.
 func (s *segment) footerRoom() int64 {
 	return int64(footerMin + 16*(len(s.index)+1) + 16*(len(s.epochs)+1) + footerSparse + trailerSize)
 }
 
-// seek returns where to begin looking for an offset.
+// seek returns the position from which to search for an offset.
 func seek(index []indexEntry, offset uint64) int64 {
 	i, found := slices.BinarySearchFunc(index, offset, func(e indexEntry, o uint64) int {
 		switch {
@@ -180,7 +183,7 @@ func seek(index []indexEntry, offset uint64) int64 {
 	return index[i].pos
 }
 
-// appendFooter encodes footer and trailer for a file in which they stand at s.pos.
+// appendFooter appends the footer and the trailer, for position s.pos of the file.
 func (s *segment) appendFooter(dst []byte, log uint64) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, footerMin)...)
@@ -212,7 +215,7 @@ func (s *segment) appendFooter(dst []byte, log uint64) []byte {
 	return le.AppendUint32(dst, trailerMagic)
 }
 
-// shortError is a footer that can be believed, of a segment that doesn't reach the next one.
+// shortError is a valid footer whose segment ends before the next one begins.
 type shortError struct {
 	path      string
 	end, next uint64
@@ -222,8 +225,8 @@ func (e *shortError) Error() string {
 	return fmt.Sprintf("%s: the footer ends at offset %d, the next segment begins at %d", e.path, e.end, e.next)
 }
 
-// readFooter fills in what the footer says. An error that is no *env.DiskError means that there
-// is none that can be believed.
+// readFooter sets the segment's fields from its footer, and returns the index. An error other than
+// *env.DiskError means that there is no valid footer.
 func (s *segment) readFooter(f env.File, log uint64) ([]indexEntry, error) {
 	size, err := f.Size()
 	if err != nil {

@@ -7,14 +7,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// extensionJudged is the type of the extension of a sparse batch that has the offset up to which
-// compaction looked for newer records. The type belongs to package log; appenders use small
-// numbers.
+// extensionJudged is the type of an extension of sparse batches: the offset up to which compaction
+// looked for newer records. The type is reserved for package log; appenders use small numbers.
 const extensionJudged = 0xffff
 
-// judged returns the offset up to which the log must not have changed since the batch was
-// compacted: each record that the batch lacks has a newer one of its subject below. It is 0 for a
-// batch that lacks nothing.
+// judged returns the offset below which each removed record of the batch has a newer one of its
+// subject. The log must not be truncated below it. It is 0 for a batch without removed records.
 func (b Batch) judged() uint64 {
 	if !b.Sparse() {
 		return 0
@@ -30,8 +28,9 @@ func (b Batch) judged() uint64 {
 	}
 }
 
-// Lost reports whether the batch stands in the place of damaged records that no replica had (see
-// Log.GiveUp). It has no records. Compaction never leaves such a batch: it says what it judged.
+// Lost reports whether the batch replaces damaged records that no replica had (see Log.GiveUp). It
+// has no records. A batch that compaction has emptied has the extension extensionJudged, so it is
+// not one.
 func (b Batch) Lost() bool {
 	if !b.Sparse() || b.Count() > 0 {
 		return false
@@ -60,8 +59,8 @@ func (b Batch) From(offset uint64) (Batch, error) {
 	return t.take(), nil
 }
 
-// Until returns the part of the batch before an offset, as a batch. It is used where another
-// replica has a border of batches.
+// Until returns the part of the batch before an offset, as a batch. It is used where a batch of
+// another replica begins.
 func (b Batch) Until(offset uint64) (Batch, error) {
 	if offset >= b.End() {
 		return b, nil
@@ -97,7 +96,8 @@ func (t *thinner) fits(b Batch) bool {
 	return t.epoch == b.Epoch() && t.end == b.Base() && len(t.buf)+len(b) <= limits.IndexInterval && b.End()-t.base <= math.MaxUint32
 }
 
-// add adds the records of b that are kept. from is the first offset of b that the batch covers.
+// add adds the records of b for which keep returns true. from is the first offset of b that the
+// result covers.
 func (t *thinner) add(b Batch, from uint64, keep func(r *Record) bool) error {
 	if !t.open {
 		t.open = true

@@ -12,11 +12,11 @@ type Stats struct {
 	Segments                int
 	Bytes                   int64  // on the disk, in segments
 	Compressed              int    // segments
-	Saved                   int64  // bytes by that
+	Saved                   int64  // bytes saved by compression
 	Holes                   uint64 // offsets without a record, left by compaction
 	MemoryBytes             int64  // in the tail
 	Appended, AppendedBytes uint64
-	Refused                 uint64 // appends for which there was no room
+	Refused                 uint64 // appends refused for lack of space
 	Deleted                 uint64 // segments
 	Corrupt                 uint64 // reads that met damage
 	Failed                  error

@@ -11,21 +11,22 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// A switch changes which files are the log: a truncation, a reset, a compaction, a compression or a
-// repair.
+// A switch changes the set of files that are the log: a truncation, a reset, a compaction, a
+// compression or a repair.
 //
 //  1. New files are complete and durable, under their own names, before the manifest lists them.
-//  2. Old files are removed, or set aside, after the manifest has dropped them. Until they are gone
-//     it lists them as such.
+//  2. Old files are removed, or set aside, after the manifest has dropped them. Until that is done,
+//     the manifest lists them as gone or to be set aside.
 //
-// So a crash leaves the log as it was before the switch or as it is after it.
+// So a crash leaves the log from before or after the switch.
 
-// change writes the next manifest durably, and uses it. Neither mu nor the disk's is held.
+// change applies f to a copy of the manifest, and durably replaces the manifest by it. Neither mu
+// nor the disk's mu is held.
 func (l *Log) change(f func(m *Manifest)) error {
 	l.man.mu.Lock()
 	defer l.man.mu.Unlock()
-	// Under the lock, which the committer holds while it syncs: if that sync failed, the manifest
-	// must not list its segments.
+	// Checked under man.mu, which the committer holds while it syncs: if that sync failed, the
+	// manifest must not list its segments.
 	if err := l.disk.Failed(); err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (l *Log) change(f func(m *Manifest)) error {
 // removal durable.
 const sweepFrom = 32
 
-// sweep drops the files from a manifest whose removal is durable. man.mu is held.
+// sweep removes files from Gone once their removal is durable. man.mu is held.
 func (l *Log) sweep(m *Manifest) error {
 	if len(m.Gone) < sweepFrom {
 		return nil
@@ -86,7 +87,7 @@ func (l *Log) removeFile(r SegmentRef) error {
 
 // swap replaces neighbouring segments by fresh, whose complete and durable file is at path. It sets
 // the generation and the name of the file. more changes the rest of the manifest; it may be nil.
-// Readers of an old file go on reading it. admin is held.
+// Readers of an old file continue to read it. admin is held.
 func (l *Log) swap(old []*segment, fresh *segment, path string, more func(m *Manifest)) error {
 	if err := l.place(fresh, path); err != nil {
 		return err
@@ -129,8 +130,8 @@ func (l *Log) place(fresh *segment, path string) error {
 	return nil
 }
 
-// unplace removes a file that was placed, since the manifest could not be changed. The next switch
-// would seem to have made it.
+// unplace removes a placed file after the manifest could not be changed. Otherwise the file would
+// have the generation of the next switch.
 func (l *Log) unplace(fresh *segment, why error) error {
 	if l.disk.Failed() != nil {
 		return why
@@ -144,7 +145,7 @@ func (l *Log) unplace(fresh *segment, why error) error {
 	return why
 }
 
-// insert lists a segment that a switch has made.
+// insert adds a segment that a switch has made.
 func (m *Manifest) insert(s *segment) {
 	r := s.ref()
 	if r.End = s.end; !s.closed {
@@ -164,8 +165,8 @@ func (m *Manifest) insert(s *segment) {
 }
 
 // keep prepares to set aside the records below committed that a truncation or reset to from
-// deletes. It returns nil if there are none. Files that go as a whole are listed in the result. A
-// file that goes in part is copied at once. admin is held, and nothing is appended.
+// removes. It returns nil if there are none. Files that are removed as a whole are listed in the
+// result. A file that is cut is copied at once. admin is held, and nothing is appended.
 func (l *Log) keep(from, committed uint64, reason string) (*Aside, error) {
 	l.mu.Lock()
 	committed, first := min(committed, l.end), max(from, l.start)
@@ -196,10 +197,10 @@ func (l *Log) keep(from, committed uint64, reason string) (*Aside, error) {
 	return &Aside{Dir: filepath.Base(dir), From: first, Next: committed, Reason: brief(reason), Files: whole}, nil
 }
 
-// brief cuts a reason to the length that a manifest has room for.
+// brief cuts a reason to largestReason bytes.
 func brief(reason string) string { return reason[:min(len(reason), largestReason)] }
 
-// copyAside copies a segment's whole file to a directory, also what is below a cut.
+// copyAside copies a segment's whole file to a directory, including the part before a cut.
 func (l *Log) copyAside(s *segment, dir string) error {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
@@ -235,7 +236,7 @@ func (d *Disk) copyFile(in env.File, size int64, path string) error {
 		}
 	}
 	if err != nil && d.Failed() == nil {
-		_ = d.fs.Remove(path) // or the next opening does, or it stays in set-aside
+		_ = d.fs.Remove(path) // if this fails, the next opening removes it, or it stays set aside
 	}
 	return err
 }
@@ -252,7 +253,7 @@ func (l *Log) moveAside(a *Aside) error {
 	return l.change(func(m *Manifest) { m.forgetAside(a.Dir) })
 }
 
-// finishAside moves those files of a that are still in the log's directory.
+// finishAside moves the files of a that are still in the log's directory.
 func (l *Log) finishAside(a *Aside) error {
 	dir := filepath.Join(l.disk.dir, setAsideDir, a.Dir)
 	moved := false
@@ -274,7 +275,7 @@ func (l *Log) finishAside(a *Aside) error {
 	return nil
 }
 
-// forgetAside notes that the files of a piece that was set aside have been moved.
+// forgetAside records that all files of a piece have been moved to the set-aside directory dir.
 func (m *Manifest) forgetAside(dir string) {
 	for i := range m.Aside {
 		if m.Aside[i].Dir == dir {
@@ -283,7 +284,7 @@ func (m *Manifest) forgetAside(dir string) {
 	}
 }
 
-// leave lists segments as gone, except for those that are set aside with a.
+// leave lists segments as gone, except those that a sets aside.
 func (m *Manifest) leave(gone []SegmentRef, a *Aside) {
 	for _, r := range gone {
 		if a == nil || !slices.Contains(a.Files, r.file()) {
@@ -303,7 +304,7 @@ func (l *Log) asidePath(a *Aside) string {
 	return filepath.Join(l.disk.dir, setAsideDir, a.Dir)
 }
 
-// SetCopy writes the state of this copy durably to the manifest. It may have at most 1 KiB.
+// SetCopy durably writes the state of this copy, at most 1 KiB, to the manifest.
 func (l *Log) SetCopy(state []byte) error {
 	if encoded, err := opaque(state).MarshalJSON(); err != nil || len(encoded) > largestCopy {
 		return fmt.Errorf("log %s: a copy's state may have %d bytes once it is encoded, and has %d", l.name, largestCopy, len(encoded))
@@ -316,7 +317,7 @@ func (l *Log) SetCopy(state []byte) error {
 	return l.change(func(m *Manifest) { m.Copy = bytes.Clone(state) })
 }
 
-// Copy returns the state that SetCopy wrote; nil if there is none, or if it was lost (see
+// Copy returns the state that SetCopy wrote; nil if there is none, or if the manifest was lost (see
 // Recovery.Rebuilt).
 func (l *Log) Copy() []byte { return bytes.Clone(l.man.now.Load().Copy) }
 

@@ -15,49 +15,50 @@ import (
 // syncPoint is how far a segment's file was synced.
 type syncPoint struct {
 	pos int64
-	end uint64 // offset of the first record behind
-	// committed is the watermark as the log's owner had noted it by then, at most end; 0: unknown.
+	end uint64 // offset of the first record behind pos
+	// committed is the log's watermark at that time, at most end; 0: unknown.
 	committed uint64
 }
 
-// pointKey names a segment's file. A file that takes the place of another one has a number of its
-// own, so sync points of the file before prove nothing of it.
+// pointKey identifies a segment's file. A file that replaces another one has a number of its own,
+// so sync points of the former file don't apply to it.
 type pointKey struct {
 	log, base uint64
 	file      uint32
 }
 
-// syncPoints are what the journal proved when the disk was opened. nil proves nothing.
+// syncPoints are the sync points that the journal had when the disk was opened. nil has none.
 type syncPoints map[pointKey]syncPoint
 
 func (p syncPoints) of(log, base uint64, file uint32) syncPoint {
 	return p[pointKey{log, base, file}]
 }
 
-// pointJournal is the disk's journal of sync points. It proves what was synced after the last run
-// marker of a segment was written: of the round before a kill, and of idle logs.
+// pointJournal is the disk's journal of sync points. It proves syncs that no run marker records,
+// because no write to the segment followed: the last round before a kill, and the last writes of
+// idle logs.
 //
-// Batches are the same bytes on all replicas and can't carry sync points; a marker at the end of
-// each idle segment would cost a write and a sync for each of them.
+// Batches can't contain sync points, because they are the same bytes on all replicas. A marker at
+// the end of each idle segment would cost a write and a sync per segment.
 //
-//  1. The sync points of the rounds before are written at the beginning of a round, with one write,
-//     and no more often than each pointsEvery. So the journal never says more than is true, and
-//     needs no sync of its own.
-//  2. When the disk has been idle for closingIdle, what is not written yet is written, and the
-//     journal is synced: this closes all logs at once. A watermark that moves later has that done
-//     again.
-//  3. Two files are used in turn. One that is full is left for the other, which begins with the
-//     sync points of all active segments. So the journal is bounded.
-//  4. A sync point stays true as long as its file: a file that is cut gets another number. So files
-//     are read whatever their order, and the furthest sync point of a file counts.
-//  5. A journal that is missing, damaged or can't be written proves nothing and harms nothing: what
-//     follows the last marker is written again when a log is opened.
-//  6. A sync point has the log's watermark, too, which costs no write more. It stays true as long
-//     as the file: of a file that was cut, what is left was committed up to there.
+//  1. The sync points of earlier rounds are written at the beginning of a round, with one write, at
+//     most once in pointsEvery. So each written sync point is true, and the journal needs no sync
+//     of its own.
+//  2. When the disk has been idle for closingIdle, the remaining sync points are written, and the
+//     journal is synced: one sync for all logs. A watermark that moves later repeats this.
+//  3. Two files are used in turn. When one is full, the other one begins with the sync points of
+//     all active segments. So the journal is bounded.
+//  4. A sync point stays true as long as its segment file exists: a file that is cut gets another
+//     number. So the two journal files can be read in any order, and the furthest sync point of a
+//     segment file counts.
+//  5. A journal that is missing, damaged or not writable costs time only: bytes behind the last
+//     marker are written again when a log is opened.
+//  6. A sync point includes the log's watermark, which costs no additional write. The manifest
+//     keeps it when the file is cut: see Manifest.Committed.
 //
-// A file is a sequence of groups. The first group's turn is the file's; a group of another turn is
-// of an earlier use, and ends it. In an entry, behind is by how much the watermark is behind the
-// offset, plus 1; 0 means that it is unknown.
+// A file is a sequence of groups with the same turn. A group of another turn is from an earlier use
+// of the file, and ends the sequence. In an entry, behind is the offset minus the watermark, plus
+// 1; 0: unknown.
 //
 //	0 u32 length       8 u64 turn
 //	4 u32 CRC-32C     16 entries: u64 log, u64 base offset, u32 file, u32 behind, i64 position,
@@ -67,11 +68,13 @@ type pointJournal struct {
 	dir string
 
 	mu    sync.Mutex
-	dirty []*Log // were synced, or committed, since the journal was written; their pointed is set
+	dirty []*Log // their sync point or watermark has moved since the last write
 
-	closed atomic.Bool // nobody comes back to dirty unless the committer is woken
+	// closed is set once the journal is closed for an idle disk. Then an addition to dirty wakes the
+	// committer.
+	closed atomic.Bool
 
-	// The committer's.
+	// Owned by the committer.
 	files    [2]env.File
 	current  int
 	turn     uint64
@@ -80,7 +83,7 @@ type pointJournal struct {
 	group    []byte
 	written  time.Time
 	unsynced bool
-	off      bool // it can't be written
+	off      bool // the journal can't be written
 }
 
 const (
@@ -88,24 +91,25 @@ const (
 	pointsGroup = 16
 	pointsEntry = 40
 
-	// smallestPoints is the length of a journal file: sync points of 1,600 rounds of one log.
+	// smallestPoints is the smallest length of a journal file: sync points of 1,600 rounds of one
+	// log.
 	smallestPoints = 64 << 10
 	// largestPoints bounds what is read at opening: sync points of 200,000 logs.
 	largestPoints = 64 << 20
-	// pointsTimes is how much longer than the sync points of all active segments a file is, so that
-	// writing these costs little beside what is written between two turns.
+	// pointsTimes is the length of a file in multiples of its first group, which has the sync
+	// points of all active segments. So that group costs little beside the later ones.
 	pointsTimes = 8
 
-	// pointsEvery bounds how often the journal is written. What a kill leaves unproven is what a
-	// log has been appended meanwhile, if its last round was then.
+	// pointsEvery is the least time between two writes of the journal. After a kill, records of the
+	// last pointsEvery may be unproven, in logs that were written then.
 	pointsEvery = 10 * time.Millisecond
 
-	// closingIdle is how long no log was written before the sync points are synced: an idle disk
-	// has one more sync each time that it falls idle, and a busy one has none.
+	// closingIdle is how long the disk is idle before the journal is synced. That is one sync each
+	// time that the disk becomes idle, and none on a busy disk.
 	closingIdle = 250 * time.Millisecond
 )
 
-// openPoints reads the journal, and makes the files if there are none.
+// openPoints reads the journal, and creates its files if there are none.
 func openPoints(fsys env.FS, dir string) (*pointJournal, syncPoints) {
 	j := &pointJournal{fs: fsys, dir: dir}
 	points := syncPoints{}
@@ -145,7 +149,7 @@ func (j *pointJournal) open(n int) (env.File, int64, error) {
 	return f, size, nil
 }
 
-// lengthen writes zeros, so that writing there later doesn't wait for the file system's journal.
+// lengthen writes zeros, so that a later write there doesn't wait for the file system's journal.
 func lengthen(f env.File, from, to int64) error {
 	if err := f.Preallocate(to); err != nil {
 		return err
@@ -158,8 +162,8 @@ func lengthen(f env.File, from, to int64) error {
 	return nil
 }
 
-// readPoints adds what a journal file proves to points, and returns its turn and where its groups
-// end.
+// readPoints adds the sync points of a journal file to points, and returns its turn and the end of
+// its last group.
 func readPoints(f env.File, size int64, points syncPoints) (turn uint64, at int64) {
 	if size > largestPoints {
 		return 0, 0
@@ -195,8 +199,8 @@ func readPoints(f env.File, size int64, points syncPoints) (turn uint64, at int6
 	return turn, at
 }
 
-// renumber gives a plain file that is about to be cut another number, so that what was proven of it
-// as it was is void. The caller syncs the file.
+// renumber gives a plain file that is about to be cut another number, which voids its sync points.
+// The caller syncs the file.
 func renumber(f env.File) error {
 	head := make([]byte, headerSize)
 	if err := readFull(f, head, 0); err != nil {
@@ -204,13 +208,13 @@ func renumber(f env.File) error {
 	}
 	h, err := parseFrame(head)
 	if err != nil || h.kind() != kindHeader || h.file() == 0 {
-		return nil // nothing was proven of it
+		return nil // such a file has no sync points
 	}
 	_, err = f.WriteAt(appendHeader(nil, h.log(), h.base(), rand.Uint32()|1), 0)
 	return err
 }
 
-// note remembers that a log was synced, or that its watermark moved.
+// note adds a log to dirty, after its sync point or watermark has moved.
 func (j *pointJournal) note(l *Log) {
 	if l.pointed.Swap(true) {
 		return
@@ -240,8 +244,8 @@ func (l *Log) appendPoint(group []byte) []byte {
 	return le.AppendUint64(group, l.durable)
 }
 
-// write writes the sync points of all logs that were synced since the last time, and of all logs
-// that are open if the file is full.
+// write writes the sync points of the logs in dirty. If the file is full, it writes those of all
+// open logs to the other file.
 func (j *pointJournal) write(now time.Time, open func() []*Log) {
 	j.written = now
 	j.mu.Lock()
@@ -277,7 +281,7 @@ func (j *pointJournal) write(now time.Time, open func() []*Log) {
 	j.unsynced = true
 }
 
-// take switches to the other file, and makes it pointsTimes as long as its first entries, at least.
+// take switches to the other file, and makes it at least pointsTimes as long as its first group.
 func (j *pointJournal) take(first int64) error {
 	j.current, j.at = 1-j.current, 0
 	j.turn++
@@ -292,19 +296,19 @@ func (j *pointJournal) take(first int64) error {
 	return err
 }
 
-// waits reports whether there is something that isn't synced yet.
+// waits reports whether there are sync points that aren't written and synced yet.
 func (j *pointJournal) waits() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return !j.off && (j.unsynced || len(j.dirty) > 0)
 }
 
-// close writes and syncs what there is.
+// close writes and syncs all sync points.
 func (j *pointJournal) close(now time.Time, open func() []*Log) {
 	j.write(now, open)
 	if j.unsynced && !j.off {
-		// If it fails, what was written since proves nothing after a power cut, and is true until
-		// then.
+		// If the sync fails, later sync points may be lost in a power cut. Those that are read are
+		// true.
 		j.off = j.files[j.current].Sync() != nil
 	}
 	j.unsynced = false
@@ -314,7 +318,7 @@ func (j *pointJournal) close(now time.Time, open func() []*Log) {
 func (j *pointJournal) end() {
 	for _, f := range j.files {
 		if f != nil {
-			_ = f.Close() // what was not synced is proven by what the logs say when they are closed
+			_ = f.Close() // an unsynced journal costs time only, see rule 5
 		}
 	}
 }

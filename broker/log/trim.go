@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// Hold pins what stands from an offset on, until it is released.
+// Hold pins the records from an offset on, until it is released.
 type Hold struct {
 	log    *Log
 	offset uint64
@@ -28,17 +28,17 @@ func (l *Log) Hold(offset uint64) *Hold {
 	return h
 }
 
-// Offset is what the hold pins.
+// Offset returns the first pinned offset.
 func (h *Hold) Offset() uint64 { return h.offset }
 
-// Release ends the hold. More than once is once.
+// Release ends the hold. Further calls do nothing.
 func (h *Hold) Release() {
 	h.log.mu.Lock()
 	defer h.log.mu.Unlock()
 	delete(h.log.holds, h)
 }
 
-// held bounds where the log may start. mu is held.
+// held returns start, or the lowest pinned offset if that is lower. mu is held.
 func (l *Log) held(start uint64) uint64 {
 	for h := range l.holds {
 		start = min(start, h.offset)
@@ -46,9 +46,9 @@ func (l *Log) held(start uint64) uint64 {
 	return start
 }
 
-// Trim moves the log's start to offset, or as far as holds allow, and deletes the segments that
-// lie wholly below. It returns the new start. The manifest says so before the first file goes, so a
-// crash in between leaves files that the next opening deletes, and never a hole.
+// Trim moves the log's start to offset, or as far as holds allow, and deletes the segments that end
+// at or before it. It returns the new start. The manifest has the new start before the first file
+// is deleted, so a crash leaves files that the next opening deletes, and never a hole.
 func (l *Log) Trim(offset uint64) (uint64, error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -64,7 +64,7 @@ func (l *Log) Trim(offset uint64) (uint64, error) {
 	safe := l.durable
 	l.mu.Unlock()
 	if target > safe {
-		// The start may not be ahead of what a crash leaves.
+		// The start must not be beyond the records that survive a crash.
 		if err := l.flush(); err != nil && l.unsafeBelow(target) {
 			return l.Start(), err
 		}
@@ -85,7 +85,7 @@ func (l *Log) Trim(offset uint64) (uint64, error) {
 	return l.Start(), l.dropBelowStart()
 }
 
-// Start is the first offset that is retained.
+// Start returns the first retained offset.
 func (l *Log) Start() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,8 +98,7 @@ func (l *Log) unsafeBelow(offset uint64) bool {
 	return l.durable < offset
 }
 
-// dropBelowStart deletes the segments that hold nothing from the start on, oldest first. admin is
-// held.
+// dropBelowStart deletes the segments that end at or before the start, oldest first. admin is held.
 func (l *Log) dropBelowStart() error {
 	l.mu.Lock()
 	var gone []*segment
@@ -115,16 +114,16 @@ func (l *Log) dropBelowStart() error {
 	return nil
 }
 
-// TruncateTo cuts the log's end back to offset, or to the beginning of the batch that holds it, and
-// returns the new end: what a follower does that has records its leader never had.
+// TruncateTo cuts the log's end back to offset, or to the beginning of the batch that contains it,
+// and returns the new end. A follower truncates records that its leader does not have.
 //
-//  1. It can't cut below the start, but for the beginning of the batch that holds the start; with
-//     nothing left, that is where the log begins.
-//  2. It can't cut below what compaction went by without emptying the log.
-//  3. Of what goes, records below committed are set aside, and aside says where to; it is empty if
-//     there are none. 0 is none.
+//  1. It cuts no further than the beginning of the batch that contains the log's start. If that
+//     leaves no records, the log begins there.
+//  2. If compaction has removed records because of newer ones that are cut, it empties the log.
+//  3. Removed records below committed are set aside. aside is their path, or empty if there are
+//     none. With committed 0, none are.
 //
-// Readers of what is cut must have been ended before, and nothing must be appended meanwhile.
+// The caller has ended readers of the removed records, and appends nothing during the call.
 func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, err error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -150,17 +149,14 @@ func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, er
 		return 0, "", err
 	}
 	l.mu.Lock()
-	l.cuts++ // from here on nothing is rewritten by what was known before
+	l.cuts++ // voids compactions and repairs that began before
 	void := base <= l.start || base < l.judged()
 	l.mu.Unlock()
 	reason := fmt.Sprintf("truncated to %d; records below %d were committed", base, committed)
 	if void {
-		// 1. Nothing is left. Then nothing of what was trimmed before may be left either: its
-		// epochs
-		//    are not those of the records to come.
-		// 2. Or compaction has left out records below base because of newer ones from base on.
-		// These
-		//    go now, so the whole log is to be copied again.
+		// Either no records remain: then the epochs of trimmed records must be dropped, too.
+		// Or compaction has removed records below base because of newer ones, which are cut now:
+		// then the whole log is to be copied again.
 		end = base
 		aside, err = l.reset(base, committed, reason)
 	} else {
@@ -172,15 +168,15 @@ func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, er
 	return end, aside, nil
 }
 
-// endCutting lets appends go on after a truncation or a reset.
+// endCutting allows appends again after a truncation or a reset.
 func (l *Log) endCutting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cutting = false
 }
 
-// BatchBase is where the batch begins that holds an offset: before it, if the log was trimmed
-// within a batch. At the log's end it is the end.
+// BatchBase returns the beginning of the batch that contains an offset. For the log's start this is
+// lower than the start if the log was trimmed within a batch. For the log's end it is the end.
 func (l *Log) BatchBase(offset uint64) (uint64, error) {
 	v, err := l.NewCursor(offset).Read(1)
 	if err != nil {
@@ -194,10 +190,10 @@ func (l *Log) BatchBase(offset uint64) (uint64, error) {
 	return b.Base(), nil
 }
 
-// truncate removes what stands from base on, where a batch begins. admin is held, and nothing is
+// truncate removes everything from base on, where a batch begins. admin is held, and nothing is
 // appended.
 func (l *Log) truncate(base, committed uint64, reason string) (end uint64, aside string, err error) {
-	if err := l.flush(); err != nil { // what is left is to be safe, and listed
+	if err := l.flush(); err != nil { // the remaining records must be durable and listed
 		return 0, "", err
 	}
 	if err := l.expand(base); err != nil {
@@ -241,8 +237,8 @@ func (l *Log) truncate(base, committed uint64, reason string) (end uint64, aside
 	return base, l.asidePath(kept), nil
 }
 
-// leave removes the files of segments that a switch took out of the log, or moves them to where
-// they are kept.
+// leave removes the files of segments that a switch has removed from the log, or sets them aside
+// with kept.
 func (l *Log) leave(gone []*segment, kept *Aside) error {
 	gone = slices.DeleteFunc(gone, func(s *segment) bool {
 		l.disk.handles.forget(s)
@@ -256,8 +252,8 @@ func (l *Log) leave(gone []*segment, kept *Aside) error {
 	return l.remove(gone...)
 }
 
-// endAt lets the file of the log's last segment end where the segment ends now: an offset where a
-// batch begins. admin is held.
+// endAt cuts the file of the log's last segment at base, which is the segment's new end and the
+// beginning of a batch. admin is held.
 func (l *Log) endAt(base uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -285,8 +281,8 @@ func (l *Log) endAt(base uint64) error {
 	return nil
 }
 
-// shorten cuts what a segment's file, a plain one, holds from where the segment ends on, and seals
-// it. After a crash the next opening repeats it. mu is held, or the log is not shared yet.
+// shorten cuts a segment's plain file at the segment's end, and seals it. After a crash the next
+// opening repeats it. mu is held, or the log is not shared yet.
 func (l *Log) shorten(s *segment, f env.File, index []indexEntry) error {
 	until := s.end
 	pos, err := l.positionOf(until, s, f, index)
@@ -301,13 +297,13 @@ func (l *Log) shorten(s *segment, f env.File, index []indexEntry) error {
 			return err
 		}
 	}
-	// What stands before is cut off already, or damaged, if there is no such batch.
+	// If no batch begins there, the rest is cut off already, or is damaged.
 	found, err := s.scan(f, l.secret, false, 0, until)
 	if err != nil {
 		return err
 	}
 	s.closed, s.end, s.size = true, until, s.pos
-	if len(found.damages) > 0 { // a footer would hide it
+	if len(found.damages) > 0 { // a footer would hide the damage
 		s.bad = true
 	} else {
 		foot := s.appendFooter(nil, l.secret)
@@ -334,9 +330,8 @@ func (l *Log) shorten(s *segment, f env.File, index []indexEntry) error {
 	return nil
 }
 
-// positionOf is where the batch that begins at base stands in s, whose file is f. What is damaged
-// before it doesn't matter, as long as it can be read itself. Without an index it is looked for
-// from the front.
+// positionOf returns the position of the batch that begins at base in s, whose file is f. Damage
+// before it doesn't matter. Without an index it searches from the front.
 func (l *Log) positionOf(base uint64, s *segment, f env.File, index []indexEntry) (int64, error) {
 	r, err := newFrames(f)
 	if err != nil {
@@ -354,7 +349,7 @@ func (l *Log) positionOf(base uint64, s *segment, f env.File, index []indexEntry
 	}
 }
 
-// broken ends appending after a change of the files that failed half-way. mu is held.
+// broken fails the log after a change of its files that failed halfway. mu is held.
 func (l *Log) broken(err error) error {
 	l.failed = &FailedError{What: "log " + l.name, Err: err}
 	return err

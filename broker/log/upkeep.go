@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// upkeep is what works on a log's sealed segments in the background: closing the log stops it, and
+// upkeep tracks background work on a log's sealed segments. Closing the log stops the work and
 // waits for it.
 type upkeep struct {
 	working     sync.WaitGroup
@@ -16,8 +16,8 @@ type upkeep struct {
 	running map[context.Context]context.CancelFunc
 }
 
-// beginUpkeep lets something work on sealed segments until end, with a context that closing the log
-// ends as well.
+// beginUpkeep registers background work on sealed segments, until end is called. The returned
+// context ends with ctx, and when the log is closed.
 func (l *Log) beginUpkeep(ctx context.Context) (_ context.Context, end func(), err error) {
 	u := &l.upkeep
 	l.mu.Lock()
@@ -40,7 +40,7 @@ func (l *Log) beginUpkeep(ctx context.Context) (_ context.Context, end func(), e
 	}, nil
 }
 
-// endUpkeep stops what works in the background, waits for it, and lets nothing more begin.
+// endUpkeep stops background work, waits for it, and refuses further work.
 func (l *Log) endUpkeep() {
 	u := &l.upkeep
 	l.mu.Lock()
