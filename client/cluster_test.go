@@ -17,7 +17,7 @@ import (
 // The leader goes while records are published and read through the other brokers: each is kept once
 // and in order, and a snapshot that was taken before is read from the new leader.
 func TestRecordsOutliveTheirLeader(t *testing.T) {
-	c := startCluster(t)
+	c := newCluster(t)
 	stops, addresses := map[string]func(){}, map[string]string{}
 	for i := range 3 {
 		name := fmt.Sprint("main-", i)

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/broker"
-	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/coordinator"
 	"github.com/carillon-mq/carillon/internal/testutil"
+	"github.com/carillon-mq/carillon/internal/testutil/brokers"
 )
 
 const patience = testutil.Patience
@@ -22,53 +22,19 @@ type cluster struct {
 	local *coordinator.Local
 }
 
-func startCluster(t testing.TB) *cluster {
+func newCluster(t testing.TB) *cluster {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	local, err := coordinator.StartLocal(ctx, t.TempDir(), nil)
-	testutil.Must(t, err)
-	t.Cleanup(func() {
-		cancel()
-		_ = local.Close()
-	})
+	local, _ := brokers.Coordinator(t)
 	return &cluster{t, local}
 }
 
 // broker runs one whose volume is data until it is stopped or the test ends.
 func (c *cluster) broker(name, listen, data string) (address string, stop func()) {
 	c.Helper()
-	profile, err := limits.ForProfile("small")
-	testutil.Must(c, err)
-	ready, stopped := make(chan string, 1), make(chan error, 1)
-	life, end := context.WithCancel(context.Background())
-	go func() {
-		stopped <- broker.Run(life, broker.Config{
-			Name: name, Cluster: "test/client", Version: "test", Data: data,
-			Client: broker.Address{Listen: listen}, Route: broker.Address{Listen: "127.0.0.1:0"},
-			Endpoints: c.local.Endpoints(), Profile: profile, LameDuck: 50 * time.Millisecond,
-			Ready: func(address string) { ready <- address },
-		})
-	}()
-	over := false
-	stop = func() {
-		if !over {
-			over = true
-			end()
-			if err := <-stopped; err != nil {
-				c.Errorf("broker %s: %v", name, err)
-			}
-		}
-	}
-	c.Cleanup(stop)
-	select {
-	case address = <-ready:
-	case err := <-stopped:
-		over = true
-		c.Fatalf("broker %s: %v", name, err)
-	case <-time.After(patience):
-		c.Fatalf("broker %s is not ready", name)
-	}
-	return address, stop
+	return brokers.Run(c, "small", broker.Config{
+		Name: name, Cluster: "test/client", Data: data, Endpoints: c.local.Endpoints(),
+		Client: broker.Address{Listen: listen}, LameDuck: 50 * time.Millisecond,
+	})
 }
 
 func connect(t testing.TB, address string) *nats.Conn {
@@ -88,7 +54,7 @@ func within(t testing.TB) context.Context {
 // oneBroker is a broker, and a connection to it.
 func oneBroker(t testing.TB) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-	address, _ := startCluster(t).broker("main-0", "127.0.0.1:0", t.TempDir())
+	address, _ := newCluster(t).broker("main-0", "127.0.0.1:0", t.TempDir())
 	nc := connect(t, address)
 	js, err := jetstream.New(nc)
 	testutil.Must(t, err)

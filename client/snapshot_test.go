@@ -16,7 +16,7 @@ import (
 // A snapshot shows what there was, while the Topic goes on, loses what is old, and its broker comes
 // back as another.
 func TestASnapshotStaysAsItWas(t *testing.T) {
-	c, data := startCluster(t), t.TempDir()
+	c, data := newCluster(t), t.TempDir()
 	address, stop := c.broker("main-0", testutil.FreeAddress(t), data)
 	nc := connect(t, address)
 	js, err := jetstream.New(nc)

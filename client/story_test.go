@@ -204,7 +204,7 @@ func TestWhatCanNotBeReadOrPublishedIsSaid(t *testing.T) {
 
 // The broker goes and comes back while records are published: each is kept once, in order.
 func TestAPublisherOutlivesItsBroker(t *testing.T) {
-	c, data := startCluster(t), t.TempDir()
+	c, data := newCluster(t), t.TempDir()
 	address, stop := c.broker("main-0", testutil.FreeAddress(t), data)
 	nc := connect(t, address)
 	js, err := jetstream.New(nc)

@@ -114,7 +114,7 @@ func TestDriftIsCorrected(t *testing.T) {
 	if err := k8s.Delete(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "main-brokers"}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "waiting for everything to be put right", func(context.Context) error {
+	eventually.For(t, "waiting for everything to be put right", func(context.Context) error {
 		service, budget, set, account := &corev1.Service{}, &policyv1.PodDisruptionBudget{}, &appsv1.StatefulSet{}, &corev1.ServiceAccount{}
 		if err := errors.Join(w.get("main", service), w.get("main", budget), w.get("main", set), w.get("main-broker", account), w.get("main-brokers", &corev1.Service{})); err != nil {
 			return err
@@ -168,7 +168,7 @@ func TestAuthFromASecret(t *testing.T) {
 	// Another password replaces the pods; the pods show nothing of it.
 	w.patch(&corev1.Secret{}, "login", `{"stringData": {"password": "two"}}`)
 	w.patch(&v1alpha1.Broker{}, "main", `{"metadata": {"annotations": {"look": "1"}}}`)
-	eventually(t, "waiting for the roll", func(context.Context) error {
+	eventually.For(t, "waiting for the roll", func(context.Context) error {
 		return w.findEvent("RollingPod", "the auth Secret has changed")
 	})
 	w.untilReady()
@@ -192,7 +192,7 @@ func TestCertificatesAreRenewedWithoutARestart(t *testing.T) {
 	before, pod := w.notAfter("main-broker-tls"), w.pods("broker")[0].UID
 	w.advance(61 * 24 * time.Hour)
 	w.patch(&corev1.Pod{}, "main-0", `{"metadata": {"labels": {"look": "1"}}}`)
-	eventually(t, "waiting for new certificates", func(context.Context) error {
+	eventually.For(t, "waiting for new certificates", func(context.Context) error {
 		for _, name := range []string{"main-broker-tls", "main-coordinator-tls"} {
 			if after := w.notAfter(name); !after.After(before.Add(60 * 24 * time.Hour)) {
 				return fmt.Errorf("that in %s ends %v", name, after)
@@ -281,7 +281,7 @@ func TestDeletionLeavesTheVolumesAndNothingElse(t *testing.T) {
 	if err := k8s.Delete(t.Context(), w.broker()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "waiting for everything to go", func(ctx context.Context) error {
+	eventually.For(t, "waiting for everything to go", func(ctx context.Context) error {
 		for _, list := range []client.ObjectList{
 			&v1alpha1.BrokerList{}, &appsv1.StatefulSetList{}, &corev1.PodList{}, &corev1.ServiceList{}, &corev1.SecretList{}, &policyv1.PodDisruptionBudgetList{},
 		} {
@@ -308,7 +308,7 @@ func TestDeletionPolicyDeleteTakesTheVolumes(t *testing.T) {
 	w.create(`{replicas: 1, deletionPolicy: Delete, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
 	// The StatefulSet controller makes itself the claims' owner for that.
-	eventually(t, "waiting for the claims to be owned", func(context.Context) error {
+	eventually.For(t, "waiting for the claims to be owned", func(context.Context) error {
 		for _, name := range []string{"data-main-0", "data-main-coordinator-0"} {
 			claim := &corev1.PersistentVolumeClaim{}
 			if err := w.get(name, claim); err != nil {
@@ -323,7 +323,7 @@ func TestDeletionPolicyDeleteTakesTheVolumes(t *testing.T) {
 	if err := k8s.Delete(t.Context(), w.broker()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "waiting for the volume claims to go", func(ctx context.Context) error {
+	eventually.For(t, "waiting for the volume claims to go", func(ctx context.Context) error {
 		claims := &corev1.PersistentVolumeClaimList{}
 		if err := k8s.List(ctx, claims, client.InNamespace(w.namespace)); err != nil {
 			return err

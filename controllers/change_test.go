@@ -23,7 +23,7 @@ func TestAnotherImageRollsOnePodAtATime(t *testing.T) {
 	w.untilReady()
 	watch := w.watchReady()
 	w.restartOperator(func(o *controllersOptions) { o.Image = "carillon:two" })
-	eventually(t, "waiting for every pod to run the new image", func(context.Context) error {
+	eventually.For(t, "waiting for every pod to run the new image", func(context.Context) error {
 		for _, component := range []string{"coordinator", "broker"} {
 			for _, pod := range w.pods(component) {
 				if image := pod.Spec.Containers[0].Image; image != "carillon:two" {
@@ -93,7 +93,7 @@ func TestBrokenUpdateStopsAndIsRepaired(t *testing.T) {
 	w.untilReady()
 	w.restartOperator(func(o *controllersOptions) { o.Image = "carillon:broken" })
 	waiting := w.until(v1alpha1.ConditionReady, metav1.ConditionFalse, "CoordinatorsStarting")
-	eventually(t, "waiting for the cause in the message", func(context.Context) error {
+	eventually.For(t, "waiting for the cause in the message", func(context.Context) error {
 		waiting = w.until(v1alpha1.ConditionReady, metav1.ConditionFalse, "CoordinatorsStarting")
 		if want := "main-coordinator-2: CrashLoopBackOff, after exit code 1: no luck"; !strings.Contains(waiting.Message, want) {
 			return fmt.Errorf("%q lacks %q", waiting.Message, want)
@@ -147,7 +147,7 @@ func TestVolumesGrowAroundRunningPods(t *testing.T) {
 		t.Errorf("Stalled says %q", stalled.Message)
 	}
 	w.expandable()
-	eventually(t, "waiting for the volumes and the claim template to grow", func(context.Context) error {
+	eventually.For(t, "waiting for the volumes and the claim template to grow", func(context.Context) error {
 		w.patch(&v1alpha1.Broker{}, "main", fmt.Sprintf(`{"metadata": {"annotations": {"look": "%d"}}}`, time.Now().UnixNano()))
 		want := resource.MustParse("2Gi")
 		for _, name := range []string{"data-main-0", "data-main-1"} {

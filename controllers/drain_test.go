@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers"
+	"github.com/carillon-mq/carillon/internal/testutil/keys"
 )
 
 // newReplicatedWorld has a Broker of so many brokers, which are ready and have joined.
@@ -62,18 +63,7 @@ func (w *world) leaveWithPods(members map[string]*member) {
 // shards are those of all Topics, as etcd has them.
 func (f *fleet) shards() (all []*coordination.Shard) {
 	f.t.Helper()
-	topics, _, err := f.keys.ListTopics(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for _, topic := range topics {
-		shards, _, err := f.keys.ReadShards(f.t.Context(), topic.ID)
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		all = append(all, shards...)
-	}
-	return all
+	return slices.Collect(keys.State(f.t, f.keys).AllShards())
 }
 
 // A Topic has the replicas that it asks for. Its status names their brokers, the missing replicas,
@@ -82,7 +72,7 @@ func TestTopicTellsOfItsReplicas(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	s := w.untilTopic("orders", "Served").Status
-	eventually(t, "waiting for all to be in sync", func(context.Context) error {
+	eventually.For(t, "waiting for all to be in sync", func(context.Context) error {
 		if s = w.untilTopic("orders", "Served").Status; s.InSync != "3/3" {
 			return fmt.Errorf("the status is %+v", s)
 		}
@@ -102,7 +92,7 @@ func TestTopicTellsOfItsReplicas(t *testing.T) {
 	members[others[0]].stop()
 	w.untilTopicSays("orders", "UnderReplicated", others[0]+" is away; replicated on "+s.Leader.Name+" (leader), "+others[1])
 	w.until(v1alpha1.ConditionUnderReplicated, metav1.ConditionTrue, "UnderReplicated")
-	eventually(t, "waiting for the Broker's count", func(context.Context) error {
+	eventually.For(t, "waiting for the Broker's count", func(context.Context) error {
 		if counts := w.broker().Status.Shards; counts != (v1alpha1.ShardsStatus{Total: 1, UnderReplicated: 1}) {
 			return fmt.Errorf("it is %+v", counts)
 		}
@@ -125,7 +115,7 @@ func TestTopicTellsOfItsReplicas(t *testing.T) {
 
 	// What puts records at risk is said as long as it is so.
 	w.apply("Topic", "quick", `{brokerRef: {name: main}, replicas: 2, durability: Memory, uncleanElection: Allowed}`)
-	eventually(t, "waiting for what the Topic says of its risks", func(context.Context) error {
+	eventually.For(t, "waiting for what the Topic says of its risks", func(context.Context) error {
 		topic := &v1alpha1.Topic{}
 		if err := w.get("quick", topic); err != nil {
 			return err
@@ -140,7 +130,7 @@ func TestTopicTellsOfItsReplicas(t *testing.T) {
 		return nil
 	})
 	w.patch(&v1alpha1.Topic{}, "quick", `{"spec": {"uncleanElection": "Forbidden"}}`)
-	eventually(t, "waiting for the risk to go", func(context.Context) error {
+	eventually.For(t, "waiting for the risk to go", func(context.Context) error {
 		topic := &v1alpha1.Topic{}
 		if err := w.get("quick", topic); err != nil {
 			return err
@@ -169,7 +159,7 @@ func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 			f.holdBack("id-of-main-0", "id-of-main-1", "id-of-main-2")
 			w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"replicas": 3}}`)
 			draining := w.until(v1alpha1.ConditionReconciling, metav1.ConditionTrue, "DrainingBroker")
-			eventually(t, "waiting for the progress", func(context.Context) error {
+			eventually.For(t, "waiting for the progress", func(context.Context) error {
 				if draining = w.until(v1alpha1.ConditionReady, metav1.ConditionFalse, "DrainingBroker"); !strings.Contains(draining.Message, "draining main-4, main-3: ") {
 					return errors.New(draining.Message)
 				}
@@ -195,7 +185,7 @@ func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 			}
 			f.untilDrained()
 			w.wantEvent("ScalingDown", "removing main-3, which holds nothing any more")
-			eventually(t, "waiting for the volumes", func(context.Context) error {
+			eventually.For(t, "waiting for the volumes", func(context.Context) error {
 				left := 0
 				for i := range 5 {
 					claim := &corev1.PersistentVolumeClaim{}
@@ -209,7 +199,7 @@ func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 				}
 				return nil
 			})
-			eventually(t, "waiting for volumes to be safe again", func(context.Context) error {
+			eventually.For(t, "waiting for volumes to be safe again", func(context.Context) error {
 				set := &appsv1.StatefulSet{}
 				if err := w.get("main", set); err != nil {
 					return err
@@ -226,7 +216,7 @@ func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 // untilDrained waits until no drain is left.
 func (f *fleet) untilDrained() {
 	f.t.Helper()
-	eventually(f.t, "waiting for the drains to end", func(ctx context.Context) error {
+	eventually.For(f.t, "waiting for the drains to end", func(ctx context.Context) error {
 		if drains := f.state(ctx).Drains(); len(drains) > 0 {
 			return fmt.Errorf("there are %v", drains)
 		}
@@ -257,7 +247,7 @@ func TestScalingDownCanBeCalledOff(t *testing.T) {
 	f.holdBack("id-of-main-0", "id-of-main-1", "id-of-main-2")
 	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"replicas": 3}}`)
 	w.until(v1alpha1.ConditionStalled, "", "")
-	eventually(t, "waiting for a broker to be drained", func(ctx context.Context) error {
+	eventually.For(t, "waiting for a broker to be drained", func(ctx context.Context) error {
 		if mode := f.state(ctx).Drain("id-of-main-3"); mode != coordination.DrainAll {
 			return fmt.Errorf("it is drained of %q", mode)
 		}
@@ -281,7 +271,7 @@ func TestARollWaitsForReplicas(t *testing.T) {
 	w.untilTopic("orders", "Served")
 	evictable := func(want int) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("waiting for %d to be evictable", want), func(context.Context) error {
+		eventually.For(t, fmt.Sprintf("waiting for %d to be evictable", want), func(context.Context) error {
 			budget := &policyv1.PodDisruptionBudget{}
 			if err := w.get("main", budget); err != nil {
 				return err
@@ -300,7 +290,7 @@ func TestARollWaitsForReplicas(t *testing.T) {
 	w.untilTopicSays("orders", "UnderReplicated", "main-1 is not in sync yet")
 	evictable(0)
 	w.restartOperator(func(o *controllers.Options) { o.Image = "carillon:two" })
-	eventually(t, "waiting for the roll to wait", func(context.Context) error {
+	eventually.For(t, "waiting for the roll to wait", func(context.Context) error {
 		waiting := w.until(v1alpha1.ConditionReady, metav1.ConditionFalse, "ReplicasCatchingUp")
 		if want := "waiting for 1 replica to be in sync on main-1; then pod main-"; !strings.Contains(waiting.Message, want) {
 			return fmt.Errorf("it says %q", waiting.Message)
@@ -338,7 +328,7 @@ func TestReplicasOfALostVolumeAreCopiedAnew(t *testing.T) {
 		t.Errorf("a broker that may come back is drained: %v", drains)
 	}
 	f.startAs(alone.Name, "another-volume")
-	eventually(t, "waiting for the replicas to be whole again", func(context.Context) error {
+	eventually.For(t, "waiting for the replicas to be whole again", func(context.Context) error {
 		s := w.untilTopic("orders", "Served").Status
 		if s.InSync != "3/3" || !slices.ContainsFunc(s.Brokers, func(r v1alpha1.ReplicaStatus) bool { return r.ID == "another-volume" && r.Name == alone.Name }) {
 			return fmt.Errorf("the status is %+v", s)

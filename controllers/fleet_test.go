@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/internal/testutil/keys"
 )
 
 // leaseTTL is how long a broker of the fleet may be silent: longer than a busy machine stops a
@@ -318,15 +319,14 @@ func (f *fleet) subscription(topic, name string) *coordination.Subscription {
 // until waits until what is in etcd is as asked.
 func (f *fleet) until(what string, ok func() bool) {
 	f.t.Helper()
-	eventually(f.t, what, func(context.Context) error {
+	eventually.For(f.t, what, func(context.Context) error {
 		if !ok() {
-			topics, _, err := f.keys.ListTopics(f.t.Context())
 			names := []string{}
-			for _, t := range topics {
+			for t := range keys.State(f.t, f.keys).Topics() {
 				names = append(names, fmt.Sprintf("%s %v of %s", t.Name, t.Spec.Subjects, t.Owner))
 			}
 			slices.Sort(names)
-			return fmt.Errorf("not yet; there are %v, %v", names, err)
+			return fmt.Errorf("not yet; there are %v", names)
 		}
 		return nil
 	})

@@ -111,7 +111,7 @@ func (w *world) expandable() {
 func (w *world) change(claim *corev1.PersistentVolumeClaim, how func(context.Context, *corev1.PersistentVolumeClaim) error) {
 	w.t.Helper()
 	name := claim.Name
-	eventually(w.t, "changing volume claim "+name, func(ctx context.Context) error {
+	eventually.For(w.t, "changing volume claim "+name, func(ctx context.Context) error {
 		if err := w.get(name, claim); err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func (w *world) patch(into client.Object, name, patch string) {
 func (w *world) until(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
 	w.t.Helper()
 	var found metav1.Condition
-	eventually(w.t, fmt.Sprintf("waiting for %s %s %s", kind, status, reason), func(context.Context) error {
+	eventually.For(w.t, fmt.Sprintf("waiting for %s %s %s", kind, status, reason), func(context.Context) error {
 		broker := w.broker()
 		if broker.Status.ObservedGeneration != broker.Generation {
 			return fmt.Errorf("generation %d observed, of %d", broker.Status.ObservedGeneration, broker.Generation)
@@ -196,7 +196,7 @@ func (w *world) quiet() {
 	w.t.Helper()
 	const pause, rounds = 2 * time.Second, 40
 	last, since, round := -1, time.Now(), 0
-	eventually(w.t, "waiting for the operator to be quiet", func(context.Context) error {
+	eventually.For(w.t, "waiting for the operator to be quiet", func(context.Context) error {
 		if err := k8s.Get(w.t.Context(), client.ObjectKey{Name: w.namespace}, &corev1.Namespace{}); err != nil {
 			return err
 		}
@@ -277,5 +277,5 @@ func (w *world) findEvent(reason, note string) error {
 
 func (w *world) wantEvent(reason, note string) {
 	w.t.Helper()
-	eventually(w.t, "looking for an event", func(context.Context) error { return w.findEvent(reason, note) })
+	eventually.For(w.t, "looking for an event", func(context.Context) error { return w.findEvent(reason, note) })
 }

@@ -30,7 +30,7 @@ func (w *world) raise(generation int) {
 // untilGeneration waits until the status has the generation of etcd.
 func (w *world) untilGeneration(want int64) (c v1alpha1.CoordinationStatus) {
 	w.t.Helper()
-	eventually(w.t, fmt.Sprintf("waiting for generation %d in the status", want), func(context.Context) error {
+	eventually.For(w.t, fmt.Sprintf("waiting for generation %d in the status", want), func(context.Context) error {
 		if c = w.broker().Status.Coordination; c.EtcdGeneration == nil || *c.EtcdGeneration != want {
 			return fmt.Errorf("it is %v", c.EtcdGeneration)
 		}

@@ -1,7 +1,6 @@
 package controllers_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -137,22 +136,5 @@ func newNamespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// eventually waits until check returns nil, and fails with its last error after patience.
-func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-tick.C:
-		}
-	}
-}
+// eventually has the times of waiting for the operator and the API server.
+var eventually = testutil.Wait{Limit: patience, Every: 50 * time.Millisecond}

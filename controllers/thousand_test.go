@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers"
+	"github.com/carillon-mq/carillon/internal/testutil/keys"
 )
 
 // A thousand Topics that are applied at once are all served, with few requests and writes, and cost
@@ -43,7 +44,7 @@ func TestAThousandTopicsAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	applied := time.Since(begun)
-	eventually(t, "waiting for all to be served", func(ctx context.Context) error {
+	eventually.For(t, "waiting for all to be served", func(ctx context.Context) error {
 		list := &v1alpha1.TopicList{}
 		if err := k8s.List(ctx, list, client.InNamespace(w.namespace)); err != nil {
 			return err
@@ -90,9 +91,5 @@ func TestAThousandTopicsAtOnce(t *testing.T) {
 // etcdRevision counts every write of the test's etcd, which is Kubernetes' and the Broker's in one.
 func (f *fleet) etcdRevision() int64 {
 	f.t.Helper()
-	_, revision, err := f.keys.ListTopics(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return revision
+	return keys.State(f.t, f.keys).Revision
 }

@@ -119,7 +119,7 @@ func TestNothingIsDeletedWithoutTheBroker(t *testing.T) {
 	// All of it applied again is as it was before.
 	w.apply("Topic", "orders", `{brokerRef: {name: main}, deletionPolicy: Delete}`)
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
-	eventually(t, "making the Broker again", func(ctx context.Context) error {
+	eventually.For(t, "making the Broker again", func(ctx context.Context) error {
 		return k8s.Create(ctx, object(t, "Broker", w.namespace, "main", oneBroker))
 	})
 	w.untilSubscription("billing", "Served")
@@ -197,7 +197,7 @@ func TestEveryOrderOfDeletionsEnds(t *testing.T) {
 		for _, kind := range order {
 			w.remove(manifests[kind].object(), manifests[kind].name)
 		}
-		eventually(t, fmt.Sprintf("waiting for %v to be gone", order), func(context.Context) error {
+		eventually.For(t, fmt.Sprintf("waiting for %v to be gone", order), func(context.Context) error {
 			for kind, m := range manifests {
 				if err := w.get(m.name, m.object()); !apierrors.IsNotFound(err) {
 					return fmt.Errorf("%s: %v", kind, err)

@@ -79,7 +79,7 @@ func TestOlderManifestKeepsTheSubject(t *testing.T) {
 func (w *world) nextSecond() {
 	w.t.Helper()
 	begun := time.Now().Truncate(time.Second)
-	eventually(w.t, "waiting for the next second", func(context.Context) error {
+	eventually.For(w.t, "waiting for the next second", func(context.Context) error {
 		if time.Now().Truncate(time.Second).Equal(begun) {
 			return fmt.Errorf("it is still %v", begun)
 		}
@@ -94,7 +94,7 @@ func TestTopicOfABrokerThatIsAwaySaysSo(t *testing.T) {
 	w.untilTopic("orders", "Served")
 	w.untilSubscription("billing", "Served")
 	// Events are written after the status, and not by an operator that was stopped before.
-	eventually(t, "waiting for the event", func(context.Context) error { return w.countEvents("Topic", "Served", 1) })
+	eventually.For(t, "waiting for the event", func(context.Context) error { return w.countEvents("Topic", "Served", 1) })
 	members["main-0"].stop()
 	w.wantEvent("BrokerAway", "main-0")
 	for range 2 {
@@ -107,7 +107,7 @@ func TestTopicOfABrokerThatIsAwaySaysSo(t *testing.T) {
 	f.start("main-0")
 	w.untilTopic("orders", "Served")
 	w.untilSubscription("billing", "Served")
-	eventually(t, "waiting for the events", func(context.Context) error { return w.countEvents("Topic", "Served", 2) })
+	eventually.For(t, "waiting for the events", func(context.Context) error { return w.countEvents("Topic", "Served", 2) })
 }
 
 // An operator that starts while etcd is away leaves what was said as it is: brokers go on serving.
@@ -119,7 +119,7 @@ func TestOperatorThatStartsWithoutEtcd(t *testing.T) {
 	w.untilTopic("orders", "Served")
 	w.untilSubscription("billing", "Served")
 	// Events are written after the status, and not by an operator that was stopped before.
-	eventually(t, "waiting for the event", func(context.Context) error { return w.countEvents("Subscription", "Served", 1) })
+	eventually.For(t, "waiting for the event", func(context.Context) error { return w.countEvents("Subscription", "Served", 1) })
 	var away atomic.Bool
 	away.Store(true)
 	with := w.options.OpenEtcd
@@ -167,7 +167,7 @@ func TestOneWayToEtcdForEachBroker(t *testing.T) {
 	})
 	only := func(trusts string) {
 		t.Helper()
-		eventually(t, "waiting for one way to etcd", func(context.Context) error {
+		eventually.For(t, "waiting for one way to etcd", func(context.Context) error {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, ca := range open {
@@ -187,7 +187,7 @@ func TestOneWayToEtcdForEachBroker(t *testing.T) {
 	}
 	only("")
 	former, removed := string(authority.Data["tls.crt"]), types.UID("")
-	eventually(t, "waiting for another CA", func(context.Context) error {
+	eventually.For(t, "waiting for another CA", func(context.Context) error {
 		if err := w.get("main-ca", authority); err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func TestOneWayToEtcdForEachBroker(t *testing.T) {
 	w.untilTopic("orders", "Served")
 
 	w.remove(&v1alpha1.Broker{}, "main")
-	eventually(t, "waiting for the way to etcd to be closed", func(context.Context) error {
+	eventually.For(t, "waiting for the way to etcd to be closed", func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if n := len(open); n > 0 {
@@ -293,7 +293,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 	w.untilSubscription("billing", "Served")
 	w.restartOperator(func(o *controllers.Options) { o.PollInterval = 300 * time.Millisecond })
 	f.count("orders", counted{messages: 7, bytes: 700, lag: 5})
-	eventually(t, "waiting for the numbers", func(context.Context) error {
+	eventually.For(t, "waiting for the numbers", func(context.Context) error {
 		topic, s := w.untilTopic("orders", "Served").Status, w.untilSubscription("billing", "Served").Status
 		if topic.Messages != 7 || topic.Bytes != 700 || s.Lag != 5 || s.Pending != 1 {
 			return fmt.Errorf("the Topic has %d messages in %d bytes, the Subscription a lag of %d and %d pending", topic.Messages, topic.Bytes, s.Lag, s.Pending)
@@ -304,7 +304,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 	w.apply("Topic", "wide", `{brokerRef: {name: main}, shards: 4}`)
 	w.untilTopic("wide", "Served")
 	f.count("wide", counted{messages: 5, bytes: 50})
-	eventually(t, "waiting for the numbers of all shards", func(context.Context) error {
+	eventually.For(t, "waiting for the numbers of all shards", func(context.Context) error {
 		if topic := w.untilTopic("wide", "Served").Status; topic.Messages != 20 || topic.Bytes != 200 {
 			return fmt.Errorf("the Topic has %d messages in %d bytes", topic.Messages, topic.Bytes)
 		}
@@ -316,7 +316,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 	f.mu.Lock()
 	asked := f.asked
 	f.mu.Unlock()
-	eventually(t, "waiting for ten more looks", func(context.Context) error {
+	eventually.For(t, "waiting for ten more looks", func(context.Context) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.asked < asked+10 {
@@ -333,7 +333,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 	// An operator that starts does not forget it before it has asked.
 	w.restartOperator(func(*controllers.Options) {})
 	w.quiet()
-	eventually(t, "waiting for the events", func(context.Context) error { return w.countEvents("Topic", "DiskFull", 1) })
+	eventually.For(t, "waiting for the events", func(context.Context) error { return w.countEvents("Topic", "DiskFull", 1) })
 	// A broker that does not answer changes nothing.
 	f.count("orders", counted{messages: 7})
 	w.untilTopic("orders", "Served")
@@ -387,7 +387,7 @@ func TestDefinitionThatIsGoingIsNotDefined(t *testing.T) {
 	version := schema.GroupVersion{Group: "test.carillon.dev", Version: "v1"}
 	defined := func(want bool) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("waiting for defined %v", want), func(ctx context.Context) error {
+		eventually.For(t, fmt.Sprintf("waiting for defined %v", want), func(ctx context.Context) error {
 			if is, err := gone.Defined(ctx, version, "things"); err != nil || is != want {
 				return fmt.Errorf("it is %v, %v", is, err)
 			}
@@ -415,7 +415,7 @@ func TestDefinitionThatIsGoingIsNotDefined(t *testing.T) {
 	thing.SetNamespace(newNamespace(t))
 	thing.SetName("held")
 	thing.SetFinalizers([]string{"test.carillon.dev/held"})
-	eventually(t, "making a thing", func(ctx context.Context) error { return c.Create(ctx, thing) })
+	eventually.For(t, "making a thing", func(ctx context.Context) error { return c.Create(ctx, thing) })
 	if err := c.Delete(t.Context(), crd); err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +424,7 @@ func TestDefinitionThatIsGoingIsNotDefined(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(thing), thing); err != nil {
 		t.Errorf("while its definition goes, the thing: %v", err)
 	}
-	eventually(t, "letting the thing go", func(ctx context.Context) error {
+	eventually.For(t, "letting the thing go", func(ctx context.Context) error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(thing), thing); err != nil {
 			return client.IgnoreNotFound(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers"
+	"github.com/carillon-mq/carillon/internal/testutil/keys"
 )
 
 const oneBroker = `{replicas: 1, coordination: {managed: {replicas: 1}}}`
@@ -72,7 +73,7 @@ func (w *world) remove(object client.Object, name string) {
 func (w *world) untilTopic(name, reason string) *v1alpha1.Topic {
 	w.t.Helper()
 	topic := &v1alpha1.Topic{}
-	eventually(w.t, "waiting for Topic "+name+" to be "+reason, func(context.Context) error {
+	eventually.For(w.t, "waiting for Topic "+name+" to be "+reason, func(context.Context) error {
 		if err := w.get(name, topic); err != nil {
 			return err
 		}
@@ -86,7 +87,7 @@ func (w *world) untilTopic(name, reason string) *v1alpha1.Topic {
 func (w *world) untilTopicSays(name, reason, text string) *v1alpha1.Topic {
 	w.t.Helper()
 	topic := &v1alpha1.Topic{}
-	eventually(w.t, fmt.Sprintf("waiting for Topic %s to be %s and to say %q", name, reason, text), func(context.Context) error {
+	eventually.For(w.t, fmt.Sprintf("waiting for Topic %s to be %s and to say %q", name, reason, text), func(context.Context) error {
 		if err := w.get(name, topic); err != nil {
 			return err
 		}
@@ -104,7 +105,7 @@ func (w *world) untilTopicSays(name, reason, text string) *v1alpha1.Topic {
 func (w *world) untilSubscription(name, reason string) *v1alpha1.Subscription {
 	w.t.Helper()
 	s := &v1alpha1.Subscription{}
-	eventually(w.t, "waiting for Subscription "+name+" to be "+reason, func(context.Context) error {
+	eventually.For(w.t, "waiting for Subscription "+name+" to be "+reason, func(context.Context) error {
 		if err := w.get(name, s); err != nil {
 			return err
 		}
@@ -183,7 +184,7 @@ func TestTopicAndSubscriptionAreServed(t *testing.T) {
 
 	// Converged, they cost nothing: not by themselves, not when the operator is started again.
 	w.restartOperator(func(o *controllers.Options) { o.PollInterval = 300 * time.Millisecond })
-	eventually(t, "waiting for the numbers", func(context.Context) error {
+	eventually.For(t, "waiting for the numbers", func(context.Context) error {
 		if s := w.untilSubscription("billing", "Served").Status; s.Pending != 1 {
 			return fmt.Errorf("the Subscription's status is %+v", s)
 		}
@@ -204,17 +205,10 @@ func TestTopicAndSubscriptionAreServed(t *testing.T) {
 // revision is the last that changed a Topic, a shard or a Subscription of the Broker.
 func (f *fleet) revision() (last int64) {
 	f.t.Helper()
-	topics, _, err := f.keys.ListTopics(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for _, topic := range topics {
+	state := keys.State(f.t, f.keys)
+	for topic := range state.Topics() {
 		last = max(last, topic.Revision)
-		subscriptions, _, err := f.keys.ListSubscriptions(f.t.Context(), topic.ID)
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		for _, s := range subscriptions {
+		for _, s := range state.Subscriptions(topic.ID) {
 			last = max(last, s.Revision)
 		}
 	}

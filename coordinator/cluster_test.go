@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -129,16 +130,16 @@ func (m *testMember) health(what string) (code int, text string) {
 
 func (m *testMember) waitReady() {
 	m.t.Helper()
-	last := ""
-	eventually(m.t, func() string { return m.config.Name + " is ready; it says: " + last }, func() bool {
+	eventually.For(m.t, m.config.Name+" is ready", func(context.Context) error {
 		select {
 		case err := <-m.done:
 			m.t.Fatalf("%s ended with %v", m.config.Name, err)
 		default:
 		}
-		code, text := m.health("/healthz/ready")
-		last = text
-		return code == http.StatusOK
+		if code, text := m.health("/healthz/ready"); code != http.StatusOK {
+			return errors.New(text)
+		}
+		return nil
 	})
 }
 
@@ -208,14 +209,8 @@ func (c *testCluster) wantOwner(member int, want string) {
 	}
 }
 
-func eventually(t *testing.T, what func() string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(3 * testutil.Patience); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what())
-		}
-	}
-}
+// eventually has the times of waiting for members of etcd: some conditions take several elections.
+var eventually = testutil.Wait{Limit: 3 * testutil.Patience, Every: 20 * time.Millisecond}
 
 // A member loses its volume. It comes back with a new id, and votes.
 func TestAMemberThatLostItsVolumeRejoins(t *testing.T) {
@@ -240,7 +235,7 @@ func TestAMemberThatLostItsVolumeRejoins(t *testing.T) {
 
 	// It really votes: with one of the other two gone, it is needed for a quorum.
 	c.members[0].end()
-	eventually(t, func() string { return "two members answer" }, func() bool {
+	eventually.ForTrue(t, "two members answer", func() bool {
 		code, _ := c.members[2].health("/healthz/ready")
 		return code == http.StatusOK
 	})
@@ -277,7 +272,7 @@ func TestAWipedMemberNeverFormsAClusterAnew(t *testing.T) {
 	c.members[0].start()
 	c.members[1].start()
 	for _, m := range c.members[:2] {
-		eventually(t, func() string { return "it says why it waits" }, func() bool {
+		eventually.ForTrue(t, "it says why it waits", func() bool {
 			code, text := m.health("/healthz/startup")
 			return code == http.StatusServiceUnavailable && strings.Contains(text, "has existed before")
 		})
@@ -307,7 +302,9 @@ func TestTheOnlyMember(t *testing.T) {
 	watching, stopWatching := context.WithCancel(context.Background())
 	defer stopWatching()
 	seen, finished := make(chan struct{}, 8), make(chan error, 1)
-	go func() { finished <- client.WatchBrokers(watching, func([]coordination.Broker) { seen <- struct{}{} }) }()
+	go func() {
+		finished <- client.WatchState(watching, func(*coordination.State, coordination.Changes) { seen <- struct{}{} })
+	}()
 	<-seen
 	began := time.Now()
 	only.end()
@@ -329,7 +326,7 @@ func TestTheOnlyMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	only.start()
-	eventually(t, func() string { return "it says what was lost" }, func() bool {
+	eventually.ForTrue(t, "it says what was lost", func() bool {
 		_, text := only.health("/healthz/startup")
 		return strings.Contains(text, "unless the volume is restored")
 	})
@@ -343,14 +340,13 @@ func TestWithoutAQuorum(t *testing.T) {
 	c.start()
 	c.members[0].end()
 	c.members[1].end()
-	var took time.Duration
-	eventually(t, func() string {
-		return fmt.Sprintf("the last one says in time that it is not ready; last, after %v", took)
-	}, func() bool {
+	eventually.For(t, "the last one says in time that it is not ready", func(context.Context) error {
 		began := time.Now()
 		code, text := c.members[2].health("/healthz")
-		took = time.Since(began)
-		return code == http.StatusServiceUnavailable && strings.Contains(text, "quorum") && took < readyTimeout+time.Second
+		if took := time.Since(began); code != http.StatusServiceUnavailable || !strings.Contains(text, "quorum") || took >= readyTimeout+time.Second {
+			return fmt.Errorf("it answers %d %s after %v", code, text, took)
+		}
+		return nil
 	})
 	for _, path := range []string{"/healthz/live", "/healthz/startup", "/metrics"} {
 		if code, text := c.members[2].health(path); code != http.StatusOK {
@@ -360,7 +356,7 @@ func TestWithoutAQuorum(t *testing.T) {
 	// It can be stopped and started alone, too.
 	c.members[2].end()
 	c.members[2].start()
-	eventually(t, func() string { return "it is up, without a quorum" }, func() bool {
+	eventually.ForTrue(t, "it is up, without a quorum", func() bool {
 		code, _ := c.members[2].health("/healthz/startup")
 		return code == http.StatusOK
 	})
@@ -380,13 +376,9 @@ func TestARemovedMemberRejoins(t *testing.T) {
 	c.claim(0, "me")
 	before := c.voters()
 	client := c.client(0, 1)
-	var err error
 	// etcd lets nobody go before the others have been together for 5 s.
-	eventually(t, func() string { return fmt.Sprintf("c-2 is removed: %v", err) }, func() bool {
-		err = client.RemoveMember(context.Background(), before["c-2"])
-		return err == nil
-	})
-	eventually(t, func() string { return "c-2 votes again, under another id" }, func() bool {
+	eventually.For(t, "c-2 is removed", func(ctx context.Context) error { return client.RemoveMember(ctx, before["c-2"]) })
+	eventually.ForTrue(t, "c-2 votes again, under another id", func() bool {
 		members, err := client.Members(context.Background())
 		return err == nil && slices.ContainsFunc(members, func(m coordination.Member) bool {
 			return m.Name == "c-2" && !m.Learner && m.ID != before["c-2"]

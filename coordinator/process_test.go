@@ -88,7 +88,7 @@ func (c *testCluster) spawn() {
 func (c *testCluster) leader() *testMember {
 	c.t.Helper()
 	var name string
-	eventually(c.t, func() string { return "somebody leads" }, func() bool {
+	eventually.ForTrue(c.t, "somebody leads", func() bool {
 		name = c.all().Health(context.Background()).Leader
 		return name != ""
 	})
@@ -126,10 +126,10 @@ func TestBrokersOutliveTheLeaderOfTheCoordinators(t *testing.T) {
 	var views [][]coordination.Broker
 	watcher := c.all()
 	running.Go(func() {
-		_ = watcher.WatchBrokers(ctx, func(members []coordination.Broker) {
+		_ = watcher.WatchState(ctx, func(state *coordination.State, _ coordination.Changes) {
 			mu.Lock()
 			defer mu.Unlock()
-			views = append(views, members)
+			views = append(views, state.Brokers)
 		})
 	})
 	sees := func(n int) func() bool {
@@ -139,12 +139,12 @@ func TestBrokersOutliveTheLeaderOfTheCoordinators(t *testing.T) {
 			return len(views) > 0 && len(views[len(views)-1]) == n
 		}
 	}
-	eventually(t, func() string { return "a is seen" }, sees(1))
+	eventually.ForTrue(t, "a is seen", sees(1))
 
 	dead := c.leader()
 	dead.kill()
 	join("b", func(int64) {})
-	eventually(t, func() string { return "b is seen after the leader died" }, sees(2))
+	eventually.ForTrue(t, "b is seen after the leader died", sees(2))
 	dead.spawn()
 	dead.waitReady()
 
@@ -153,7 +153,7 @@ func TestBrokersOutliveTheLeaderOfTheCoordinators(t *testing.T) {
 		t.Fatal(err)
 	}
 	join("c", func(int64) {})
-	eventually(t, func() string { return "c is seen while the leader is frozen" }, sees(3))
+	eventually.ForTrue(t, "c is seen while the leader is frozen", sees(3))
 	select {
 	case i := <-incarnations:
 		t.Errorf("a lost its lease and came back as %d", i)
@@ -177,7 +177,7 @@ func TestBrokersOutliveTheLeaderOfTheCoordinators(t *testing.T) {
 	for since := time.Now(); time.Since(since) < time.Second; time.Sleep(20 * time.Millisecond) {
 		if !sees(3)() {
 			since = time.Now()
-			eventually(t, func() string { return "all are members after the thaw" }, sees(3))
+			eventually.ForTrue(t, "all are members after the thaw", sees(3))
 		}
 	}
 }

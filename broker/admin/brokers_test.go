@@ -52,7 +52,7 @@ func newMailbox() *mailbox { return &mailbox{answers: make(chan []byte, 64)} }
 
 func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 	ctx := context.Background()
-	c := startCluster(t)
+	c := startAdmin(t)
 	box := newMailbox()
 	s := New("a", c, box, c.server.log).Writing(c.Client)
 	t.Cleanup(s.Close)

@@ -58,7 +58,8 @@ func (c *cluster) State() *coordination.State {
 
 func (c *cluster) ByID(string) *topic.Topic { return nil }
 
-func startCluster(t *testing.T) *cluster {
+// startAdmin starts a Server without brokers or Topics, over an etcd of its own.
+func startAdmin(t *testing.T) *cluster {
 	t.Helper()
 	store, err := coordination.Open(coordination.Config{
 		// No test waits for the end of a lease.
@@ -122,7 +123,7 @@ func because(reason Reason) func(*Topic) bool {
 // deleted. At each step the answer names the leader, or why it is not served.
 func TestTheLifeOfATopic(t *testing.T) {
 	ctx := context.Background()
-	c := startCluster(t)
+	c := startAdmin(t)
 	manifest := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u1"}
 	made, err := c.CreateTopic(ctx, "orders", coordination.TopicSpec{Subjects: []string{"orders.>"}, Shards: 1}, manifest)
 	if err != nil {
@@ -185,7 +186,7 @@ func TestTheLifeOfATopic(t *testing.T) {
 // planner's reason for the whole Topic.
 func TestWhatIsNotSupportedIsSaid(t *testing.T) {
 	ctx := context.Background()
-	c := startCluster(t)
+	c := startAdmin(t)
 	c.join("a")
 	who := coordination.Owner{Kind: coordination.ClientOwner, Name: "carillon"}
 	for name, spec := range map[string]coordination.TopicSpec{

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/internal/testutil"
 	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
+	"github.com/carillon-mq/carillon/internal/testutil/keys"
 )
 
 // node is the part of a broker that placement needs: registered, watching, and the controller when
@@ -221,9 +222,5 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 
 func revisionOf(t testing.TB, c *coordination.Client) int64 {
 	t.Helper()
-	_, revision, err := c.ListTopics(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return revision
+	return keys.State(t, c).Revision
 }

@@ -73,7 +73,7 @@ func TestBrokersFromTheCommandLine(t *testing.T) {
 	}
 	shift(0)
 	t.Setenv(testClock, shifted)
-	dev, urls := startCluster(t, 3, "--data", t.TempDir())
+	dev, urls := startDevBrokers(t, 3, "--data", t.TempDir())
 	defer dev.end()
 	type brokersList struct{ Brokers []admin.Member }
 	s := shell{t, urls[1]}

@@ -29,8 +29,8 @@ func soon(t *testing.T, what string, ok func() bool) {
 	testutil.EventuallyTrue(t, what, ok)
 }
 
-// startCluster runs carillon dev with several brokers, and returns the URL of each.
-func startCluster(t *testing.T, brokers int, args ...string) (*child, []string) {
+// startDevBrokers runs carillon dev with several brokers, and returns the URL of each.
+func startDevBrokers(t *testing.T, brokers int, args ...string) (*child, []string) {
 	t.Helper()
 	c := startDev(t, append([]string{"--brokers", strconv.Itoa(brokers)}, args...)...)
 	urls := strings.Split(c.url, ",")
@@ -84,7 +84,7 @@ func alive(pid int) bool {
 
 func TestDevRunsACluster(t *testing.T) {
 	data := t.TempDir()
-	dev, urls := startCluster(t, 3, "--data", data)
+	dev, urls := startDevBrokers(t, 3, "--data", data)
 	was := pids(t, data, 3)
 
 	// The ports are consecutive, and the brokers are one server.
@@ -175,7 +175,7 @@ func TestDevRunsACluster(t *testing.T) {
 		}
 	}
 
-	again, _ := startCluster(t, 3, "--data", data)
+	again, _ := startDevBrokers(t, 3, "--data", data)
 	js, err = jetstream.New(connect(t, again.url))
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestDevGrowsAndDoesNotShrink(t *testing.T) {
 	js.Conn().Close()
 	dev.stop()
 
-	cluster, urls := startCluster(t, 2, "--data", data, "--token", "t0ken")
+	cluster, urls := startDevBrokers(t, 2, "--data", data, "--token", "t0ken")
 	if _, err := nats.Connect(urls[1]); err == nil {
 		t.Error("a client without credentials got in")
 	}

@@ -5,14 +5,14 @@ import "testing"
 // A command that is killed can't stop its brokers: the system does.
 func TestDevThatIsKilledLeavesNoBroker(t *testing.T) {
 	data := t.TempDir()
-	dev, _ := startCluster(t, 3, "--data", data)
+	dev, _ := startDevBrokers(t, 3, "--data", data)
 	left := pids(t, data, 3)
 	if err := dev.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = dev.cmd.Wait()
 	// The next one starts at once, and waits for them.
-	next, _ := startCluster(t, 3, "--data", data)
+	next, _ := startDevBrokers(t, 3, "--data", data)
 	for n, pid := range left {
 		if alive(pid) {
 			t.Errorf("broker %d of the former command is still there as process %d", n, pid)

@@ -57,7 +57,7 @@ func TestAllClocksLeap(t *testing.T) {
 
 // clocks waits until the clocks of all brokers are as they are to be.
 func (c *cluster) clocks(ok func(*admin.BrokerClock) error) error {
-	return eventually("the brokers' clocks", func() error {
+	return within(patience, "the brokers' clocks", func() error {
 		for n := range founders {
 			m, err := c.memberAt(n)
 			if err != nil {

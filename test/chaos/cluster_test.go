@@ -52,8 +52,8 @@ const (
 	answerTime = 5 * time.Second
 )
 
-// startCluster starts one.
-func startCluster(t *testing.T, w *network, o worldOptions) *cluster {
+// startNodes starts the processes of all nodes, each on a volume and in a network of its own.
+func startNodes(t *testing.T, w *network, o worldOptions) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp(folder.Dir, "world-")
 	testutil.Must(t, err)

@@ -47,7 +47,7 @@ type latest struct {
 func (w *world) startLatest() (*latest, error) {
 	request := admin.CreateRequest{Compaction: coordination.LatestOnly}
 	request.Stream = jsapi.StreamConfig{Subjects: []string{"latest.>"}, Replicas: replicas, DuplicateWindow: soakWindow}
-	err := eventually("create topic latest", func() error {
+	err := within(patience, "create topic latest", func() error {
 		made, err := ask[admin.TopicInfo](w.cluster, admin.TopicCreateSubject+"latest", request)
 		if err == nil { // its replicas compact each for itself, so they differ
 			w.ids[made.Topic.ID] = &kept{inMemory: true}

@@ -16,12 +16,13 @@ func ReadLogs(broker, data string) (_ map[string]Copy, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	all, err := d.List()
+	names, err := d.Names()
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]Copy{}
-	for _, stored := range all {
+	for _, name := range names {
+		stored, _ := d.Stored(name)
 		if stored.Err != nil {
 			return nil, fmt.Errorf("%s: log %s: %w", broker, stored.Name, stored.Err)
 		}

@@ -172,7 +172,7 @@ func (c *cluster) leave(s Step) error {
 // settled waits until each log stands on as many brokers as it has replicas: the copies of what has
 // moved elsewhere are gone.
 func (c *cluster) settled() error {
-	return eventually(fmt.Sprintf("each log stands on %d brokers", replicas), func() error {
+	return within(patience, fmt.Sprintf("each log stands on %d brokers", replicas), func() error {
 		on := map[string][]string{}
 		for _, n := range c.there() {
 			logs, err := os.ReadDir(filepath.Join(c.processes[n].volume.Path(), "data", "shards"))

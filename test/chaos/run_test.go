@@ -118,9 +118,7 @@ func chosenKinds(t *testing.T) (chosen []Kind) {
 	return chosen
 }
 
-// eventually asks until there is no error, and returns the last one if that lasts too long.
-func eventually(what string, check func() error) error { return within(patience, what, check) }
-
+// within calls check until it returns nil, and returns its last error after the limit.
 func within(limit time.Duration, what string, check func() error) error {
 	return testutil.Within(limit, 50*time.Millisecond, what, check)
 }

@@ -155,7 +155,7 @@ func (s *snapshots) judge(w *world, topics ...*checker.Topic) []error {
 	s.stop()
 	s.work.Wait()
 	for _, of := range topics {
-		if err := eventually("a snapshot of "+of.Name+" is held", func() error { return s.take(w.t.Context(), of, snapshotLease/2) }); err != nil {
+		if err := within(patience, "a snapshot of "+of.Name+" is held", func() error { return s.take(w.t.Context(), of, snapshotLease/2) }); err != nil {
 			s.find("%w", err)
 		}
 	}

@@ -130,7 +130,7 @@ func (s *soak) sample() error {
 		for n := range founders {
 			var u Usage
 			var of life
-			err := eventually("the metrics of "+nodeName(n), func() (err error) {
+			err := within(patience, "the metrics of "+nodeName(n), func() (err error) {
 				of = life{n, s.processes[n].life()}
 				u, err = s.usageOf(n)
 				return err

@@ -95,7 +95,7 @@ func (w *world) refusesOlder(n int, old, program string) error {
 	if err := p.becomes(old); err != nil {
 		return err
 	}
-	err = eventually("version 018b7c1 refuses the logs of this one", func() error {
+	err = within(patience, "version 018b7c1 refuses the logs of this one", func() error {
 		all, err := os.ReadFile(p.logFile.Name())
 		if err != nil {
 			return err

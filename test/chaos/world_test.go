@@ -68,12 +68,12 @@ func usually(program string, faulty int) worldOptions {
 func begin(t *testing.T, o worldOptions) *world {
 	t.Helper()
 	w := &world{
-		cluster: startCluster(t, lan, o),
+		cluster: startNodes(t, lan, o),
 		orders:  checker.NewTopic("orders", 1), clicks: checker.NewTopic("clicks", shards), accounts: checker.NewTopic("accounts", 1),
 		others: keptOtherwise(), ids: map[string]*kept{},
 	}
 	for _, of := range w.topics() {
-		testutil.Must(t, eventually("create topic "+of.Name, func() error {
+		testutil.Must(t, within(patience, "create topic "+of.Name, func() error {
 			request, other := admin.CreateRequest{}, w.keptAs(of)
 			if other != nil {
 				request = other.how
@@ -95,7 +95,7 @@ func begin(t *testing.T, o worldOptions) *world {
 	}
 	for _, of := range []*checker.Topic{w.orders, w.clicks} {
 		for _, name := range consumers {
-			testutil.Must(t, eventually("create consumer "+name, func() error {
+			testutil.Must(t, within(patience, "create consumer "+name, func() error {
 				ctx, cancel := context.WithTimeout(t.Context(), answerTime)
 				defer cancel()
 				_, err := w.js.CreateOrUpdateConsumer(ctx, of.Name, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: checker.AckWait, MaxAckPending: 256})
@@ -217,7 +217,7 @@ func (w *world) recovers() error {
 		before[h.Stream] = h.Progress().Acked
 	}
 	enough := map[*checker.Topic]int{w.orders: 50, w.clicks: 10, w.accounts: 5}
-	err := eventually("publishing goes on", func() error {
+	err := within(patience, "publishing goes on", func() error {
 		for _, of := range w.topics() {
 			for _, h := range of.Shards {
 				if n := h.Progress().Acked - before[h.Stream]; n < max(enough[of], 5) {

@@ -2,7 +2,6 @@ package compat
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/coordinator"
 	"github.com/carillon-mq/carillon/internal/testutil"
+	"github.com/carillon-mq/carillon/internal/testutil/brokers"
 )
 
 // member is one of several brokers that are one cluster, in this process.
@@ -30,7 +30,7 @@ func (m *member) url() string { return "nats://" + m.address }
 // startBrokers runs brokers and the coordinator that they meet at, until the test ends.
 func startBrokers(t *testing.T, count int) []*member {
 	t.Helper()
-	local, _ := startCoordinator(t)
+	local, _ := brokers.Coordinator(t)
 	members := make([]*member, count)
 	for i := range members {
 		members[i] = startBroker(t, local, i, t.TempDir())
@@ -38,56 +38,14 @@ func startBrokers(t *testing.T, count int) []*member {
 	return members
 }
 
-// startCoordinator runs until it is stopped or the test ends.
-func startCoordinator(t *testing.T) (local *coordinator.Local, stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	local, err := coordinator.StartLocal(ctx, t.TempDir(), nil)
-	if err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := local.Close(); err != nil {
-			t.Errorf("stop the coordinator: %v", err)
-		}
-	})
-	t.Cleanup(stop)
-	return local, stop
-}
-
 // startBroker runs the broker whose volume is data until it is stopped or the test ends.
 func startBroker(t *testing.T, local *coordinator.Local, i int, data string) *member {
 	t.Helper()
-	profile, err := limits.ForProfile(limits.DefaultProfile)
-	testutil.Must(t, err)
-	ready := make(chan string, 1)
-	stopped := make(chan error, 1)
-	life, end := context.WithCancel(context.Background())
-	go func() {
-		stopped <- broker.Run(life, broker.Config{
-			Name: fmt.Sprintf("compat-%d", i), Cluster: "test/compat", Version: "test", Data: data,
-			Client: broker.Address{Listen: "127.0.0.1:0"}, Route: broker.Address{Listen: "127.0.0.1:0"},
-			Endpoints: local.Endpoints(), Profile: profile, LameDuck: 200 * time.Millisecond,
-			Ready: func(address string) { ready <- address },
-		})
-	}()
-	m := &member{stop: sync.OnceFunc(func() {
-		end()
-		if err := <-stopped; err != nil {
-			t.Errorf("broker %d: %v", i, err)
-		}
-	})}
-	t.Cleanup(m.stop)
-	select {
-	case m.address = <-ready:
-	case err := <-stopped:
-		stopped <- err
-		t.Fatalf("broker %d: %v", i, err)
-	case <-time.After(patience):
-		t.Fatalf("broker %d is not ready", i)
-	}
+	m := &member{}
+	m.address, m.stop = brokers.Run(t, limits.DefaultProfile, broker.Config{
+		Name: fmt.Sprintf("compat-%d", i), Cluster: "test/compat", Data: data,
+		Endpoints: local.Endpoints(), LameDuck: 200 * time.Millisecond,
+	})
 	return m
 }
 

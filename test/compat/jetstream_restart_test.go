@@ -12,12 +12,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/internal/testutil"
+	"github.com/carillon-mq/carillon/internal/testutil/brokers"
 )
 
 // A broker stops and returns: every acknowledged message is there, and cursors are where they were.
 // Meanwhile, clients of other brokers get an error with the reason; afterwards they continue.
 func TestJetStreamOutlivesItsBroker(t *testing.T) {
-	local, _ := startCoordinator(t)
+	local, _ := brokers.Coordinator(t)
 	volume := t.TempDir()
 	stays := startBroker(t, local, 0, t.TempDir())
 	goes := startBroker(t, local, 1, volume)
@@ -111,7 +112,7 @@ func (s *site) ledBy(t *testing.T, js jetstream.JetStream, leader string) string
 // Without etcd, messages go on being kept and delivered, also to consumers that are made in memory.
 // What needs etcd is refused before clients give up, and says why.
 func TestJetStreamWithoutEtcd(t *testing.T) {
-	local, stop := startCoordinator(t)
+	local, stop := brokers.Coordinator(t)
 	s := &site{}
 	for i := range 2 {
 		s.urls = append(s.urls, startBroker(t, local, i, t.TempDir()).url())

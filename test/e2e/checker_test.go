@@ -53,7 +53,7 @@ func watchBegins(t *testing.T, e *environment) {
 	if err := e.Create(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, copyTime, "all replicas are in sync", e.isWhole(watchedTopic))
+	upTo(copyTime).For(t, "all replicas are in sync", e.isWhole(watchedTopic))
 	config := jetstream.ConsumerConfig{Durable: watchedConsumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: checker.AckWait}
 	if _, err := e.stream(t, podName(0)).CreateConsumer(within(t), watchedTopic, config); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func (w *watched) begin(t *testing.T, e *environment) {
 		t.Fatal(err)
 	}
 	w.load = load
-	eventually(t, readyTime, "it is used", w.more(100))
+	upTo(readyTime).For(t, "it is used", w.more(100))
 }
 
 // inPeace tells a story of a cluster in which nobody uses the Topic meanwhile.
@@ -104,9 +104,9 @@ func (w *watched) more(n int) func(context.Context) error {
 // watchEnds holds the Topic, and each replica of it, to what its clients were told all the time.
 func watchEnds(t *testing.T, e *environment) {
 	w := e.watched
-	eventually(t, readyTime, "it is used still", w.more(100))
+	upTo(readyTime).For(t, "it is used still", w.more(100))
 	w.load.Stop()
-	eventually(t, copyTime, "all replicas are in sync", e.isWhole(watchedTopic))
+	upTo(copyTime).For(t, "all replicas are in sync", e.isWhole(watchedTopic))
 	ctx, cancel := context.WithTimeout(t.Context(), readTime)
 	defer cancel()
 	js := e.stream(t, podName(1))
@@ -127,7 +127,7 @@ func watchEnds(t *testing.T, e *environment) {
 		t.Fatal(err)
 	}
 	// What a broker does on its own with files that aren't written to any more may come between.
-	eventually(t, copyTime, "the logs on all volumes can be read", func(ctx context.Context) error {
+	upTo(copyTime).For(t, "the logs on all volumes can be read", func(ctx context.Context) error {
 		return e.judgeVolumes(ctx, t, o.Status.ID, w.history, entries)
 	})
 	if err := e.Delete(t.Context(), o); err != nil {

@@ -130,7 +130,7 @@ func allUnder(t *testing.T, more int, all ...*durable) {
 	for _, d := range all {
 		before[d] = d.count()
 	}
-	eventually(t, readyTime, "messages are acknowledged", func(context.Context) error {
+	upTo(readyTime).For(t, "messages are acknowledged", func(context.Context) error {
 		for _, d := range all {
 			if n := d.count() - before[d]; n < more {
 				return fmt.Errorf("%d more on %s; the last error is %v", n, d.subject, d.last.Load())

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 const (
@@ -104,27 +105,9 @@ func mustRun(t *testing.T, name string, args ...string) string {
 	return out
 }
 
-// eventually asks until check returns nil, and fails with its last answer after the limit.
-func eventually(t *testing.T, limit time.Duration, what string, check func(context.Context) error) {
-	t.Helper()
-	began := time.Now()
-	tick := time.NewTicker(poll)
-	defer tick.Stop()
-	for {
-		// Each look has a deadline of its own, so that the last answer is about the cluster and not about
-		// time.
-		ctx, cancel := context.WithTimeout(t.Context(), lookTime)
-		err := check(ctx)
-		cancel()
-		if err == nil {
-			t.Logf("%s after %s", what, time.Since(began).Round(100*time.Millisecond))
-			return
-		}
-		if time.Since(began) > limit {
-			t.Fatalf("%s: not within %s: %v", what, limit, err)
-		}
-		<-tick.C
-	}
+// upTo has the times of waiting for the cluster.
+func upTo(limit time.Duration) testutil.Wait {
+	return testutil.Wait{Limit: limit, Every: poll, Each: lookTime, Log: true}
 }
 
 func (e *environment) broker(ctx context.Context) (*v1alpha1.Broker, error) {

@@ -52,7 +52,7 @@ func (e *environment) heardAgain(t *testing.T, pod, from string) {
 	t.Helper()
 	f := e.startTraffic(t, from, pod)
 	back := e.startTraffic(t, pod, from)
-	eventually(t, answerTime, "traffic both ways", func(context.Context) error {
+	upTo(answerTime).For(t, "traffic both ways", func(context.Context) error {
 		if f.count().sent < trafficRate || back.count().sent < trafficRate {
 			return errors.New("less than a second of traffic")
 		}
@@ -94,10 +94,10 @@ func (e *environment) loseBroker(t *testing.T, victim string, options ...client.
 	publisher := e.connect(t, others[0])
 
 	before := e.deletePod(t, victim, options...)
-	eventually(t, 30*time.Second+reconnectTime, "its client hears again at another broker", hears(publisher))
-	eventually(t, replaceTime, victim+" is back", e.replaced(victim, before))
+	upTo(30*time.Second+reconnectTime).For(t, "its client hears again at another broker", hears(publisher))
+	upTo(replaceTime).For(t, victim+" is back", e.replaced(victim, before))
 	f.finish(t).untouched(t)
-	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
+	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
 	e.heardAgain(t, victim, others[0])
 }
 
@@ -105,8 +105,8 @@ func coordinatorDeleted(t *testing.T, e *environment) {
 	f := e.startTraffic(t, podName(0), podName(1))
 	for _, victim := range []string{"main-coordinator-0", "main-coordinator-2"} {
 		before := e.deletePod(t, victim)
-		eventually(t, replaceTime, victim+" is back", e.replaced(victim, before))
-		eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
+		upTo(replaceTime).For(t, victim+" is back", e.replaced(victim, before))
+		upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
 	}
 	f.finish(t).untouched(t)
 }
@@ -154,11 +154,11 @@ func nodeCut(t *testing.T, e *environment) {
 
 	e.node(t, "cut", cut)
 	t.Cleanup(func() { e.node(t, "heal", cut) })
-	eventually(t, reconnectTime, "its client hears again at another broker", hears(publisher))
-	eventually(t, replaceTime, cut+" is noticed", e.nodeIs(cut, corev1.ConditionUnknown))
+	upTo(reconnectTime).For(t, "its client hears again at another broker", hears(publisher))
+	upTo(replaceTime).For(t, cut+" is noticed", e.nodeIs(cut, corev1.ConditionUnknown))
 	e.node(t, "heal", cut)
-	eventually(t, replaceTime, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
-	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
+	upTo(replaceTime).For(t, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
+	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
 	f.finish(t).untouched(t)
 	e.heardAgain(t, victim, from)
 	e.heardAgain(t, victim, to)
@@ -179,7 +179,7 @@ func pairCut(t *testing.T, e *environment) {
 
 	e.node(t, "cut", a, b)
 	t.Cleanup(func() { e.node(t, "heal", a, b) })
-	eventually(t, reconnectTime, "main-1 no longer hears main-0", func(context.Context) error {
+	upTo(reconnectTime).For(t, "main-1 no longer hears main-0", func(context.Context) error {
 		if err := publisher.Publish("across", nil); err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func pairCut(t *testing.T, e *environment) {
 		return nil
 	})
 	e.node(t, "heal", a, b)
-	eventually(t, reconnectTime, "it does again", func(context.Context) error {
+	upTo(reconnectTime).For(t, "it does again", func(context.Context) error {
 		if err := publisher.Publish("across", nil); err != nil {
 			return err
 		}
@@ -198,6 +198,6 @@ func pairCut(t *testing.T, e *environment) {
 	})
 	f.finish(t).untouched(t)
 	g.finish(t).untouched(t)
-	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
+	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
 	e.heardAgain(t, "main-1", "main-0")
 }

@@ -42,7 +42,7 @@ func garbage(t *testing.T, e *environment) {
 			}
 		})
 	}
-	eventually(t, time.Minute, "the Broker is Ready", e.brokerIsReady)
+	upTo(time.Minute).For(t, "the Broker is Ready", e.brokerIsReady)
 }
 
 func broker(name, spec string) string {

@@ -48,7 +48,7 @@ func install(t *testing.T, e *environment) {
 
 func samples(t *testing.T, e *environment) {
 	mustRun(t, "kubectl", "-n", namespace, "apply", "-f", "config/samples/broker.yaml", "-f", "config/samples/topic.yaml", "-f", "config/samples/subscription.yaml")
-	eventually(t, 5*time.Minute, "the Broker is Ready", e.brokerIsReady)
+	upTo(5*time.Minute).For(t, "the Broker is Ready", e.brokerIsReady)
 
 	b, err := e.broker(t.Context())
 	if err != nil {

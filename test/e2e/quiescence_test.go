@@ -32,7 +32,7 @@ const (
 func quiescence(t *testing.T, e *environment) {
 	// What the stories before set in motion has to come to rest first.
 	var before map[string]string
-	eventually(t, 2*time.Minute, "nothing changes for five seconds", func(ctx context.Context) error {
+	upTo(2*time.Minute).For(t, "nothing changes for five seconds", func(ctx context.Context) error {
 		first, err := e.versions(ctx)
 		if err != nil {
 			return err

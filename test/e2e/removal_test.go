@@ -28,7 +28,7 @@ func removal(t *testing.T, e *environment) {
 		if err := e.Delete(t.Context(), object); err != nil {
 			t.Fatalf("delete %s %s: %v", kind.Kind, name, err)
 		}
-		eventually(t, limit, kind.Kind+" "+name+" is gone", func(ctx context.Context) error {
+		upTo(limit).For(t, kind.Kind+" "+name+" is gone", func(ctx context.Context) error {
 			err := e.Get(ctx, client.ObjectKey{Name: name}, object)
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -47,7 +47,7 @@ func removal(t *testing.T, e *environment) {
 		remove(time.Minute, definitions, resource+".carillon.dev")
 	}
 	remove(3*time.Minute, namespaces, namespace)
-	eventually(t, 2*time.Minute, "the volumes are gone", func(ctx context.Context) error {
+	upTo(2*time.Minute).For(t, "the volumes are gone", func(ctx context.Context) error {
 		volumes := &corev1.PersistentVolumeList{}
 		if err := e.List(ctx, volumes); err != nil {
 			return err

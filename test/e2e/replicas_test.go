@@ -50,12 +50,12 @@ func another(than ...string) string {
 // topicBrokerKilled kills the broker that leads a Topic under load: another one leads within
 // seconds, and everything that was acknowledged is there, also on the one that was killed.
 func topicBrokerKilled(t *testing.T, e *environment) {
-	eventually(t, copyTime, "all replicas are in sync", e.isWhole("orders"))
+	upTo(copyTime).For(t, "all replicas are in sync", e.isWhole("orders"))
 	victim := e.leaderOf(t, "orders")
 	d := e.startDurable(t, another(victim), "orders.us.killed")
 	d.under(t, 100)
 	before := e.deletePod(t, victim, client.GracePeriodSeconds(0))
-	eventually(t, failoverTime, "another broker leads", func(ctx context.Context) error {
+	upTo(failoverTime).For(t, "another broker leads", func(ctx context.Context) error {
 		leader, err := e.leader(ctx, "orders")
 		if err == nil && leader == victim {
 			err = errors.New(leader + " still does")
@@ -63,9 +63,9 @@ func topicBrokerKilled(t *testing.T, e *environment) {
 		return err
 	})
 	d.under(t, 100)
-	eventually(t, replaceTime, victim+" is back", e.replaced(victim, before))
-	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
-	eventually(t, copyTime, "all replicas are in sync again", e.isWhole("orders"))
+	upTo(replaceTime).For(t, victim+" is back", e.replaced(victim, before))
+	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
+	upTo(copyTime).For(t, "all replicas are in sync again", e.isWhole("orders"))
 	d.under(t, 100)
 	d.wentOn(t)
 	d.kept(t, e.stream(t, victim), "orders")
@@ -74,19 +74,19 @@ func topicBrokerKilled(t *testing.T, e *environment) {
 // leaderCut cuts off the node of the broker that leads a Topic under load.
 func leaderCut(t *testing.T, e *environment) {
 	name, victim, other := e.topicAwayFromTheOperator(t, "cut", 3)
-	eventually(t, copyTime, "all replicas are in sync", e.isWhole(name))
+	upTo(copyTime).For(t, "all replicas are in sync", e.isWhole(name))
 	cut := e.nodeOf(t, victim)
 	d := e.startDurable(t, other, name+".load")
 	d.under(t, 100)
 	e.node(t, "cut", cut)
 	t.Cleanup(func() { e.node(t, "heal", cut) })
-	eventually(t, readyTime, "the Topic says who is missing", e.topicIsNot(name, v1alpha1.ConditionReady, "UnderReplicated"))
+	upTo(readyTime).For(t, "the Topic says who is missing", e.topicIsNot(name, v1alpha1.ConditionReady, "UnderReplicated"))
 	d.under(t, 500)
 	d.wentOn(t)
 	e.node(t, "heal", cut)
-	eventually(t, replaceTime, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
-	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
-	eventually(t, copyTime, "all replicas are in sync again", e.isWhole(name))
+	upTo(replaceTime).For(t, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
+	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
+	upTo(copyTime).For(t, "all replicas are in sync again", e.isWhole(name))
 	d.under(t, 100)
 	d.wentOn(t)
 	d.kept(t, e.stream(t, victim), name)
@@ -107,15 +107,15 @@ func volumeLost(t *testing.T, e *environment) {
 		t.Fatal(err)
 	}
 	before := e.deletePod(t, victim)
-	eventually(t, replaceTime, victim+" is back", e.replaced(victim, before))
+	upTo(replaceTime).For(t, victim+" is back", e.replaced(victim, before))
 	if err := e.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil || claim.UID == was {
 		// The pod was made before its claim had gone, and waits for it; the next one has another.
 		t.Logf("the claim is the former one (%v): once more", err)
 		before = e.deletePod(t, victim)
-		eventually(t, replaceTime, victim+" is back", e.replaced(victim, before))
+		upTo(replaceTime).For(t, victim+" is back", e.replaced(victim, before))
 	}
-	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
-	eventually(t, copyTime, "all replicas are in sync again", e.isWhole("orders"))
+	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
+	upTo(copyTime).For(t, "all replicas are in sync again", e.isWhole("orders"))
 	d.under(t, 100)
 	d.wentOn(t)
 	d.kept(t, e.stream(t, victim), "orders")
@@ -126,7 +126,7 @@ func (e *environment) scaled(t *testing.T, n int32) {
 	t.Helper()
 	mustRun(t, "kubectl", "-n", namespace, "scale", "broker.carillon.dev/main", fmt.Sprintf("--replicas=%d", n))
 	said := ""
-	eventually(t, 5*time.Minute, fmt.Sprintf("there are %d brokers", n), func(ctx context.Context) error {
+	upTo(5*time.Minute).For(t, fmt.Sprintf("there are %d brokers", n), func(ctx context.Context) error {
 		b, err := e.broker(ctx)
 		if err != nil {
 			return err
@@ -167,7 +167,7 @@ func scaleDownAndUp(t *testing.T, e *environment) {
 	// What needs more brokers than there would be is not taken apart.
 	demanding := e.makeTopic(t, "demanding", 3)
 	mustRun(t, "kubectl", "-n", namespace, "scale", "broker.carillon.dev/main", "--replicas=2")
-	eventually(t, readyTime, "the Broker says what is in the way", func(ctx context.Context) error {
+	upTo(readyTime).For(t, "the Broker says what is in the way", func(ctx context.Context) error {
 		b, err := e.broker(ctx)
 		if err != nil {
 			return err
@@ -197,10 +197,10 @@ func scaleDownAndUp(t *testing.T, e *environment) {
 		t.Errorf("its volume, which is to stay: %v", err)
 	}
 	for _, name := range []string{"orders", single} {
-		eventually(t, copyTime, "all replicas of "+name+" are in sync", e.isWhole(name))
+		upTo(copyTime).For(t, "all replicas of "+name+" are in sync", e.isWhole(name))
 	}
 	e.scaled(t, brokers)
-	eventually(t, copyTime, "all replicas are in sync on three brokers again", func(ctx context.Context) error {
+	upTo(copyTime).For(t, "all replicas are in sync on three brokers again", func(ctx context.Context) error {
 		o, err := e.topic(ctx, "orders")
 		if err == nil && o.Status.InSync != "3/3" {
 			err = fmt.Errorf("%s are", o.Status.InSync)
@@ -225,6 +225,6 @@ func (e *environment) makeTopic(t *testing.T, name string, replicas int32) strin
 	if err := e.Create(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, readyTime, name+" is Ready", e.topicIsReady(name))
+	upTo(readyTime).For(t, name+" is Ready", e.topicIsReady(name))
 	return name
 }

@@ -22,7 +22,7 @@ func shardsLoseALeader(t *testing.T, e *environment) {
 	const name, shards, subjects = "readings", 4, 8
 	sample := []string{"-n", namespace, "-f", "config/samples/topic-shards.yaml"}
 	mustRun(t, "kubectl", append([]string{"apply"}, sample...)...)
-	eventually(t, copyTime, "all replicas of all shards are in sync", e.isWhole(name))
+	upTo(copyTime).For(t, "all replicas of all shards are in sync", e.isWhole(name))
 	table := mustRun(t, "kubectl", "-n", namespace, "get", "topics.carillon.dev", name)
 	t.Log("\n" + table)
 	if !regexp.MustCompile(`readings +True +Served +4 +main-\S+,main-\S+ +3/3 `).MatchString(table) {
@@ -36,7 +36,7 @@ func shardsLoseALeader(t *testing.T, e *environment) {
 	}
 	allUnder(t, 50, all...)
 	before := e.deletePod(t, victim, client.GracePeriodSeconds(0))
-	eventually(t, failoverTime, "others lead its shards", func(ctx context.Context) error {
+	upTo(failoverTime).For(t, "others lead its shards", func(ctx context.Context) error {
 		o, err := e.topic(ctx, name)
 		if err == nil && strings.Contains(o.Status.LedBy, victim) {
 			err = errors.New("led by " + o.Status.LedBy)
@@ -44,8 +44,8 @@ func shardsLoseALeader(t *testing.T, e *environment) {
 		return err
 	})
 	allUnder(t, 50, all...)
-	eventually(t, replaceTime, victim+" is back", e.replaced(victim, before))
-	eventually(t, copyTime, "all replicas of all shards are in sync again", e.isWhole(name))
+	upTo(replaceTime).For(t, victim+" is back", e.replaced(victim, before))
+	upTo(copyTime).For(t, "all replicas of all shards are in sync again", e.isWhole(name))
 	streams := map[string]bool{}
 	for _, d := range all {
 		d.wentOn(t)
@@ -56,7 +56,7 @@ func shardsLoseALeader(t *testing.T, e *environment) {
 		t.Errorf("%d subjects went to the shards %v", subjects, streams)
 	}
 	e.readInOrder(t, victim, name, "averages", all)
-	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
+	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
 	mustRun(t, "kubectl", append([]string{"delete"}, sample...)...)
 }
 

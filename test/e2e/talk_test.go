@@ -26,7 +26,7 @@ func talk(t *testing.T, e *environment) {
 	var inQueue [brokers]atomic.Int64
 	for i := range brokers {
 		conns[i] = e.connect(t, podName(i))
-		eventually(t, answerTime, podName(i)+" names the other brokers to its clients", func(context.Context) error {
+		upTo(answerTime).For(t, podName(i)+" names the other brokers to its clients", func(context.Context) error {
 			if got := conns[i].DiscoveredServers(); len(got) < brokers-1 {
 				return fmt.Errorf("it names %v", got)
 			}

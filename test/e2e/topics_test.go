@@ -86,8 +86,8 @@ func within(t *testing.T) context.Context {
 // topicsServe has clients of all brokers publish into a declared Topic and read by a declared
 // Subscription.
 func topicsServe(t *testing.T, e *environment) {
-	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady("orders"))
-	eventually(t, readyTime, "the Subscription is Ready", func(ctx context.Context) error {
+	upTo(readyTime).For(t, "the Topic is Ready", e.topicIsReady("orders"))
+	upTo(readyTime).For(t, "the Subscription is Ready", func(ctx context.Context) error {
 		s := &v1alpha1.Subscription{}
 		if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "billing"}, s); err != nil {
 			return err
@@ -146,7 +146,7 @@ func topicsServe(t *testing.T, e *environment) {
 	if _, err := e.stream(t, podName(2)).Publish(within(t), "clicks.a", nil); err != nil {
 		t.Error(err)
 	}
-	eventually(t, 3*time.Minute, "the numbers are in the status", func(ctx context.Context) error {
+	upTo(3*time.Minute).For(t, "the numbers are in the status", func(ctx context.Context) error {
 		o, err := e.topic(ctx, "orders")
 		if err != nil {
 			return err
@@ -189,8 +189,8 @@ func onlyBrokerCut(t *testing.T, e *environment) {
 	js := e.stream(t, other)
 	e.node(t, "cut", cut)
 	t.Cleanup(func() { e.node(t, "heal", cut) })
-	eventually(t, readyTime, "the Topic says that its broker is away", e.topicIsNot(name, v1alpha1.ConditionReady, "BrokerAway"))
-	eventually(t, readyTime, "a publisher is told why", func(ctx context.Context) error {
+	upTo(readyTime).For(t, "the Topic says that its broker is away", e.topicIsNot(name, v1alpha1.ConditionReady, "BrokerAway"))
+	upTo(readyTime).For(t, "a publisher is told why", func(ctx context.Context) error {
 		_, err := js.Publish(ctx, name+".why", nil, jetstream.WithRetryAttempts(0))
 		refused := (*jetstream.APIError)(nil)
 		if !errors.As(err, &refused) {
@@ -200,11 +200,11 @@ func onlyBrokerCut(t *testing.T, e *environment) {
 		return nil
 	})
 	e.node(t, "heal", cut)
-	eventually(t, replaceTime, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
-	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
-	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady(name))
+	upTo(replaceTime).For(t, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
+	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
+	upTo(readyTime).For(t, "the Topic is Ready", e.topicIsReady(name))
 	n := d.count()
-	eventually(t, readyTime, "messages are acknowledged again", func(context.Context) error {
+	upTo(readyTime).For(t, "messages are acknowledged again", func(context.Context) error {
 		if d.count() < n+100 {
 			return fmt.Errorf("%d more; the last error is %v", d.count()-n, d.last.Load())
 		}
@@ -306,7 +306,7 @@ func aThousandTopics(t *testing.T, e *environment) {
 	}
 	making.Wait()
 	t.Logf("%d Topics were created after %s", many, time.Since(began).Round(100*time.Millisecond))
-	eventually(t, limit-time.Since(began), "all Topics are Ready", func(ctx context.Context) error {
+	upTo(limit-time.Since(began)).For(t, "all Topics are Ready", func(ctx context.Context) error {
 		list := &v1alpha1.TopicList{}
 		if err := e.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"many": "yes"}); err != nil {
 			return err
@@ -338,7 +338,7 @@ func aThousandTopics(t *testing.T, e *environment) {
 		}
 	}
 	for _, i := range []int{0, 499, 999} {
-		eventually(t, 3*time.Minute, "its number is in the status, the last that is to be written", func(ctx context.Context) error {
+		upTo(3*time.Minute).For(t, "its number is in the status, the last that is to be written", func(ctx context.Context) error {
 			o, err := e.topic(ctx, fmt.Sprintf("many-%d", i))
 			if err == nil && o.Status.Messages != 1 {
 				err = fmt.Errorf("it says %d messages", o.Status.Messages)
@@ -359,7 +359,7 @@ func aThousandTopics(t *testing.T, e *environment) {
 	if err := e.DeleteAllOf(t.Context(), &v1alpha1.Topic{}, client.InNamespace(namespace), client.MatchingLabels{"many": "yes"}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 2*time.Minute, "their records are gone, as their policy says", func(ctx context.Context) error {
+	upTo(2*time.Minute).For(t, "their records are gone, as their policy says", func(ctx context.Context) error {
 		left := 0
 		for i := range brokers {
 			told, err := e.told(ctx, podName(i))
@@ -397,7 +397,7 @@ func topicOwners(t *testing.T, e *environment) {
 		if err := e.Delete(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, readyTime, o.GetName()+" is gone", func(ctx context.Context) error {
+		upTo(readyTime).For(t, o.GetName()+" is gone", func(ctx context.Context) error {
 			err := e.Get(ctx, client.ObjectKeyFromObject(o), o)
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -406,7 +406,7 @@ func topicOwners(t *testing.T, e *environment) {
 		})
 	}
 	remove(&v1alpha1.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "billing"}})
-	eventually(t, readyTime, "its cursor is gone, as its policy says", func(ctx context.Context) error {
+	upTo(readyTime).For(t, "its cursor is gone, as its policy says", func(ctx context.Context) error {
 		_, err := js.Consumer(ctx, "orders", "billing")
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return nil
@@ -418,7 +418,7 @@ func topicOwners(t *testing.T, e *environment) {
 		t.Errorf("the Topic is not served any more without its manifest: %v", err)
 	}
 	mustRun(t, "kubectl", "-n", namespace, "apply", "-f", "config/samples/topic.yaml", "-f", "config/samples/subscription.yaml")
-	eventually(t, readyTime, "the Topic is adopted and Ready", e.topicIsReady("orders"))
+	upTo(readyTime).For(t, "the Topic is adopted and Ready", e.topicIsReady("orders"))
 	if now := held(); now != before+1 {
 		t.Errorf("%d messages after the Topic was made again, want %d", now, before+1)
 	}
@@ -430,7 +430,7 @@ func topicOwners(t *testing.T, e *environment) {
 	if err := e.Create(t.Context(), clicks); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, readyTime, "a manifest does not take what a client made", e.topicIsNot("clicks", v1alpha1.ConditionStalled, "Exists"))
+	upTo(readyTime).For(t, "a manifest does not take what a client made", e.topicIsNot("clicks", v1alpha1.ConditionStalled, "Exists"))
 	remove(clicks)
 	if _, err := js.Publish(within(t), "clicks.a", nil); err != nil {
 		t.Errorf("what the client made has gone with a manifest that never had it: %v", err)
@@ -452,7 +452,7 @@ func brokerMadeAgain(t *testing.T, e *environment) {
 	if err := e.Delete(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 2*time.Minute, "its pods are gone", func(ctx context.Context) error {
+	upTo(2*time.Minute).For(t, "its pods are gone", func(ctx context.Context) error {
 		pods := &corev1.PodList{}
 		if err := e.List(ctx, pods, client.InNamespace(namespace)); err != nil {
 			return err
@@ -468,13 +468,13 @@ func brokerMadeAgain(t *testing.T, e *environment) {
 		}
 		return nil
 	})
-	eventually(t, readyTime, "the Topic says that it waits for its Broker", e.topicIsNot("orders", v1alpha1.ConditionReady, "WaitingForBroker"))
+	upTo(readyTime).For(t, "the Topic says that it waits for its Broker", e.topicIsNot("orders", v1alpha1.ConditionReady, "WaitingForBroker"))
 	// A manifest can go while nobody is there to ask what to do.
 	away := &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "away-0"}}
 	if err := e.Delete(t.Context(), away); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, readyTime, "a Topic's manifest is gone", func(ctx context.Context) error {
+	upTo(readyTime).For(t, "a Topic's manifest is gone", func(ctx context.Context) error {
 		err := e.Get(ctx, client.ObjectKeyFromObject(away), away)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -482,8 +482,8 @@ func brokerMadeAgain(t *testing.T, e *environment) {
 		return fmt.Errorf("it is still there (%w)", err)
 	})
 	mustRun(t, "kubectl", "-n", namespace, "apply", "-f", "config/samples/broker.yaml")
-	eventually(t, 5*time.Minute, "the Broker is Ready again", e.brokerIsReady)
-	eventually(t, readyTime, "the Topic is Ready again", e.topicIsReady("orders"))
+	upTo(5*time.Minute).For(t, "the Broker is Ready again", e.brokerIsReady)
+	upTo(readyTime).For(t, "the Topic is Ready again", e.topicIsReady("orders"))
 	again := e.stream(t, podName(1))
 	s, err := again.Stream(within(t), "orders")
 	if err != nil {

@@ -51,7 +51,7 @@ func (e *environment) startTraffic(t *testing.T, from, to string) *traffic {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, answerTime, from+" knows what is wanted at "+to, func(context.Context) error {
+	upTo(answerTime).For(t, from+" knows what is wanted at "+to, func(context.Context) error {
 		if err := f.from.Publish(f.subject+".first", nil); err != nil {
 			return err
 		}

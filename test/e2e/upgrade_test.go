@@ -41,7 +41,7 @@ func upgrade(t *testing.T, e *environment) {
 	d.under(t, 100)
 	fewest := map[string]int32{"main": brokers, "main-coordinator": 3}
 	e.chart(t, e.next)
-	eventually(t, upgradeTime, "the Broker is Ready with the new image", func(ctx context.Context) error {
+	upTo(upgradeTime).For(t, "the Broker is Ready with the new image", func(ctx context.Context) error {
 		for set := range fewest {
 			s := &appsv1.StatefulSet{}
 			if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: set}, s); err != nil {
@@ -75,9 +75,9 @@ func upgrade(t *testing.T, e *environment) {
 		return e.brokerIsReady(ctx)
 	})
 	for _, hears := range clients {
-		eventually(t, reconnectTime, "a client from before the upgrade hears again", hears)
+		upTo(reconnectTime).For(t, "a client from before the upgrade hears again", hears)
 	}
-	eventually(t, copyTime, "all replicas are in sync", e.isWhole("orders"))
+	upTo(copyTime).For(t, "all replicas are in sync", e.isWhole("orders"))
 	d.under(t, 100)
 	d.wentOn(t)
 	if failed := d.failed.Load(); failed > brokers {
