@@ -259,7 +259,7 @@ func (h *hearing) Handle(ctx context.Context, record slog.Record) error {
 	return h.Handler.Handle(ctx, record)
 }
 
-// view is what a WatchBrokers reported last.
+// view is the membership in the last State of a WatchState.
 type view struct {
 	t     *testing.T
 	news  news
@@ -274,9 +274,9 @@ func (c *Client) follow(t *testing.T) *view {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- c.WatchBrokers(ctx, func(members []Broker) {
+		done <- c.WatchState(ctx, func(state *State, _ Changes) {
 			v.mu.Lock()
-			v.last, v.calls = members, v.calls+1
+			v.last, v.calls = state.Brokers, v.calls+1
 			v.mu.Unlock()
 			v.news.tell()
 		})
@@ -284,7 +284,7 @@ func (c *Client) follow(t *testing.T) *view {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("WatchBrokers ended with %v", err)
+			t.Errorf("WatchState ended with %v", err)
 		}
 	})
 	return v

@@ -101,7 +101,7 @@ func TestManyTopicsShareTransactions(t *testing.T) {
 	if took := c.revision(t) - before; took > 3 {
 		t.Errorf("%d topics took %d transactions", topics, took)
 	}
-	list, _, err := c.ListTopics(ctx)
+	list, _, err := c.listTopics(ctx)
 	if err != nil || len(list) != topics-3+1 {
 		t.Errorf("%d topics, %v", len(list), err)
 	}

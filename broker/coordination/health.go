@@ -36,16 +36,6 @@ type EndpointHealth struct {
 	Quota     int64 // bytes at which it refuses writes
 }
 
-// Reachable returns the number of endpoints that answered.
-func (h Health) Reachable() (n int) {
-	for _, e := range h.Endpoints {
-		if e.Err == nil {
-			n++
-		}
-	}
-	return n
-}
-
 // Health asks every endpoint and the quorum. Errors are in the result.
 func (c *Coordinators) Health(ctx context.Context) Health {
 	ctx, cancel := context.WithTimeout(ctx, 2*healthTimeout)

@@ -315,6 +315,3 @@ func (h *history) behind(ctx context.Context) error {
 	}
 	return fmt.Errorf("brokers of an earlier version are registered: %s (finish the update)", strings.Join(names, ", "))
 }
-
-// Restores returns how often this process found that etcd was restored from a backup.
-func (c *Client) Restores() uint64 { return c.history.count() }

@@ -228,8 +228,8 @@ func TestOnlyARestoreBeginsAGeneration(t *testing.T) {
 		t.Errorf("a broker without a past registered in generation %d", GenerationOf(i))
 	}
 	state := seen.await("both", func(s *State) bool { return len(s.Brokers) == 2 })
-	if state.Generation != 0 || a.Restores() != 0 {
-		t.Errorf("generation %d, %d restores", state.Generation, a.Restores())
+	if state.Generation != 0 || a.history.count() != 0 {
+		t.Errorf("generation %d, %d restores", state.Generation, a.history.count())
 	}
 }
 

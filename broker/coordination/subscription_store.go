@@ -2,11 +2,9 @@ package coordination
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -213,22 +211,4 @@ func (c *Client) GetSubscription(ctx context.Context, topic, name string) (*Subs
 		return nil, &NotFoundError{describe(topic, name)}
 	}
 	return c.decodeSubscription(found)
-}
-
-// ListSubscriptions reads all Subscriptions of a Topic at one revision, sorted by name. Unreadable
-// ones are left out and named in the error; the others are returned with it.
-func (c *Client) ListSubscriptions(ctx context.Context, topicID string) (subscriptions []*Subscription, revision int64, err error) {
-	var unreadable []error
-	revision, err = c.pages(ctx, c.subscriptionsPrefix(topicID), func(kv *mvccpb.KeyValue) {
-		s, err := c.decodeSubscription(kv)
-		if err != nil {
-			unreadable = append(unreadable, err)
-			return
-		}
-		subscriptions = append(subscriptions, s)
-	})
-	if err != nil {
-		return nil, 0, err
-	}
-	return subscriptions, revision, errors.Join(unreadable...)
 }

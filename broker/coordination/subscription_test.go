@@ -66,7 +66,7 @@ func TestASubscriptionIsMadeChangedAndDeleted(t *testing.T) {
 		t.Fatalf("adopted: %+v, %v", adopted, err)
 	}
 
-	if list, _, err := c.ListSubscriptions(ctx, topic.ID); err != nil || len(list) != 1 || list[0].Name != "billing" {
+	if list, _, err := c.listSubscriptions(ctx, topic.ID); err != nil || len(list) != 1 || list[0].Name != "billing" {
 		t.Errorf("listed %v, %v", list, err)
 	}
 	if err := c.DeleteSubscription(ctx, "orders", "billing", again); err != nil {

@@ -108,7 +108,7 @@ func TestADeletionIsFinishedBySomebody(t *testing.T) {
 			return c.DeleteTopic(ctx, name, made.ID, manifest)
 		},
 		"controller": func(string) error {
-			topics, _, err := c.ListTopics(ctx)
+			topics, _, err := c.listTopics(ctx)
 			if err != nil {
 				return err
 			}

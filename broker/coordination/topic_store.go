@@ -211,21 +211,3 @@ func (c *Client) GetTopic(ctx context.Context, name string) (*Topic, error) {
 	}
 	return c.decodeTopic(found)
 }
-
-// ListTopics reads all Topics at one revision, sorted by name. Unreadable ones are left out and
-// named in the error; the others are returned with it.
-func (c *Client) ListTopics(ctx context.Context) (topics []*Topic, revision int64, err error) {
-	var unreadable []error
-	revision, err = c.pages(ctx, c.topicsPrefix(), func(kv *mvccpb.KeyValue) {
-		t, err := c.decodeTopic(kv)
-		if err != nil {
-			unreadable = append(unreadable, err)
-			return
-		}
-		topics = append(topics, t)
-	})
-	if err != nil {
-		return nil, 0, err
-	}
-	return topics, revision, errors.Join(unreadable...)
-}

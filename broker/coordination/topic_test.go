@@ -78,7 +78,7 @@ func TestATopicIsMadeChangedAndDeleted(t *testing.T) {
 	if same := c.mustCreate(t, "orders", want, manifest); same.ID != made.ID || c.revision(t) != before {
 		t.Errorf("making it again made %+v", same)
 	}
-	if list, revision, err := c.ListTopics(ctx); err != nil || len(list) != 1 || list[0].ID != made.ID || revision < made.Revision {
+	if list, revision, err := c.listTopics(ctx); err != nil || len(list) != 1 || list[0].ID != made.ID || revision < made.Revision {
 		t.Errorf("listed %v at %d, %v", list, revision, err)
 	}
 
@@ -270,7 +270,7 @@ func TestAThousandTopicsAtOnce(t *testing.T) {
 	if revisions > topics/10 {
 		t.Errorf("%d topics took %d transactions", topics, revisions)
 	}
-	if list, _, err := clients[0].ListTopics(context.Background()); err != nil || len(list) != topics {
+	if list, _, err := clients[0].listTopics(context.Background()); err != nil || len(list) != topics {
 		t.Errorf("%d topics are listed, %v", len(list), err)
 	}
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -24,52 +22,6 @@ const (
 	silentWatch = 4 * time.Second
 )
 
-// WatchBrokers calls changed with all members, sorted by id, at first and after each change, until
-// ctx ends; then it returns nil. Calls are sequential, on the caller's goroutine, and the receiver
-// owns each slice.
-//
-// While etcd is unreachable changed is not called, and the last membership stands.
-func (c *Client) WatchBrokers(ctx context.Context, changed func([]Broker)) error {
-	members := map[string]Broker{}
-	refused := map[string]int64{} // key -> revision of a value that was reported as unreadable
-	known := false
-	m := mirror{
-		c: c, prefix: c.brokersPrefix(),
-		put: func(kv *mvccpb.KeyValue) {
-			id := c.brokerID(kv.GetKey())
-			broker, err := decodeBroker(id, kv.GetCreateRevision(), kv.GetValue())
-			if err != nil {
-				delete(members, id)
-				if refused[id] != kv.GetModRevision() {
-					refused[id] = kv.GetModRevision()
-					c.log.Warn("a broker's registration is unreadable; it is left out", "key", string(kv.GetKey()), "error", err)
-				}
-				return
-			}
-			delete(refused, id)
-			members[id] = broker
-		},
-		remove: func(key []byte) { delete(members, c.brokerID(key)); delete(refused, c.brokerID(key)) },
-	}
-	var before map[string]Broker
-	m.complete = func(int64) {
-		if known && maps.Equal(before, members) {
-			return
-		}
-		known, before = true, maps.Clone(members)
-		changed(slices.SortedFunc(maps.Values(members), func(a, b Broker) int { return strings.Compare(a.ID, b.ID) }))
-	}
-	m.keys = func() []string {
-		keys := make([]string, 0, len(members))
-		for id := range members {
-			keys = append(keys, c.brokerKey(id))
-		}
-		return keys
-	}
-	m.run(ctx)
-	return nil
-}
-
 // mirror follows all keys under a prefix: it reads them at a revision, watches from there, and
 // starts over whenever the watch ends.
 type mirror struct {
@@ -85,6 +37,7 @@ type mirror struct {
 	restored   func()       // etcd was restored: what was put may have been restored away
 	generation func() int64 // that was put last
 
+	skips int    // endpoints to skip between two requests; see skipEndpoints
 	count uint64 // of the history's restores, when the keys were read
 	marks []Mark // what was put since complete was called, the newest at most
 }
@@ -94,13 +47,11 @@ func (m *mirror) run(ctx context.Context) {
 		m.count = m.history.count()
 	}
 	var pause backoff
-	for skip := false; ctx.Err() == nil; skip = !skip {
+	for ; ctx.Err() == nil; m.skips = (m.skips + 1) % max(1, len(m.c.etcd.Endpoints())) {
 		revision, err := m.read(ctx)
 		if err == nil {
 			pause.reset()
-			if skip {
-				m.skipEndpoint(ctx)
-			}
+			m.skipEndpoints(ctx)
 			revision, err = m.watch(ctx, revision)
 			for errors.Is(err, errInterrupted) { // nothing was missed
 				pause.reset()
@@ -121,13 +72,17 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// skipEndpoint sends a request to skip an endpoint. Endpoints are used in turn, and a read plus a
-// watch are two requests: with two endpoints, the watch would always use the silent one.
-func (m *mirror) skipEndpoint(ctx context.Context) {
-	asking, stop := context.WithTimeout(ctx, m.c.probe)
-	defer stop()
-	// The answer does not matter.
-	_, _ = m.c.etcd.Get(asking, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+// skipEndpoints sends requests to skip endpoints. Requests use the endpoints in turn, and following
+// takes several requests: with two or three endpoints, one of these would always use a silent
+// endpoint. Each attempt skips another number of endpoints between its requests, so one of the
+// attempts uses one endpoint for all of them.
+func (m *mirror) skipEndpoints(ctx context.Context) {
+	for range m.skips {
+		asking, stop := context.WithTimeout(ctx, m.c.probe)
+		// The answer does not matter.
+		_, _ = m.c.etcd.Get(asking, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		stop()
+	}
 }
 
 // errInterrupted is in the error of a watch that had begun, and can be resumed.
@@ -142,6 +97,7 @@ func (m *mirror) verify(ctx context.Context) error {
 	if m.history == nil {
 		return nil
 	}
+	m.skipEndpoints(ctx)
 	if _, _, err := m.history.resolve(ctx); err != nil {
 		return err
 	}
