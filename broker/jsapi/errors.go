@@ -49,8 +49,6 @@ func OneLine(s string) string {
 var (
 	ErrBadRequest                             = &Error{400, 10003, "bad request"}
 	ErrClusterNotAvailable                    = &Error{503, 10008, "JetStream system temporarily unavailable"}
-	ErrClusterRequired                        = &Error{503, 10010, "JetStream clustering support required"}
-	ErrConsumerNameExist                      = &Error{400, 10013, "consumer name already in use"}
 	ErrConsumerNotFound                       = &Error{404, 10014, "consumer not found"}
 	ErrConsumerDurableNameNotMatchSubject     = &Error{400, 10017, "consumer name in subject does not match durable name in request"}
 	ErrConsumerDurableNameNotSet              = &Error{400, 10018, "consumer expected to be durable but a durable name was not set"}
@@ -67,16 +65,11 @@ var (
 	ErrStreamSubjectOverlap                   = &Error{400, 10065, "subjects overlap with an existing stream"}
 	ErrStreamReplicasNotSupported             = &Error{500, 10074, "replicas > 1 not supported in non-clustered mode"}
 	ErrConsumerPullWithRateLimit              = &Error{400, 10086, "consumer in pull mode can not have rate limit set"}
-	ErrConsumerMaxWaitingNegative             = &Error{400, 10087, "consumer max waiting needs to be positive"}
 	ErrConsumerHBRequiresPush                 = &Error{400, 10088, "consumer idle heartbeat requires a push based consumer"}
 	ErrConsumerFCRequiresPush                 = &Error{400, 10089, "consumer flow control requires a push based consumer"}
-	ErrConsumerFilterNotSubset                = &Error{400, 10093, "consumer filter subject is not a valid subset of the interest subjects"}
-	ErrStreamHeaderExceedsMaximum             = &Error{400, 10097, "header size exceeds maximum allowed of 64k"}
-	ErrStreamSealed                           = &Error{400, 10109, "invalid operation on sealed stream"}
 	ErrConsumerMaxRequestExpiresTooSmall      = &Error{400, 10115, "consumer max request expires needs to be >= 1ms"}
 	ErrConsumerMaxDeliverBackoff              = &Error{400, 10116, "max deliver is required to be > length of backoff values"}
 	ErrStreamOffline                          = &Error{500, 10118, "stream is offline"}
-	ErrConsumerOffline                        = &Error{500, 10119, "consumer is offline"}
 	ErrConsumerReplicasExceedsStream          = &Error{400, 10126, "consumer config replica count exceeds parent stream"}
 	ErrConsumerNameContainsPathSeparators     = &Error{400, 10127, "Consumer name can not contain path separators"}
 	ErrConsumerCreateFilterSubjectMismatch    = &Error{400, 10131, "Consumer create request did not match filtered subject from create subject"}
@@ -88,8 +81,6 @@ var (
 	ErrConsumerEmptyFilter                    = &Error{400, 10139, "consumer filter in FilterSubjects cannot be empty"}
 	ErrConsumerAlreadyExists                  = &Error{400, 10148, "consumer already exists"}
 	ErrConsumerDoesNotExist                   = &Error{400, 10149, "consumer does not exist"}
-	ErrStreamWrongLastSequenceConstant        = &Error{400, 10164, "wrong last sequence"}
-	ErrMessageTTLInvalid                      = &Error{400, 10165, "invalid per-message TTL"}
 	ErrMessageTTLDisabled                     = &Error{400, 10166, "per-message TTL is disabled"}
 	ErrMessageIncrDisabled                    = &Error{400, 10168, "message counters is disabled"}
 	ErrAtomicPublishDisabled                  = &Error{400, 10174, "atomic publish is disabled"}
@@ -119,8 +110,6 @@ var (
 	ErrStreamWrongLastSequence         = &Template{400, 10071, "wrong last sequence: {seq}"}
 	ErrStreamStoreFailed               = &Template{503, 10077, "{err}"}
 	ErrConsumerInvalidPolicy           = &Template{400, 10094, "{err}"}
-	ErrConsumerInvalidSampling         = &Template{400, 10095, "failed to parse consumer sampling configuration: {err}"}
-	ErrConsumerNameTooLong             = &Template{400, 10102, "consumer name is too long, maximum allowed is {max}"}
 	ErrConsumerDescriptionTooLong      = &Template{400, 10107, "consumer description is too long, maximum allowed is {max}"}
 	ErrStreamPurgeFailed               = &Template{500, 10110, "{err}"}
 	ErrStreamRollupFailed              = &Template{500, 10111, "{err}"}

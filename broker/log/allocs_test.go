@@ -90,7 +90,7 @@ func TestPassingBatchesOnAllocatesNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for raw := v.Raw(32 << 10); raw != nil; raw = v.Raw(32 << 10) {
+				for _, ok := v.Next(); ok; _, ok = v.Next() {
 				}
 				v.Release()
 				memory = c.Lend(nil)

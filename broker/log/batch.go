@@ -98,9 +98,6 @@ func (b Batch) End() uint64 { return b.Base() + b.Span() }
 // Epoch is the epoch of the leader that appended the batch.
 func (b Batch) Epoch() uint64 { return le.Uint64(b[16:]) }
 
-// CRC is the batch's checksum. Replicas compare batches by it.
-func (b Batch) CRC() uint32 { return le.Uint32(b[4:]) }
-
 // Flags say how the records are encoded; 0: one by one.
 func (b Batch) Flags() uint16 { return le.Uint16(b[10:]) }
 

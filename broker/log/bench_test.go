@@ -173,8 +173,8 @@ func BenchmarkFollowTail(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for raw := v.Raw(256 << 10); raw != nil; raw = v.Raw(256 << 10) {
-			n += len(raw)
+		for batch, ok := v.Next(); ok; batch, ok = v.Next() {
+			n += len(batch)
 		}
 		v.Release()
 		reading += time.Since(began)
@@ -215,8 +215,8 @@ func BenchmarkReadTail(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				for raw := v.Raw(size); raw != nil; raw = v.Raw(size) {
-					n += len(raw)
+				for batch, ok := v.Next(); ok; batch, ok = v.Next() {
+					n += len(batch)
 				}
 				v.Release()
 			}

@@ -51,7 +51,7 @@ func TestTimesOfScrubsSurviveARestart(t *testing.T) {
 		}
 		want(0, 0, 0)
 		time.Sleep(2 * time.Hour)
-		report, err := l.ScrubFrom(context.Background(), ScrubOptions{Most: 1})
+		report, err := l.Scrub(context.Background(), ScrubOptions{Most: 1})
 		if err != nil || report.Segments != 1 {
 			t.Fatalf("%+v, %v", report, err)
 		}
@@ -60,7 +60,7 @@ func TestTimesOfScrubsSurviveARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if _, err := l.ScrubFrom(context.Background(), ScrubOptions{From: report.Next, Most: 1}); err != nil {
+		if _, err := l.Scrub(context.Background(), ScrubOptions{From: report.Next, Most: 1}); err != nil {
 			t.Fatal(err)
 		}
 		want(1, 0, 3)

@@ -71,8 +71,8 @@ func batchesOf(t *testing.T, l *Log, from uint64) (all []byte) {
 		if v.End == v.From {
 			return all
 		}
-		for raw := v.Raw(64 << 10); raw != nil; raw = v.Raw(64 << 10) {
-			all = append(all, raw...)
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			all = append(all, b...)
 		}
 		v.Release()
 	}
@@ -113,7 +113,7 @@ func TestCompressionIsNotSeen(t *testing.T) {
 		for from := uint64(1); from < end; from += 97 {
 			mustRead(t, l, from, end)
 		}
-		if found, err := l.Scrub(context.Background()); err != nil || len(found) > 0 {
+		if found, err := scrubAll(l); err != nil || len(found) > 0 {
 			t.Error(found, err)
 		}
 		if got := l.Epochs(); len(got) != 1 {
@@ -396,7 +396,7 @@ func TestAFlippedBitInACompressedSegment(t *testing.T) {
 			lost += corrupt.Next - at
 			at, noticed = corrupt.Next, true
 		}
-		found, err := l.Scrub(context.Background())
+		found, err := scrubAll(l)
 		if err != nil || !noticed && len(found) == 0 {
 			t.Fatalf("bit %d of %d: nobody noticed (%v)", bit, info.Size*8, err)
 		}

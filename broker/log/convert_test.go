@@ -63,7 +63,7 @@ func writeNew(fsys env.FS, path string, data []byte) error {
 func TestAFolderOf018b7c1IsConverted(t *testing.T) {
 	fsys := loadOld(t)
 	d := openDisk(t, fsys, "data", small)
-	if all, err := d.List(); err != nil || len(all) != 2 || all[0].Meta.Start != oldStart || all[0].Meta.Epoch != 5 || all[1].Meta.Part != "state" {
+	if all, err := storedLogs(d); err != nil || len(all) != 2 || all[0].Meta.Start != oldStart || all[0].Meta.Epoch != 5 || all[1].Meta.Part != "state" {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	state, err := d.Open(Identity{Topic: "orders", Part: "state"}, 1, 1, nil)

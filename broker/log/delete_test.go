@@ -22,17 +22,17 @@ func TestADeletionIsAllOrNothing(t *testing.T) {
 		for seed := range uint64(3) {
 			after := fsys.Crash(rand.New(rand.NewPCG(seed, 1)))
 			d := openDisk(t, after, "data", small)
-			stored, listErr := d.List()
+			logs, listErr := storedLogs(d)
 			if listErr != nil {
 				t.Fatal(listErr)
 			}
-			if err == nil && len(stored) > 0 {
-				t.Fatalf("after %d steps the deletion was done, and the log is there: %+v", steps, stored)
+			if err == nil && len(logs) > 0 {
+				t.Fatalf("after %d steps the deletion was done, and the log is there: %+v", steps, logs)
 			}
 			if left, _ := after.List("data/" + deletedDir); len(left) > 0 {
 				t.Fatalf("%v was left to be deleted", left)
 			}
-			if len(stored) == 1 {
+			if len(logs) == 1 {
 				mustRead(t, openLog(t, d, orders), 1, 201)
 			}
 			_ = d.Close()

@@ -166,30 +166,6 @@ type Stored struct {
 	Err  error // why Meta is unknown, except for the log's identity
 }
 
-// List returns the logs on the disk, opened or not.
-func (d *Disk) List() ([]Stored, error) {
-	names, err := d.fs.List(filepath.Join(d.dir, shardsDir))
-	if err != nil {
-		return nil, err
-	}
-	var out []Stored
-	for _, name := range names {
-		d.mu.Lock()
-		l := d.logs[name]
-		d.mu.Unlock()
-		if l != nil {
-			if m := l.man.now.Load(); m != nil {
-				out = append(out, Stored{Name: name, Meta: *m})
-				continue
-			}
-		}
-		if s, there := d.Stored(name); there {
-			out = append(out, s)
-		}
-	}
-	return out, nil
-}
-
 // Names returns the names of the logs on the disk, opened or not. It reads none of them.
 func (d *Disk) Names() ([]string, error) {
 	names, err := d.fs.List(filepath.Join(d.dir, shardsDir))

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -210,4 +211,21 @@ func mustRead(t testing.TB, l *Log, from, end uint64) {
 			t.Fatalf("offset %d holds %q, want %q", o, got[o], want)
 		}
 	}
+}
+
+// storedLogs reads what the disk says of all of its logs.
+func storedLogs(d *Disk) (all []Stored, err error) {
+	names, err := d.Names()
+	for _, name := range names {
+		if s, there := d.Stored(name); there {
+			all = append(all, s)
+		}
+	}
+	return all, err
+}
+
+// scrubAll scrubs all sealed segments, as fast as they can be read.
+func scrubAll(l *Log) ([]CorruptError, error) {
+	report, err := l.Scrub(context.Background(), ScrubOptions{})
+	return report.Damaged, err
 }

@@ -94,7 +94,7 @@ func TestALostManifestIsMadeAgain(t *testing.T) {
 			_ = d.Close()
 			lose(t, fsys)
 			d = openDisk(t, fsys, "data", small)
-			if all, err := d.List(); err != nil || len(all) != 1 {
+			if all, err := storedLogs(d); err != nil || len(all) != 1 {
 				t.Errorf("%+v, %v", all, err)
 			}
 			l = openLog(t, d, orders)
@@ -125,7 +125,7 @@ func TestACreationMayBeCutShortAnywhere(t *testing.T) {
 			after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
 			_ = d.Close()
 			d = openDisk(t, after, "data", small)
-			all, err := d.List()
+			all, err := storedLogs(d)
 			if err != nil || len(all) > 1 || over && len(all) != 1 || len(all) == 1 && (all[0].Err != nil || all[0].Meta.Start != 70) {
 				t.Fatalf("step %d, seed %d: %+v, %v", steps, seed, all, err)
 			}

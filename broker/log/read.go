@@ -78,30 +78,6 @@ func (v *View) Position(c *Cursor, lent []byte) (end int, ok bool) {
 	return v.at, v.chunk == nil && cap(c.buf) > 0 && cap(lent) > 0 && &c.buf[:1][0] == &lent[:1][0]
 }
 
-// Raw returns the bytes of the next adjacent batches, about max bytes and at least one batch, and
-// moves behind them. At the end it returns nil. Callers that pass batches on unchanged need neither
-// parse nor copy them. Frames other than batches, such as the marker between two writes, are left
-// out.
-func (v *View) Raw(max int) []byte {
-	for len(v.data) > 0 && frame(v.data).kind() != kindBatch {
-		v.data = v.data[le.Uint32(v.data):]
-	}
-	end := 0
-	for end < len(v.data) && frame(v.data[end:]).kind() == kindBatch {
-		n := int(le.Uint32(v.data[end:]))
-		if end > 0 && end+n > max {
-			break
-		}
-		end += n
-	}
-	if end == 0 {
-		return nil
-	}
-	raw := v.data[:end:end]
-	v.data = v.data[end:]
-	return raw
-}
-
 // Release releases the bytes.
 func (v *View) Release() {
 	if v.chunk != nil {

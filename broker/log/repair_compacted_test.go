@@ -34,7 +34,7 @@ func TestReplicasThatWereCompactedDifferently(t *testing.T) {
 		if err := fsys.Flip(fileOf(t, l, bad.Base), (headerSize+markerSize+20)*8); err != nil {
 			t.Fatal(err)
 		}
-		if found, err := l.Scrub(context.Background()); err != nil || len(found) == 0 {
+		if found, err := scrubAll(l); err != nil || len(found) == 0 {
 			t.Fatalf("seed %d: %v, %v", seed, found, err)
 		}
 		if _, _, err := mend(t, l, other); err != nil {

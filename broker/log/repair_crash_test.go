@@ -1,7 +1,6 @@
 package log
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -92,7 +91,7 @@ func TestACrashAtEachStepOfARepair(t *testing.T) {
 					t.Fatalf("step %d: %v", steps, err)
 				}
 				after, d, l := cutPower(t, fsys, d, seed, steps, small)
-				found, err := l.Scrub(context.Background())
+				found, err := scrubAll(l)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -76,7 +76,7 @@ type ScrubOptions struct {
 	Pace *Pace // may be nil
 }
 
-// ScrubReport is the result of ScrubFrom.
+// ScrubReport is the result of Scrub.
 type ScrubReport struct {
 	Damaged  []CorruptError
 	Segments int
@@ -86,17 +86,11 @@ type ScrubReport struct {
 	Next uint64
 }
 
-// Scrub reads the sealed segments from front to end and returns the damage. It changes nothing. It
-// stops with ctx.
-func (l *Log) Scrub(ctx context.Context) ([]CorruptError, error) {
-	report, err := l.ScrubFrom(ctx, ScrubOptions{})
-	return report.Damaged, err
-}
-
-// ScrubFrom is Scrub from an offset on, with a bounded rate. Brokers call it continuously. It runs
-// beside everything else, stops with ctx or when the log is closed, and then reads the segment in
-// which it stopped again. A report with an error is true for the segments before Next.
-func (l *Log) ScrubFrom(ctx context.Context, o ScrubOptions) (ScrubReport, error) {
+// Scrub reads sealed segments from front to end and returns the damage. It changes nothing but the
+// manifest's list of damaged segments. It runs beside everything else, and stops with ctx or when
+// the log is closed; then it has to read the segment in which it stopped again. A report with an
+// error is true for the segments before Next.
+func (l *Log) Scrub(ctx context.Context, o ScrubOptions) (ScrubReport, error) {
 	out := ScrubReport{Next: o.From}
 	ctx, end, err := l.beginUpkeep(ctx)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestScrubbingGoesOnWhereItStopped(t *testing.T) {
 			}
 			return nil
 		})
-		report, err := l.ScrubFrom(ctx, ScrubOptions{From: next})
+		report, err := l.Scrub(ctx, ScrubOptions{From: next})
 		cancel()
 		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestScrubbingGoesOnWhereItStopped(t *testing.T) {
 	if len(all.Damaged) == 0 || all.Damaged[0].From < bad.Base || all.Damaged[0].Next > bad.End || !strings.Contains(all.Damaged[0].File, segmentName(bad.Base)) {
 		t.Errorf("%+v", all.Damaged)
 	}
-	if report, err := l.ScrubFrom(context.Background(), ScrubOptions{From: 1501}); err != nil || report.Segments != 0 || report.Next != 1501 {
+	if report, err := l.Scrub(context.Background(), ScrubOptions{From: 1501}); err != nil || report.Segments != 0 || report.Next != 1501 {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestScrubbingKeepsItsPace(t *testing.T) {
 				t.Fatal(err)
 			}
 			wg.Go(func() {
-				report, err := l.ScrubFrom(context.Background(), ScrubOptions{Pace: pace})
+				report, err := l.Scrub(context.Background(), ScrubOptions{Pace: pace})
 				mu.Lock()
 				defer mu.Unlock()
 				if total += report.Bytes; err != nil || report.Segments == 0 {
@@ -113,7 +113,7 @@ func TestClosingEndsAScrub(t *testing.T) {
 		result := make(chan error, 1)
 		pace := NewPace(1)
 		go func() {
-			_, err := l.ScrubFrom(context.Background(), ScrubOptions{Pace: pace})
+			_, err := l.Scrub(context.Background(), ScrubOptions{Pace: pace})
 			result <- err
 		}()
 		synctest.Wait() // for its turn to read on
@@ -126,7 +126,7 @@ func TestClosingEndsAScrub(t *testing.T) {
 		if err := <-result; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if _, err := l.ScrubFrom(context.Background(), ScrubOptions{}); !errors.Is(err, ErrClosed) {
+		if _, err := l.Scrub(context.Background(), ScrubOptions{}); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 	})

@@ -65,5 +65,4 @@ var (
 	ErrInvalidClientProtocol      = &Error{text: "invalid client protocol", closes: true}
 	ErrHeadersNotSupported        = &Error{text: "message headers not supported", closes: true}
 	ErrNoRespondersRequireHeaders = &Error{text: "no responders requires headers support", closes: true}
-	ErrTLSRequired                = &Error{text: "Secure Connection - TLS Required", closes: true}
 )

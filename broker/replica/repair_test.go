@@ -26,7 +26,7 @@ func (n *node) spoil(id ID, p Part, segment int) log.SegmentInfo {
 	if err := n.fs.(*crashfs.FS).FlipPayload(info.File, 3000); err != nil {
 		n.w.t.Fatal(err)
 	}
-	if found, err := lg.Scrub(context.Background()); err != nil || len(found) == 0 {
+	if found, err := lg.Scrub(context.Background(), log.ScrubOptions{}); err != nil || len(found.Damaged) == 0 {
 		n.w.t.Fatalf("nothing was found: %v", err)
 	}
 	return info
@@ -208,7 +208,7 @@ func TestFetchingASegmentGoesOn(t *testing.T) {
 		}
 		b.follow(orders)
 		w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b c") })
-		if found, err := b.logs[orders][Data].Scrub(context.Background()); err != nil || len(found) > 0 || !w.equal(orders, "a b c") {
+		if found, err := b.logs[orders][Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil || len(found.Damaged) > 0 || !w.equal(orders, "a b c") {
 			t.Errorf("the logs differ: %v, %v", found, err)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -337,7 +338,7 @@ func batches(t testing.TB, l *log.Log, start uint64) (all []string) {
 			t.Fatal(err)
 		}
 		for b, ok := v.Next(); ok; b, ok = v.Next() {
-			all = append(all, fmt.Sprintf("%d@%d %08x", b.Base(), b.Epoch(), b.CRC()))
+			all = append(all, fmt.Sprintf("%d@%d %08x", b.Base(), b.Epoch(), crc32.ChecksumIEEE(b)))
 		}
 		v.Release()
 	}

@@ -30,19 +30,18 @@ func TestOneSubscriptionLeavesRoomForOthers(t *testing.T) {
 		w.declare("modest", 2, spec)
 		greedy, modest := w.find("greedy"), w.find("modest")
 		w.service.tasks.Close()
-		w.service.tasks = newTasks(0) // stepped below
+		w.service.tasks = newTasks(1)
+		both, had := make(chan struct{}), -1
+		w.box("greedy").delivering = func() { <-both }
+		w.box("modest").delivering = func() { had = w.box("greedy").deliveries() }
 		greedy.Pull(pull("a", 1<<20))
+		synctest.Wait() // the worker steps the greedy one
 		modest.Pull(pull("b", 1))
-		for range 10 { // steps
-			w.service.tasks.RunOne(&worker{})
-			if got := w.box("modest").take("b"); len(got) == 1 {
-				if n := len(w.box("greedy").take("a")); n == 0 || n > 10*stepRecords {
-					t.Errorf("the greedy one had %d records meanwhile", n)
-				}
-				return
-			}
+		close(both)
+		synctest.Wait()
+		if got := w.box("modest").take("b"); len(got) != 1 || had <= 0 || had > 10*stepRecords {
+			t.Errorf("the modest one had %q, and the greedy one %d records before", got, had)
 		}
-		t.Error("the modest one had nothing within ten turns")
 	})
 }
 

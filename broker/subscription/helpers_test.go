@@ -118,6 +118,8 @@ type mailbox struct {
 	gone     map[string]bool
 	all      []Delivery
 	flushed  int
+
+	delivering func() // called before each delivery; may be nil
 }
 
 func newMailbox() *mailbox { return &mailbox{got: map[string][]string{}, gone: map[string]bool{}} }
@@ -130,6 +132,9 @@ func (m *mailbox) note(to []byte, format string, args ...any) {
 
 // Deliver records "offset", with what is unusual: "offset x times".
 func (m *mailbox) Deliver(to []byte, d *Delivery, r *log.Record) {
+	if m.delivering != nil {
+		m.delivering()
+	}
 	m.mu.Lock()
 	m.all = append(m.all, *d)
 	m.mu.Unlock()
@@ -163,6 +168,13 @@ func (m *mailbox) Interested(to []byte) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return !m.gone[string(to)]
+}
+
+// deliveries returns the number of deliveries until now.
+func (m *mailbox) deliveries() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.all)
 }
 
 // take returns what an inbox received since the last call.

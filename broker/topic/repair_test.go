@@ -134,7 +134,7 @@ func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 	if s := b.exchange.Stats(); int64(s.InRepairBytes) > info.Size || s.Resets > 0 || b.service.Stats().SetAside > 0 || b.service.ScrubStats().Copies > 0 {
 		t.Errorf("%d bytes for a segment of %d: %+v", s.InRepairBytes, info.Size, s)
 	}
-	if found, err := b.service.Topic("orders").shards[0].opened.Load().parts[0].Scrub(t.Context()); err != nil || len(found) > 0 {
+	if found, err := b.service.Topic("orders").shards[0].opened.Load().parts[0].Scrub(t.Context(), log.ScrubOptions{}); err != nil || len(found.Damaged) > 0 {
 		t.Errorf("%v, %v", found, err)
 	}
 	a.expect(a.ask("orders.a", "all have this"), "orders@601")
@@ -366,11 +366,11 @@ func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 	a, b := c.sites[0], c.sites[1]
 	a.flip(a.segments()[0])
 	shard := a.service.Topic("orders").Shard()
-	found, err := shard.Data().Scrub(t.Context())
-	if err != nil || len(found) != 1 {
+	found, err := shard.Data().Scrub(t.Context(), log.ScrubOptions{})
+	if err != nil || len(found.Damaged) != 1 {
 		t.Fatal(found, err)
 	}
-	if _, err := shard.Purge(t.Context(), found[0].From); err != nil {
+	if _, err := shard.Purge(t.Context(), found.Damaged[0].From); err != nil {
 		t.Fatal(err)
 	}
 	c.kill(1)

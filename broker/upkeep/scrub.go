@@ -91,7 +91,7 @@ func (u *Upkeep) saveChecks(ctx context.Context) {
 
 // Scrub reads segments of one log of a shard and reports damage to the shard.
 func (u *Upkeep) Scrub(ctx context.Context, shard Shard, l *log.Log, o log.ScrubOptions) {
-	report, err := l.ScrubFrom(ctx, o)
+	report, err := l.Scrub(ctx, o)
 	u.stats.scrubbed.Add(uint64(report.Bytes))
 	if err != nil {
 		u.failed(ctx, shard, "scrub", err)

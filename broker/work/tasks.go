@@ -105,17 +105,5 @@ func (t *Tasks[T, W]) run(w *W, task T, lane Lane) {
 	}
 }
 
-// RunOne steps the next task on the caller's goroutine and reports whether there was one. Tests use
-// it with no workers.
-func (t *Tasks[T, W]) RunOne(w *W) bool {
-	t.queue.mu.Lock()
-	task, lane, ok := t.queue.pop()
-	t.queue.mu.Unlock()
-	if ok {
-		t.run(w, task, lane)
-	}
-	return ok
-}
-
 // Close drops queued tasks and waits for running steps.
 func (t *Tasks[T, W]) Close() { t.queue.close(false) }
