@@ -180,22 +180,8 @@ func TestOnlyCopystateJudgesACopy(t *testing.T) {
 			t.Errorf("%s imports broker/copystate; broker/topic keeps the states of copies", from)
 		}
 	}
-	names, err := filepath.Glob("../../broker/topic/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	fset := token.NewFileSet()
-	var files []*ast.File
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, f)
-	}
+	files := parsed(t, fset, "../../broker/topic")
 	info := newInfo()
 	p, err := (&types.Config{Importer: exported(t, fset, module+"/broker/topic")}).Check(module+"/broker/topic", fset, files, info)
 	if err != nil {

@@ -54,6 +54,26 @@ func against(order []string, all []arrow) (wrong []string) {
 	return wrong
 }
 
+// parsed returns the files of a package, without tests.
+func parsed(t *testing.T, fset *token.FileSet, dir string) (files []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	return files
+}
+
 // exported returns an importer of the compiled dependencies of a package.
 func exported(t *testing.T, fset *token.FileSet, path string) types.Importer {
 	t.Helper()
@@ -87,24 +107,12 @@ func TestFilesOfTopicUseOnlyEarlierOnes(t *testing.T) {
 	for _, m := range listedFile.FindAllStringSubmatch(string(doc), -1) {
 		order = append(order, m[1])
 	}
-	names, err := filepath.Glob(dir + "*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	fset := token.NewFileSet()
-	var files []*ast.File
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
+	files := parsed(t, fset, dir)
+	for _, f := range files {
+		if name := filepath.Base(fset.Position(f.Pos()).Filename); !slices.Contains(order, name) {
+			t.Errorf("%s is not listed in doc.go of broker/topic", name)
 		}
-		if !slices.Contains(order, filepath.Base(name)) {
-			t.Errorf("%s is not listed in doc.go of broker/topic", filepath.Base(name))
-		}
-		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, f)
 	}
 	if len(files) != len(order) {
 		t.Errorf("broker/topic has %d files, and its doc.go lists %d", len(files), len(order))

@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -59,14 +58,18 @@ func (w *world) removeTopic() {
 		return
 	}
 	d := w.topics[w.rng.IntN(len(w.topics))]
-	w.deleting = d
 	w.notef("%s is to be deleted", d.id)
-	rng := rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))
-	w.running.Go(func() { w.askToDelete(d, rng, w.removed) })
+	w.deleting = d
+	w.askToDelete(d, w.removed)
 }
 
-// askToDelete asks brokers until one says that the Topic is gone.
-func (w *world) askToDelete(d *declared, rng *rand.Rand, then func(*declared)) {
+// askToDelete has a person ask brokers until one says that the Topic is gone.
+func (w *world) askToDelete(d *declared, then func(*declared)) {
+	rng := rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))
+	w.running.Go(func() { w.askAround(d, rng, then) })
+}
+
+func (w *world) askAround(d *declared, rng *rand.Rand, then func(*declared)) {
 	for !w.judge.ended {
 		time.Sleep(time.Duration(rng.Int64N(int64(500 * time.Millisecond))))
 		l := w.machines[rng.IntN(len(w.machines))].life
@@ -131,9 +134,8 @@ func (w *world) cameBack() {
 	if d == nil || d.back || !slices.Contains(w.deleted, d) {
 		return
 	}
-	topic := struct{ ID string }{}
-	kv := w.etcd.get("/carillon/"+clusterName+"/topics/"+d.name, w.etcd.revision)
-	if kv == nil || json.Unmarshal(kv.GetValue(), &topic) != nil || topic.ID != d.id {
+	var topic struct{ ID string }
+	if w.etcd.read("topics/"+d.name, &topic); topic.ID != d.id {
 		return
 	}
 	d.back = true
@@ -148,12 +150,9 @@ func (w *world) deleteAgain(d *declared, atOnce bool) {
 			return
 		}
 		w.notef("%s is to be deleted again", d.id)
-		rng := rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))
-		w.running.Go(func() {
-			w.askToDelete(d, rng, func(d *declared) {
-				w.noteLeft(d)
-				d.back = false
-			})
+		w.askToDelete(d, func(d *declared) {
+			w.noteLeft(d)
+			d.back = false
 		})
 	})
 }

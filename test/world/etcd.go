@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -67,6 +68,17 @@ func (e *etcd) get(key string, revision int64) *mvccpb.KeyValue {
 		}
 	}
 	return nil
+}
+
+// keyOf returns the key of the world's cluster with this name, for example "generation".
+func keyOf(name string) string { return "/carillon/" + clusterName + "/" + name }
+
+// read decodes the value that a broker wrote to a key of the world's cluster. A missing key leaves
+// value unchanged.
+func (e *etcd) read(name string, value any) {
+	if kv := e.get(keyOf(name), e.revision); kv != nil {
+		_ = json.Unmarshal(kv.GetValue(), value) // a broker wrote it
+	}
 }
 
 // within walks over the keys of a range, sorted.

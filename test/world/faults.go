@@ -280,7 +280,7 @@ func (e *etcd) joined(c *commit) {
 	w, leader := e.w, c.by.m
 	for _, event := range c.events {
 		key := string(event.GetKv().GetKey())
-		if !strings.HasPrefix(key, "/carillon/"+clusterName+"/shards/") {
+		if !strings.HasPrefix(key, keyOf("shards/")) {
 			continue
 		}
 		before, after := decodeShard(e.get(key, e.revision-1)), decodeShard(event.GetKv())
@@ -314,7 +314,7 @@ func (e *etcd) removed(c *commit) {
 	w := e.w
 	for _, event := range c.events {
 		key := string(event.GetKv().GetKey())
-		if !strings.HasPrefix(key, "/carillon/"+clusterName+"/shards/") {
+		if !strings.HasPrefix(key, keyOf("shards/")) {
 			continue
 		}
 		before, after := decodeShard(e.get(key, e.revision)), decodeShard(event.GetKv())
@@ -331,7 +331,7 @@ func (e *etcd) removed(c *commit) {
 			leader.lateWatch = w.between(500*time.Millisecond, time.Second)
 			w.cut(id, leader.id, 1500*time.Millisecond)
 			w.after(0, id+" is to have it again", func() {
-				w.etcd.write("/carillon/"+clusterName+"/drains/"+id, "")
+				w.etcd.write(keyOf("drains/"+id), "")
 				w.drain(w.machine(last), coordination.DrainAll)
 			})
 			w.after(w.between(1100*time.Millisecond, 1500*time.Millisecond), "the leader that heard late", func() {
@@ -348,7 +348,7 @@ const leaseTime = 3 * time.Second
 
 // drain asks the controller to relieve a machine, as a person does, until they change their mind.
 func (w *world) drain(m *machine, mode coordination.DrainMode) {
-	key := "/carillon/" + clusterName + "/drains/" + m.id
+	key := keyOf("drains/" + m.id)
 	w.etcd.write(key, `{"v":1,"mode":"`+string(mode)+`"}`)
 	w.after(w.between(500*time.Millisecond, 8*time.Second), m.id+" is drained no more", func() { w.etcd.write(key, "") })
 }
@@ -384,7 +384,7 @@ func (w *world) heal() {
 	w.etcd.setDown(false)
 	w.etcd.mumbles, w.etcd.trap, w.etcd.moves, w.etcd.backup = 0, false, false, nil
 	for _, m := range w.machines {
-		w.etcd.write("/carillon/"+clusterName+"/drains/"+m.id, "")
+		w.etcd.write(keyOf("drains/"+m.id), "")
 		m.stalled, m.failing, m.slow, m.lateWatch = false, false, 0, 0
 		m.failingWrites, m.beside = 0, nil
 		m.offset.Store(0)

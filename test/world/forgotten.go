@@ -1,9 +1,7 @@
 package world
 
 import (
-	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,7 +22,7 @@ func (w *world) forget(d *declared) bool {
 		return false
 	}
 	w.forgot = true
-	w.etcd.saveAt(w.etcd.keys["/carillon/"+clusterName+"/controller"][0].revision - 1)
+	w.etcd.saveAt(w.etcd.keys[keyOf("controller")][0].revision - 1)
 	return true
 }
 
@@ -113,7 +111,7 @@ func (w *world) loseWhole(d *declared) {
 			return
 		}
 		w.etcd.save()
-		w.etcd.write("/carillon/"+clusterName+"/later", "than the backup")
+		w.etcd.write(keyOf("later"), "than the backup")
 		w.after(time.Second, d.name+" loses its logs", func() { // brokers have seen what is later
 			for _, m := range w.machines {
 				if m.life != nil {
@@ -151,8 +149,7 @@ func (w *world) giveUpEmpty(healed time.Duration) {
 			w.emptied++
 			w.deleting = d
 			w.notef("%s is empty, and is given up", d.id)
-			rng := rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))
-			w.running.Go(func() { w.askToDelete(d, rng, w.removed) })
+			w.askToDelete(d, w.removed)
 			return
 		}
 	}
@@ -186,9 +183,7 @@ func (j *judge) knows(id shardID) bool {
 // generation is that of etcd.
 func (w *world) generation() int64 {
 	var value struct{ Generation int64 }
-	if kv := w.etcd.get("/carillon/"+clusterName+"/generation", w.etcd.revision); kv != nil {
-		_ = json.Unmarshal(kv.GetValue(), &value) // a broker wrote it
-	}
+	w.etcd.read("generation", &value)
 	return value.Generation
 }
 

@@ -26,10 +26,10 @@ import (
 func (j *judge) committed(c *commit) {
 	for _, event := range c.events {
 		key, kv := string(event.GetKv().GetKey()), event.GetKv()
-		if id, ok := strings.CutPrefix(key, "/carillon/"+clusterName+"/brokers/"); ok && c.by != nil && event.GetType() == mvccpb.Event_PUT && kv.GetVersion() == 1 {
+		if id, ok := strings.CutPrefix(key, keyOf("brokers/")); ok && c.by != nil && event.GetType() == mvccpb.Event_PUT && kv.GetVersion() == 1 {
 			j.lives[coordination.Replica{Broker: id, Incarnation: incarnationOf(kv)}] = c.by
 		}
-		if strings.HasPrefix(key, "/carillon/"+clusterName+"/shards/") {
+		if strings.HasPrefix(key, keyOf("shards/")) {
 			j.exposed()
 			j.replaced(key, decodeShard(kv))
 		}
@@ -106,7 +106,7 @@ func (j *judge) lost(id shardID, s *coordination.Shard, why string) {
 
 // shard is what etcd says of a Topic's shard, or nil.
 func (w *world) shard(d *declared, n int) *coordination.Shard {
-	return decodeShard(w.etcd.get(fmt.Sprintf("/carillon/%s/shards/%s/%d", clusterName, d.id, n), w.etcd.revision))
+	return decodeShard(w.etcd.get(keyOf(fmt.Sprintf("shards/%s/%d", d.id, n)), w.etcd.revision))
 }
 
 // decodeShard returns the shard of a key, or nil.

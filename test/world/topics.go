@@ -131,7 +131,7 @@ func (w *world) makeUnused(d *declared) {
 }
 
 func (w *world) writeTopic(d *declared) {
-	w.etcd.write("/carillon/"+clusterName+"/topics/"+d.name, encoded(map[string]any{"spec": d.spec, "id": d.id}))
+	w.etcd.write(keyOf("topics/"+d.name), encoded(map[string]any{"spec": d.spec, "id": d.id}))
 	w.topics = append(w.topics, d)
 	for n := range d.shards() {
 		w.judge.of(d.shard(n)).topic = d
@@ -174,7 +174,7 @@ func (w *world) make(d *declared, reused bool) {
 	newClient(w, n+5, reading, d, slow())
 	if d.subscription != "" {
 		spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Ack: coordination.Ack{Wait: ackWait}}
-		w.etcd.write("/carillon/"+clusterName+"/subscriptions/"+d.id+"/"+d.subscription, encoded(map[string]any{"spec": spec}))
+		w.etcd.write(keyOf("subscriptions/"+d.id+"/"+d.subscription), encoded(map[string]any{"spec": spec}))
 		newClient(w, n+6, subscribing, d, quick())
 	}
 	if w.chance(30) || slices.Contains(w.options.Readers, "snapshot") {
