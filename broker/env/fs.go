@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"time"
 )
 
 // FS is the only interface to the disk. It promises what POSIX does about a crash, and no more:
@@ -27,7 +28,7 @@ type FS interface {
 	Remove(path string) error
 	// List returns the names in a directory, sorted.
 	List(dir string) ([]string, error)
-	// Stat returns the size of a file, and whether it is a directory.
+	// Stat describes a file or a directory.
 	Stat(path string) (FileInfo, error)
 	// SyncDir makes the names in a directory durable.
 	SyncDir(dir string) error
@@ -75,6 +76,9 @@ type Volume interface {
 type FileInfo struct {
 	Size int64
 	Dir  bool
+	// Modified is when the content, or a name in the directory, was changed last, by the machine's
+	// clock. Zero: it is unknown.
+	Modified time.Time
 }
 
 // DiskError is a failed operation on a path.

@@ -60,7 +60,7 @@ func (osFS) Stat(path string) (FileInfo, error) {
 	if err != nil {
 		return FileInfo{}, diskError("stat", path, err)
 	}
-	return FileInfo{Size: info.Size(), Dir: info.IsDir()}, nil
+	return FileInfo{Size: info.Size(), Dir: info.IsDir(), Modified: info.ModTime()}, nil
 }
 
 func (osFS) SyncDir(dir string) error {

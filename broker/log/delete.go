@@ -33,17 +33,24 @@ func (d *Disk) Delete(name string) error {
 }
 
 func (d *Disk) delete(name string) error {
+	err := d.discard(name, shardsDir, func(to string) error { return d.fs.Rename(d.logDir(name), to) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// discard removes what rename moves to a path in deletedDir, out of a directory of the disk. No two
+// calls may have the same name at once.
+func (d *Disk) discard(name, from string, rename func(to string) error) error {
 	to := filepath.Join(d.dir, deletedDir, name)
 	if err := d.removeAll(to); err != nil {
 		return err
 	}
-	if err := d.fs.Rename(d.logDir(name), to); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	if err := rename(to); err != nil {
 		return err
 	}
-	for _, dir := range []string{deletedDir, shardsDir} {
+	for _, dir := range []string{deletedDir, from} {
 		if err := d.fs.SyncDir(filepath.Join(d.dir, dir)); err != nil {
 			return &syncError{err}
 		}
@@ -51,7 +58,7 @@ func (d *Disk) delete(name string) error {
 	return d.removeAll(to)
 }
 
-// finishDeletions removes directories that Delete had moved when the process died.
+// finishDeletions removes what Delete or DeleteAside had moved when the process died.
 func (d *Disk) finishDeletions() error {
 	names, err := d.fs.List(filepath.Join(d.dir, deletedDir))
 	if err != nil {
@@ -65,21 +72,27 @@ func (d *Disk) finishDeletions() error {
 	return nil
 }
 
-// removeAll removes a directory and its files, if it exists.
-func (d *Disk) removeAll(dir string) error {
-	names, err := d.fs.List(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+// removeAll removes a file, or a directory with everything in it, if it exists. It follows no
+// symbolic link. Directories below it were made by a person; they must not keep the disk from being
+// opened.
+func (d *Disk) removeAll(path string) error {
+	err := d.fs.Remove(path)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
+	names, listErr := d.fs.List(path)
+	switch {
+	case errors.Is(listErr, fs.ErrNotExist):
+		return nil
+	case listErr != nil: // not a directory
 		return err
 	}
 	for _, name := range names {
-		if err := d.fs.Remove(filepath.Join(dir, name)); err != nil {
+		if err := d.removeAll(filepath.Join(path, name)); err != nil {
 			return err
 		}
 	}
-	return d.fs.Remove(dir)
+	return d.fs.Remove(path)
 }
 
 // Behind reports that the backlog exceeds Options.Backlog, so publishers should wait; see WaitRoom.

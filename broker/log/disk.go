@@ -45,6 +45,9 @@ type Disk struct {
 
 	backlog atomic.Int64 // bytes that wait to be written
 
+	deletingAside sync.Mutex // comes before each Log.admin
+	asideUsage    asideUsage
+
 	savingChecks sync.Mutex // comes before checksMu
 	checksMu     sync.Mutex
 	// checks has the scrub times of each log, by name. Those of an open log are from its opening or
@@ -182,14 +185,17 @@ func (d *Disk) Names() ([]string, error) {
 }
 
 // Stored reads the manifest of a log, open or not; false: there is no such log.
-func (d *Disk) Stored(name string) (out Stored, there bool) {
+func (d *Disk) Stored(name string) (out Stored, there bool) { return d.storedIn(d.logDir(name), name) }
+
+// storedIn is Stored for a log in another directory.
+func (d *Disk) storedIn(dir, name string) (out Stored, there bool) {
 	out.Name = name
-	id, idErr := readIdentity(d.fs, d.logDir(name))
+	id, idErr := readIdentity(d.fs, dir)
 	if id != nil && id.Version == metaSole {
 		out.Meta = *id.manifest()
 		return out, true
 	}
-	m, _, err := readManifest(d.fs, d.logDir(name))
+	m, _, err := readManifest(d.fs, dir)
 	if err == nil {
 		out.Meta = *m
 		return out, true
@@ -198,7 +204,7 @@ func (d *Disk) Stored(name string) (out Stored, there bool) {
 		out.Meta = Manifest{Topic: id.Topic, Shard: id.Shard, Part: id.Part, Log: id.Log}
 	}
 	if errors.Is(err, fs.ErrNotExist) && (idErr == nil || errors.Is(idErr, fs.ErrNotExist)) {
-		files, listErr := d.fs.List(d.logDir(name))
+		files, listErr := d.fs.List(dir)
 		if listErr == nil && !slices.ContainsFunc(files, isSegment) {
 			return out, false // a crash interrupted the creation
 		}
@@ -253,59 +259,6 @@ func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error)
 }
 
 func newSecret() uint64 { return rand.Uint64() | 1 }
-
-// SetAside moves a closed log to the set-aside directory, instead of deleting it, and returns its
-// path there. The caller logs the reason.
-func (d *Disk) SetAside(name string) (string, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.logs[name] != nil {
-		return "", fmt.Errorf("log %s is open; close it before it is set aside", name)
-	}
-	to, err := d.freeAside(name)
-	if err != nil {
-		return "", err
-	}
-	if err := d.fs.Rename(d.logDir(name), to); err != nil {
-		return "", err
-	}
-	d.forgetChecks(name)
-	for _, dir := range []string{setAsideDir, shardsDir} {
-		if err := d.fs.SyncDir(filepath.Join(d.dir, dir)); err != nil {
-			return to, err
-		}
-	}
-	return to, nil
-}
-
-// freeAside returns an unused path in the set-aside directory for a log. mu is held.
-func (d *Disk) freeAside(name string) (string, error) {
-	for n := 1; ; n++ {
-		to := filepath.Join(d.dir, setAsideDir, fmt.Sprintf("%s.%d", name, n))
-		if _, err := d.fs.Stat(to); errors.Is(err, fs.ErrNotExist) {
-			return to, nil
-		} else if err != nil {
-			return "", err
-		}
-	}
-}
-
-// makeAside creates a directory for parts of a log that are to be set aside.
-func (d *Disk) makeAside(name string) (string, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	to, err := d.freeAside(name)
-	if err != nil {
-		return "", err
-	}
-	if err := d.fs.MkdirAll(to); err != nil {
-		return "", err
-	}
-	if err := d.fs.SyncDir(filepath.Join(d.dir, setAsideDir)); err != nil {
-		return "", &syncError{err}
-	}
-	return to, nil
-}
 
 // openLogs returns all logs that are open, without those that are being opened.
 func (d *Disk) openLogs() []*Log {

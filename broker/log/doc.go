@@ -19,12 +19,15 @@
 //	shards/<topic id>-<n>[.part]/<offset>.<generation>.log  after the switch that brought the file
 //	                                             (plain, or in blocks of zstd: see compressed.go)
 //	set-aside/<name>.<n>/                        whole logs, damaged segments, and committed records
-//	                                             that a truncation took; never deleted here
+//	                                             that a truncation took; only DeleteAside deletes
+//	                                             them
+//	set-aside/<name>.<n>/set-aside.json          why that was set aside; a hint
 //	set-aside/<name>.torn/                       torn tails that were cut: the last few, bounded
 //	clean.json                                   what an orderly end left; not while the disk is open
 //	scrubbed                                     when each sealed segment was scrubbed last; a hint
 //	sync-points.0, sync-points.1                 the journal of sync points: see pointJournal
-//	deleted/<name>/                              logs on their way out; opening removes what is left
+//	deleted/<name>/                              logs, and what was set aside, on their way out;
+//	                                             opening removes what is left
 //
 // Invariants:
 //
@@ -109,7 +112,8 @@
 //     log, or set aside, or both. The file of a cut segment may be longer than the manifest says;
 //     the next opening shortens it.
 //   - making a log: a directory without segments and without a manifest is no log. Moving a log
-//     aside, or out to be deleted, is one step; the next opening removes what is left there.
+//     aside, or out to be deleted, is one step; the next opening removes what is left there. The
+//     same holds for the deletion of what was set aside.
 //   - a compression, a compaction, a repair: the log has the old files or the new ones. The next
 //     opening removes the others; what was set aside stays.
 //   - converting the directory of an earlier version: meta.json is of version 1 and counts, until

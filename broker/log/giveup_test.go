@@ -170,7 +170,7 @@ func TestDamagedRecordsAreGivenUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			if file != "" {
-				if names, err := fsys.List(file); err != nil || len(names) != 1 {
+				if names, err := fsys.List(file); err != nil || len(names) != 2 || names[1] != noteName {
 					t.Errorf("set aside: %q, %v", names, err)
 				}
 				if m := l.Meta(); len(m.Aside) != 1 || m.Aside[0].Reason != "damaged on all replicas" {

@@ -113,7 +113,7 @@ func TestWhatIsRefused(t *testing.T) {
 	if _, err := d.Open(Identity{Topic: "../x"}, 1, 1, nil); err == nil {
 		t.Error("a name outside of the directory")
 	}
-	if _, err := d.SetAside(l.Name()); err == nil {
+	if _, err := d.SetAside(l.Name(), "why"); err == nil {
 		t.Error("set aside while open")
 	}
 	_, end, _ := l.Offsets()
@@ -376,7 +376,7 @@ func TestLogsAreListedAndSetAside(t *testing.T) {
 		t.Fatal(list, err)
 	}
 	for i := range 2 {
-		to, err := d.SetAside("orders-0")
+		to, err := d.SetAside("orders-0", "why")
 		if err != nil || to != fmt.Sprintf("data/set-aside/orders-0.%d", i+1) {
 			t.Fatal(to, err)
 		}

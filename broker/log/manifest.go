@@ -59,7 +59,8 @@ type Manifest struct {
 	// the next process knows damage that opening the log does not find. An entry of a segment that
 	// was removed or repaired meanwhile is harmless.
 	Bad []uint64 `json:"bad,omitempty"`
-	// Aside are the pieces that were set aside most recently, oldest first.
+	// Aside are the pieces that were set aside most recently, oldest first. DeleteAside may have
+	// deleted some of them.
 	Aside []Aside `json:"aside,omitempty"`
 	// AsideBefore counts older pieces.
 	AsideBefore int `json:"asideBefore,omitempty"`

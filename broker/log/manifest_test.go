@@ -372,7 +372,7 @@ func TestAStrangeSegmentIsSetAside(t *testing.T) {
 	if r := l.Recovery(); !r.Strange || !strings.Contains(r.Reason, segmentName(first.Base+1)) {
 		t.Errorf("%+v", r)
 	}
-	if names, err := fsys.List("data/" + setAsideDir + "/orders-0.1"); err != nil || !slices.Equal(names, []string{segmentName(first.Base + 1)}) {
+	if names, err := fsys.List("data/" + setAsideDir + "/orders-0.1"); err != nil || !slices.Equal(names, []string{segmentName(first.Base + 1), noteName}) {
 		t.Errorf("set aside: %q, %v", names, err)
 	}
 	if m := l.Meta(); len(m.Aside) != 1 || m.Aside[0].Dir != "orders-0.1" || m.Aside[0].Reason == "" {

@@ -439,15 +439,14 @@ func (l *Log) setFilesAside(o *opening) error {
 	if len(o.aside) == 0 {
 		return nil
 	}
-	dir, err := l.disk.makeAside(l.name)
+	a, err := l.beginAside(Aside{From: o.aside[0].Base, Reason: "not named by the manifest", Files: o.aside})
 	if err != nil {
 		return err
 	}
-	a := Aside{Dir: filepath.Base(dir), From: o.aside[0].Base, Reason: "not named by the manifest", Files: o.aside}
-	if err := l.finishAside(&a); err != nil {
+	if err := l.finishAside(a); err != nil {
 		return err
 	}
 	a.Files = nil
-	o.m.Aside = append(o.m.Aside, a)
+	o.m.Aside = append(o.m.Aside, *a)
 	return nil
 }

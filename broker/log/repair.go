@@ -155,11 +155,8 @@ func (l *Log) SetTailAside() (to string, err error) {
 
 // makeAside creates the directory for a segment's file that is to be set aside.
 func (l *Log) makeAside(s *segment, reason string) (*Aside, error) {
-	dir, err := l.disk.makeAside(l.name)
-	if err != nil {
-		return nil, l.disk.noticed(err)
-	}
-	return &Aside{Dir: filepath.Base(dir), From: s.base, Next: s.end, Reason: brief(reason), Files: []SegmentRef{s.ref()}}, nil
+	a, err := l.beginAside(Aside{From: s.base, Next: s.end, Reason: brief(reason), Files: []SegmentRef{s.ref()}})
+	return a, l.disk.noticed(err)
 }
 
 // Repair writes a new file for a damaged or missing segment, from batches of another replica. Until

@@ -283,7 +283,7 @@ func TestALogIsSetAsideAndBeginsElsewhere(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	to, err := d.SetAside(l.Name())
+	to, err := d.SetAside(l.Name(), "why")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestSettingAsideMayBeCutShortAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		fsys.StopAfter(steps)
-		_, err := d.SetAside(l.Name())
+		_, err := d.SetAside(l.Name(), "why")
 		if err == nil {
 			l, err = d.Open(orders, 700, 9, nil)
 		}

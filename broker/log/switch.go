@@ -185,16 +185,16 @@ func (l *Log) keep(from, committed uint64, reason string) (*Aside, error) {
 	if len(whole) == 0 && part == nil {
 		return nil, nil
 	}
-	dir, err := l.disk.makeAside(l.name)
+	a, err := l.beginAside(Aside{From: first, Next: committed, Reason: brief(reason), Files: whole})
 	if err != nil {
 		return nil, err
 	}
 	if part != nil {
-		if err := l.copyAside(part, dir); err != nil {
+		if err := l.copyAside(part, l.asidePath(a)); err != nil {
 			return nil, fmt.Errorf("what is to go was committed, and can't be kept: %w", err)
 		}
 	}
-	return &Aside{Dir: filepath.Base(dir), From: first, Next: committed, Reason: brief(reason), Files: whole}, nil
+	return a, nil
 }
 
 // brief cuts a reason to largestReason bytes.
@@ -253,9 +253,19 @@ func (l *Log) moveAside(a *Aside) error {
 	return l.change(func(m *Manifest) { m.forgetAside(a.Dir) })
 }
 
-// finishAside moves the files of a that are still in the log's directory.
+// finishAside moves those files of a that are still in the log's directory. It makes the directory
+// of a again if somebody deleted it: files that stayed would seem to be the log's once the manifest
+// has forgotten a.
 func (l *Log) finishAside(a *Aside) error {
-	dir := filepath.Join(l.disk.dir, setAsideDir, a.Dir)
+	if len(a.Files) == 0 {
+		return nil
+	}
+	dir := l.asidePath(a)
+	if _, err := l.disk.fs.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := l.disk.makeDirAside(dir); err != nil {
+			return err
+		}
+	}
 	moved := false
 	for _, r := range a.Files {
 		err := l.disk.fs.Rename(filepath.Join(l.dir, r.name()), filepath.Join(dir, r.name()))

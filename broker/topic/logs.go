@@ -135,18 +135,22 @@ func (s *Service) closeLogs(p *Shard) error {
 	return errors.Join(errs...)
 }
 
-// moveAside sets the closed logs of a shard aside, and logs said for each.
-func (s *Service) moveAside(p *Shard, said string) error {
+// moveAside sets the closed logs of a shard aside, for a reason.
+func (s *Service) moveAside(p *Shard, reason string) error {
 	for _, id := range p.logIDs() {
-		to, err := s.config.Disk.SetAside(id.Name())
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+		if err := s.moveLogAside(id.Name(), reason, "topic", p.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		s.counts.setAside.Add(1)
-		s.log.Warn(said, "topic", p.Name(), "log", id.Name(), "to", to)
 	}
 	return nil
+}
+
+// moveLogAside sets a closed log aside, for a reason, and logs that.
+func (s *Service) moveLogAside(name, reason string, args ...any) error {
+	to, err := s.config.Disk.SetAside(name, reason)
+	if err == nil {
+		s.counts.setAside.Add(1)
+		s.log.Warn(reason+"; delete it if nobody misses it (see: carillon brokers set-aside list)", append(args, "log", name, "to", to)...)
+	}
+	return err
 }

@@ -54,7 +54,7 @@ func (s *Service) setAside(p *Shard, v *view) error {
 	s.apply(p, copystate.MovedAside{})
 	p.own.reached = [replica.Parts]uint64{}
 	s.counts.refetched.Add(1)
-	if err := s.moveAside(p, "a damaged copy was set aside and is fetched anew from its leader; delete it if nobody misses it"); err != nil {
+	if err := s.moveAside(p, "a damaged copy was set aside and is fetched anew from its leader"); err != nil {
 		return err
 	}
 	return s.openLogs(p, v)
@@ -84,7 +84,7 @@ func (s *Service) drop(p *Shard, v *view) error {
 		return s.deleteCopy(p)
 	}
 	defer s.forgetCopy(p)
-	return s.moveAside(p, "other brokers keep the replicas of a shard that this one had; its copy here was set aside; delete it if nobody misses it")
+	return s.moveAside(p, "other brokers keep the replicas of a shard that this one had; its copy here was set aside")
 }
 
 // clear notes that a shard of a removed Topic has no logs here any more. v is the view with which

@@ -75,7 +75,7 @@ func (s *Service) setVanishedAside(p *Shard) error {
 	if err := s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.BeingDeleted, Why: "etcd was restored from a backup that lacks it"}); err != nil {
 		return err
 	}
-	if err := s.moveAside(p, "etcd was restored from a backup that lacks this Topic; its log was set aside; delete it if nobody misses it"); err != nil {
+	if err := s.moveAside(p, "etcd was restored from a backup that lacks this Topic; its log was set aside"); err != nil {
 		return err
 	}
 	s.forgetCopy(p)

@@ -234,13 +234,10 @@ func (s *Service) setUnknownAside(first *coordination.State) {
 				continue
 			}
 		}
-		to, err := s.config.Disk.SetAside(name)
+		err := s.moveLogAside(name, "a log of a Topic that does not exist, or is kept by other brokers, was set aside", "spec", string(stored.Meta.Spec))
 		if err != nil {
 			s.log.Error("a log of an unknown Topic could not be set aside", "log", name, "error", err)
-			continue
 		}
-		s.counts.setAside.Add(1)
-		s.log.Warn("a log of a Topic that does not exist, or is kept by other brokers, was set aside; delete it if nobody misses it", "log", name, "to", to, "spec", string(stored.Meta.Spec))
 	}
 }
 
