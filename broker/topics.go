@@ -82,7 +82,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
 	})
 	t.api.Start()
-	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock)
+	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk)
 	hub.Offer(t.admin).Set(admin.Subjects)
 	t.controller = placement.NewController(store, t.topics, b.log)
 	return nil

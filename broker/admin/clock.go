@@ -55,16 +55,10 @@ func (s *Server) Clock(c Clock) *Server {
 // answerClock answers for this broker's clock. It forwards a request for another broker's, once,
 // and then returns nil.
 func (s *Server) answerClock(r *request, m *protocol.Message, forwarded bool) []byte {
-	v := s.view()
-	_, member := v.state.Broker(r.broker)
-	switch {
-	case r.broker != s.self && !member:
-		return encodeError(refuse(NotFound, "there is no broker with the id %.100q, or it is away (see: carillon brokers)", r.broker))
-	case r.broker != s.self && !forwarded && s.hub.Forward(r.broker, m):
-		return nil
-	case r.broker != s.self:
-		return encodeError(refuse(Unavailable, "broker %s can't be reached from this one (ask again in a moment)", r.broker))
-	case s.clock == nil:
+	if data, elsewhere := s.elsewhere(r.broker, m, forwarded); elsewhere {
+		return data
+	}
+	if s.clock == nil {
 		return encodeError(notReady())
 	}
 	if r.kind == brokerConfirmClock {
@@ -72,7 +66,7 @@ func (s *Server) answerClock(r *request, m *protocol.Message, forwarded bool) []
 			return encodeError(refuse(Refused, "confirm the clock of broker %s: %v", r.broker, err))
 		}
 	}
-	broker, is := v.broker(r.broker), s.clock.Status()
+	broker, is := s.view().broker(r.broker), s.clock.Status()
 	return encode(ClockInfo{Broker: &broker, Clock: &BrokerClock{
 		Clock: is.Wall, Time: is.Time, Away: is.Away, Vote: is.State.String(), Jumps: is.Jumps,
 		Doubt: is.Verdict.Doubt, Why: is.Verdict.Why, Votes: is.Verdict.Known, Sure: is.Verdict.Sure,

@@ -30,16 +30,11 @@ type Copy struct {
 func (s *Server) answerCopies(r *request, m *protocol.Message, forwarded bool) []byte {
 	v := s.view()
 	desired := v.state.Topic(r.topic)
-	_, member := v.state.Broker(r.broker)
-	switch {
-	case desired == nil:
+	if desired == nil {
 		return encodeError(noTopic(r.topic))
-	case r.broker != s.self && !member:
-		return encodeError(refuse(NotFound, "there is no broker with the id %.100q, or it is away (see: carillon brokers)", r.broker))
-	case r.broker != s.self && !forwarded && s.hub.Forward(r.broker, m):
-		return nil
-	case r.broker != s.self:
-		return encodeError(refuse(Unavailable, "broker %s can't be reached from this one (ask again in a moment)", r.broker))
+	}
+	if data, elsewhere := s.elsewhere(r.broker, m, forwarded); elsewhere {
+		return data
 	}
 	t := s.topics.ByID(desired.ID)
 	if t == nil {

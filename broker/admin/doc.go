@@ -1,7 +1,7 @@
 // Package admin serves the API of `carillon topic`, `carillon subscription` and `carillon brokers`,
 // through every broker. It covers what JetStream cannot express: owners, leaders, in-sync replicas,
-// why a shard is not served, all settings of a Topic, brokers, drains and clocks, batches of
-// records, snapshots.
+// why a shard is not served, all settings of a Topic, brokers, drains and clocks, what is set aside
+// on volumes, batches of records, snapshots.
 //
 // A request is published with a reply subject, and answered with one JSON object:
 //
@@ -14,6 +14,8 @@
 //	$CARILLON.API.BROKER.LIST                         a ListRequest, or nothing   BrokerList
 //	$CARILLON.API.BROKER.CLOCK.<id>                   nothing                     ClockInfo
 //	$CARILLON.API.BROKER.CONFIRMCLOCK.<id>            a ConfirmClockRequest       ClockInfo
+//	$CARILLON.API.BROKER.SETASIDE.<id>                a ListRequest, or nothing   SetAsideList
+//	$CARILLON.API.BROKER.DELETESETASIDE.<id>          a DeleteSetAsideRequest     SetAsideDeleted
 //
 //	$CARILLON.API.TOPIC.CREATE.<topic>                a CreateRequest             TopicInfo
 //	$CARILLON.API.BROKER.DRAIN.<id>                   a DrainRequest, or nothing  BrokerInfo
@@ -26,7 +28,8 @@
 // An error is an Error in the same object. Requests are answered by:
 //
 //  1. Records: the shard's leader. Another broker forwards the request, once.
-//  2. Clocks and copies: the named broker. Another broker forwards the request, once.
+//  2. Clocks, copies and what is set aside: the named broker. Another broker forwards the request,
+//     once.
 //  3. Snapshots of whole Topics: the broker that gets the request, from the leaders' answers.
 //  4. Everything else: the broker that gets the request.
 //
@@ -36,6 +39,8 @@
 //	    They wait neither for etcd nor, except for snapshots of whole Topics, for another broker.
 //	    The revision in the answer says at which point it holds. Writes wait for etcd: a bounded
 //	    number at a time, each with a deadline, and never on the goroutine of a connection.
+//	    Requests about what is set aside read or change the volume, in the same way but without a
+//	    deadline: operations on a disk can't be ended.
 //	A2  The cost of one read of a connection is bounded, in answers and in bytes per answer.
 //	A3  A page of a list continues after a name, not at a number: what is created or deleted between
 //	    two pages makes no other object appear twice or be left out.
@@ -46,7 +51,7 @@
 //	    answer. Only the shards' leaders keep state about it, each for its shards, until a lease
 //	    ends.
 //	A7  Every write may be repeated: an equal existing object is answered as if it had just been
-//	    created.
+//	    created. Deleting a piece that is not there is no error.
 //
 // When the process dies in it, the client gets no answer and repeats its request. The package keeps
 // no state, and a write is one transaction of etcd.

@@ -122,6 +122,8 @@ const (
 	brokerList
 	brokerClock
 	brokerConfirmClock
+	brokerSetAside
+	brokerDeleteSetAside
 	topicCopies
 	// These write to etcd.
 	topicCreate
@@ -138,6 +140,7 @@ type request struct {
 	create              CreateRequest
 	drain               DrainRequest
 	confirm             ConfirmClockRequest
+	aside               DeleteSetAsideRequest
 }
 
 func (r *request) writes() bool { return r.kind >= topicCreate }
@@ -146,7 +149,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, BROKER.CLOCK.<id>, BROKER.CONFIRMCLOCK.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, BROKER.CLOCK.<id>, BROKER.CONFIRMCLOCK.<id>, BROKER.SETASIDE.<id>, BROKER.DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
@@ -154,7 +157,7 @@ func parse(subject, payload []byte) (request, *Error) {
 	var into any
 	var example string
 	switch r.kind {
-	case topicList, subscriptionList, brokerList:
+	case topicList, subscriptionList, brokerList, brokerSetAside:
 		into, example = &r.page, `a list's (write for example {"after":"orders","limit":100})`
 	case topicCreate:
 		most, into, example = maxCreate, &r.create, `a new topic's (write for example {"stream":{"subjects":["orders.>"],"num_replicas":3},"minInSync":2})`
@@ -162,9 +165,11 @@ func parse(subject, payload []byte) (request, *Error) {
 		into, example = &r.drain, `a drain's (write {"mode":"All"} or {"mode":"Leadership"})`
 	case brokerConfirmClock:
 		into, example = &r.confirm, `a confirmation's (write the time that it is, as {"time":"2026-01-31T12:00:00Z"})`
+	case brokerDeleteSetAside:
+		into, example = &r.aside, `a deletion's (write {"name":"NAME"}, as BROKER.SETASIDE lists it)`
 	}
 	switch {
-	case len(payload) == 0 && (r.kind == topicCreate || r.kind == brokerConfirmClock):
+	case len(payload) == 0 && (r.kind == topicCreate || r.kind == brokerConfirmClock || r.kind == brokerDeleteSetAside):
 		return request{}, refuse(BadRequest, "the request is not %s: it is empty", example)
 	case len(payload) == 0:
 	case into == nil:
@@ -178,6 +183,9 @@ func parse(subject, payload []byte) (request, *Error) {
 	}
 	if r.kind == brokerConfirmClock && r.confirm.Time.IsZero() {
 		return request{}, refuse(BadRequest, "the request is not %s: there is no time in it", example)
+	}
+	if r.kind == brokerDeleteSetAside && (r.aside.Name == "" || len(r.aside.Name) > maxPieceName) {
+		return request{}, refuse(BadRequest, "the request is not %s: a name has 1 to %d bytes", example, maxPieceName)
 	}
 	if r.page.Limit < 0 || r.page.Limit > MaxPage {
 		return request{}, refuse(BadRequest, "a page of %d (use 1 to %d)", r.page.Limit, MaxPage)
@@ -237,6 +245,10 @@ func parseSubject(subject []byte) (r request, ok bool) {
 		return ofBroker(brokerClock, names)
 	case "BROKER.CONFIRMCLOCK":
 		return ofBroker(brokerConfirmClock, names)
+	case "BROKER.SETASIDE":
+		return ofBroker(brokerSetAside, names)
+	case "BROKER.DELETESETASIDE":
+		return ofBroker(brokerDeleteSetAside, names)
 	case "TOPIC.CREATE":
 		r.kind = topicCreate
 		ok = len(names) == 1

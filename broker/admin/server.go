@@ -46,8 +46,10 @@ type Server struct {
 	polls  waitingReads
 	// snapshots are the shards that this broker holds for readers.
 	snapshots      snapshots
-	store          Store // nil: read-only
-	clock          Clock // nil: requests about it are refused
+	store          Store  // nil: read-only
+	clock          Clock  // nil: requests about it are refused
+	volume         Volume // nil: requests about it are refused
+	volumeTasks    *tasks
 	writes         *tasks
 	topicSnapshots *tasks                       // snapshots of whole Topics
 	holdRequests   session.Requests[holdAnswer] // of topicSnapshots
@@ -57,7 +59,8 @@ type Server struct {
 func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s := &Server{
 		self: self, topics: topics, hub: hub, log: logger,
-		writes: newTasks(writesAtOnce, writeTimeout), topicSnapshots: newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout),
+		volumeTasks: newTasks(volumeTasksAtOnce, writeTimeout),
+		writes:      newTasks(writesAtOnce, writeTimeout), topicSnapshots: newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout),
 	}
 	s.reads.serve, s.reads.flush, s.polls.again = s.serve, s.flush, s.resume
 	return s
@@ -71,6 +74,7 @@ func (s *Server) Close() {
 	s.reads.close()
 	s.topicSnapshots.close()
 	s.snapshots.close()
+	s.volumeTasks.close()
 	s.writes.close()
 }
 
@@ -151,6 +155,9 @@ func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {
 	if r.kind == topicCopies {
 		return s.answerCopies(&r, m, forwarded)
 	}
+	if r.kind == brokerSetAside || r.kind == brokerDeleteSetAside {
+		return s.answerAside(&r, m, forwarded)
+	}
 	v := s.view()
 	switch r.kind {
 	case topicList:
@@ -163,6 +170,21 @@ func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {
 		return encode(v.subscriptionList(r.topic, r.page))
 	}
 	return encode(v.subscriptionInfo(r.topic, r.subscription))
+}
+
+// elsewhere reports whether a request about one broker is not for this one. Then it forwards the
+// request, once, or returns the refusal.
+func (s *Server) elsewhere(broker string, m *protocol.Message, forwarded bool) (refusal []byte, elsewhere bool) {
+	if broker == s.self {
+		return nil, false
+	}
+	if _, member := s.topics.State().Broker(broker); !member {
+		return encodeError(refuse(NotFound, "there is no broker with the id %.100q, or it is away (see: carillon brokers)", broker)), true
+	}
+	if !forwarded && s.hub.Forward(broker, m) {
+		return nil, true
+	}
+	return encodeError(refuse(Unavailable, "broker %s can't be reached from this one (ask again in a moment)", broker)), true
 }
 
 // view returns the current view. There must be a State.

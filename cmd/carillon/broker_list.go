@@ -8,12 +8,12 @@ import (
 
 func newBrokersCommand() *cobra.Command {
 	list := newBrokersListCommand("brokers", knownCommand)
-	list.Long = `List the brokers of a cluster, drain them, and see to their clocks.
+	list.Long = `List the brokers of a cluster, drain them, and see to their clocks and to what they set aside.
 
 ` + list.Long
 	list.SuggestionsMinimumDistance = 2
 	list.AddCommand(newBrokersListCommand("list", takes(0, 0, "no arguments")), newBrokersDrainCommand(), newBrokersUndrainCommand(),
-		newBrokersClocksCommand(), newBrokersConfirmClockCommand())
+		newBrokersClocksCommand(), newBrokersConfirmClockCommand(), newBrokersSetAsideCommand())
 	return list
 }
 
