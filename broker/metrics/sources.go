@@ -70,4 +70,5 @@ type Clock interface {
 type Disk interface {
 	Stats() log.DiskStats
 	Free() (uint64, error)
+	AsideUsage() (pieces int, bytes int64, err error)
 }

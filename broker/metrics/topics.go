@@ -48,6 +48,8 @@ var (
 	descDiskSyncs    = describe("disk_syncs_total", "Syncs of single files (file) and of the file system at once (all).", "of")
 	descDiskSyncTime = describe("disk_sync_seconds_total", "Time spent in them.")
 	descDiskLogs     = describe("disk_logs", "Logs that are open.")
+	descAside        = describe("disk_set_aside", "Pieces that are set aside on the volume, as of a minute ago at most.")
+	descAsideBytes   = describe("disk_set_aside_bytes", "Bytes of these pieces.")
 )
 
 func (c Collector) topics(to sample) {
@@ -115,6 +117,10 @@ func (c Collector) disk(to sample) {
 	to.gauge(descDiskFailed, truth(d.Failed != nil))
 	if free, err := c.sources.Disk.Free(); err == nil {
 		to.gauge(descDiskFree, float64(free))
+	}
+	if pieces, bytes, err := c.sources.Disk.AsideUsage(); err == nil {
+		to.gauge(descAside, float64(pieces))
+		to.gauge(descAsideBytes, float64(bytes))
 	}
 	to.gauge(descDiskBacklog, float64(d.Backlog))
 	to.gauge(descDiskLogs, float64(d.Logs))
