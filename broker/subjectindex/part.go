@@ -11,7 +11,7 @@ import (
 //
 // Subjects have numbers in the order of their first records. So the subjects that a truncation
 // removes are the last ones, and the subjects with a record below an offset are the first ones.
-// Records and names never change, so a view of them is read without the lock.
+// Records and names never change, but for their tails, so a view of them is read without the lock.
 type part struct {
 	secret uint64
 	base   uint64 // offset of the first record that it may have
@@ -19,8 +19,7 @@ type part struct {
 
 	records   list[record]
 	names     list[name]
-	tails     list[tail] // by subject
-	text      [][]byte   // of names
+	text      [][]byte // of names
 	stretches []stretch
 
 	slots []uint64 // hash table: upper 32 bits of the hash, number of the subject + 1; 0: free
@@ -31,11 +30,13 @@ type part struct {
 // this subject; 0: none.
 type record struct{ subject, before uint32 }
 
-// name is where a subject stands in text, and the number of its first record.
+// name is a subject: where it stands in text, and the number of its first record. Its tail changes,
+// so views don't read that. It is here because a record needs both, in one cache line.
 type name struct {
 	at    uint32 // chunk << 16 | position
 	size  uint16
 	first uint32
+	tail  tail
 }
 
 // tail is the number + 1 of a subject's last record, and how many it has.
@@ -82,7 +83,7 @@ func (p *part) add(offset uint64, n int, subject []byte, h uint64) {
 		p.stretches = append(p.stretches, stretch{p.records.n, offset})
 	}
 	id := p.numberOf(subject, h)
-	t := p.tails.at(int(id))
+	t := &p.names.at(int(id)).tail
 	for range n {
 		p.records.add(record{id, t.last})
 		t.last = uint32(p.records.n)
@@ -104,7 +105,6 @@ func (p *part) numberOf(subject []byte, h uint64) uint32 {
 	id = uint32(p.names.n)
 	p.slots[slot] = h&^(1<<32-1) | uint64(id+1)
 	p.names.add(name{at: p.keep(subject), size: uint16(len(subject)), first: uint32(p.records.n)})
-	p.tails.add(tail{})
 	return id
 }
 
@@ -173,7 +173,7 @@ func (p *part) truncate(to uint64) {
 	n := numberAt(p.stretches, p.records.n, to)
 	for i := p.records.n - 1; i >= n; i-- {
 		r := *p.records.at(i)
-		t := p.tails.at(int(r.subject))
+		t := &p.names.at(int(r.subject)).tail
 		t.last = r.before
 		t.count--
 	}
@@ -184,7 +184,6 @@ func (p *part) truncate(to uint64) {
 	}
 	if subjects < p.names.n {
 		p.names.truncate(subjects)
-		p.tails.truncate(subjects)
 		p.cutText()
 		p.rehash()
 	}
@@ -232,7 +231,8 @@ func (p *part) tailOf(subject []byte, h uint64) (t tail, first uint32) {
 	if !ok {
 		return tail{}, 0
 	}
-	return *p.tails.at(int(id)), p.names.at(int(id)).first
+	n := p.names.at(int(id))
+	return n.tail, n.first
 }
 
 // numberAt returns how many of n records have offsets below one.
