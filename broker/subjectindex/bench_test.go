@@ -118,7 +118,7 @@ func BenchmarkAppend(b *testing.B) {
 					old := g
 					g = Segment{Base: offset}
 					s.Roll(g)
-					s.Sealed(old)
+					s.Sealed(old, 0)
 				}
 			}
 			b.StopTimer()
@@ -153,7 +153,7 @@ func BenchmarkIndexFile(b *testing.B) {
 			var subjects uint64
 			for range b.N {
 				s := benchShard(b)
-				build := s.NewBuilder(Segment{Base: 1}, 1)
+				build := s.NewBuilder(Segment{Base: 1}, 1, 0)
 				for i := range uint64(records) {
 					if err := build.Add(b.Context(), i+1, 1, name(c.id(i))); err != nil {
 						b.Fatal(err)
@@ -217,7 +217,7 @@ func BenchmarkTenMillion(b *testing.B) {
 			}
 		}
 		if i < segments-1 {
-			s.Sealed(g)
+			s.Sealed(g, 0)
 			if err := s.drain(ctx); err != nil {
 				b.Fatal(err)
 			}

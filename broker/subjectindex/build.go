@@ -124,10 +124,10 @@ type Builder struct {
 	gaps   []Range
 }
 
-// NewBuilder returns a Builder for a segment. Records are added from offset from on. Finish or
-// Abandon must follow.
-func (s *Shard) NewBuilder(g Segment, from uint64) *Builder {
-	return &Builder{shard: s, h: header{kind: kindSegment, of: g, from: from}, end: from}
+// NewBuilder returns a Builder for a segment whose last record is of an epoch. Records are added
+// from offset from on. Finish or Abandon must follow.
+func (s *Shard) NewBuilder(g Segment, from, epoch uint64) *Builder {
+	return &Builder{shard: s, h: header{kind: kindSegment, of: g, from: from, epoch: epoch}, end: from}
 }
 
 // Add adds n consecutive records of a subject.

@@ -127,7 +127,7 @@ func (c *committed) write(s *Shard, records uint64) {
 			old := g
 			g = Segment{Base: next, Generation: next}
 			s.Roll(g)
-			s.Sealed(old)
+			s.Sealed(old, 0)
 		} else if g.Base == 0 || g.Base >= next {
 			g = Segment{Base: next, Generation: next}
 			s.Roll(g)

@@ -49,7 +49,8 @@
 //	header, 64 bytes
 //	  0 u32 magic "CSUB"  4 u8 version  5 u8 kind: 1 index of a segment, 2 part  6 u16 zero
 //	  8 u64 secret of the log  16 u64 base  24 u64 generation  32 u64 first offset that is covered
-//	  40 u64 random number of this file  48 zeros  60 u32 CRC-32C of bytes 0 to 59
+//	  40 u64 random number of this file  48 u64 epoch of the segment's last record  56 u32 zero
+//	  60 u32 CRC-32C of bytes 0 to 59
 //	data blocks, about 4 KiB, of entries in the order of the bytes of their subjects:
 //	  uvarint bytes that the subject shares with the one before in the block
 //	  uvarint other bytes of it, and these bytes
@@ -87,14 +88,13 @@
 //	I4  A file never changes. Questions that read a file finish before it is deleted.
 //	I5  Every byte of a file that an answer depends on was checked by CRC when it was read from the
 //	    disk. The run of a damaged file is dropped: its range is missing, and is rebuilt.
-//	I6  An index file is of one version of one segment's file: log, base, generation and end are the
-//	    segment's. The log never gives a base and a generation to two files.
+//	I6  An index file is of one version of one segment's file: log, base, generation, end and the
+//	    epoch of the last record are the segment's.
 //	I7  An index file is made only of a segment that is sealed and synced. Its records can still be
-//	    truncated. If then the log appends to the segment again, which it does only to the last one
-//	    after it was opened, other records get their offsets. So Open deletes the index files of
-//	    segments that are not sealed, or that end elsewhere, and syncs the directory, before it
-//	    returns and anything is appended.
-//	I8  Files of parts say nothing after a restart, for the same reason. Open deletes them.
+//	    truncated, and others appended to the segment: also while the index is not open, and up to
+//	    the same end. Then the last record has another epoch, since an epoch has one leader, which
+//	    gives an offset to one record. So Open does not use the file.
+//	I8  Files of parts have records of any epoch and say nothing after a restart. Open deletes them.
 //	I9  An index file is complete and synced before it gets its name. If a crash loses the name, the
 //	    file is made again.
 //	I10 The methods that change the index, and Known, do no I/O. Adding a record of a known subject
@@ -119,7 +119,7 @@
 //   - writing an index file: it is complete and has its name, or Open deletes it.
 //   - between the seal of a segment and its index file: the index is missing, and is rebuilt.
 //   - between the removal, the cut or the replacement of a segment and that of its index file: no
-//     sealed segment has that base, generation and end, so Open deletes the file.
+//     sealed segment has that base, generation, end and epoch, so Open deletes the file.
 //   - between the rename and the removal of a file that it replaces: Open uses one and deletes the
 //     other; both are of the same segment, so both are right.
 //   - the name of a removed file came back: the same.

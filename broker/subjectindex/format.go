@@ -53,6 +53,7 @@ type header struct {
 	of     Segment
 	from   uint64 // first offset that is covered
 	number uint64 // random
+	epoch  uint64 // of the last record of a sealed segment
 }
 
 func (h *header) encode() (data [headerSize]byte) {
@@ -63,6 +64,7 @@ func (h *header) encode() (data [headerSize]byte) {
 	le.PutUint64(data[24:], h.of.Generation)
 	le.PutUint64(data[32:], h.from)
 	le.PutUint64(data[40:], h.number)
+	le.PutUint64(data[48:], h.epoch)
 	le.PutUint32(data[60:], crc32.Checksum(data[:60], castagnoli))
 	return data
 }
@@ -78,7 +80,7 @@ func decodeHeader(data []byte) (h header, why string) {
 	}
 	return header{
 		kind: data[5], secret: le.Uint64(data[8:]), of: Segment{le.Uint64(data[16:]), le.Uint64(data[24:])},
-		from: le.Uint64(data[32:]), number: le.Uint64(data[40:]),
+		from: le.Uint64(data[32:]), number: le.Uint64(data[40:]), epoch: le.Uint64(data[48:]),
 	}, ""
 }
 

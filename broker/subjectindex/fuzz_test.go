@@ -18,7 +18,7 @@ func sample(t testing.TB, records []entryOf, end uint64) (fs *crashfs.FS, path s
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := s.NewBuilder(Segment{Base: 1}, 1)
+	b := s.NewBuilder(Segment{Base: 1}, 1, 0)
 	for _, r := range records {
 		if err := b.Add(t.Context(), r.offset, 1, []byte(r.subject)); err != nil {
 			t.Fatal(err)

@@ -278,7 +278,7 @@ func TestIndexOfTruncatedRecordsDoesNotComeBack(t *testing.T) {
 		seal := func() {
 			g := w.active()
 			g.Sealed = true
-			w.index.Sealed(g.Segment)
+			w.index.Sealed(g.Segment, w.log.epochAt(g.End))
 		}
 		fill("old", 100)
 		seal()
@@ -308,6 +308,39 @@ func TestIndexOfTruncatedRecordsDoesNotComeBack(t *testing.T) {
 	}
 }
 
+// An index that is not open while its log is truncated and appended to does not serve the records of
+// before, also if the segment has the same name and the same end again.
+func TestIndexThatMissedATruncationIsMadeAnew(t *testing.T) {
+	w := newWorld(t, 1)
+	fill := func(subject string) {
+		for ; w.log.end < 100; w.log.end++ {
+			w.log.records = append(w.log.records, entryOf{w.log.end, subject})
+		}
+		w.log.segments = []SegmentState{{Segment: Segment{Base: 1}, End: 100, Sealed: true}}
+		w.log.high = 50
+	}
+	fill("old")
+	w.reopen()
+	w.work(true)
+	if err := w.index.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.reopen()
+	if w.index.set.layers[0].run == nil {
+		t.Fatal("the file of an unchanged segment is not used")
+	}
+	if err := w.index.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.cut(50)
+	fill("new")
+	w.reopen()
+	w.work(true)
+	if last, err := w.index.Last([]byte("old"), Range{1, 100}); err != nil || last != 49 {
+		t.Fatalf("the last old record is %d, %v; want 49", last, err)
+	}
+}
+
 // With filters and index blocks in the cache, a lookup reads one data block of the segment that has
 // the subject, and nothing if that was read before.
 func TestLookupReadsOneBlock(t *testing.T) {
@@ -328,7 +361,7 @@ func TestLookupReadsOneBlock(t *testing.T) {
 			offset++
 		}
 		s.End()
-		s.Sealed(g)
+		s.Sealed(g, 0)
 		if err := s.drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ import (
 // Config is what a Shard needs.
 type Config struct {
 	FS    env.FS
-	Dir   string // of the index of this shard alone; it is made
+	Dir   string // of this shard alone; it is made, and may have other files
 	Cache *Cache
 	// Secret is the log's secret number, which all its files have.
 	Secret uint64
@@ -40,8 +40,10 @@ type Source interface {
 // SegmentState is what the log knows of a segment.
 type SegmentState struct {
 	Segment
-	End    uint64 // offset after the last record
-	Sealed bool   // complete and synced
+	End uint64 // offset after the last record
+	// Epoch is that of the last record, of a sealed segment: see I6.
+	Epoch  uint64
+	Sealed bool // complete and synced
 }
 
 // Shard is the index of one shard. See the package's comment for its layers, and for the calls that
@@ -187,10 +189,9 @@ func (s *Shard) openRuns(names []string) (layers []*layer, err error) {
 	return layers, nil
 }
 
-// removeOthers deletes the files of the index that are not used, durably: a file of a segment that
-// was cut must not come back when the segment has got other records of the same offsets.
+// removeOthers deletes the files of the index that are not used. If a crash brings one back, the next
+// Open judges it again.
 func (s *Shard) removeOthers(names []string, used map[string]bool) error {
-	removed := false
 	for _, name := range names {
 		if used[name] || !ours(name) {
 			continue
@@ -199,17 +200,14 @@ func (s *Shard) removeOthers(names []string, used map[string]bool) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		removed = true
 	}
-	if !removed {
-		return nil
-	}
-	return s.config.FS.SyncDir(s.config.Dir)
+	return nil
 }
 
 // ours reports whether the index made a file of that name.
 func ours(name string) bool {
-	return strings.HasSuffix(name, indexEnd) || strings.HasSuffix(name, partEnd) || strings.HasSuffix(name, newEnd)
+	name, _ = strings.CutSuffix(name, newEnd)
+	return strings.HasSuffix(name, indexEnd) || strings.HasSuffix(name, partEnd)
 }
 
 // open opens the index file of a sealed segment.
@@ -219,8 +217,9 @@ func (s *Shard) open(name string, g SegmentState) (*run, error) {
 		return nil, err
 	}
 	r.gone = s.discard
-	if r.h.from > max(g.Base, s.start) || r.end != g.End {
-		err := r.wrong(0, "it covers offsets %d to %d of a segment from %d to %d", r.h.from, r.end, g.Base, g.End)
+	if r.h.from > max(g.Base, s.start) || r.end != g.End || r.h.epoch != g.Epoch {
+		err := r.wrong(0, "it covers offsets %d to %d, the last of epoch %d, of a segment from %d to %d, the last of epoch %d",
+			r.h.from, r.end, r.h.epoch, g.Base, g.End, g.Epoch)
 		r.release()
 		return nil, err
 	}
@@ -228,24 +227,39 @@ func (s *Shard) open(name string, g SegmentState) (*run, error) {
 }
 
 // Close closes the index, after a Work that is under way: its context should have ended. Questions
-// that are being answered finish, and keep their files open until then.
-func (s *Shard) Close() error {
+// that are being answered finish, or fail, and keep their files open until then. An error means
+// that files of parts were left, which the next Open deletes.
+func (s *Shard) Close() (err error) {
 	s.working.Lock()
 	defer s.working.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.closed = true
 	s.garbageMu.Lock()
 	s.over = true
+	var gone []*run // files that the next Open would delete; there may be none
 	for _, r := range s.garbage {
 		s.config.Cache.files.forget(r)
+		if r.doomed.Load() {
+			gone = append(gone, r)
+		}
 	}
 	s.garbage = nil
 	s.garbageMu.Unlock()
+	for _, l := range s.set.layers {
+		if l.run != nil && l.run.h.kind == kindPart {
+			gone = append(gone, l.run)
+		}
+	}
 	s.distinct.drop()
 	s.set.release()
-	s.set = newLayerSet(nil)
-	return nil
+	s.part, s.set = nil, newLayerSet(nil)
+	s.mu.Unlock()
+	for _, r := range gone {
+		if failed := s.config.FS.Remove(r.path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
 }
 
 // ErrClosed is the error of calls after Close.
@@ -466,7 +480,11 @@ func (s *Shard) Truncate(to uint64) {
 	s.replace(layers)
 	segments := slices.Clone(s.segments)
 	for i := range segments {
-		segments[i].End = min(s.endOf(i), to)
+		if end := s.endOf(i); end > to {
+			segments[i].End, segments[i].Epoch = to, 0 // not known; its index is made again at the next Open
+		} else {
+			segments[i].End = end
+		}
 	}
 	s.changed.note(Range{to, s.end})
 	s.segments, s.end = slices.DeleteFunc(segments, func(g SegmentState) bool { return g.Base >= to }), to
@@ -519,8 +537,9 @@ func (s *Shard) Trim(start uint64) {
 	}
 }
 
-// Sealed notes that a segment is complete and synced. Roll precedes the next record.
-func (s *Shard) Sealed(g Segment) {
+// Sealed notes that a segment is complete and synced, and the epoch of its last record. Roll
+// precedes the next record.
+func (s *Shard) Sealed(g Segment, epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.segmentAt(g)
@@ -532,7 +551,7 @@ func (s *Shard) Sealed(g Segment) {
 	}
 	end := s.endOf(i)
 	s.segments = slices.Clone(s.segments)
-	s.segments[i].End, s.segments[i].Sealed = end, true
+	s.segments[i].End, s.segments[i].Epoch, s.segments[i].Sealed = end, epoch, true
 	s.wake()
 }
 
@@ -546,8 +565,8 @@ func (s *Shard) segmentAt(g Segment) int {
 }
 
 // Replace notes that consecutive sealed segments were replaced by one that ends at end. same says
-// that it has the same records, in another form: then their index serves until that of the new one
-// is written. Otherwise built is its index, which was made while it was written; with nil the index
+// that it has the same records, in another form, or repaired: then their index serves, as far as it
+// lacks nothing, until that of the new one is written. Otherwise built is its index, which was made while it was written; with nil the index
 // is missing until Work has made it. Replace owns built.
 func (s *Shard) Replace(old []Segment, fresh Segment, end uint64, same bool, built *Built) error {
 	s.mu.Lock()
@@ -571,7 +590,7 @@ func (s *Shard) Replace(old []Segment, fresh Segment, end uint64, same bool, bui
 			return &OrderError{fmt.Sprintf("segment %d is not there to be replaced", g.Base)}
 		}
 	}
-	state := SegmentState{Segment: fresh, End: end, Sealed: true}
+	state := SegmentState{Segment: fresh, End: end, Epoch: s.segments[i+len(old)-1].Epoch, Sealed: true}
 	s.segments = slices.Replace(slices.Clone(s.segments), i, i+len(old), state)
 	var layers []*layer
 	placed := false
@@ -579,8 +598,10 @@ func (s *Shard) Replace(old []Segment, fresh Segment, end uint64, same bool, bui
 		switch {
 		case !slices.Contains(old, l.of):
 			layers = append(layers, l)
-		case same:
+		case same && len(l.unknown()) == 0:
 			layers = append(layers, &layer{Range: l.Range, of: fresh, run: l.run, part: l.part})
+		case same:
+			layers = append(layers, &layer{Range: l.Range, of: fresh})
 		case !placed:
 			placed = true
 			next := &layer{Range: Range{fresh.Base, end}, of: fresh}
@@ -600,7 +621,7 @@ func (s *Shard) Replace(old []Segment, fresh Segment, end uint64, same bool, bui
 }
 
 // Insert notes that a missing segment is there again. Its index is missing until Work has made it.
-func (s *Shard) Insert(g Segment, end uint64) error {
+func (s *Shard) Insert(g Segment, end, epoch uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in := Range{g.Base, end}
@@ -608,7 +629,7 @@ func (s *Shard) Insert(g Segment, end uint64) error {
 	if i < len(s.segments) && s.segments[i].Base < end || i > 0 && s.endOf(i-1) > g.Base {
 		return &OrderError{fmt.Sprintf("segment %d is there already", g.Base)}
 	}
-	s.segments = slices.Insert(slices.Clone(s.segments), i, SegmentState{Segment: g, End: end, Sealed: true})
+	s.segments = slices.Insert(slices.Clone(s.segments), i, SegmentState{Segment: g, End: end, Epoch: epoch, Sealed: true})
 	var layers []*layer
 	for _, l := range s.set.layers {
 		r := l.within(in)

@@ -52,11 +52,17 @@ func (s *Shard) Work(ctx context.Context) (more bool, err error) {
 	return true, s.removeGarbage()
 }
 
-// Flush makes the part that takes what is appended a run, so that the shard takes no memory.
-func (s *Shard) Flush(ctx context.Context) error {
+// Freeze ends the part that takes what is appended. When Work has flushed it, the shard takes no
+// memory.
+func (s *Shard) Freeze() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.freeze()
-	s.mu.Unlock()
+}
+
+// Flush makes the part that takes what is appended a run, and does all other work.
+func (s *Shard) Flush(ctx context.Context) error {
+	s.Freeze()
 	for {
 		if more, err := s.Work(ctx); !more || err != nil {
 			return err
@@ -160,9 +166,9 @@ func (s *Shard) jobOf(layers []*layer) *job {
 }
 
 func (s *Shard) jobOfSealed(state SegmentState, layers []*layer) *job {
-	j := &job{layers: layers, h: header{kind: kindSegment}}
+	j := &job{layers: layers, h: header{kind: kindSegment, epoch: state.Epoch}}
 	r := layers[0].run
-	if len(layers) == 1 && r != nil && r.h.kind == kindSegment && r.h.of == state.Segment && r.end == state.End {
+	if len(layers) == 1 && r != nil && r.h.kind == kindSegment && r.h.of == state.Segment && r.end == state.End && r.h.epoch == state.Epoch {
 		return nil
 	}
 	next := layers[0].From

@@ -20,6 +20,16 @@ type model struct {
 	segments   []SegmentState
 	damaged    []Range
 	generation uint64
+	epochs     []uint64 // where each begins, from the second on
+}
+
+// epochAt returns the epoch of the last record below an offset.
+func (m *model) epochAt(end uint64) uint64 {
+	n := len(m.epochs)
+	for n > 0 && m.epochs[n-1] >= end {
+		n--
+	}
+	return uint64(n)
 }
 
 type entryOf struct {
@@ -117,6 +127,9 @@ func newWorld(t testing.TB, seed uint64) *world {
 
 func (w *world) reopen() {
 	w.cache = NewCache(w.fs, []int{1 << 10, 64 << 10, 1 << 20}[w.rng.IntN(3)])
+	for i := range w.log.segments {
+		w.log.segments[i].Epoch = w.log.epochAt(w.log.segments[i].End)
+	}
 	index, err := Open(Config{FS: w.fs, Dir: "index", Cache: w.cache, Secret: testSecret, Source: &w.log, PartBytes: 2 << 10}, w.log.start, w.log.segments)
 	if err != nil {
 		w.t.Fatalf("open: %v", err)
@@ -221,7 +234,7 @@ func (w *world) seal() {
 		if g := &w.log.segments[i]; !g.Sealed && g.End > g.Base && (i < len(w.log.segments)-1 || w.rng.IntN(8) == 0) {
 			w.say("sealed %v to %d", g.Segment, g.End)
 			g.Sealed = true
-			w.index.Sealed(g.Segment)
+			w.index.Sealed(g.Segment, w.log.epochAt(g.End))
 			return
 		}
 	}
@@ -237,7 +250,7 @@ func (w *world) truncate() {
 	w.index.Truncate(to)
 	if n := len(w.log.segments); n > 0 && !w.log.segments[n-1].Sealed { // what broker/log does
 		w.log.segments[n-1].Sealed = true
-		w.index.Sealed(w.log.segments[n-1].Segment)
+		w.index.Sealed(w.log.segments[n-1].Segment, w.log.epochAt(to))
 	}
 }
 
@@ -251,6 +264,10 @@ func (w *world) cut(to uint64) {
 		l.segments[n-1].End = min(l.segments[n-1].End, to)
 	}
 	l.generation++
+	for i, from := range l.epochs {
+		l.epochs[i] = min(from, to)
+	}
+	l.epochs = append(l.epochs, to) // another leader appends
 }
 
 func (w *world) trim() {
@@ -274,7 +291,7 @@ func (w *world) reset() {
 	w.say("reset to %d", start)
 	w.lost = nil
 	generation := w.log.generation + 1
-	w.log = model{start: start, end: start, high: start, generation: generation}
+	w.log = model{start: start, end: start, high: start, generation: generation, epochs: []uint64{start}}
 	w.index.Reset(start)
 	w.distinct = 0
 }
@@ -314,7 +331,7 @@ func (w *world) rewrite() {
 	w.log.segments = slices.Replace(w.log.segments, from, to, SegmentState{Segment: fresh, End: end, Sealed: true})
 	var built *Built
 	if !same && w.rng.IntN(2) == 0 {
-		b := w.index.NewBuilder(fresh, max(fresh.Base, w.log.start))
+		b := w.index.NewBuilder(fresh, max(fresh.Base, w.log.start), w.log.epochAt(end))
 		for _, r := range w.log.within(in, func(string) bool { return true }) {
 			if err := b.Add(w.t.Context(), r.offset, 1, []byte(r.subject)); err != nil {
 				w.fail("build: %v", err)
@@ -393,9 +410,7 @@ func (w *world) crash() {
 	keep += uint64(w.rng.Int64N(int64(w.log.end-keep) + 1))
 	w.say("crash; the log ends at %d", keep)
 	if w.rng.IntN(3) == 0 {
-		if err := w.index.Close(); err != nil {
-			w.fail("close: %v", err)
-		}
+		_ = w.index.Close() // the disk may be away already
 	}
 	w.fs = w.fs.Crash(w.rng)
 	if keep < w.log.end {
@@ -426,7 +441,7 @@ func (w *world) find() {
 	g := w.lost[0]
 	w.lost = w.lost[1:]
 	w.say("found %v", g)
-	if err := w.index.Insert(g.Segment, g.End); err != nil {
+	if err := w.index.Insert(g.Segment, g.End, w.log.epochAt(g.End)); err != nil {
 		w.fail("insert: %v", err)
 	}
 	at, _ := slices.BinarySearchFunc(w.log.segments, g.Base, func(x SegmentState, base uint64) int { return int(x.Base) - int(base) })
