@@ -153,6 +153,9 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 			of = m.Subject
 		}
 		last, err := s.lastOf(in, of)
+		if in.lookup {
+			return false
+		}
 		if err != nil {
 			in.refuse(s.shard, err)
 			return false
