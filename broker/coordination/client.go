@@ -80,6 +80,7 @@ type Client struct {
 	history *history
 
 	probe, silent time.Duration // of a watch; tests shorten them
+	tombstones    int           // that are kept: maxTombstones, or fewer in tests
 }
 
 // Open returns a client. It does not wait for etcd.
@@ -104,7 +105,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
-		claims: newClaims(), puts: newGather[topicPut](), swaps: newGather[swap](), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch,
+		claims: newClaims(), puts: newGather[topicPut](), swaps: newGather[swap](), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch, tombstones: maxTombstones,
 	}
 	c.history = newHistory(c, cfg.Seen)
 	return c, nil

@@ -19,6 +19,7 @@
 //	reports/<id>          the replicas that the broker cannot vouch for; on its lease
 //	shards/<topic id>/<n>             a Shard: epoch, leader, replicas, in-sync members
 //	subscriptions/<topic id>/<name>   a Subscription: spec, generation, owner, created
+//	tombstones/<topic id>             the name of a deleted Topic, and when it was deleted
 //
 // Invariants of membership:
 //
@@ -56,6 +57,8 @@
 //	C8  Each change is one transaction. Its answer may be lost; repeating it has no further effect.
 //	    Several changes may share a transaction (new Topics, in-sync sets); each succeeds or fails
 //	    independently of the others.
+//	C9  A Topic's key and its tombstone never exist at one revision. A tombstone is written only by
+//	    the transaction that completes a deletion.
 //
 // Creating a Topic and placing its shard write three keys. A repeated or equal change writes none.
 //

@@ -135,6 +135,16 @@ func (s *State) Broker(id string) (Broker, bool) {
 // value that it could decode, since an unreadable value must not look like a deletion.
 func (s *State) Unreadable() []string { return slices.Sorted(maps.Keys(s.unreadable)) }
 
+// UnreadableTopic returns the key of a Topic that is Unreadable, or "".
+func (s *State) UnreadableTopic() string {
+	for _, key := range s.Unreadable() {
+		if strings.HasPrefix(key, "topics/") || strings.Contains(key, "/topics/") {
+			return key
+		}
+	}
+	return ""
+}
+
 // Change is an addition (Before is nil), a deletion (After is nil), or a change.
 type Change[T any] struct{ Before, After *T }
 

@@ -17,7 +17,7 @@ const deleteKeys = 500
 //
 //  1. It marks the Topic. From then on it is not served and gets no shards and Subscriptions, since
 //     their writes compare the Topic's key.
-//  2. It deletes the shards and Subscriptions, then the Topic's key.
+//  2. It deletes the shards and Subscriptions, then the Topic's key, which a tombstone replaces.
 //  3. If it is interrupted, the next DeleteTopic or CreateTopic of that name continues, or the
 //     controller, which calls SweepTopic for marked Topics.
 func (c *Client) DeleteTopic(ctx context.Context, name, id string, by Owner) error {
@@ -64,7 +64,14 @@ func (c *Client) SweepTopic(ctx context.Context, t *Topic) error {
 			}
 		}
 	}
-	if _, err := c.transact(ctx, []clientv3.Cmp{mark}, []clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name))}); err != nil {
+	if err := c.trimTombstones(ctx); err != nil {
+		return fmt.Errorf("delete topic %s: %w", t.Name, err)
+	}
+	tombstone, err := c.bury(t)
+	if err != nil {
+		return err
+	}
+	if _, err := c.transact(ctx, []clientv3.Cmp{mark}, []clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone}); err != nil {
 		return fmt.Errorf("delete topic %s: %w", t.Name, err)
 	}
 	return nil // without the mark, another sweep has finished

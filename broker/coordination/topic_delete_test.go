@@ -142,8 +142,11 @@ func TestADeletionIsFinishedBySomebody(t *testing.T) {
 						t.Fatalf("%s goes on after %d requests: %v", heir, n, err)
 					}
 				}
-				if left := c.keys(t, c.prefix); left != 1 {
-					t.Fatalf("%s after %d requests: %d keys are left, want the gate only", heir, n, left)
+				if left := c.keys(t, c.prefix) - c.keys(t, c.allTombstones()); left != 1 {
+					t.Fatalf("%s after %d requests: %d keys are left, want the gate and tombstones only", heir, n, left)
+				}
+				if deleted, err := c.TopicDeleted(ctx, topic.ID); err != nil || !deleted {
+					t.Fatalf("%s after %d requests: there is no tombstone, %v", heir, n, err)
 				}
 				if err == nil {
 					break
