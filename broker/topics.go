@@ -66,6 +66,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Report: func(ctx context.Context, generation int64, suspects []coordination.Suspect) error {
 			return store.Report(ctx, b.member.Replica(), generation, suspects)
 		},
+		Deleted: store.TopicDeleted,
 		Leading: func(s *topic.ShardLeader, open bool) { t.subscriptions.ShardChanged(s, open) },
 	})
 	if err != nil {

@@ -135,6 +135,17 @@ func (s *State) Broker(id string) (Broker, bool) {
 // value that it could decode, since an unreadable value must not look like a deletion.
 func (s *State) Unreadable() []string { return slices.Sorted(maps.Keys(s.unreadable)) }
 
+// Elsewhere reports whether a shard was placed in this generation without a replica on a broker.
+func (s *State) Elsewhere(brokerID, topicID string, number int) bool {
+	shard := s.Shard(topicID, number)
+	return shard != nil && shard.Generation == s.Generation && !slices.Contains(shard.Replicas, brokerID)
+}
+
+// Keeps reports whether a Topic exists and a shard of it is not Elsewhere.
+func (s *State) Keeps(brokerID, topicID string, number int) bool {
+	return s.TopicByID(topicID) != nil && !s.Elsewhere(brokerID, topicID, number)
+}
+
 // UnreadableTopic returns the key of a Topic that is Unreadable, or "".
 func (s *State) UnreadableTopic() string {
 	for _, key := range s.Unreadable() {

@@ -22,8 +22,9 @@
 //	    refused because its log failed may have been kept.
 //	T5  A broker appends only under an epoch in which its current incarnation was named leader.
 //	    It goes on leading while it registers anew.
-//	T6  A log is deleted only if its Topic was seen being deleted, or its replica was moved away
-//	    by plan. Other logs without a Topic are set aside.
+//	T6  A log is deleted only if its Topic was seen being deleted, if etcd has the Topic's
+//	    tombstone, or if its replica was moved away by plan. Other logs without a Topic are set
+//	    aside.
 //	T7  A fault of one log refuses the messages of that shard, with the reason, and affects no
 //	    other. A log that failed is opened again if its disk works. If it was led and has
 //	    followers, it is led again under a later epoch only, since they may have records that it

@@ -237,11 +237,52 @@ func TestLogsOfUnknownTopicsAreSetAside(t *testing.T) {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
 	n.stop()
-	if !strings.Contains(n.logged.String(), "a log of a Topic that does not exist, or is kept by other brokers, was set aside") {
+	if !strings.Contains(n.logged.String(), "a log of a Topic that does not exist was set aside") {
 		t.Errorf("nothing was said: %s", n.logged)
 	}
 	if files, err := n.fs.List("data/set-aside/id-orders-0.1"); err != nil || len(files) != 4 || !slices.Contains(files, "set-aside.json") {
 		t.Errorf("it holds %q, %v", files, err)
+	}
+}
+
+// Topics are deleted while their broker is away. It deletes its logs of those that have a tombstone,
+// and sets the others aside.
+func TestLogsOfTopicsThatWereDeletedMeanwhileAreDeleted(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders", "bills", "offers")
+	for _, name := range []string{"orders", "bills", "offers"} {
+		n.expect(n.ask(name+".a", "one"), name+"@1")
+	}
+	n.stop()
+	n.remove("orders")
+	n.remove("offers")
+	n.buried = map[string]bool{"id-orders": true}
+	n.startAgain()
+	n.place("bills", self)
+	n.tell()
+	n.open("bills")
+	n.eventually("it has no log of them", func() bool { return slices.Equal(n.stands(), []string{"id-bills-0", "id-bills-0.state"}) })
+	n.eventually("it is set aside", func() bool { return n.service.Stats().SetAside == 2 })
+	if aside, err := n.fs.List("data/set-aside"); err != nil || !slices.Equal(aside, []string{"id-offers-0.1", "id-offers-0.state.1"}) {
+		t.Errorf("set aside: %q, %v", aside, err)
+	}
+	if n.count("a log of a Topic that was deleted while this broker was away is deleted") != 2 {
+		t.Error("nothing was said of what was deleted")
+	}
+}
+
+// A tombstone says nothing of a Topic that exists.
+func TestATombstoneOfATopicThatExists(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	n.buried = map[string]bool{"id-orders": true}
+	n.startAgain()
+	n.place("orders", "broker-b")
+	n.tell()
+	n.eventually("it is set aside", func() bool { return n.service.Stats().SetAside == 2 })
+	if got := n.stands(); len(got) > 0 {
+		t.Errorf("there are %q", got)
 	}
 }
 

@@ -259,6 +259,8 @@ type site struct {
 	machine    *testMachine  // nil: the one that the test runs on
 	// doubt: the controller names this broker although its copy is in doubt, and records that.
 	doubt bool
+	// buried are the ids of Topics of which etcd has a tombstone.
+	buried map[string]bool
 }
 
 func newSite(t testing.TB) *site {
@@ -324,6 +326,7 @@ func (n *site) start() error {
 	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: hub, Codec: plainCodec{}, Payload: n.payload,
 		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: c,
 		UpkeepAfter: n.upkeep,
+		Deleted:     func(ctx context.Context, id string) (bool, error) { return n.buried[id], ctx.Err() },
 		Logger:      slog.New(slog.NewTextHandler(&syncWriter{mu: &n.logging, b: n.logged}, nil)), Leading: n.told})
 	ready.Done()
 	if err != nil {

@@ -28,13 +28,11 @@ func (s *Service) onDisk(name string) bool {
 	return s.diskLogs[name]
 }
 
-// noteRemoved notes that logs of a shard are not on the disk.
-func (s *Service) noteRemoved(p *Shard, parts ...replica.Part) {
+// noteGone notes that a log is not on the disk.
+func (s *Service) noteGone(name string) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
-	for _, part := range parts {
-		delete(s.diskLogs, p.logIDs()[part].Name())
-	}
+	delete(s.diskLogs, name)
 }
 
 // openLogs opens or makes the logs of a shard with a replica on this broker, and judges them.
@@ -50,7 +48,7 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known, missing.Grave() || p.own.state.Grave()))
 	if err != nil {
 		if !known {
-			s.noteRemoved(p, replica.Data)
+			s.noteGone(ids[replica.Data].Name())
 		}
 		return err
 	}

@@ -66,8 +66,12 @@ func (s *Service) forgetCopy(p *Shard) {
 	p.own.reached = [replica.Parts]uint64{}
 	p.own.events.Take()
 	s.reports.Clear(p.topic.id, p.number)
-	s.noteRemoved(p, replica.Data, replica.State)
+	for _, id := range p.logIDs() {
+		s.noteGone(id.Name())
+	}
 }
+
+const keptElsewhere = "other brokers keep the replicas of a shard that this one had; its copy here was set aside"
 
 // drop ends serving a shard that has no replica on this broker any more. If the replica was moved
 // away by plan, in this generation of etcd, its copy is deleted. Otherwise it is set aside.
@@ -84,7 +88,7 @@ func (s *Service) drop(p *Shard, v *view) error {
 		return s.deleteCopy(p)
 	}
 	defer s.forgetCopy(p)
-	return s.moveAside(p, "other brokers keep the replicas of a shard that this one had; its copy here was set aside")
+	return s.moveAside(p, keptElsewhere)
 }
 
 // clear notes that a shard of a removed Topic has no logs here any more. v is the view with which

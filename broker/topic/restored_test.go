@@ -127,6 +127,30 @@ func TestARestoredEtcdIsNotBelieved(t *testing.T) {
 	})
 }
 
+// A Topic is unknown when its broker starts, which sets the log aside. Then etcd is restored, and
+// has the Topic: the empty copy that the broker makes is one that lacks records.
+func TestARestoredEtcdHasATopicAgainWhoseLogWasSetAside(t *testing.T) {
+	n, told := newSite(t), &telling{}
+	n.report = told.report
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	backup, topic := backupOf(n.shards), n.topics["orders"]
+	n.remove("orders")
+	n.startAgain()
+	n.tell()
+	n.eventually("it is set aside", func() bool { return n.service.Stats().SetAside == 2 })
+	n.topics["orders"] = topic
+	n.restore(backup)
+	var said coordination.Suspect
+	n.eventually("it says how far its copy goes", func() (ok bool) {
+		said, ok = told.said(1, "id-orders")
+		return ok
+	})
+	if said.Whole || said.End > 1 {
+		t.Errorf("it reports %+v", said)
+	}
+}
+
 // The backup is of a time before the replica was moved here. The copy is reported, and not taken
 // for one that nobody wants. Once another broker leads, it is set aside.
 func TestACopyThatARestoredShardDoesNotName(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/carillon-mq/carillon/broker/clock"
@@ -204,23 +203,18 @@ func (s *Service) removeTopic(t *Topic) {
 	}
 }
 
-// setUnknownAside sets logs of unknown Topics aside. Those Topics were not seen being deleted, so
-// their logs are not deleted.
+// setUnknownAside deletes the logs of Topics that were deleted while this broker was away, and sets
+// logs of other unknown Topics aside.
 func (s *Service) setUnknownAside(first *coordination.State) {
-	for _, key := range first.Unreadable() {
-		if strings.HasPrefix(key, "topics/") || strings.Contains(key, "/topics/") {
-			s.log.Warn("logs of unknown Topics are left where they are, since not every Topic's key can be read", "key", key)
-			return
-		}
+	if key := first.UnreadableTopic(); key != "" {
+		s.log.Warn("logs of unknown Topics are left where they are, since not every Topic's key can be read", "key", key)
+		return
 	}
 	found := s.found
 	s.found = nil
 	for _, name := range found {
-		if s.ctx.Err() != nil {
-			return
-		}
 		named, ok := log.ParseName(name)
-		if ok && (s.keepsHere(first, named) || s.keepsHere(s.State(), named)) {
+		if self := s.config.Self; ok && (first.Keeps(self, named.Topic, named.Shard) || s.State().Keeps(self, named.Topic, named.Shard)) {
 			continue
 		}
 		stored, there := s.config.Disk.Stored(name)
@@ -231,27 +225,27 @@ func (s *Service) setUnknownAside(first *coordination.State) {
 		if stored.Err != nil {
 			is = named
 		}
-		if first.TopicByID(is.Topic) != nil || s.State().TopicByID(is.Topic) != nil {
-			if stored.Err != nil || !s.movedAway(first, is) || !s.movedAway(s.State(), is) {
-				continue
-			}
-		}
-		err := s.moveLogAside(name, "a log of a Topic that does not exist, or is kept by other brokers, was set aside", "spec", string(stored.Meta.Spec))
+		deleted, err := s.config.Deleted(s.ctx, is.Topic)
 		if err != nil {
-			s.log.Error("a log of an unknown Topic could not be set aside", "log", name, "error", err)
+			return
+		}
+		s.noteGone(name) // first: if a restored etcd has the Topic again, this log is missing
+		switch exists := first.TopicByID(is.Topic) != nil || s.State().TopicByID(is.Topic) != nil; {
+		case exists && (stored.Err != nil || !first.Elsewhere(s.config.Self, is.Topic, is.Shard) || !s.State().Elsewhere(s.config.Self, is.Topic, is.Shard)):
+			s.noteOnDisk(name)
+		case exists:
+			err = s.moveLogAside(name, keptElsewhere)
+		case deleted && is.Topic == named.Topic:
+			s.log.Info("a log of a Topic that was deleted while this broker was away is deleted", "log", name)
+			err = s.config.Disk.Delete(name)
+		default:
+			err = s.moveLogAside(name, "a log of a Topic that does not exist was set aside", "spec", string(stored.Meta.Spec))
+		}
+		if err != nil {
+			s.noteOnDisk(name)
+			s.log.Error("a log of an unknown Topic could not be deleted or set aside", "log", name, "error", err)
 		}
 	}
-}
-
-// keepsHere reports whether a Topic exists and its shard was not moved away from this broker.
-func (s *Service) keepsHere(state *coordination.State, of log.Identity) bool {
-	return state.TopicByID(of.Topic) != nil && !s.movedAway(state, of)
-}
-
-// movedAway reports whether a shard has no replica on this broker.
-func (s *Service) movedAway(state *coordination.State, of log.Identity) bool {
-	shard := state.Shard(of.Topic, of.Shard)
-	return shard != nil && shard.Generation == state.Generation && !slices.Contains(shard.Replicas, s.config.Self)
 }
 
 // Committed sends the answers of a round of the disk's committer, which calls it after each round.

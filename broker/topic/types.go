@@ -40,7 +40,10 @@ type Config struct {
 	// Report writes to etcd for which shards this broker can't vouch for its copy and, after etcd
 	// was restored from a backup, how far all copies of restored shards go. It may be nil.
 	Report func(ctx context.Context, generation int64, suspects []coordination.Suspect) error
-	Logger *slog.Logger
+	// Deleted reports whether it is proven that the Topic of an id was deleted. It is called for
+	// logs of unknown Topics. Its error is that of ctx.
+	Deleted func(ctx context.Context, id string) (bool, error)
+	Logger  *slog.Logger
 	// Leading is called for each leader on this broker, after it was opened and before it closes.
 	// It is called concurrently for different shards. It may be nil.
 	Leading func(s *ShardLeader, open bool)

@@ -19,7 +19,8 @@ import (
 //
 //  1. The new Topic starts empty: it has its own clients, and holds nothing that others published.
 //  2. Soon after the last fault no broker has a log of a deleted Topic among its shards.
-//  3. Where the broker was away when the Topic was deleted, its logs are set aside, not deleted.
+//  3. That is so where the broker was away when the Topic was deleted, too: it finds the tombstone,
+//     and sets no log aside as one of an unknown Topic.
 //  4. An etcd that is restored from an earlier backup has the Topic again. It is led by a broker
 //     that still has its log, or waits with the reason EtcdRestored. A person deletes it again,
 //     before a Topic of its name is made.
@@ -86,12 +87,11 @@ func (w *world) askAround(d *declared, rng *rand.Rand, then func(*declared)) {
 	}
 }
 
-// removed notes where logs of a deleted Topic are left on machines without a broker, ends its
-// clients, and makes a Topic of the same name when these have ended.
+// removed ends the clients of a deleted Topic, and makes a Topic of the same name when these have
+// ended.
 func (w *world) removed(d *declared) {
 	w.topics = slices.DeleteFunc(w.topics, func(o *declared) bool { return o == d })
 	w.deleted = append(w.deleted, d)
-	w.noteLeft(d)
 	var clients []*client
 	w.clients = slices.DeleteFunc(w.clients, func(c *client) bool {
 		if c.topic == d {
@@ -102,18 +102,6 @@ func (w *world) removed(d *declared) {
 	})
 	w.cameBack() // etcd may have been restored before this was heard
 	w.makeAgain(d, clients)
-}
-
-// noteLeft notes where logs of a deleted Topic are left on machines without a broker.
-func (w *world) noteLeft(d *declared) {
-	d.away = nil
-	for _, m := range w.machines {
-		if m.life == nil || m.life.dead.Load() {
-			for _, name := range m.logsOf(d, "shards") {
-				d.away = append(d.away, leftLog{m, name})
-			}
-		}
-	}
 }
 
 func (w *world) makeAgain(d *declared, former []*client) {
@@ -138,7 +126,7 @@ func (w *world) cameBack() {
 	if w.etcd.read("topics/"+d.name, &topic); topic.ID != d.id {
 		return
 	}
-	d.back = true
+	d.back, d.returned = true, true
 	w.notef("%s is back", d.id)
 	w.deleteAgain(d, w.chance(30))
 }
@@ -150,10 +138,7 @@ func (w *world) deleteAgain(d *declared, atOnce bool) {
 			return
 		}
 		w.notef("%s is to be deleted again", d.id)
-		w.askToDelete(d, func(d *declared) {
-			w.noteLeft(d)
-			d.back = false
-		})
+		w.askToDelete(d, func(d *declared) { d.back = false })
 	})
 }
 
@@ -182,12 +167,6 @@ func (w *world) compared(d *declared) bool {
 	return false
 }
 
-// leftLog is a log of a deleted Topic on a machine whose broker was away.
-type leftLog struct {
-	m    *machine
-	name string
-}
-
 // logsOf returns the names of what a machine's disk holds of a Topic's records, below dir. A folder
 // without segments is one that a crash or a full disk kept from becoming a log.
 func (m *machine) logsOf(d *declared, dir string) []string {
@@ -213,15 +192,29 @@ func (w *world) left() string {
 	return ""
 }
 
-// setAside judges that the logs of deleted Topics were set aside on machines whose brokers were
-// away.
+// setAside judges that no log was set aside as one of an unknown Topic although the Topic was
+// deleted. If a restored etcd had the Topic again, a broker may have found neither the Topic nor a
+// tombstone in between.
 func (w *world) setAside() {
 	for _, d := range w.deleted {
-		for _, at := range d.away {
-			aside := at.m.logsOf(d, "set-aside")
-			if !at.m.touched && !slices.ContainsFunc(aside, func(name string) bool { return strings.HasPrefix(name, at.name+".") }) {
-				w.fail("%s: %s was left when its Topic was deleted, and isn't set aside", at.m.id, at.name)
+		for _, m := range w.machines {
+			for _, name := range m.logsOf(d, "set-aside") {
+				if !d.returned && m.unknown(name) {
+					w.fail("%s: %s was set aside, of a deleted Topic", m.id, name)
+				}
 			}
 		}
 	}
+}
+
+// unknown reports whether a log was set aside since its Topic was unknown.
+func (m *machine) unknown(piece string) bool {
+	f, err := m.fs.Open(filepath.Join(dataDir, "set-aside", piece, "set-aside.json"))
+	if err != nil {
+		return false // on a full disk, the reason is missing
+	}
+	defer func() { _ = f.Close() }()
+	data := make([]byte, 1<<10)
+	n, _ := f.ReadAt(data, 0)
+	return strings.Contains(string(data[:n]), "of a Topic that does not exist")
 }

@@ -122,6 +122,12 @@ var mutationsOfKinds = []Mutation{
 	{Name: "deletion: logs of Topics that went while the broker was away are not looked for", Edits: []edit{
 		{"broker/topic/service.go", "\t\ts.running.Go(func() { s.setUnknownAside(state) })\n", ""}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "of a deleted Topic"},
+	{Name: "deletion: a broker that was away doesn't look for tombstones", Edits: []edit{
+		{"broker/topic/service.go", "\t\tcase deleted && is.Topic == named.Topic:\n", "\t\tcase false && deleted:\n"}},
+		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "was set aside, of a deleted Topic"},
+	{Name: "deletion: a Topic goes without a tombstone", Edits: []edit{
+		{"broker/coordination/topic_delete.go", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone})", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone}[:1])"}},
+		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "was set aside, of a deleted Topic"},
 	{Name: "T4: a condition is judged without the messages before it in its batch", Edits: []edit{
 		{"broker/topic/subjects.go", "\t\tfor i := range in.records { // they are not in the log yet\n", "\t\tfor i := range in.records[:0] {\n"}},
 		Faults: []string{"kill one", "drain leadership"}},

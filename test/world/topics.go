@@ -59,8 +59,8 @@ type declared struct {
 	spec     coordination.TopicSpec
 	// subscription is the name of its Subscription; empty: it has none.
 	subscription string
-	away         []leftLog // when it was deleted
-	back         bool      // it was deleted, and a restored etcd has it again
+	back         bool // it was deleted, and a restored etcd has it again
+	returned     bool // that was so once
 }
 
 func (d *declared) shards() int { return d.spec.Shards }
