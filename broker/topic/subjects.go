@@ -2,6 +2,7 @@ package topic
 
 import (
 	"strings"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -58,8 +59,12 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 // on. It may read the disk. mu is not held.
 func (s *ShardLeader) lookUp(in *intake, messages []protocol.Message) {
 	in.lookup = false
+	began := time.Now()
 	for i := range messages[:min(len(messages), lookupMessages)] {
 		m := &messages[i]
+		if i > 0 && time.Since(began) > lookupTime {
+			return // the index isn't ready, or the disk is slow
+		}
 		if m.Header == 0 {
 			continue
 		}
@@ -67,10 +72,7 @@ func (s *ShardLeader) lookUp(in *intake, messages []protocol.Message) {
 		if err != nil || !c.ExpectsLastBySubject {
 			continue
 		}
-		of := c.ExpectedSubject
-		if len(of) == 0 {
-			of = m.Subject
-		}
+		of := c.LastOf(m.Subject)
 		s.mu.Lock()
 		x := s.subjects
 		if x == nil { // an append has failed
