@@ -102,13 +102,19 @@ func (c *Client) swap(ctx context.Context, s *swap) (*Shard, error) {
 	return &s.after, nil
 }
 
-// swapSome carries out the first queued swaps. Each is a transaction nested in one transaction, so
-// that it fails alone.
+// swapSome carries out the first queued swaps, up to one of another incarnation. Each is a
+// transaction nested in one transaction, so that it fails alone. The outer one compares what
+// concerns all of them: the incarnation, and its generation.
 func (c *Client) swapSome(ctx context.Context) {
+	var self Replica
 	keys := map[string]bool{}
 	these := c.swaps.dequeue(func(s *swap) (want, stop bool) {
 		key := c.shardKey(s.before.Topic, s.before.Number)
-		if len(keys) == MaxShardWrites || keys[key] { // a transaction can't write a key twice
+		if len(keys) == 0 {
+			self = s.self
+		}
+		// A transaction can't write a key twice.
+		if len(keys) == MaxShardWrites || keys[key] || s.self != self {
 			return false, true
 		}
 		keys[key] = true
@@ -120,13 +126,13 @@ func (c *Client) swapSome(ctx context.Context) {
 	each := make([]clientv3.Op, 0, len(these))
 	for _, s := range these {
 		key := c.shardKey(s.before.Topic, s.before.Number)
-		when := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision), c.lives(s.self), c.in(s.self.Generation())}
+		when := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision)}
 		for _, m := range s.joins {
 			when = append(when, c.lives(m))
 		}
 		each = append(each, clientv3.OpTxn(when, []clientv3.Op{clientv3.OpPut(key, s.value)}, nil))
 	}
-	done, err := c.transact(ctx, nil, each)
+	done, err := c.transact(ctx, []clientv3.Cmp{c.lives(self), c.in(self.Generation())}, each)
 	if err != nil && ctx.Err() != nil { // another call's ctx ended
 		c.swaps.putBack(these)
 		return
@@ -135,7 +141,7 @@ func (c *Client) swapSome(ctx context.Context) {
 		switch {
 		case err != nil:
 			s.err = fmt.Errorf("swap the in-sync set of %d shards, %s among them: %w", len(these), these[0].before, err)
-		case !done.Responses[i].GetResponseTxn().GetSucceeded():
+		case !done.Succeeded || !done.Responses[i].GetResponseTxn().GetSucceeded():
 			s.err = &StaleError{s.before.String()}
 		default:
 			s.after.Revision = done.Header.GetRevision()
