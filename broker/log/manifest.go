@@ -31,7 +31,7 @@ type Manifest struct {
 	Spec opaque `json:"spec,omitempty"`
 	// Copy is the state of this copy, as package copystate encodes it.
 	Copy opaque `json:"copy,omitempty"`
-	// Epoch is the newest epoch that the log's owner has seen.
+	// Epoch is the epoch in which Spec was written. Later ones are in Epochs, if they have records.
 	Epoch uint64 `json:"epoch"`
 	// Start is the first retained offset. It is written before files below it are deleted.
 	Start uint64 `json:"start"`

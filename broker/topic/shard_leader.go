@@ -62,13 +62,14 @@ func (s *ShardLeader) keepSpec(v *view) {
 	}
 }
 
-// setSpec keeps the desired spec beside the log. specMu is held.
+// setSpec keeps the desired spec beside the log. An epoch alone writes nothing: records bring
+// theirs, and an epoch without records may be forgotten. specMu is held.
 func (s *ShardLeader) setSpec(v *view, noIDs bool) error {
-	spec, epoch := v.keptSpec(noIDs, false), s.epoch.Load()
-	if meta := s.data.Meta(); meta.Epoch == epoch && string(meta.Spec) == string(spec) {
+	spec := v.keptSpec(noIDs, false)
+	if string(s.data.Meta().Spec) == string(spec) {
 		return nil
 	}
-	return s.data.SetSpec(spec, epoch)
+	return s.data.SetSpec(spec, s.epoch.Load())
 }
 
 // markIDs notes durably that the log may have message ids.
