@@ -5,6 +5,7 @@
 //     on the remaining brokers are acknowledged again within a second.
 //  2. Files of a killed broker are damaged.
 //  3. etcd is restored from a backup, while the cluster is stopped, and while its brokers run on.
+//  4. A broker's volume is rolled back, and what it saved of its clock is an hour old.
 //
 // Package checker defines what is judged. `make test` runs a short form; CARILLON_LONG=1 the long
 // one. Nothing survives a run: the system kills the cluster with the test, and the brokers with the

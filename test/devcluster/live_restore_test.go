@@ -25,11 +25,41 @@ import (
 )
 
 // apart is a cluster whose etcd runs in this process, so that it can be restored while the three
-// brokers run on.
+// brokers run on, and whose brokers are started by the test.
 type apart struct {
 	*scene
 	etcd      *coordinator.Local // nil: it is stopped
 	endpoints []string           // of etcd, the same in all its lives
+	brokers   [3]*exec.Cmd
+	listens   [3][]string // of each broker: for clients, for links, for HTTP
+}
+
+// volume is the directory of a broker's data.
+func (a *apart) volume(broker int) string {
+	return filepath.Join(a.data, fmt.Sprintf("broker-%d", broker))
+}
+
+func (a *apart) startBroker(t *testing.T, broker int) {
+	t.Helper()
+	at := a.listens[broker]
+	c := exec.Command(program, "broker", "--name", fmt.Sprintf("dev-%d", broker), "--cluster", "local/dev", "--data", a.volume(broker),
+		"--client-listen", at[0], "--route-listen", at[1], "--http-listen", at[2],
+		"--etcd-endpoints", strings.Join(a.endpoints, ","), "--disk-stall-limit", "0", "--log-level", "warn")
+	c.Stdout, c.Stderr = a.log, a.log
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a.brokers[broker] = c
+}
+
+// killBroker ends a broker at once, and waits until its process is gone.
+func (a *apart) killBroker(broker int) {
+	if c := a.brokers[broker]; c != nil {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+		a.brokers[broker] = nil
+	}
 }
 
 func (a *apart) startEtcd(t *testing.T) {
@@ -74,26 +104,16 @@ func beginApart(t *testing.T, stream string) *apart {
 	t.Cleanup(func() { _ = a.log.Close() })
 	t.Cleanup(func() { a.stopEtcd(t) }) // after the brokers
 	a.startEtcd(t)
-	for n := range 3 {
-		ports := testutil.FreePorts(t, 3)
-		at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
-		dir := filepath.Join(a.data, fmt.Sprintf("broker-%d", n))
-		if err := os.Mkdir(dir, 0o700); err != nil {
+	for n := range a.brokers {
+		for _, port := range testutil.FreePorts(t, 3) {
+			a.listens[n] = append(a.listens[n], fmt.Sprintf("127.0.0.1:%d", port))
+		}
+		a.urls = append(a.urls, "nats://"+a.listens[n][0])
+		if err := os.Mkdir(a.volume(n), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		broker := exec.Command(program, "broker", "--name", fmt.Sprintf("dev-%d", n), "--cluster", "local/dev", "--data", dir,
-			"--client-listen", at(0), "--route-listen", at(1), "--http-listen", at(2),
-			"--etcd-endpoints", strings.Join(a.endpoints, ","), "--disk-stall-limit", "0", "--log-level", "warn")
-		broker.Stdout, broker.Stderr = a.log, a.log
-		broker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := broker.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = broker.Process.Kill()
-			_ = broker.Wait()
-		})
-		a.urls = append(a.urls, "nats://"+at(0))
+		t.Cleanup(func() { a.killBroker(n) })
+		a.startBroker(t, n)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -177,11 +197,19 @@ func TestEtcdIsRestoredWhileBrokersRun(t *testing.T) {
 			t.Errorf("there were no acks for %v, want at most %v", longest, resumption)
 		}
 	}
+	a.judge(t)
+}
+
+// judge ends the publishers and holds the stream to what was acknowledged.
+func (a *apart) judge(t *testing.T) {
+	t.Helper()
 	for _, p := range a.publishers {
 		p.end()
 		p.close()
 		t.Logf("a publisher: %s", p.told())
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	entries, err := a.history.Read(ctx, a.js)
 	if err != nil {
 		t.Fatal(err)
