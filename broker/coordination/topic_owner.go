@@ -59,8 +59,8 @@ func (o Owner) sameManifest(other Owner) bool {
 	return o.Kind == ManifestOwner && other.Kind == ManifestOwner && o.Namespace == other.Namespace && o.Name == other.Name
 }
 
-// mayChange reports whether by may change or delete what o owns. Clients may also change what no
-// manifest declares any more; otherwise nobody could delete it.
+// mayChange reports whether by may change or delete what o owns. Clients may also change a Topic
+// whose manifest is gone; otherwise it could never be deleted.
 func (o Owner) mayChange(by Owner) bool {
 	return o.is(by) || by.Kind == ClientOwner && !o.Orphaned.IsZero()
 }

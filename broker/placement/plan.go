@@ -34,7 +34,7 @@ type Facts struct {
 	ReportedIn func(broker, topicID string) int64
 	// Stride is by how much an election raises the epoch, random in each plan; 0: by 1. An etcd
 	// that was restored from a backup has epochs granted again that had leaders, until a broker
-	// notices. Two histories then have different epochs, so that logs show where they part.
+	// notices. Two histories then have different epochs, so that logs show where they diverge.
 	Stride int64
 	// MaxShards is the number of shards of one Topic that brokers can serve.
 	MaxShards int
@@ -57,8 +57,8 @@ func FactsOf(state *coordination.State, topics ...*coordination.Topic) Facts {
 }
 
 // PreferredFirst returns all Topics of a State in the order in which a broker opens its copies:
-// first those of which it is the preferred leader of a shard. After a restart of all brokers, each
-// opens other shards first: a shard has a leader as soon as one broker has opened it, and the
+// first the Topics with a shard whose preferred leader it is. After a restart of all brokers, each
+// opens different shards first: a shard has a leader as soon as one broker has opened it, and the
 // brokers seldom write its key at the same time.
 func PreferredFirst(state *coordination.State, broker string) []*coordination.Topic {
 	var first, rest []*coordination.Topic

@@ -27,8 +27,8 @@ func (p *planner) begins() int64 { return p.facts.Generation*epochLeap + max(p.f
 //     copies, also those that the restored shard does not name. Brokers that are still registered
 //     in an earlier generation, or had no time to register, are waited for (unregistered). A Topic
 //     that allows unclean elections waits for all of these, and not for other replicas.
-//  2. The copy that goes furthest leads. It holds everything that was acknowledged: a leader was
-//     elected from those that had it, and wrote its epoch behind it.
+//  2. The copy that goes furthest leads. It holds everything that was acknowledged: each leader was
+//     elected from the members that had it, and wrote its epoch behind it.
 //  3. The set begins with the leader and the replicas that go equally far. Nobody else vouches.
 func (p *planner) electRestored(it item) {
 	said := map[string]coordination.Suspect{}

@@ -42,7 +42,7 @@ func (r *Refusals) Counts() map[string]uint64 {
 }
 
 func reasonOf(err error) refusedFor {
-	switch e := err.(type) { // what comes here is one of this package's, as it was made
+	switch e := err.(type) { // it is an unwrapped error of this package
 	case *NotServedError:
 		return forNotServed
 	case *TooLargeError:

@@ -35,7 +35,7 @@ type Range struct {
 // BulkReader reads many records at once. One goroutine uses it at a time.
 type BulkReader struct {
 	memory []byte // of files, where the answer's can't be used
-	entry  []byte // what stands before a record in the full form
+	entry  []byte // the fields before a record in the full form
 }
 
 // ReadRoom is how much more than a query's Bytes the memory for many records should have. Then a

@@ -30,5 +30,5 @@ func (s *Reader) Pin(start, high uint64) (*Pin, error) {
 // Of is the Reader of the shard that is pinned.
 func (p *Pin) Of() *Reader { return p.of }
 
-// Release lets retention have its way again.
+// Release ends the pin: retention may delete the records again.
 func (p *Pin) Release() { p.hold.Release() }

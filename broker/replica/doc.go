@@ -34,6 +34,7 @@
 //	    watermark has reached the end that its logs had when its epoch began.
 //	R7  No step of the data path needs etcd. A leader that etcd does not name any more needs every
 //	    member of its set for an ack, and a member that knows a newer epoch gives none.
+//	R8  This number is not in use.
 //	R9  The caller reports whether a follower's copy is in doubt (FollowConfig.InDoubt). Records
 //	    that differ from the leader's log are fetched again, and nothing is appended after a gap.
 //	R10 A follower whose logs lack segments has not joined and confirms nothing until it has fetched
@@ -42,6 +43,8 @@
 //	R11 An answer that a newer leader's record could falsify waits for a barrier round: after the
 //	    question, every member of the set, and of the set of an unanswered swap, confirms that it
 //	    copies under the leader's epoch (barrier).
+//
+// docs/architecture.md lists the tests that prove them.
 //
 // A follower's ask describes its logs and how much of them is safe. It flushes them first, so that
 // all of their records count. A follower has joined when the leader's verdict is to copy. An ack

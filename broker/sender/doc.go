@@ -38,6 +38,8 @@
 //	F8  The leader on this broker reads messages in the outbox. Their memory is not reused before
 //	    it has read them, although a late answer of a former leader (F5) may take them out meanwhile.
 //
+// docs/architecture.md lists the tests that prove them.
+//
 // Package topic calls this package, which calls back through Shard, Config and Hub only. Locks: a
 // Sender's order comes before its mu, its mu before that of Senders. Shard.Arrive is called with
 // order held. The other calls may be made with mu held: they must not call a Sender.

@@ -100,8 +100,7 @@ func (l *Link) tell(kind forward.FrameKind, topic string, shard int, source uint
 	l.out.Carry(forward.AppendFrameHead(nil, kind, topic, shard, source, round))
 }
 
-// gather puts messages behind those that came before, so that what one read brought becomes few
-// batches.
+// gather adds a message to the earlier ones of the same read, so that one read becomes few batches.
 func (l *Link) gather(p Shard, h *forward.FrameHead, r *forward.Run) error {
 	var to *Arrival
 	for _, a := range l.arrivals {

@@ -29,7 +29,7 @@ type ahead struct {
 	moved atomic.Int64
 }
 
-// AheadBound bounds what stands beyond the watermark of one shard, and for how long publishers
+// AheadBound bounds the records of one shard beyond its watermark, and for how long publishers
 // wait.
 type AheadBound struct {
 	Bytes, Records int64

@@ -25,7 +25,7 @@ func (s *ShardLeader) judgeNumber(in *intake, p *pending, v *view, m *protocol.M
 	switch {
 	case seq > o.Last+1:
 		return numberGap
-	case seq > o.Last && len(m.Subject) == 0: // given up by its sender
+	case seq > o.Last && len(m.Subject) == 0: // void: its sender has given it up
 		o.Last = seq
 		return numberJudged
 	case seq > o.Last && (seq >= in.from.Below || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):

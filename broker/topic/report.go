@@ -46,9 +46,9 @@ func (s *Service) report(p *Shard, v *view) {
 	s.tell(p, v, func() { s.reports.Set(one) })
 }
 
-// tell changes what is reported of a copy, unless etcd was restored since the pass began: the copy
-// may still be led or followed here, and says how far it goes in the next pass, when it stands
-// still.
+// tell changes the report about a copy, unless etcd was restored since the pass began: the copy may
+// still be led or followed here then. The next pass, in which it no longer changes, reports how far
+// it goes.
 func (s *Service) tell(p *Shard, v *view, change func()) {
 	s.mu.RLock() // Follow sets the view and enters the generation at once
 	defer s.mu.RUnlock()

@@ -22,7 +22,7 @@ func (s *Service) enter(state *coordination.State) {
 		}
 	}
 	if s.reports.Enter(state.Generation, opening) {
-		for _, p := range held { // a worker that was quicker says it again
+		for _, p := range held { // a worker may have reported it already; it reports it again
 			s.wake(p)
 		}
 	}

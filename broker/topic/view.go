@@ -19,8 +19,8 @@ type view struct {
 	leader    string              // id of a broker; empty: none
 	epoch     uint64
 	minInSync int
-	lead      bool // this broker leads, in this life
-	follow    bool // another one does, and this one has a replica
+	lead      bool // this broker leads, in its current incarnation
+	follow    bool // another broker leads, and this one has a replica
 	member    bool // this broker has a replica, whoever leads
 	gone      bool // deleted, or being deleted
 	vanished  bool // gone, as etcd was restored from a backup that lacks it
