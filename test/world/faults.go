@@ -76,6 +76,10 @@ var faults = []fault{
 	{"etcd forgets a shard whose brokers are away", onlyNamed, (*world).forgetAway},
 	{"etcd forgets a shard whose brokers are late", onlyNamed, (*world).forgetLate},
 	{"an empty Topic loses its logs beside a restore of etcd", onlyNamed, (*world).loseEmpty},
+	{"a leader alone has its copy, and it is damaged", onlyNamed, (*world).loseAllButDamaged},
+	{"a leader's copy is damaged while a whole one is away", onlyNamed, (*world).damageBesideAway},
+	{"a copy that was rolled back leads", onlyNamed, (*world).leadRolledBack},
+	{"copies are damaged in different places", onlyNamed, (*world).damageApart},
 	{"late watches", "", func(w *world) {
 		for _, m := range w.some() {
 			m.lateWatch = w.between(50*time.Millisecond, 3*time.Second)

@@ -55,6 +55,7 @@ type machine struct {
 	lives   int
 	stopped bool // for good
 	touched bool // files of it were changed or lost
+	damaged bool // bits of its files were flipped, and nobody may have noticed
 
 	stalled bool
 	failing bool

@@ -49,6 +49,15 @@ var mutationsOfReplication = []Mutation{
 	{Name: "R10: a copy that lacks segments follows before it has fetched them", Edits: []edit{
 		{"broker/copystate/apply.go", "\tcase s.doubts&Damaged != 0:\n\t\treturn s, []Action{Repair}\n", "\tcase s.doubts&Damaged != 0:\n\t\treturn s, []Action{Follow}\n"}},
 		Faults: []string{"bits flip", "kill one"}, Found: []Class{FlippedBits}},
+	{Name: "set aside: committed records that a contradicted copy drops are deleted", Edits: []edit{
+		{"broker/replica/following.go", "if known := min(f.high[p].Load(), end); known > from {", "if known := min(f.high[p].Load(), end); false && known > from {"}},
+		Faults: []string{"a copy that was rolled back leads"}, Kinds: []string{"plain"}, Says: "nor set aside there"},
+	{Name: "damage: records that no replica has are not given up", Edits: []edit{
+		{"broker/replica/giveup.go", "give = l.leader.NobodyBeyond(p) > 0", "give = false"}},
+		Faults: []string{"a leader alone has its copy, and it is damaged"}, Kinds: []string{"plain"}, Says: "stuck"},
+	{Name: "damage: records are given up that an absent replica has", Edits: []edit{
+		{"broker/replica/leader.go", "\t\tif f == nil || f.gone || f.stuck[p] == 0 {\n\t\t\treturn 0\n", "\t\tif f == nil || f.gone {\n\t\t\tcontinue\n\t\t}\n\t\tif f.stuck[p] == 0 {\n\t\t\treturn 0\n"}},
+		Faults: []string{"a leader's copy is damaged while a whole one is away"}, Kinds: []string{"plain"}},
 }
 
 // mutationsOfForwarding take away rules of the way from a publisher to the leader (package sender).
@@ -69,6 +78,9 @@ var mutationsOfForwarding = []Mutation{
 		{"broker/topic/judge.go", "\t\to.Last = max(o.Last, seq)\n\t\tin.refuse(s.shard, &publish.ForgottenError{Topic: s.shard.name})\n",
 			"\t\treturn numberNew\n"}},
 		Faults: []string{"kill one", "drain leadership", "cut in two", "kill"}, Says: "stands at"},
+	{Name: "F4: numbers in a damaged batch are taken for new", Edits: []edit{
+		{"broker/forward/origins.go", "\t\tfrom.inLog = false\n", "\t\t_ = from\n"}},
+		Faults: []string{"copies are damaged in different places"}, Kinds: []string{"plain"}, Says: "stands at"},
 	{Name: "F6: answers that wait when leadership ends are given", Edits: []edit{
 		{"broker/topic/ack.go", "if p := s.unreplicated[n]; p.end > high {", "if p := s.unreplicated[n]; false && p.end > high {"}},
 		Faults: []string{"kill one", "drain leadership", "cut in two", "cut off one"}},

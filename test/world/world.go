@@ -47,6 +47,7 @@ type world struct {
 	spoilt   *machine // whose disk lost or changed something since all was whole; nil: none
 	flipped  bool     // and nobody may have noticed
 	forgot   bool     // etcd has forgotten a shard
+	rolled   bool     // a copy that was rolled back was to lead
 	emptied  int      // empty Topics that a person deleted, since they waited for their logs
 	// cursorsLost says that a folder of cursors was lost. A broker that opens the shard without it
 	// doesn't notice.

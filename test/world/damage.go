@@ -1,0 +1,250 @@
+package world
+
+import (
+	"bytes"
+	"encoding/binary"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+)
+
+// Faults in which several copies of a world's first shard are lost or damaged at once. Each is
+// directed at one rule about records that are damaged on the leader. They strike where they are
+// named, one at a time, while all replicas are in sync.
+
+// loseAllButDamaged kills all replicas' brokers. Two lose their copies, and the third one's is
+// damaged. It is elected, and nobody has what it lacks: that has to be given up.
+func (w *world) loseAllButDamaged() {
+	d, those := w.copies()
+	if d == nil {
+		return
+	}
+	for _, m := range those {
+		w.stopFor(m, w.between(50*time.Millisecond, time.Second))
+	}
+	w.after(time.Millisecond, d.name+" is damaged, and lost elsewhere", func() {
+		those[0].decay(d)
+		those[1].loseAll(d)
+		those[2].loseAll(d)
+		w.spoiltAll(those)
+	})
+}
+
+// damageBesideAway damages the leader's copy while it leads. Of the others one has lost its copy,
+// and one is away with a whole one. What is damaged is not to be given up meanwhile.
+func (w *world) damageBesideAway() {
+	d, those := w.copies()
+	if d == nil {
+		return
+	}
+	leader, lost, away := those[0], those[1], those[2]
+	w.stopFor(lost, w.between(500*time.Millisecond, 2*time.Second))
+	w.stopFor(away, w.between(8*time.Second, 12*time.Second))
+	w.after(time.Millisecond, d.name+" is damaged, and whole on a machine that is away", func() {
+		leader.decay(d)
+		lost.loseAll(d)
+		w.spoiltAll(those[:2])
+	})
+}
+
+// damageApart keeps a leader's answers from brokers without a replica for a moment, and then kills
+// all replicas' brokers. The leader's copy loses one of its last batches, the others lose an early
+// segment. So if the leader is elected, it can't know a message that comes again and that others
+// have.
+//
+// Rarely such a shard stays stuck with the rule, too: if two replicas lack the same segment and one
+// is repairing it (docs/progress.md).
+func (w *world) damageApart() {
+	d, those := w.copies()
+	if d == nil {
+		return
+	}
+	w.flipped = true
+	_, others := w.holders(d)
+	apart := w.between(200*time.Millisecond, time.Second)
+	for _, m := range others {
+		w.cut(those[0].id, m.id, apart)
+	}
+	w.after(apart, d.name+" is damaged in different places", func() {
+		for _, m := range those {
+			w.stopFor(m, w.between(50*time.Millisecond, time.Second))
+		}
+		w.after(time.Millisecond, d.name+" is damaged", func() {
+			those[0].damageTail(d)
+			those[1].decay(d)
+			those[2].decay(d)
+			for _, m := range those {
+				m.damaged = true
+			}
+			w.spoiltAll(those)
+		})
+	})
+}
+
+// leadRolledBack kills all replicas' brokers. One volume is rolled back by a moment, and its broker
+// is back long before the others. So it leads, and the shard loses what its copy lacks. The former
+// leader knows those records to be committed: when it drops them, it has to set them aside. It
+// strikes once, in worlds with one Topic: others on that volume would be rolled back, too.
+func (w *world) leadRolledBack() {
+	d, those := w.copies()
+	if d == nil || w.rolled || len(w.topics) > 1 {
+		return
+	}
+	leader, back := those[0], those[1]
+	back.snapshot = back.fs.Snapshot()
+	w.after(time.Second, "what is kept of "+d.name+" is noted", func() {
+		// The journal of sync points has the watermark of now in half a second, also of an idle log.
+		kept := w.judge.acknowledged(d.shard(0))
+		w.after(500*time.Millisecond, back.id+" is rolled back", func() {
+			if is, why := w.inSync(d, 0); why != "" || is.m != leader || w.rolled {
+				w.note("nothing is rolled back")
+				return
+			}
+			w.rolled = true
+			w.stopFor(leader, w.between(7*time.Second, 9*time.Second))
+			w.stopFor(those[2], w.between(7*time.Second, 9*time.Second))
+			w.stopFor(back, w.between(50*time.Millisecond, time.Second))
+			w.after(time.Millisecond, back.id+" is as it was", func() {
+				back.plug(back.snapshot)
+				back.snapshot = nil
+				w.spoiltAll(those[1:2])
+				w.judge.lost(d.shard(0), w.shard(d, 0), "a copy that was rolled back leads")
+			})
+			w.judgeAside(d, leader, kept)
+		})
+	})
+}
+
+// judgeAside waits until all replicas are in sync. Then what was kept is to be in the copy of a
+// machine, or set aside there.
+func (w *world) judgeAside(d *declared, m *machine, kept []string) {
+	w.after(10*time.Second, "what "+m.id+" set aside is looked at", func() {
+		if w.judge.ended {
+			return
+		}
+		if _, why := w.inSync(d, 0); why != "" {
+			w.judgeAside(d, m, kept)
+			return
+		}
+		all := m.bytesOf(d)
+		for _, value := range kept {
+			if !bytes.Contains(all, []byte(value)) {
+				w.fail("%s: %s was committed, and is neither in the copy on %s nor set aside there", d.shard(0), value, m.id)
+				return
+			}
+		}
+	})
+}
+
+// acknowledged returns the values that a shard was known to keep.
+func (j *judge) acknowledged(id shardID) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Sorted(maps.Values(j.of(id).sure))
+}
+
+// bytesOf returns the content of all segments of a Topic's first shard on a machine, in its log or
+// set aside.
+func (m *machine) bytesOf(d *declared) (all []byte) {
+	fs := m.fs.Clone() // reading this one takes no time of the world
+	for _, dir := range []string{"shards", "set-aside"} {
+		names, _ := fs.List(filepath.Join(dataDir, dir))
+		for _, name := range names {
+			if name != d.id+"-0" && !strings.HasPrefix(name, d.id+"-0.") {
+				continue
+			}
+			files, _ := fs.List(filepath.Join(dataDir, dir, name))
+			for _, file := range files {
+				all = append(all, content(fs, filepath.Join(dataDir, dir, name, file))...)
+			}
+		}
+	}
+	return all
+}
+
+// content returns the bytes of a file, or nil.
+func content(fs *crashfs.FS, path string) []byte {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	size, _ := f.Size()
+	data := make([]byte, size)
+	if _, err := f.ReadAt(data, 0); err != nil {
+		return nil
+	}
+	return data
+}
+
+// copies returns the Topic of a world's first shard and the machines with its copies, the leader's
+// first. It returns nil unless all replicas are in sync in their lives.
+func (w *world) copies() (d *declared, those []*machine) {
+	d = w.topics[0]
+	leader, why := w.inSync(d, 0)
+	if those, _ = w.holders(d); why != "" || len(those) != 3 {
+		w.note("nothing is damaged")
+		return nil, nil
+	}
+	at := slices.Index(those, leader.m)
+	those[0], those[at] = those[at], those[0]
+	return d, those
+}
+
+// stopFor kills a machine's process, and starts another one after a while.
+func (w *world) stopFor(m *machine, d time.Duration) {
+	if m.life != nil {
+		m.life.kill()
+	}
+	w.again(m, d)
+}
+
+// spoiltAll tells the judge that the files of machines were changed.
+func (w *world) spoiltAll(those []*machine) {
+	w.spoilt, w.cursorsLost = those[0], true
+	for _, m := range those {
+		m.touched = true
+		w.judge.spoilt(m)
+	}
+}
+
+// loseAll removes both logs of a Topic's first shard.
+func (m *machine) loseAll(d *declared) {
+	m.remove(filepath.Join(dataDir, "shards", d.id+"-0"))
+	m.remove(filepath.Join(dataDir, "shards", d.id+"-0.state"))
+}
+
+// damageTail flips a bit in one of the last batches of a Topic's first shard, but not in the last.
+func (m *machine) damageTail(d *declared) {
+	dir := filepath.Join(dataDir, "shards", d.id+"-0")
+	files, _ := m.fs.List(dir)
+	files = slices.DeleteFunc(files, func(file string) bool { return !strings.HasSuffix(file, ".log") })
+	if len(files) == 0 {
+		return
+	}
+	path := filepath.Join(dir, slices.Max(files))
+	data := content(m.fs.Clone(), path)
+	var batches []int // positions
+	const batch = 1   // kind of a frame
+	for at := 0; at+12 < len(data); {
+		n := int(binary.LittleEndian.Uint32(data[at:]))
+		if n < 12 || at+n > len(data) {
+			break
+		}
+		if data[at+8] == batch {
+			batches = append(batches, at)
+		}
+		at += n
+	}
+	if len(batches) < 8 {
+		return
+	}
+	at := batches[len(batches)-2-m.w.rng.IntN(6)]
+	n := int(binary.LittleEndian.Uint32(data[at:]))
+	m.w.notef("%s has a bit flipped in a batch at %d of %s", m.id, at, path)
+	_ = m.fs.Flip(path, 8*int64(at+n-1))
+}
