@@ -20,7 +20,8 @@ import (
 //  1. The new Topic starts empty: it has its own clients, and holds nothing that others published.
 //  2. Soon after the last fault no broker has a log of a deleted Topic among its shards.
 //  3. That is so where the broker was away when the Topic was deleted, too: it finds the tombstone,
-//     and sets no log aside as one of an unknown Topic.
+//     and sets no log aside as one of an unknown Topic. If etcd loses a Topic instead, there is no
+//     tombstone, and a broker that was away sets its logs aside and deletes none.
 //  4. An etcd that is restored from an earlier backup has the Topic again. It is led by a broker
 //     that still has its log, or waits with the reason EtcdRestored. A person deletes it again,
 //     before a Topic of its name is made.
@@ -59,9 +60,35 @@ func (w *world) removeTopic() {
 		return
 	}
 	d := w.topics[w.rng.IntN(len(w.topics))]
-	w.notef("%s is to be deleted", d.id)
 	w.deleting = d
+	if w.chance(25) && w.etcd.backup == nil {
+		w.lose(d)
+		return
+	}
+	w.notef("%s is to be deleted", d.id)
 	w.askToDelete(d, w.removed)
+}
+
+// lose has etcd lose a Topic, as by a person's mistake. Brokers that are there take that for a
+// deletion.
+func (w *world) lose(d *declared) {
+	w.notef("etcd loses %s", d.id)
+	d.lost = true
+	w.etcd.remove("topics/"+d.name, "shards/"+d.id+"/", "subscriptions/"+d.id+"/")
+	for _, m := range w.machines {
+		if m.life == nil || m.life.dead.Load() {
+			for _, name := range m.logsOf(d, "shards") {
+				d.away = append(d.away, leftLog{m, name})
+			}
+		}
+	}
+	w.removed(d)
+}
+
+// leftLog is a log of a Topic that etcd lost, on a machine whose broker was away.
+type leftLog struct {
+	m    *machine
+	name string
 }
 
 // askToDelete has a person ask brokers until one says that the Topic is gone.
@@ -193,13 +220,22 @@ func (w *world) left() string {
 }
 
 // setAside judges that no log was set aside as one of an unknown Topic although the Topic was
-// deleted. If a restored etcd had the Topic again, a broker may have found neither the Topic nor a
-// tombstone in between.
+// deleted, and that logs of lost Topics were. If a restored etcd had the Topic again, a broker may
+// have found neither the Topic nor a tombstone in between.
 func (w *world) setAside() {
 	for _, d := range w.deleted {
+		if d.returned {
+			continue
+		}
+		for _, at := range d.away {
+			aside := at.m.logsOf(d, "set-aside")
+			if !at.m.touched && !slices.ContainsFunc(aside, func(name string) bool { return strings.HasPrefix(name, at.name+".") }) {
+				w.fail("%s: %s was left when etcd lost its Topic, and isn't set aside", at.m.id, at.name)
+			}
+		}
 		for _, m := range w.machines {
 			for _, name := range m.logsOf(d, "set-aside") {
-				if !d.returned && m.unknown(name) {
+				if !d.lost && m.unknown(name) {
 					w.fail("%s: %s was set aside, of a deleted Topic", m.id, name)
 				}
 			}

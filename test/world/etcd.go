@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -377,6 +378,20 @@ func (e *etcd) write(key, value string) {
 		c.remove(key)
 	} else {
 		_, _ = c.put(&etcdserverpb.PutRequest{Key: []byte(key), Value: []byte(value)}) // without a lease it can't fail
+	}
+	c.done()
+}
+
+// remove deletes keys of the world's cluster, as a person does, and all below those that end with a
+// slash.
+func (e *etcd) remove(names ...string) {
+	c := &commit{e: e}
+	for _, name := range names {
+		for _, key := range slices.Sorted(maps.Keys(e.keys)) {
+			if key == keyOf(name) || strings.HasSuffix(name, "/") && strings.HasPrefix(key, keyOf(name)) {
+				c.remove(key)
+			}
+		}
 	}
 	c.done()
 }

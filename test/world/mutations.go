@@ -137,6 +137,9 @@ var mutationsOfKinds = []Mutation{
 	{Name: "deletion: a broker that was away doesn't look for tombstones", Edits: []edit{
 		{"broker/topic/service.go", "\t\tcase deleted && is.Topic == named.Topic:\n", "\t\tcase false && deleted:\n"}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "was set aside, of a deleted Topic"},
+	{Name: "deletion: a Topic that etcd lost is taken for a deleted one", Edits: []edit{
+		{"broker/topic/service.go", "\t\tcase deleted && is.Topic == named.Topic:\n", "\t\tcase deleted || is.Topic == named.Topic:\n"}},
+		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "when etcd lost its Topic"},
 	{Name: "deletion: a Topic goes without a tombstone", Edits: []edit{
 		{"broker/coordination/topic_delete.go", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone})", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone}[:1])"}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "was set aside, of a deleted Topic"},

@@ -61,6 +61,8 @@ type declared struct {
 	subscription string
 	back         bool // it was deleted, and a restored etcd has it again
 	returned     bool // that was so once
+	lost         bool // etcd lost it: it was not deleted
+	away         []leftLog
 }
 
 func (d *declared) shards() int { return d.spec.Shards }
