@@ -210,9 +210,8 @@ func (s *Service) setUnknownAside(first *coordination.State) {
 		s.log.Warn("logs of unknown Topics are left where they are, since not every Topic's key can be read", "key", key)
 		return
 	}
-	found := s.found
-	s.found = nil
-	for _, name := range found {
+	defer func() { s.found = nil }()
+	for _, name := range s.found {
 		named, ok := log.ParseName(name)
 		if self := s.config.Self; ok && (first.Keeps(self, named.Topic, named.Shard) || s.State().Keeps(self, named.Topic, named.Shard)) {
 			continue
