@@ -47,6 +47,7 @@ type client struct {
 	next  []uint64                 // to be read of each shard
 	used  map[string]time.Duration // message ids, and when they were acknowledged last
 	brims map[int]brim             // by shard
+	sent  []*operation             // that it may publish again
 
 	mu     sync.Mutex
 	acks   int
@@ -112,7 +113,8 @@ func (c *client) pause(from, to time.Duration) {
 func (c *client) run() {
 	defer close(c.over)
 	for !c.calm.Load() {
-		c.pause(c.every/2, c.every*3/2)
+		every := c.every * time.Duration(c.w.pace.Load())
+		c.pause(every/2, every*3/2)
 		if c.life == nil || c.life.dead.Load() || !c.life.ready.Load() || c.rng.IntN(200) == 0 {
 			if c.life = c.connect(); c.life == nil {
 				continue
@@ -151,6 +153,9 @@ func (c *client) sharedSubject() string {
 }
 
 func (c *client) publish() {
+	if c.past() {
+		return
+	}
 	messages := 1
 	if c.kind == plain || c.kind == withIDs {
 		messages += c.rng.IntN(3)
@@ -187,6 +192,9 @@ func (c *client) publish() {
 			c.used[op.id] = c.w.now() // whatever became of it, it may be kept until about now
 		}
 		return
+	}
+	if c.kind == withIDs {
+		c.remember(ops)
 	}
 	if op := ops[0]; op.outcome == kept && c.kind == withIDs && c.rng.IntN(8) == 0 {
 		c.pause(0, 2*time.Second)

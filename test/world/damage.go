@@ -95,7 +95,7 @@ func (w *world) leadRolledBack() {
 		return
 	}
 	leader, back := those[0], those[1]
-	back.snapshot = back.fs.Snapshot()
+	back.snapshot = back.copyVolume()
 	w.after(time.Second, "what is kept of "+d.name+" is noted", func() {
 		// The journal of sync points has the watermark of now in half a second, also of an idle log.
 		kept := w.judge.acknowledged(d.shard(0))
@@ -109,7 +109,7 @@ func (w *world) leadRolledBack() {
 			w.stopFor(those[2], w.between(7*time.Second, 9*time.Second))
 			w.stopFor(back, w.between(50*time.Millisecond, time.Second))
 			w.after(time.Millisecond, back.id+" is as it was", func() {
-				back.plug(back.snapshot)
+				back.putBack(back.snapshot)
 				back.snapshot = nil
 				w.spoiltAll(those[1:2])
 				w.judge.lost(d.shard(0), w.shard(d, 0), "a copy that was rolled back leads")

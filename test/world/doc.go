@@ -25,6 +25,7 @@
 //	flood.go     publishers that want no answers; senders that fall silent
 //	deletion.go  Topics that are deleted under load, and made again
 //	decay.go     disks that decay, one after the other
+//	rollback.go  volumes that are rolled back by an hour
 //	faults.go    what strikes
 //	options.go   the classes of faults that are left out, and why
 //	judge.go     what was promised, and whether it holds
@@ -66,5 +67,6 @@
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are
-// not to be left out, CARILLON_KINDS the kinds that Topics have.
+// not to be left out, CARILLON_KINDS the kinds that Topics have, CARILLON_READERS what else a world
+// has (Options.Readers).
 package world

@@ -141,11 +141,11 @@ var faults = []fault{
 	}},
 	{"a volume is rolled back", RolledBack, func(w *world) {
 		m := w.any()
-		m.snapshot = m.fs.Snapshot()
+		m.snapshot = m.copyVolume()
 		w.after(w.between(500*time.Millisecond, 6*time.Second), m.id+" is rolled back", func() {
 			w.spoilOne(m, func(m *machine) {
 				if m.snapshot != nil {
-					m.plug(m.snapshot)
+					m.putBack(m.snapshot)
 					m.snapshot = nil
 				}
 			})

@@ -23,7 +23,7 @@ type judge struct {
 	// ended says that the world is being stopped: what is lost from now on was to be kept.
 	ended bool
 
-	snapshots, deliveries, repeated, losses, given int // what happened, for tests of the tests
+	snapshots, deliveries, repeated, losses, given, oldIDs int // what happened, for tests of the tests
 }
 
 // history is what is known of one shard's log from outside.

@@ -65,7 +65,7 @@ type machine struct {
 	beside        *machine
 	slow          time.Duration
 	lateWatch     time.Duration
-	snapshot      *crashfs.FS
+	snapshot      *volume
 }
 
 func newMachine(w *world, id, zone string) *machine {

@@ -18,7 +18,8 @@ type Options struct {
 	Kinds []string
 	// Readers has all Topics have these: "subscription", "snapshot", "flood" (a publisher that
 	// wants no answers), "silence" (nobody publishes for long after everything else, and nobody who
-	// did is remembered), "decay" (in the end each replica's disk is damaged in turn).
+	// did is remembered), "decay" (in the end each replica's disk is damaged in turn), "hour" (an
+	// hour passes, and a volume is rolled back to its beginning).
 	Readers []string
 	// For is how long faults strike; 0: the seed says.
 	For time.Duration

@@ -38,6 +38,8 @@ type Did struct {
 	GivenUp    int    `json:"givenUp"`    // records that were damaged on a leader, and on no replica
 	Losses     int    `json:"losses"`     // shards whose durability allowed them to lose what they had
 	Emptied    int    `json:"emptied"`    // empty Topics that waited for their logs, until somebody deleted them
+	RolledBack int    `json:"rolledBack"` // volumes that were rolled back by an hour
+	OldIDs     int    `json:"oldIDs"`     // message ids of more than an hour ago that were duplicates
 }
 
 // Run runs the world of a seed to its end. It must be called in a bubble of testing/synctest, of
@@ -45,6 +47,7 @@ type Did struct {
 func Run(seed uint64, o Options) (r Result) {
 	w := newWorld(seed, o)
 	w.jumps = !o.leaveOut(JumpingClocks) && (w.chance(20) || slices.Contains(o.Faults, "clock jumps"))
+	w.old = !w.jumps && (slices.Contains(o.Readers, "hour") || len(o.Readers)+len(o.Faults) == 0 && seed%(100/hourShare) == 80)
 	w.create()
 	w.lookAfter()
 	length := w.between(8*time.Second, 25*time.Second)
@@ -55,7 +58,7 @@ func Run(seed uint64, o Options) (r Result) {
 	if w.jumps { // ids are used again
 		length += reuseAfter
 	}
-	if w.patient = !w.jumps && !o.leaveOut(HungDisks) && (w.chance(15) || slices.Equal(o.Faults, []string{"disk hangs"})); w.patient { // one disk hangs after the other, and that is all
+	if w.patient = !w.jumps && !w.old && !o.leaveOut(HungDisks) && (w.chance(15) || slices.Equal(o.Faults, []string{"disk hangs"})); w.patient { // one disk hangs after the other, and that is all
 		w.options.Faults = []string{"disk hangs"}
 		length, every = 2*time.Minute, 40*time.Second
 	}
@@ -63,6 +66,9 @@ func Run(seed uint64, o Options) (r Result) {
 	w.run(settle, nil)
 	w.trouble(settle+length, every)
 	w.run(settle+length, nil)
+	if w.old && w.broken == nil {
+		w.hour()
+	}
 	healed := w.now()
 	if w.broken == nil {
 		if w.patient {
@@ -99,7 +105,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied}
+	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}

@@ -146,6 +146,9 @@ func (w *world) make(d *declared, reused bool) {
 	n := 10*d.number + 1000*d.again // of its first client
 	d.spec = coordination.TopicSpec{Subjects: []string{d.name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced,
 		Deduplication: 2 * time.Minute, Retention: coordination.Retention{Age: time.Hour}}
+	if w.old {
+		d.spec.Deduplication, d.spec.Retention.Age = longWindow, longAge
+	}
 	if reused {
 		d.spec.Deduplication = shortWindow
 	} else {

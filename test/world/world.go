@@ -57,6 +57,10 @@ type world struct {
 	clients     []*client
 	logged      *logbook
 
+	old        bool         // there is an hour, at whose end a volume is rolled back to its beginning
+	pace       atomic.Int64 // by how much longer clients pause than they would otherwise
+	rolledBack int          // volumes that were rolled back by an hour
+
 	trimmed    int           // how often a reader saw a log that limits had shortened
 	taken      int           // and records that compaction had taken
 	compaction atomic.Uint64 // how many records brokers removed by compaction
@@ -79,6 +83,7 @@ func newWorld(seed uint64, o Options) *world {
 	w := &world{seed: seed, options: o, trace: o.Trace, began: time.Now(), hash: fnv.New64a(),
 		rng: rand.New(rand.NewPCG(seed, 1)), delays: rand.New(rand.NewPCG(seed, 2)), logged: &logbook{}, poke: make(chan struct{}, 1)}
 	w.logged.w = w
+	w.pace.Store(1)
 	w.network, w.etcd, w.judge = newNetwork(w), newEtcd(w), newJudge(w)
 	return w
 }

@@ -136,7 +136,7 @@ func TestWorlds(t *testing.T) {
 	for _, c := range list("CARILLON_FOUND") {
 		found = append(found, Class(c))
 	}
-	faults, kinds := list("CARILLON_FAULTS"), list("CARILLON_KINDS")
+	faults, kinds, readers := list("CARILLON_FAULTS"), list("CARILLON_KINDS"), list("CARILLON_READERS")
 	next := make(chan uint64)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -145,7 +145,7 @@ func TestWorlds(t *testing.T) {
 	for range parallel() {
 		wg.Go(func() {
 			for seed := range next {
-				r := request{Seed: seed, Found: found, Faults: faults, Kinds: kinds, Trace: os.Getenv("CARILLON_TRACE")}
+				r := request{Seed: seed, Found: found, Faults: faults, Kinds: kinds, Readers: readers, Trace: os.Getenv("CARILLON_TRACE")}
 				result, err := p.Run(t.Context(), r)
 				mu.Lock()
 				switch {
@@ -184,6 +184,39 @@ func TestAnEmptyTopicThatWaitsIsDeleted(t *testing.T) {
 		t.Errorf("%d Topics were deleted, and it is broken: %q", r.Did.Emptied, r.Broken)
 	}
 }
+
+// TestVolumesAreRolledBackByAnHour: in each of these worlds a volume is an hour old when its broker
+// starts. Other seeds are run with CARILLON_READERS=hour, and one in a hundred without.
+func TestVolumesAreRolledBackByAnHour(t *testing.T) {
+	p := built(t)
+	results := make([]Result, 3)
+	var wg sync.WaitGroup
+	limit := make(chan struct{}, parallel())
+	for i := range results {
+		wg.Go(func() {
+			limit <- struct{}{}
+			defer func() { <-limit }()
+			var err error
+			if results[i], err = p.Run(t.Context(), request{Seed: hourSeed + uint64(i), Readers: []string{"hour"}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	ids := 0
+	for i, r := range results {
+		if r.Broken != "" || r.Did.RolledBack != 1 {
+			t.Errorf("seed %d: %d volumes were rolled back, and it is broken: %q\nfaults: %v\n%s", hourSeed+uint64(i), r.Did.RolledBack, r.Broken, r.Struck, r.Logs)
+		}
+		ids += r.Did.OldIDs
+	}
+	if ids == 0 {
+		t.Error("no message id of more than an hour ago was a duplicate")
+	}
+}
+
+// hourSeed is the first of some seeds with which clocks don't jump: those worlds have no hour.
+const hourSeed = 31
 
 // TestASeedReplays: whatever happens in a world, and in which order, follows from its seed.
 func TestASeedReplays(t *testing.T) {
