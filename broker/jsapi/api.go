@@ -252,9 +252,8 @@ type Paged struct {
 
 // Page lengths of nats-server. Names are short, and infos are not.
 const (
-	NamesPage    = 1024
-	ListPage     = 256
-	SubjectsPage = 100_000
+	NamesPage = 1024
+	ListPage  = 256
 )
 
 // Page returns the page of all that begins at offset. all must be in the same order each time.

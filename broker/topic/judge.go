@@ -148,11 +148,11 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 		}
 	}
 	if c.ExpectsLastBySubject {
-		of := c.LastOf(m.Subject)
-		last, err := s.lastOf(in, of)
-		if in.lookup {
-			return false
+		of := c.ExpectedSubject
+		if len(of) == 0 {
+			of = m.Subject
 		}
+		last, err := s.lastOf(in, of)
 		if err != nil {
 			in.refuse(s.shard, err)
 			return false

@@ -22,8 +22,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 		}
 	}
 	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
-	shard.index = s.indexes.Of(data)
-	shard.Reader.Init(shard, p.name, data, shard.index)
+	shard.Reader.Init(shard, p.name, data)
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end, shard.inherited = end, end
@@ -89,7 +88,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	shard.mu.Unlock()
 	p.leading.CompareAndSwap(shard, nil)
 	shard.ending.Store(true)
-	shard.index.Close()
+	shard.reading.Wait()
 	s.announce(shard, false)
 	s.openMu.Lock()
 	delete(s.open, shard)
