@@ -167,7 +167,10 @@ func (c *Conn) handle(b *batch, op *protocol.Op) error {
 	case protocol.VerbPing:
 		b.send(c, linePong, false)
 		if !c.pongSent.Load() {
+			// Clients expect nothing before the first PONG. So it is queued before the hub may send INFO.
+			b.pause()
 			c.pongSent.Store(true)
+			b.resume()
 			if about := c.connectOptions.Load(); about != nil && about.Protocol >= 1 {
 				b.send(c, c.hub.infoLine(c, true), false)
 			}

@@ -2,7 +2,9 @@ package compat
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,5 +86,27 @@ func TestLameDuck(t *testing.T) {
 	receive(t, sub)
 	if _, err := nats.Connect(first.url()); err == nil {
 		t.Error("the node that left takes clients")
+	}
+}
+
+// Brokers come and go while clients connect. Until its first PONG a client expects nothing else, so
+// it is told of other brokers only afterwards.
+func TestNothingComesBeforeTheFirstPong(t *testing.T) {
+	first := startNode(t, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	var changes sync.WaitGroup
+	defer changes.Wait()
+	defer stop()
+	changes.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			first.SetURLs([]string{fmt.Sprintf("127.0.0.1:%d", 1+i%1000)})
+		}
+	})
+	for range 100 {
+		nc, err := nats.Connect(first.url(), nats.NoReconnect())
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc.Close()
 	}
 }
