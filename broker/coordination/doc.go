@@ -17,6 +17,7 @@
 //	drains/<id>/leased    the same, on the broker's lease
 //	silences/<id>/<by>    broker <by> hears nothing from broker <id>; on the lease of <id>
 //	reports/<id>          the replicas that the broker cannot vouch for; on its lease
+//	reports/<id>/<n>      what does not fit there, in parts
 //	shards/<topic id>/<n>             a Shard: epoch, leader, replicas, in-sync members
 //	subscriptions/<topic id>/<name>   a Subscription: spec, generation, owner, created
 //	tombstones/<topic id>             the name of a deleted Topic, and when it was deleted
@@ -53,7 +54,8 @@
 //	C6  A State is the content of etcd at one revision, and immutable. An unreadable value leaves
 //	    the last readable one: only a deletion looks like a deletion.
 //	C7  Everything on a broker's lease (controller key, drain, report) belongs to that incarnation.
-//	    A later incarnation of the same process has drain and report from its first moment.
+//	    A later incarnation of the same process has drain and report (the first part of it) from its
+//	    first moment.
 //	C8  Each change is one transaction. Its answer may be lost; repeating it has no further effect.
 //	    Several changes may share a transaction (new Topics, in-sync sets); each succeeds or fails
 //	    independently of the others.

@@ -13,9 +13,11 @@ import (
 
 // leasedValues holds the values attached to the leases of this process's brokers, by id and key. A
 // new registration puts them in the same transaction, so a broker is never registered without them.
+// The later parts of a report are not among them, since they don't fit into one transaction.
 type leasedValues struct {
-	mu     sync.Mutex
-	values map[string]map[string]string
+	mu      sync.Mutex
+	values  map[string]map[string]string
+	reports map[string]int // by id: how many parts of a report there may be in etcd
 }
 
 func (l *leasedValues) of(id string) map[string]string {
@@ -28,6 +30,7 @@ func (l *leasedValues) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.values, id)
+	delete(l.reports, id)
 }
 
 func (l *leasedValues) keep(id, key, value string) {
@@ -42,14 +45,38 @@ func (l *leasedValues) keep(id, key, value string) {
 	l.values[id][key] = value
 }
 
+// reportParts returns how many parts the report of a broker may have in etcd: at least n from now
+// on.
+func (l *leasedValues) reportParts(id string, n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reports == nil {
+		l.reports = map[string]int{}
+	}
+	l.reports[id] = max(l.reports[id], n)
+	return l.reports[id]
+}
+
+// reportPartsLeft notes that the other parts were deleted.
+func (l *leasedValues) reportPartsLeft(id string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reports[id] = n
+}
+
 // putLeased attaches a key to the lease of the broker's registration, if that is still of this
-// incarnation; with incarnation 0, to the lease of the next registration. An equal value is not
-// written again.
+// incarnation; with incarnation 0, to the lease of the next registration. Later registrations have
+// it, too. An equal value is not written again.
 func (c *Client) putLeased(ctx context.Context, broker Replica, key, value string) error {
 	c.leased.keep(broker.Broker, key, value) // first, so that a concurrent registration includes it
 	if broker.Incarnation == 0 {
 		return nil
 	}
+	return c.putInLease(ctx, broker, key, value)
+}
+
+// putInLease is putLeased for this registration only.
+func (c *Client) putInLease(ctx context.Context, broker Replica, key, value string) error {
 	registered, err := c.get(ctx, c.brokerKey(broker.Broker))
 	if err != nil {
 		return err
@@ -69,6 +96,18 @@ func (c *Client) putLeased(ctx context.Context, broker Replica, key, value strin
 		[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(clientv3.LeaseID(registered.GetLease())))})
 	if err != nil {
 		return fmt.Errorf("put %s: %w", key, err)
+	}
+	if !done.Succeeded {
+		return &NotRegisteredError{broker}
+	}
+	return nil
+}
+
+// deleteLeased deletes a key that putInLease wrote for this registration.
+func (c *Client) deleteLeased(ctx context.Context, broker Replica, key string) error {
+	done, err := c.transact(ctx, []clientv3.Cmp{c.lives(broker), c.in(broker.Generation())}, []clientv3.Op{clientv3.OpDelete(key)})
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
 	}
 	if !done.Succeeded {
 		return &NotRegisteredError{broker}

@@ -52,13 +52,13 @@ func (s Suspect) reach() [4]uint64 { return [...]uint64{s.Epoch, s.End, s.StateE
 // SameReach reports whether two copies go equally far.
 func (s Suspect) SameReach(other Suspect) bool { return s.reach() == other.reach() }
 
-// report is what one broker has reported about its replicas.
+// report is a part of what one broker has reported about its replicas: of the Topics with an id of
+// at least from, and less than before if that is not empty.
 type report struct {
-	suspects map[string][]Suspect // by id of the Topic
-	// generation: all copies of shards of earlier generations are among the suspects, of Topics
-	// with an id before this one; of all Topics if it is empty.
+	from, before string
+	suspects     map[string][]Suspect // by id of the Topic
+	// generation: all copies of these Topics' shards of earlier generations are among the suspects.
 	generation int64
-	before     string
 }
 
 type reportValue struct {
@@ -67,10 +67,10 @@ type reportValue struct {
 	// state log, spent epoch, segments being fetched, flags. Earlier versions write fewer numbers
 	// and ignore further ones: the latest epoch known, the last epoch of the state log.
 	Suspects map[string][][]uint64 `json:"suspects"`
-	// Generation is that of report. Earlier versions write none.
-	Generation int64 `json:"generation,omitempty"`
-	// Before is that of report. Earlier versions write none.
-	Before string `json:"before,omitempty"`
+	// Generation, From and Before are those of report. Earlier versions write none.
+	Generation int64  `json:"generation,omitempty"`
+	From       string `json:"from,omitempty"`
+	Before     string `json:"before,omitempty"`
 }
 
 const (
@@ -79,20 +79,37 @@ const (
 	flagCut, flagClosed, flagWhole, flagOpening = 1, 2, 4, 8
 	// numbersBefore is how many numbers the version before wrote of a replica.
 	numbersBefore = 7
-	// maxReport bounds one report in bytes, within etcd's limits: some 10,000 replicas.
+	// maxReport bounds one part of a report in bytes, within etcd's limits: some 10,000 replicas.
 	maxReport = 1 << 20
+	// maxReportParts bounds the parts of one report: to some 40,000 replicas, four times as many as
+	// a cluster is measured with. A broker that starts reads the reports of all brokers in one
+	// request.
+	maxReportParts = 4
 )
 
+// reportKey returns the key of a report's first part, and of everything below it.
 func (c *Client) reportKey(id string) string { return c.prefix + "reports/" + id }
 
+// reportPartKey returns the key of a part. Earlier versions read the first one only, and take the
+// Topics of the others for Topics that are not reported yet.
+func (c *Client) reportPartKey(id string, part int) string {
+	if part == 0 {
+		return c.reportKey(id)
+	}
+	return fmt.Sprintf("%s/%d", c.reportKey(id), part)
+}
+
 // Report replaces the list of replicas that a broker cannot vouch for; an empty list vouches for
-// all. It ends with the incarnation, but a later registration of the same process keeps it. With
-// incarnation 0 it is part of the next registration. A generation says that the list has all copies
-// of shards of earlier generations.
+// all. It ends with the incarnation. A generation says that the list has all copies of shards of
+// earlier generations. Only one call at a time may be under way for a broker.
 //
-// If the list does not fit into one report, it ends with the Topics that do, in the order of their
-// ids, and says so. All brokers keep to that order. So the first shards can be elected, which leave
-// the list then, and the next ones follow.
+// A long list is written in parts, each for a range of Topic ids, one after the other. Meanwhile a
+// Topic may be in two parts, where the first one counts, or in none. It is not reported then, and
+// its restored shards wait. What does not fit into maxReportParts is left out until there is room:
+// shards leave the list when they have leaders.
+//
+// A later registration of the same process keeps the first part, and with incarnation 0 that is
+// part of the next registration. The other parts have to be reported again after a registration.
 func (c *Client) Report(ctx context.Context, broker Replica, generation int64, suspects []Suspect) error {
 	what := "the report of broker " + broker.Broker
 	if why := validBrokerID(broker.Broker); why != "" {
@@ -105,17 +122,51 @@ func (c *Client) Report(ctx context.Context, broker Replica, generation int64, s
 	}
 	suspects = slices.Clone(suspects)
 	slices.SortStableFunc(suspects, func(a, b Suspect) int { return strings.Compare(a.Topic, b.Topic) })
-	data, err := encodeReport(generation, suspects)
+	parts, err := encodeReport(generation, suspects)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", what, err)
 	}
-	return c.putLeased(ctx, broker, c.reportKey(broker.Broker), data)
+	id := broker.Broker
+	if err := c.putLeased(ctx, broker, c.reportKey(id), parts[0]); err != nil || broker.Incarnation == 0 {
+		return err
+	}
+	written := c.leased.reportParts(id, len(parts))
+	for i := 1; i < len(parts); i++ {
+		if err := c.putInLease(ctx, broker, c.reportPartKey(id, i), parts[i]); err != nil {
+			return err
+		}
+	}
+	// An earlier part has all Topics of these by now, so they don't count any more.
+	for i := len(parts); i < written; i++ {
+		if err := c.deleteLeased(ctx, broker, c.reportPartKey(id, i)); err != nil {
+			return err
+		}
+	}
+	c.leased.reportPartsLeft(id, len(parts))
+	return nil
 }
 
-// encodeReport returns the value for as many of the suspects, sorted by Topic, as fit.
-func encodeReport(generation int64, suspects []Suspect) (string, error) {
-	value := reportValue{V: reportValueVersion, Generation: generation}
-	for n := len(suspects); ; {
+// encodeReport returns the values of the parts for as many of the suspects, sorted by Topic, as
+// fit. There is always a first one.
+func encodeReport(generation int64, suspects []Suspect) (parts []string, err error) {
+	from := ""
+	for {
+		part, n, err := encodePart(generation, from, suspects)
+		if err != nil {
+			return nil, err
+		}
+		if parts = append(parts, part); n == len(suspects) || len(parts) == maxReportParts {
+			return parts, nil
+		}
+		from, suspects = suspects[n].Topic, suspects[n:]
+	}
+}
+
+// encodePart returns the value for as many of the suspects as fit, and their number. The first
+// Topic without room is where the part ends.
+func encodePart(generation int64, from string, suspects []Suspect) (part string, n int, err error) {
+	value := reportValue{V: reportValueVersion, Generation: generation, From: from}
+	for n = len(suspects); ; {
 		value.Suspects = map[string][][]uint64{}
 		for i := range suspects[:n] {
 			s := &suspects[i]
@@ -123,7 +174,7 @@ func encodeReport(generation int64, suspects []Suspect) (string, error) {
 		}
 		data, err := json.Marshal(value)
 		if err != nil || len(data) <= maxReport {
-			return string(data), err
+			return string(data), n, err
 		}
 		n = min(n*(maxReport*15/16)/len(data), n-1)
 		value.Before = suspects[n].Topic
@@ -152,7 +203,7 @@ func decodeReport(kv *mvccpb.KeyValue) (r report, err error) {
 	if err := decodeValue(string(kv.GetKey()), kv.GetValue(), reportValueVersion, &value, &value.V); err != nil {
 		return r, err
 	}
-	r = report{make(map[string][]Suspect, len(value.Suspects)), value.Generation, value.Before}
+	r = report{from: value.From, before: value.Before, suspects: make(map[string][]Suspect, len(value.Suspects)), generation: value.Generation}
 	for topic, shards := range value.Suspects {
 		for _, said := range shards {
 			var s [numbersBefore + 2]uint64
@@ -179,21 +230,37 @@ func (s *State) Suspect(brokerID, topicID string, shard int) bool {
 // Doubted reports whether the broker can't vouch for the copy.
 func (s Suspect) Doubted() bool { return s.Spent == 0 && !s.Whole && !s.Opening }
 
+// reportOn returns the part of a broker's report that a Topic is in, or nil.
+func (s *State) reportOn(brokerID, topicID string) *report {
+	parts := s.reports[brokerID]
+	for i := range parts {
+		switch r := &parts[i]; {
+		case r.before != "" && topicID >= r.before:
+		case topicID < r.from:
+			return nil
+		default:
+			return r
+		}
+	}
+	return nil
+}
+
 // ReportedIn returns the generation whose restored copies of a Topic a broker has reported; 0:
 // none.
 func (s *State) ReportedIn(brokerID, topicID string) int64 {
-	r := s.reports[brokerID]
-	if r.before != "" && topicID >= r.before {
-		return 0
+	if r := s.reportOn(brokerID, topicID); r != nil {
+		return r.generation
 	}
-	return r.generation
+	return 0
 }
 
 // Reported returns what the broker has reported about a replica; false: nothing.
 func (s *State) Reported(brokerID, topicID string, shard int) (Suspect, bool) {
-	for _, suspect := range s.reports[brokerID].suspects[topicID] {
-		if suspect.Shard == shard {
-			return suspect, true
+	if r := s.reportOn(brokerID, topicID); r != nil {
+		for _, suspect := range r.suspects[topicID] {
+			if suspect.Shard == shard {
+				return suspect, true
+			}
 		}
 	}
 	return Suspect{}, false

@@ -25,7 +25,7 @@ type State struct {
 	shards     int
 	unreadable map[string]int64
 	drains     map[string]DrainMode // by the key behind drains/
-	reports    map[string]report    // by id of the broker
+	reports    map[string][]report  // by id of the broker: the parts, in their order
 }
 
 // topicKeys are the keys of a Topic's id. topic may be nil, because a shard or Subscription may

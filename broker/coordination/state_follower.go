@@ -23,8 +23,8 @@ type follower struct {
 	controller Controller
 	unreadable map[string]int64 // key -> revision
 	drains     map[string]DrainMode
-	reports    map[string]report
-	reported   map[string]int64 // revisions of the reports
+	reports    map[string]report // by the key behind reports/
+	reported   map[string]int64  // revisions of the reports
 	generation int64
 	raised     int64 // revision of the generation's key
 	settling   int64 // the generation that settles; 0: none
@@ -359,7 +359,11 @@ func (f *follower) settled(revision int64) {
 		next.drains = maps.Clone(f.drains)
 	}
 	if f.changes.Reports {
-		next.reports = maps.Clone(f.reports)
+		next.reports = map[string][]report{}
+		for _, key := range slices.Sorted(maps.Keys(f.reports)) {
+			id, _, _ := strings.Cut(key, "/")
+			next.reports[id] = append(next.reports[id], f.reports[key])
+		}
 	}
 	changes := f.changes
 	f.known, f.last, f.changes = true, next, Changes{}

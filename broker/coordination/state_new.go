@@ -39,13 +39,13 @@ func NewState(revision int64, brokers []Broker, topics []*Topic, shards []*Shard
 // With returns a copy of the State with these drains and reports.
 func (s *State) With(drains map[string]DrainMode, reports map[string][]Suspect) *State {
 	other := *s
-	other.drains, other.reports = maps.Clone(drains), make(map[string]report, len(reports))
+	other.drains, other.reports = maps.Clone(drains), make(map[string][]report, len(reports))
 	for id, suspects := range reports {
-		other.reports[id] = report{map[string][]Suspect{}, s.Generation, ""}
+		of := map[string][]Suspect{}
 		for _, suspect := range suspects {
-			of := other.reports[id].suspects
 			of[suspect.Topic] = append(of[suspect.Topic], suspect)
 		}
+		other.reports[id] = []report{{suspects: of, generation: s.Generation}}
 	}
 	return &other
 }

@@ -15,8 +15,9 @@ type Suspects struct {
 	mu   sync.Mutex
 	said map[suspectID]Suspect
 	// generation of etcd whose restored copies are all among them.
-	generation int64
-	changed    chan struct{}
+	generation  int64
+	incarnation int64 // of the registration that Registered was called with last
+	changed     chan struct{}
 }
 
 type suspectID struct {
@@ -59,6 +60,17 @@ func (s *Suspects) Clear(topicID string, shard int) {
 		delete(s.said, id)
 		s.change()
 	}
+}
+
+// Registered has the report written anew if the broker has registered again since the last call:
+// etcd has the first part of it only.
+func (s *Suspects) Registered(incarnation int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if incarnation != s.incarnation && len(s.said) > 0 {
+		s.change()
+	}
+	s.incarnation = incarnation
 }
 
 // Generation returns the generation of etcd that was entered last.

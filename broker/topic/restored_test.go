@@ -277,6 +277,24 @@ func TestAnEvictedBrokerStandsStillWhenAGenerationBegins(t *testing.T) {
 	}
 }
 
+// A later registration has the first part of a long report only. So the broker writes its report
+// anew after each registration, though nothing of it has changed.
+func TestAReportIsWrittenAnewForARegistration(t *testing.T) {
+	n, told := newSite(t), &telling{}
+	n.report = told.report
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	n.restore(backupOf(n.shards))
+	n.standsStill(told)
+	told.mu.Lock()
+	told.suspects = nil
+	told.mu.Unlock()
+	n.life++
+	n.brokers[0].Incarnation = n.life
+	n.tell()
+	n.standsStill(told)
+}
+
 // A pass that began before etcd was restored may end after that, while it still leads or follows:
 // it reports nothing, and takes back nothing. The next pass does, when the copy stands still.
 func TestAPassOfTheGenerationBeforeReportsNothing(t *testing.T) {

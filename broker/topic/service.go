@@ -82,6 +82,7 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 		}
 	}
 	defer s.enter(state)
+	s.reports.Registered(me.Incarnation)
 	if first {
 		s.running.Go(func() { s.setUnknownAside(state) })
 		return
@@ -201,8 +202,7 @@ func (s *Service) removeTopic(t *Topic) {
 	}
 }
 
-// setUnknownAside deletes the logs of Topics that were deleted while this broker was away, and sets
-// logs of other unknown Topics aside.
+// setUnknownAside deletes logs of Topics deleted while the broker was away, and sets others aside.
 func (s *Service) setUnknownAside(first *coordination.State) {
 	if key := first.UnreadableTopic(); key != "" {
 		s.log.Warn("logs of unknown Topics are left where they are, since not every Topic's key can be read", "key", key)
