@@ -250,6 +250,25 @@ func (r *Repair) Add(b Batch) (err error) {
 	return r.w.add(b)
 }
 
+// AddOwn adds what can be read of the damaged segment itself, from the offset on that is due, and
+// reports whether that is anything. The caller knows that the two logs do not differ there, or
+// finds out before the segment is complete.
+func (r *Repair) AddOwn() (added bool, err error) {
+	from := r.next
+	v, err := r.log.NewCursor(from).Read(scanWindow)
+	if _, damaged := errors.AsType[*CorruptError](err); damaged {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer v.Release()
+	for b, ok := v.Next(); ok && b.Base() < r.span.Next && !r.Full() && err == nil; b, ok = v.Next() {
+		err = r.Add(b)
+	}
+	return r.next > from, err
+}
+
 // create creates the file, named after the first batch.
 func (r *Repair) create() (err error) {
 	fresh := newSegment(r.log.dir, SegmentRef{Base: r.next})

@@ -538,7 +538,12 @@ func (f *Following) receiveRefusal(in *leaderConn, r *refusal) {
 		f.pause = 0
 	}
 	f.noProgress = true
-	f.backOff("broker "+in.broker+": "+r.why, f.pause)
+	why := "broker " + in.broker + ": " + r.why
+	if f.repair != nil {
+		f.refusePiece(why, r.round)
+		return
+	}
+	f.backOff(why, f.pause)
 }
 
 // backOff waits at least the given pause before the next ask. mu is held.

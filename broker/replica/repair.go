@@ -9,8 +9,9 @@ import (
 
 // repairing is the repair of a Following whose logs lack segments (FollowConfig.RepairEnded): it
 // fetches them from its leader, one at a time and one turn at a time, and copies nothing. So the
-// leader does not count it. Afterwards the logs are opened again and followed as usual. A worker of
-// the disk's pool, or mu, owns it.
+// leader does not count it. What the leader can't send, because its own copy is damaged there, is
+// taken from the damaged segment, if it can be read. Afterwards the logs are opened again and
+// followed as usual. A worker of the disk's pool, or mu, owns it.
 type repairing struct {
 	repair  *log.Repair // nil: the next missing segment is not determined yet
 	part    Part
@@ -32,7 +33,7 @@ func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
 		return dst
 	case m.repair == nil || m.epoch != f.epoch.Load():
 		f.step = working
-		f.x.disk.Submit(func() { f.workRepair(nil, 0) }, 0)
+		f.x.disk.Submit(func() { f.workRepair(answered{}) }, 0)
 		return dst
 	}
 	q := fetch{
@@ -55,23 +56,38 @@ func (f *Following) receivePiece(in *leaderConn, p *piece) {
 	f.step, f.pause = working, 0
 	kept := *p
 	kept.batches = bytes.Clone(p.batches)
-	f.x.disk.Submit(func() { f.workRepair(&kept, p.round) }, 0)
+	f.x.disk.Submit(func() { f.workRepair(answered{round: p.round, piece: &kept}) }, 0)
 }
 
-// workRepair writes a piece to the disk, unless it is void by now, and prepares the next request.
-func (f *Following) workRepair(p *piece, round uint32) {
+// refusePiece handles a refusal of a fetch. A worker looks whether the damaged segment has what the
+// leader can't send. mu is held.
+func (f *Following) refusePiece(why string, round uint32) {
+	f.step = working
+	f.x.disk.Submit(func() { f.workRepair(answered{round: round, refused: why}) }, 0)
+}
+
+// answered is the answer to a fetch; the zero value: nothing was fetched yet.
+type answered struct {
+	round   uint32
+	piece   *piece // nil: none
+	refused string // why, if it was
+}
+
+// workRepair writes what was answered to the disk, unless it is void by now, and prepares the next
+// request.
+func (f *Following) workRepair(a answered) {
 	f.mu.Lock()
 	if f.ended {
 		f.mu.Unlock()
 		return
 	}
-	if f.round.Load() != round {
-		p = nil
+	if f.round.Load() != a.round {
+		a = answered{}
 	}
 	epoch := f.epoch.Load()
 	f.users++
 	f.mu.Unlock()
-	whole, err := f.repair.advance(f, p, epoch)
+	whole, own, err := f.repair.advance(f, a, epoch)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.workDone()
@@ -84,7 +100,12 @@ func (f *Following) workRepair(p *piece, round uint32) {
 	case unfit != nil:
 		f.step = repairEnded
 		f.x.disk.Submit(func() { f.notifyRepairEnded(unfit) }, 0)
+	case err == nil && a.refused != "" && !own:
+		f.backOff(a.refused, f.pause)
 	default:
+		if own {
+			f.pause = 0
+		}
 		f.resume(err)
 	}
 }
@@ -104,25 +125,32 @@ func (f *Following) notifyRepairEnded(err error) {
 	f.release()
 }
 
-// advance does one step: it adds a piece, if there is one, and prepares the next request, unless
-// the logs are complete. They are in use.
-func (m *repairing) advance(f *Following, p *piece, epoch int64) (whole bool, err error) {
+// advance does one step: it adds a piece, if there is one, or what the damaged segment has in its
+// place (own), and prepares the next request, unless the logs are complete. They are in use.
+func (m *repairing) advance(f *Following, a answered, epoch int64) (whole, own bool, err error) {
 	if m.repair != nil && m.epoch != epoch {
 		m.abandon()
 	}
-	if p != nil && m.repair != nil {
-		if err := m.appendPiece(f, p); err != nil {
-			m.abandon()
-			return false, err
+	switch {
+	case m.repair == nil:
+	case a.piece != nil:
+		err = m.appendPiece(f, a.piece)
+	case a.refused != "":
+		if own, err = m.repair.AddOwn(); err == nil && m.repair.Full() {
+			err = m.finish(f)
 		}
+	}
+	if err != nil {
+		m.abandon()
+		return false, own, err
 	}
 	for part := Part(0); m.repair == nil; part++ {
 		if part == Parts {
-			return true, nil
+			return true, own, nil
 		}
 		lg := f.config.Logs[part]
 		if m.repair, err = lg.Repair(); err != nil {
-			return false, err
+			return false, own, err
 		}
 		m.part, m.epoch, m.bytes = part, epoch, 0
 		if m.repair != nil {
@@ -130,7 +158,7 @@ func (m *repairing) advance(f *Following, p *piece, epoch int64) (whole bool, er
 			m.lineage = LineageOf(lg).around(m.span)
 		}
 	}
-	return false, nil
+	return false, own, nil
 }
 
 // around returns the lineage of a log without a span. If nothing follows the span, the epochs that
@@ -186,6 +214,12 @@ func (m *repairing) appendPiece(f *Following, p *piece) error {
 	if !r.Full() {
 		return nil
 	}
+	return m.finish(f)
+}
+
+// finish replaces the segment, which is complete.
+func (m *repairing) finish(f *Following) error {
+	r := m.repair
 	aside, err := r.Finish()
 	if err != nil {
 		return err

@@ -18,18 +18,43 @@ import (
 // segment.
 func (n *node) spoil(id ID, p Part, segment int) log.SegmentInfo {
 	n.w.t.Helper()
+	return n.spoilAt(id, p, segment, 3000)
+}
+
+// spoilAt is spoil with a bit behind that byte of the segment.
+func (n *node) spoilAt(id ID, p Part, segment int, at int64) log.SegmentInfo {
+	n.w.t.Helper()
 	lg := n.logs[id][p]
 	if err := lg.Flush(); err != nil { // so that what is to be sealed is sealed
 		n.w.t.Fatal(err)
 	}
 	info := lg.SegmentInfos()[segment]
-	if err := n.fs.(*crashfs.FS).FlipPayload(info.File, 3000); err != nil {
+	if err := n.fs.(*crashfs.FS).FlipPayload(info.File, at); err != nil {
 		n.w.t.Fatal(err)
 	}
 	if found, err := lg.Scrub(context.Background(), log.ScrubOptions{}); err != nil || len(found.Damaged) == 0 {
 		n.w.t.Fatalf("nothing was found: %v", err)
 	}
 	return info
+}
+
+// ruin is spoil with bits that flip in all batches of the segment, so that nothing of it can be
+// read.
+func (n *node) ruin(id ID, p Part, segment int) {
+	n.w.t.Helper()
+	info := n.logs[id][p].SegmentInfos()[segment]
+	for at := int64(0); n.fs.(*crashfs.FS).FlipPayload(info.File, at) == nil; at += 200 {
+	}
+	n.spoil(id, p, segment)
+	for at := info.Base; at < info.End; {
+		v, err := n.logs[id][p].NewCursor(at).Read(1)
+		v.Release()
+		damage, ok := errors.AsType[*log.CorruptError](err)
+		if !ok {
+			n.w.t.Fatalf("record %d of the segment from %d to %d can be read: %v", at, info.Base, info.End, err)
+		}
+		at = damage.Next
+	}
 }
 
 // mend repairs the logs of a follower. The channel receives the result.
@@ -214,15 +239,15 @@ func TestFetchingASegmentGoesOn(t *testing.T) {
 	})
 }
 
-// A repair waits if the leader cannot read the records itself, since another leader may come. It
-// fails if the leader never had them or is of a version without fetches.
+// A repair waits if neither the leader nor this broker can read the records, since another leader
+// may come. It fails if the leader never had them or is of a version without fetches.
 func TestWhatCanNotBeFetchedAlone(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.place(orders, 1, "a b c")
 		a, b := w.nodes["a"], w.nodes["b"]
 		a.publish(orders, wide(2000)...)
 		a.spoil(orders, Data, 3)
-		b.spoil(orders, Data, 3)
+		b.ruin(orders, Data, 3)
 		told := b.mend(orders)
 		time.Sleep(10 * time.Second)
 		if ok, why := b.follows[orders].State(); ok || !strings.Contains(why, "can't be read here") || len(told) > 0 {
@@ -282,6 +307,50 @@ func TestWhatCanNotBeFetchedAlone(t *testing.T) {
 			t.Errorf("told %v", unfit)
 		}
 	})
+}
+
+// Two replicas lack records of the same segment, and different ones. The leader can't send what is
+// damaged in its copy. The other one has it in its damaged segment, and becomes whole. Then it can
+// lead, and the former leader becomes whole, too.
+func TestTwoReplicasWithDamageInTheSameSegment(t *testing.T) {
+	for part := range Parts {
+		for _, from := range []string{"a", "b"} { // whose damage comes first
+			t.Run(part.String()+" "+from, func(t *testing.T) {
+				story(t, "a b", func(w *world) { damagedTwice(t, w, part, from) })
+			})
+		}
+	}
+}
+
+func damagedTwice(t *testing.T, w *world, part Part, first string) {
+	w.place(orders, 1, "a b")
+	a, b := w.nodes["a"], w.nodes["b"]
+	a.publish(orders, wide(2000)...)
+	a.append(orders, State, true, wide(2000)...)
+	w.within(time.Second, "b has it all", func() bool { return w.equal(orders, "a b") })
+	behind := a.logs[orders][part].SegmentInfos()[3].Bytes * 2 / 3
+	at := map[string]int64{"a": behind, "b": behind}
+	at[first] = 3000
+	a.spoilAt(orders, part, 3, at["a"])
+	b.spoilAt(orders, part, 3, at["b"])
+	if err := w.told(b.mend(orders)); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := b.logs[orders][part].Scrub(context.Background(), log.ScrubOptions{}); err != nil || len(found.Damaged) > 0 || len(b.logs[orders][part].Lacks()) > 0 {
+		t.Fatalf("b is damaged: %v, %v", found, err)
+	}
+	b.follow(orders)
+	w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
+
+	w.place(orders, 2, "b (a)")
+	if err := w.told(a.mend(orders)); err != nil {
+		t.Fatal(err)
+	}
+	a.follow(orders)
+	w.within(5*time.Second, "a is in sync", func() bool { return w.inSync(orders, "a b") })
+	if found, err := a.logs[orders][part].Scrub(context.Background(), log.ScrubOptions{}); err != nil || len(found.Damaged) > 0 || !w.equal(orders, "a b") {
+		t.Errorf("the logs differ: %v, %v", found, err)
+	}
 }
 
 // former is a connection to a broker of an earlier version.
