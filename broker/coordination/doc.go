@@ -40,8 +40,9 @@
 //
 //	C1  No two Topics claim one subject. A transaction that adds a claim compares and writes the
 //	    gate. A deletion only frees claims, and needs no gate.
-//	C2  A Topic's id is never reused: a recreated Topic has another one. Shards and Subscriptions
-//	    are keyed by the id, so a recreated Topic does not inherit them.
+//	C2  A Topic's id is never reused: a recreated Topic has another one, and each transaction that
+//	    creates a Topic has an id of its own. Shards and Subscriptions are keyed by the id, so a
+//	    recreated Topic does not inherit them.
 //	C3  Shards and Subscriptions are created by comparing the Topic's key, and a deletion marks that
 //	    key first. So nothing is created after the mark, and what exists then is complete.
 //	C4  Only its owner changes a Topic or a Subscription. All clients are one owner, and also own

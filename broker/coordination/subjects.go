@@ -80,6 +80,7 @@ type topicPut struct {
 	t        *Topic
 	value    string
 	attempts int
+	sent     bool // a transaction with it was sent, and may have been carried out
 
 	done     chan struct{} // closed when the result is set
 	revision int64
@@ -92,9 +93,21 @@ func (p *topicPut) end(revision int64, found *mvccpb.KeyValue, err error) {
 	close(p.done)
 }
 
+// prepare readies it for a transaction. Each transaction that creates a Topic has an id of its own:
+// the Topic of an earlier one may have been made and deleted meanwhile, and has a tombstone then.
+func (p *topicPut) prepare() (err error) {
+	if p.sent && p.t.Revision == 0 {
+		p.t.ID = newID()
+		p.value, err = p.t.encode()
+	}
+	p.sent = true
+	return err
+}
+
 // putClaiming writes a Topic with new subjects, if its key is still at t.Revision (0: absent), and
-// returns the new revision. If the key has changed, the error is errTopicMoved, with the current
-// key or nil. If another Topic claims one of the subjects, it is an *OverlapError.
+// returns the new revision. An absent Topic may get another t.ID. If the key has changed, the error
+// is errTopicMoved, with the current key or nil. If another Topic claims one of the subjects, it is
+// an *OverlapError.
 func (c *Client) putClaiming(ctx context.Context, t *Topic) (revision int64, found *mvccpb.KeyValue, err error) {
 	value, err := t.encode()
 	if err != nil {
@@ -165,6 +178,9 @@ func (c *Client) putThese(ctx context.Context, these []*topicPut) (again []*topi
 		clientv3.OpGet(c.topicsPrefix(), clientv3.WithPrefix(), clientv3.WithMinModRev(c.claims.read+1)),
 	}
 	for _, p := range these {
+		if err := p.prepare(); err != nil {
+			return fail(err)
+		}
 		key := c.topicKey(p.t.Name)
 		when = append(when, clientv3.Compare(clientv3.ModRevision(key), "=", p.t.Revision))
 		then = append(then, clientv3.OpPut(key, p.value))
@@ -173,7 +189,7 @@ func (c *Client) putThese(ctx context.Context, these []*topicPut) (again []*topi
 	began := time.Now()
 	done, err := c.transact(ctx, when, then, otherwise...)
 	if err != nil && ctx.Err() != nil {
-		return these // another call's ctx ended; a write that succeeded is detected at the next attempt
+		return these // another call's ctx ended; the next attempt finds what was written and not deleted
 	}
 	if err != nil {
 		return fail(err)

@@ -224,3 +224,94 @@ func TestACreationMayBeRepeated(t *testing.T) {
 		}
 	}
 }
+
+// interrupting is an etcd client whose next transaction is carried out, and then gets no answer.
+type interrupting struct {
+	clientv3.KV
+	then func() // called once, after the transaction
+}
+
+func (i *interrupting) Txn(ctx context.Context) clientv3.Txn {
+	return &interruptedTxn{i.KV.Txn(ctx), i}
+}
+
+type interruptedTxn struct {
+	clientv3.Txn
+	by *interrupting
+}
+
+func (t *interruptedTxn) If(cs ...clientv3.Cmp) clientv3.Txn   { t.Txn = t.Txn.If(cs...); return t }
+func (t *interruptedTxn) Then(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Then(ops...); return t }
+func (t *interruptedTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(ops...); return t }
+
+func (t *interruptedTxn) Commit() (*clientv3.TxnResponse, error) {
+	done, err := t.Txn.Commit()
+	then := t.by.then
+	if then == nil || err != nil {
+		return done, err
+	}
+	t.by.then = nil
+	then()
+	return nil, context.Canceled
+}
+
+// TestARepeatedCreationHasAnotherID: a creation shares its transaction with a call whose context
+// ends, so it is repeated without knowing that the Topic was made. Another client deletes the Topic
+// in between, completely or not. The Topic that is made then has another id: a tombstone is never
+// one of a Topic that exists.
+func TestARepeatedCreationHasAnotherID(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	etcd := startEtcd(t)
+	others := etcd.open()
+	for name, meanwhile := range map[string]func(*Topic){
+		"kept": func(*Topic) {},
+		"deleted": func(topic *Topic) {
+			if err := others.DeleteTopic(ctx, topic.Name, topic.ID, client); err != nil {
+				t.Error(err)
+			}
+		},
+		"marked": func(topic *Topic) {
+			if err := etcd.dying(3, false).DeleteTopic(ctx, topic.Name, topic.ID, client); !errors.Is(err, errDied) {
+				t.Error(err)
+			}
+		},
+	} {
+		c := etcd.open()
+		c.mustCreate(t, "before-"+name, spec("before-"+name), client) // so that the claims are loaded
+		hurried, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var first *Topic
+		c.etcd.KV = &interrupting{c.etcd.KV, func() {
+			var err error
+			if first, err = others.GetTopic(ctx, name); err != nil {
+				t.Error(err)
+			} else {
+				meanwhile(first)
+			}
+			cancel()
+		}}
+		<-c.puts.turn
+		call, ended := askedOf(ctx), make(chan struct{})
+		var made *Topic
+		var failed error
+		go func() {
+			defer close(ended)
+			made, failed = c.CreateTopic(call, name, spec(name), client)
+		}()
+		c.puts.queued(t, call, 1)
+		c.putSome(hurried)
+		c.puts.mustWait(t, 1)
+		c.puts.turn <- struct{}{}
+		<-ended
+		if failed != nil || first == nil {
+			t.Fatalf("%s: first %+v, then %v", name, first, failed)
+		}
+		if got, err := others.GetTopic(ctx, name); err != nil || got.ID != made.ID || got.Deleting {
+			t.Errorf("%s: made %+v, and there is %+v, %v", name, made, got, err)
+		}
+		if gone := name != "kept"; c.buried(t, first.ID) != gone || (made.ID != first.ID) != gone || c.buried(t, made.ID) {
+			t.Errorf("%s: first %s, then %s; tombstones: %v, %v", name, first.ID, made.ID, c.buried(t, first.ID), c.buried(t, made.ID))
+		}
+	}
+}

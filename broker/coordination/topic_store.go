@@ -25,9 +25,8 @@ func (c *Client) CreateTopic(ctx context.Context, name string, spec TopicSpec, o
 	if why := firstUnknown(validTopicName(name), spec.valid(), owner.valid()); why != "" {
 		return nil, &InvalidError{what, why}
 	}
-	t := &Topic{Name: name, ID: newID(), Spec: spec, Generation: 1, Owner: owner, Created: now()}
 	for range reviseAttempts {
-		t.Revision = 0
+		t := &Topic{Name: name, ID: newID(), Spec: spec, Generation: 1, Owner: owner, Created: now()}
 		revision, found, err := c.putClaiming(ctx, t)
 		if err == nil {
 			t.Revision, t.Made = revision, revision
