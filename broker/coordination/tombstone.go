@@ -16,8 +16,8 @@ import (
 //     other for an id, and a deletion that was not completed has no tombstone.
 //  2. Ids are never reused (C2). So a tombstone is true in every later etcd, also in one that was
 //     restored from a backup.
-//  3. The newest maxTombstones are kept. The logs of Topics that were deleted earlier are set aside
-//     when their broker returns.
+//  3. The newest maxTombstones are kept, and up to trimmedKeys older ones. The logs of Topics that
+//     were deleted earlier are set aside when their broker returns.
 //  4. Earlier versions ignore these keys, and write none when they delete a Topic.
 //
 // Rejected: a tombstone for each replica, which its broker removes when the logs are gone. It
@@ -26,8 +26,9 @@ import (
 const (
 	// maxTombstones is the number of tombstones that are kept. Each has about 150 bytes.
 	maxTombstones = 10_000
-	// trimmedKeys is the number of tombstones that one deletion removes at most, within etcd's limit
-	// of 128 operations of a transaction.
+	// trimmedKeys is the number of tombstones that one deletion removes, within etcd's limit of 128
+	// operations of a transaction. To find the oldest, etcd reads and sorts all. So one deletion in
+	// trimmedKeys does that.
 	trimmedKeys = 100
 )
 
@@ -49,8 +50,8 @@ func (c *Client) bury(t *Topic) (clientv3.Op, error) {
 	return clientv3.OpPut(c.tombstoneKey(t.ID), value), err
 }
 
-// trimTombstones deletes the oldest tombstones if there are too many. Concurrent calls may leave a
-// few more than maxTombstones.
+// trimTombstones deletes the oldest trimmedKeys tombstones if there are that many more than are
+// kept. Concurrent calls remove the same ones, and may leave a few more.
 func (c *Client) trimTombstones(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -59,7 +60,8 @@ func (c *Client) trimTombstones(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("count %s: %w", all, err)
 	}
-	if counted.Count < int64(c.tombstones) {
+	most := int64(c.tombstones) + trimmedKeys
+	if counted.Count < most {
 		return nil
 	}
 	oldest, err := c.etcd.Get(reading, all, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
@@ -67,11 +69,12 @@ func (c *Client) trimTombstones(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("get %s: %w", all, err)
 	}
+	if oldest.Count < most { // a concurrent call has removed the older ones
+		return nil
+	}
 	var ops []clientv3.Op
 	for _, kv := range oldest.Kvs {
-		if len(ops) <= int(counted.Count)-c.tombstones {
-			ops = append(ops, clientv3.OpDelete(string(kv.GetKey())))
-		}
+		ops = append(ops, clientv3.OpDelete(string(kv.GetKey())))
 	}
 	if _, err := c.transact(ctx, nil, ops); err != nil {
 		return fmt.Errorf("delete old tombstones: %w", err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // buried reports whether the Topic of an id has a tombstone.
@@ -59,27 +61,63 @@ func TestATombstoneReplacesATopic(t *testing.T) {
 	}
 }
 
-// TestTombstonesAreBounded: the newest are kept.
+// counted is an etcd client that calls a function once, after keys were counted.
+type counted struct {
+	clientv3.KV
+	then func()
+}
+
+func (c *counted) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	got, err := c.KV.Get(ctx, key, opts...)
+	if then := c.then; then != nil && err == nil && got.Count > 0 && len(got.Kvs) == 0 {
+		c.then = nil
+		then()
+	}
+	return got, err
+}
+
+// TestTombstonesAreBounded: the newest are kept. Most deletions remove none, and one removes many,
+// also if two deletions find too many at once.
 func TestTombstonesAreBounded(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	c := startEtcd(t).open()
-	c.tombstones = 3
+	etcd := startEtcd(t)
+	c, other := etcd.open(), etcd.open()
+	c.tombstones, other.tombstones = 3, 3
+	const early = 101
 	var ids []string
-	for i := range 8 {
-		name := fmt.Sprintf("orders-%d", i)
+	for i := range early {
+		id := fmt.Sprintf("%03d", (i*37)%early) // in another order than the keys'
+		value, err := encodeValue(id, tombstoneValue{tombstoneValueVersion, id, now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.etcd.Put(ctx, c.tombstoneKey(id), value); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	remove := func(by *Client, name string) {
 		topic := c.mustCreate(t, name, spec(name), client)
-		if err := c.DeleteTopic(ctx, name, "", client); err != nil {
+		if err := by.DeleteTopic(ctx, name, "", client); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, topic.ID)
-		for j, id := range ids {
-			if got, want := c.buried(t, id), j > i-c.tombstones; got != want {
-				t.Errorf("after %d deletions, the tombstone of number %d is %v", i+1, j+1, got)
-			}
+	}
+	// The third deletion is the first that finds 100 more than are kept. Another one is completed
+	// just after it has counted them.
+	for i, want := range []int{102, 103, 5, 6} {
+		if i == 2 {
+			c.etcd.KV = &counted{c.etcd.KV, func() { remove(other, "bills") }}
 		}
-		if i == 4 { // another bound: several are removed at once
-			c.tombstones = 1
+		remove(c, fmt.Sprintf("orders-%d", i))
+		if got := c.keys(t, c.allTombstones()); got != want {
+			t.Fatalf("after %d deletions there are %d tombstones, want %d", i+1, got, want)
+		}
+		for _, id := range ids[len(ids)-want:] {
+			if !c.buried(t, id) {
+				t.Fatalf("after %d deletions, a tombstone of the %d newest is gone", i+1, want)
+			}
 		}
 	}
 }
