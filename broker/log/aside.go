@@ -79,7 +79,7 @@ func (d *Disk) SetAside(name, reason string) (string, error) {
 	if to != "" {
 		d.leaveNote(to, note{Reason: reason})
 	}
-	return to, err
+	return to, d.noticed(err)
 }
 
 // moveLogAside is SetAside without the note. If it moved the log, it returns where to, also with an
@@ -100,7 +100,7 @@ func (d *Disk) moveLogAside(name string) (string, error) {
 	d.forgetChecks(name)
 	for _, dir := range []string{setAsideDir, shardsDir} {
 		if err := d.fs.SyncDir(filepath.Join(d.dir, dir)); err != nil {
-			return to, err
+			return to, &syncError{err}
 		}
 	}
 	return to, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -306,5 +307,34 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 		}
 		put(t, l, 3)
 		_ = d.Close()
+	}
+}
+
+// A log is set aside, and the disk can't say whether that would survive a crash. So the log may come
+// back, or a new one of its name be lost: the disk has failed.
+func TestALogThatIsSetAsideWithoutASync(t *testing.T) {
+	for _, dir := range []string{setAsideDir, shardsDir} {
+		fsys, d, l := setup(t, small)
+		put(t, l, 10)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		fsys.SetHook(func(op crashfs.Op) error {
+			if op.Kind == "syncdir" && op.Path == filepath.Join("data", dir) {
+				return syscall.EIO
+			}
+			return nil
+		})
+		to, err := d.SetAside(l.Name(), "why")
+		fsys.SetHook(nil)
+		if failed := (*FailedError)(nil); !errors.As(err, &failed) || !errors.Is(err, syscall.EIO) {
+			t.Errorf("without a sync of %s: %v", dir, err)
+		}
+		if found := pieces(t, d); len(found) != 1 || filepath.Base(to) != found[0].Name || found[0].Reason != "why" {
+			t.Errorf("it was moved to %q, and there are %+v", to, found)
+		}
+		if err := d.Delete("another-0"); !errors.Is(err, syscall.EIO) {
+			t.Errorf("the disk goes on: %v", err)
+		}
 	}
 }
