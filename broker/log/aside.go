@@ -310,7 +310,11 @@ func (d *Disk) DeleteAside(piece string, since time.Time) error {
 func (d *Disk) takeOut(piece, of string, since time.Time, to string) error {
 	d.mu.Lock()
 	l := d.logs[of]
+	opening := l != nil && !l.opened // it moves and adds files, and may have no manifest yet
 	d.mu.Unlock()
+	if opening {
+		return ErrPieceBusy
+	}
 	if l != nil {
 		l.admin.Lock()
 		defer l.admin.Unlock()
@@ -325,7 +329,7 @@ func (d *Disk) takeOut(piece, of string, since time.Time, to string) error {
 		return d.failed
 	case d.closing:
 		return errors.New("the disk is closed")
-	case d.logs[of] != l || l != nil && !l.opened: // opening a log moves and adds files
+	case d.logs[of] != l: // it is being opened now
 		return ErrPieceBusy
 	}
 	info, err := d.fs.Stat(d.asideDir(piece))

@@ -2,19 +2,20 @@ package log
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // names are those of pieces.
@@ -309,7 +310,7 @@ func TestAPieceThatFilesAreStillMovedTo(t *testing.T) {
 }
 
 // While a log is opened, nothing that is set aside of it is deleted; it may be the piece that is
-// being made.
+// being made. That is answered at once, and not judged by what the log says before it is open.
 func TestNoPieceOfALogThatIsBeingOpenedIsDeleted(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)
@@ -320,10 +321,25 @@ func TestNoPieceOfALogThatIsBeingOpenedIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var tried error
+	var once sync.Once
 	fsys.SetHook(func(op crashfs.Op) error {
-		if tried == nil && op.Path == filepath.Join("data", shardsDir, "orders-0") {
-			tried = fmt.Errorf("tried: %w", d.DeleteAside("orders-0.1", time.Time{}))
+		if op.Path != filepath.Join("data", shardsDir, "orders-0") {
+			return nil
 		}
+		once.Do(func() {
+			d.mu.Lock()
+			l := d.logs["orders-0"]
+			d.mu.Unlock()
+			l.admin.Lock()
+			defer l.admin.Unlock()
+			answer := make(chan error, 1)
+			go func() { answer <- d.DeleteAside("orders-0.1", time.Time{}) }()
+			select {
+			case tried = <-answer:
+			case <-time.After(testutil.Patience):
+				tried = errors.New("it waits for the log")
+			}
+		})
 		return nil
 	})
 	l = openLog(t, d, orders)
