@@ -51,4 +51,7 @@ func TestDeletingWhatIsNotThere(t *testing.T) {
 	if err := d.Delete("nothing-0"); err != nil {
 		t.Fatal(err)
 	}
+	if stored, there := d.Stored("nothing-0"); there {
+		t.Errorf("there is %+v", stored)
+	}
 }

@@ -205,8 +205,8 @@ func (d *Disk) storedIn(dir, name string) (out Stored, there bool) {
 	}
 	if errors.Is(err, fs.ErrNotExist) && (idErr == nil || errors.Is(idErr, fs.ErrNotExist)) {
 		files, listErr := d.fs.List(dir)
-		if listErr == nil && !slices.ContainsFunc(files, isSegment) {
-			return out, false // a crash interrupted the creation
+		if errors.Is(listErr, fs.ErrNotExist) || listErr == nil && !slices.ContainsFunc(files, isSegment) {
+			return out, false // nothing was made, or a crash interrupted the creation
 		}
 	}
 	out.Err = err
