@@ -151,6 +151,42 @@ func TestARestoredEtcdHasATopicAgainWhoseLogWasSetAside(t *testing.T) {
 	}
 }
 
+// The same, of a Topic that was deleted, and the disk refuses a step of the deletion of its logs. If
+// they were moved, the copy that is made anew lacks records. If they weren't, it is the former one.
+func TestARestoredEtcdHasATopicAgainWhoseLogWasHalfDeleted(t *testing.T) {
+	for refused, end := range map[string]uint64{"remove": 1, "rename": 2} {
+		n, told := newSite(t), &telling{}
+		n.report = told.report
+		n.serve("orders")
+		n.expect(n.ask("orders.a", "one"), "orders@1")
+		backup, topic := backupOf(n.shards), n.topics["orders"]
+		n.remove("orders")
+		n.buried = map[string]bool{"id-orders": true}
+		n.startAgain()
+		fs := n.fs.(*crashfs.FS)
+		fs.SetHook(func(op crashfs.Op) error {
+			if op.Kind == refused && strings.Contains(op.Path, "id-orders-0") {
+				return errors.New("not now")
+			}
+			return nil
+		})
+		n.tell()
+		n.eventually("it was tried", func() bool { return n.count("a log of an unknown Topic could not be deleted or set aside") == 2 })
+		fs.SetHook(nil)
+		n.topics["orders"] = topic
+		n.restore(backup)
+		var said coordination.Suspect
+		n.eventually("it says how far its copy goes", func() (ok bool) {
+			said, ok = told.said(1, "id-orders")
+			return ok
+		})
+		if said.Whole != (end > 1) || said.End != end {
+			t.Errorf("without %s it reports %+v", refused, said)
+		}
+		n.stop()
+	}
+}
+
 // The backup is of a time before the replica was moved here. The copy is reported, and not taken
 // for one that nobody wants. Once another broker leads, it is set aside.
 func TestACopyThatARestoredShardDoesNotName(t *testing.T) {

@@ -239,7 +239,9 @@ func (s *Service) setUnknownAside(first *coordination.State) {
 			err = s.moveLogAside(name, "a log of a Topic that does not exist was set aside", "spec", string(stored.Meta.Spec))
 		}
 		if err != nil {
-			s.noteOnDisk(name)
+			if _, there := s.config.Disk.Stored(name); there { // or it was moved, and not deleted yet
+				s.noteOnDisk(name)
+			}
 			s.log.Error("a log of an unknown Topic could not be deleted or set aside", "log", name, "error", err)
 		}
 	}
