@@ -74,8 +74,12 @@ func (m *mirror) run(ctx context.Context) {
 
 // skipEndpoints sends requests to skip endpoints. Requests use the endpoints in turn, and following
 // takes several requests: with two or three endpoints, one of these would always use a silent
-// endpoint. Each attempt skips another number of endpoints between its requests, so one of the
-// attempts uses one endpoint for all of them.
+// endpoint. Each attempt skips another number of endpoints between its read, its verification and
+// its watch. So if a read takes one request, one of the attempts uses one endpoint for all of them.
+//
+// A read of several pages (more than pageKeys keys) skips nothing between them. If it has at least
+// as many pages as there are endpoints, one of them always uses the silent endpoint, and reading
+// fails until that answers again or its connection is closed.
 func (m *mirror) skipEndpoints(ctx context.Context) {
 	for range m.skips {
 		asking, stop := context.WithTimeout(ctx, m.c.probe)
