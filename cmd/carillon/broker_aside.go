@@ -355,23 +355,16 @@ func (m *manageFlags) completePieces(cmd *cobra.Command, args []string, typed st
 	if len(args) == 0 {
 		return m.completeEachBroker(cmd, args, typed)
 	}
-	quick := *m
-	quick.timeout = completionTimeout
-	b, err := quick.connect(cmd)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer b.close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	member, err := b.member(ctx, args[0])
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	for _, p := range b.setAside(ctx, []admin.Member{*member})[0].Pieces {
-		if !slices.Contains(args[1:], p.Name) {
-			names = append(names, p.Name)
+	return m.completeByAsking(cmd, func(ctx context.Context, b *brokers) []cobra.Completion {
+		member, err := b.member(ctx, args[0])
+		if err != nil {
+			return nil
 		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+		for _, p := range b.setAside(ctx, []admin.Member{*member})[0].Pieces {
+			if !slices.Contains(args[1:], p.Name) {
+				names = append(names, p.Name)
+			}
+		}
+		return names
+	})
 }

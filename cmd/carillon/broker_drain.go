@@ -129,29 +129,22 @@ func (m *manageFlags) completeBrokers(which func(*admin.Member) bool) cobra.Comp
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		quick := *m
-		quick.timeout = completionTimeout
-		b, err := quick.connect(cmd)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer b.close()
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-		defer cancel()
-		members, _ := b.members(ctx)
-		named := map[string]int{}
-		for _, member := range members {
-			named[member.Name]++
-		}
-		for _, member := range members {
-			switch {
-			case !which(&member):
-			case member.Name == "" || named[member.Name] > 1:
-				names = append(names, member.ID)
-			default:
-				names = append(names, member.Name)
+		return m.completeByAsking(cmd, func(ctx context.Context, b *brokers) []cobra.Completion {
+			members, _ := b.members(ctx)
+			named := map[string]int{}
+			for _, member := range members {
+				named[member.Name]++
 			}
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+			for _, member := range members {
+				switch {
+				case !which(&member):
+				case member.Name == "" || named[member.Name] > 1:
+					names = append(names, member.ID)
+				default:
+					names = append(names, member.Name)
+				}
+			}
+			return names
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -84,27 +85,36 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 // completionTimeout is as long as a person waits for a key to do something.
 const completionTimeout = time.Second
 
+// completeByAsking completes with what brokers answer; ctx ends after completionTimeout. A shell shows no
+// errors, so there is nothing to complete with instead.
+func (m *manageFlags) completeByAsking(cmd *cobra.Command, ask func(ctx context.Context, b *brokers) []cobra.Completion) ([]cobra.Completion, cobra.ShellCompDirective) {
+	quick := *m
+	quick.timeout = completionTimeout
+	b, err := quick.connect(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer b.close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	return ask(ctx, b), cobra.ShellCompDirectiveNoFileComp
+}
+
 // completeNames completes the name of a Topic, and where there are two arguments, that of a
-// Subscription behind it. A shell shows no errors, so there is nothing to complete with instead.
+// Subscription behind it.
 func (m *manageFlags) completeNames(most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		quick := *m
-		quick.timeout = completionTimeout
-		b, err := quick.connect(cmd)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer b.close()
-		var names []string
-		if most == 2 && len(args) == 1 {
-			names, _ = b.subscriptionNames(cmd.Context(), args[0])
-		} else {
-			names, _ = b.topicNames(cmd.Context())
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return m.completeByAsking(cmd, func(ctx context.Context, b *brokers) (names []cobra.Completion) {
+			if most == 2 && len(args) == 1 {
+				names, _ = b.subscriptionNames(ctx, args[0])
+			} else {
+				names, _ = b.topicNames(ctx)
+			}
+			return names
+		})
 	}
 }
 

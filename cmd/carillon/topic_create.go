@@ -24,20 +24,25 @@ var durabilities = map[coordination.Durability]string{
 	coordination.Memory:     "Memory: never on disk, gone with its broker",
 }
 
+// topicFlags are the settings of a new Topic.
+type topicFlags struct {
+	subjects             []string
+	maxAge, dedup        ageFlag
+	maxBytes, maxMessage sizeFlag
+	maxMessages          int64
+	durability           string
+	compaction           string
+	description          string
+	replicas, minInSync  int
+	unclean              bool
+	shards               int
+	tokens               []int
+}
+
 func newTopicCreateCommand() *cobra.Command {
 	var (
-		m                    manageFlags
-		subjects             []string
-		maxAge, dedup        ageFlag
-		maxBytes, maxMessage sizeFlag
-		maxMessages          int64
-		durability           string
-		compaction           string
-		description          string
-		replicas, minInSync  int
-		unclean              bool
-		shards               int
-		tokens               []int
+		m manageFlags
+		t topicFlags
 	)
 	cmd := &cobra.Command{
 		Use:     "create TOPIC",
@@ -63,53 +68,21 @@ uses them, apply a manifest of kind Topic instead.`,
 		Args:              takes(1, 1, "the name of a topic"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			config := jetstream.StreamConfig{
-				Name: args[0], Description: description, Subjects: subjects, Replicas: replicas,
-				MaxAge: time.Duration(maxAge), MaxBytes: limit(int64(maxBytes)), MaxMsgs: limit(maxMessages), Duplicates: time.Duration(dedup),
-				MaxMsgSize: int32(limit(min(int64(maxMessage), math.MaxInt32))), MaxConsumers: -1, MaxMsgsPerSubject: -1,
-			}
-			if len(subjects) == 0 {
-				config.Subjects = []string{args[0], args[0] + ".>"}
-			}
-			if maxMessages < 0 {
-				return usageError{errors.New("--max-messages can't be negative; leave it out to have no limit")}
-			}
-			switch {
-			case shards < 1 || shards > placement.MaxShards:
-				return usageError{fmt.Errorf("--shards %d: choose 1 to %d", shards, placement.MaxShards)}
-			case replicas < 0 || replicas > maxTopicReplicas:
-				return usageError{fmt.Errorf("--replicas %d: choose 1 to %d, or 0 for as many as brokers allow, up to 3", replicas, maxTopicReplicas)}
-			case minInSync < 0 || minInSync > maxTopicReplicas || replicas > 0 && minInSync > replicas:
-				return usageError{fmt.Errorf("--min-in-sync %d: choose 1 to the number of replicas, or 0 for a majority", minInSync)}
-			}
-			switch durability {
-			case "synced":
-			case "replicated":
-				config.PersistMode = jetstream.AsyncPersistMode
-			case "memory":
-				config.Storage = jetstream.MemoryStorage
-			default:
-				return usageError{fmt.Errorf("--durability %q: choose synced, replicated or memory", durability)}
-			}
-			switch compaction {
-			case "none":
-				compaction = ""
-			case "latest":
-				compaction = string(coordination.LatestOnly)
-			default:
-				return usageError{fmt.Errorf("--compaction %q: choose none or latest", compaction)}
+			config, request, err := t.request(args[0])
+			if err != nil {
+				return err
 			}
 			b, err := m.connect(cmd)
 			if err != nil {
 				return err
 			}
 			defer b.close()
-			stream, err := b.createTopic(cmd.Context(), config, admin.CreateRequest{MinInSync: minInSync, UncleanElection: unclean, Shards: shards, PartitionTokens: tokens, Compaction: coordination.Compaction(compaction)})
+			stream, err := b.createTopic(cmd.Context(), config, request)
 			if err != nil {
 				return err
 			}
 			declared, err := b.declaredTopic(cmd.Context(), args[0])
-			if errors.Is(err, errNoAdmin) && durability == "synced" {
+			if errors.Is(err, errNoAdmin) && t.durability == "synced" {
 				b.note("%v: when it writes to disk is for its sync_interval to say", errNoAdmin)
 			}
 			v := viewTopic(declared, stream)
@@ -124,27 +97,75 @@ uses them, apply a manifest of kind Topic instead.`,
 			return nil
 		},
 	}
-	f := cmd.Flags()
 	m.flags(cmd, "text", "json")
-	f.StringSliceVar(&subjects, "subjects", nil, "what it keeps, with wildcards; several with commas, or repeat it (default TOPIC and TOPIC.>)")
-	f.Var(&maxAge, "max-age", "how long messages are kept, for example 7d (default for ever)")
-	f.Var(&maxBytes, "max-bytes", "how much is kept, for example 10Gi; the oldest go first (default no limit)")
-	f.Int64Var(&maxMessages, "max-messages", 0, "how many messages are kept; the oldest go first (default no limit)")
-	f.Var(&maxMessage, "max-message-size", "largest message, headers included (default what the broker takes)")
-	f.StringVar(&durability, "durability", "synced", "what an acknowledged message has survived: synced (on disk), replicated (with the operating system) or memory")
-	f.StringVar(&compaction, "compaction", "none", "none, or latest: of each subject only the newest message is kept; older ones go in the background, after a while")
-	f.Var(&dedup, "dedup-window", "for how long a Nats-Msg-Id is remembered (default 2m, or --max-age if that is shorter)")
-	f.IntVar(&replicas, "replicas", 0, "how many brokers keep it (default 3, or as many as there are brokers)")
-	f.IntVar(&minInSync, "min-in-sync", 0, "how many must be in sync for publishing to go on (default a majority)")
-	f.BoolVar(&unclean, "unclean-election", false, "if no other is there, let a broker lead that may lack acknowledged messages, which are lost then")
-	f.IntVar(&shards, "shards", 1, "how many logs its subjects are divided over")
-	f.IntSliceVar(&tokens, "partition-tokens", nil, "`POSITIONS` of the tokens of a subject that decide its shard, counted from 1, for example 2,3 (default the whole subject)")
-	f.StringVar(&description, "description", "", "a sentence for people")
+	t.flags(cmd)
+	return cmd
+}
+
+func (t *topicFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&t.subjects, "subjects", nil, "what it keeps, with wildcards; several with commas, or repeat it (default TOPIC and TOPIC.>)")
+	f.Var(&t.maxAge, "max-age", "how long messages are kept, for example 7d (default for ever)")
+	f.Var(&t.maxBytes, "max-bytes", "how much is kept, for example 10Gi; the oldest go first (default no limit)")
+	f.Int64Var(&t.maxMessages, "max-messages", 0, "how many messages are kept; the oldest go first (default no limit)")
+	f.Var(&t.maxMessage, "max-message-size", "largest message, headers included (default what the broker takes)")
+	f.StringVar(&t.durability, "durability", "synced", "what an acknowledged message has survived: synced (on disk), replicated (with the operating system) or memory")
+	f.StringVar(&t.compaction, "compaction", "none", "none, or latest: of each subject only the newest message is kept; older ones go in the background, after a while")
+	f.Var(&t.dedup, "dedup-window", "for how long a Nats-Msg-Id is remembered (default 2m, or --max-age if that is shorter)")
+	f.IntVar(&t.replicas, "replicas", 0, "how many brokers keep it (default 3, or as many as there are brokers)")
+	f.IntVar(&t.minInSync, "min-in-sync", 0, "how many must be in sync for publishing to go on (default a majority)")
+	f.BoolVar(&t.unclean, "unclean-election", false, "if no other is there, let a broker lead that may lack acknowledged messages, which are lost then")
+	f.IntVar(&t.shards, "shards", 1, "how many logs its subjects are divided over")
+	f.IntSliceVar(&t.tokens, "partition-tokens", nil, "`POSITIONS` of the tokens of a subject that decide its shard, counted from 1, for example 2,3 (default the whole subject)")
+	f.StringVar(&t.description, "description", "", "a sentence for people")
 	complete(cmd, "durability", "synced", "replicated", "memory")
 	complete(cmd, "compaction", "none", "latest")
 	complete(cmd, "replicas", "1", "3", "5")
 	complete(cmd, "min-in-sync", "1", "2", "3")
-	return cmd
+}
+
+// request returns what the flags ask for: what JetStream's API has words for, and the rest. Of a
+// flag that can't be right it returns a usageError.
+func (t *topicFlags) request(name string) (config jetstream.StreamConfig, request admin.CreateRequest, err error) {
+	config = jetstream.StreamConfig{
+		Name: name, Description: t.description, Subjects: t.subjects, Replicas: t.replicas,
+		MaxAge: time.Duration(t.maxAge), MaxBytes: limit(int64(t.maxBytes)), MaxMsgs: limit(t.maxMessages), Duplicates: time.Duration(t.dedup),
+		MaxMsgSize: int32(limit(min(int64(t.maxMessage), math.MaxInt32))), MaxConsumers: -1, MaxMsgsPerSubject: -1,
+	}
+	if len(t.subjects) == 0 {
+		config.Subjects = []string{name, name + ".>"}
+	}
+	switch {
+	case t.maxMessages < 0:
+		err = errors.New("--max-messages can't be negative; leave it out to have no limit")
+	case t.shards < 1 || t.shards > placement.MaxShards:
+		err = fmt.Errorf("--shards %d: choose 1 to %d", t.shards, placement.MaxShards)
+	case t.replicas < 0 || t.replicas > maxTopicReplicas:
+		err = fmt.Errorf("--replicas %d: choose 1 to %d, or 0 for as many as brokers allow, up to 3", t.replicas, maxTopicReplicas)
+	case t.minInSync < 0 || t.minInSync > maxTopicReplicas || t.replicas > 0 && t.minInSync > t.replicas:
+		err = fmt.Errorf("--min-in-sync %d: choose 1 to the number of replicas, or 0 for a majority", t.minInSync)
+	}
+	if err != nil {
+		return config, request, usageError{err}
+	}
+	switch t.durability {
+	case "synced":
+	case "replicated":
+		config.PersistMode = jetstream.AsyncPersistMode
+	case "memory":
+		config.Storage = jetstream.MemoryStorage
+	default:
+		return config, request, usageError{fmt.Errorf("--durability %q: choose synced, replicated or memory", t.durability)}
+	}
+	request = admin.CreateRequest{MinInSync: t.minInSync, UncleanElection: t.unclean, Shards: t.shards, PartitionTokens: t.tokens}
+	switch t.compaction {
+	case "none":
+	case "latest":
+		request.Compaction = coordination.LatestOnly
+	default:
+		return config, request, usageError{fmt.Errorf("--compaction %q: choose none or latest", t.compaction)}
+	}
+	return config, request, nil
 }
 
 // maxTopicReplicas is how many replicas brokers keep.
