@@ -58,8 +58,17 @@
 //
 // A broker also comes back with less than it confirmed: the folder of a log was deleted (lost), or
 // its volume is as it was some seconds before (rollback). No broker can tell the second from its
-// volume. Elections prefer every other member, so records are lost only if no other member is there
-// just then (docs/progress.md).
+// volume. docs/architecture.md ("Rolled back volumes") promises that nothing is lost while another
+// member of the in-sync set vouches, and concedes a loss otherwise. So these are left out beside a
+// rollback (somebodyVouches in plan.go):
+//
+//  1. Faults that together take more than one other broker: kills, pauses, power cuts, partitions,
+//     full, failing and slow disks, narrow links.
+//  2. Faults of coordinators: all brokers may lose their leases with them.
+//  3. Brokers that come, go or are started again one after the other, and other damage.
+//
+// The elections that this leaves out are judged in test/world, where a copy that was rolled back
+// leads.
 //
 // TestAnUpgradeLosesNothing (test/chaos/upgrade) is a world whose processes are of the version
 // before at first and of this one at last.

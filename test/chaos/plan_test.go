@@ -132,3 +132,86 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 		t.Errorf("only these shapes of partitions: %v", shapes)
 	}
 }
+
+// TestBesideARollbackAnotherMemberVouches: while a volume is rolled back, faults take one other
+// broker at most, and no coordinator. So of the three replicas of each shard one is left alone, and
+// docs/architecture.md promises that nothing is lost.
+func TestBesideARollbackAnotherMemberVouches(t *testing.T) {
+	beside := map[Kind]int{}
+	for seed := range uint64(200) {
+		p := NewPlanner(seed, Kinds)
+		for range 200 {
+			members := slices.Clone(p.members)
+			round := p.Next()
+			at := slices.IndexFunc(round, func(s Step) bool { return s.Kind == Rollback })
+			if at < 0 {
+				continue
+			}
+			// apart are the nodes between which something is dropped, and met those that a fault names.
+			met, apart := map[int]bool{}, map[Cut]bool{}
+			for i, s := range round {
+				if i == at {
+					continue
+				}
+				beside[s.Kind]++
+				for _, n := range s.Nodes {
+					met[n] = met[n] || s.Kind != Clock
+				}
+				for _, c := range s.Cuts {
+					apart[c] = true
+				}
+			}
+			// whole says whether nothing takes these brokers, nor their ways to each other, to the
+			// broker that is rolled back and to etcd.
+			whole := func(left []int) bool {
+				those := append(append(slices.Clone(left), round[at].Nodes...), from(brokers, clients)...)
+				for _, a := range those {
+					for _, b := range those {
+						if met[a] || apart[Cut{a, b}] {
+							return false
+						}
+					}
+				}
+				return true
+			}
+			others := without(members, round[at].Nodes[0])
+			if !whole(others) && !slices.ContainsFunc(others, func(taken int) bool { return whole(without(others, taken)) }) {
+				t.Fatalf("seed %d: beside a rollback more than one of the brokers %v is taken: %s", seed, others, round)
+			}
+		}
+	}
+	for _, k := range []Kind{Kill, Pause, Partition, Power, Full, Failing, Recover, Hang, Slow, Narrow, Clock} {
+		if beside[k] < 10 {
+			t.Errorf("only %d faults of kind %s are beside a rollback, of %v", beside[k], k, beside)
+		}
+	}
+}
+
+// TestWhatIsLeftOutBesideARollback: each of these rounds may lose what the broker that is rolled
+// back lacks, or not.
+func TestWhatIsLeftOutBesideARollback(t *testing.T) {
+	back := Step{Kind: Rollback, Nodes: []int{0}}
+	pair := func(a, b int) Step { return Step{Kind: Partition, Cuts: []Cut{{a, b}, {b, a}}} }
+	for _, c := range []struct {
+		name  string
+		round Round
+		holds bool
+	}{
+		{"alone", Round{back}, true},
+		{"a kill of all others", Round{back, {Kind: Kill, Nodes: []int{1, 2}}}, false},
+		{"a kill of one", Round{back, {Kind: Kill, Nodes: []int{1}}}, true},
+		{"a kill of one, and a pause of it", Round{back, {Kind: Kill, Nodes: []int{1}}, {Kind: Pause, Nodes: []int{1}}}, true},
+		{"a kill of one, and a pause of another", Round{back, {Kind: Kill, Nodes: []int{1}}, {Kind: Pause, Nodes: []int{2}}}, false},
+		{"one that is cut off, and is killed", Round{back, pair(1, 2), {Kind: Kill, Nodes: []int{1}}}, true},
+		{"one that its leader doesn't hear, and a kill of another", Round{back, pair(0, 1), {Kind: Kill, Nodes: []int{2}}}, false},
+		{"one that etcd doesn't hear, and a kill of another", Round{back, pair(1, brokers), {Kind: Kill, Nodes: []int{2}}}, false},
+		{"one that clients don't reach, and a kill of another", Round{back, pair(1, clients), {Kind: Kill, Nodes: []int{2}}}, true},
+		{"a coordinator that stands still", Round{back, {Kind: Etcd, Nodes: []int{brokers}, Still: true}}, false},
+		{"clocks", Round{back, {Kind: Clock, Nodes: []int{0, 1, 2}}}, true},
+		{"a kill of all without a rollback", Round{{Kind: Kill, Nodes: []int{0, 1, 2}}}, true},
+	} {
+		if somebodyVouches(c.round) != c.holds {
+			t.Errorf("%s: somebody vouches %v, want %v", c.name, !c.holds, c.holds)
+		}
+	}
+}
