@@ -3,7 +3,7 @@ package topic
 import "testing"
 
 // A broker that has something to answer all the time lets go of a shard all the same, and follows.
-func TestAShardIsLetGoOfByABrokerThatIsNeverIdle(t *testing.T) {
+func TestABusyBrokerReleasesAShardThatItNoLongerLeads(t *testing.T) {
 	c, _ := spoilable(t, 1)
 	a := c.sites[0]
 	shard := a.service.Topic("orders").Shard()

@@ -153,7 +153,7 @@ func TestForwardsToALeaderThatNobodyConfirmsAreBounded(t *testing.T) {
 }
 
 // A shard without followers waits for nothing but its disk.
-func TestAShardWithoutFollowersHasNothingAhead(t *testing.T) {
+func TestAShardWithoutFollowersWaitsOnlyForItsDisk(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas = 1 })
 	n.serve("orders")

@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-func TestWhatIsPublishedIsKeptAndAnswered(t *testing.T) {
+func TestPublishedMessagesAreKeptAndAnswered(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
 	n.expect(n.ask("orders.eu", "one"), "orders@1")
@@ -59,7 +59,7 @@ func hold(n *site) (release func()) {
 	return release
 }
 
-func TestOneReadIsOneBatchAndItsAnswersOneSend(t *testing.T) {
+func TestMessagesOfOneReadShareABatchAndASend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newSite(t)
 		n.serve("orders", "bills")
@@ -203,7 +203,7 @@ func TestAMessageWithAnIDIsKeptOnce(t *testing.T) {
 }
 
 // A log of which nobody ever used ids is not read when it is opened; one of which somebody did is.
-func TestALogWithoutIDsIsNotReadForThem(t *testing.T) {
+func TestOpeningALogWithoutIDsDoesNotReadIt(t *testing.T) {
 	n := newSite(t)
 	n.options.SegmentSmallest = 1 << 20
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
@@ -293,7 +293,7 @@ func TestADuplicateOfAMessageUnderWayWaitsForIt(t *testing.T) {
 	})
 }
 
-func TestWhatIsTheSystemsIsNotKeptByAWildcard(t *testing.T) {
+func TestAWildcardDoesNotKeepSystemSubjects(t *testing.T) {
 	n := newSite(t)
 	n.topic("all", func(s *coordination.TopicSpec) { s.Subjects = []string{">"} })
 	n.topic("some", func(s *coordination.TopicSpec) { s.Subjects = []string{"*.x", "$KV.a.>"} })

@@ -125,7 +125,7 @@ func TestARefusalWaitsForAFollowerToLeave(t *testing.T) {
 }
 
 // A refusal and an ack of one read don't wait for each other: what is kept is acknowledged as ever.
-func TestARefusalRestsOnWhatIsPublishedWithIt(t *testing.T) {
+func TestARefusalAndAnAckOfOneReadDoNotWaitForEachOther(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
 	c.begin()

@@ -61,7 +61,7 @@ func (c *cluster) lifeOf(i int) coordination.Replica {
 // Of the set {A, B} A is away with a healthy copy, and B comes back without its own. A plan that is
 // older than what B has to say of that names it all the same. B withdraws and leads nothing, A
 // vouches when it is back, and nothing is lost.
-func TestAllCopiesStay(t *testing.T) {
+func TestABrokerThatLostItsCopyWithdraws(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	a, b := c.sites[0], c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 300) })
@@ -165,7 +165,7 @@ func TestACopyWithoutItsCursorsIsInDoubt(t *testing.T) {
 
 // A follower finds out that its copy is to be fetched anew while its leader is cut off. The
 // controller names it before it has heard of that.
-func TestElectedBeforeTheDoubtWasSeen(t *testing.T) {
+func TestACopyInDoubtThatIsElectedWithdraws(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 300) })
@@ -191,7 +191,7 @@ func TestElectedBeforeTheDoubtWasSeen(t *testing.T) {
 
 // All brokers are killed. Each opens its copy, though nobody leads, and vouches for it; the former
 // leader doesn't take its epoch up again. The answers to some are lost.
-func TestWhoeverComesBackVouches(t *testing.T) {
+func TestAReturnedReplicaVouchesForItsOwnCopy(t *testing.T) {
 	c, _ := spoilable(t, 100)
 	for i := range c.sites {
 		c.kill(i)
@@ -228,7 +228,7 @@ func TestWhoeverComesBackVouches(t *testing.T) {
 
 // A lease is lost and the same process registers again. What it leads goes on in its epoch; where
 // nobody leads it vouches again.
-func TestALifeThatRegistersAgainVouchesAgain(t *testing.T) {
+func TestAProcessThatRegistersAgainVouchesAgain(t *testing.T) {
 	c, _ := spoilable(t, 10)
 	a := c.sites[0]
 	register := func(i int) {
@@ -297,7 +297,7 @@ func TestACopyInDoubtLeavesTheSet(t *testing.T) {
 
 // A leader is named in doubt that lacks everything. What its followers know to be safe is set aside
 // there, and not deleted. They know it after a restart, too.
-func TestWhatWasSafeIsSetAside(t *testing.T) {
+func TestSafeRecordsAreSetAsideByATruncation(t *testing.T) {
 	t.Run("of a follower that lives", func(t *testing.T) { setAside(t, false) })
 	t.Run("of a follower that was killed", func(t *testing.T) { setAside(t, true) })
 }
@@ -468,7 +468,7 @@ func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
 
 // A broker ends in order while the logs of a copy in doubt can't be opened. Its end isn't marked as
 // orderly: the next life would vouch for a copy that lacks what this one confirmed.
-func TestAnEndWithACopyInDoubtIsNotOrderly(t *testing.T) {
+func TestAShutdownWithACopyInDoubtIsNotMarkedOrderly(t *testing.T) {
 	c, a, b := inMemory(t)
 	b.failSegments(new(atomic.Bool))
 	c.settle("its log has failed and can't be opened again", func() bool {
@@ -548,7 +548,7 @@ func TestABrokerThatCannotOpenItsCopySaysSo(t *testing.T) {
 
 // A leader's log fails and can't be opened again, and nobody else is there. It resigns all the
 // same, and says so: a member that comes back vouches only while nobody leads.
-func TestALeaderThatCannotOpenItsLogMakesRoomForWhoComesBack(t *testing.T) {
+func TestALeaderThatCannotOpenItsLogResignsWithoutASuccessor(t *testing.T) {
 	c, reports := spoilable(t, 10)
 	a, b := c.sites[0], c.sites[1]
 	c.settle("all have all", func() bool { return c.whole(b, 10) })
@@ -602,7 +602,7 @@ func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
 // The replicas of a shard are on other brokers by the time that a broker can't open its copy. The
 // copy goes as others do: it is set aside, or deleted if the move was planned, and nothing is
 // reported of it any more.
-func TestACopyThatIsClosedGoesAsOthersDo(t *testing.T) {
+func TestAClosedCopyIsRemovedLikeOthers(t *testing.T) {
 	for _, planned := range []bool{false, true} {
 		n := newSite(t)
 		n.serve("orders")
@@ -667,7 +667,7 @@ func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {
 
 // A copy that was lost has been fetched again and is whole. It doubts like any other when a leader
 // lacks what was safe.
-func TestACopyThatWasFetchedAgainDoubtsAsOthersDo(t *testing.T) {
+func TestARefetchedCopyDoubtsLikeOthers(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)

@@ -122,7 +122,7 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 
 // A shard is led only by the life that it names; but that life goes on leading while it registers
 // anew.
-func TestAnEarlierLifeDoesNotLead(t *testing.T) {
+func TestAShardIsLedOnlyByTheProcessThatItNames(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
 	n.expect(n.ask("orders.a", "one"), "orders@1")
@@ -164,7 +164,7 @@ func TestAnEarlierLifeDoesNotLead(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedForIsKeptBesideTheLog(t *testing.T) {
+func TestTheSpecIsStoredBesideTheLog(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
 	data := n.service.Topic("orders").Shard().Data()
@@ -177,7 +177,7 @@ func TestWhatIsAskedForIsKeptBesideTheLog(t *testing.T) {
 }
 
 // A deletion takes the logs along, whether it was seen to begin or only to have happened.
-func TestADeletionTakesTheLogsAlong(t *testing.T) {
+func TestDeletingATopicDeletesItsLogs(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills", "kept")
 	for _, name := range []string{"orders", "bills", "kept"} {
@@ -247,8 +247,8 @@ func TestLogsOfUnknownTopicsAreSetAside(t *testing.T) {
 	}
 }
 
-// Topics are deleted while their broker is away. It deletes its logs of those that have a tombstone,
-// and sets the others aside.
+// Topics are deleted while their broker is away. It deletes its logs of those that have a
+// tombstone, and sets the others aside.
 func TestLogsOfTopicsThatWereDeletedMeanwhileAreDeleted(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills", "offers")

@@ -238,7 +238,7 @@ func (n *site) ends(at uint64) {
 // Leadership moves while messages are under way that were published to the leader itself. Some of
 // them stand in the next leader's log and are acknowledged where they stand; the others go to it.
 // Their publishers notice nothing.
-func TestAPublisherAtTheLeaderItselfNoticesNothing(t *testing.T) {
+func TestPublishersOnTheLeadersBrokerNoticeNoElection(t *testing.T) {
 	for name, next := range map[string]func(c *cluster){
 		"at once":                  func(c *cluster) { c.elect(1, 1, 2) },
 		"after nobody led a while": func(c *cluster) { c.elect(1, 1, 2); c.shard.Leader = ""; c.tell(); c.elect(1, 1, 2) },
@@ -305,7 +305,7 @@ func (c *cluster) leadsBehindAnother(between func()) {
 }
 
 // A message that came while nobody led goes before one that comes when this broker leads.
-func TestNothingOvertakesWhatCameWhileNobodyLed(t *testing.T) {
+func TestMessagesThatWaitedForALeaderAreKeptFirst(t *testing.T) {
 	c, a, _, _ := three(t)
 	c.leadsBehindAnother(func() {
 		a.hub.publish(message("orders.a", "", "2b"))
@@ -317,7 +317,7 @@ func TestNothingOvertakesWhatCameWhileNobodyLed(t *testing.T) {
 
 // A leader that begins anew in its epoch, since another durability is asked for, sends what wasn't
 // safe to itself.
-func TestALeaderThatBeginsAnewKnowsWhatItTook(t *testing.T) {
+func TestALeaderThatRestartsInItsEpochResendsUnsafeMessages(t *testing.T) {
 	c, a, _, _ := three(t)
 	c.leadsBehindAnother(func() {})
 	c.alone(0)
@@ -337,7 +337,7 @@ func TestALeaderThatBeginsAnewKnowsWhatItTook(t *testing.T) {
 
 // What the next leader lacks is sent to it, and it dies before that is safe. The one after it has
 // it in its log, from the first leader: it is not kept twice.
-func TestWhatIsResentIsKnownToALeaderAfterTheNext(t *testing.T) {
+func TestAResentMessageIsKnownToALaterLeader(t *testing.T) {
 	c, a, b, other := three(t)
 	_, _, cut := join(a, b)
 	join(a, other)
@@ -364,7 +364,7 @@ func TestWhatIsResentIsKnownToALeaderAfterTheNext(t *testing.T) {
 }
 
 // A former leader that reaches no other for too long tells its publishers that it doesn't know.
-func TestWhatCantBeResentIsNotKnown(t *testing.T) {
+func TestTheFateOfAMessageThatCannotBeResentIsUnknown(t *testing.T) {
 	c, a, b, _ := three(t)
 	c.alone(0)
 	a.hub.publish(message("orders.a", "r1", "1"))
@@ -382,7 +382,7 @@ func TestWhatCantBeResentIsNotKnown(t *testing.T) {
 
 // The leader that restarts has what was under way from its log; a message whose fate it can't know
 // is refused, not kept twice.
-func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
+func TestARestartedLeaderKeepsNoMessageTwice(t *testing.T) {
 	n := newCluster(t, 1)
 	n.start(0)
 	n.elect(0, 0)
@@ -520,7 +520,7 @@ func TestAFullOutboxRefuses(t *testing.T) {
 
 // A broker that ends tells those whose messages it holds, and a deleted Topic's publishers are
 // told, too.
-func TestNobodyIsLeftWithoutAnAnswer(t *testing.T) {
+func TestStoppingAndDeletingAnswerAllPublishers(t *testing.T) {
 	for name, then := range map[string]func(c *cluster, b *site){
 		"stopping": func(_ *cluster, b *site) { _ = b.service.Close() },
 		"deleted": func(_ *cluster, b *site) {

@@ -62,7 +62,7 @@ func TestReadersSeeExactlyAsManyMessagesAsAreKept(t *testing.T) {
 	see(143, 146)
 }
 
-func TestOldAndManyBytesGo(t *testing.T) {
+func TestRetentionDeletesByAgeAndBytes(t *testing.T) {
 	n := newSite(t)
 	n.topic("large", func(s *coordination.TopicSpec) { s.Retention.Bytes = 50 << 10 })
 	n.topic("old", func(s *coordination.TopicSpec) { s.Retention.Age = 300 * time.Millisecond })
@@ -191,7 +191,7 @@ func TestRecordsAreFoundByOffsetAndSubject(t *testing.T) {
 	}
 }
 
-func TestWatchersHearOfWhatIsSafe(t *testing.T) {
+func TestWatchersAreNotifiedOfSafeRecords(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
 	s := n.service.Topic("orders").Shard()

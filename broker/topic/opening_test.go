@@ -61,7 +61,7 @@ func TestMessagesWaitForALogThatIsBeingOpened(t *testing.T) {
 
 // Messages don't wait for ever: not for a log that can't be opened, a Topic that is deleted, or a
 // broker that stops.
-func TestMessagesThatWaitInVainAreRefused(t *testing.T) {
+func TestMessagesThatWaitForAnUnavailableLogAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		then func(n *site, release func())
 		want string

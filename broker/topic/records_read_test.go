@@ -105,7 +105,7 @@ func TestAnswersFollowEachOther(t *testing.T) {
 }
 
 // In the full form a record has its subject, its time and its header.
-func TestTheFullFormHasAll(t *testing.T) {
+func TestTheFullFormHasSubjectTimeAndHeader(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
 	n.hub.publish(message("orders.eu", "", "one", "Trace: 1"), message("orders.eu", "", "two"), message("orders.us", "", "three", "Trace: 3"))
@@ -147,7 +147,7 @@ func TestTheFullFormHasAll(t *testing.T) {
 	}
 }
 
-func TestWhatCanNotBeReadIsSaid(t *testing.T) {
+func TestReadsOutsideTheLogAndOversizedRecordsAreErrors(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 10 })
 	n.serve("orders")
@@ -230,7 +230,7 @@ func BenchmarkReadRecords(b *testing.B) {
 
 // What is pinned can be read, whatever retention says, and retention has its way when it is
 // released.
-func TestWhatIsPinnedStays(t *testing.T) {
+func TestPinnedRecordsSurviveRetention(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 10 })
 	n.serve("orders")

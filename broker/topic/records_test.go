@@ -31,7 +31,7 @@ func numbered(n int) (records []string) {
 
 // One message, many records: they stand together, and are answered once, with the last one's
 // offset.
-func TestAMessageOfManyRecordsIsKeptAsThey(t *testing.T) {
+func TestAMessageOfManyRecordsIsAnsweredOnce(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
 	n.hub.publish(
@@ -64,7 +64,7 @@ func TestAMessageOfManyRecordsIsKeptAsThey(t *testing.T) {
 }
 
 // What doesn't carry what it announces is refused whole, and what came with it is kept.
-func TestAMessageThatIsNotItsRecordsLeavesNothing(t *testing.T) {
+func TestAMalformedMessageOfRecordsIsRefusedWhole(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.MaxMessage = 20 })
 	n.serve("orders")
@@ -101,7 +101,7 @@ func TestAMessageThatIsNotItsRecordsLeavesNothing(t *testing.T) {
 
 // Its id is the whole message's, in whatever way it is forgotten and read again; conditions are for
 // its first record.
-func TestARecordsMessageIsJudgedAsOne(t *testing.T) {
+func TestIDsAndConditionsApplyToTheWholeMessageOfRecords(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 120e9 })
 	n.serve("orders")
@@ -133,7 +133,7 @@ func TestARecordsMessageIsJudgedAsOne(t *testing.T) {
 
 // A publisher with several messages under way has them kept in its order, also where one of them
 // has to come again.
-func TestAMessageStaysBehindTheOneBeforeIt(t *testing.T) {
+func TestMessagesOfAPublisherKeepTheirOrder(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 120e9 })
 	n.serve("orders", "bills")
@@ -158,7 +158,7 @@ func TestAMessageStaysBehindTheOneBeforeIt(t *testing.T) {
 }
 
 // Cut off by a power cut at any moment, they are all there or none.
-func TestRecordsOfOneMessageAreNeverParted(t *testing.T) {
+func TestRecordsOfOneMessageAreKeptAllOrNone(t *testing.T) {
 	for seed := range uint64(20) {
 		n := newSite(t)
 		n.serve("orders")

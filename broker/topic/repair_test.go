@@ -175,7 +175,7 @@ func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
 
 // The end of a copy is not there: it doesn't say that it goes as far as it did, so whoever has more
 // is chosen to lead.
-func TestHowFarACopyGoesThatLacksItsEnd(t *testing.T) {
+func TestACopyThatLostItsEndReportsAShorterReach(t *testing.T) {
 	c, reports := spoilable(t, 600)
 	b := c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 600) })
@@ -199,7 +199,7 @@ func TestHowFarACopyGoesThatLacksItsEnd(t *testing.T) {
 
 // The leader goes while it is asked for a segment, and so does the broker that is repaired. The
 // repair begins again with the next leader.
-func TestARepairOutlivesItsLeader(t *testing.T) {
+func TestARepairRestartsWithTheNextLeader(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	b := c.sites[1]
 	c.mu.Lock()
@@ -277,7 +277,7 @@ func (c *cluster) leadsFrom(b *site, offset int) {
 
 // A broker ends while its copy is fetched anew. In its next life the logs are well, but for what
 // they lack: it doesn't lead with them, until they have caught up.
-func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
+func TestAnUnfinishedCopyDoesNotLeadAfterARestart(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)
@@ -299,7 +299,7 @@ func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
 // A copy is not there any more, and its broker is to lead. It steps back, and ends before it has
 // fetched anything: in its next life it finds the empty log that it has made, and doesn't lead with
 // that either.
-func TestALogThatWasNotThereIsNotLedByInTheNextLife(t *testing.T) {
+func TestAnEmptyReplacementLogDoesNotLeadAfterARestart(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)
@@ -319,7 +319,7 @@ func TestALogThatWasNotThereIsNotLedByInTheNextLife(t *testing.T) {
 }
 
 // A broker that has met damage ends before that is repaired. In its next life it knows.
-func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
+func TestDamageFoundByAReaderIsKnownAfterARestart(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a := c.sites[0]
 	a.flip(a.segments()[0])
@@ -342,7 +342,7 @@ func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
 
 // What opening a log meets while it reads the end of it for something else is damage like any
 // other: it is fetched before the broker follows.
-func TestDamageThatOpeningMeets(t *testing.T) {
+func TestDamageFoundByOpeningIsRepaired(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 0 })
@@ -387,7 +387,7 @@ func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 
 // Nobody has looked for damage, and a reader of the leader meets it: it isn't told that what the
 // others have is gone, and one of them leads.
-func TestDamageThatReadersMeet(t *testing.T) {
+func TestALeaderWhoseReaderFindsDamageIsReplaced(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	stepsBack := func(leader, next int, read func(shard *ShardLeader) error) {
 		t.Helper()
@@ -426,7 +426,7 @@ func TestDamageThatReadersMeet(t *testing.T) {
 
 // Whoever reads its log for the ids of messages, and finds it damaged, neither follows with it nor
 // leads: others know them all, and nothing is kept twice.
-func TestADamagedDeduplicationWindowIsNotLedBy(t *testing.T) {
+func TestACopyWithADamagedDeduplicationWindowDoesNotLead(t *testing.T) {
 	c := newCluster(t, 3)
 	c.begin()
 	a, b := c.sites[0], c.sites[1]
@@ -461,7 +461,7 @@ func TestADamagedDeduplicationWindowIsNotLedBy(t *testing.T) {
 // Of three replicas one is there, and readers meet damage in it. They wait for the others, which
 // have what is damaged, and skip nothing; when one is back it leads, and has it. If unclean
 // election is allowed, they don't wait.
-func TestWhatAReplicaThatIsAwayHasIsNotSkipped(t *testing.T) {
+func TestDamagedRecordsThatAnAbsentReplicaHasAreNotSkipped(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
 	c.settle("all are whole", func() bool { return c.whole(b, 600) })
@@ -509,7 +509,7 @@ func TestWhatAReplicaThatIsAwayHasIsNotSkipped(t *testing.T) {
 
 // What no other replica can have is skipped: they don't have it either, or say that they are
 // damaged themselves.
-func TestWhatNoReplicaHasIsSkipped(t *testing.T) {
+func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 	c, _ := spoilable(t, 30)
 	a := c.sites[0]
 	shard := a.service.Topic("orders").Shard()

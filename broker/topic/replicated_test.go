@@ -278,7 +278,7 @@ func equal(all [][]string) bool {
 
 // What is acknowledged is on every replica; when the leader dies another one goes on where it
 // stood; and one that comes back is made equal to it, whatever it had that nobody else has.
-func TestAnotherReplicaGoesOn(t *testing.T) {
+func TestAnotherReplicaLeadsWhenTheLeaderDies(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
 	c.begin()
@@ -309,7 +309,7 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 
 // A leader that nobody confirms acknowledges nothing. When it comes back, what only it had is gone
 // from its log, and goes to the next leader.
-func TestWhatOneReplicaHadAloneGoes(t *testing.T) {
+func TestUnconfirmedRecordsOfAFormerLeaderAreTruncated(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
 	c.begin()

@@ -151,8 +151,9 @@ func TestARestoredEtcdHasATopicAgainWhoseLogWasSetAside(t *testing.T) {
 	}
 }
 
-// The same, of a Topic that was deleted, and the disk refuses a step of the deletion of its logs. If
-// they were moved, the copy that is made anew lacks records. If they weren't, it is the former one.
+// The same, of a Topic that was deleted, and the disk refuses a step of the deletion of its logs.
+// If they were moved, the copy that is made anew lacks records. If they weren't, it is the former
+// one.
 func TestARestoredEtcdHasATopicAgainWhoseLogWasHalfDeleted(t *testing.T) {
 	for refused, end := range map[string]uint64{"remove": 1, "rename": 2} {
 		n, told := newSite(t), &telling{}
@@ -189,7 +190,7 @@ func TestARestoredEtcdHasATopicAgainWhoseLogWasHalfDeleted(t *testing.T) {
 
 // The backup is of a time before the replica was moved here. The copy is reported, and not taken
 // for one that nobody wants. Once another broker leads, it is set aside.
-func TestACopyThatARestoredShardDoesNotName(t *testing.T) {
+func TestACopyThatARestoredShardDoesNotNameIsReported(t *testing.T) {
 	for _, again := range []bool{false, true} { // the broker is restarted, too
 		n, told := newSite(t), &telling{}
 		n.report = told.report
@@ -292,7 +293,7 @@ func TestAShardThatIsPlacedAfterARestore(t *testing.T) {
 
 // The broker was evicted before the generation changed, so its incarnation does not change with it.
 // It stands still at once, and does not lead on until it has registered again.
-func TestAnEvictedBrokerStandsStillWhenAGenerationBegins(t *testing.T) {
+func TestAnEvictedBrokerStopsLeadingWhenAGenerationBegins(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
 	n.serve("orders")
@@ -333,7 +334,7 @@ func TestAReportIsWrittenAnewForARegistration(t *testing.T) {
 
 // A pass that began before etcd was restored may end after that, while it still leads or follows:
 // it reports nothing, and takes back nothing. The next pass does, when the copy stands still.
-func TestAPassOfTheGenerationBeforeReportsNothing(t *testing.T) {
+func TestAPassOfTheFormerGenerationReportsNothing(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
 	n.serve("orders")
@@ -412,7 +413,7 @@ func TestATopicIsBackBeforeItsLogIsDeleted(t *testing.T) {
 // The Topic was deleted with its log after the backup. The broker has not been restarted since. The
 // copy that it makes anew is no evidence that the shard is empty: another broker, which is away,
 // may have all records.
-func TestACopyThatIsMadeAnewAfterARestoreIsNotWhole(t *testing.T) {
+func TestACopyCreatedAfterARestoreIsNotWhole(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
 	n.serve("orders")

@@ -3,7 +3,7 @@ package topic
 import "testing"
 
 // The set may change, and say so, before whoever began to lead knows by what it leads.
-func TestAShardThatBeginsToLeadMayBeTold(t *testing.T) {
+func TestTheSetMayAdvanceBeforeALeaderIsReady(t *testing.T) {
 	shard := &ShardLeader{service: &Service{}}
 	shard.advanced()
 	if shard.readable.Load() || shard.high.Load() != 0 {

@@ -68,7 +68,7 @@ func (n *site) lastTime() time.Duration {
 // The clock is a year ahead while one message is published. Its id, and those after it, are known
 // for as long as all others, retention goes on, and the message has the time at which it was
 // published.
-func TestOneBadClock(t *testing.T) {
+func TestAClockThatIsWrongDuringOnePublish(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		t.Run(wrong.String(), func(t *testing.T) {
 			n := timed(t)
