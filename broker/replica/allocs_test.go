@@ -33,7 +33,7 @@ func TestReplicatingAllocatesNothing(t *testing.T) {
 }
 
 // A shard without followers costs its leader little memory, since most Topics have one replica.
-func TestALoneLeaderIsSmall(t *testing.T) {
+func TestALeaderWithoutFollowersNeedsLittleMemory(t *testing.T) {
 	w := newWorld(t, "a")
 	defer w.end()
 	a := w.nodes["a"]

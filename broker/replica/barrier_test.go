@@ -79,7 +79,7 @@ func TestADeposedLeaderProvesNothing(t *testing.T) {
 }
 
 // A question that was sent before the connection ended is asked again on the next one.
-func TestAQuestionOutlivesItsConnection(t *testing.T) {
+func TestAQuestionIsAskedAgainOnTheNextConnection(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
 		a := w.nodes["a"]
@@ -115,7 +115,7 @@ func TestQuestionsShareRounds(t *testing.T) {
 }
 
 // Moved reports confirmed rounds, as it reports the watermark.
-func TestMovedTellsOfConfirmedRounds(t *testing.T) {
+func TestMovedReportsConfirmedRounds(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
 		a := w.nodes["a"]

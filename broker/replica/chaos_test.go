@@ -17,7 +17,7 @@ import (
 
 // Three brokers and one shard with random faults: in the end each acknowledged record is on all
 // brokers, at its offset.
-func TestWhateverHappens(t *testing.T) {
+func TestRandomFaultsLoseNoAcknowledgedRecord(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			story(t, "", func(w *world) { whatever(w, rand.New(rand.NewPCG(seed, 4))) })

@@ -9,7 +9,7 @@ import (
 )
 
 // End waits for whatever uses the logs or calls back, and nothing does so afterwards.
-func TestTheEndWaits(t *testing.T) {
+func TestEndWaitsForCallbacks(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
 		a, b := w.nodes["a"], w.nodes["b"]
@@ -74,7 +74,7 @@ func TestALeaderThatCantBeReached(t *testing.T) {
 
 // The bytes on their way to a follower are bounded by the window. The rest waits in the log until
 // acks arrive.
-func TestAWindowIsKeptAndOpens(t *testing.T) {
+func TestBytesInFlightAreBoundedByTheWindow(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.options.Backlog = 64 << 20
 		b := w.start("b", crashfs.New())
@@ -109,7 +109,7 @@ func TestAWindowIsKeptAndOpens(t *testing.T) {
 }
 
 // The former connection ends after the follower has joined on a new one: the follower stays joined.
-func TestAConnectionThatEndsLate(t *testing.T) {
+func TestALateEndOfAFormerConnectionIsIgnored(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
 		a := w.nodes["a"]

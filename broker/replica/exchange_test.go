@@ -6,7 +6,7 @@ import (
 )
 
 // An acknowledged record is on all members of the set, at the leader's offset.
-func TestWhatIsAcknowledgedIsEverywhere(t *testing.T) {
+func TestAnAcknowledgedRecordIsOnAllMembersOfTheSet(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
 		w.place(orders, 1, "a b c")

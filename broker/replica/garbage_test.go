@@ -22,7 +22,7 @@ func drain(c net.Conn) {
 }
 
 // A malformed frame of a follower ends its connection with one log line, and has no other effect.
-func TestAFollowerThatTalksNonsense(t *testing.T) {
+func TestAMalformedFrameOfAFollowerEndsItsConnection(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
 		a := w.nodes["a"]
@@ -57,7 +57,7 @@ func TestAFollowerThatTalksNonsense(t *testing.T) {
 
 // A follower may ack what it never received, leave a stream that it never had, and ask for unknown
 // shards.
-func TestAFollowerThatMakesThingsUp(t *testing.T) {
+func TestInventedFramesOfAFollowerAreHarmless(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
 		w.place(orders, 1, "a b")
@@ -202,7 +202,7 @@ func TestAMalformedAskEndsItsStreamOnly(t *testing.T) {
 
 // A malformed frame of a leader ends the connection, and a batch that does not match the stream is
 // not appended.
-func TestALeaderThatTalksNonsense(t *testing.T) {
+func TestAMalformedFrameOfALeaderEndsTheConnection(t *testing.T) {
 	// Batches of another log.
 	var good, other, newer []byte
 	for _, epoch := range []int64{2, 1} {

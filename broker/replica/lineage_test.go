@@ -63,7 +63,7 @@ func (l *copyLog) from(start uint64) *copyLog {
 	return &copyLog{start, slices.Clone(l.epochs[start-l.start:])}
 }
 
-func TestMeetTellsWhereLogsPart(t *testing.T) {
+func TestCompareFindsWhereLogsDiverge(t *testing.T) {
 	for _, c := range []struct {
 		story            string
 		leader, follower *copyLog
@@ -111,7 +111,7 @@ func TestMeetTellsWhereLogsPart(t *testing.T) {
 
 // A follower sends its newest MaxLineage epochs at most. If the leader knows none of these, the
 // follower's log is reset.
-func TestMeetHoldsWithPartOfALineage(t *testing.T) {
+func TestCompareResetsBelowAPartialLineage(t *testing.T) {
 	var epochs []uint64
 	for e := range uint64(2 * MaxLineage) {
 		epochs = append(epochs, e+1, 1)
@@ -143,7 +143,7 @@ func shared(a, b *copyLog) uint64 {
 // Random histories: the leader of each epoch appends to its log, and others copy some of it after
 // they have carried out Compare's verdicts. Then a follower's log is a prefix of its leader's, and
 // has lost nothing that both shared.
-func TestMeetMakesPrefixesAndLosesNothingShared(t *testing.T) {
+func TestCompareMakesPrefixesAndKeepsSharedRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logs := []*copyLog{made(), made(), made(), made()}
 		epoch := uint64(0)

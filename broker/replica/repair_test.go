@@ -241,7 +241,7 @@ func TestFetchingASegmentGoesOn(t *testing.T) {
 
 // A repair waits if neither the leader nor this broker can read the records, since another leader
 // may come. It fails if the leader never had them or is of a version without fetches.
-func TestWhatCanNotBeFetchedAlone(t *testing.T) {
+func TestARepairWithoutASourceWaitsOrFails(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.place(orders, 1, "a b c")
 		a, b := w.nodes["a"], w.nodes["b"]

@@ -90,7 +90,7 @@ func TestAFormerLeaderTruncates(t *testing.T) {
 }
 
 // A replica that ends before the leader's log starts is reset to that start.
-func TestAReplicaThatIsTooOldBeginsAnew(t *testing.T) {
+func TestAReplicaThatEndsBelowTheLeadersStartIsReset(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
 		a := w.nodes["a"]
@@ -150,7 +150,7 @@ func TestALogThatStartsWithinABatchIsCopied(t *testing.T) {
 
 // An ask under another epoch than the leader's is refused, and repeated until both know the same
 // epoch.
-func TestAnotherEpochIsRefused(t *testing.T) {
+func TestAnAskUnderAnotherEpochIsRefused(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
 		w.place(orders, 3, "a b")
@@ -210,7 +210,7 @@ func TestAFollowerThatFallsBehindLeavesAndComesBack(t *testing.T) {
 }
 
 // The answer to a swap is lost: the leader counts both sets until it knows the result.
-func TestASwapWhoseAnswerIsLost(t *testing.T) {
+func TestBothSetsCountWhileASwapIsUnanswered(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.store.mu.Lock()
 		w.store.lose = 1
@@ -232,7 +232,7 @@ func TestASwapWhoseAnswerIsLost(t *testing.T) {
 }
 
 // While it is unknown whether a member was added to the set, nothing is acknowledged without it.
-func TestWhoMayBeInTheSetCounts(t *testing.T) {
+func TestAPossibleMemberOfTheSetCounts(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.store.mu.Lock()
 		w.store.lose = 1
@@ -262,7 +262,7 @@ func TestWhoMayBeInTheSetCounts(t *testing.T) {
 // A leader begins anew in its epoch, as when the durability of its Topic is changed, and its view
 // of etcd is old. What the leader before knew of the set counts: a member that was added, and one
 // that may have been added by a swap without an answer.
-func TestALeaderThatBeginsAnewKnowsTheSet(t *testing.T) {
+func TestALeaderThatRestartsInItsEpochKnowsTheSet(t *testing.T) {
 	for _, lose := range []int{0, 1} {
 		story(t, "a b c", func(w *world) {
 			set := func(down bool, lose int) {
@@ -356,7 +356,7 @@ func TestAConnectionBreaksInTheMiddleOfAFrame(t *testing.T) {
 }
 
 // A peer that is silent for two seconds is disconnected, and found again soon after it is back.
-func TestASilentPeer(t *testing.T) {
+func TestASilentPeerIsDisconnected(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
 		w.place(orders, 1, "a b c")
@@ -389,7 +389,7 @@ func TestASilentPeer(t *testing.T) {
 }
 
 // A follower whose disk is behind stops reading, and loses nothing.
-func TestAFollowerWithTooMuchToWrite(t *testing.T) {
+func TestAFollowerWithASlowDiskStopsReading(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.options.Backlog = 2 << 10
 		b := w.start("b", crashfs.New())
@@ -444,7 +444,7 @@ func TestAFollowerWhoseDiskFails(t *testing.T) {
 }
 
 // A full disk refuses appends and does no other harm: when there is space, the follower continues.
-func TestAFollowerWithoutRoomGoesOnWhenThereIs(t *testing.T) {
+func TestAFollowerWithAFullDiskContinuesWhenThereIsSpace(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
 		w.place(orders, 1, "a b c")
@@ -489,7 +489,7 @@ func TestABrokerThatRegistersAgain(t *testing.T) {
 
 // Cursor changes without a waiting client are copied, and neither synced nor counted until a client
 // waits.
-func TestWhatNobodyWaitsForIsCopiedLazily(t *testing.T) {
+func TestCursorChangesWithoutAWaitingClientAreCopiedLazily(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
 		w.place(orders, 1, "a b")
@@ -538,7 +538,7 @@ func TestFollowersStartWhereTheirLeaderDoes(t *testing.T) {
 }
 
 // After End no callback is called and nothing changes, whatever still arrives.
-func TestTheEndIsTheEnd(t *testing.T) {
+func TestNothingHappensAfterEnd(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
 		a, b := w.nodes["a"], w.nodes["b"]

@@ -104,7 +104,7 @@ func TestFramesArriveAsTheyWereSent(t *testing.T) {
 	}
 }
 
-func TestFramesThatCantBe(t *testing.T) {
+func TestInvalidFramesAreRefused(t *testing.T) {
 	spoil := func(change func(*ask)) []byte {
 		a := someAsk
 		a.logs[Data].Epochs = append([]log.Epoch(nil), a.logs[Data].Epochs...)
@@ -168,7 +168,7 @@ func TestFramesThatCantBe(t *testing.T) {
 
 // A reader's buffer grows with what was received, not with what the header claims, and shrinks
 // again.
-func TestABufferFollowsWhatComes(t *testing.T) {
+func TestAReadBufferGrowsWithReceivedBytes(t *testing.T) {
 	claim := be.AppendUint32(nil, maxFrame)
 	r := newReader(bytes.NewReader(claim), 1<<10, maxFrame)
 	_, _ = r.fill()

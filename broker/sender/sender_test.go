@@ -122,7 +122,7 @@ func expect(t *testing.T, hub answers, want string) {
 // A sender begins no round with a message that is older than its publisher waits: its process may
 // have been stopped for so long that leaders have forgotten it. The publisher learns that the fate
 // of the message is unknown.
-func TestASenderSendsNothingThatIsTooOldAgain(t *testing.T) {
+func TestAMessageThatIsTooOldIsNotResent(t *testing.T) {
 	fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
 	first, next := &frames{}, &frames{}
 	link := fw.Attach("a", first)
@@ -223,7 +223,7 @@ func TestARefusalCountsInItsOwnRoundOnly(t *testing.T) {
 
 // An answer of a former leader may come while the leader on this broker reads the message that is
 // answered. The publisher gets the answer at once; the memory stays until the leader has read it.
-func TestALateAnswerFreesNothingThatTheLeaderReads(t *testing.T) {
+func TestALateAnswerDoesNotFreeMemoryThatTheLeaderReads(t *testing.T) {
 	for _, large := range []bool{false, true} {
 		fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
 		way := &frames{}
@@ -278,7 +278,7 @@ func TestALateAnswerFreesNothingThatTheLeaderReads(t *testing.T) {
 
 // A message for a single replica that is away is refused at once; what the Topic does not keep is
 // not answered.
-func TestNothingWaitsForASingleReplicaThatIsAway(t *testing.T) {
+func TestAMessageForAnAbsentSingleReplicaIsRefusedAtOnce(t *testing.T) {
 	_, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 1})
 	s.send("$SYS.x", "r0")
 	s.publish("r1")
