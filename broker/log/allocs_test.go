@@ -64,7 +64,7 @@ func TestFollowingAllocatesNothing(t *testing.T) {
 
 // One goroutine passes the batches of many logs on, some from memory and some from files, with one
 // piece of memory for all of them.
-func TestPassingBatchesOnAllocatesNothing(t *testing.T) {
+func TestForwardingBatchesAllocatesNothing(t *testing.T) {
 	d := openDisk(t, env.OS, t.TempDir(), Options{TailBytes: 64 << 10})
 	const logs, batches = 50, 40
 	cursors := make([]*Cursor, logs)

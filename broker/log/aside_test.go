@@ -95,7 +95,7 @@ func held(t testing.TB, fsys *crashfs.FS, dir string, secret uint64) map[uint64]
 }
 
 // What was committed and goes is set aside, each record of it; what wasn't is deleted.
-func TestWhatWasCommittedIsSetAside(t *testing.T) {
+func TestRemovedCommittedRecordsAreSetAside(t *testing.T) {
 	for _, story := range giveUps {
 		t.Run(story.String(), func(t *testing.T) {
 			fsys, d, l := setup(t, tiny)
@@ -172,7 +172,7 @@ func TestSettingCommittedRecordsAsideMayBeCutShortAnywhere(t *testing.T) {
 
 // On a full disk nothing that was committed goes: the truncation is refused, if it needs room, and
 // the log is what it was.
-func TestATruncationWithoutRoomForWhatWasCommitted(t *testing.T) {
+func TestAFullDiskRefusesToTruncateCommittedRecords(t *testing.T) {
 	fsys, _, l := setup(t, tiny)
 	put(t, l, 150)
 	fsys.SetCapacity(1)
@@ -190,7 +190,7 @@ func TestATruncationWithoutRoomForWhatWasCommitted(t *testing.T) {
 }
 
 // The manifest remembers the last pieces, and counts those before.
-func TestPiecesThatWereSetAsideAreBounded(t *testing.T) {
+func TestTheManifestsListOfPiecesIsBounded(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	var dirs []string
 	for range mostAside + 3 {

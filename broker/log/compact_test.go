@@ -116,7 +116,7 @@ func TestOnlyTheNewestOfEachSubjectStays(t *testing.T) {
 	}
 }
 
-func TestCompactionLeavesAlone(t *testing.T) {
+func TestCompactionKeeps(t *testing.T) {
 	setting := func(t *testing.T) *Log {
 		_, _, l := setup(t, Options{SegmentSmallest: 8 << 10, SegmentLargest: 8 << 10, TailBytes: 1})
 		prices(t, l, 1000, 5)
@@ -233,7 +233,7 @@ func flipByte(t *testing.T, fsys *crashfs.FS, path string, at int64) {
 }
 
 // More subjects than are remembered at once take more rounds, and end the same.
-func TestCompactionGoesRoundForManySubjects(t *testing.T) {
+func TestCompactionTakesMoreRoundsForManySubjects(t *testing.T) {
 	_, _, l := setup(t, small)
 	prices(t, l, 4000, 400)
 	l.Roll()
@@ -251,7 +251,7 @@ func TestCompactionGoesRoundForManySubjects(t *testing.T) {
 
 // What superseded a record is cut: then the log can't know what that record was, and is to be
 // copied anew.
-func TestACutBelowWhatCompactionWentByEmptiesTheLog(t *testing.T) {
+func TestATruncationOfSupersedingRecordsEmptiesTheLog(t *testing.T) {
 	_, _, l := setup(t, small)
 	prices(t, l, 2000, 5)
 	compact(t, l)
@@ -295,7 +295,7 @@ func TestACutBelowWhatCompactionWentByEmptiesTheLog(t *testing.T) {
 // Compaction has gone on to the middle of a batch, and left out records because of newer ones in
 // it. A cut behind that, in the same batch, takes the whole batch and so the newer ones: the log is
 // emptied.
-func TestACutTakesTheBatchThatCompactionWentBy(t *testing.T) {
+func TestATruncationWithinASupersedingBatchEmptiesTheLog(t *testing.T) {
 	_, _, l := setup(t, Options{})
 	for n := range uint64(2) { // two batches, which stay two since they are of different epochs
 		records := texts(1+10*n, 10)
@@ -327,7 +327,7 @@ func TestACutTakesTheBatchThatCompactionWentBy(t *testing.T) {
 }
 
 // A cut while a pass is under way voids what it knows.
-func TestACutEndsACompaction(t *testing.T) {
+func TestATruncationCancelsACompaction(t *testing.T) {
 	_, _, l := setup(t, Options{SegmentSmallest: 8 << 10, SegmentLargest: 8 << 10, TailBytes: 1})
 	prices(t, l, 1000, 5)
 	l.Roll()
@@ -576,7 +576,7 @@ func TestCompactionAgainstAModel(t *testing.T) {
 
 // Wherever the log begins, it is known how many records it has: also within a segment, in another
 // life, and while it is written anew.
-func TestHolesBehindATrim(t *testing.T) {
+func TestTheNumberOfRecordsIsKnownAfterATrim(t *testing.T) {
 	fsys, d, l := setup(t, Options{SegmentSmallest: 16 << 10, SegmentLargest: 16 << 10, TailBytes: 1})
 	a := newAck()
 	const n = 900

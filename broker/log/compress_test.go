@@ -78,7 +78,7 @@ func batchesOf(t *testing.T, l *Log, from uint64) (all []byte) {
 	}
 }
 
-func TestCompressionIsNotSeen(t *testing.T) {
+func TestCompressionIsInvisibleToReaders(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 2000)
 	for infos := l.SegmentInfos(); infos[len(infos)-1].End-infos[len(infos)-1].Base < 80; infos = l.SegmentInfos() {
@@ -204,7 +204,7 @@ func TestReadersGoOnWhileSegmentsAreCompressed(t *testing.T) {
 	}
 }
 
-func TestWhatWouldNotShrinkStays(t *testing.T) {
+func TestIncompressibleSegmentsStay(t *testing.T) {
 	fsys, _, l := setup(t, Options{SegmentSmallest: 3 << 20, SegmentLargest: 3 << 20})
 	noise := make([]byte, 64<<10)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -407,7 +407,7 @@ func TestAFlippedBitInACompressedSegment(t *testing.T) {
 	}
 }
 
-func TestCompressingStopsWhenItIsToldTo(t *testing.T) {
+func TestCompressionCanBeCancelled(t *testing.T) {
 	fsys, d, l := setup(t, squeezable)
 	put(t, l, 300)
 	l.Roll()
@@ -504,7 +504,7 @@ func TestCompressingWithoutRoom(t *testing.T) {
 }
 
 // Logs that go, or are cut or begun anew, while they are being compressed.
-func TestCompressingWhatGoes(t *testing.T) {
+func TestALogMayChangeWhileItIsCompressed(t *testing.T) {
 	for name, change := range map[string]func(*Log) error{
 		"trim":     func(l *Log) error { _, err := l.Trim(90); return err },
 		"truncate": func(l *Log) error { _, _, err := l.TruncateTo(5, 0); return err },

@@ -46,7 +46,7 @@ func TestADeletionIsAllOrNothing(t *testing.T) {
 	}
 }
 
-func TestDeletingWhatIsNotThere(t *testing.T) {
+func TestDeletingAMissingLogSucceeds(t *testing.T) {
 	_, d, _ := setup(t, small)
 	if err := d.Delete("nothing-0"); err != nil {
 		t.Fatal(err)

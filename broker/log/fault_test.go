@@ -310,9 +310,9 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 	}
 }
 
-// A log is set aside, and the disk can't say whether that would survive a crash. So the log may come
-// back, or a new one of its name be lost: the disk has failed.
-func TestALogThatIsSetAsideWithoutASync(t *testing.T) {
+// A log is set aside, and the disk can't say whether that would survive a crash. So the log may
+// come back, or a new one of its name be lost: the disk has failed.
+func TestSettingALogAsideWithoutASyncFailsTheDisk(t *testing.T) {
 	for _, dir := range []string{setAsideDir, shardsDir} {
 		fsys, d, l := setup(t, small)
 		put(t, l, 10)

@@ -203,7 +203,7 @@ func TestDamagedRecordsAreGivenUp(t *testing.T) {
 
 // Of two damaged batches of a segment another replica has the first one. Only the second one is
 // given up, the first one stays damaged, and is repaired when that replica leads.
-func TestRecordsThatAreElsewhereAreNotGivenUp(t *testing.T) {
+func TestRecordsOnAnotherReplicaAreNotGivenUp(t *testing.T) {
 	for _, form := range []string{"plain", "compressed", "missing"} {
 		t.Run(form, func(t *testing.T) {
 			fsys, d, l, other := replicas(t, 1990)
@@ -270,7 +270,7 @@ func TestRecordsThatAreElsewhereAreNotGivenUp(t *testing.T) {
 }
 
 // Nothing is given up of a segment that can be read, nor behind the log's end.
-func TestWhatCanBeReadIsNotGivenUp(t *testing.T) {
+func TestReadableRecordsAreNotGivenUp(t *testing.T) {
 	fsys, _, l := atRest(t, 1990)
 	bad := l.SegmentInfos()[3]
 	spoilBatch(t, fsys, l, bad.Base, 1000)

@@ -113,7 +113,7 @@ func TestAChangeBehindAFailedSyncIsRefused(t *testing.T) {
 // A segment's first round is acknowledged, the power is cut before anything else is synced, and the
 // segment's file is lost. The log knows that it lacks these records: they are not taken for ones
 // that were never written.
-func TestASegmentThatIsLostAfterItsFirstRoundIsMissed(t *testing.T) {
+func TestALostSegmentIsNoticedAfterItsFirstRound(t *testing.T) {
 	for _, syncAllFrom := range []int{1, 1000} {
 		for _, before := range []int{0, 5} {
 			for seed := range uint64(20) {
@@ -145,7 +145,7 @@ func TestASegmentThatIsLostAfterItsFirstRoundIsMissed(t *testing.T) {
 
 // A crash comes between the sync of a segment's first records and its listing. The next life adopts
 // the file, and vouches for the records. From then on the file is missed, too.
-func TestASegmentThatWasAdoptedIsMissed(t *testing.T) {
+func TestALostAdoptedSegmentIsNoticed(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	fsys.SetHook(func(op opKind) error {
 		if op.Kind == "write" && strings.HasSuffix(op.Path, manifestName) {

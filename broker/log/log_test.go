@@ -80,7 +80,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestInvalidCallsAreRefused(t *testing.T) {
 	_, d, l := setup(t, small)
 	put(t, l, 1)
 	if _, err := l.Append(&Append{Epoch: 1}); err == nil {
@@ -182,7 +182,7 @@ func TestABatchLargerThanASegmentOrAChunk(t *testing.T) {
 	}
 }
 
-func TestCompletionsSayWhatTheyPromise(t *testing.T) {
+func TestCompletionsWaitForTheirDurability(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	syncing, resume := make(chan struct{}, 10), make(chan struct{})
 	letGo := sync.OnceFunc(func() { close(resume) })
@@ -343,8 +343,8 @@ func TestNamesOfLogs(t *testing.T) {
 	}
 }
 
-// TestNamesLeaveOutUnfinishedLogs: the directory of an interrupted creation is no log; an unreadable
-// one may be a log.
+// TestNamesLeaveOutUnfinishedLogs: the directory of an interrupted creation is no log; an
+// unreadable one may be a log.
 func TestNamesLeaveOutUnfinishedLogs(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 3)
@@ -425,7 +425,7 @@ func TestAPublisherWaitsForADiskThatIsBehind(t *testing.T) {
 }
 
 // Files that nobody syncs may not pile up open, and may not be closed before they are synced.
-func TestFilesThatNobodySyncsAreClosedSynced(t *testing.T) {
+func TestUnsyncedFilesAreSyncedBeforeTheyAreClosed(t *testing.T) {
 	opts := small
 	opts.OpenSegments = 3
 	fsys, d, _ := setup(t, opts)
@@ -470,7 +470,7 @@ func TestFilesThatNobodySyncsAreClosedSynced(t *testing.T) {
 
 // After each round the disk says whether it has something else to do: what was appended during the
 // round.
-func TestARoundSaysWhetherMoreWaits(t *testing.T) {
+func TestARoundReportsWhetherAppendsWait(t *testing.T) {
 	rounds := make(chan bool, 10)
 	during := make(chan struct{})
 	opts := small

@@ -29,7 +29,7 @@ func slotBit(t testing.TB, fsys *crashfs.FS, slot int, byteAt int64) int64 {
 }
 
 // Whatever bit flips in one slot, the other one has it.
-func TestADamagedSlotCostsNothing(t *testing.T) {
+func TestADamagedManifestSlotCostsNothing(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 300)
 	if err := l.SetCopy([]byte(`{"state":"cut"}`)); err != nil {
@@ -308,7 +308,7 @@ func TestAFullDiskRefusesWhatTheManifestCanNotHold(t *testing.T) {
 
 // A log whose end is gone, with the files that it was in, knows where it ended and which epochs
 // began there.
-func TestALogWithoutItsEndKnowsItsEpochs(t *testing.T) {
+func TestALogThatLostItsEndKnowsItsEpochs(t *testing.T) {
 	for name, crash := range map[string]bool{"after an end in order": false, "after a kill": true} {
 		t.Run(name, func(t *testing.T) {
 			fsys, d, l := setup(t, tiny)

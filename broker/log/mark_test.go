@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-func TestAMarkIsLeftOnceAndTakenOnce(t *testing.T) {
+func TestAMarkIsWrittenOnceAndReadOnce(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	if d.Mark() != nil {
 		t.Errorf("a new disk has the mark %q", d.Mark())
@@ -51,7 +51,7 @@ func TestAMarkIsLeftOnceAndTakenOnce(t *testing.T) {
 	}
 }
 
-func TestAMarkThatWasChangedIsNone(t *testing.T) {
+func TestADamagedMarkIsIgnored(t *testing.T) {
 	const bits = 8 * (len("content") + markSum)
 	for bit := range int64(bits) {
 		fsys := crashfs.New()
@@ -70,7 +70,7 @@ func TestAMarkThatWasChangedIsNone(t *testing.T) {
 }
 
 // Whatever failed while the disk was open, even if it goes on well afterwards: no mark.
-func TestNoMarkWhereSomethingFailed(t *testing.T) {
+func TestNoMarkIsWrittenAfterAFailure(t *testing.T) {
 	for name, fault := range map[string]struct {
 		kind, path string
 		reopen     bool
@@ -114,7 +114,7 @@ func TestNoMarkWhereSomethingFailed(t *testing.T) {
 
 // A crash anywhere, from the last append of one life to the first of the next but one: there is a
 // mark only if all that was appended is there, and nothing was appended since it was written.
-func TestAMarkIsTrueWhereverACrashComes(t *testing.T) {
+func TestAMarkIsTrueAfterAnyCrash(t *testing.T) {
 	marked := 0
 	for steps := range 60 {
 		for seed := range uint64(12) {

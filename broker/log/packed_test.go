@@ -60,7 +60,7 @@ func TestAnyPackedRecordsAreDecodedAsTheyWere(t *testing.T) {
 	})
 }
 
-func TestPackedRecordsThatAreNotWhatTheySay(t *testing.T) {
+func TestInconsistentPackedRecordsAreRefused(t *testing.T) {
 	_, _, l := setup(t, small)
 	three := pack([]byte("a"), bytes.Repeat([]byte("b"), 200), nil)
 	for name, c := range map[string]struct {
@@ -96,7 +96,7 @@ func TestPackedRecordsThatAreNotWhatTheySay(t *testing.T) {
 
 // Packed and other batches in one log, read from memory, from the file, by a follower and after
 // opening it again.
-func TestPackedBatchesAreLikeOthers(t *testing.T) {
+func TestPackedBatchesAreReadLikeOthers(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	a := newAck()
 	for i := range 100 {

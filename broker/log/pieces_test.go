@@ -37,7 +37,7 @@ func pieces(t testing.TB, d *Disk) []Piece {
 }
 
 // What is set aside is listed with the log that it is of, why, which records it has, and its size.
-func TestWhatWasSetAsideIsListed(t *testing.T) {
+func TestSetAsidePiecesAreListed(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)
 	if _, _, err := l.TruncateTo(100, 151); err != nil {
@@ -102,7 +102,7 @@ func TestWhatWasSetAsideIsListed(t *testing.T) {
 }
 
 // On a full disk a log is set aside without the reason.
-func TestAPieceWithoutRoomForTheReason(t *testing.T) {
+func TestAFullDiskSetsALogAsideWithoutTheReason(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 20)
 	if err := l.Close(); err != nil {
@@ -119,7 +119,7 @@ func TestAPieceWithoutRoomForTheReason(t *testing.T) {
 
 // A piece has the time at which it was set aside, and only the piece that was seen is deleted: a
 // name may be given again.
-func TestOnlyThePieceThatWasSeenIsDeleted(t *testing.T) {
+func TestOnlyThePieceThatWasListedIsDeleted(t *testing.T) {
 	dir := t.TempDir()
 	d := openDisk(t, env.OS, filepath.Join(dir, "data"), tiny)
 	setAside := func() Piece {
@@ -258,7 +258,7 @@ func TestTheDeletionOfAPieceIsAllOrNothing(t *testing.T) {
 
 // A piece to which files are still to be moved isn't deleted. If a person deletes its directory,
 // nothing of what is to be moved is the log's again.
-func TestAPieceThatFilesAreStillMovedTo(t *testing.T) {
+func TestAnUnfinishedPieceIsNotDeleted(t *testing.T) {
 	for _, by := range []string{"command", "hand"} {
 		t.Run(by, func(t *testing.T) {
 			fsys, d, l := setup(t, tiny)
@@ -354,7 +354,7 @@ func TestNoPieceOfALogThatIsBeingOpenedIsDeleted(t *testing.T) {
 }
 
 // On a disk that failed nothing is deleted.
-func TestAFailedDiskKeepsWhatWasSetAside(t *testing.T) {
+func TestAFailedDiskDeletesNoPiece(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)
 	if _, _, err := l.TruncateTo(100, 151); err != nil {

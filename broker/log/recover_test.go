@@ -58,7 +58,7 @@ func (d *Disk) position(l *Log) int64 {
 
 // The end of a log that was closed is known, so its last records can rot, and not be forgotten:
 // their offsets are never given to others.
-func TestAnOffsetIsNeverGivenTwice(t *testing.T) {
+func TestAnOffsetIsNeverAssignedTwice(t *testing.T) {
 	fsys, d, l := setup(t, Options{})
 	for range 5 {
 		put(t, l, 1)

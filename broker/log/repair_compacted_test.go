@@ -71,7 +71,7 @@ func TestReplicasThatWereCompactedDifferently(t *testing.T) {
 
 // Where compaction found nothing to leave out it has made larger batches all the same: they have
 // all their offsets and lie across the borders of another replica's segments.
-func TestTheOtherReplicaHasLargerBatches(t *testing.T) {
+func TestARepairCopiesBatchesAcrossSegmentBorders(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	_, _, other := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 64 << 10, TailBytes: 1})
 	for i := range 1000 {

@@ -330,7 +330,7 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 
 // Damage that a read runs into, without a scrub, is known in the next life, too. A damaged batch is
 // an error to the reader. A damaged run marker costs no record, so the reader gets them all.
-func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
+func TestDamageFoundByAReaderIsKnownAfterARestart(t *testing.T) {
 	for _, kind := range []frameKind{{"batch", kindBatch}, {"marker", kindMarker}} {
 		t.Run(kind.name, func(t *testing.T) {
 			fsys, d, l := setup(t, small)
@@ -482,7 +482,7 @@ func TestRetentionDuringARepair(t *testing.T) {
 }
 
 // What can't be this log's is refused, and the damaged segment stays where it is.
-func TestAnotherHistoryDoesNotFit(t *testing.T) {
+func TestARepairRefusesRecordsOfAnotherHistory(t *testing.T) {
 	fsys, d, l, other := replicas(t, 2000)
 	bad := spoil(t, fsys, d, l, 3)
 	_, _, strange := setup(t, small)

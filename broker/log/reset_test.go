@@ -78,7 +78,7 @@ func TestAResetLogBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotReset(t *testing.T) {
+func TestAClosedLogCannotBeReset(t *testing.T) {
 	_, d, l := setup(t, small)
 	put(t, l, 3)
 	if err := l.Close(); err != nil {
@@ -186,7 +186,7 @@ func TestATruncationForgetsTheEpochsItCuts(t *testing.T) {
 
 // Cutting all of a log leaves nothing of it: neither the epoch that a trim had kept nor its
 // segment.
-func TestATruncationMayTakeEverything(t *testing.T) {
+func TestATruncationMayEmptyTheLog(t *testing.T) {
 	for _, start := range []uint64{1, 37, 120} {
 		fsys, d, l := setup(t, tiny)
 		putEpoch(t, l, 4, 150)
@@ -239,7 +239,7 @@ func TestATruncationWithinTheBatchThatHoldsTheStart(t *testing.T) {
 }
 
 // What is damaged before the cut is no hindrance, and stays known as damage, also after a restart.
-func TestATruncationBehindDamage(t *testing.T) {
+func TestATruncationKeepsEarlierDamageKnown(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
 		fsys, d, l := setup(t, Options{})
 		var at []int64

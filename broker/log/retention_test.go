@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestWhatRetentionLetsGo(t *testing.T) {
+func TestRetentionDeletesWholeSegments(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	segs := []SegmentInfo{
@@ -158,7 +158,7 @@ func TestTrimDeletesWholeSegmentsAndKeepsHolds(t *testing.T) {
 	}
 }
 
-func TestOldRecordsGoEvenIfNothingIsPublished(t *testing.T) {
+func TestOldRecordsExpireWithoutPublishes(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 10) // records of second 1
 	policy := Retention{Age: time.Hour}

@@ -35,7 +35,7 @@ func (f hangFile) Sync() error {
 	return f.File.Sync()
 }
 
-func TestARoundThatHangsIsKnownFromItsBeginning(t *testing.T) {
+func TestAHungRoundReportsWhenItBegan(t *testing.T) {
 	fsys := &hangFS{FS: crashfs.New(), hung: make(chan struct{}), release: make(chan struct{})}
 	d := openDisk(t, fsys, "data", small)
 	l := openLog(t, d, orders)

@@ -44,7 +44,7 @@ func killed(fsys *crashfs.FS, d *Disk) *crashfs.FS {
 
 // Many logs are killed. What the journal proves isn't written again: all but the logs of the last
 // round, and those, too, once the disk was idle.
-func TestAKillCostsTheLastRound(t *testing.T) {
+func TestOnlyTheLastRoundIsRewrittenAfterAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, _ := setup(t, Options{})
 		logs := make([]*Log, 300)
@@ -146,7 +146,7 @@ func wipe(t testing.TB, fsys *crashfs.FS, path string, pos int64) {
 
 // A journal that is missing, damaged anywhere or of another disk, or for which there is no room,
 // has each log open with all that it holds.
-func TestTheJournalIsNeverNeeded(t *testing.T) {
+func TestLogsOpenWithoutTheJournal(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	other := openLog(t, d, Identity{Topic: "other"})
 	for range 30 {
@@ -195,7 +195,7 @@ func TestTheJournalIsNeverNeeded(t *testing.T) {
 
 // The journal goes from one file to the other, again and again, and grows with the logs that there
 // are; all that it says of files that are still there is known after a kill.
-func TestTheJournalTakesItsFilesInTurn(t *testing.T) {
+func TestTheJournalAlternatesBetweenItsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, _ := setup(t, Options{})
 		logs := make([]*Log, 400)
