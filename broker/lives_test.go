@@ -19,12 +19,12 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestALifeDoesNotLeadByTheEpochOfTheOneBefore: a process dies and the next one on its volume
+// TestARestartedBrokerDoesNotLeadInItsFormerEpoch: a process dies and the next one on its volume
 // starts before the cluster has noticed, so the earlier incarnation is still registered as the
 // leader of a shard. The new process must not lead under that epoch: followers may have records
 // that the earlier process had not written to its own log. The new process leads under a later
 // epoch only. Which State it sees first depends on timing, so the test repeats.
-func TestALifeDoesNotLeadByTheEpochOfTheOneBefore(t *testing.T) {
+func TestARestartedBrokerDoesNotLeadInItsFormerEpoch(t *testing.T) {
 	for n := range 5 {
 		t.Run(strconv.Itoa(n), followALife)
 	}

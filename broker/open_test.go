@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestATakenPortIsSaidSo: the error names the port, and everything claimed before is released.
-func TestATakenPortIsSaidSo(t *testing.T) {
+// TestAPortInUseIsReported: the error names the port, and everything claimed before is released.
+func TestAPortInUseIsReported(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -59,9 +59,9 @@ func newShelf() (*Server, *shelf, *mailbox) {
 	return New("a", known{state}, box, slog.New(slog.DiscardHandler)).Volume(volume), volume, box
 }
 
-// TestWhatIsSetAsideIsListedAndDeleted: pieces are listed with the Topics that they are of, page by
-// page, and deleted by name. A repeated deletion succeeds.
-func TestWhatIsSetAsideIsListedAndDeleted(t *testing.T) {
+// TestSetAsidePiecesAreListedAndDeleted: pieces are listed with the Topics that they are of, page
+// by page, and deleted by name. A repeated deletion succeeds.
+func TestSetAsidePiecesAreListedAndDeleted(t *testing.T) {
 	s, volume, _ := newShelf()
 	defer s.Close()
 	since := time.Now().Add(-time.Hour).UTC()
@@ -152,9 +152,9 @@ func TestRequestsAboutAVolumeGoToItsBroker(t *testing.T) {
 	}
 }
 
-// TestAVolumeIsAskedAFewTimesAtOnce: requests that wait for a slow disk are bounded, and hold up no
-// other.
-func TestAVolumeIsAskedAFewTimesAtOnce(t *testing.T) {
+// TestConcurrentVolumeRequestsAreBounded: requests that wait for a slow disk are bounded, and hold
+// up no other.
+func TestConcurrentVolumeRequestsAreBounded(t *testing.T) {
 	s, volume, box := newShelf()
 	volume.gate, volume.listed = make(chan struct{}), make(chan struct{}, volumeTasksAtOnce)
 	list := protocol.Message{Subject: []byte(BrokerSetAsideSubject + "a"), Reply: []byte("r")}

@@ -143,9 +143,9 @@ func (s *stuck) EndDrain(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
-// TestChangesThatWait: while etcd does not answer, a bounded number of writes wait, reads work, and
-// Close does not wait for the writes.
-func TestChangesThatWait(t *testing.T) {
+// TestWritesThatWaitForEtcdAreBounded: while etcd does not answer, a bounded number of writes wait,
+// reads work, and Close does not wait for the writes.
+func TestWritesThatWaitForEtcdAreBounded(t *testing.T) {
 	box := newMailbox()
 	state := coordination.NewState(1, []coordination.Broker{{ID: "a", Incarnation: 1}}, nil, nil, nil)
 	store := &stuck{}
@@ -186,8 +186,7 @@ func lives(incarnations map[string]int64) (all []coordination.Broker) {
 	return all
 }
 
-// TestWhatAReplicatedTopicLacks: the status names the replicas that a Topic lacks.
-func TestWhatAReplicatedTopicLacks(t *testing.T) {
+func TestTheStatusNamesMissingReplicas(t *testing.T) {
 	all := func(incarnations ...int64) (set []coordination.Replica) {
 		for i, n := range incarnations {
 			if n > 0 {
@@ -236,9 +235,9 @@ func TestWhatAReplicatedTopicLacks(t *testing.T) {
 	}
 }
 
-// TestBrokersAreCounted: leaderships and replicas are counted per broker, including brokers that
-// are away, and pages follow each other.
-func TestBrokersAreCounted(t *testing.T) {
+// TestLeadershipsAndReplicasAreCountedPerBroker: leaderships and replicas are counted per broker,
+// including brokers that are away, and pages follow each other.
+func TestLeadershipsAndReplicasAreCountedPerBroker(t *testing.T) {
 	var topics []*coordination.Topic
 	var shards []*coordination.Shard
 	for i := range 3 {
@@ -280,8 +279,7 @@ func TestBrokersAreCounted(t *testing.T) {
 	}
 }
 
-// TestWhatEtcdDidNotTake: an error of etcd is reported as temporary.
-func TestWhatEtcdDidNotTake(t *testing.T) {
+func TestAnErrorOfEtcdIsReportedAsTemporary(t *testing.T) {
 	s, _ := newServer(nil)
 	if got := s.notWritten("create topic orders", errors.New("no leader")); got.Code != Unavailable || !strings.Contains(got.Text, "no leader") || !strings.Contains(got.Text, "ask again") {
 		t.Errorf("it says %+v", got)

@@ -10,7 +10,7 @@ import (
 
 // A broker says how long ago its copies of a Topic were scrubbed. Those of another broker are asked
 // for there, once.
-func TestABrokerTellsHowOldItsCopiesAre(t *testing.T) {
+func TestABrokerReportsWhenItsCopiesWereScrubbed(t *testing.T) {
 	n := startNode(t, nil)
 	for range 5 {
 		n.publish(strings.Repeat("x", 5000)) // a segment has 8 KiB

@@ -346,7 +346,7 @@ func TestRecordsWithGapsAreRead(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoRequestForRecordsIsRefused(t *testing.T) {
+func TestInvalidRecordRequestsAreRefused(t *testing.T) {
 	n := startNode(t, func(s *coordination.TopicSpec) { s.Retention.Messages = 1 })
 	n.publish("one", "two", strings.Repeat("x", 100))
 	for _, c := range []struct {
@@ -381,8 +381,9 @@ func TestWhatIsNoRequestForRecordsIsRefused(t *testing.T) {
 	}
 }
 
-// TestTheLeaderIsAsked: the leader answers, and a forwarded request is not forwarded again.
-func TestTheLeaderIsAsked(t *testing.T) {
+// TestARecordRequestIsForwardedOnceToTheLeader: the leader answers, and a forwarded request is not
+// forwarded again.
+func TestARecordRequestIsForwardedOnceToTheLeader(t *testing.T) {
 	n := startNode(t, nil)
 	reply := n.ask(RecordsSubject+"bills.0", "", false)
 	if got := n.answer("to b"); string(got.Data) != RecordsSubject+"bills.0" {

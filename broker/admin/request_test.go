@@ -55,7 +55,7 @@ type onlyError struct {
 	Error *Error `json:"error"`
 }
 
-func TestWhatIsNotARequestIsRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	s, box := newServer(&coordination.State{})
 	for _, tc := range []struct {
 		subject, payload string
@@ -103,14 +103,14 @@ func TestWhatIsNotARequestIsRefused(t *testing.T) {
 	}
 }
 
-func TestABrokerThatKnowsNothingYetSaysSo(t *testing.T) {
+func TestABrokerWithoutAStateReportsNotReady(t *testing.T) {
 	s, box := newServer(nil)
 	if got := ask[onlyError](t, s, box, TopicListSubject, "").Error; got == nil || got.Code != NotReady {
 		t.Errorf("it said %+v", got)
 	}
 }
 
-func TestNothingIsAListToo(t *testing.T) {
+func TestAnEmptyListIsEncodedAsAList(t *testing.T) {
 	s, box := newServer(&coordination.State{Revision: 7})
 	ask[TopicList](t, s, box, TopicListSubject, `{"after":"a","limit":1}`)
 	if got := string(box.got[0].Data); got != `{"revision":7,"total":0,"topics":[]}` {
@@ -118,9 +118,9 @@ func TestNothingIsAListToo(t *testing.T) {
 	}
 }
 
-// TestOneReadIsAnsweredSoMuch: the requests of one read cost a bounded time and fill a bounded part
-// of a client's queue.
-func TestOneReadIsAnsweredSoMuch(t *testing.T) {
+// TestRequestsOfOneReadAreBounded: the requests of one read cost a bounded time and fill a bounded
+// part of a client's queue.
+func TestRequestsOfOneReadAreBounded(t *testing.T) {
 	s, box := newServer(&coordination.State{})
 	messages := make([]protocol.Message, 1000)
 	for i := range messages {

@@ -174,9 +174,9 @@ func highs(shards []SnapshotShard) (high []uint64) {
 
 const wholeSnapshot = SnapshotSubject + "orders"
 
-// TestAWholeTopicIsHeldByOneRequest: one request to any broker holds all shards under one id,
+// TestOneRequestHoldsAllShardsOfATopic: one request to any broker holds all shards under one id,
 // wherever they are led, and renews and releases them together.
-func TestAWholeTopicIsHeldByOneRequest(t *testing.T) {
+func TestOneRequestHoldsAllShardsOfATopic(t *testing.T) {
 	p := startPair(t, 5, func(s *coordination.TopicSpec) { s.Retention.Messages = 1 })
 	want := p.publish(40)
 	got := p.b.snapshotOf(wholeSnapshot, `{"id":"s","lease_ms":60000}`)
@@ -221,8 +221,9 @@ func TestAWholeTopicIsHeldByOneRequest(t *testing.T) {
 	}
 }
 
-// TestAWholeTopicOrNothing: if one shard cannot be held, the answer names it, and no shard is held.
-func TestAWholeTopicOrNothing(t *testing.T) {
+// TestASnapshotHoldsAllShardsOrNone: if one shard cannot be held, the answer names it, and no shard
+// is held.
+func TestASnapshotHoldsAllShardsOrNone(t *testing.T) {
 	p := startPair(t, 4, nil)
 	p.publish(40)
 	refused := func(payload string, code Code, shard int, says string) {
@@ -288,8 +289,9 @@ func TestAWholeTopicOrNothing(t *testing.T) {
 	refused(`{"id":"u"}`, NotServed, 2, "no broker was chosen")
 }
 
-// TestAFailedRequestLetsGoOfItsOwn: a failed request releases only what no later request holds.
-func TestAFailedRequestLetsGoOfItsOwn(t *testing.T) {
+// TestAFailedRequestReleasesOnlyItsOwnHold: a failed request releases only what no later request
+// holds.
+func TestAFailedRequestReleasesOnlyItsOwnHold(t *testing.T) {
 	n := startNode(t, nil)
 	shard := n.topics.Topic("orders").ShardAt(0)
 	request := &SnapshotRequest{ID: "s", Lease: 60_000}

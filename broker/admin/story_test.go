@@ -119,9 +119,9 @@ func because(reason Reason) func(*Topic) bool {
 	return func(t *Topic) bool { return !t.Served && t.Reason == reason && t.Why != "" }
 }
 
-// TestTheLifeOfATopic: a Topic is declared, placed, loses its broker, gets it back, is orphaned and
-// deleted. At each step the answer names the leader, or why it is not served.
-func TestTheLifeOfATopic(t *testing.T) {
+// TestATopicFromCreationToDeletion: a Topic is declared, placed, loses its broker, gets it back, is
+// orphaned and deleted. At each step the answer names the leader, or why it is not served.
+func TestATopicFromCreationToDeletion(t *testing.T) {
 	ctx := context.Background()
 	c := startAdmin(t)
 	manifest := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u1"}
@@ -182,9 +182,9 @@ func TestTheLifeOfATopic(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotSupportedIsSaid: settings that brokers do not support are reported with the
+// TestUnsupportedSettingsAreReported: settings that brokers do not support are reported with the
 // planner's reason for the whole Topic.
-func TestWhatIsNotSupportedIsSaid(t *testing.T) {
+func TestUnsupportedSettingsAreReported(t *testing.T) {
 	ctx := context.Background()
 	c := startAdmin(t)
 	c.join("a")
@@ -253,9 +253,9 @@ func TestPagesFollowEachOther(t *testing.T) {
 	}
 }
 
-// TestTroubleIsTold: a leader that cannot serve a shard reports it, though its State says that the
-// shard has a leader.
-func TestTroubleIsTold(t *testing.T) {
+// TestALeaderThatCannotServeIsReported: a leader that cannot serve a shard reports it, though its
+// State says that the shard has a leader.
+func TestALeaderThatCannotServeIsReported(t *testing.T) {
 	broker := coordination.Broker{ID: "a", Incarnation: 5, Name: "main-0"}
 	made := &coordination.Topic{Name: "orders", ID: "id", Spec: coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1}}
 	shard := &coordination.Shard{Topic: "id", Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{{Broker: "a", Incarnation: 5}}}

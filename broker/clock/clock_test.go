@@ -123,7 +123,7 @@ func TestAClockOutlivesAJump(t *testing.T) {
 	})
 }
 
-func TestTheMachinesTimes(t *testing.T) {
+func TestMonotonicTimeNeverGoesBack(t *testing.T) {
 	c := New(Config{})
 	for range 100 {
 		before := c.Mono()

@@ -256,7 +256,7 @@ func TestABrokerStartsWithAWrongClockAmongOthers(t *testing.T) {
 	}
 }
 
-func TestOfTwoThatDisagreeBothGoByTheOlder(t *testing.T) {
+func TestOfTwoBrokersThatDisagreeBothFollowTheRunningOne(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		w := newWorld(t, 2)
 		w.start(0)
@@ -342,9 +342,9 @@ func TestAnImplausibleClockIsNotBelievedAfterAnotherStart(t *testing.T) {
 	}
 }
 
-// TestAnAbsence: a cluster is away for a month. The last records do not show for how long, so
-// nothing is deleted for a while. If only one broker was away, the others know.
-func TestAnAbsence(t *testing.T) {
+// TestAClusterReturnsAfterAMonth: a cluster is away for a month. The last records do not show for
+// how long, so nothing is deleted for a while. If only one broker was away, the others know.
+func TestAClusterReturnsAfterAMonth(t *testing.T) {
 	w := newWorld(t, 3)
 	w.start(0, 1, 2)
 	w.pass(time.Minute)
@@ -422,8 +422,8 @@ func TestClocksThatAreSecondsOff(t *testing.T) {
 	w.elapsed("a minute later", true, 0, 1, 2)
 }
 
-// TestACreepingClock: a clock that moves in steps below Bound does not move Time.
-func TestACreepingClock(t *testing.T) {
+// TestStepsBelowTheBoundDoNotMoveTime: a clock that moves in steps below Bound does not move Time.
+func TestStepsBelowTheBoundDoNotMoveTime(t *testing.T) {
 	w := newWorld(t, 1)
 	w.start(0)
 	w.pass(time.Minute)

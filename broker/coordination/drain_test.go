@@ -184,7 +184,7 @@ func TestAnEvictedBrokerComesBackWithWhatItHad(t *testing.T) {
 	}
 }
 
-func TestHowManyReplicasAreMeant(t *testing.T) {
+func TestReplicasAndMinInSyncHaveDefaults(t *testing.T) {
 	for _, c := range []struct{ replicas, min, brokers, wantReplicas, settled, wantMin int }{
 		{0, 0, 0, 1, 1, 1}, {0, 0, 1, 1, 1, 1}, {0, 0, 2, 2, 2, 2}, {0, 0, 7, 3, 3, 2}, {0, 2, 1, 2, 2, 2}, {0, 4, 9, 4, 4, 4},
 		{1, 0, 9, 1, 1, 1}, {3, 0, 1, 3, 2, 2}, {5, 0, 5, 5, 1, 3}, {5, 1, 5, 5, 5, 1},

@@ -68,9 +68,9 @@ func (o *Office) writes(t *testing.T, shards ...ShardWrite) bool {
 	return !slices.Contains(revisions, 0)
 }
 
-// TestTheOfficePassesOnFenced: the term passes to another broker in every possible way, and the
+// TestAFormerControllerIsFenced: the term passes to another broker in every possible way, and the
 // former controller cannot write.
-func TestTheOfficePassesOnFenced(t *testing.T) {
+func TestAFormerControllerIsFenced(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	etcd := startEtcd(t)
@@ -153,8 +153,9 @@ func TestAControllerThatIsCutOffStops(t *testing.T) {
 	as[*NotRegisteredError](t, receive(t, "the end of the campaign", cutOff.done))
 }
 
-// TestAVacancyIsHeardOf: a candidate that is told of a vacancy does not wait for its next check.
-func TestAVacancyIsHeardOf(t *testing.T) {
+// TestACandidateLearnsOfAVacancyAtOnce: a candidate that is told of a vacancy does not wait for its
+// next check.
+func TestACandidateLearnsOfAVacancyAtOnce(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	c := etcd.open()

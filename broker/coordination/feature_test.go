@@ -24,7 +24,7 @@ func TestBrokersAnnounceTheirFeaturesToEachOther(t *testing.T) {
 	}
 }
 
-func TestAPartOfANameIsNoFeature(t *testing.T) {
+func TestAPartOfAFeatureNameIsNotAFeature(t *testing.T) {
 	if MakeFeatureSet("barrier").Has("barr") || MakeFeatureSet("barrier").Has("") || FeatureSet("").Has("") {
 		t.Error("a part of a name is taken for a feature")
 	}

@@ -31,8 +31,8 @@ func TestIdentityLivesAsLongAsItsVolume(t *testing.T) {
 	}
 }
 
-// TestAnIdentityIsWholeOrAbsent: a crash during the write leaves the temporary file only.
-func TestAnIdentityIsWholeOrAbsent(t *testing.T) {
+// TestAnIdentityIsWrittenAtomically: a crash during the write leaves the temporary file only.
+func TestAnIdentityIsWrittenAtomically(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, identityFile+".tmp"), []byte(`{"v":1,"id":"ha`), 0o600); err != nil {
 		t.Fatal(err)

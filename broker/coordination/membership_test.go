@@ -36,7 +36,7 @@ func TestBrokersComeAndGo(t *testing.T) {
 	seen.wait("pod-a ")
 }
 
-func TestASilentBrokerRunsOut(t *testing.T) {
+func TestTheLeaseOfASilentBrokerExpires(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	seen := etcd.open().follow(t)
@@ -339,7 +339,7 @@ func TestAnUnreadableRegistrationIsLeftOut(t *testing.T) {
 	seen.wait("pod-a ")
 }
 
-func TestABrokerThatCantBeRegistered(t *testing.T) {
+func TestInvalidRegistrationsAreRefused(t *testing.T) {
 	t.Parallel()
 	c, err := Open(Config{Endpoints: []string{"unix:///nowhere"}, Cluster: "default/main"})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-func TestOneOwner(t *testing.T) {
+func TestEtcdHasOneOwner(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	etcd := startEtcd(t)
@@ -76,7 +76,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-func TestMembersAreChangedByLearners(t *testing.T) {
+func TestMembersJoinAsLearners(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	c := startEtcd(t).open()
@@ -97,7 +97,7 @@ func TestMembersAreChangedByLearners(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatCantWork(t *testing.T) {
+func TestInvalidConfigurationsAreRefused(t *testing.T) {
 	t.Parallel()
 	good := Config{Endpoints: []string{"http://localhost:2379", "http://127.0.0.1:2379"}, Cluster: "a/b"}
 	c, err := Open(good)

@@ -134,10 +134,10 @@ func TestAReportThatIsBeingReplaced(t *testing.T) {
 	}
 }
 
-// TestShardsThatWaitHoldUpNobody: a broker reports more copies than fit into one value of etcd.
-// They are all known at once, though none of their shards gets a leader. A report that is short
-// again leaves nothing behind, and a later registration has the first part from its first moment.
-func TestShardsThatWaitHoldUpNobody(t *testing.T) {
+// TestALargeReportIsKnownAtOnce: a broker reports more copies than fit into one value of etcd. They
+// are all known at once, though none of their shards gets a leader. A report that is short again
+// leaves nothing behind, and a later registration has the first part from its first moment.
+func TestALargeReportIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	c := startEtcd(t).open()

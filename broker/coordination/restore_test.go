@@ -259,9 +259,10 @@ func TestAGenerationWaitsForEarlierVersions(t *testing.T) {
 	}
 }
 
-// TestALaterGenerationWaitsForNobody: etcd is restored for the second time while a broker of an
-// earlier version is registered. It is no member anyway, and the restored sets are not believed.
-func TestALaterGenerationWaitsForNobody(t *testing.T) {
+// TestALaterGenerationDoesNotWaitForEarlierVersions: etcd is restored for the second time while a
+// broker of an earlier version is registered. It is no member anyway, and the restored sets are not
+// believed.
+func TestALaterGenerationDoesNotWaitForEarlierVersions(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	etcd := startEtcd(t)
@@ -279,7 +280,7 @@ func TestALaterGenerationWaitsForNobody(t *testing.T) {
 	}
 }
 
-func TestSeenIsCompared(t *testing.T) {
+func TestARestoredEtcdDiffersFromWhatWasSeen(t *testing.T) {
 	kv := &mvccpb.KeyValue{Key: []byte("k"), Value: []byte("v"), CreateRevision: 3, ModRevision: 7, Lease: 1}
 	answer := func(revision int64, kvs ...*mvccpb.KeyValue) *clientv3.TxnResponse { return readAnswer(revision, kvs) }
 	other := &mvccpb.KeyValue{Key: []byte("k"), Value: []byte("w"), CreateRevision: 3, ModRevision: 7, Lease: 1}

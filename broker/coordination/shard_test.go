@@ -72,9 +72,9 @@ func TestShardsAreSwappedNotOverwritten(t *testing.T) {
 	as[*StaleError](t, err)
 }
 
-// TestTheMostShardsThatOneCallTakes: the largest call, with a Topic per shard to compare, is one
-// transaction within etcd's limits.
-func TestTheMostShardsThatOneCallTakes(t *testing.T) {
+// TestTheLargestShardWriteIsOneTransaction: the largest call, with a Topic per shard to compare, is
+// one transaction within etcd's limits.
+func TestTheLargestShardWriteIsOneTransaction(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	c := startEtcd(t).open()
@@ -101,9 +101,9 @@ func TestTheMostShardsThatOneCallTakes(t *testing.T) {
 	}
 }
 
-// TestNobodyLeadsInALifeBefore: a leader is elected only in the incarnation that is registered at
-// the write.
-func TestNobodyLeadsInALifeBefore(t *testing.T) {
+// TestALeaderIsElectedOnlyInItsRegisteredIncarnation: a leader is elected only in the incarnation
+// that is registered at the write.
+func TestALeaderIsElectedOnlyInItsRegisteredIncarnation(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).open()
 	joinedB := c.join(t, broker("b"))
@@ -123,7 +123,7 @@ func TestNobodyLeadsInALifeBefore(t *testing.T) {
 	}
 }
 
-func TestShardsThatCantBe(t *testing.T) {
+func TestInvalidShardsAreRefused(t *testing.T) {
 	good := newShard(newID(), 0, Replica{"a", 1})
 	if why := good.valid(); why != "" {
 		t.Fatal(why)

@@ -102,7 +102,7 @@ func (s *states) changes() []Changes {
 	return slices.Clone(s.saw)
 }
 
-func TestAStateHasEverything(t *testing.T) {
+func TestAStateContainsEveryKindOfEntry(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	etcd := startEtcd(t)

@@ -116,7 +116,7 @@ func TestNoSubscriptionOutlivesItsTopic(t *testing.T) {
 	}
 }
 
-func TestSubscriptionsThatCantBe(t *testing.T) {
+func TestInvalidSubscriptionsAreRefused(t *testing.T) {
 	for what, spoil := range map[string]func(*SubscriptionSpec){
 		"filter":           func(s *SubscriptionSpec) { s.Subjects = []string{"a..b"} },
 		"filters overlap":  func(s *SubscriptionSpec) { s.Subjects = []string{"a.*", "*.b"} },

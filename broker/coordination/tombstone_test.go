@@ -122,9 +122,9 @@ func TestTombstonesAreBounded(t *testing.T) {
 	}
 }
 
-// TestATombstoneThatProvesNothing: what this version does not understand is no proof. Followers of
-// the State pass over all tombstones.
-func TestATombstoneThatProvesNothing(t *testing.T) {
+// TestAnUnreadableTombstoneProvesNothing: what this version does not understand is no proof.
+// Followers of the State pass over all tombstones.
+func TestAnUnreadableTombstoneProvesNothing(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	c := startEtcd(t).open()

@@ -82,9 +82,9 @@ func (c *Client) fill(t *testing.T, topic *Topic) {
 	}
 }
 
-// TestADeletionIsFinishedBySomebody: the deleting process dies between any two requests. Whichever
+// TestAnyProcessFinishesADeletion: the deleting process dies between any two requests. Whichever
 // process continues, nothing remains.
-func TestADeletionIsFinishedBySomebody(t *testing.T) {
+func TestAnyProcessFinishesADeletion(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	etcd := startEtcd(t)
@@ -159,9 +159,9 @@ func TestADeletionIsFinishedBySomebody(t *testing.T) {
 	}
 }
 
-// TestAMarkedTopicTakesNothing: a Topic that is being deleted is not served and gets no shards or
-// Subscriptions.
-func TestAMarkedTopicTakesNothing(t *testing.T) {
+// TestATopicMarkedForDeletionGetsNoShardsOrSubscriptions: a Topic that is being deleted is not
+// served and gets no shards or Subscriptions.
+func TestATopicMarkedForDeletionGetsNoShardsOrSubscriptions(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	etcd := startEtcd(t)

@@ -215,9 +215,9 @@ func TestTwoTopicsNeverKeepOneSubject(t *testing.T) {
 	as[*OverlapError](t, err)
 }
 
-// TestOfOverlappingTopicsMadeAtOnceOneWins: of concurrently created Topics that overlap, exactly
-// one succeeds, in all processes.
-func TestOfOverlappingTopicsMadeAtOnceOneWins(t *testing.T) {
+// TestOneOfConcurrentOverlappingTopicsIsCreated: of concurrently created Topics that overlap,
+// exactly one succeeds, in all processes.
+func TestOneOfConcurrentOverlappingTopicsIsCreated(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	clients := []*Client{etcd.open(), etcd.open(), etcd.open()}
@@ -275,7 +275,7 @@ func TestAThousandTopicsAtOnce(t *testing.T) {
 	}
 }
 
-func TestTopicsThatCantBe(t *testing.T) {
+func TestInvalidTopicsAreRefused(t *testing.T) {
 	t.Parallel()
 	c, err := Open(Config{Endpoints: []string{"unix:///nowhere"}, Cluster: "default/main"})
 	if err != nil {

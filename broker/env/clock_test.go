@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestAClockIsOffByWhatAFileSays(t *testing.T) {
+func TestAClockFollowsTheOffsetInAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shift")
 	write := func(text string) {
 		t.Helper()
@@ -58,7 +58,7 @@ func TestAClockIsOffByWhatAFileSays(t *testing.T) {
 	}
 }
 
-func TestAnOffsetClockIsOffByWhatItIsTold(t *testing.T) {
+func TestAnOffsetClockAddsItsOffset(t *testing.T) {
 	var offset atomic.Int64
 	c := NewOffsetClock(&offset)
 	offset.Store(int64(365 * 24 * time.Hour))

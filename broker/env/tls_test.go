@@ -200,9 +200,9 @@ func TestErrorsNameTheFile(t *testing.T) {
 	}
 }
 
-// TestTextIsAsGoodAsFiles: an identity from text works like one from files, and an invalid one is
-// refused at once.
-func TestTextIsAsGoodAsFiles(t *testing.T) {
+// TestAnIdentityFromTextEqualsOneFromFiles: an identity from text works like one from files, and an
+// invalid one is refused at once.
+func TestAnIdentityFromTextEqualsOneFromFiles(t *testing.T) {
 	dir := t.TempDir()
 	testca.New(t).Issue(t, dir)
 	read := func(name string) []byte {

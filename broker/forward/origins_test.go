@@ -9,9 +9,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// TestSilentSourcesAreForgotten: a silent source is deleted by the second Expire that finds it
-// silent, unless it was heard of in between. What it had kept is below Since.
-func TestSilentSourcesAreForgotten(t *testing.T) {
+// TestSilentSourcesExpire: a silent source is deleted by the second Expire that finds it silent,
+// unless it was heard of in between. What it had kept is below Since.
+func TestSilentSourcesExpire(t *testing.T) {
 	o := Origins{Since: 5}
 	for source := range uint64(1000) {
 		from := o.Of(source+1, 1)
@@ -42,8 +42,7 @@ func TestSilentSourcesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestSourcesThatAreHeardOfStay: sources that are heard of are never deleted.
-func TestSourcesThatAreHeardOfStay(t *testing.T) {
+func TestActiveSourcesDoNotExpire(t *testing.T) {
 	var o Origins
 	for now := int64(0); now < 1000; now += 10 {
 		from := o.Of(1, 1)

@@ -11,9 +11,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// TestAnOutboxGoesAgain: unanswered messages are sent again in the next round, in order, before new
-// ones. Answered numbers in between are sent as void.
-func TestAnOutboxGoesAgain(t *testing.T) {
+// TestUnansweredMessagesAreResentInOrder: unanswered messages are sent again in the next round, in
+// order, before new ones. Answered numbers in between are sent as void.
+func TestUnansweredMessagesAreResentInOrder(t *testing.T) {
 	o := NewOutbox()
 	var said []string
 	add := func(data string) {
@@ -67,9 +67,9 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 	}
 }
 
-// TestWhatComesTogetherGoesTogether: messages of one read share a chunk, so that they are sent as
+// TestMessagesOfOneReadShareAFrame: messages of one read share a chunk, so that they are sent as
 // one frame.
-func TestWhatComesTogetherGoesTogether(t *testing.T) {
+func TestMessagesOfOneReadShareAFrame(t *testing.T) {
 	o := NewOutbox()
 	size := 0
 	var all []protocol.Message
@@ -104,9 +104,9 @@ func (l *lent) Retain()   { l.refs++ }
 func (l *lent) Release()  { l.refs-- }
 func (l *lent) Size() int { return l.size }
 
-// TestALargeMessageStaysWhereItCame: the outbox refers to the data of a large message until it is
+// TestALargeMessageIsNotCopied: the outbox refers to the data of a large message until it is
 // answered, and counts the whole buffer that it keeps. Others are copied.
-func TestALargeMessageStaysWhereItCame(t *testing.T) {
+func TestALargeMessageIsNotCopied(t *testing.T) {
 	o := NewOutbox()
 	const size = 64 << 10
 	data := strings.Repeat("x", size)

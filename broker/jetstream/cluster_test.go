@@ -11,9 +11,9 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestWhoHasAStream: stream info names the leader and the replicas, and says which are in sync and
-// which are offline.
-func TestWhoHasAStream(t *testing.T) {
+// TestStreamInfoNamesLeaderAndReplicas: stream info names the leader and the replicas, and says
+// which are in sync and which are offline.
+func TestStreamInfoNamesLeaderAndReplicas(t *testing.T) {
 	state := coordination.NewState(1, []coordination.Broker{
 		{ID: "a", Name: "main-0", Incarnation: 1}, {ID: "b", Name: "main-1", Incarnation: 5}, {ID: "c", Name: "main-2", Incarnation: 6},
 		{ID: "e", Name: "main-4", Incarnation: 8},
@@ -122,9 +122,9 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 	expect(t, "another number", alone.nodes[0], "STREAM.CREATE.old", `{"name":"old","num_replicas":2}`, 10074)
 }
 
-// TestReplicasLeftToTheBrokers: a stream whose manifest leaves the number of replicas to the
-// brokers equals one with the number that a client requests.
-func TestReplicasLeftToTheBrokers(t *testing.T) {
+// TestDefaultReplicasEqualTheSameRequestedNumber: a stream whose manifest leaves the number of
+// replicas to the brokers equals one with the number that a client requests.
+func TestDefaultReplicasEqualTheSameRequestedNumber(t *testing.T) {
 	w := newWorld(t, 3)
 	config := jsapi.StreamConfig{Name: "orders"}
 	if err := config.Normalize(); err != nil {

@@ -30,9 +30,9 @@ func (w *world) strand(name string) {
 	})
 }
 
-// TestWhatClaimsToBeTheLatestIsConfirmed: a leader whose followers are unreachable refuses every
-// answer that claims to be the latest. It still returns a message by its sequence.
-func TestWhatClaimsToBeTheLatestIsConfirmed(t *testing.T) {
+// TestAnswersThatClaimToBeTheLatestAreConfirmed: a leader whose followers are unreachable refuses
+// every answer that claims to be the latest. It still returns a message by its sequence.
+func TestAnswersThatClaimToBeTheLatestAreConfirmed(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
 	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.s", `{"name":"s","subjects":["s.>"],"allow_direct":true}`); made.Error != nil {

@@ -87,8 +87,7 @@ func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
 	}
 }
 
-// TestEndsHaveTheirWords: each end of a pull has the status that clients match.
-func TestEndsHaveTheirWords(t *testing.T) {
+func TestPullsEndWithTheStatusThatClientsMatch(t *testing.T) {
 	for why, want := range map[subscription.End]string{
 		subscription.Expired:        "408 Request Timeout\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 2",
 		subscription.NoMessages:     "404 No Messages",
@@ -109,9 +108,9 @@ func TestEndsHaveTheirWords(t *testing.T) {
 	}
 }
 
-// TestASinkHoldsSoMuch: many or large deliveries are sent early, so that a sink's memory is
-// bounded.
-func TestASinkHoldsSoMuch(t *testing.T) {
+// TestTheMemoryOfASinkIsBounded: many or large deliveries are sent early, so that a sink's memory
+// is bounded.
+func TestTheMemoryOfASinkIsBounded(t *testing.T) {
 	hub := &sender{}
 	o := newSink(hub)
 	small := log.Record{Subject: []byte("s"), Data: []byte("x")}

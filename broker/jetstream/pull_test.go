@@ -84,9 +84,9 @@ func TestPullsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsIsToldThatTheConsumerIsGone: deleting a consumer ends its waiting pulls, for durable
+// TestDeletingAConsumerEndsItsPulls: deleting a consumer ends its waiting pulls, for durable
 // consumers and others.
-func TestWhoWaitsIsToldThatTheConsumerIsGone(t *testing.T) {
+func TestDeletingAConsumerEndsItsPulls(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
 	orders(t, w, n, 0)

@@ -39,9 +39,9 @@ func TestCallsReachTheLeader(t *testing.T) {
 	}
 }
 
-// TestNothingIsHandedOnTwice: a forwarded message is not forwarded again by a broker that does
-// not lead, even if brokers disagree about the leader.
-func TestNothingIsHandedOnTwice(t *testing.T) {
+// TestAForwardedMessageIsNotForwardedAgain: a broker that does not lead refuses a forwarded
+// message, even if brokers disagree about the leader.
+func TestAForwardedMessageIsNotForwardedAgain(t *testing.T) {
 	w := newWorld(t, 2)
 	w.place = func(string) string { return "broker-1" }
 	if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
@@ -171,8 +171,9 @@ func TestAStreamThatIsNotPlaced(t *testing.T) {
 	}
 }
 
-// TestWhatAManifestDeclares: clients can use and not change what a manifest declares.
-func TestWhatAManifestDeclares(t *testing.T) {
+// TestClientsCannotChangeWhatAManifestDeclares: clients can use and not change what a manifest
+// declares.
+func TestClientsCannotChangeWhatAManifestDeclares(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
 	owner := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u"}

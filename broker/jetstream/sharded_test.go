@@ -179,9 +179,9 @@ func TestOneNameForSeveralShards(t *testing.T) {
 	}
 }
 
-// TestWhatOnlyAShardCanAnswer: calls that need one order are refused by the Topic's name, with the
-// reason, and work by a shard's name.
-func TestWhatOnlyAShardCanAnswer(t *testing.T) {
+// TestCallsThatNeedOneOrderAreRefusedForAWholeTopic: calls that need one order are refused by the
+// Topic's name, with the reason, and work by a shard's name.
+func TestCallsThatNeedOneOrderAreRefusedForAWholeTopic(t *testing.T) {
 	w := newWorld(t, 3)
 	w.wide(4, 12, 5)
 	n := w.nodes[2]
@@ -281,10 +281,10 @@ func TestPullsGoOnWithoutAShard(t *testing.T) {
 	}
 }
 
-// TestAConsumerOfTheWholeThatIsNotDurable: a consumer by the Topic's name without a durable name
+// TestAnEphemeralConsumerOfAllShards: a consumer by the Topic's name without a durable name
 // survives a change of leaders, delivers each message once, and is deleted when it is unused in all
 // shards.
-func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
+func TestAnEphemeralConsumerOfAllShards(t *testing.T) {
 	w := newWorld(t, 3)
 	w.wide(4, 20, 5)
 	n := w.nodes[1]

@@ -55,7 +55,7 @@ func filledConsumer(change func(*jetstream.ConsumerConfig)) jetstream.ConsumerCo
 	return c
 }
 
-func TestAConsumerIsToldAsItWasAsked(t *testing.T) {
+func TestAConsumerConfigIsReturnedAsRequested(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	type config = jetstream.ConsumerConfig
 	full := filledConsumer(func(c *config) {
@@ -143,7 +143,7 @@ func TestAManifestsSubscriptionAsAConsumer(t *testing.T) {
 	}
 }
 
-func TestConsumerSettingsThatAreNotThereAreNamed(t *testing.T) {
+func TestUnsupportedConsumerSettingsAreNamed(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	seen := map[string]bool{}
 	for names, c := range map[string]ConsumerConfig{
@@ -251,7 +251,7 @@ func TestReplicasOfAConsumer(t *testing.T) {
 	}
 }
 
-func TestARequestMeansWhatItsSubjectSays(t *testing.T) {
+func TestARequestIsParsedFromItsSubject(t *testing.T) {
 	at := func(subject string) *Request {
 		r, ok := ParseSubject([]byte(subject))
 		if !ok || r.Call == Unknown {
@@ -296,7 +296,7 @@ func codeOf(err *Error) int {
 	return err.ErrCode
 }
 
-func TestWhatStaysOfAConsumer(t *testing.T) {
+func TestAConsumerUpdateKeepsFixedSettings(t *testing.T) {
 	then := time.Now()
 	base := func(change func(*ConsumerConfig)) *ConsumerConfig {
 		c := ConsumerConfig{Name: "c", Durable: "c", DeliverPolicy: DeliverFromSequence, StartSequence: 4}

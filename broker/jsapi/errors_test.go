@@ -44,7 +44,7 @@ func TestClientsKnowTheErrors(t *testing.T) {
 	}
 }
 
-func TestTemplatesNameWhatIsWrong(t *testing.T) {
+func TestErrorTemplatesAreFilledIn(t *testing.T) {
 	for _, test := range []struct {
 		err  *Error
 		want string

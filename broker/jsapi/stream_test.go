@@ -51,7 +51,7 @@ func filled(change func(*jetstream.StreamConfig)) jetstream.StreamConfig {
 	return c
 }
 
-func TestAStreamIsToldAsItWasAsked(t *testing.T) {
+func TestAStreamConfigIsReturnedAsRequested(t *testing.T) {
 	full := filled(func(c *jetstream.StreamConfig) {
 		c.Description, c.Subjects = "of customers", []string{"orders.>", "returns.*"}
 		c.MaxConsumers, c.MaxMsgs, c.MaxBytes, c.MaxAge, c.MaxMsgSize = 7, 1000, 1<<30, time.Hour, 4096
@@ -105,7 +105,7 @@ func TestAStreamIsToldAsItWasAsked(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreNotThereAreNamed(t *testing.T) {
+func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 	set := func(change func(*jetstream.StreamConfig)) jetstream.StreamConfig {
 		c := jetstream.StreamConfig{Name: "ORDERS"}
 		change(&c)
@@ -200,7 +200,7 @@ func TestImpossibleStreams(t *testing.T) {
 	}
 }
 
-func TestWhatStaysOfAStream(t *testing.T) {
+func TestAStreamUpdateKeepsFixedSettings(t *testing.T) {
 	base := func(change func(*StreamConfig)) *StreamConfig {
 		c := StreamConfig{Name: "S", DenyDelete: true, DenyPurge: true}
 		change(&c)

@@ -7,7 +7,7 @@ import (
 )
 
 // Plans include what was written, until a State shows that write or a later one.
-func TestPlansKnowWhatWasWritten(t *testing.T) {
+func TestPlansIncludeWritesThatNoStateShowsYet(t *testing.T) {
 	w := newWorld("a")
 	orders, gone := w.topic("orders", 3), w.topic("gone", 1)
 	state := func(revision int64) *coordination.State {

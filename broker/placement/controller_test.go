@@ -158,7 +158,7 @@ func (o *slowOffice) WriteShards(ctx context.Context, writes []coordination.Shar
 
 // The transactions of a plan are concurrent. A failed one stops no other, and the successful ones
 // are counted as written.
-func TestTheTransactionsOfAPlanGoAtOnce(t *testing.T) {
+func TestTransactionsOfAPlanAreConcurrent(t *testing.T) {
 	const size = coordination.MaxShardWrites
 	var plan Plan
 	topic := &coordination.Topic{ID: "id", Name: "t"}

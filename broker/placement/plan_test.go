@@ -18,7 +18,7 @@ import (
 //  1. No broker leads that lacks acknowledged records.
 //  2. Planning comes to an end.
 //  3. Every shard is then served, or waits for a true reason.
-func TestPlansLoseNothingAndComeToAnEnd(t *testing.T) {
+func TestPlansLoseNothingAndTerminate(t *testing.T) {
 	for range 10 { // some faults show in one of several hundred worlds; each takes a millisecond
 		rapid.Check(t, evolve)
 	}

@@ -261,7 +261,7 @@ func TestARestoredShardIsFoundWhereItWasMoved(t *testing.T) {
 }
 
 // The only copy is in doubt. It leads, and the shard says so, as without it the broker would not.
-func TestARestoredShardWithADoubt(t *testing.T) {
+func TestARestoredShardIsLedByItsOnlyCopyInDoubt(t *testing.T) {
 	r := newRestored()
 	for _, id := range r.brokers {
 		said := r.said[id]

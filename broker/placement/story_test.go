@@ -134,7 +134,7 @@ func TestAVolumeThatWasRolledBackComesLast(t *testing.T) {
 
 // A leader withdraws: another member that vouches leads. If there is none, the shard waits for all
 // of them.
-func TestAMemberWithdraws(t *testing.T) {
+func TestAnotherMemberLeadsWhenALeaderWithdraws(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
 	w.settle(t)
@@ -226,7 +226,7 @@ func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
 // A broker that only lost its lease has lost nothing. It vouches in its new incarnation and leads
 // on in its epoch, unless another one was elected first. A broker of an earlier version is named
 // again before it leads.
-func TestALeaderThatRegistersAnew(t *testing.T) {
+func TestALeaderThatRegistersAgainLeadsOn(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		w := newWorld()
 		for _, id := range []string{"a", "b", "c"} {
@@ -270,7 +270,7 @@ func TestALeaderThatRegistersAnew(t *testing.T) {
 
 // All brokers are killed before they have synced: the copy that goes furthest leads when all are
 // present to be compared.
-func TestTheLeastIsLost(t *testing.T) {
+func TestTheLongestCopyLeadsAfterAllBrokersWereKilled(t *testing.T) {
 	for _, unclean := range []bool{false, true} {
 		w := newWorld("a", "b", "c")
 		orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated, UncleanElection: unclean})
@@ -396,7 +396,7 @@ func TestAWholeCopyIsBetterThanADamagedOne(t *testing.T) {
 
 // The copy that went furthest is gone again before another broker has copied it, and returns with
 // less than others have. They are still in the set, and lead instead.
-func TestTheBestOfAllMayLoseMore(t *testing.T) {
+func TestTheLongestCopyMayReturnShorter(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
 	w.settle(t)
@@ -430,7 +430,7 @@ func TestTheBestOfAllMayLoseMore(t *testing.T) {
 
 // All brokers lose power at once, but the lease of one ends first. If the Topic is not Synced, that
 // broker stays in the set: when all have returned, its copy may go furthest.
-func TestWhoIsMissedFirstStaysToBeCompared(t *testing.T) {
+func TestAMemberWhoseLeaseEndsFirstStaysInTheSet(t *testing.T) {
 	for durability, stay := range map[coordination.Durability]int{coordination.Synced: 2, coordination.Replicated: 3} {
 		w := newWorld("a", "b", "c")
 		orders := w.topic("orders", 1, coordination.TopicSpec{Durability: durability})
@@ -465,7 +465,7 @@ func TestASuspectLeaderIsReplaced(t *testing.T) {
 
 // A leader whose log failed is replaced by an in-sync member. If there is none, it leads on under
 // the next epoch.
-func TestALeaderWhoseEpochIsSpent(t *testing.T) {
+func TestALeaderWithASpentEpochIsReplaced(t *testing.T) {
 	for alone, reason := range map[bool]WriteReason{false: LeaderElected, true: LeaderReturned} {
 		w := newWorld("a", "b", "c")
 		orders := w.topic("orders", 1, coordination.TopicSpec{Replicas: 3, MinInSync: 1})
@@ -636,7 +636,7 @@ func TestReplicasComeAndGo(t *testing.T) {
 
 // A broker dies while it catches up: another one takes its place. If there is none, the replica to
 // be removed stays.
-func TestAMoveThatCantEnd(t *testing.T) {
+func TestAMoveWhoseTargetDies(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	topic := w.topic("orders", 1, coordination.TopicSpec{Replicas: 3})
 	w.settle(t)

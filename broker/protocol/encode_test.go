@@ -73,7 +73,7 @@ func TestMessageLinesAllocateNothing(t *testing.T) {
 	}
 }
 
-func TestInfoLeavesOutWhatIsNotSet(t *testing.T) {
+func TestInfoOmitsUnsetFields(t *testing.T) {
 	got := string(AppendInfo(nil, &Info{ServerID: "id", ServerName: "main-0", Version: "2.12.0", Proto: 1, Go: "go1.26", Host: "0.0.0.0", Port: 4222, Headers: true, MaxPayload: 1024}))
 	want := `INFO {"server_id":"id","server_name":"main-0","version":"2.12.0","proto":1,"go":"go1.26","host":"0.0.0.0","port":4222,"headers":true,"max_payload":1024} ` + "\r\n"
 	if got != want {
@@ -81,7 +81,7 @@ func TestInfoLeavesOutWhatIsNotSet(t *testing.T) {
 	}
 }
 
-func TestInfoTellsAllThatIsSet(t *testing.T) {
+func TestInfoContainsAllSetFields(t *testing.T) {
 	line := string(AppendInfo([]byte("before "), &Info{
 		ClientID: 7, ClientIP: "10.0.0.1", AuthRequired: true, TLSRequired: true, TLSVerify: true, TLSAvailable: true, Nonce: "n", Cluster: "c",
 		ConnectURLs: []string{"a:4222", "b:4222"}, LameDuck: true, JetStream: true, GitCommit: "abc", ConnectInfo: true, Domain: "d", Account: "$G", IP: "i", APILevel: 1, IsSystem: true, WSURLs: []string{"w"},

@@ -158,9 +158,9 @@ func TestNeedSizesTheReadersBuffer(t *testing.T) {
 	}
 }
 
-// TestSlicesEndWhereTheyEnd: appending to a slice of an Op must not overwrite what follows it in
-// the reader's buffer.
-func TestSlicesEndWhereTheyEnd(t *testing.T) {
+// TestAppendingToASliceOverwritesNothing: appending to a slice of an Op must not overwrite what
+// follows it in the reader's buffer.
+func TestAppendingToASliceOverwritesNothing(t *testing.T) {
 	var op Op
 	if _, _, err := Next([]byte("HPUB subject reply 1 5\r\nhello\r\n"), testLimits, &op); err != nil {
 		t.Fatal(err)

@@ -119,9 +119,9 @@ func TestADeadBrokerIsNoticedByItsKernel(t *testing.T) {
 	}
 }
 
-// TestADeathIsNoticedAtOnce: a dead broker is detected within about a tenth of a second, before it
-// is the turn of the broker that dials second.
-func TestADeathIsNoticedAtOnce(t *testing.T) {
+// TestADeadBrokerIsDetectedAtOnce: a dead broker is detected within about a tenth of a second,
+// before it is the turn of the broker that dials second.
+func TestADeadBrokerIsDetectedAtOnce(t *testing.T) {
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		synctest.Test(t, func(t *testing.T) {
 			var of deaths
@@ -165,9 +165,9 @@ func TestADeathWhileTheLinkIsReplacedIsNoticed(t *testing.T) {
 	})
 }
 
-// TestOnlyWhoWasLinkedCanDie: a member that was never linked in its current incarnation is never
-// called dead.
-func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
+// TestAMemberThatWasNeverLinkedIsNeverCalledDead: a member that was never linked in its current
+// incarnation is never called dead.
+func TestAMemberThatWasNeverLinkedIsNeverCalledDead(t *testing.T) {
 	var of deaths
 	var p process
 	a, b := startNode(t, "a", nil, func(c *Config) { c.Dead = of.note }), startNode(t, "b", nil, killable(&p))
@@ -189,8 +189,9 @@ func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesIsDeadWhenItIs: a leaving broker is dead when its kernel refuses connections.
-func TestWhoLeavesIsDeadWhenItIs(t *testing.T) {
+// TestALeavingBrokerIsDeadWhenItsKernelRefuses: a leaving broker is dead when its kernel refuses
+// connections.
+func TestALeavingBrokerIsDeadWhenItsKernelRefuses(t *testing.T) {
 	var of deaths
 	a, b := startNode(t, "a", nil, func(c *Config) { c.Dead = of.note }), startNode(t, "b", nil)
 	linkAll(t, a, b)
@@ -208,10 +209,10 @@ func TestWhoLeavesIsDeadWhenItIs(t *testing.T) {
 	}
 }
 
-// TestSilenceIsOfWhoWasHeard: a member that is cut off is silent, before its link is closed and
-// after. It stops being silent when it is heard again or restarts, and a member that was never
-// linked in its current incarnation is not silent.
-func TestSilenceIsOfWhoWasHeard(t *testing.T) {
+// TestOnlyALinkedMemberIsCalledSilent: a member that is cut off is silent, before its link is
+// closed and after. It stops being silent when it is heard again or restarts, and a member that was
+// never linked in its current incarnation is not silent.
+func TestOnlyALinkedMemberIsCalledSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newMemoryNet()
 		a, b := startMemoryNode(t, "a", network), startMemoryNode(t, "b", network)

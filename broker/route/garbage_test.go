@@ -29,9 +29,9 @@ func helloBytes(t *testing.T, change func(*hello)) []byte {
 	return frame
 }
 
-// TestGarbageHarmsNobody sends malformed input before and after a valid hello, while two real
-// brokers work beside it.
-func TestGarbageHarmsNobody(t *testing.T) {
+// TestMalformedInputHarmsNoOtherConnection sends malformed input before and after a valid hello,
+// while two real brokers work beside it.
+func TestMalformedInputHarmsNoOtherConnection(t *testing.T) {
 	random := make([]byte, 64<<10)
 	source := rand.NewChaCha8([32]byte{1})
 	_, _ = source.Read(random)
@@ -149,7 +149,7 @@ func TestGarbageHarmsNobody(t *testing.T) {
 	}
 }
 
-func TestSilentStrangersTakeABoundedPlace(t *testing.T) {
+func TestSilentConnectionsAreBounded(t *testing.T) {
 	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
 	var silent []net.Conn
 	for range maxGreeting + 20 {

@@ -242,7 +242,7 @@ func TestBothSidesPreferTheSameConnection(t *testing.T) {
 	}
 }
 
-func TestWhatWasQueuedArrivesThoughThePeerStillSends(t *testing.T) {
+func TestQueuedMessagesArriveWhileThePeerStillSends(t *testing.T) {
 	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
 	b.parting = testutil.Patience // for how long it takes is not what is looked at
 	linkAll(t, a, b)
@@ -308,7 +308,7 @@ func TestAMemberThatDisappearsKeepsItsLinkWhileItLives(t *testing.T) {
 	testutil.EventuallyTrue(t, "b is forgotten", func() bool { return len(a.Stats().Peers) == 0 })
 }
 
-func TestStrangersAreRefusedOnceClearly(t *testing.T) {
+func TestARefusedPeerIsReportedOnceWithTheCause(t *testing.T) {
 	ca := newAuthority(t)
 	a := startNode(t, "a", ca)
 	cases := []struct {

@@ -43,7 +43,7 @@ func TestChangesDuringTheExchangeFollowTheSnapshot(t *testing.T) {
 	}
 }
 
-func TestNothingIsKeptAfterTheEnd(t *testing.T) {
+func TestAReleasedOutboxKeepsNothing(t *testing.T) {
 	o := newOutbox(1 << 20)
 	o.release(nil)
 	m := session.Message{Subject: []byte("s"), Data: make([]byte, 100<<10)}

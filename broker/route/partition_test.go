@@ -121,7 +121,7 @@ func TestAReaderHeldBackBySlowClientsIsNotDead(t *testing.T) {
 	})
 }
 
-func TestRedialsAreNoStorm(t *testing.T) {
+func TestRedialsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newMemoryNet()
 		a := startMemoryNode(t, "a", network)

@@ -72,7 +72,7 @@ func TestAConnectionForReplication(t *testing.T) {
 	}
 }
 
-func TestAConnectionForReplicationThatCantBe(t *testing.T) {
+func TestAnImpossibleReplicationConnectionIsRefused(t *testing.T) {
 	ca := newAuthority(t)
 	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
 	linkAll(t, a, b)

@@ -45,10 +45,10 @@ func (x *testTopics) called() (n int) {
 	return len(x.calls)
 }
 
-// TestMessagesAreHandedOverBeforeTopicsAreCalled: one read brings messages and a Topics frame
+// TestMessagesAreDeliveredBeforeTopicsFramesAreHandled: one read brings messages and a Topics frame
 // between them. While messages are delivered, the hub's index is locked. The handler of the frame
 // may need that lock, and with a change of interest waiting in between both would deadlock.
-func TestMessagesAreHandedOverBeforeTopicsAreCalled(t *testing.T) {
+func TestMessagesAreDeliveredBeforeTopicsFramesAreHandled(t *testing.T) {
 	var xa, xb testTopics
 	a := startNode(t, "a", nil, func(c *Config) { xa.hub = c.Hub.(*testHub); c.Topics = &xa })
 	b := startNode(t, "b", nil, func(c *Config) { xb.hub = c.Hub.(*testHub); c.Topics = &xb })

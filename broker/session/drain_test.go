@@ -62,9 +62,9 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return (*net.TCPAddr)(nil) }
 
-// TestWhoIsSentAwayIsAnsweredFirst: Leave closes a connection after what was read from it has been
+// TestLeaveAnswersBeforeItCloses: Leave closes a connection after what was read from it has been
 // answered.
-func TestWhoIsSentAwayIsAnsweredFirst(t *testing.T) {
+func TestLeaveAnswersBeforeItCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		profile, err := limits.ForProfile(limits.DefaultProfile)
 		testutil.Must(t, err)

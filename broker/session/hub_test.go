@@ -130,7 +130,7 @@ func TestMaximumCountsFromTheBeginning(t *testing.T) {
 	}
 }
 
-func TestWhatWasMatchedBeforeUnsubArrives(t *testing.T) {
+func TestMessagesMatchedBeforeUnsubArrive(t *testing.T) {
 	_, address := newTestHub(t, nil)
 	sub, pub := dial(t, address, ""), dial(t, address, "")
 	sub.send("SUB a 1\r\n")

@@ -72,10 +72,10 @@ func content(number, size int) []byte {
 	return data[:size]
 }
 
-// TestMemoryThatIsKeptIsNotWrittenTo: large and small messages of two connections follow each other
-// in reads of any size. Nothing that is read later gets into the memory of messages that a Taker
-// keeps: not the rest of the read, not the next operation, not another connection's.
-func TestMemoryThatIsKeptIsNotWrittenTo(t *testing.T) {
+// TestMemoryThatATakerKeepsIsNotOverwritten: large and small messages of two connections follow
+// each other in reads of any size. Nothing that is read later gets into the memory of messages that
+// a Taker keeps: not the rest of the read, not the next operation, not another connection's.
+func TestMemoryThatATakerKeepsIsNotOverwritten(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	k := &keeper{t: t}
 	h.Offer(k).Set([]string{"large.>"})

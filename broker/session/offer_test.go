@@ -72,9 +72,9 @@ func (l *sentLink) has(t *testing.T, want ...string) {
 	}
 }
 
-// TestATakerGetsWhatItOffers: the messages of one read reach a Taker in one call, besides the
-// subscribers, and a request that it takes gets no no-responders notice.
-func TestATakerGetsWhatItOffers(t *testing.T) {
+// TestATakerGetsTheMessagesOfItsSubjects: the messages of one read reach a Taker in one call,
+// besides the subscribers, and a request that it takes gets no no-responders notice.
+func TestATakerGetsTheMessagesOfItsSubjects(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	orders, other := &recordingTaker{full: true}, &recordingTaker{}
 	o := h.Offer(orders)
@@ -111,9 +111,9 @@ func TestATakerGetsWhatItOffers(t *testing.T) {
 	orders.has(t, "orders.a=x> orders=y>_INBOX.1 orders.a.b=>", "more=m>")
 }
 
-// TestAnOfferAndAnotherBroker: the publisher's broker passes each message to its Taker. Messages
-// from a link reach a Taker only if they are meant for Takers.
-func TestAnOfferAndAnotherBroker(t *testing.T) {
+// TestThePublishersBrokerPassesMessagesToItsTaker: the publisher's broker passes each message to
+// its Taker. Messages from a link reach a Taker only if they are meant for Takers.
+func TestThePublishersBrokerPassesMessagesToItsTaker(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	orders := &recordingTaker{}
 	h.Offer(orders).Set([]string{"orders"})
@@ -147,9 +147,9 @@ func TestAnOfferAndAnotherBroker(t *testing.T) {
 	link.has(t, "|orders=3 plain=true keep=false []", "|ask=? plain=false keep=true []")
 }
 
-// TestTheNodesOwnMessages: the broker's own messages are routed by To, show Subject, and reach no
-// Taker.
-func TestTheNodesOwnMessages(t *testing.T) {
+// TestTheBrokersOwnMessagesReachNoTaker: the broker's own messages are routed by To, show Subject,
+// and reach no Taker.
+func TestTheBrokersOwnMessagesReachNoTaker(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	all := &recordingTaker{}
 	h.Offer(all).Set([]string{">"})

@@ -24,9 +24,9 @@ func TestAnswersFindTheirQuestion(t *testing.T) {
 	}
 }
 
-// TestAnAskTakesWhatIsAnsweredInTime: Do returns when all answers have arrived or ctx is done, and
-// closes the request.
-func TestAnAskTakesWhatIsAnsweredInTime(t *testing.T) {
+// TestDoReturnsTheAnswersThatArriveInTime: Do returns when all answers have arrived or ctx is done,
+// and closes the request.
+func TestDoReturnsTheAnswersThatArriveInTime(t *testing.T) {
 	var asks Requests[string]
 	for _, missing := range []int{0, 1} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -54,7 +54,7 @@ func within(t *testing.T, what string, got, want time.Duration) {
 	}
 }
 
-func TestAHungOperationIsReportedAndThenTooMuch(t *testing.T) {
+func TestAHungOperationIsReportedAndThenExceedsTheLimit(t *testing.T) {
 	d := newDisk(t, limits.DiskStallLimit)
 	reported, beyond, stall := d.lasts(time.Minute, time.Time{}, env.Operation{}, d.operation("sync"))
 	within(t, "reported", reported, limits.DiskStallWarn)
@@ -67,7 +67,7 @@ func TestAHungOperationIsReportedAndThenTooMuch(t *testing.T) {
 	}
 }
 
-func TestALongRoundOfShortOperationsIsTooMuch(t *testing.T) {
+func TestALongRoundOfShortOperationsExceedsTheLimit(t *testing.T) {
 	d := newDisk(t, limits.DiskStallLimit)
 	round := d.now
 	for d.now.Sub(round) < limits.DiskStallLimit+tick {

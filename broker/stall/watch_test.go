@@ -30,9 +30,9 @@ type idle struct{}
 
 func (idle) RoundSince() time.Time { return time.Time{} }
 
-// TestABrokerGivesUpOnceAndNotAlone: a broker without peers waits for its disk for ever. With a
-// peer the same stall exceeds the limit, and giveUp is called once.
-func TestABrokerGivesUpOnceAndNotAlone(t *testing.T) {
+// TestABrokerGivesUpOnceAndOnlyWithAPeer: a broker without peers waits for its disk for ever. With
+// a peer the same stall exceeds the limit, and giveUp is called once.
+func TestABrokerGivesUpOnceAndOnlyWithAPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := env.Watch(hangFS{crashfs.New(), make(chan struct{})})
 		var others atomic.Bool

@@ -13,9 +13,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// TestOneSubscriptionLeavesRoomForOthers: with one worker, a small request does not wait for a
-// large one of another Subscription.
-func TestOneSubscriptionLeavesRoomForOthers(t *testing.T) {
+// TestALargeRequestDoesNotDelayOtherSubscriptions: with one worker, a small request does not wait
+// for a large one of another Subscription.
+func TestALargeRequestDoesNotDelayOtherSubscriptions(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		many := make([]string, 1000)
 		for i := range many {
@@ -45,9 +45,9 @@ func TestOneSubscriptionLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// TestCountingEndsWithABound: counting what matches a filter delays the first delivery by a bounded
-// time.
-func TestCountingEndsWithABound(t *testing.T) {
+// TestCountingMatchesIsBounded: counting what matches a filter delays the first delivery by a
+// bounded time.
+func TestCountingMatchesIsBounded(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.service.countBytes = 1 << 20
 		many := make([]string, 1000)
@@ -124,7 +124,7 @@ func TestAcksWaitForADiskThatIsBehind(t *testing.T) {
 	})
 }
 
-func TestDurableOnesOfNoUseAreReported(t *testing.T) {
+func TestUnusedDurableSubscriptionsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer func() { w.stop() }()
@@ -158,9 +158,9 @@ func TestDurableOnesOfNoUseAreReported(t *testing.T) {
 	})
 }
 
-// TestARecordThatComesMeanwhileIsSeen: a record published while a Subscription finds nothing to
-// deliver is delivered.
-func TestARecordThatComesMeanwhileIsSeen(t *testing.T) {
+// TestARecordPublishedDuringASearchIsDelivered: a record published while a Subscription finds
+// nothing to deliver is delivered.
+func TestARecordPublishedDuringASearchIsDelivered(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.declare("billing", 1, earliest())
 		s := w.find("billing")
@@ -194,9 +194,9 @@ func TestAStepIsBoundedByBytesToo(t *testing.T) {
 	})
 }
 
-// TestAllWhoWaitAreWoken: new records wake all of a thousand waiting Subscriptions, and none
-// without requests.
-func TestAllWhoWaitAreWoken(t *testing.T) {
+// TestNewRecordsWakeAllWaitingSubscriptions: new records wake all of a thousand waiting
+// Subscriptions, and none without requests.
+func TestNewRecordsWakeAllWaitingSubscriptions(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		const n = 1000
 		for i := range n {
@@ -225,8 +225,7 @@ func TestAllWhoWaitAreWoken(t *testing.T) {
 	})
 }
 
-// TestAWeakerPromiseIsKeptSooner: acks of a weaker durability do not wait for the disk.
-func TestAWeakerPromiseIsKeptSooner(t *testing.T) {
+func TestAcksOfAWeakerDurabilityDoNotWaitForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, fs: crashfs.New(), boxes: map[string]*mailbox{}, promise: log.Replicated}
 		w.start()

@@ -188,9 +188,9 @@ func drawOp(t *rapid.T, c *cursor, now int64) op {
 	return o
 }
 
-// TestCursorIsWhatItsOpsSay: after any ops a cursor equals the naive model, and equals a cursor
-// restored from a log of its ops and snapshots.
-func TestCursorIsWhatItsOpsSay(t *testing.T) {
+// TestACursorEqualsItsReplayedOps: after any ops a cursor equals the naive model, and equals a
+// cursor restored from a log of its ops and snapshots.
+func TestACursorEqualsItsReplayedOps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const base = 1_700_000_000_000
 		c, n := &cursor{}, newNaive()
@@ -238,9 +238,9 @@ func TestCursorIsWhatItsOpsSay(t *testing.T) {
 	})
 }
 
-// TestSpentRecordsAreSetApart: a record with its maximum of deliveries is not queued; a higher
-// maximum queues it again.
-func TestSpentRecordsAreSetApart(t *testing.T) {
+// TestRecordsWithTheMaximumOfDeliveriesAreNotQueued: a record with its maximum of deliveries is not
+// queued; a higher maximum queues it again.
+func TestRecordsWithTheMaximumOfDeliveriesAreNotQueued(t *testing.T) {
 	c := &cursor{}
 	c.setMaxDeliver(2)
 	c.apply(op{kind: opDeliver, offset: 1, count: 2, deadline: 10})
@@ -256,7 +256,7 @@ func TestSpentRecordsAreSetApart(t *testing.T) {
 	}
 }
 
-func TestGapsAmongPendingStayFew(t *testing.T) {
+func TestThePendingListIsCompacted(t *testing.T) {
 	c := &cursor{}
 	c.apply(op{kind: opDeliver, offset: 1, count: 1, deadline: 10})
 	for o := uint64(2); o < 100_000; o++ {

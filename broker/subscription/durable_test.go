@@ -79,7 +79,7 @@ func TestALeaderWhoseClockIsBehindDeliversAgainInTime(t *testing.T) {
 	})
 }
 
-func TestOneMadeAgainStartsAnew(t *testing.T) {
+func TestARecreatedSubscriptionStartsAnew(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o")
 		w.declare("billing", 1, earliest())
@@ -114,7 +114,7 @@ func TestOneMadeAgainStartsAnew(t *testing.T) {
 	})
 }
 
-func TestWhatBrokersCantServeIsRefusedWithTheReason(t *testing.T) {
+func TestUnsupportedSubscriptionsAreRefusedWithTheReason(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o")
 		w.declare("billing", 1, earliest())
@@ -151,7 +151,7 @@ func TestWhatBrokersCantServeIsRefusedWithTheReason(t *testing.T) {
 	})
 }
 
-func TestThoseOfNoUseGo(t *testing.T) {
+func TestUnusedEphemeralSubscriptionsAreDeleted(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		s, err := w.service.Create(topicID, "reader", earliest(), 5*time.Second)
 		if err != nil || !s.Ephemeral() || w.service.Find(topicID, "reader") != s {
@@ -479,12 +479,12 @@ func (w *world) giveUp(part string) {
 	}
 }
 
-func TestADamagedStateLogIsReportedAndHonest(t *testing.T) {
+func TestADamagedStateLogIsReported(t *testing.T) {
 	story(t, func(t *testing.T, w *world) { damagedStateLog(t, w, false) })
 }
 
 // What was damaged on all replicas, and given up, can be read, and is as honestly reported.
-func TestAStateLogWhoseDamageWasGivenUpIsReportedAndHonest(t *testing.T) {
+func TestAStateLogWhoseDamageWasGivenUpIsReported(t *testing.T) {
 	story(t, func(t *testing.T, w *world) { damagedStateLog(t, w, true) })
 }
 
@@ -526,9 +526,9 @@ func damagedStateLog(t *testing.T, w *world, givenUp bool) {
 	w.expect("lost", "a", "1", "2", "3", "4")
 }
 
-// TestCursorsThatAnotherReplicaHas: if the cursors of this copy are damaged and another replica has
-// them, nothing is written from this copy, since it would be replicated.
-func TestCursorsThatAnotherReplicaHas(t *testing.T) {
+// TestDamagedCursorsThatAnotherReplicaHasAreNotWritten: if the cursors of this copy are damaged and
+// another replica has them, nothing is written from this copy, since it would be replicated.
+func TestDamagedCursorsThatAnotherReplicaHasAreNotWritten(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o")
 		w.declare("lost", 1, earliest())

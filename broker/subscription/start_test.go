@@ -18,7 +18,7 @@ func startAt(start coordination.Start, subjects ...string) coordination.Subscrip
 	return coordination.SubscriptionSpec{Start: start, Subjects: subjects}
 }
 
-func TestWhereReadingStarts(t *testing.T) {
+func TestASubscriptionStartsWhereItsSpecSays(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		var since time.Time
 		for i := range 10 {
@@ -103,7 +103,7 @@ func TestTheNewestOfEachSubjectSurviveARestart(t *testing.T) {
 	})
 }
 
-func TestFiltersLeaveOut(t *testing.T) {
+func TestFiltersSkipOtherSubjects(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.declare("s", 1, startAt(coordination.Start{}, "orders.*.paid", "alarm"))
 		s := w.find("s")
@@ -138,7 +138,7 @@ func TestFiltersLeaveOut(t *testing.T) {
 	})
 }
 
-func TestRetentionTakesWhatIsUnread(t *testing.T) {
+func TestRetentionDeletesUnreadRecords(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.declare("s", 1, earliest())
 		w.declare("f", 2, startAt(coordination.Start{From: coordination.FromEarliest}, "orders.*"))

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-func TestRecordsGoToWhoAskedForThem(t *testing.T) {
+func TestRecordsAreDeliveredToTheirRequests(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publishN("orders", 3)
 		w.declare("billing", 1, earliest())
@@ -109,7 +109,7 @@ func TestRequestsEndAtTheirBytes(t *testing.T) {
 	})
 }
 
-func TestTooManyDontWait(t *testing.T) {
+func TestRequestsBeyondMaxWaitingDoNotWait(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		spec := earliest()
 		spec.Consumer.MaxWaiting = 2
@@ -130,7 +130,7 @@ func TestTooManyDontWait(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotAcknowledgedComesAgain(t *testing.T) {
+func TestUnacknowledgedRecordsAreRedelivered(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		spec := earliest()
 		spec.Ack.Wait, spec.Ack.MaxDeliver = 10*time.Second, 3
@@ -159,7 +159,7 @@ func TestWhatIsNotAcknowledgedComesAgain(t *testing.T) {
 	})
 }
 
-func TestBackoffSaysHowLong(t *testing.T) {
+func TestRedeliveriesFollowTheBackoff(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		spec := earliest()
 		spec.Ack.Backoff = []time.Duration{time.Second, 5 * time.Second}
@@ -210,7 +210,7 @@ func TestAcksOfEveryKind(t *testing.T) {
 	})
 }
 
-func TestOneAckForAllBefore(t *testing.T) {
+func TestAckAllAcknowledgesAllBefore(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		spec := earliest()
 		spec.Ack.Policy = coordination.AckAll
@@ -225,7 +225,7 @@ func TestOneAckForAllBefore(t *testing.T) {
 	})
 }
 
-func TestNoAckIsExpected(t *testing.T) {
+func TestAckNoneExpectsNoAcks(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		spec := earliest()
 		spec.Ack.Policy, spec.Ack.MaxPending = coordination.AckNone, 1
@@ -246,7 +246,7 @@ func TestNoAckIsExpected(t *testing.T) {
 	})
 }
 
-func TestNotTooManyAreOnTheirWay(t *testing.T) {
+func TestPendingDeliveriesAreBounded(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		spec := earliest()
 		spec.Ack.MaxPending = 2
@@ -264,7 +264,7 @@ func TestNotTooManyAreOnTheirWay(t *testing.T) {
 	})
 }
 
-func TestInterestThatIsLost(t *testing.T) {
+func TestARequestWithoutInterestEnds(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.declare("billing", 1, earliest())
 		s := w.find("billing")

@@ -69,7 +69,7 @@ func TestOnlyWhatWasSyncedIsSafe(t *testing.T) {
 	}
 }
 
-func TestSectorsSurviveEachByItself(t *testing.T) {
+func TestSectorsSurviveACrashIndependently(t *testing.T) {
 	f := New()
 	write(t, f, "file", string(bytes.Repeat([]byte("a"), 3*sector)), true)
 	_ = f.SyncDir(".")
@@ -113,7 +113,7 @@ func TestAMoveIsOneStep(t *testing.T) {
 	}
 }
 
-func TestAFailedSyncLosesWhatItWasToWrite(t *testing.T) {
+func TestAFailedSyncLosesItsWrites(t *testing.T) {
 	f := New()
 	write(t, f, "file", "one", true)
 	_ = f.SyncDir(".")
@@ -140,7 +140,7 @@ func TestAFailedSyncLosesWhatItWasToWrite(t *testing.T) {
 	}
 }
 
-func TestTheDeadDoNothing(t *testing.T) {
+func TestAStoppedFileSystemDoesNothing(t *testing.T) {
 	f := New()
 	write(t, f, "file", "one", true)
 	f.StopAfter(1)
