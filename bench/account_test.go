@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestStampSurvivesTheWayAndNothingElseDoes(t *testing.T) {
+func TestAStampIsReadBackAndADamagedOneIsRejected(t *testing.T) {
 	want := stamp{kind: kindMessage, run: 1<<63 + 5, publisher: 77, sequence: 1<<32 - 1, due: -3}
 	p := make([]byte, 50)
 	want.put(p)
@@ -70,7 +70,7 @@ func TestSummaryOfKnownSamples(t *testing.T) {
 	}
 }
 
-func TestMergedRecordersAreAsOne(t *testing.T) {
+func TestMergedRecordersEqualOneRecorder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	whole, merged := newRecorder(), newRecorder()
 	for range 8 {

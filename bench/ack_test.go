@@ -120,7 +120,7 @@ func TestAcksAllocateNothing(t *testing.T) {
 	}
 }
 
-func TestNumbersOfAnswers(t *testing.T) {
+func TestNumbersInAcksAreParsed(t *testing.T) {
 	for text, want := range map[string]int{"0": 0, "17": 17, "123456789": 123456789} {
 		if got, ok := parseNumber([]byte(text)); !ok || got != want {
 			t.Errorf("%q is %d, %v", text, got, ok)

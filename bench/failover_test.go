@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-func TestGapsAreThoseOfTheFault(t *testing.T) {
+func TestGapsAreMeasuredFromTheLastAckBeforeTheFault(t *testing.T) {
 	g := newGapWatch(3)
 	g.ack(0, 10)
 	g.ack(1, 10)
@@ -60,7 +60,7 @@ func TestGapsAreThoseOfTheFault(t *testing.T) {
 
 // A message that was given up may come through behind later ones; one that was acknowledged may
 // not.
-func TestMessagesThatWereGivenUpMayComeLate(t *testing.T) {
+func TestAnAbandonedMessageMayArriveLate(t *testing.T) {
 	play := func(acknowledged bool) (Deliveries, error) {
 		a := newAckAccount("s", 1, 10, 0, 0)
 		a.handedOn = true

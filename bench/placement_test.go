@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-func TestWhatAStreamLacksToBeWhole(t *testing.T) {
+func TestAnIncompleteStreamNamesWhatIsMissing(t *testing.T) {
 	peers := func(list ...jetstream.PeerInfo) (all []*jetstream.PeerInfo) {
 		for i := range list {
 			all = append(all, &list[i])
@@ -37,7 +37,7 @@ func TestWhatAStreamLacksToBeWhole(t *testing.T) {
 	}
 }
 
-func TestWhomPublishersConnectTo(t *testing.T) {
+func TestPublishersConnectToTheChosenBrokers(t *testing.T) {
 	addresses, names := []Address{{HostPort: "h:1"}, {HostPort: "h:2"}, {HostPort: "h:3"}}, []string{"a", "b", "c"}
 	for connect, want := range map[string][]int{ConnectSpread: {0, 1, 2}, ConnectLeader: {1}, ConnectFollower: {0, 2}} {
 		chosen, leads, err := choose(addresses, names, "b", connect)

@@ -335,7 +335,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-func TestTargetsToCompareWith(t *testing.T) {
+func TestTargetsOfAComparisonAreParsed(t *testing.T) {
 	targets, err := ParseTargets([]string{"default=nats://u:p@h1:1,nats://h2:2, sync=h3:3", "nats://h4,h5", "last=nats://u:a=b@h6", "c2VjcmV0=@h7,nats://u:pa=ss@h8"})
 	if err != nil {
 		t.Fatal(err)

@@ -288,7 +288,7 @@ func TestInterruptKeepsWhatWasMeasured(t *testing.T) {
 
 // The readers for other systems must be as right as those that Linux uses; and both must
 // take bytes as they come.
-func TestBothReadersOnAServerThatDribbles(t *testing.T) {
+func TestBothReadersAcceptPartialReads(t *testing.T) {
 	for name, make := range map[string]func(int) readers{"epoll": newReaders, "goroutines": newGoroutineReaders} {
 		t.Run(name, func(t *testing.T) {
 			w := smallFanout(t, ClientLight)

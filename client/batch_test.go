@@ -15,7 +15,7 @@ func answer(count, offset, next int, data string) *nats.Msg {
 		"Carillon-Next": {strconv.Itoa(next)}, "Carillon-High": {"9"}, "Carillon-Time": {"5"}}}
 }
 
-func TestAnAnswerIsHeldToWhatItAnnounces(t *testing.T) {
+func TestInconsistentAnswersAreRejected(t *testing.T) {
 	for _, good := range []*nats.Msg{answer(2, 1, 3, "\x01a\x00"), answer(0, 4, 4, ""), answer(1, 1, 5, "\x80\x01"+string(make([]byte, 128)))} {
 		if _, _, ok, err := parseBatch(good, false); !ok || err != nil {
 			t.Errorf("%q: %v", good.Data, err)

@@ -107,7 +107,7 @@ func TestEachRecordOnceAndInOrder(t *testing.T) {
 }
 
 // What nobody answers ends the publisher, which says that it doesn't know.
-func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
+func TestTheFateOfAnUnansweredPublishIsUnknown(t *testing.T) {
 	nc, _ := oneBroker(t)
 	_, err := nc.Subscribe("deaf", func(*nats.Msg) {})
 	testutil.Must(t, err)

@@ -132,7 +132,7 @@ func TestAReaderFollows(t *testing.T) {
 	testutil.Must(t, p.Close(within(t)))
 }
 
-func TestWhatCanNotBeReadOrPublishedIsSaid(t *testing.T) {
+func TestReadAndPublishErrorsAreReported(t *testing.T) {
 	nc, js := oneBroker(t)
 	stream(t, js, "ticks", func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 })
 	p, err := client.NewPublisher(nc, "ticks", client.PublisherOptions{})

@@ -210,7 +210,7 @@ func TestCertificatesAreRenewedWithoutARestart(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotOursIsNotTouched(t *testing.T) {
+func TestForeignObjectsAreNotTouched(t *testing.T) {
 	w := newWorld(t)
 	theirs := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "main"},
@@ -247,7 +247,7 @@ func TestKeysOfAnotherBrokerStall(t *testing.T) {
 	}
 }
 
-func TestCoordinationThatIsAwayIsSaidAndSurvived(t *testing.T) {
+func TestAnUnavailableEtcdIsReportedAndSurvived(t *testing.T) {
 	w := newWorld(t)
 	w.create(`{replicas: 2, coordination: {managed: {replicas: 3}}}`)
 	w.untilReady()

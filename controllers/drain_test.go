@@ -68,7 +68,7 @@ func (f *fleet) shards() (all []*coordination.Shard) {
 
 // A Topic has the replicas that it asks for. Its status names their brokers, the missing replicas,
 // and what that means.
-func TestTopicTellsOfItsReplicas(t *testing.T) {
+func TestATopicReportsItsReplicas(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	s := w.untilTopic("orders", "Served").Status

@@ -42,7 +42,7 @@ func (w *world) untilGeneration(want int64) (c v1alpha1.CoordinationStatus) {
 // Brokers notice that etcd was restored from a backup. The Broker says so until all shards have
 // leaders again, and when it was for good; an event is written once, also if the operator is
 // started again.
-func TestARestoredEtcdIsTold(t *testing.T) {
+func TestARestoredEtcdIsReported(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.untilTopic("orders", "Served")

@@ -87,7 +87,7 @@ func (w *world) nextSecond() {
 	})
 }
 
-func TestTopicOfABrokerThatIsAwaySaysSo(t *testing.T) {
+func TestATopicReportsThatItsBrokerIsAway(t *testing.T) {
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
@@ -247,7 +247,7 @@ func (e *etcdThatMayBeAway) Health(ctx context.Context) coordination.Health {
 	return health
 }
 
-func TestWhatBrokersCantServeIsSaid(t *testing.T) {
+func TestUnsupportedSpecsAreReported(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	for name, c := range map[string]struct{ spec, reason, says string }{
 		"quorum":  {`{brokerRef: {name: main}, minInSync: 2}`, "Invalid", "raise its spec.replicas, or write minInSync: 1"},
@@ -349,7 +349,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 
 // A leader that may lack what was acknowledged is told of, once; by an operator that is started
 // later, not again.
-func TestALeaderInDoubtIsTold(t *testing.T) {
+func TestALeaderInDoubtIsReported(t *testing.T) {
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.untilTopic("orders", "Served")
@@ -370,7 +370,7 @@ func TestALeaderInDoubtIsTold(t *testing.T) {
 
 // What the operator takes a definition's end by: it answers while it goes, and lets nothing be
 // made.
-func TestDefinitionThatIsGoingIsNotDefined(t *testing.T) {
+func TestATerminatingDefinitionIsNotDefined(t *testing.T) {
 	crds := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(crds); err != nil {
 		t.Fatal(err)

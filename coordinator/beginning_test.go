@@ -98,7 +98,7 @@ func (q *fakeQuorum) AddLearner(_ context.Context, url string) (added coordinati
 
 // Whatever step the attempt before died at, the next one ends with exactly one fresh
 // learner of ours beside the two others.
-func TestReadmissionIsHealedAfterAnyStep(t *testing.T) {
+func TestAReadmissionIsFinishedAfterAnyStep(t *testing.T) {
 	for failAt := range 6 {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("step %d, after %v", failAt, after), func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestReadmissionIsHealedAfterAnyStep(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatCantWork(t *testing.T) {
+func TestInvalidConfigurationsAreRefused(t *testing.T) {
 	good := Config{
 		Name: "c-0", DataDir: "d", TLSDir: "t", ClientListen: ":2379", PeerListen: "0.0.0.0:2380", HTTPListen: ":8223",
 		AdvertiseHost: "c-0.cs", InitialCluster: "c-1=https://c-1.cs:2380,c-0=https://c-0.cs:2380", ClusterToken: "x",

@@ -419,7 +419,7 @@ func TestCertificatesAreRenewedWhileItRuns(t *testing.T) {
 	c.wantOwner(1, "me")
 }
 
-func TestWhoMayTalkToACoordinator(t *testing.T) {
+func TestACoordinatorAdmitsOnlyItsOwnCertificates(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
 	c.start()

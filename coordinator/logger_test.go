@@ -66,7 +66,7 @@ func TestABusyLaptopIsNoWarning(t *testing.T) {
 	}
 }
 
-func TestWhatALaptopIsWarnedOf(t *testing.T) {
+func TestALaptopIsWarnedOfCorruptionAndNotOfLoad(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	etcd := zap.New(slogCore{log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})), laptop: true, closing: new(atomic.Bool)})

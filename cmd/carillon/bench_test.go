@@ -101,7 +101,7 @@ func TestBenchDurableRepeats(t *testing.T) {
 }
 
 // The sample Job must go on working as the flags change.
-func TestBenchmarkJobIsACommandLineThatWeKnow(t *testing.T) {
+func TestTheBenchmarkJobIsAValidCommandLine(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "config", "samples", "benchmark-job.yaml"))
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 // asideLists is what carillon brokers set-aside list prints as JSON.
 type asideLists struct{ Brokers []asideView }
 
-func TestHowPiecesLook(t *testing.T) {
+func TestPiecesArePrinted(t *testing.T) {
 	id := strings.Repeat("0123", 8)
 	views := []asideView{
 		{Broker: admin.Broker{ID: "aa", Name: "main-0"}, Pieces: []admin.Piece{
@@ -58,7 +58,7 @@ NAME                                   TOPIC   SIZE   AGE
 }
 
 // A person finds out what a broker set aside, and deletes it.
-func TestWhatIsSetAsideFromTheCommandLine(t *testing.T) {
+func TestSetAsidePiecesFromTheCommandLine(t *testing.T) {
 	dir := t.TempDir()
 	disk, err := log.OpenDisk(env.OS, dir, log.Options{SegmentSmallest: 4 << 10, SegmentLargest: 8 << 10})
 	if err != nil {
@@ -135,7 +135,7 @@ func TestWhatIsSetAsideFromTheCommandLine(t *testing.T) {
 }
 
 // A list that lacks a broker is a failure; one that is away is only noted.
-func TestWhatABrokerThatDoesNotAnswerSetAside(t *testing.T) {
+func TestASetAsideListThatLacksABrokerFails(t *testing.T) {
 	state := coordination.NewState(9, []coordination.Broker{{ID: "a", Incarnation: 3, Name: "main-0"}, {ID: "b", Incarnation: 4, Name: "main-1"}}, nil, nil, nil).
 		With(map[string]coordination.DrainMode{"c": coordination.DrainAll}, nil)
 	s := serveState(t, state)

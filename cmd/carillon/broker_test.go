@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-func TestHowBrokersLook(t *testing.T) {
+func TestBrokersArePrinted(t *testing.T) {
 	started := time.Now().Add(-3*time.Hour - time.Minute)
 	members := []admin.Member{
 		{Broker: admin.Broker{ID: "aa", Name: "main-0"}, Zone: "z1", Version: "1.2.0", Started: started, Controller: true, Leads: 4, Holds: 12, InSync: 12},
@@ -183,7 +183,7 @@ func useClocks(s shell, shift func(time.Duration)) {
 	}
 }
 
-func TestHowClocksLook(t *testing.T) {
+func TestClocksArePrinted(t *testing.T) {
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	views := []clockView{
 		{Broker: admin.Broker{ID: "aa", Name: "main-0"}, asked: at, Clock: &admin.BrokerClock{Clock: at, Time: at, Away: -time.Millisecond, Vote: "sure", Votes: 3, Sure: 1, Doubt: clock.Jumped, Why: "two jumped"}},
@@ -214,7 +214,7 @@ dd       -                          -         -      -       -      -
 }
 
 // A broker of which only replicas are left is listed, and drained, by its id.
-func TestABrokerThatIsAway(t *testing.T) {
+func TestABrokerThatIsAwayIsNamedByItsID(t *testing.T) {
 	brokers := []coordination.Broker{{ID: "b0", Incarnation: 3, Name: "main-0"}, {ID: "b1", Incarnation: 4, Name: "main-0"}}
 	made := &coordination.Topic{Name: "orders", ID: "id", Generation: 1, Created: time.Now(), Owner: coordination.Owner{Kind: coordination.ClientOwner},
 		Spec: coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1, Replicas: 3}}
@@ -240,7 +240,7 @@ func TestABrokerThatIsAway(t *testing.T) {
 }
 
 // Of another NATS server nobody knows brokers, and nothing that JetStream has no word for is asked.
-func TestBrokersOfAServerThatIsNone(t *testing.T) {
+func TestAnotherNATSServerHasNoBrokers(t *testing.T) {
 	_, s := serveNothing(t)
 	s.fails(exitFailure, "no Carillon broker", "brokers")
 	s.fails(exitFailure, "no Carillon broker", "brokers drain a")

@@ -21,7 +21,7 @@ func command(t *testing.T, stdin string, args ...string) (stdout, stderr string,
 }
 
 // A person subscribes in one terminal and publishes in another.
-func TestWhatIsPublishedIsPrinted(t *testing.T) {
+func TestPublishedMessagesArePrinted(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir(), "--token", "secret")
 	defer dev.stop()
 	for output, want := range map[string]string{
@@ -61,7 +61,7 @@ func TestWhatIsPublishedIsPrinted(t *testing.T) {
 	}
 }
 
-func TestWhatGoesWrongIsSaid(t *testing.T) {
+func TestErrorsOfPubAndSubAreReported(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir(), "--token", "secret")
 	defer dev.stop()
 	server := []string{"--server", dev.url, "--token", "secret"}

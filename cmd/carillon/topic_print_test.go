@@ -50,7 +50,7 @@ func TestSizesAndAges(t *testing.T) {
 	}
 }
 
-func TestWhereToBegin(t *testing.T) {
+func TestStartPositionsAreParsed(t *testing.T) {
 	for text, want := range map[string]from{
 		"latest": {policy: jetstream.DeliverNewPolicy}, "earliest": {policy: jetstream.DeliverAllPolicy},
 		"12": {policy: jetstream.DeliverByStartSequencePolicy, sequence: 12}, "#12": {policy: jetstream.DeliverByStartSequencePolicy, sequence: 12},
@@ -143,7 +143,7 @@ func looks(t *testing.T, print func(*bytes.Buffer) error, want string) {
 	}
 }
 
-func TestHowTopicsLook(t *testing.T) {
+func TestTopicsArePrinted(t *testing.T) {
 	topics := examples()
 	looks(t, func(w *bytes.Buffer) error { return printTopics(w, topics) }, `
 NAME      SUBJECTS          MESSAGES   SIZE      SUBSCRIPTIONS   DURABILITY   LEADER      REPLICAS   IN SYNC          MISSING                               OWNER         AGE   STATUS
@@ -219,7 +219,7 @@ Subscriptions   0
 `)
 }
 
-func TestHowSubscriptionsLook(t *testing.T) {
+func TestSubscriptionsArePrinted(t *testing.T) {
 	last := made
 	declared := &admin.Subscription{
 		Topic: "orders", Name: "billing", Generation: 1, Created: made, Owner: manifest, Status: admin.Status{Served: true},
@@ -262,7 +262,7 @@ Acknowledged up to       #2
 }
 
 // What another server adds to metadata is not part of a spec.
-func TestAStreamInOurWords(t *testing.T) {
+func TestAForeignStreamIsShownAsATopic(t *testing.T) {
 	foreign := examples()[3]
 	if len(foreign.Spec.Stream.Metadata) > 0 || foreign.Spec.Durability != coordination.Replicated || foreign.Served != nil || foreign.Owner != nil {
 		t.Errorf("it is %+v", foreign)
@@ -270,7 +270,7 @@ func TestAStreamInOurWords(t *testing.T) {
 }
 
 // A manifest's own is refused before anybody is asked, with what to type instead.
-func TestWhatAManifestDeclaresIsLeftAlone(t *testing.T) {
+func TestChangingATopicOfAManifestIsRefused(t *testing.T) {
 	err := declaredElsewhere("topic orders", "topics", manifest)
 	want := "topic orders belongs to the manifest shop/orders (change or delete that manifest): kubectl delete --namespace shop topics.carillon.dev orders"
 	if err == nil || err.Error() != want {
@@ -285,7 +285,7 @@ func TestWhatAManifestDeclaresIsLeftAlone(t *testing.T) {
 }
 
 // Of all copies that brokers tell of, the one is shown that has waited longest to be scrubbed.
-func TestWhichCopyWaitsLongestToBeScrubbed(t *testing.T) {
+func TestTheCopyWithTheOldestScrubIsShown(t *testing.T) {
 	v := topicView{Shards: make([]admin.Shard, 1)}
 	if got := v.unscrubbedText(); got != "" {
 		t.Errorf("nobody told, and it says %q", got)

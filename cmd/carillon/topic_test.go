@@ -344,7 +344,7 @@ func serveNothing(t *testing.T) (*session.Hub, shell) {
 
 // What a manifest declares is kubectl's to delete; what one left behind is shown; all of many are
 // listed.
-func TestWhatManifestsDeclare(t *testing.T) {
+func TestTopicsOfManifestsAreListedAndNotDeleted(t *testing.T) {
 	owner := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u"}
 	orphan := owner
 	orphan.Name, orphan.Orphaned = "old", time.Now().Add(-time.Hour)
@@ -389,7 +389,7 @@ func TestWhatManifestsDeclare(t *testing.T) {
 	s.fails(exitFailure, "not ready to change anything", "topic create more")
 }
 
-func TestWrongCommandsOfTopics(t *testing.T) {
+func TestInvalidTopicCommandsAreRefused(t *testing.T) {
 	s := shell{t, "nats://127.0.0.1:1"}
 	for line, want := range map[string]string{
 		"topic list x":                                "no arguments",

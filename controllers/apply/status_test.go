@@ -46,7 +46,7 @@ func (a *status) Apply(_ context.Context, wanted runtime.ApplyConfiguration, _ .
 
 // A pass is told that its object is older than the status that was written last, and that it isn't
 // known whether a status was written.
-func TestAStatusIsNotJudgedBeforeTheOneWrittenLast(t *testing.T) {
+func TestAnOutdatedStatusIsNotJudged(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

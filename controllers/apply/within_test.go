@@ -6,7 +6,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestWithinFindsWhatOthersChangedAndLeavesWhatIsTheirs(t *testing.T) {
+func TestWithinFindsDriftAndIgnoresForeignFields(t *testing.T) {
 	const wanted = `
 metadata: {name: main, labels: {a: "1"}}
 spec:

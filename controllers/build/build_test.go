@@ -140,7 +140,7 @@ func TestANewCARollsTheCoordinatorsAndNotTheBrokers(t *testing.T) {
 	}
 }
 
-func TestDifferencesAreSaidInWords(t *testing.T) {
+func TestDifferencesAreDescribedInWords(t *testing.T) {
 	before := clusterOf(t, `{}`)
 	before.Auth = Auth{Form: AuthToken, Secret: "login", Fingerprint: "1"}
 	pod, same := podOf(t, before)

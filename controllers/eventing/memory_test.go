@@ -11,7 +11,7 @@ import (
 
 // A turn is told once, also if a pass sees the object as it was before; another object of the same
 // name, and one that is made again, have turns of their own.
-func TestATurnIsToldOnce(t *testing.T) {
+func TestATransitionIsReportedOnce(t *testing.T) {
 	var m Memory
 	topic := &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orders", UID: "1"}}
 	again := &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orders", UID: "2"}}

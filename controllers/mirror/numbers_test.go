@@ -90,7 +90,7 @@ func TestAnswersAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatChangedIsTold(t *testing.T) {
+func TestOnlyChangedNumbersAreReported(t *testing.T) {
 	n := newNumbers(time.Hour)
 	first := map[string]Numbers{"x": {Epoch: 1, Messages: 3}, "y": {Epoch: 1}}
 	if changed := n.take("b0", first); len(changed) != 2 {

@@ -23,7 +23,7 @@ import (
 
 func yes() *bool { b := true; return &b }
 
-func TestTroubleIsToldInTheWordsOfTheOneThatKnows(t *testing.T) {
+func TestTheTroubleOfAPodIsReportedWithItsCause(t *testing.T) {
 	status := func(c corev1.ContainerStatus) *corev1.Pod {
 		return &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{c}}}
 	}

@@ -75,7 +75,7 @@ func meet(t *testing.T, server, client map[string][]byte, host string, now time.
 	return err
 }
 
-func TestWhatIsGoodIsLeftAlone(t *testing.T) {
+func TestValidCertificatesAreKept(t *testing.T) {
 	authority, data := ensure(t, nil, start)
 	leaf := leafOf(t, authority, nil, start, "*.main-brokers.default.svc")
 	for _, later := range []time.Duration{0, time.Hour, 50 * 24 * time.Hour} {
@@ -115,7 +115,7 @@ func TestLeafIsRenewedAtTwoThirdsAndWhenNamesChange(t *testing.T) {
 
 // A CA renewal, as the parts live through it: at no time do an old and a new part refuse each
 // other.
-func TestCARenewalCutsNobodyOff(t *testing.T) {
+func TestOldAndNewPartsTrustEachOtherDuringACARenewal(t *testing.T) {
 	old, data := ensure(t, nil, start)
 	now := nextChange(old)
 	stale := leafOf(t, old, nil, now, "a") // a part that has not seen any change yet

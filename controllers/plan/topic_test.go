@@ -182,7 +182,7 @@ func TestSubscription(t *testing.T) {
 }
 
 // P7, over all there can be.
-func TestNothingGoesWithoutItsManifestGoneOnPurpose(t *testing.T) {
+func TestNothingIsDeletedUnlessItsManifestWasDeletedOnPurpose(t *testing.T) {
 	for _, policy := range []coordination.DeletionPolicy{"", coordination.Retain, coordination.DeleteIfEmpty, coordination.Delete} {
 		for _, records := range []Records{RecordsUnknown, NoRecords, SomeRecords} {
 			for bits := range 16 {

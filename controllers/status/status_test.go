@@ -81,7 +81,7 @@ func TestConditionsThatNoLongerHoldGo(t *testing.T) {
 
 // The condition is there while copies are compared. When and how often etcd was restored stays in
 // the status.
-func TestARestoredEtcdIsSaidUntilAllCopiesAreCompared(t *testing.T) {
+func TestARestoreIsReportedUntilAllCopiesAreCompared(t *testing.T) {
 	broker, now := brokerOf(), time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC)
 	broker.Spec.Auth = &v1alpha1.AuthSpec{}
 	pass := func(shards plan.Shards) (restored bool) {

@@ -47,7 +47,7 @@ func TestMessagesPassThroughABroker(t *testing.T) {
 }
 
 // Somebody answers what nobody should be able to: the brokers mix up subjects, or clusters.
-func TestAnAnswerFromNobodyIsNoticed(t *testing.T) {
+func TestAnUnexpectedAnswerIsNoticed(t *testing.T) {
 	url := broker(t)
 	conn, err := nats.Connect(url)
 	testutil.Must(t, err)
@@ -133,7 +133,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-func TestABrokerThatCannotBeReachedIsSaidSo(t *testing.T) {
+func TestAnUnreachableBrokerIsReported(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("out of time"))
 	defer cancel()
 	err := Messages(ctx, "nats://"+testutil.FreeAddress(t), func(string, ...any) {})

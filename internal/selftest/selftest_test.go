@@ -146,7 +146,7 @@ func TestAStalledBrokerFailsAtOnceAndSaysWhy(t *testing.T) {
 	wantOnlyMain(t, kube)
 }
 
-func TestABrokerThatNobodyServesIsRemovedAfterTheTimeout(t *testing.T) {
+func TestABrokerWithoutAnOperatorIsRemovedAfterTheTimeout(t *testing.T) {
 	kube := cluster(t, func(context.Context, client.Client, *v1alpha1.Broker) {})
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, errors.New("out of time"))
 	defer cancel()
