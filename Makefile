@@ -84,7 +84,7 @@ test-chaos-processes: ## The same with real processes, networks and disks (Linux
 
 .PHONY: test-chaos-judge
 test-chaos-judge: ## Prove the judge of that: brokers without an invariant have to be found out (Linux; takes root; 4 minutes)
-	CHAOS_RUN=TestTheJudgeFindsABroken test/chaos/run
+	CHAOS_RUN=TestTheJudgeFindsAMissingInvariant test/chaos/run
 
 .PHONY: test-upgrade
 test-upgrade: ## A rolling change from the version before (OLD=COMMIT of this clone) under load and kills, nothing lost (Linux; takes root; 3 minutes)

@@ -97,7 +97,7 @@
 //	CHAOS_PROGRAM=FILE    a carillon that is built already
 //	CHAOS_RACE=1          build the processes with the race detector
 //	CHAOS_DIR=DIR         where the volumes' images go (default: the folder for temporary files)
-//	CHAOS_RUN=REGEXP      go test -run; TestTheJudgeFindsABroken is the proof of the judge
+//	CHAOS_RUN=REGEXP      go test -run; TestTheJudgeFindsAMissingInvariant is the proof of the judge
 //	                      (make test-chaos-judge)
 //	CHAOS_WORLDS=N        in how many worlds each broken broker has to be found (default 3)
 package chaos

@@ -14,9 +14,9 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestTheJudgeFindsABroken broker: one without an invariant has to be found out within a few
-// worlds, by what it loses or doubles and not by not coming to rest.
-func TestTheJudgeFindsABroken(t *testing.T) {
+// TestTheJudgeFindsAMissingInvariant: the judge finds each broker without an invariant within a few
+// worlds, by a record that is lost or kept twice. A cluster that does not recover is no proof.
+func TestTheJudgeFindsAMissingInvariant(t *testing.T) {
 	defer func(before time.Duration) { patience = before }(patience)
 	patience = 20 * time.Second
 	worlds := setting(t, "CHAOS_WORLDS", 3, strconv.Atoi)

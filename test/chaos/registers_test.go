@@ -18,7 +18,7 @@ func chain(n int) (swaps []Swap) {
 	return swaps
 }
 
-func TestSwapsThatHaveAnOrder(t *testing.T) {
+func TestSwapsWithAnOrderPass(t *testing.T) {
 	swaps := chain(50)
 	other := chain(20) // on another subject
 	for i := range other {
@@ -39,8 +39,8 @@ func TestSwapsThatHaveAnOrder(t *testing.T) {
 	}
 }
 
-// TestSwapsThatHaveNone does one thing wrong at a time.
-func TestSwapsThatHaveNone(t *testing.T) {
+// TestSwapsWithoutAnOrderAreFound does one thing wrong at a time.
+func TestSwapsWithoutAnOrderAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fault func([]Swap) []Swap

@@ -76,7 +76,7 @@ func backToWhereItWas(t *testing.T, n *node, connections int, heap int64, gorout
 	}
 }
 
-func TestGarbageHarmsNobody(t *testing.T) {
+func TestMalformedInputHarmsNoOtherConnection(t *testing.T) {
 	n := startNode(t, nil)
 	b := newBystander(t, n)
 	b.unharmed(t)
@@ -138,7 +138,7 @@ func TestGarbageHarmsNobody(t *testing.T) {
 }
 
 // Clients that begin and do not go on hold little, whatever they have announced.
-func TestHalfLinesHoldLittle(t *testing.T) {
+func TestIncompleteLinesHoldLittleMemory(t *testing.T) {
 	n := startNode(t, nil)
 	b := newBystander(t, n)
 	b.unharmed(t)

@@ -105,14 +105,14 @@ func (w *writer) count() int {
 // lost, nothing is there twice, the order of each subject holds, and publishers on the other
 // brokers have an answer to every message: what was on its way to the leader when its leadership
 // ended was sent again, to the next leader.
-func TestShardsLoseTheirLeaders(t *testing.T) {
+func TestShardLeadersAreKilledOneAfterTheOther(t *testing.T) {
 	shardsChangeLeaders(t, syscall.SIGKILL)
 }
 
 // Leaders are told to stop, as in a rolling change. Publishers that are connected to them aren't
 // left in doubt, either: what they had just published is acknowledged by the next leader before
 // they are sent away.
-func TestShardsWhoseLeadersAreStopped(t *testing.T) {
+func TestShardLeadersAreStoppedOneAfterTheOther(t *testing.T) {
 	shardsChangeLeaders(t, syscall.SIGTERM)
 }
 

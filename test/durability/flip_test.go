@@ -118,9 +118,9 @@ func (s *server) told(since int) []checker.Range {
 	return ranges
 }
 
-// TestAFlippedBitIsToldAndHarmsNothingElse damages one Topic while the broker is stopped. What
+// TestAFlippedBitIsReportedAndHarmsNothingElse damages one Topic while the broker is stopped. What
 // can't be read must be told by name, all else of it read, and the Topic beside it be as it was.
-func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
+func TestAFlippedBitIsReportedAndHarmsNothingElse(t *testing.T) {
 	rng := moments(t)
 	data := filepath.Join(runDir, "flipped")
 	s := carillon(t, data)
@@ -216,10 +216,10 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 	}
 }
 
-// TestAFlippedBitAmongCursorsIsTold damages the log of cursors while the broker is stopped. A
+// TestAFlippedBitAmongCursorsIsReported damages the log of cursors while the broker is stopped. A
 // cursor that can't be known any more is not guessed at, and messages are not touched by it. Damage
 // of what stands between batches takes no cursor along.
-func TestAFlippedBitAmongCursorsIsTold(t *testing.T) {
+func TestAFlippedBitAmongCursorsIsReported(t *testing.T) {
 	for _, c := range []struct {
 		name, stream string
 		kind         byte
@@ -293,9 +293,9 @@ func TestAFlippedBitAmongCursorsIsTold(t *testing.T) {
 	}
 }
 
-// TestAFlippedBitInWhatDescribesALogIsTold: what a log is about is written beside its segments, and
-// is made again from them.
-func TestAFlippedBitInWhatDescribesALogIsTold(t *testing.T) {
+// TestAFlippedBitInAManifestIsReported: what a log is about is written beside its segments, and is
+// made again from them.
+func TestAFlippedBitInAManifestIsReported(t *testing.T) {
 	data := filepath.Join(runDir, "described")
 	s := carillon(t, data)
 	s.start()
@@ -310,8 +310,8 @@ func TestAFlippedBitInWhatDescribesALogIsTold(t *testing.T) {
 	manifest := filepath.Join(filepath.Dir(segments(t, data, h.Stream)[0]), "manifest")
 	content, err := os.ReadFile(manifest)
 	testutil.Must(t, err)
-	// It stands there twice, and one of them may be longer. The checksum is of what follows the first
-	// line, without the last byte.
+	// It stands there twice, and one of them may be longer. The checksum is of what follows the
+	// first line, without the last byte.
 	slots := [2][]byte{content[:len(content)/2], content[len(content)/2:]}
 	least := len(content)
 	for _, slot := range slots {

@@ -63,7 +63,7 @@ func holds(t *testing.T, what, path string, want []byte) {
 
 // After a failed sync readers see what was written, the next sync succeeds, and a power cut shows
 // that neither wrote it: only what was written again is there.
-func TestAFailedSyncLosesWhatItWasToMakeSafe(t *testing.T) {
+func TestAFailedSyncLosesItsWrites(t *testing.T) {
 	disk, dir := mount(t)
 	path := filepath.Join(dir, "log")
 	f := create(t, path, 4*pageSize)
@@ -138,7 +138,7 @@ func TestAFullDisk(t *testing.T) {
 }
 
 // A process that is in an operation on a disk that hangs can't be killed before it is released.
-func TestAHangHoldsProcesses(t *testing.T) {
+func TestAHungDiskHoldsItsProcesses(t *testing.T) {
 	disk, dir := mount(t)
 	began := time.Now()
 	disk.Slow(50 * time.Millisecond)

@@ -147,8 +147,8 @@ func TestOnlyCoordinationKnowsEtcd(t *testing.T) {
 	}
 }
 
-// The rule is held to cases that it must find.
-func TestTheRuleFindsWhatItForbids(t *testing.T) {
+// TestForbiddenImportsAreFound proves the rule with imports that it must refuse.
+func TestForbiddenImportsAreFound(t *testing.T) {
 	for _, c := range [][2]string{
 		{"broker/session", "broker/route"}, {"broker/subject", "broker"}, {"broker/log", "coordinator"}, {"api/v1alpha1", "broker/env"},
 		{"controllers/plan", "broker/session"}, {"bench", "broker/protocol"}, {"broker/cellar", "broker/env"}, {"coordinator", "broker/session"},

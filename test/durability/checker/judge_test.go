@@ -48,7 +48,7 @@ func TestTheJudgeFindsNothingWhereNothingIsWrong(t *testing.T) {
 
 // A value of which nobody knows on which connection it went may stand anywhere, and those around it
 // may not.
-func TestTheJudgeKnowsWhatHasNoOrder(t *testing.T) {
+func TestAValueOfAnUnknownConnectionMayStandAnywhere(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		s := tell(6)
 		s.h.consumers = map[string]*consumed{}
@@ -141,7 +141,7 @@ func TestTheJudgeFindsEveryFault(t *testing.T) {
 	}
 }
 
-func TestWhatTheServerToldIsExcusedAndNothingElse(t *testing.T) {
+func TestOnlyReportedLossIsExcused(t *testing.T) {
 	s := tell(40)
 	s.stream = slices.Delete(s.stream, 20, 24) // 21 to 24
 	if err := s.h.Judge(s.stream, Range{21, 25}).Err(); err != nil {
@@ -153,7 +153,7 @@ func TestWhatTheServerToldIsExcusedAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWhatIsSaidWithoutPowerReachesNobody(t *testing.T) {
+func TestAcksAfterAPowerCutDoNotCount(t *testing.T) {
 	s := tell(40)
 	before := s.h.Progress()
 	s.h.Unplug(true)
