@@ -5,12 +5,12 @@ import (
 	"syscall"
 )
 
-// worldMemory bounds the address space of a world's process. A world needs some 300 MiB; one in
-// which the product goes round in circles would take the machine's memory.
+// worldMemory bounds the address space of a world's process. A world needs some 300 MiB; one that
+// loops would take the machine's memory.
 const worldMemory = 4 << 30
 
-// boundWorld has this process end, with the stacks of its goroutines, if it takes too much memory,
-// and when the process that started it is gone.
+// boundWorld ends this process, with the stacks of its goroutines, if it takes too much memory, and
+// when its parent process ends.
 func boundWorld() error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: worldMemory, Max: worldMemory}); err != nil {
 		return fmt.Errorf("bound the memory of a world: %w", err)

@@ -17,72 +17,72 @@ type kind int
 
 const (
 	plain       kind = iota // publishes
-	withIDs                 // publishes with message ids, and again what it doesn't know the fate of
-	expecting               // publishes on condition of the last message of the Topic
-	swapping                // publishes on condition of the last message of a subject that others write, too
-	reusing                 // publishes with few message ids, each again when its window has long passed
+	withIDs                 // publishes with message ids, and republishes messages of unknown fate
+	expecting               // publishes if the Topic's last message is the expected one
+	swapping                // publishes if the last message of a shared subject is the expected one
+	reusing                 // publishes with few message ids, each again long after its deduplication window
 	reading                 // reads from front to end, and asks for the last message of the Topic and of a subject
-	subscribing             // reads by the Topic's Subscription, and acknowledges
+	subscribing             // reads through the Topic's Subscription, and acknowledges
 	snapping                // holds a snapshot, and reads it twice
 	flooding                // publishes without asking for answers
 )
 
 var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood"}
 
-// client is a connection to one broker at a time, and what is done on it, one after the other.
+// client is a connection to one broker at a time, whose operations follow each other.
 type client struct {
-	w     *world
-	name  string
-	kind  kind
-	topic *declared
-	every time.Duration
-	rng   *rand.Rand // its goroutine's
-	calm  atomic.Bool
-	over  chan struct{} // closed when it has stopped
+	w        *world
+	name     string
+	kind     kind
+	topic    *declared
+	every    time.Duration
+	rng      *rand.Rand // its goroutine's
+	stopping atomic.Bool
+	over     chan struct{} // closed when it has stopped
 
-	life  *life // it is connected to
+	life  *life // the process that it is connected to
 	count int
 	last  uint64                   // the last offset, as far as it knows
 	known map[string]uint64        // the last offset of each subject, as far as it knows
 	next  []uint64                 // to be read of each shard
 	used  map[string]time.Duration // message ids, and when they were acknowledged last
 	brims map[int]brim             // by shard
-	sent  []*operation             // that it may publish again
+	sent  []*operation             // messages that it may republish
 
 	mu     sync.Mutex
 	acks   int
-	lately time.Duration // when it was told last that something is kept, or read
+	lately time.Duration // time of its last ack or read
 }
 
-// operation is a message that was published, once or again.
+// operation is one publish of a message.
 type operation struct {
 	client   *client
-	life     *life   // that it was published to
-	shard    shardID // that has to keep it
+	life     *life   // the process that it was published to
+	shard    shardID // the shard that has to keep it
 	subject  string
 	value    string
 	id       string
 	expects  kind
 	expected uint64
 
-	call, back uint64 // stamps; back 0: it was never answered
+	call, back uint64 // stamps; back 0: no answer came
 	at         time.Duration
 	outcome    outcome
-	offset     uint64 // of the record; or, in a refusal by condition, of the last one
+	offset     uint64 // of the record; of the last record in a refusal by condition
 	reason     string
 	answers    int
 	done       chan struct{}
 }
 
-// again is the same message, published once more.
+// again returns another publish of the same message.
 func (op *operation) again() *operation {
 	return &operation{client: op.client, shard: op.shard, subject: op.subject, value: op.value, id: op.id, expects: op.expects, done: make(chan struct{})}
 }
 
 const (
-	// shortWindow is the deduplication window of the Topics of reusing clients, who use an id again
-	// after reuseAfter: longer than the window, than an outbox keeps a message, and than clocks of
-	// a world differ that are wrong by a little.
+	// shortWindow is the deduplication window of the Topics of reusing clients. These use an id
+	// again after reuseAfter: longer than the window, than an outbox keeps a message, and than the
+	// difference between synchronised clocks of a world.
 	shortWindow = 2 * time.Second
 	reuseAfter  = 30 * time.Second
 	reusedIDs   = 8
@@ -95,7 +95,7 @@ const (
 	kept              // acknowledged
 	duplicate         // acknowledged as kept before
 	wrongLast         // refused, since another message is the last
-	refused           // for another reason: it may or may not be kept
+	refused           // for another reason; the message may or may not be kept
 )
 
 func newClient(w *world, n int, k kind, topic *declared, every time.Duration) *client {
@@ -112,7 +112,7 @@ func (c *client) pause(from, to time.Duration) {
 
 func (c *client) run() {
 	defer close(c.over)
-	for !c.calm.Load() {
+	for !c.stopping.Load() {
 		every := c.every * time.Duration(c.w.pace.Load())
 		c.pause(every/2, every*3/2)
 		if c.life == nil || c.life.dead.Load() || !c.life.ready.Load() || c.rng.IntN(200) == 0 {
@@ -135,7 +135,7 @@ func (c *client) run() {
 	}
 }
 
-// connect finds a broker that takes clients.
+// connect returns a broker that accepts clients.
 func (c *client) connect() *life {
 	m := c.w.machines[c.rng.IntN(len(c.w.machines))]
 	if l := m.life; m.on && l != nil && !l.dead.Load() && l.ready.Load() && l.serves(c.topic) != nil {
@@ -144,10 +144,10 @@ func (c *client) connect() *life {
 	return nil
 }
 
-// ownSubjects is on how many subjects of its own a client publishes.
+// ownSubjects is the number of subjects that only this client publishes on.
 const ownSubjects = 3
 
-// sharedSubject is one that several clients publish on: two of each shard, as far as chance has it.
+// sharedSubject returns a subject that several clients publish on: about two of each shard.
 func (c *client) sharedSubject() string {
 	return fmt.Sprintf("%s.shared.%d", c.topic.name, c.rng.IntN(2*c.topic.shards()))
 }
@@ -174,7 +174,7 @@ func (c *client) publish() {
 		case reusing:
 			op.id = fmt.Sprintf("%s.%d", c.name, c.count%reusedIDs)
 			if was, ok := c.used[op.id]; ok && c.w.now()-was < reuseAfter {
-				return // its window may still hold it
+				return // the deduplication window may still contain it
 			}
 			delete(c.used, op.id)
 		case expecting:
@@ -189,7 +189,7 @@ func (c *client) publish() {
 	c.send(ops)
 	if c.kind == reusing {
 		for _, op := range ops {
-			c.used[op.id] = c.w.now() // whatever became of it, it may be kept until about now
+			c.used[op.id] = c.w.now() // whatever its fate is, it is not kept later than about now
 		}
 		return
 	}
@@ -212,7 +212,7 @@ func (c *client) publish() {
 				open = append(open, op.again())
 			}
 		}
-		if len(open) == 0 || c.calm.Load() {
+		if len(open) == 0 || c.stopping.Load() {
 			return
 		}
 		c.pause(10*time.Millisecond, 500*time.Millisecond)
@@ -226,8 +226,8 @@ func (c *client) publish() {
 	}
 }
 
-// send publishes messages in one go, and waits until each is answered, or the connection is gone,
-// or it takes too long.
+// send publishes messages in one write, and waits until all are answered, the connection ends, or
+// answerTime has passed.
 func (c *client) send(ops []*operation) {
 	w, l := c.w, c.life
 	var messages []protocol.Message
@@ -270,7 +270,7 @@ func (c *client) send(ops []*operation) {
 	}
 }
 
-// answered is told what came back. It runs on the world's goroutine.
+// answered handles an answer. It runs on the world's goroutine.
 func (c *client) answered(op *operation, text string) {
 	verb, rest, _ := strings.Cut(text, " ")
 	op.answers++
@@ -307,7 +307,7 @@ func (c *client) answered(op *operation, text string) {
 	close(op.done)
 }
 
-// progressed notes that the client was told that something is kept, or read.
+// progressed records the time of an ack or read.
 func (c *client) progressed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

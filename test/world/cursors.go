@@ -1,12 +1,13 @@
 package world
 
-// cursorHistory is what is known from outside of a Subscription's place in one shard.
+// cursorHistory is what clients know of a Subscription's position in one shard.
 type cursorHistory struct {
-	delivered map[uint64]string // by offset: the value that came last
+	delivered map[uint64]string // by offset: the value that was delivered last
 	acked     map[uint64]ackedAt
 }
 
-// ackedAt is an ack that was answered: by a leader of that epoch, and received with that stamp.
+// ackedAt is an answered ack: the epoch of the leader that answered, and the stamp at which the
+// answer arrived.
 type ackedAt struct {
 	epoch, back uint64
 }
@@ -15,9 +16,8 @@ func newCursorHistory() cursorHistory {
 	return cursorHistory{delivered: map[uint64]string{}, acked: map[uint64]ackedAt{}}
 }
 
-// delivered judges a delivery. A record whose ack was answered doesn't come again. A leader of an
-// earlier epoch that was deposed and doesn't know it may deliver it again, since it was never told
-// of the ack.
+// delivered judges a delivery. A record whose ack was answered must not be delivered again, except
+// by a deposed leader of an earlier epoch, which never learns of the ack.
 func (j *judge) delivered(d delivery) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -34,13 +34,13 @@ func (j *judge) delivered(d delivery) {
 	if d.sent <= h.since {
 		return
 	}
-	if a, ok := h.cursor.acked[d.record.offset]; ok && a.back < d.sent && a.epoch <= d.epoch && !j.w.flipped && !j.w.cursorsLost { // what is damaged of the cursors, and can't be had just then, is forgotten
+	if a, ok := h.cursor.acked[d.record.offset]; ok && a.back < d.sent && a.epoch <= d.epoch && !j.w.flipped && !j.w.cursorsLost { // damaged cursors that no present replica has are forgotten
 		j.w.fail("%s: %s at %d was acknowledged in epoch %d, which was answered, and is delivered again in epoch %d (delivery %d)",
 			d.shard, d.record.value, d.record.offset, a.epoch, d.epoch, d.count)
 	}
 }
 
-// acked is told that an ack was answered that was sent with the stamp call.
+// acked records the answer to an ack that was sent with the stamp call.
 func (j *judge) acked(d delivery, call, epoch uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -51,8 +51,8 @@ func (j *judge) acked(d delivery, call, epoch uint64) {
 	}
 }
 
-// undelivered are the offsets, between two, of the records that clients know of and that were never
-// delivered.
+// undelivered returns the offsets from start up to, not including, end of records that clients know
+// of and that were never delivered.
 func (j *judge) undelivered(id shardID, start, end uint64) (left []uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -70,9 +70,9 @@ func (j *judge) undelivered(id shardID, start, end uint64) (left []uint64) {
 	return left
 }
 
-// complete judges that all records of a log were delivered. What limits remove need not have been,
-// nor what survived a loss that was allowed and that no client knows of: the world ends without
-// waiting for it (undelivered).
+// complete judges that all records of a log were delivered. Excepted are records of Topics with
+// limits, and records that survived an allowed loss and that no client knows of: the world ends
+// without waiting for those (undelivered).
 func (c *cursorHistory) complete(w *world, h *history, log copied) {
 	if h.topic.subscription == "" || h.topic.retained() {
 		return
@@ -83,7 +83,7 @@ func (c *cursorHistory) complete(w *world, h *history, log copied) {
 	}
 	for _, r := range log.records {
 		if h.topic.compacted() && newest[r.subject] > r.offset {
-			continue // the next compaction may be faster
+			continue // compaction may remove it before it is delivered
 		}
 		if _, known := h.sure[r.offset]; !known && h.since > 0 {
 			continue

@@ -12,12 +12,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// Faults in which several copies of a world's first shard are lost or damaged at once. Each is
-// directed at one rule about records that are damaged on the leader. They strike where they are
-// named, one at a time, while all replicas are in sync.
+// Faults that lose or damage several copies of a world's first shard at once. Each is directed at
+// one rule about damaged records of a leader. Each strikes only where it is named, one at a time,
+// while all replicas are in sync.
 
-// loseAllButDamaged kills all replicas' brokers. Two lose their copies, and the third one's is
-// damaged. It is elected, and nobody has what it lacks: that has to be given up.
+// loseAllButDamaged kills all replicas' brokers. Two copies are lost, and the third is damaged. It
+// is elected, and must give up the damaged records, since no replica has them.
 func (w *world) loseAllButDamaged() {
 	d, those := w.copies()
 	if d == nil {
@@ -30,12 +30,12 @@ func (w *world) loseAllButDamaged() {
 		those[0].decay(d)
 		those[1].loseAll(d)
 		those[2].loseAll(d)
-		w.spoiltAll(those)
+		w.alteredAll(those)
 	})
 }
 
-// damageBesideAway damages the leader's copy while it leads. Of the others one has lost its copy,
-// and one is away with a whole one. What is damaged is not to be given up meanwhile.
+// damageBesideAway damages the leader's copy while it leads. One of the other copies is lost, and
+// one is whole while its broker is away. The leader must not give up the damaged records meanwhile.
 func (w *world) damageBesideAway() {
 	d, those := w.copies()
 	if d == nil {
@@ -47,16 +47,16 @@ func (w *world) damageBesideAway() {
 	w.after(time.Millisecond, d.name+" is damaged, and whole on a machine that is away", func() {
 		leader.decay(d)
 		lost.loseAll(d)
-		w.spoiltAll(those[:2])
+		w.alteredAll(those[:2])
 	})
 }
 
-// damageApart keeps a leader's answers from brokers without a replica for a moment, and then kills
-// all replicas' brokers. The leader's copy loses one of its last batches, the others lose an early
-// segment. So if the leader is elected, it can't know a message that comes again and that others
-// have.
+// damageApart withholds a leader's answers from brokers without a replica for a moment, and then
+// kills all replicas' brokers. The leader's copy loses one of its last batches, and the others lose
+// an early segment. If the leader is elected, it does not recognise a message that is sent again
+// and that the other copies have.
 //
-// Rarely such a shard stays stuck with the rule, too: if two replicas lack the same segment and one
+// Rarely such a shard stays stuck even with the rule: if two replicas lack the same segment and one
 // is repairing it (docs/progress.md).
 func (w *world) damageApart() {
 	d, those := w.copies()
@@ -80,15 +80,16 @@ func (w *world) damageApart() {
 			for _, m := range those {
 				m.damaged = true
 			}
-			w.spoiltAll(those)
+			w.alteredAll(those)
 		})
 	})
 }
 
 // leadRolledBack kills all replicas' brokers. One volume is rolled back by a moment, and its broker
-// is back long before the others. So it leads, and the shard loses what its copy lacks. The former
-// leader knows those records to be committed: when it drops them, it has to set them aside. It
-// strikes once, in worlds with one Topic: others on that volume would be rolled back, too.
+// returns long before the others. So it leads, and the shard loses the records that its copy lacks.
+// The former leader knows that those records are committed: it must set them aside when it drops
+// them. The fault strikes once, and only in a world with one Topic, since it would roll back other
+// Topics on that volume too.
 func (w *world) leadRolledBack() {
 	d, those := w.copies()
 	if d == nil || w.rolled || len(w.topics) > 1 {
@@ -97,7 +98,8 @@ func (w *world) leadRolledBack() {
 	leader, back := those[0], those[1]
 	back.snapshot = back.copyVolume()
 	w.after(time.Second, "what is kept of "+d.name+" is noted", func() {
-		// The journal of sync points has the watermark of now in half a second, also of an idle log.
+		// Within half a second the journal of sync points has the present watermark, even of an
+		// idle log.
 		kept := w.judge.acknowledged(d.shard(0))
 		w.after(500*time.Millisecond, back.id+" is rolled back", func() {
 			if is, why := w.inSync(d, 0); why != "" || is.m != leader || w.rolled {
@@ -111,7 +113,7 @@ func (w *world) leadRolledBack() {
 			w.after(time.Millisecond, back.id+" is as it was", func() {
 				back.putBack(back.snapshot)
 				back.snapshot = nil
-				w.spoiltAll(those[1:2])
+				w.alteredAll(those[1:2])
 				w.judge.lost(d.shard(0), w.shard(d, 0), "a copy that was rolled back leads")
 			})
 			w.judgeAside(d, leader, kept)
@@ -119,8 +121,8 @@ func (w *world) leadRolledBack() {
 	})
 }
 
-// judgeAside waits until all replicas are in sync. Then what was kept is to be in the copy of a
-// machine, or set aside there.
+// judgeAside waits until all replicas are in sync. Each of the kept values must then be in the
+// machine's copy, or set aside there.
 func (w *world) judgeAside(d *declared, m *machine, kept []string) {
 	w.after(10*time.Second, "what "+m.id+" set aside is looked at", func() {
 		if w.judge.ended {
@@ -140,15 +142,15 @@ func (w *world) judgeAside(d *declared, m *machine, kept []string) {
 	})
 }
 
-// acknowledged returns the values that a shard was known to keep.
+// acknowledged returns the values that clients know a shard to have.
 func (j *judge) acknowledged(id shardID) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Sorted(maps.Values(j.of(id).sure))
 }
 
-// bytesOf returns the content of all segments of a Topic's first shard on a machine, in its log or
-// set aside.
+// bytesOf returns the content of all segments of a Topic's first shard on a machine, from its log
+// and its set-aside pieces.
 func (m *machine) bytesOf(d *declared) (all []byte) {
 	fs := m.fs.Clone() // reading this one takes no time of the world
 	for _, dir := range []string{"shards", "set-aside"} {
@@ -195,7 +197,7 @@ func (w *world) copies() (d *declared, those []*machine) {
 	return d, those
 }
 
-// stopFor kills a machine's process, and starts another one after a while.
+// stopFor kills a machine's process, and starts it again after a while.
 func (w *world) stopFor(m *machine, d time.Duration) {
 	if m.life != nil {
 		m.life.kill()
@@ -203,12 +205,12 @@ func (w *world) stopFor(m *machine, d time.Duration) {
 	w.again(m, d)
 }
 
-// spoiltAll tells the judge that the files of machines were changed.
-func (w *world) spoiltAll(those []*machine) {
-	w.spoilt, w.cursorsLost = those[0], true
+// alteredAll tells the judge that the files of machines were altered.
+func (w *world) alteredAll(those []*machine) {
+	w.altered, w.cursorsLost = those[0], true
 	for _, m := range those {
 		m.touched = true
-		w.judge.spoilt(m)
+		w.judge.altered(m)
 	}
 }
 

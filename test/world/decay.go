@@ -7,23 +7,24 @@ import (
 	"time"
 )
 
-// decayShare is in how many of 100 worlds disks decay at the end: each takes minutes of its time.
+// decayShare is the percentage of worlds in which disks decay at the end. Each takes minutes of
+// simulated time.
 const decayShare = 4
 
-// scrubbing is the time within which a broker that died has scrubbed all of its segments. It begins
-// a minute after its start, and a minute later it comes to logs that were not open by then.
+// scrubbing is the time within which a broker that died has scrubbed all of its segments. Scrubbing
+// begins a minute after the start, and reaches logs that were opened late a minute later.
 const scrubbing = 2*time.Minute + 10*time.Second
 
 // decay judges that brokers find damage at rest by themselves, in a healed world whose clients have
 // stopped. All brokers are killed and scrub their disks. Then bits flip in a sealed segment of one
-// replica after the other, each while its broker is dead. What is damaged on one replica is to be
-// repaired before the next one is damaged, or all replicas lose it.
+// replica after the other, each while its broker is down. The damage on one replica must be
+// repaired before the next one is damaged, or all replicas lose the records.
 func (w *world) decay() {
 	d := w.kept()
 	if d == nil {
 		return
 	}
-	w.fell(w.machines, false)
+	w.crash(w.machines, false)
 	w.scrubAll()
 	for _, id := range w.replicas(d, 0) {
 		m := w.machine(id)
@@ -39,11 +40,11 @@ func (w *world) decay() {
 // scrubAll waits until all brokers have scrubbed their disks, and all shards are whole.
 func (w *world) scrubAll() {
 	w.run(w.now()+scrubbing, nil)
-	w.becomeWhole(w.now() + mending)
+	w.waitWhole(w.now() + convergeTime)
 }
 
-// kept returns a Topic that deletes nothing within the time of a world, or nil. In a world in which
-// bits flipped before, some may still be unnoticed.
+// kept returns a Topic that deletes nothing within the time of a world, or nil. It returns nil in a
+// world in which bits flipped before, since some flips may be unnoticed.
 func (w *world) kept() *declared {
 	i := slices.IndexFunc(w.topics, func(d *declared) bool { return !d.retained() && !d.compacted() })
 	if i < 0 || w.broken != nil || w.flipped {
@@ -62,8 +63,8 @@ func (w *world) replicas(d *declared, n int) []string {
 }
 
 // decay flips bits in the middle half of the oldest segment of a Topic's first shard, if that
-// segment is sealed: about one in each batch, so that all replicas lose some of the same records.
-// The footer, which opening the log reads, stays.
+// segment is sealed: about one bit per batch, so that all replicas lose some of the same records.
+// The footer stays intact, since opening the log reads it.
 func (m *machine) decay(d *declared) {
 	dir := filepath.Join(dataDir, "shards", d.id+"-0")
 	files, _ := m.fs.List(dir)

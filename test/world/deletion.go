@@ -17,22 +17,22 @@ import (
 
 // Topics are deleted under load, and made again under the same name. What is judged:
 //
-//  1. The new Topic starts empty: it has its own clients, and holds nothing that others published.
-//  2. Soon after the last fault no broker has a log of a deleted Topic among its shards.
-//  3. That is so where the broker was away when the Topic was deleted, too: it finds the tombstone,
-//     and sets no log aside as one of an unknown Topic. If etcd loses a Topic instead, there is no
-//     tombstone, and a broker that was away sets its logs aside and deletes none.
-//  4. An etcd that is restored from an earlier backup has the Topic again. It is led by a broker
-//     that still has its log, or waits with the reason EtcdRestored. A person deletes it again,
-//     before a Topic of its name is made.
-//  5. After a restore of etcd, an empty Topic all of whose logs were lost can't be told from one
-//     whose replicas were moved since the backup. It waits with the reason EtcdRestored, until a
-//     person deletes it.
+//  1. The new Topic starts empty. It has clients of its own, and no record that others published.
+//  2. Soon after the last fault, no broker has a log of a deleted Topic among its shards.
+//  3. This also holds for a broker that was away during the deletion: it finds the tombstone, and
+//     deletes the logs instead of setting them aside as those of an unknown Topic. If etcd loses a
+//     Topic, there is no tombstone: a broker that was away sets the logs aside and deletes none.
+//  4. An etcd that is restored from an earlier backup contains the Topic again. A broker that still
+//     has its log leads it, or it waits with the reason EtcdRestored. It is deleted by hand before
+//     a Topic of its name is made.
+//  5. After a restore of etcd, an empty Topic that lost all its logs looks like a Topic whose
+//     replicas were moved since the backup. It waits with the reason EtcdRestored until it is
+//     deleted by hand.
 //
-// A broker serves the former Topic until it hears of the deletion. So clients of the new one
-// connect to brokers that know it.
+// A broker serves the former Topic until it learns of the deletion. So clients of the new Topic
+// connect only to brokers that know it.
 
-// serves returns the very Topic as the process knows it, or nil.
+// serves returns the process's Topic with the id of d, or nil.
 func (l *life) serves(d *declared) *topic.Topic {
 	if t := l.service.Topic(d.name); t != nil && t.ID() == d.id {
 		return t
@@ -40,7 +40,7 @@ func (l *life) serves(d *declared) *topic.Topic {
 	return nil
 }
 
-// byID returns the Topic of an id, deleted or not.
+// byID returns the Topic with an id, deleted or not.
 func (w *world) byID(id string) *declared {
 	for _, d := range slices.Concat(w.topics, w.deleted) {
 		if d.id == id {
@@ -50,10 +50,10 @@ func (w *world) byID(id string) *declared {
 	return nil
 }
 
-// removeTopic has a person delete a Topic. Its clients go on until it is gone.
+// removeTopic deletes a Topic by hand. Its clients continue until the deletion is confirmed.
 //
-// No backup of etcd is made while a Topic is deleted, and no Topic is made again while a backup
-// waits to be restored: the new one would not exist then.
+// No backup of etcd is made during a deletion, and no Topic is made again while a backup waits to
+// be restored: the restored etcd would lack the new Topic.
 func (w *world) removeTopic() {
 	if w.deleting != nil || w.jumps {
 		w.note("nothing is deleted")
@@ -69,7 +69,7 @@ func (w *world) removeTopic() {
 	w.askToDelete(d, w.removed)
 }
 
-// lose has etcd lose a Topic, as by a person's mistake. Brokers that are there take that for a
+// lose makes etcd lose a Topic, as an operator's mistake does. Present brokers take that for a
 // deletion.
 func (w *world) lose(d *declared) {
 	w.notef("etcd loses %s", d.id)
@@ -91,7 +91,7 @@ type leftLog struct {
 	name string
 }
 
-// askToDelete has a person ask brokers until one says that the Topic is gone.
+// askToDelete repeats a deletion by hand until a broker confirms that the Topic is gone.
 func (w *world) askToDelete(d *declared, then func(*declared)) {
 	rng := rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))
 	w.running.Go(func() { w.askAround(d, rng, then) })
@@ -114,20 +114,19 @@ func (w *world) askAround(d *declared, rng *rand.Rand, then func(*declared)) {
 	}
 }
 
-// removed ends the clients of a deleted Topic, and makes a Topic of the same name when these have
-// ended.
+// removed stops the clients of a deleted Topic, and then makes a Topic of the same name.
 func (w *world) removed(d *declared) {
 	w.topics = slices.DeleteFunc(w.topics, func(o *declared) bool { return o == d })
 	w.deleted = append(w.deleted, d)
 	var clients []*client
 	w.clients = slices.DeleteFunc(w.clients, func(c *client) bool {
 		if c.topic == d {
-			c.calm.Store(true)
+			c.stopping.Store(true)
 			clients = append(clients, c)
 		}
 		return c.topic == d
 	})
-	w.cameBack() // etcd may have been restored before this was heard
+	w.cameBack() // etcd may have been restored before this answer
 	w.makeAgain(d, clients)
 }
 
@@ -142,8 +141,8 @@ func (w *world) makeAgain(d *declared, former []*client) {
 	})
 }
 
-// cameBack has a person delete a Topic again that a restored etcd has again: at once, or when the
-// brokers have found out what there is of it.
+// cameBack deletes by hand a Topic that a restored etcd contains again: at once, or after the
+// brokers have compared its copies.
 func (w *world) cameBack() {
 	d := w.deleting
 	if d == nil || d.back || !slices.Contains(w.deleted, d) {
@@ -169,7 +168,7 @@ func (w *world) deleteAgain(d *declared, atOnce bool) {
 	})
 }
 
-// compared reports whether a Topic that is back is led, or waits since no broker has its records.
+// compared reports whether a returned Topic is led, or waits because no broker has its records.
 func (w *world) compared(d *declared) bool {
 	led := map[int]bool{} // its shards may have several leaders
 	for _, m := range w.machines {
@@ -194,8 +193,8 @@ func (w *world) compared(d *declared) bool {
 	return false
 }
 
-// logsOf returns the names of what a machine's disk holds of a Topic's records, below dir. A folder
-// without segments is one that a crash or a full disk kept from becoming a log.
+// logsOf returns the names of a Topic's logs of records on a machine's disk, below dir. A folder
+// without segments is a log whose creation a crash or a full disk interrupted.
 func (m *machine) logsOf(d *declared, dir string) []string {
 	names, err := m.fs.List(filepath.Join(dataDir, dir))
 	if err != nil {
@@ -207,7 +206,8 @@ func (m *machine) logsOf(d *declared, dir string) []string {
 	})
 }
 
-// left names a log of a deleted Topic that is still among a broker's shards, or nothing.
+// left names a log of a deleted Topic that is still among a broker's shards, or returns an empty
+// string.
 func (w *world) left() string {
 	for _, d := range w.deleted {
 		for _, m := range w.machines {
@@ -219,9 +219,9 @@ func (w *world) left() string {
 	return ""
 }
 
-// setAside judges that no log was set aside as one of an unknown Topic although the Topic was
-// deleted, and that logs of lost Topics were. If a restored etcd had the Topic again, a broker may
-// have found neither the Topic nor a tombstone in between.
+// setAside judges that no log of a deleted Topic was set aside as one of an unknown Topic, and that
+// logs of lost Topics were. If a restored etcd contained the Topic again, a broker may have found
+// neither the Topic nor a tombstone in between.
 func (w *world) setAside() {
 	for _, d := range w.deleted {
 		if d.returned {
@@ -243,7 +243,7 @@ func (w *world) setAside() {
 	}
 }
 
-// unknown reports whether a log was set aside since its Topic was unknown.
+// unknown reports whether a log was set aside because its Topic was unknown.
 func (m *machine) unknown(piece string) bool {
 	f, err := m.fs.Open(filepath.Join(dataDir, "set-aside", piece, "set-aside.json"))
 	if err != nil {

@@ -13,18 +13,17 @@ import (
 
 var errDead = errors.New("the process is dead")
 
-// stallTick is how often an operation on a disk that hangs looks whether it still does.
+// stallTick is how often an operation on a hanging disk checks whether the disk still hangs.
 const stallTick = 50 * time.Millisecond
 
-// disk is a machine's file system as one process sees it: when that is killed, nothing that it
-// still asks for happens, and what it wrote stays in the page cache.
+// disk is a machine's file system as one process sees it. When the process is killed, its pending
+// operations have no effect, and its earlier writes stay in the page cache.
 type disk struct {
 	life *life
 	fs   *crashfs.FS
 }
 
-// begin lets an operation wait as long as the disk takes, and says whether it may happen. size is
-// in bytes.
+// begin delays an operation by the disk's latency, and returns an error if it must not happen.
 func (d *disk) begin(kind, path string) error {
 	l := d.life
 	m := l.m
@@ -56,13 +55,13 @@ func (d *disk) died(kind, path string) error {
 	return &env.DiskError{Op: kind, Path: path, Err: crashfs.ErrCrashed}
 }
 
-// hook is what a machine's file system asks before each operation: it makes syncs and writes fail.
+// hook runs before each operation of a machine's file system: it makes syncs and writes fail.
 func (m *machine) hook(op crashfs.Op) error {
 	if op.Kind == "write" && m.failingWrites > 0 && strings.HasSuffix(op.Path, ".log") {
 		m.failingWrites--
 		if other := m.beside; other != nil {
 			m.beside = nil
-			m.w.after(m.w.delay(0, 10*time.Millisecond), other.id+" dies beside", func() { m.w.fell([]*machine{other}, false) })
+			m.w.after(m.w.delay(0, 10*time.Millisecond), other.id+" dies beside", func() { m.w.crash([]*machine{other}, false) })
 		}
 		return syscall.EIO
 	}

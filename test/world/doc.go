@@ -1,13 +1,12 @@
 // Package world runs brokers in one process, in a world that a seed decides: the product's own code
 // of Topics, replication, logs, links, coordination and placement, over disks, a network, an etcd
-// and clocks that are simulated. It looks for a history in which a promise to a client is broken.
+// and clocks that are simulated. It searches for a history that breaks a promise to a client.
 //
-// A world lives in a bubble of testing/synctest, so that time passes only when everybody waits.
+// A world runs in a bubble of testing/synctest, so that time passes only while all goroutines wait.
 // Each completion of I/O (a packet, a sync, an answer of etcd, an event of a watch) and each fault
-// is an event. An event happens when all goroutines have done what they can, one at a time, in an
-// order that the seed decides. What the Go runtime leaves to chance is taken from the seed as well
-// (replay.go). So a seed that fails does it again, step by step; the hash of its transcript shows
-// that.
+// is an event. An event happens when all goroutines are blocked, one event at a time, in an order
+// that the seed decides. Random choices of the Go runtime come from the seed as well (replay.go).
+// So a failing seed fails again, step by step; the hash of its transcript proves that.
 //
 //	world.go     events, time, the transcript
 //	machine.go   a machine, and a process on it: a broker, as broker.Run assembles it
@@ -26,16 +25,16 @@
 //	deletion.go  Topics that are deleted under load, and made again
 //	decay.go     disks that decay, one after the other
 //	rollback.go  volumes that are rolled back by an hour
-//	faults.go    what strikes
+//	faults.go    the faults
 //	options.go   the classes of faults that are left out, and why
-//	judge.go     what was promised, and whether it holds
+//	judge.go     the promises, and whether they hold
 //	order.go     whether an order of events explains all answers
-//	registers.go the same of each subject, by porcupine
+//	registers.go the same for each subject, by porcupine
 //	holding.go, limits.go, cursors.go   the promises of durability, of retention and compaction, of
 //	             Subscriptions
 //	run.go       a world from its beginning to its end
 //	replay.go    the program in which worlds run
-//	mutation.go, mutations.go   rules of the product that can be taken away
+//	mutation.go, mutations.go   rules of the product that can be removed
 //
 // What is judged, for each Topic by what its spec promises (docs/topics.md):
 //

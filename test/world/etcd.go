@@ -19,28 +19,28 @@ import (
 )
 
 // etcd is a model of an etcd cluster at the level of its services: revisions, transactions with
-// comparisons, leases, watches. Its keys are touched on the world's goroutine only.
+// comparisons, leases, watches. Only the world's goroutine uses its keys.
 type etcd struct {
 	w *world
 	etcdState
-	streams []*watchStream
-	down    bool // without a quorum
-	mumbles int  // percent of the answers that are lost after the deed
-	trap    bool // the next swap that adds a member to an in-sync set is answered by trouble (joined)
-	lose    bool // the answer under way is lost
-	moves   bool // the next removal of a replica is followed by trouble (removed)
-	backup  *etcdState
-	granted int64 // leases, whose ids etcd never grants again
+	streams         []*watchStream
+	down            bool // without a quorum
+	lossRate        int  // percent of the answers that are lost after their request was carried out
+	failNextJoin    bool // the next swap that adds a member to an in-sync set fails as joined says
+	loseAnswer      bool // the answer under way is lost
+	undoNextRemoval bool // the next removal of a replica is undone as removed says
+	backup          *etcdState
+	granted         int64 // leases, whose ids etcd never grants again
 }
 
-// etcdState is what a backup holds.
+// etcdState is the content of a backup.
 type etcdState struct {
 	revision int64
 	keys     map[string][]version // oldest first
 	leases   map[int64]*lease
 }
 
-// version is a key as of a revision; kv nil: it was deleted.
+// version is a key as of a revision; kv is nil after a deletion.
 type version struct {
 	revision int64
 	kv       *mvccpb.KeyValue
@@ -60,7 +60,7 @@ func (e *etcd) header() *etcdserverpb.ResponseHeader {
 	return &etcdserverpb.ResponseHeader{Revision: e.revision}
 }
 
-// get is a key as of a revision; nil: there is none.
+// get returns a key as of a revision, or nil.
 func (e *etcd) get(key string, revision int64) *mvccpb.KeyValue {
 	versions := e.keys[key]
 	for i := len(versions) - 1; i >= 0; i-- {
@@ -82,7 +82,7 @@ func (e *etcd) read(name string, value any) {
 	}
 }
 
-// within walks over the keys of a range, sorted.
+// within returns the keys of a range, sorted.
 func (e *etcd) within(key, end []byte) []string {
 	if len(end) == 0 {
 		if _, ok := e.keys[string(key)]; ok {
@@ -99,7 +99,7 @@ func (e *etcd) within(key, end []byte) []string {
 	return out
 }
 
-// clone is a copy that its receiver may keep.
+// clone returns a copy that the caller may keep.
 func clone(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: kv.GetKey(), Value: kv.GetValue(), Lease: kv.GetLease(),
 		CreateRevision: kv.GetCreateRevision(), ModRevision: kv.GetModRevision(), Version: kv.GetVersion()}
@@ -132,10 +132,10 @@ func (e *etcd) rangeOf(r *etcdserverpb.RangeRequest) *etcdserverpb.RangeResponse
 	return out
 }
 
-// commit is one transaction under way: all its changes have one revision.
+// commit is one transaction in progress. All its changes have one revision.
 type commit struct {
 	e      *etcd
-	by     *life // nil: a person
+	by     *life // nil: an operator of the cluster
 	events []*mvccpb.Event
 }
 
@@ -169,7 +169,7 @@ func (c *commit) change(key string, kv *mvccpb.KeyValue) {
 	c.events = append(c.events, event)
 }
 
-// done makes the changes known.
+// done publishes the changes.
 func (c *commit) done() {
 	if len(c.events) == 0 {
 		return
@@ -248,7 +248,7 @@ func (c *commit) txn(r *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, err
 	return out, nil
 }
 
-// rangeWithin reads as the transaction has changed things so far.
+// rangeWithin reads a range as the transaction has changed it so far.
 func (e *etcd) rangeWithin(c *commit, r *etcdserverpb.RangeRequest) *etcdserverpb.RangeResponse {
 	if len(c.events) == 0 || r.GetRevision() != 0 {
 		return e.rangeOf(r)
@@ -303,8 +303,8 @@ func (e *etcd) expire(l *lease) {
 	}
 }
 
-// setDown takes the quorum away, or brings it back: then a leader is new and gives every lease its
-// full time.
+// setDown takes the quorum away, or restores it: then a new leader extends every lease to its full
+// time.
 func (e *etcd) setDown(down bool) {
 	e.down = down
 	if down {
@@ -324,8 +324,8 @@ func (e *etcd) cutStreams(percent int) {
 	}
 }
 
-// save makes a backup; restore brings it back, as etcdutl snapshot restore does: what came later
-// has never been.
+// save makes a backup. restore replaces the state by it, as etcdutl snapshot restore does: later
+// changes vanish.
 func (e *etcd) save() {
 	s := e.etcdState
 	s.keys, s.leases = make(map[string][]version, len(e.keys)), make(map[int64]*lease, len(e.leases))
@@ -339,8 +339,8 @@ func (e *etcd) save() {
 	e.backup = &s
 }
 
-// saveAt makes a backup of the time of a former revision. Leases of then that have ended since are
-// not in it: nobody would renew them.
+// saveAt makes a backup as of a former revision. It leaves out leases that have ended since,
+// because no process would renew them.
 func (e *etcd) saveAt(revision int64) {
 	e.save()
 	e.backup.revision = revision
@@ -371,7 +371,7 @@ func (e *etcd) restore() {
 	e.w.cameBack()
 }
 
-// write puts a key, as a person does; an empty value deletes it.
+// write puts a key, as an operator of the cluster does; an empty value deletes it.
 func (e *etcd) write(key, value string) {
 	c := &commit{e: e}
 	if value == "" {
@@ -382,8 +382,8 @@ func (e *etcd) write(key, value string) {
 	c.done()
 }
 
-// remove deletes keys of the world's cluster, as a person does, and all below those that end with a
-// slash.
+// remove deletes keys of the world's cluster, as an operator does. A name that ends with a slash
+// stands for all keys below it.
 func (e *etcd) remove(names ...string) {
 	c := &commit{e: e}
 	for _, name := range names {
@@ -396,14 +396,14 @@ func (e *etcd) remove(names ...string) {
 	c.done()
 }
 
-// access is etcd as one process reaches it.
+// access is one process's connection to etcd.
 type access struct {
 	e *etcd
 	l *life
 }
 
-// ask brings a request to etcd, has it carried out, and brings the answer back; each way may be
-// cut, etcd may be down, and an answer may be lost. A request may outlive who sent it.
+// ask sends a request to etcd, carries it out, and returns the answer. Either direction may be cut,
+// etcd may be down, and an answer may be lost. A request may outlive its sender.
 func ask[R any](a *access, ctx context.Context, what string, carryOut func() (R, error)) (answer R, err error) {
 	type result struct {
 		answer R
@@ -426,14 +426,14 @@ func ask[R any](a *access, ctx context.Context, what string, carryOut func() (R,
 		}
 		var r result
 		r.answer, r.err = carryOut()
-		if e.lose { // the connection breaks, which is noticed at once
-			e.lose = false
+		if e.loseAnswer { // the connection breaks, and the process notices at once
+			e.loseAnswer = false
 			w.after(n.latency(etcdName, me), fmt.Sprintf("etcd > %s %s is lost", me, what), func() {
 				done <- result{err: status.Error(codes.Unavailable, "the connection was lost")}
 			})
 			return
 		}
-		if e.mumbles > 0 && w.chance(e.mumbles) {
+		if e.lossRate > 0 && w.chance(e.lossRate) {
 			r = result{err: status.Error(codes.Unavailable, "the connection was lost")}
 		}
 		var back func()
@@ -459,7 +459,7 @@ func ask[R any](a *access, ctx context.Context, what string, carryOut func() (R,
 	}
 }
 
-// kvAccess, leaseAccess and watchAccess are etcd's services; what brokers don't use is not there.
+// kvAccess, leaseAccess and watchAccess are etcd's services, with the calls that brokers use.
 type (
 	kvAccess struct {
 		etcdserverpb.KVClient
@@ -525,8 +525,7 @@ func (a *kvAccess) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grp
 	})
 }
 
-// known checks leases and revisions before anything is changed, since a transaction is done as a
-// whole or not at all.
+// known checks leases and revisions before any change, since a transaction is atomic.
 func (e *etcd) known(r *etcdserverpb.TxnRequest) error {
 	for _, op := range r.GetSuccess() {
 		if read := op.GetRequestRange(); read != nil && read.GetRevision() > e.revision {
@@ -558,7 +557,7 @@ func (a *leaseAccess) LeaseKeepAlive(ctx context.Context, _ ...grpc.CallOption) 
 	return &keepAlive{a: &a.access, ctx: ctx}, nil
 }
 
-// keepAlive renews a lease once, as brokers use it: one question, one answer.
+// keepAlive renews a lease once, as brokers use it: one request, one answer.
 type keepAlive struct {
 	grpc.ClientStream
 	a   *access
@@ -603,8 +602,8 @@ func (a *watchAccess) Watch(ctx context.Context, _ ...grpc.CallOption) (grpc.Bid
 	return s, nil
 }
 
-// watchStream carries the watches of one process. Its fields belong to the world's goroutine, but
-// for the inbox.
+// watchStream carries the watches of one process. Its fields belong to the world's goroutine,
+// except the inbox.
 type watchStream struct {
 	grpc.ClientStream
 	access
@@ -662,7 +661,7 @@ func (s *watchStream) handle(r *etcdserverpb.WatchRequest) {
 	}
 }
 
-// past sends what has happened since a watch's first revision.
+// past sends the events since a watch's first revision.
 func (s *watchStream) past(one watch) {
 	var events []*mvccpb.Event
 	for _, key := range s.e.within([]byte(one.key), []byte(one.end)) {
@@ -717,8 +716,8 @@ func (s *watchStream) later() {
 	m.w.after(m.w.network.latency(etcdName, m.id)+m.lateWatch, "etcd > "+m.id+" watch", s.deliver)
 }
 
-// deliver brings the oldest of what waits, and perhaps some more, so that processes are apart by as
-// much as it happens.
+// deliver sends the oldest waiting event, and perhaps some more, so that processes see different
+// revisions.
 func (s *watchStream) deliver() {
 	m := s.l.m
 	s.sending = false

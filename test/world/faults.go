@@ -8,20 +8,20 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// fault is one kind of trouble. It says itself when it ends.
+// fault is one kind of fault. Its function schedules its end.
 type fault struct {
 	name   string
 	class  Class // empty: it strikes in every world
 	strike func(w *world)
 }
 
-// little is by how much clocks differ that are kept in order: two of them by less than clock.Bound.
+// little is by how much synchronised clocks differ: two of them by less than clock.Bound.
 const little = 900 * time.Millisecond
 
 var faults = []fault{
-	{"kill", "", func(w *world) { w.fell(w.some(), false) }},
-	{"kill one", "", func(w *world) { w.fell(w.some()[:1], false) }},
-	{"kill all", "", func(w *world) { w.fell(w.machines, false) }},
+	{"kill", "", func(w *world) { w.crash(w.some(), false) }},
+	{"kill one", "", func(w *world) { w.crash(w.some()[:1], false) }},
+	{"kill all", "", func(w *world) { w.crash(w.machines, false) }},
 	{"kill between two writes", "", func(w *world) {
 		for _, m := range w.some() {
 			if l := m.life; l != nil && !l.dead.Load() {
@@ -30,14 +30,14 @@ var faults = []fault{
 			}
 		}
 	}},
-	{"cut power", "", func(w *world) { w.fell(w.some(), true) }},
-	{"cut power of all", "", func(w *world) { w.fell(w.machines, true) }},
+	{"cut power", "", func(w *world) { w.crash(w.some(), true) }},
+	{"cut power of all", "", func(w *world) { w.crash(w.machines, true) }},
 	{"stop in order", "", func(w *world) {
 		m := w.any()
 		m.stop(func() { w.again(m, w.between(100*time.Millisecond, 3*time.Second)) })
 	}},
-	{"cut off one", "", func(w *world) { w.part(w.some()[:1], true) }},
-	{"cut in two", "", func(w *world) { w.part(w.some(), false) }},
+	{"cut off one", "", func(w *world) { w.partition(w.some()[:1], true) }},
+	{"cut in two", "", func(w *world) { w.partition(w.some(), false) }},
 	{"cut one way", "", func(w *world) {
 		a, b := w.any(), w.any()
 		w.cut(a.id, b.id, w.between(300*time.Millisecond, 8*time.Second))
@@ -61,9 +61,9 @@ var faults = []fault{
 		w.etcd.setDown(true)
 		w.after(w.between(500*time.Millisecond, 8*time.Second), "etcd has a quorum", func() { w.etcd.setDown(false) })
 	}},
-	{"etcd mumbles", "", func(w *world) {
-		w.etcd.mumbles = 30
-		w.after(w.between(time.Second, 6*time.Second), "etcd speaks up", func() { w.etcd.mumbles = 0 })
+	{"etcd loses answers", "", func(w *world) {
+		w.etcd.lossRate = 30
+		w.after(w.between(time.Second, 6*time.Second), "etcd answers again", func() { w.etcd.lossRate = 0 })
 	}},
 	{"etcd is restored", RestoredEtcd, func(w *world) {
 		if w.deleting != nil {
@@ -132,18 +132,18 @@ var faults = []fault{
 	{"drain leadership", "", func(w *world) { w.drain(w.any(), coordination.DrainLeadership) }},
 	{"drain", "", func(w *world) { w.drain(w.any(), coordination.DrainAll) }},
 	{"a Topic is deleted", "", (*world).removeTopic},
-	{"a copy is lost", LostCopies, func(w *world) { w.spoil((*machine).loseCopy) }},
-	{"the end of a log is lost", LostEnds, func(w *world) { w.spoil((*machine).loseEnd) }},
-	{"a joiner is cut off", "", func(w *world) { w.etcd.trap = true }},
+	{"a copy is lost", LostCopies, func(w *world) { w.alterAny((*machine).loseCopy) }},
+	{"the end of a log is lost", LostEnds, func(w *world) { w.alterAny((*machine).loseEnd) }},
+	{"a joiner is cut off", "", func(w *world) { w.etcd.failNextJoin = true }},
 	{"a replica comes back", onlyNamed, func(w *world) {
-		w.etcd.moves = true
+		w.etcd.undoNextRemoval = true
 		w.drain(w.any(), coordination.DrainAll)
 	}},
 	{"a volume is rolled back", RolledBack, func(w *world) {
 		m := w.any()
 		m.snapshot = m.copyVolume()
 		w.after(w.between(500*time.Millisecond, 6*time.Second), m.id+" is rolled back", func() {
-			w.spoilOne(m, func(m *machine) {
+			w.alter(m, func(m *machine) {
 				if m.snapshot != nil {
 					m.putBack(m.snapshot)
 					m.snapshot = nil
@@ -154,25 +154,25 @@ var faults = []fault{
 	{"bits flip", FlippedBits, func(w *world) {
 		m := w.any()
 		if w.flipped {
-			m = w.spoilt // nobody notices at once, so it stays with one machine
+			m = w.altered // flips may stay unnoticed, so all are on one machine
 		}
-		if w.maySpoil(m) {
+		if w.mayAlter(m) {
 			w.flipped = true
-			w.spoilOne(m, (*machine).flip)
+			w.alter(m, (*machine).flip)
 		}
 	}},
 }
 
 func (w *world) any() *machine { return w.machines[w.rng.IntN(len(w.machines))] }
 
-// some is a set of machines that isn't empty, in a random order.
+// some returns at least one machine, in random order.
 func (w *world) some() []*machine {
 	all := slices.Clone(w.machines)
 	w.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all[:1+w.rng.IntN(len(all))]
 }
 
-// again starts a machine's process after a while.
+// again starts a machine's process after a pause.
 func (w *world) again(m *machine, d time.Duration) {
 	w.after(d, m.id+" is to start", func() {
 		m.on = true
@@ -180,15 +180,15 @@ func (w *world) again(m *machine, d time.Duration) {
 	})
 }
 
-// fell kills machines or their processes, at once or nearly so, and starts each again after a
-// while.
-func (w *world) fell(who []*machine, power bool) {
+// crash kills processes, or cuts the power of their machines, at once or within some milliseconds.
+// It starts each again after a pause.
+func (w *world) crash(which []*machine, power bool) {
 	spread := time.Duration(0)
 	if w.chance(40) {
 		spread = 20 * time.Millisecond
 	}
-	for _, m := range slices.Clone(who) {
-		w.after(w.between(0, spread), m.id+" is felled", func() {
+	for _, m := range slices.Clone(which) {
+		w.after(w.between(0, spread), m.id+" crashes", func() {
 			if power {
 				m.unplug()
 			} else if m.life != nil {
@@ -200,13 +200,13 @@ func (w *world) fell(who []*machine, power bool) {
 	}
 }
 
-// part cuts machines off from the others, perhaps from etcd, too.
-func (w *world) part(who []*machine, alone bool) {
+// partition cuts machines off from the others, and perhaps from etcd.
+func (w *world) partition(which []*machine, alone bool) {
 	d := w.between(300*time.Millisecond, 8*time.Second)
 	etcd := w.chance(50)
-	for _, a := range who {
+	for _, a := range which {
 		for _, b := range w.machines {
-			if a != b && (alone || !slices.Contains(who, b)) {
+			if a != b && (alone || !slices.Contains(which, b)) {
 				w.cut(a.id, b.id, d)
 				w.cut(b.id, a.id, d)
 			}
@@ -237,13 +237,14 @@ func (w *world) stall(m *machine, d time.Duration) {
 	w.after(d, m.id+" has a disk that works", func() { m.stalled = false })
 }
 
-// spoil kills one process and does something to its disk before it starts again.
-func (w *world) spoil(what func(*machine)) { w.spoilOne(w.any(), what) }
+// alterAny kills one process and alters its disk before it starts again.
+func (w *world) alterAny(what func(*machine)) { w.alter(w.any(), what) }
 
-// maySpoil says whether a machine's disk may lose something: no other one's may have until all
-// replicas are in sync again, since what two of three have lost nobody can know.
-func (w *world) maySpoil(m *machine) bool {
-	if w.spoilt == nil || w.spoilt == m {
+// mayAlter reports whether a machine's disk may lose data: no other machine's may have lost any
+// until all replicas are in sync again, since nothing recovers records that two of three replicas
+// lost.
+func (w *world) mayAlter(m *machine) bool {
+	if w.altered == nil || w.altered == m {
 		return true
 	}
 	for _, d := range w.topics {
@@ -256,29 +257,29 @@ func (w *world) maySpoil(m *machine) bool {
 	return true
 }
 
-func (w *world) spoilOne(m *machine, what func(*machine)) {
-	if !w.maySpoil(m) {
-		w.note("nothing is spoilt: another machine is")
+func (w *world) alter(m *machine, what func(*machine)) {
+	if !w.mayAlter(m) {
+		w.note("no disk is altered: another one is")
 		return
 	}
-	w.spoilt = m
+	w.altered = m
 	if m.life != nil {
 		m.life.kill()
 	}
 	m.touched = true
-	w.after(time.Millisecond, m.id+" is spoilt", func() {
+	w.after(time.Millisecond, m.id+" has its disk altered", func() {
 		what(m)
-		w.judge.spoilt(m)
+		w.judge.altered(m)
 		w.again(m, w.between(50*time.Millisecond, 3*time.Second))
 	})
 }
 
-// joined is told of a transaction that was carried out. If it adds a member to an in-sync set, and
-// the fault was chosen, its leader is not told so: it loses the answer, etcd and the new member.
-// Then it dies, and the new member may be elected. What the leader acknowledged meanwhile, the new
-// member has to have.
+// joined sees each transaction after it was carried out. If the fault is armed and the transaction
+// adds a member to an in-sync set, the leader does not learn of it: it loses the answer, etcd and
+// the new member. It then dies, and the new member may be elected. The new member must have
+// everything that the leader acknowledged meanwhile.
 func (e *etcd) joined(c *commit) {
-	if !e.trap || c.by == nil {
+	if !e.failNextJoin || c.by == nil {
 		return
 	}
 	w, leader := e.w, c.by.m
@@ -295,24 +296,24 @@ func (e *etcd) joined(c *commit) {
 			if _, in := before.Member(m.Broker); in || m.Broker == leader.id {
 				continue
 			}
-			e.trap, e.lose = false, true
+			e.failNextJoin, e.loseAnswer = false, true
 			d := w.between(500*time.Millisecond, leaseTime-200*time.Millisecond)
 			w.notef("%s isn't told that %s joined", leader.id, m.Broker)
 			w.cut(leader.id, etcdName, d)
 			w.cut(etcdName, leader.id, d)
 			w.cut(leader.id, m.Broker, d)
-			w.after(d, "the leader that wasn't told", func() { w.fell([]*machine{leader}, false) })
+			w.after(d, "the leader that wasn't told", func() { w.crash([]*machine{leader}, false) })
 			return
 		}
 	}
 }
 
-// removed is told of a transaction before anybody hears of it. If it takes a replica from a shard,
-// and the fault was chosen, the controller is made to give it back at once, while its leader hears
-// late of both, and nothing from the replica. Then the leader dies. What it knew of the copy is
-// void, since that was deleted in between.
+// removed sees each transaction before it is visible. If the fault is armed and the transaction
+// removes a replica from a shard, the controller is made to restore that replica at once. The
+// leader sees both changes late, and gets nothing from the replica meanwhile. It then dies. What it
+// knew of that copy is void, since the copy was deleted in between.
 func (e *etcd) removed(c *commit) {
-	if !e.moves {
+	if !e.undoNextRemoval {
 		return
 	}
 	w := e.w
@@ -330,7 +331,7 @@ func (e *etcd) removed(c *commit) {
 			if _, in := before.Member(id); !in || slices.Contains(after.Replicas, id) || last == leader.id {
 				continue
 			}
-			e.moves = false
+			e.undoNextRemoval = false
 			w.notef("%s, which leads, hears late that %s has no replica, and has one again", leader.id, id)
 			leader.lateWatch = w.between(500*time.Millisecond, time.Second)
 			w.cut(id, leader.id, 1500*time.Millisecond)
@@ -340,24 +341,25 @@ func (e *etcd) removed(c *commit) {
 			})
 			w.after(w.between(1100*time.Millisecond, 1500*time.Millisecond), "the leader that heard late", func() {
 				leader.lateWatch = 0
-				w.fell([]*machine{leader}, false)
+				w.crash([]*machine{leader}, false)
 			})
 			return
 		}
 	}
 }
 
-// leaseTime is how long a broker that is cut off from etcd stays registered, at least.
+// leaseTime is the least time for which a broker stays registered after it is cut off from etcd.
 const leaseTime = 3 * time.Second
 
-// drain asks the controller to relieve a machine, as a person does, until they change their mind.
+// drain requests to drain a machine, as an operator of a cluster does, and withdraws the request
+// after a while.
 func (w *world) drain(m *machine, mode coordination.DrainMode) {
 	key := keyOf("drains/" + m.id)
 	w.etcd.write(key, `{"v":1,"mode":"`+string(mode)+`"}`)
 	w.after(w.between(500*time.Millisecond, 8*time.Second), m.id+" is drained no more", func() { w.etcd.write(key, "") })
 }
 
-// trouble has faults strike, until a moment.
+// trouble causes faults at intervals until a moment.
 func (w *world) trouble(until, every time.Duration) {
 	var among []fault
 	for _, f := range faults {
@@ -380,13 +382,13 @@ func (w *world) trouble(until, every time.Duration) {
 	})
 }
 
-// heal ends all trouble at once.
+// heal ends all faults at once.
 func (w *world) heal() {
 	w.note("HEAL")
 	clear(w.network.cuts)
 	clear(w.network.slow)
 	w.etcd.setDown(false)
-	w.etcd.mumbles, w.etcd.trap, w.etcd.moves, w.etcd.backup = 0, false, false, nil
+	w.etcd.lossRate, w.etcd.failNextJoin, w.etcd.undoNextRemoval, w.etcd.backup = 0, false, false, nil
 	for _, m := range w.machines {
 		w.etcd.write(keyOf("drains/"+m.id), "")
 		m.stalled, m.failing, m.slow, m.lateWatch = false, false, 0, 0
@@ -401,18 +403,17 @@ func (w *world) heal() {
 	}
 }
 
-// lookAfter starts processes again that say that they need it, every now and then.
-func (w *world) lookAfter() {
-	w.after(3*time.Second, "somebody looks after the machines", func() {
+// supervise regularly restarts processes that report that they need it.
+func (w *world) supervise() {
+	w.after(3*time.Second, "failed processes are restarted", func() {
 		for _, m := range w.machines {
 			m.restartFailed()
 		}
-		w.lookAfter()
+		w.supervise()
 	})
 }
 
-// restartFailed kills a process whose disk takes nothing any more, and starts another, as its error
-// advises.
+// restartFailed kills a process whose disk has failed, and starts it again, as the error advises.
 func (m *machine) restartFailed() {
 	l := m.life
 	if !m.wanted || l == nil || l.dead.Load() || l.disk == nil {

@@ -10,27 +10,27 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// ahead is how much a leader of a world takes that its followers do not confirm: so little that a
-// flooding client exceeds it within a second.
+// ahead bounds the records that a leader accepts before its followers confirm them: so few that a
+// flooding client exceeds the bound within a second.
 var ahead = topic.AheadBound{Bytes: 1 << 20, Records: 64, Time: 6 * time.Second}
 
 const (
 	// floodBurst is how many messages a flooding client publishes at once, of floodBytes each.
 	floodBurst = 10
 	floodBytes = 1000
-	// unsafeMost is how many records that are not safe a leader has at least when it takes no more.
-	// It takes what a sender brings at once as a whole, so it may have more.
+	// unsafeMost is the number of unsafe records at which a leader must accept no more. A leader
+	// accepts what a sender brings at once as a whole, so it may exceed topic.AheadBound by that.
 	unsafeMost = 2 * 64
 )
 
-// brim is a leader that has more than unsafeMost records that are not safe.
+// brim is a leader that has more than unsafeMost unsafe records.
 type brim struct {
 	leader    *topic.ShardLeader
 	high, end uint64
 }
 
 // flood publishes messages that want no answer, as fast as its broker reads them, and judges what
-// that broker takes as a leader.
+// that broker accepts as a leader.
 func (c *client) flood() {
 	w, l := c.w, c.life
 	var messages []protocol.Message
@@ -56,8 +56,8 @@ func (c *client) flood() {
 	}
 }
 
-// takesNoMore judges that a leader with more than unsafeMost records that are not safe takes
-// nothing until its watermark moves.
+// takesNoMore judges that a leader with more than unsafeMost unsafe records accepts nothing until
+// its watermark moves.
 func (c *client) takesNoMore(l *life, n int, s *topic.ShardLeader) {
 	_, high := s.Offsets()
 	_, end, _ := s.Data().Offsets()
@@ -71,15 +71,15 @@ func (c *client) takesNoMore(l *life, n int, s *topic.ShardLeader) {
 	}
 }
 
-// forgetting is the time within which a leader forgets senders that are silent. It looks every 32
-// s, and forgets at the second look after OriginTime.
+// forgetting is the time within which a leader forgets silent senders. It looks every 32 s, and
+// forgets a sender at the second look after OriginTime.
 const forgetting = forward.OriginTime + 100*time.Second
 
 // silence waits, in a healed world whose clients have stopped, until leaders have forgotten all
 // senders.
 func (w *world) silence() {
 	w.run(w.now()+forgetting, nil)
-	why := w.aside(func() string {
+	why := w.await(func() string {
 		for _, m := range w.machines {
 			if l := m.life; l != nil && !l.dead.Load() && l.service != nil {
 				if n := l.service.Stats().Sources; n > 0 {

@@ -10,13 +10,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// Faults in which etcd is restored from a backup of a world's only Topic that was made before its
-// shard was placed. Each is directed at one rule of such a restore, so that few worlds are
-// needed to see whether it holds. They strike where they are named, alone and once.
+// Faults that restore etcd from a backup of a world's only Topic that was made before its shard was
+// placed. Each is directed at one rule of such a restore, so that few worlds show whether the rule
+// holds. Each strikes once and alone, and only where it is named.
 
 // forget makes a backup of the time just before the first controller was elected, which then placed
-// the shard. So nobody holds the office when the backup is restored. What etcd had then is known,
-// since nothing is compacted. It reports false if the shard is not whole, or not the only one.
+// the shard. So the restored etcd has no controller. The keys of that time are still known, since
+// the model compacts nothing. It returns false if the shard is not whole, or not the only one.
 func (w *world) forget(d *declared) bool {
 	if _, why := w.inSync(d, 0); why != "" || w.forgot || len(w.topics) > 1 || d.shards() > 1 {
 		return false
@@ -26,7 +26,7 @@ func (w *world) forget(d *declared) bool {
 	return true
 }
 
-// holders returns the machines that have replicas of a Topic's first shard, and the other machines.
+// holders returns the machines with a replica of a Topic's first shard, and the other machines.
 func (w *world) holders(d *declared) (those, others []*machine) {
 	shard := w.shard(d, 0)
 	if shard == nil {
@@ -42,9 +42,9 @@ func (w *world) holders(d *declared) (those, others []*machine) {
 	return those, others
 }
 
-// forgetAway has etcd forget a shard while all brokers with a copy are away, for longer than
-// anybody waits for them. The shard is placed anew on the others (docs/architecture.md says so),
-// gets records, and then the former copies come back. They are no part of the new shard.
+// forgetAway makes etcd forget a shard while all brokers with a copy are away, for longer than the
+// controller waits for them. The shard is placed anew on the others, as docs/architecture.md says,
+// and gets records. Then the former copies return. They are no part of the new shard.
 func (w *world) forgetAway() {
 	d := w.topics[0]
 	those, others := w.holders(d)
@@ -63,10 +63,10 @@ func (w *world) forgetAway() {
 	w.after(w.between(0, time.Second), "etcd is restored without "+d.name, w.etcd.restore)
 }
 
-// forgetLate has etcd forget a shard while one of its brokers, which was cut off from the others,
-// lacks what those have confirmed since. After the restore that one reaches etcd at once, and the
-// others within the time of a lease. Nobody leads before they have said what they have. Some had
-// registered after the backup was made, so that the restored etcd doesn't know of them.
+// forgetLate makes etcd forget a shard while one of its brokers, cut off from the others, lacks
+// their latest confirmed records. After the restore that broker reaches etcd at once, and the
+// others within the time of a lease. No broker may lead before all have reported their copies. Some
+// had registered after the backup, so the restored etcd does not know them.
 func (w *world) forgetLate() {
 	d := w.topics[0]
 	those, _ := w.holders(d)
@@ -90,7 +90,7 @@ func (w *world) forgetLate() {
 	})
 }
 
-// loseEmpty makes a Topic that nobody uses. When it is whole, etcd is backed up, all brokers are
+// loseEmpty makes a Topic without clients. When it is whole, etcd is backed up, all brokers are
 // killed, and its logs are lost on all machines. Then etcd is restored.
 func (w *world) loseEmpty() {
 	if w.forgot || w.deleting != nil || w.jumps {
@@ -112,7 +112,7 @@ func (w *world) loseWhole(d *declared) {
 		}
 		w.etcd.save()
 		w.etcd.write(keyOf("later"), "than the backup")
-		w.after(time.Second, d.name+" loses its logs", func() { // brokers have seen what is later
+		w.after(time.Second, d.name+" loses its logs", func() { // by then brokers have seen a later revision
 			for _, m := range w.machines {
 				if m.life != nil {
 					m.life.kill()
@@ -134,12 +134,12 @@ func (w *world) loseWhole(d *declared) {
 	})
 }
 
-// emptyAfter is how long after the last fault a person deletes an empty Topic that waits for its
-// logs. By then all brokers have registered and reported.
+// emptyAfter is the time after the last fault at which an empty Topic that waits for its logs is
+// deleted by hand. By then all brokers have registered and reported.
 const emptyAfter = 20 * time.Second
 
-// giveUpEmpty has a person delete a Topic that waits for its logs, if nothing was ever acknowledged
-// in it.
+// giveUpEmpty deletes by hand a Topic that waits for its logs, if none of its messages was ever
+// acknowledged.
 func (w *world) giveUpEmpty(healed time.Duration) {
 	if w.deleting != nil || w.now() < healed+emptyAfter {
 		return
@@ -155,11 +155,11 @@ func (w *world) giveUpEmpty(healed time.Duration) {
 	}
 }
 
-// empty reports whether there is a Topic that waits for its logs.
+// empty reports whether a Topic waits for its logs.
 func (w *world) empty() bool { return slices.ContainsFunc(w.topics, w.waitsEmpty) }
 
-// waitsEmpty reports whether a Topic waits since etcd was restored, and nobody was ever told that it
-// has a record.
+// waitsEmpty reports whether a Topic waits since etcd was restored, and no client knows of a record
+// of it.
 func (w *world) waitsEmpty(d *declared) bool {
 	waits := false
 	for n := range d.shards() {
@@ -172,7 +172,7 @@ func (w *world) waitsEmpty(d *declared) bool {
 	return waits && w.compared(d)
 }
 
-// knows reports whether anybody was told that a shard has a record.
+// knows reports whether any client knows of a record of a shard.
 func (j *judge) knows(id shardID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -180,15 +180,15 @@ func (j *judge) knows(id shardID) bool {
 	return h.ever || len(h.sure) > 0
 }
 
-// generation is that of etcd.
+// generation returns etcd's generation.
 func (w *world) generation() int64 {
 	var value struct{ Generation int64 }
 	w.etcd.read("generation", &value)
 	return value.Generation
 }
 
-// replaced is told of a shard's key. If the shard is a new one in place of one that etcd forgot,
-// what that had is lost.
+// replaced handles a change of a shard's key. If it is a new shard in place of one that etcd
+// forgot, the records of the former shard are lost.
 func (j *judge) replaced(key string, s *coordination.Shard) {
 	if d := j.forgotten; d != nil && strings.Contains(key, d.id) && s != nil && s.Generation > 0 && s.New() && s.Leader != "" {
 		j.forgotten = nil

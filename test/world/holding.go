@@ -17,12 +17,13 @@ import (
 //	Replicated  whatever doesn't take the power of all machines of brokers in the in-sync set
 //	Memory      whatever doesn't end all processes that stand there
 //
-// An entry of the set is a broker in one life. It holds all that was acknowledged, until that life
-// ends (Memory), its machine loses power (Replicated), or files of its machine are changed: from
-// then on the entry is void, until the set names a later life. When all entries of a set are void,
-// everything that the shard had may be lost, and what is acknowledged after that is kept as before.
+// An entry of the in-sync set is a broker in one life. It holds all acknowledged records until it
+// becomes void: when that life ends (Memory), when its machine loses power (Replicated), or when
+// files of its machine are altered. A later life has an entry of its own. When all entries of a set
+// are void, the shard may lose everything. Records that are acknowledged afterwards are kept as
+// before.
 
-// committed is told of each change in etcd.
+// committed handles each change in etcd.
 func (j *judge) committed(c *commit) {
 	for _, event := range c.events {
 		key, kv := string(event.GetKv().GetKey()), event.GetKv()
@@ -45,8 +46,9 @@ func incarnationOf(kv *mvccpb.KeyValue) int64 {
 	return value.Generation<<44 | kv.GetCreateRevision()
 }
 
-// exposed judges which shards have no entry any more that holds what was acknowledged. It is called
-// on the world's goroutine whenever a life ends, a machine loses power, or a set changes.
+// exposed finds the shards whose in-sync set has no entry left that holds the acknowledged records.
+// It is called on the world's goroutine whenever a life ends, a machine loses power, or a set
+// changes.
 func (j *judge) exposed() {
 	if j.ended {
 		return
@@ -60,15 +62,15 @@ func (j *judge) exposed() {
 	}
 }
 
-// void says whether an entry of an in-sync set holds nothing any more.
+// void reports whether an entry of an in-sync set may hold nothing any more.
 func (j *judge) void(d *declared, m coordination.Replica) bool {
 	l := j.lives[m]
 	switch {
 	case l == nil && d.spec.Durability == coordination.Synced:
-		return m.Incarnation == 0 && j.w.spoilt != nil && m.Broker == j.w.spoilt.id // what another one had needs no doubt
+		return m.Incarnation == 0 && j.w.altered != nil && m.Broker == j.w.altered.id // other machines' files are unaltered
 	case l == nil:
 		return m.Incarnation == 0 // it withdrew
-	case l.spoilt:
+	case l.altered:
 		return true
 	case d.spec.Durability == coordination.Synced:
 		return false
@@ -78,17 +80,17 @@ func (j *judge) void(d *declared, m coordination.Replica) bool {
 	return l.boot != l.m.boots
 }
 
-// spoilt is told that a machine's files were changed: what its broker had confirmed until now may
-// be gone. The set may shrink to such an entry later, as long as nobody has noticed that its broker
-// died.
-func (j *judge) spoilt(m *machine) {
+// altered is called when a machine's files were altered: records that its broker had confirmed may
+// be gone. The set may shrink to such an entry later, as long as the death of that broker is not
+// noticed.
+func (j *judge) altered(m *machine) {
 	for _, l := range j.lives {
-		l.spoilt = l.spoilt || l.m == m
+		l.altered = l.altered || l.m == m
 	}
 	j.exposed()
 }
 
-// lost forgets what clients were told of a shard.
+// lost drops what clients were told of a shard, since it may be lost.
 func (j *judge) lost(id shardID, s *coordination.Shard, why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,7 +106,7 @@ func (j *judge) lost(id shardID, s *coordination.Shard, why string) {
 	j.losses++
 }
 
-// shard is what etcd says of a Topic's shard, or nil.
+// shard returns a Topic's shard as etcd has it, or nil.
 func (w *world) shard(d *declared, n int) *coordination.Shard {
 	return decodeShard(w.etcd.get(keyOf(fmt.Sprintf("shards/%s/%d", d.id, n)), w.etcd.revision))
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// hub is a process' clients: it hands what they publish to whoever offered to take it, and brings
-// them their answers.
+// hub is the clients' side of a process: it passes what clients publish to the Taker that offered
+// the subject, and returns the answers.
 type hub struct {
 	life   *life
 	mu     sync.Mutex
@@ -33,7 +33,7 @@ type offer struct {
 	patterns []string
 }
 
-// box is where the answer to one message is awaited.
+// box receives the answer to one message.
 type box struct {
 	client *client
 	op     *operation
@@ -81,11 +81,11 @@ func (h *hub) Send(messages []protocol.Message) {
 func (h *hub) Interested([]byte) bool { return true }
 func (h *hub) Wait()                  {}
 
-// Forward is for brokers of an earlier version. There are none.
+// Forward serves brokers of an earlier version, of which a world has none.
 func (h *hub) Forward(string, *protocol.Message) bool { return false }
 
-// publish is one read of a client's connection. Like a connection it waits before the next one
-// while too much waits.
+// publish is one read of a client's connection. Like a connection, it blocks while too many
+// messages wait.
 func (h *hub) publish(messages []protocol.Message) (taken bool) {
 	h.mu.Lock()
 	offers := slices.Clone(h.offers)
@@ -113,7 +113,7 @@ func (h *hub) publish(messages []protocol.Message) (taken bool) {
 	return taken
 }
 
-// noClients is a process' clients as links see them: nobody is subscribed to anything.
+// noClients is a hub, as links see it, without subscriptions.
 type noClients struct{}
 
 func (noClients) Attach(session.Link, string) (route.ClientSide, []session.Interest) {
@@ -125,7 +125,7 @@ func (noClients) Flush()                                  {}
 func (noClients) Wait()                                   {}
 func (noClients) Detach()                                 {}
 
-// codec says in words what JetStream says in JSON.
+// codec encodes answers as text, where JetStream uses JSON.
 type codec struct{}
 
 const (
@@ -180,9 +180,8 @@ func message(on, reply, data string, headers ...string) protocol.Message {
 }
 
 const (
-	// answerTime is how long a client waits for an answer; longer than an outbox keeps a message.
+	// answerTime is how long a client waits for an answer: longer than an outbox keeps a message.
 	answerTime = 15 * time.Second
-	// repeats is how often a client publishes a message with an id again of which it doesn't know
-	// what became.
+	// repeats is how often a client republishes a message with an id whose fate it does not know.
 	repeats = 3
 )

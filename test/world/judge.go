@@ -9,47 +9,46 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// judge knows what clients did and were told, and holds the brokers to it: while it happens as far
-// as that is possible, and against the logs at the end.
+// judge knows what clients did and were told, and checks the brokers' promises: as far as possible
+// while they run, and against the logs at the end.
 type judge struct {
 	w         *world
 	mu        sync.Mutex
 	histories map[shardID]*history
-	// lives are the processes by the registrations that they made: the entries of in-sync sets.
+	// lives maps each registration, which is an entry of in-sync sets, to its process.
 	lives map[coordination.Replica]*life
-	// forgotten is a Topic whose shard etcd has forgotten, and all of whose copies were away; nil:
-	// none.
+	// forgotten is a Topic whose shard etcd forgot while all its copies were away; nil: none.
 	forgotten *declared
-	// ended says that the world is being stopped: what is lost from now on was to be kept.
+	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
 	snapshots, deliveries, repeated, losses, given, oldIDs int // what happened, for tests of the tests
 }
 
-// history is what is known of one shard's log from outside.
+// history is what clients know of one shard's log.
 type history struct {
 	id    shardID
 	topic *declared
-	// since is when all that the shard's in-sync replicas held was lost, as the Topic's durability
-	// allows; 0: it never was. What clients were told on requests before that stamp need not be
-	// true any more.
+	// since is the stamp at which the shard last lost what all its in-sync replicas held, as the
+	// Topic's durability allows; 0: never. Answers to requests before that stamp need not hold any
+	// more.
 	since    uint64
 	ops      []*operation
 	sure     map[uint64]string        // by offset: acknowledged, read or delivered
-	made     map[string]time.Duration // values that were published, and when first
+	made     map[string]time.Duration // published values, and when each was published first
 	subjects map[string]string        // of values
 	looks    []look
 	lasts    []subjectLook
-	gone     map[uint64]bool // offsets that a leader said are damaged, and on no replica
+	gone     map[uint64]bool // offsets that a leader gave up, since no replica has them
 	cursor   cursorHistory
 
-	lately time.Duration // when somebody was told last that something is kept, or was, or why not
+	lately time.Duration // time of the last ack, duplicate or refusal by condition
 	ever   bool
 }
 
-// longestGap is how long a Topic may go without an answer in a world in which nothing strikes but
-// one hanging disk after the other: the ten seconds in which another broker leads, and what clients
-// take to ask it.
+// longestGap is how long a Topic may go without an answer in a world whose only fault is one
+// hanging disk at a time: the ten seconds within which another broker leads, and the time that
+// clients take to find it.
 const longestGap = 15 * time.Second
 
 // look is an answer about the end of a log: at some time between the question and the answer, last
@@ -60,7 +59,7 @@ type look struct {
 	what       string
 }
 
-// subjectLook is an answer about the last message of a subject; 0: there is none.
+// subjectLook is an answer about the last message of a subject; last is 0 if there is none.
 type subjectLook struct {
 	call, back uint64
 	subject    string
@@ -115,14 +114,14 @@ func (j *judge) answered(op *operation) {
 	}
 }
 
-// gap judges how long nobody was told anything.
+// gap judges the time since the last answer.
 func (j *judge) gap(h *history) {
 	if gap := j.w.now() - h.lately; j.w.patient && h.ever && gap > longestGap {
 		j.w.fail("%s: nobody was answered for %v, and nothing was wrong but one disk", h.id, gap)
 	}
 }
 
-// learn notes what stands at an offset, as an answer says to a request with that stamp.
+// learn records which value stands at an offset, by the answer to a request with the stamp call.
 func (h *history) learn(w *world, call, offset uint64, value, how string) {
 	if _, ok := h.made[value]; !ok {
 		w.fail("%s: %s is %s at %d, and nobody published it", h.id, value, how, offset)
@@ -136,7 +135,7 @@ func (h *history) learn(w *world, call, offset uint64, value, how string) {
 	h.sure[offset] = value
 }
 
-// read is told which records a reader got who asked for all from one offset up to another.
+// read judges the records that a reader got for the offsets from up to, not including, end.
 func (j *judge) read(id shardID, call, from, end uint64, records []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -202,14 +201,14 @@ func (j *judge) final(id shardID, copies []copied) {
 	j.registers(h, all)
 }
 
-// connection is what a client has published to one process.
+// connection is a client's connection to one process.
 type connection struct {
 	client *client
 	life   *life
 }
 
-// sequence checks that messages of a connection stand in the order in which it published them. A
-// message that was published again may stand where its second one came.
+// sequence checks that the messages of a connection stand in the order in which it published them.
+// A message that was published twice may stand where its second copy arrived.
 func (j *judge) sequence(h *history, log copied) {
 	published := map[string]*operation{}
 	for _, op := range h.ops {
@@ -234,7 +233,8 @@ func (j *judge) sequence(h *history, log copied) {
 	}
 }
 
-// audit goes through one copy.
+// audit checks one copy: its offsets and epochs, that every record was published once, and that it
+// has every acknowledged record.
 func (j *judge) audit(h *history, c copied) {
 	h.limits(j.w, c)
 	there := map[uint64]record{}
@@ -249,7 +249,7 @@ func (j *judge) audit(h *history, c copied) {
 		if _, ok := h.made[r.value]; !ok || h.subjects[r.value] != r.subject {
 			j.w.fail("%s: %q on %s stands at %d, and nobody published it", h.id, r.value, r.subject, r.offset)
 		}
-		if other, ok := where[r.value]; ok && !j.w.jumps { // while the time is in doubt, ids that were read from a log may be forgotten
+		if other, ok := where[r.value]; ok && !j.w.jumps { // while the time is in doubt, a broker may forget ids that it read from a log
 			j.w.fail("%s: %s stands at %d and at %d", h.id, r.value, other, r.offset)
 		}
 		there[r.offset], where[r.value] = r, r.offset
@@ -272,8 +272,9 @@ func (j *judge) audit(h *history, c copied) {
 	}
 }
 
-// mayLack reports whether no record may stand from an offset up to another one: compaction took
-// those, or they were given up. What was acknowledged is judged elsewhere.
+// mayLack reports whether a log may have no record from an offset up to another one, because
+// compaction removed the records or they were given up. Whether an acknowledged record may be
+// missing is judged elsewhere.
 func (h *history) mayLack(from, next uint64) bool {
 	for ; from < next && !h.topic.compacted(); from++ {
 		if !h.gone[from] {
@@ -283,8 +284,7 @@ func (h *history) mayLack(from, next uint64) bool {
 	return true
 }
 
-// gaveUp is told of the log line by which a leader says that records are damaged, and on no
-// replica.
+// gaveUp receives the log line of a leader that gives up damaged records, which no replica has.
 func (j *judge) gaveUp(topicID string, shard int, from, next uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -296,8 +296,8 @@ func (j *judge) gaveUp(topicID string, shard int, from, next uint64) {
 	j.given += int(next - from)
 }
 
-// differ compares two copies where both retain records. Each replica compacts for itself: then what
-// one lacks has a newer record there.
+// differ compares two copies where both retain records. Replicas compact independently: a record
+// that one lacks must have a newer record of its subject there.
 func (h *history) differ(a, b copied) error {
 	if a.end != b.end {
 		return fmt.Errorf("replicas differ: the copy on %s ends at %d, that on %s at %d", a.machine, a.end, b.machine, b.end)
@@ -321,8 +321,8 @@ func (h *history) differ(a, b copied) error {
 	return nil
 }
 
-// lacks says which record of one copy another one has differently, or lacks without having a newer
-// one of the subject.
+// lacks names a record of copy a that copy b has differently, or lacks without a newer record of
+// the same subject.
 func lacks(a string, x []record, b string, y []record) error {
 	there, newest := map[uint64]record{}, map[string]uint64{}
 	for _, r := range y {
@@ -358,9 +358,9 @@ func tail(records []record, from uint64) []record {
 	return nil
 }
 
-// everything is the log with all that was ever in it, as far as anybody knows: what retention and
-// compaction removed is taken from answers. Offsets are dense; a record of which nobody knows has
-// no value.
+// everything returns the log with all records that it ever had, as far as clients know. Records
+// that retention and compaction removed are taken from answers. Offsets are dense; an unknown
+// record has no value.
 func (h *history) everything(copies []copied) copied {
 	all := copied{machine: copies[0].machine, start: copies[0].start, end: copies[0].end}
 	all.records = make([]record, all.end-1)
@@ -381,5 +381,5 @@ func (h *history) everything(copies []copied) copied {
 	return all
 }
 
-// mending bounds how long a world may take to be whole when nothing strikes any more.
-const mending = 90 * time.Second
+// convergeTime bounds how long a world may take to be whole after its last fault.
+const convergeTime = 90 * time.Second

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// worldsEnough is how many worlds it may take until a mutation is found.
+	// worldsEnough bounds the worlds in which a mutation must be found.
 	worldsEnough = 1000
-	// outOfMemory is what the Go runtime says when a world exceeds its bound (boundWorld): of a
-	// broken history porcupine may have more orders to look at than fit. Another world shows the
-	// same with less.
+	// outOfMemory is the Go runtime's message when a world exceeds its bound (boundWorld): for a
+	// broken history, porcupine may search more orders than fit into memory. Another world finds
+	// the same fault with less.
 	outOfMemory = "fatal error: out of memory"
-	// judgeTime is how long that may take.
+	// judgeTime bounds the search for one mutation.
 	judgeTime = 10 * time.Minute
 )
 
-// TestMutationsNameTheirPlaces: each rule that can be taken away stands where its mutation says.
-// That costs no build.
+// TestMutationsNameTheirPlaces: the product contains the text that each mutation replaces. This
+// takes no build.
 func TestMutationsNameTheirPlaces(t *testing.T) {
 	for _, m := range mutations() {
 		for _, e := range m.Edits {
@@ -39,9 +39,9 @@ func TestMutationsNameTheirPlaces(t *testing.T) {
 	}
 }
 
-// TestTheJudgeFindsAMissingRule: without a rule of the product, a few worlds with the faults that
-// it is against break a promise. Each mutation takes a build of its own, so it is run by make
-// test-world-judge.
+// TestTheJudgeFindsAMissingRule: without one rule of the product, a few worlds with the faults that
+// the rule is for break a promise. Each mutation takes a build of its own, so make test-world-judge
+// runs it.
 func TestTheJudgeFindsAMissingRule(t *testing.T) {
 	only := os.Getenv("CARILLON_JUDGE")
 	if only == "" {
@@ -68,13 +68,13 @@ func TestTheJudgeFindsAMissingRule(t *testing.T) {
 	}
 }
 
-// request asks for the world of a seed with what the mutation takes to be found.
+// request returns the request for the world of a seed with the mutation's options.
 func (m *Mutation) request(seed uint64) request {
 	return request{Seed: seed, Faults: m.Faults, Found: m.Found, Kinds: m.Kinds, Readers: m.Readers}
 }
 
-// find runs worlds until one of them breaks a promise in the way that the mutation is to be found
-// by. Without such a one it returns how many worlds ran.
+// find runs worlds until one breaks a promise as the mutation expects. If none does, it returns the
+// number of worlds that ran.
 func (p *Program) find(t *testing.T, m Mutation) (seed uint64, broken string, took time.Duration) {
 	began := time.Now()
 	ctx, stop := context.WithTimeout(t.Context(), judgeTime)

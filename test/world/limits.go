@@ -7,24 +7,23 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// clockSlack is by how much the age of a record may seem more than it is: the times that two
-// brokers go by differ by less.
+// clockSlack is the margin for the age of a record: the times of two brokers differ by less.
 const clockSlack = 2 * time.Second
 
-// compressed is when brokers begin to compress segments. From then on, and with compaction, a log
-// has fewer bytes than when it was shortened. Besides, replicas write the same records in different
-// rounds, and each round has some bytes of its own: so bytes are judged roughly.
+// compressed is when brokers begin to compress segments. From then on, as with compaction, a log
+// has fewer bytes than when retention shortened it. Besides, replicas write the same records in
+// different rounds, and each round adds some bytes. So bytes are judged roughly.
 const compressed = time.Minute
 
-// begins is told what a reader may see of a shard, and by which segments its leader keeps it.
-// Nothing goes before a limit is exceeded.
+// begins judges the readable start of a shard, by its leader's segments: nothing is removed before
+// a limit is exceeded.
 func (j *judge) begins(id shardID, start uint64, segments []log.SegmentInfo) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	c := copied{machine: "its leader", start: start}
 	for _, s := range segments {
 		c.bytes += s.Bytes
-		c.end = s.End // what is not acknowledged yet counts
+		c.end = s.End // records that are not acknowledged yet count
 	}
 	h := j.of(id)
 	h.limits(j.w, c)
@@ -33,7 +32,8 @@ func (j *judge) begins(id shardID, start uint64, segments []log.SegmentInfo) {
 	}
 }
 
-// limits judges that a copy begins where it may begin.
+// limits judges that the records before the start of a copy exceeded a limit when they were
+// removed.
 func (h *history) limits(w *world, c copied) {
 	r := h.topic.spec.Retention
 	if c.start == 1 {
@@ -58,7 +58,8 @@ func (h *history) limits(w *world, c copied) {
 	}
 }
 
-// exceeded says which limit a leader's copy exceeds although it had time to see to it, or nothing.
+// exceeded names a limit that a leader's copy exceeds after the time to enforce it, or returns an
+// empty string.
 func (d *declared) exceeded(start, end uint64, segments []log.SegmentInfo, now time.Time) string {
 	r := d.spec.Retention
 	var bytes int64
@@ -79,8 +80,8 @@ func (d *declared) exceeded(start, end uint64, segments []log.SegmentInfo, now t
 	return ""
 }
 
-// gaps judges which records a reader did not get that it asked for: only compaction leaves gaps,
-// and it takes no young records; and so does a leader that gives up what is on no replica.
+// gaps judges which records a reader did not get from the range that it asked for. Only compaction,
+// of old records, and a leader that gives up records of no replica leave gaps.
 func (h *history) gaps(w *world, from, end uint64, records []record) {
 	next := from
 	for _, r := range append(records, record{offset: end}) {
@@ -95,7 +96,7 @@ func (h *history) gaps(w *world, from, end uint64, records []record) {
 	}
 }
 
-// old judges that a record that compaction took was as old as it has to be.
+// old judges that a record that compaction removed was old enough.
 func (h *history) old(w *world, offset uint64, value string) {
 	w.taken++
 	switch age := w.now() - h.made[value]; {

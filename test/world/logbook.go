@@ -17,7 +17,7 @@ type logbook struct {
 
 const loggedLines = 400
 
-// of is the log of one life.
+// of returns the log handler of one process.
 func (b *logbook) of(l *life) slog.Handler { return &logHandler{b: b, l: l} }
 
 type logHandler struct {

@@ -31,7 +31,7 @@ const (
 	dataDir     = "data"
 	routePort   = "6222"
 	maxPayload  = 64 << 10
-	// restart is how long it takes until a process that ended by itself runs again.
+	// restart is the time after which a process that ended by itself is started again.
 	restart = time.Second
 )
 
@@ -44,18 +44,18 @@ type machine struct {
 	id     string
 	zone   string
 	fs     *crashfs.FS
-	offset atomic.Int64 // by which its clock is off
+	offset atomic.Int64 // of its clock, in ns
 	boots  int
 	saved  atomic.Pointer[clock.Saved] // by the last broker on it
 	seen   atomic.Pointer[coordination.Seen]
 
-	on      bool // it has power, and its kernel answers
-	wanted  bool // a process is to run
+	on      bool // it has power, and its kernel runs
+	wanted  bool // a process should run
 	life    *life
 	lives   int
 	stopped bool // for good
 	touched bool // files of it were changed or lost
-	damaged bool // bits of its files were flipped, and nobody may have noticed
+	damaged bool // bits of its files were flipped, perhaps unnoticed
 
 	stalled bool
 	failing bool
@@ -81,7 +81,7 @@ func (m *machine) plug(fs *crashfs.FS) {
 
 func (m *machine) address() string { return net.JoinHostPort(m.id, routePort) }
 
-// savedClock keeps what a broker saves of its clock. It is not on the disk, so that it takes no
+// savedClock stores what a broker saves of its clock. It is not on the disk, so that it takes no
 // steps of the world.
 type savedClock struct{ m *machine }
 
@@ -92,7 +92,7 @@ func (s savedClock) Save(saved clock.Saved) error {
 	return nil
 }
 
-// savedSeen keeps what a broker saw of etcd, as savedClock does.
+// savedSeen stores what a broker saw of etcd, as savedClock does.
 type savedSeen struct{ m *machine }
 
 func (s savedSeen) Load() (*coordination.Seen, error) { return s.m.seen.Load(), nil }
@@ -112,7 +112,7 @@ type life struct {
 	gone   chan struct{} // closed when it is dead
 
 	unplugged  bool // it died with its machine
-	spoilt     bool // since then files of its machine were changed
+	altered    bool // files of its machine were altered after its start
 	operations atomic.Int64
 	dieAt      atomic.Int64 // the changing operation on its disk in which it dies
 
@@ -127,7 +127,7 @@ type life struct {
 	clock    *clock.Clock
 	exchange *replica.Exchange
 	service  *topic.Service
-	// subscriptions are served from the moment at which the service is told of the cluster.
+	// subscriptions are served from the first State that the service receives.
 	subscriptions *subscription.Service
 	mesh          *route.Mesh
 	hub           *hub
@@ -135,12 +135,12 @@ type life struct {
 
 	member *membership.Member
 	stall  *stall.Watch
-	// controller is the one of the process.
+	// controller is the process's controller.
 	controller atomic.Pointer[placement.Controller]
 	running    sync.WaitGroup
 	ready      atomic.Bool   // clients may connect
-	stopping   chan struct{} // a token: it is to end in order
-	then       []func()      // called when it has ended; the world's
+	stopping   chan struct{} // a token: end in order
+	then       []func()      // called on the world's goroutine when it has ended
 }
 
 func (l *life) String() string { return fmt.Sprintf("%s.%d", l.m.id, l.number) }
@@ -173,7 +173,7 @@ func (m *machine) start() {
 	m.w.running.Go(l.live)
 }
 
-// live is the process: it opens everything, and ends when it is told to, is killed, or can't go on.
+// live runs the process: it opens everything, and ends on request, by a kill, or by an error.
 func (l *life) live() {
 	m := l.m
 	err := l.run()
@@ -206,7 +206,8 @@ func (l *life) live() {
 	})
 }
 
-// handOver has other brokers lead what this one does, as broker.Run does when it is told to end.
+// handOver transfers this broker's leaderships to other brokers, as broker.Run does before an
+// orderly end.
 func (l *life) handOver() {
 	ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
 	defer cancel()
@@ -228,7 +229,7 @@ func (l *life) handOver() {
 	}
 }
 
-// run opens everything and serves until the life ends; an error says that it can't.
+// run opens everything and serves until the process ends. It returns an error if it can't go on.
 func (l *life) run() (err error) {
 	m := l.m
 	l.clock = clock.New(clock.Config{Wall: env.NewOffsetClock(&m.offset).Now, Mono: func() int64 { return int64(m.w.now()) },
@@ -287,7 +288,7 @@ func (l *life) run() (err error) {
 	return nil
 }
 
-// serve starts what works for as long as the life does.
+// serve starts the services that run until the process ends.
 func (l *life) serve() {
 	l.running.Go(func() { l.clock.Run(l.ctx) })
 	l.running.Go(func() { l.clock.Keep(l.ctx) })
@@ -311,15 +312,15 @@ func (l *life) serve() {
 	l.running.Go(func() { l.stall.Run(l.ctx, l.abandon) })
 }
 
-// abandon ends all that others see of a broker whose disk hangs, as package broker does: first its
-// lease, then its connections. It is started again.
+// abandon makes a broker whose disk hangs disappear to others, as package broker does: it gives up
+// its lease, then its connections. The process is then started again.
 func (l *life) abandon(err *stall.Error) {
 	l.ready.Store(false)
 	l.log.Error("the disk hangs", "error", err)
 	self := l.member.Replica()
 	limit, cancel := context.WithTimeout(l.ctx, 2*time.Second)
 	defer cancel()
-	_ = l.store.Evict(limit, self) // its lease runs out by itself
+	_ = l.store.Evict(limit, self) // without it, the lease expires
 	l.die()
 	m := l.m
 	m.w.after(restart, m.id+" is started again", func() {
@@ -357,7 +358,7 @@ func (l *life) control() {
 	}
 }
 
-// die has nothing that the process does have any effect from now on. Any goroutine may call it.
+// die makes all further actions of the process ineffective. Any goroutine may call it.
 func (l *life) die() {
 	if l.dead.Swap(true) {
 		return
@@ -366,11 +367,11 @@ func (l *life) die() {
 	l.m.w.after(0, fmt.Sprintf("%s is dead", l), l.bury)
 }
 
-// kill ends the process at once, as SIGKILL does: its kernel closes its connections, and its page
+// kill ends the process at once, as SIGKILL does: the kernel closes its connections, and its page
 // cache stays.
 func (l *life) kill() { l.die() }
 
-// bury ends what is left of a dead process.
+// bury releases what a dead process still holds.
 func (l *life) bury() {
 	l.ready.Store(false)
 	l.m.w.judge.exposed()
@@ -397,7 +398,7 @@ type orderly struct {
 	Since int64 `json:"since"`
 }
 
-// close ends what run opened. In order, it leaves the mark of an orderly end.
+// close closes what run opened. An orderly end leaves a mark on the disk.
 func (l *life) close(inOrder bool) (err error) {
 	l.cancel()
 	l.running.Wait()
@@ -427,8 +428,8 @@ func (l *life) close(inOrder bool) (err error) {
 	return l.disk.CloseMarked(data)
 }
 
-// stop ends the process in order: leadership is handed over first. then is called on the world's
-// goroutine when it is over.
+// stop ends the process in order: it hands over leadership first. When it has ended, then is called
+// on the world's goroutine.
 func (m *machine) stop(then func()) {
 	l := m.life
 	if l == nil || l.dead.Load() {
@@ -444,7 +445,7 @@ func (m *machine) stop(then func()) {
 	}
 }
 
-// unplug takes the machine's power away: what was not synced survives in part, by the seed.
+// unplug cuts the machine's power. Unsynced data survives in part, as the seed decides.
 func (m *machine) unplug() {
 	if !m.on {
 		return
@@ -460,14 +461,14 @@ func (m *machine) unplug() {
 	m.w.judge.exposed()
 }
 
-// ways are a life's links as Topics know them.
+// ways are a process's links, as package topic sees them.
 type ways struct{ *topic.Service }
 
 func (w ways) Attach(broker string, way route.Carrier) route.TopicsSide {
 	return w.Service.Attach(broker, way)
 }
 
-// nobodyElse takes no notice of where else clients can go.
+// nobodyElse ignores the addresses of other brokers that clients may use.
 type nobodyElse struct{}
 
 func (nobodyElse) SetURLs([]string) {}

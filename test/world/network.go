@@ -14,17 +14,18 @@ import (
 
 const (
 	wireMin, wireMax = 50 * time.Microsecond, 600 * time.Microsecond
-	// resend is how often a kernel tries again what was not confirmed; a first packet waits longer.
+	// resend is how often a kernel retransmits unconfirmed data, and resendFirst how long it waits
+	// for the answer to a first packet.
 	resend, resendFirst = 200 * time.Millisecond, time.Second
-	// socketBuffer bounds what waits in one direction of a connection, on either side.
+	// socketBuffer bounds the bytes that wait in one direction of a connection, on either side.
 	socketBuffer = 256 << 10
 )
 
-// way is one direction between two machines, or a machine and etcd.
+// way is one direction between two machines, or between a machine and etcd.
 type way struct{ from, to string }
 
-// network carries connections. A direction may be cut: nothing arrives and nobody is told, until it
-// heals. It may be slow.
+// network carries connections. A direction may be cut: data is dropped without an error until it
+// heals. A direction may also be slow.
 type network struct {
 	w         *world
 	cuts      map[way]int
@@ -42,7 +43,7 @@ func newNetwork(w *world) *network {
 
 func (n *network) isCut(from, to string) bool { return n.cuts[way{from, to}] > 0 }
 
-// latency is how long something takes from one end to the other, this time.
+// latency returns the time that one packet takes from one end to the other.
 func (n *network) latency(from, to string) time.Duration {
 	return n.w.delay(wireMin, wireMax) + n.slow[way{from, to}]
 }
@@ -175,11 +176,11 @@ type conn struct {
 	eof        bool
 	broken     error
 	closed     bool
-	changed    chan struct{} // closed, and made anew, when something changed
+	changed    chan struct{} // closed and replaced at each change
 	readBy     time.Time
 	writeBy    time.Time
 	out        []byte // on its way to the peer
-	fin        bool   // the end follows what is in out
+	fin        bool   // the connection ends after out
 	delivering bool
 }
 
@@ -199,7 +200,7 @@ func (c *conn) broadcast() {
 	c.changed = make(chan struct{})
 }
 
-// wait lets go of mu until something changed or a deadline has passed, and takes it again.
+// wait releases mu until something changes or the deadline passes, and locks it again.
 func (c *conn) wait(by time.Time) error {
 	changed := c.changed
 	c.mu.Unlock()
@@ -273,7 +274,7 @@ func (c *conn) Write(p []byte) (written int, err error) {
 	}
 }
 
-// send sees to it that what waits arrives. mu is held.
+// send schedules the delivery of waiting data. The caller holds mu.
 func (c *conn) send() {
 	if !c.delivering {
 		c.delivering = true
@@ -285,7 +286,7 @@ func (c *conn) again(d time.Duration) {
 	c.n.w.after(d, "net "+c.name, c.deliver)
 }
 
-// deliver brings what was sent to the other end. It runs on the world's goroutine.
+// deliver moves sent data to the other end. It runs on the world's goroutine.
 func (c *conn) deliver() {
 	from, to := c.life.m, c.peer.life.m
 	c.mu.Lock()
@@ -298,14 +299,14 @@ func (c *conn) deliver() {
 		c.again(resend)
 		return
 	}
-	if !from.on || c.life.unplugged { // what a machine without power had not sent
+	if !from.on || c.life.unplugged { // unsent data of a machine without power
 		c.delivering = false
 		return
 	}
 	p := c.peer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.life.dead.Load() { // there is nobody any more
+	if p.closed || p.life.dead.Load() { // the receiver is gone
 		c.delivering, c.out = false, nil
 		if !c.closed && !c.n.isCut(to.id, from.id) {
 			c.broken = syscall.ECONNRESET

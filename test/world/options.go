@@ -6,75 +6,77 @@ import (
 	"time"
 )
 
-// Options change what a world is judged by, and what strikes.
+// Options select the faults of a world, the promises that are judged, and the kinds of its Topics.
 type Options struct {
 	Trace io.Writer // where the transcript goes; nil: nowhere
-	// Faults are the names of those that strike; nil: all but those of the classes that are left
+	// Faults are the names of the faults that strike; nil: all, except the classes that are left
 	// out.
 	Faults []string
-	// Found has classes of faults strike, and promises be judged, that are left out otherwise.
+	// Found enables classes of faults, and the judgement of their promises, that are left out by
+	// default.
 	Found []Class
 	// Kinds are the names of the kinds that Topics may have; nil: any.
 	Kinds []string
-	// Readers has all Topics have these: "subscription", "snapshot", "flood" (a publisher that
-	// wants no answers), "silence" (nobody publishes for long after everything else, and nobody who
-	// did is remembered), "decay" (in the end each replica's disk is damaged in turn), "hour" (an
-	// hour passes, and a volume is rolled back to its beginning).
+	// Readers are extras that every Topic of the world has: "subscription"; "snapshot"; "flood", a
+	// publisher that wants no answers; "silence", a long time without publishes in which leaders
+	// forget their senders; "decay", damage to each replica's disk in turn at the end; "hour", a
+	// volume that is rolled back by an hour.
 	Readers []string
 	// For is how long faults strike; 0: the seed says.
 	For time.Duration
 }
 
-// Class is a class of faults, or of broken promises, that is known to be found in the product as it
-// is.
+// Class is a class of faults, or of broken promises. Each class has found a fault of some version
+// of the product.
 type Class string
 
-// The classes. Each was found in some version of the product, by what its comment says; when that
-// was mended it was taken out of knownFaults.
+// The classes, each with the fault of the product that it found. A class leaves knownFaults when
+// its fault is fixed.
 const (
-	// LostCopies: a shard's folder is gone when its broker starts. Found: a broker that was named
-	// leader before it could report that led without its copy, and others followed suit.
+	// LostCopies: a shard's folder is gone when its broker starts. Found: a broker that was elected
+	// before it could report the loss led without its copy, and its followers truncated theirs.
 	LostCopies Class = "lost copies"
-	// RolledBack: a volume is as it was some seconds ago when its broker starts. Found: the broker
-	// can't know, and vouches. It leads if no other member of the set is there, and the others
-	// follow suit; placement prefers the others (trusted), so something is lost in about 1 of 50
-	// worlds. docs/architecture.md says what is promised.
+	// RolledBack: a volume is as it was some seconds ago when its broker starts. The broker can't
+	// detect that, and vouches for its copy. It leads if no other member of the set is present, and
+	// its followers truncate their copies. Elections prefer the other members, so records are lost
+	// in about 1 of 50 worlds. docs/architecture.md says what is promised.
 	RolledBack Class = "rolled back volumes"
-	// FailedSyncs: a sync fails, and later ones succeed with a clean page cache.
-	// Found: what it was to write was vouched for after a restart.
+	// FailedSyncs: a sync fails, and later ones succeed with a clean page cache. Found: after a
+	// restart the broker vouched for records that the failed sync had not written.
 	FailedSyncs Class = "failed syncs"
-	// JumpingClocks: a broker's clock jumps by a year. Found: its records kept the time, so that
-	// ids were duplicates for a year, or were none, and records went at once.
+	// JumpingClocks: a broker's clock jumps by a year. Found: records kept that time, so that
+	// message ids were duplicates for a year or never, and records expired at once.
 	JumpingClocks Class = "jumping clocks"
-	// StaleAnswers: refusals by condition and the last message are judged across clients on both
-	// sides of a partition. Found: a leader that was deposed and didn't know it answered by what it
-	// had.
+	// StaleAnswers: refusals by condition and reads of the last message are judged across clients
+	// on both sides of a partition. Found: a deposed leader that did not know of its successor
+	// answered from its own log.
 	StaleAnswers Class = "stale answers"
-	// RestoredEtcd: etcd is restored from a backup of some seconds ago, again and again.
-	// Found: epochs were granted twice; a set of members that had lost what was acknowledged since
-	// was believed.
+	// RestoredEtcd: etcd is restored from a backup that is some seconds old, repeatedly. Found: an
+	// epoch was granted twice; an in-sync set was believed whose members lacked later acknowledged
+	// records.
 	RestoredEtcd Class = "restored etcd"
-	// HungDisks: a disk hangs for up to 40 s; in some worlds nothing else strikes, and each Topic
-	// is to be answered for. Found: a leader whose disk hung was not replaced.
+	// HungDisks: a disk hangs for up to 40 s. In some worlds this is the only fault, and each Topic
+	// must be served all the time. Found: a leader whose disk hung was not replaced.
 	HungDisks Class = "hung disks"
-	// FlippedBits: bits flip beside kills and power cuts.
-	// Found: one in the last round cut the whole round, one in meta.json emptied the log.
+	// FlippedBits: bits flip beside kills and power cuts. Found: a flipped bit in the last round
+	// truncated the whole round; one in meta.json emptied the log.
 	FlippedBits Class = "flipped bits"
 	// FailedWrites: some writes to segments fail, and later ones succeed. In some worlds another
-	// broker dies at that moment. Found: a follower of a Topic in Memory, which had confirmed what
-	// it then could not write, stayed in the set with a shorter log.
+	// broker dies at that moment. Found: a follower of a Topic in Memory stayed in the in-sync set
+	// after it failed to write records that it had confirmed.
 	FailedWrites Class = "failed writes"
-	// LostEnds: the last segment of a log is gone when its broker starts. Found: a leader that
-	// lacked its end without knowing it; and a segment that was gone after its first round was
+	// LostEnds: the last segment of a log is gone when its broker starts. Found: a leader lacked
+	// the end of its log without knowing it; a segment that was lost after its first round was
 	// taken for one that was never written.
 	LostEnds Class = "lost ends"
 )
 
-// onlyNamed is of faults that strike only where they are named: they are there for one mutation.
+// onlyNamed is the class of faults that strike only where Options.Faults names them. Each serves
+// one mutation.
 const onlyNamed Class = "only where it is named"
 
-// knownFaults are the classes that are left out unless Options say otherwise, since what they find
-// is not mended yet.
+// knownFaults are the classes that are left out by default, because the faults that they find are
+// not fixed yet.
 var knownFaults = []Class{RolledBack}
 
 func (o *Options) leaveOut(c Class) bool {

@@ -2,21 +2,24 @@ package world
 
 import "math"
 
-// A log is appended to and nothing else, and at the end its order is known. So whether its clients'
-// answers have an order that explains them needs no search, as it would for a register: for each
-// record there is a moment at which it was appended, later than that of the record before. Whoever
-// published it asked before that moment, and was answered after it. Who was told that it was the
-// last message was answered after it, too, and asked before the next record's moment. Such moments
-// exist exactly if, for each record, nothing that comes before it or with it was asked later than
-// the first answer that rests on it or on a later one.
+// A log is append-only, and its order is known at the end. So whether an order explains all answers
+// needs no search, unlike for a register. Each record has a moment at which it was appended, and
+// these moments ascend with the offsets:
+//
+//  1. The publisher's call is before the moment of its record, and its ack after it.
+//  2. An answer that names a record as the last message comes after that record's moment, and its
+//     call is before the next record's moment.
+//
+// Such moments exist if and only if, for each record, no call that must precede it or an earlier
+// record is later than the first answer that rests on it or on a later record.
 
-// moment is when a record can have been appended, in stamps.
+// moment is the interval of stamps in which a record can have been appended.
 type moment struct {
 	after, before uint64
-	asked, relied string // whose stamps these are, for people
+	asked, relied string // the client operations with these stamps, for messages
 }
 
-// answers checks that there is such an order. log has all that was ever in it, as far as that is
+// answers checks that such moments exist. log has all records that it ever had, as far as they are
 // known.
 func (j *judge) answers(h *history, log copied) {
 	o := &order{j: j, h: h, log: log, moments: make([]moment, len(log.records)+1), where: map[string]uint64{}, subjects: bySubject(log)}
@@ -62,31 +65,31 @@ func (j *judge) answers(h *history, log copied) {
 	}
 }
 
-// order is what is known of when the records of a log were appended.
+// order collects what is known of when the records of a log were appended.
 type order struct {
 	j        *judge
 	h        *history
 	log      copied
-	moments  []moment // by offset, from 1 on; the last one stands for what is beyond the end
+	moments  []moment // by offset, from 1 on; the last one is for records beyond the end
 	where    map[string]uint64
 	subjects subjectIndex
 }
 
 // since notes that a record was appended after a stamp.
-func (o *order) since(offset, stamp uint64, who string) {
+func (o *order) since(offset, stamp uint64, source string) {
 	if offset > 0 && offset <= uint64(len(o.moments)) && stamp > o.moments[offset-1].after {
-		o.moments[offset-1].after, o.moments[offset-1].asked = stamp, who
+		o.moments[offset-1].after, o.moments[offset-1].asked = stamp, source
 	}
 }
 
 // until notes that a record was appended before a stamp.
-func (o *order) until(offset, stamp uint64, who string) {
+func (o *order) until(offset, stamp uint64, source string) {
 	if offset > 0 && offset < uint64(len(o.moments)) && stamp < o.moments[offset-1].before {
-		o.moments[offset-1].before, o.moments[offset-1].relied = stamp, who
+		o.moments[offset-1].before, o.moments[offset-1].relied = stamp, source
 	}
 }
 
-// value is what stands at an offset, or empty if that is not known.
+// value returns the value at an offset, or an empty string if it is not known.
 func (o *order) value(offset uint64) string {
 	if offset == 0 || offset > uint64(len(o.log.records)) {
 		return ""
@@ -94,13 +97,13 @@ func (o *order) value(offset uint64) string {
 	return o.log.records[offset-1].value
 }
 
-// operation notes what the answer to a message says.
+// operation adds what the answer to a message implies.
 func (o *order) operation(op *operation) {
 	w, h := o.j.w, o.h
 	offset, stands := o.where[op.value]
 	switch op.outcome {
 	case kept, duplicate:
-		// A message with an id stands twice if its id was forgotten while the time was in doubt.
+		// A message with an id may stand twice if its id was forgotten while the time was in doubt.
 		if o.value(op.offset) == op.value {
 			offset = op.offset
 		}
@@ -119,33 +122,33 @@ func (o *order) operation(op *operation) {
 		if w.options.leaveOut(StaleAnswers) {
 			return
 		}
-		who := "the refusal of " + op.value
-		o.until(op.offset, op.back, who)
+		refusal := "the refusal of " + op.value
+		o.until(op.offset, op.back, refusal)
 		if op.expects == expecting {
-			o.look(op.offset, who)
-			o.since(op.offset+1, op.call, who)
+			o.look(op.offset, refusal)
+			o.since(op.offset+1, op.call, refusal)
 			return
 		}
 		if o.value(op.offset) != "" && !o.subjects.has(op.subject, op.offset) {
 			w.fail("%s: %s was refused, since %d is the last of %s, which is none of its messages", h.id, op.value, op.offset, op.subject)
 		}
 		if op.offset == 0 && h.topic.retained() {
-			return // all its messages may have been removed
+			return // limits may have removed all its messages
 		}
 		if next := o.subjects.after(op.subject, op.offset); next != 0 {
-			o.since(next, op.call, who)
+			o.since(next, op.call, refusal)
 		}
 	}
 }
 
-// look checks that an answer names a record that there is.
+// look checks that an answer names an existing record.
 func (o *order) look(last uint64, what string) {
 	if last >= o.log.end {
 		o.j.w.fail("%s: %s: %d was said to be the last message, and the log ends at %d", o.h.id, what, last, o.log.end)
 	}
 }
 
-// subjectIndex are the offsets of each subject, in order.
+// subjectIndex maps each subject to its offsets, in order.
 type subjectIndex map[string][]uint64
 
 func bySubject(log copied) subjectIndex {

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// leader is a shard where a broker leads it and lets it be read, or nil.
+// leader returns a broker that leads the shard and lets it be read, or nil.
 func (c *client) leader(shard int) (*life, *topic.ShardLeader) {
 	for _, i := range c.rng.Perm(len(c.w.machines)) {
 		m := c.w.machines[i]
@@ -26,15 +26,15 @@ func (c *client) leader(shard int) (*life, *topic.ShardLeader) {
 	return nil, nil
 }
 
-// confirmed says whether the shard's leader was confirmed after it was asked, as readers of the
-// latest record require it.
+// confirmed reports whether a barrier round confirmed the shard's leader after the question, as
+// reads of the latest record require.
 func confirmed(s *topic.ShardLeader) bool {
 	done := make(chan error, 1)
 	return s.Confirm(func(err error) { done <- err }) || <-done == nil
 }
 
-// read reads a shard on from where the client was, and asks which message is the last, of the shard
-// or of a subject.
+// read reads the shard on from the client's position, and asks for the last message of the shard or
+// of a subject.
 func (c *client) read() {
 	w := c.w
 	shard := c.rng.IntN(c.topic.shards())
@@ -50,7 +50,7 @@ func (c *client) read() {
 	w.judge.begins(id, start, s.Data().SegmentInfos())
 	from := max(c.next[shard], start)
 	if from > end {
-		from = start // of what the client has read something is lost
+		from = start // the shard lost records that the client has read
 	}
 	records, err := readRecords(s.NewCursor(from), from, end)
 	if err != nil {
@@ -82,12 +82,11 @@ func (c *client) lastOf(id shardID, s *topic.ShardLeader, subject string) {
 	c.w.judge.sawLast(id, subjectLook{call, c.w.stamp(), subject, found.Offset})
 }
 
-// swapTime is how long a compaction may still take that was under way when a snapshot was taken: a
-// broker whose disk takes longer ends. What it removes is not in the snapshot.
+// swapTime is how long a compaction that was under way when a snapshot was taken may still take: a
+// broker whose disk takes longer ends. The records that it removes are not in the snapshot.
 const swapTime = 6 * time.Second
 
-// snap holds a snapshot of a shard, and reads it twice: what was there the first time is there the
-// second time.
+// snap holds a snapshot of a shard and reads it twice. Both reads must return the same records.
 func (c *client) snap() {
 	w := c.w
 	shard := c.rng.IntN(c.topic.shards())
@@ -138,7 +137,7 @@ func (c *client) snap() {
 	c.progressed()
 }
 
-// record is one of a log.
+// record is one record of a log.
 type record struct {
 	offset  uint64
 	epoch   uint64

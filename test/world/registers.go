@@ -9,43 +9,44 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A subject is a register: a message is a write of the offset at which it stands, one that expects
-// the last message a compare-and-swap, and to ask for the last message is to read it. Clients on
-// all brokers, on both sides of a cut, use the same ones. porcupine looks for an order of what they
-// did, as it overlaps in time, in which each operation does what its client was told.
+// A subject is a register. Its value is the offset of the subject's last message. A publish is a
+// write, a publish that expects a last message is a compare-and-swap, and a request for the last
+// message is a read. Clients of all brokers, on both sides of a partition, use the same subjects.
+// porcupine searches for an order of the operations, as they overlap in time, in which each one has
+// the result that its client was told.
 
 // registerStep is one operation on a register.
 type registerStep struct {
 	what     string
 	subject  string
 	call     uint64
-	back     uint64 // math.MaxUint64: it was never answered
-	writes   uint64 // where its message stands; 0: it writes nothing
+	back     uint64 // math.MaxUint64: no answer came
+	writes   uint64 // the offset of its message; 0: the log does not have it
 	expects  bool
 	expected uint64 // with expects
 	reads    bool
-	read     uint64 // with reads; 0: there is no message
+	read     uint64 // the offset that was read, with reads; 0: no message
 }
 
-// anything is the state of a register of which nothing is known: the shard lost what it had.
-const anything = math.MaxUint64
+// unknownState is the state of a register whose shard lost its records as its durability allows.
+const unknownState = math.MaxUint64
 
-// ranks is how many steps can be told apart that begin with the same stamp.
+// ranks is how many steps with the same call stamp have distinct positions.
 const ranks = 1 << 16
 
-// apply is the model: the state is the offset of the subject's last message. Below gone, limits may
-// have removed it.
+// apply is the model of a register. Its state is the offset of the subject's last message. Limits
+// may have removed messages below gone.
 func (s *registerStep) apply(state, gone uint64) (ok bool, after uint64) {
 	is := func(last uint64) bool {
-		return state == anything || state == last || last == 0 && state < gone
+		return state == unknownState || state == last || last == 0 && state < gone
 	}
 	if s.expects && !is(s.expected) || s.reads && !is(s.read) {
 		return false, state
 	}
 	if s.writes > 0 {
-		return state == anything || s.writes > state, s.writes
+		return state == unknownState || s.writes > state, s.writes
 	}
-	if s.reads && state == anything {
+	if s.reads && state == unknownState {
 		state = s.read
 	}
 	return true, state
@@ -65,7 +66,7 @@ func (j *judge) registers(h *history, log copied) {
 		holes = holes || r.value == ""
 	}
 	delete(where, "")
-	judged, spoilt := map[string]bool{}, map[string]bool{}
+	judged, unjudgeable := map[string]bool{}, map[string]bool{}
 	for _, op := range h.ops {
 		s := registerStep{what: op.value, subject: op.subject, call: op.call, back: op.back, writes: where[op.value]}
 		if op.call <= h.since || op.outcome == unknown || op.outcome == refused {
@@ -81,7 +82,7 @@ func (j *judge) registers(h *history, log copied) {
 		case s.writes == 0 && (op.call <= h.since || op.outcome == wrongLast):
 			continue
 		case s.writes == 0:
-			spoilt[op.subject] = spoilt[op.subject] || holes // it may be one that was removed before anybody read it
+			unjudgeable[op.subject] = unjudgeable[op.subject] || holes // its message may have been removed before any client read it
 			continue
 		case op.expects == swapping:
 			s.expects, s.expected = op.call > h.since, op.expected
@@ -96,7 +97,7 @@ func (j *judge) registers(h *history, log copied) {
 		}
 	}
 	for subject, steps := range subjects {
-		if judged[subject] && !spoilt[subject] {
+		if judged[subject] && !unjudgeable[subject] {
 			if why := linearizable(steps, h, log.start); why != "" {
 				j.w.fail("%s: the register %s is not linearizable: %s", h.id, subject, why)
 			}
@@ -104,11 +105,11 @@ func (j *judge) registers(h *history, log copied) {
 	}
 }
 
-// linearizable says why the steps of one register have no order, or nothing.
+// linearizable returns why the steps of one register have no order, or an empty string.
 func linearizable(steps []registerStep, h *history, start uint64) string {
 	initial, gone := uint64(0), uint64(0)
 	if h.since > 0 {
-		initial = anything
+		initial = unknownState
 	}
 	if h.topic.retained() {
 		gone = start
@@ -120,20 +121,20 @@ func linearizable(steps []registerStep, h *history, start uint64) string {
 			return ok, after
 		},
 	}
-	narrow(steps)
+	tightenWrites(steps)
 	var history []porcupine.Operation
 	for i := range steps {
 		s := &steps[i]
 		call, back := int64(s.call)*ranks, int64(math.MaxInt64)
 		if s.writes > 0 {
-			call += int64(min(i, ranks-1)) // of writes that begin together porcupine tries the first one first
+			call += int64(min(i, ranks-1)) // porcupine tries writes with the same call stamp in the order of the log
 		}
 		if s.back < math.MaxInt64/ranks {
 			back = int64(s.back)*ranks + ranks - 1
 		}
 		history = append(history, porcupine.Operation{ClientId: i, Input: s, Call: call, Return: back})
 	}
-	if why := firstWrong(steps, gone); why != "" {
+	if why := firstContradiction(steps, gone); why != "" {
 		return why
 	}
 	if !porcupine.CheckOperations(model, history) {
@@ -142,10 +143,10 @@ func linearizable(steps []registerStep, h *history, start uint64) string {
 	return ""
 }
 
-// narrow shortens the steps that write, whose order is known: each is over before the next one is
-// answered, and begins after the one before was asked. That excludes no order, and saves porcupine
-// to try those that can't be.
-func narrow(steps []registerStep) {
+// tightenWrites narrows the intervals of the writes, whose order is known from the log: a write
+// takes effect before the next one is answered, and after the one before was called. This excludes
+// no order, and spares porcupine the impossible ones.
+func tightenWrites(steps []registerStep) {
 	slices.SortFunc(steps, func(a, b registerStep) int {
 		return cmp.Or(cmp.Compare(a.writes, b.writes), cmp.Compare(a.call, b.call))
 	})
@@ -164,10 +165,10 @@ func narrow(steps []registerStep) {
 	}
 }
 
-// firstWrong helps people to find what porcupine has found: a step that rests on a state that was
-// over when it began, or had not begun when it was answered. That there is no message may be said
-// of those below gone.
-func firstWrong(steps []registerStep, gone uint64) string {
+// firstContradiction explains a history in which porcupine found no order. It returns a step that
+// rests on a state that had ended before its call, or had not begun when it was answered. A step
+// may see no message while all messages are below gone.
+func firstContradiction(steps []registerStep, gone uint64) string {
 	writes := slices.DeleteFunc(slices.Clone(steps), func(s registerStep) bool { return s.writes == 0 })
 	slices.SortFunc(writes, func(a, b registerStep) int { return int(a.writes) - int(b.writes) })
 	for _, s := range steps {

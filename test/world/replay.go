@@ -19,19 +19,19 @@ import (
 	"time"
 )
 
-// A world's I/O is ordered by its seed. What is left to chance is the runtime's: which case of a
-// select is taken, in which order maps are walked over, when a goroutine is preempted. So worlds
-// run in a program whose runtime takes that from the seed, too: it is built with go's -overlay,
-// from the sources of the toolchain's own runtime in which these places say something else. It has
-// one thread for goroutines, each process runs one world, and garbage is collected between steps.
+// The seed orders a world's I/O. The Go runtime makes other random choices: which case of a select
+// is taken, in which order a map is iterated, when a goroutine is preempted. So worlds run in a
+// program whose runtime takes these choices from the seed, too. It is built with go's -overlay,
+// from the sources of the toolchain's own runtime with some edits. It has one thread for
+// goroutines, each process runs one world, and garbage is collected between steps.
 //
-// The same runtime lets a bubble's time go on while goroutines wait for a mutex: here, whoever
-// holds it is in the bubble, too, and waits for a disk.
+// The same runtime lets a bubble's time advance while goroutines wait for a mutex: its holder is in
+// the bubble, too, and waits for a disk.
 
-// edit replaces text in one place of a source file. It is an error if it isn't there.
+// edit replaces text in one place of a source file. It is an error if the file lacks the old text.
 type edit struct{ file, old, new string }
 
-// runtimeEdits are of the runtime of the toolchain, below GOROOT.
+// runtimeEdits are the edits of the toolchain's runtime, below GOROOT.
 var runtimeEdits = []edit{
 	{"src/runtime/rand.go", "	globalRand.state.Init(*seed)\n", "	*seed = [32]byte{1}\n	globalRand.state.Init(*seed)\n"},
 	{"src/runtime/rand.go", "		seed[i] = bootstrapRand()\n	}\n	bootstrapRandReseed() // erase key we just extracted\n", "		seed[i] = 1\n	}\n"},
@@ -51,7 +51,7 @@ var runtimeEdits = []edit{
 // Program is a build that runs worlds.
 type Program struct{ path string }
 
-// Build makes the program of worlds, of the sources as they are but for some mutations. root is the
+// Build makes the program of worlds from the present sources with some mutations. root is the
 // repository's folder.
 func Build(ctx context.Context, root string, mutations ...Mutation) (*Program, error) {
 	goroot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
@@ -85,7 +85,7 @@ func Build(ctx context.Context, root string, mutations ...Mutation) (*Program, e
 		fmt.Fprintf(sum, "%s %d\n%s", path, len(source), source)
 		replaced[path] = string(source)
 	}
-	// The same edits have the same folder, so that what was built before is found again.
+	// Equal edits share a folder, so that an earlier build is found again.
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("carillon-world-%d-%s", os.Getuid(), hex.EncodeToString(sum.Sum(nil)[:8])))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func Build(ctx context.Context, root string, mutations ...Mutation) (*Program, e
 	return p, nil
 }
 
-// writeOnce leaves a file alone that says the same already.
+// writeOnce writes a file unless it has that content already.
 func writeOnce(path, text string) error {
 	if was, err := os.ReadFile(path); err == nil && string(was) == text {
 		return nil
@@ -122,7 +122,7 @@ func writeOnce(path, text string) error {
 	return os.WriteFile(path, []byte(text), 0o600)
 }
 
-// request is what a process of the program is asked for, in worldVariable.
+// request is the input of a process of the program, in worldVariable.
 type request struct {
 	Seed    uint64
 	Faults  []string `json:",omitempty"`
@@ -134,7 +134,7 @@ type request struct {
 
 const worldVariable = "CARILLON_WORLD"
 
-// worldTime is how long a world may take, of which most take less than a second.
+// worldTime bounds the time of a world. Most take less than a second.
 const worldTime = 3 * time.Minute
 
 // resultMark begins the line with a Result.
@@ -149,7 +149,7 @@ func (p *Program) Run(ctx context.Context, r request) (Result, error) {
 		return Result{}, err
 	}
 	cmd := exec.CommandContext(ctx, p.path, "-test.run=^TestOneWorld$", "-test.timeout=10m", "-test.v")
-	cmd.Env = append(os.Environ(), worldVariable+"="+string(asked), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,memprofilerate=0", "GOMEMLIMIT=3GiB") // which is for worlds that go wrong
+	cmd.Env = append(os.Environ(), worldVariable+"="+string(asked), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,memprofilerate=0", "GOMEMLIMIT=3GiB") // bounds a world that allocates without end
 	out, err := cmd.CombinedOutput()
 	for line := range bytes.Lines(out) {
 		if rest, ok := bytes.CutPrefix(line, []byte(resultMark)); ok {

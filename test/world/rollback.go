@@ -9,34 +9,34 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// A world may have an hour in which clients are slow and little strikes, and at its end a volume is
-// rolled back to before that hour: its logs and their manifests, the journal of sync points, the
-// message ids and cursors in the logs, what its broker saved of its clock, and what it saw of etcd.
-// All brokers, or that one, are killed then or lose power. The volume's broker starts when of each
-// shard another member of the in-sync set vouches, which is when docs/architecture.md promises that
-// nothing is lost. Until all replicas are in sync again its broker is killed, loses power and is
-// cut off, and the others are left alone. So all of the other judgements hold, without an
-// exception. Message ids of before the hour are used again after it, and are duplicates.
+// A world may have an hour in which clients are slow and few faults strike. At its end one volume
+// is rolled back to the beginning of that hour: logs, manifests, the journal of sync points, the
+// message ids and cursors in the logs, the broker's saved clock, and the last state of etcd that it
+// saw. All brokers, or that one, are killed or lose power. The volume's broker starts when another
+// in-sync member of each of its shards vouches: docs/architecture.md promises that nothing is lost
+// then. Until all replicas are in sync again, that broker is killed, loses power and is cut off,
+// and the others run undisturbed. So all other judgements hold without an exception. Message ids
+// from before the hour are used again after it, and are duplicates.
 
 const (
-	// hourShare is in how many of 100 worlds there is such an hour: each takes some seconds, and
-	// most others a fraction of one.
+	// hourShare is the percentage of worlds with such an hour. Each takes some seconds, and most
+	// others a fraction of one.
 	hourShare = 1
-	// rolledBackBy is how old a volume is that is put back.
+	// rolledBackBy is the age of the restored volume.
 	rolledBackBy = time.Hour
-	// quietPace is by how much longer clients pause in that hour, in which they are to do less than
-	// they do in the rest of a world. quietFaults is how often something strikes.
+	// quietPace is the factor by which clients' pauses are longer in that hour, so that they do
+	// less than in the rest of a world. quietFaults is the interval of faults.
 	quietPace   = 200
 	quietFaults = 4 * time.Minute
 	// longWindow is the deduplication window of Topics of a world with such an hour, and longAge
-	// how long they retain records.
+	// the age to which they retain records.
 	longWindow = 3 * time.Hour
 	longAge    = 24 * time.Hour
-	// pastIDs is how many messages of the past a client may publish again.
+	// pastIDs bounds the old messages that a client may publish again.
 	pastIDs = 400
 )
 
-// volume is a copy of what a broker has on its volume.
+// volume is a copy of a broker's volume.
 type volume struct {
 	fs    *crashfs.FS
 	saved *clock.Saved
@@ -54,11 +54,11 @@ func (m *machine) putBack(v *volume) {
 	m.seen.Store(v.seen)
 }
 
-// hour has an hour pass, and rolls a volume back to its beginning.
+// hour lets an hour pass, and rolls a volume back to its beginning.
 func (w *world) hour() {
 	m := w.any()
-	if w.flipped { // nobody may have noticed, and others are not to lose anything
-		m = w.spoilt
+	if w.flipped { // flips may be unnoticed, so no other machine may lose data
+		m = w.altered
 	}
 	w.notef("the volume of %s is copied", m.id)
 	old := m.copyVolume()
@@ -73,9 +73,9 @@ func (w *world) hour() {
 		return
 	}
 	w.rollBack(m, old)
-	w.run(w.now()+mending, func() bool { return m.life != nil && !m.life.dead.Load() })
+	w.run(w.now()+convergeTime, func() bool { return m.life != nil && !m.life.dead.Load() })
 	if m.life == nil || m.life.dead.Load() {
-		w.fail("stuck: of a shard on %s nobody else vouches %v after its volume was rolled back: %s", m.id, mending, w.aside(w.state))
+		w.fail("stuck: of a shard on %s nobody else vouches %v after its volume was rolled back: %s", m.id, convergeTime, w.await(w.state))
 		return
 	}
 	until := w.now() + w.between(0, 12*time.Second)
@@ -89,10 +89,10 @@ func (w *world) hour() {
 	w.run(until, nil)
 }
 
-// allInSync waits until all replicas of all shards are in sync, and says whether they are.
+// allInSync waits until all replicas of all shards are in sync, and reports whether they are.
 func (w *world) allInSync(when string) bool {
 	why, healed := "nobody looked", w.now()
-	w.run(w.now()+mending, func() bool {
+	w.run(w.now()+convergeTime, func() bool {
 		w.giveUpEmpty(healed)
 		why = ""
 		for _, d := range w.topics {
@@ -105,33 +105,33 @@ func (w *world) allInSync(when string) bool {
 		return why == "" && w.deleting == nil
 	})
 	if why != "" && w.broken == nil {
-		w.fail("stuck: %s, %s, %v after everything is well again: %s", when, why, mending, w.aside(w.state))
+		w.fail("stuck: %s, %s, %v after everything is well again: %s", when, why, convergeTime, w.await(w.state))
 	}
 	return w.broken == nil
 }
 
-// rollBack puts an old volume back. The other brokers are left alone, or die with that one. If there
-// is a Topic that is Replicated they lose power, after which it may lose what it had: of such a
-// Topic nobody vouches when all brokers were killed, so nothing is promised.
+// rollBack restores an old volume. The other brokers run on, or die with that one. If they die and
+// a Topic is Replicated, all machines lose power, so that this Topic may lose its records: after a
+// kill of all brokers no broker vouches for such a Topic, and nothing would be promised.
 func (w *world) rollBack(m *machine, old *volume) {
 	power, all := w.chance(50), w.chance(60)
 	if all {
 		power = power || slices.ContainsFunc(w.topics, func(d *declared) bool { return d.spec.Durability == coordination.Replicated })
-		w.fell(slices.DeleteFunc(slices.Clone(w.machines), func(o *machine) bool { return o == m }), power)
+		w.crash(slices.DeleteFunc(slices.Clone(w.machines), func(o *machine) bool { return o == m }), power)
 	}
 	if power {
 		m.unplug()
 	} else if m.life != nil {
 		m.life.kill()
 	}
-	m.on, m.wanted, m.touched, w.spoilt = false, false, true, m
+	m.on, m.wanted, m.touched, w.altered = false, false, true, m
 	restored := w.chance(25) && w.deleting == nil
 	if restored {
 		w.etcd.save()
 	}
 	w.after(time.Millisecond, m.id+" is rolled back by an hour", func() {
 		m.putBack(old)
-		w.judge.spoilt(m)
+		w.judge.altered(m)
 		w.rolledBack++
 		w.startCovered(m)
 		if restored {
@@ -140,7 +140,7 @@ func (w *world) rollBack(m *machine, old *volume) {
 	})
 }
 
-// startCovered starts a machine's broker as soon as it need not lead.
+// startCovered starts a machine's broker as soon as other brokers can lead its shards.
 func (w *world) startCovered(m *machine) {
 	w.after(w.between(20*time.Millisecond, 500*time.Millisecond), m.id+" may start", func() {
 		if !w.covered(m) {
@@ -152,8 +152,9 @@ func (w *world) startCovered(m *machine) {
 	})
 }
 
-// covered says whether of each shard that a machine has a replica of another member of the in-sync
-// set vouches, or everything may be lost, or all copies are compared since etcd was restored.
+// covered reports whether each shard with a replica on the machine is safe without it: another
+// member of the in-sync set vouches, or the shard may lose everything, or all copies are compared
+// since a restore of etcd.
 func (w *world) covered(m *machine) bool {
 	for _, d := range w.topics {
 		for n := range d.shards() {
@@ -172,12 +173,12 @@ func (w *world) covered(m *machine) bool {
 	return true
 }
 
-// lostAll says whether of a shard's in-sync set nobody is left.
+// lostAll reports whether all entries of a shard's in-sync set are void.
 func (j *judge) lostAll(d *declared, s *coordination.Shard) bool {
 	return !slices.ContainsFunc(s.InSync, func(m coordination.Replica) bool { return !j.void(d, m) })
 }
 
-// harass has faults strike one machine, until a moment.
+// harass causes faults on one machine until a moment.
 func (w *world) harass(m *machine, until time.Duration) {
 	w.after(w.between(10*time.Millisecond, 3*time.Second), "trouble for "+m.id, func() {
 		if w.now() >= until {
@@ -185,16 +186,16 @@ func (w *world) harass(m *machine, until time.Duration) {
 		}
 		switch w.rng.IntN(5) {
 		case 0:
-			w.fell([]*machine{m}, false)
+			w.crash([]*machine{m}, false)
 		case 1:
-			w.fell([]*machine{m}, true)
+			w.crash([]*machine{m}, true)
 		case 2:
 			if l := m.life; l != nil && !l.dead.Load() {
 				l.dieAt.Store(l.operations.Load() + 1 + w.rng.Int64N(200))
 				w.again(m, w.between(300*time.Millisecond, 3*time.Second))
 			}
 		case 3:
-			w.part([]*machine{m}, true)
+			w.partition([]*machine{m}, true)
 		case 4:
 			m.slow = w.between(2*time.Millisecond, 200*time.Millisecond)
 			w.after(w.between(time.Second, 4*time.Second), m.id+" has a quick disk", func() { m.slow = 0 })
@@ -203,8 +204,8 @@ func (w *world) harass(m *machine, until time.Duration) {
 	})
 }
 
-// past has a client publish a message again whose id it used some time ago, in a world with an hour.
-// It reports whether it did.
+// past republishes a message whose id the client used some time ago, in a world with an hour. It
+// reports whether it did.
 func (c *client) past() bool {
 	if len(c.sent) == 0 || c.rng.IntN(8) > 0 {
 		return false
@@ -215,7 +216,7 @@ func (c *client) past() bool {
 	return true
 }
 
-// usedAgain counts message ids of more than an hour ago that are duplicates.
+// usedAgain counts duplicates of message ids that are more than an hour old.
 func (j *judge) usedAgain(op *operation) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -224,7 +225,7 @@ func (j *judge) usedAgain(op *operation) {
 	}
 }
 
-// remember notes messages that may be published again later.
+// remember keeps messages that may be published again later.
 func (c *client) remember(ops []*operation) {
 	if !c.w.old || c.topic.retained() {
 		return
@@ -234,7 +235,7 @@ func (c *client) remember(ops []*operation) {
 		case op.outcome != kept:
 		case len(c.sent) < pastIDs:
 			c.sent = append(c.sent, op)
-		default: // the first half are of before the hour
+		default: // the first half are from before the hour
 			c.sent[pastIDs/2+c.rng.IntN(pastIDs/2)] = op
 		}
 	}

@@ -12,44 +12,44 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// Result is what came of a world.
+// Result is the outcome of a world.
 type Result struct {
-	Broken  string        `json:"broken,omitempty"` // empty: nothing broke
-	Hash    string        `json:"hash"`             // of the transcript
-	Steps   int           `json:"steps"`
-	Acks    int           `json:"acks"`
-	Records int           `json:"records"`
-	Epochs  int64         `json:"epochs"`
-	Virtual time.Duration `json:"virtual"`
-	Mended  time.Duration `json:"mended"` // after the last fault
-	Struck  []string      `json:"struck,omitempty"`
-	Kinds   []string      `json:"kinds,omitempty"` // of all Topics
-	Did     Did           `json:"did"`
-	Logs    string        `json:"logs,omitempty"` // what brokers had to say, if something broke
+	Broken    string        `json:"broken,omitempty"` // empty: nothing broke
+	Hash      string        `json:"hash"`             // of the transcript
+	Steps     int           `json:"steps"`
+	Acks      int           `json:"acks"`
+	Records   int           `json:"records"`
+	Epochs    int64         `json:"epochs"`
+	Virtual   time.Duration `json:"virtual"`
+	Converged time.Duration `json:"converged"` // after the last fault
+	Struck    []string      `json:"struck,omitempty"`
+	Kinds     []string      `json:"kinds,omitempty"` // of all Topics
+	Did       Did           `json:"did"`
+	Logs      string        `json:"logs,omitempty"` // of brokers, if a promise was broken
 }
 
-// Did counts what happened that not every world has.
+// Did counts events that not every world has, so that tests can require them.
 type Did struct {
 	Deliveries int    `json:"deliveries"` // to subscribers
-	Repeated   int    `json:"repeated"`   // of these
+	Repeated   int    `json:"repeated"`   // deliveries of a message that was delivered before
 	Snapshots  int    `json:"snapshots"`  // that were read twice
 	Trimmed    int    `json:"trimmed"`    // readers that saw what limits had removed
 	Compacted  uint64 `json:"compacted"`  // records that compaction removed
-	GivenUp    int    `json:"givenUp"`    // records that were damaged on a leader, and on no replica
-	Losses     int    `json:"losses"`     // shards whose durability allowed them to lose what they had
-	Emptied    int    `json:"emptied"`    // empty Topics that waited for their logs, until somebody deleted them
+	GivenUp    int    `json:"givenUp"`    // records that were given up because no replica had them
+	Losses     int    `json:"losses"`     // losses that a Topic's durability allows
+	Emptied    int    `json:"emptied"`    // empty Topics that waited for their logs until they were deleted by hand
 	RolledBack int    `json:"rolledBack"` // volumes that were rolled back by an hour
 	OldIDs     int    `json:"oldIDs"`     // message ids of more than an hour ago that were duplicates
 }
 
-// Run runs the world of a seed to its end. It must be called in a bubble of testing/synctest, of
-// which the runtime orders what a seed doesn't: see replay.go.
+// Run runs the world of a seed to its end. The caller must be in a bubble of testing/synctest, in a
+// program whose runtime takes its random choices from the seed (replay.go).
 func Run(seed uint64, o Options) (r Result) {
 	w := newWorld(seed, o)
 	w.jumps = !o.leaveOut(JumpingClocks) && (w.chance(20) || slices.Contains(o.Faults, "clock jumps"))
 	w.old = !w.jumps && (slices.Contains(o.Readers, "hour") || len(o.Readers)+len(o.Faults) == 0 && seed%(100/hourShare) == 80)
 	w.create()
-	w.lookAfter()
+	w.supervise()
 	length := w.between(8*time.Second, 25*time.Second)
 	if o.For > 0 {
 		length = o.For
@@ -58,7 +58,7 @@ func Run(seed uint64, o Options) (r Result) {
 	if w.jumps { // ids are used again
 		length += reuseAfter
 	}
-	if w.patient = !w.jumps && !w.old && !o.leaveOut(HungDisks) && (w.chance(15) || slices.Equal(o.Faults, []string{"disk hangs"})); w.patient { // one disk hangs after the other, and that is all
+	if w.patient = !w.jumps && !w.old && !o.leaveOut(HungDisks) && (w.chance(15) || slices.Equal(o.Faults, []string{"disk hangs"})); w.patient { // hanging disks are the only fault
 		w.options.Faults = []string{"disk hangs"}
 		length, every = 2*time.Minute, 40*time.Second
 	}
@@ -78,7 +78,7 @@ func Run(seed uint64, o Options) (r Result) {
 		}
 		w.patient = false
 		w.heal()
-		w.mend()
+		w.converge()
 	}
 	if w.broken == nil && slices.Contains(o.Readers, "silence") {
 		w.silence()
@@ -86,7 +86,7 @@ func Run(seed uint64, o Options) (r Result) {
 	if w.broken == nil && (slices.Contains(o.Readers, "decay") || len(o.Readers) == 0 && seed%(100/decayShare) == 0) {
 		w.decay()
 	}
-	r.Mended = w.now() - healed
+	r.Converged = w.now() - healed
 	if w.broken == nil {
 		w.end()
 	}
@@ -112,7 +112,7 @@ func Run(seed uint64, o Options) (r Result) {
 	return r
 }
 
-// create makes machines, Topics and clients.
+// create makes the machines, Topics and clients.
 func (w *world) create() {
 	machines := 3 + w.rng.IntN(3)
 	for i := range machines {
@@ -130,41 +130,41 @@ func (w *world) create() {
 	}
 }
 
-// mend waits, in a healed world, until all clients get on; then these stop, and it waits until all
-// replicas are in sync and equal.
-func (w *world) mend() {
-	until := w.now() + mending
+// converge waits, in a healed world, until all clients make progress. It then stops them, and waits
+// until all replicas are in sync and equal.
+func (w *world) converge() {
+	until := w.now() + convergeTime
 	healed := w.now()
 	w.run(until, func() bool {
 		w.giveUpEmpty(healed)
 		return w.idle(healed) == "" && !w.empty()
 	})
 	if why := w.idle(healed); why != "" && w.broken == nil {
-		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.aside(w.state))
+		w.fail("stuck: %s %v after everything is well again: %s", why, convergeTime, w.await(w.state))
 		return
 	}
 	publishers := slices.DeleteFunc(slices.Clone(w.clients), func(c *client) bool { return c.kind == subscribing })
-	w.calm(publishers, until)
-	w.becomeWhole(until)
-	w.calm(w.clients, until+mending)
+	w.stopClients(publishers, until)
+	w.waitWhole(until)
+	w.stopClients(w.clients, until+convergeTime)
 }
 
-// becomeWhole waits until all shards are whole.
-func (w *world) becomeWhole(until time.Duration) {
+// waitWhole waits until all shards are whole.
+func (w *world) waitWhole(until time.Duration) {
 	why := "nobody looked"
 	for why != "" && w.now() < until && w.broken == nil {
-		why = w.aside(w.unwhole)
+		why = w.await(w.whyNotWhole)
 		w.run(w.now()+50*time.Millisecond, nil)
 	}
 	if why != "" && w.broken == nil {
-		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.aside(w.state))
+		w.fail("stuck: %s %v after everything is well again: %s", why, convergeTime, w.await(w.state))
 	}
 }
 
-// calm has clients stop, and waits until they have.
-func (w *world) calm(clients []*client, until time.Duration) {
+// stopClients stops clients, and waits until they have stopped.
+func (w *world) stopClients(clients []*client, until time.Duration) {
 	for _, c := range clients {
-		c.calm.Store(true)
+		c.stopping.Store(true)
 	}
 	w.run(until, func() bool { return over(clients) })
 }
@@ -181,8 +181,8 @@ func over(clients []*client) bool {
 	})
 }
 
-// aside has something done that may wait for I/O, as the world goes on.
-func (w *world) aside(ask func() string) string {
+// await calls ask, which may wait for I/O, while the world goes on, and returns its answer.
+func (w *world) await(ask func() string) string {
 	answer := make(chan string, 1)
 	go func() { answer <- ask() }()
 	said, over := "no answer", false
@@ -197,7 +197,7 @@ func (w *world) aside(ask func() string) string {
 	return said
 }
 
-// idle names a client that got nowhere since a moment, or nothing.
+// idle names a client that made no progress since a moment, or returns an empty string.
 func (w *world) idle(since time.Duration) string {
 	if w.deleting != nil {
 		return w.deleting.name + ", which is to be deleted and made again, gets nowhere"
@@ -213,14 +213,14 @@ func (w *world) idle(since time.Duration) string {
 	return ""
 }
 
-// unwhole says what is missing until all shards are whole, and have been delivered, or nothing.
-func (w *world) unwhole() string {
+// whyNotWhole says why a shard is not whole or not fully delivered, or returns an empty string.
+func (w *world) whyNotWhole() string {
 	if why := w.left(); why != "" {
 		return why
 	}
 	for _, d := range w.topics {
 		for n := range d.shards() {
-			if why := w.unwholeShard(d, n); why != "" {
+			if why := w.whyShardNotWhole(d, n); why != "" {
 				return d.shard(n).String() + " " + why
 			}
 		}
@@ -228,7 +228,7 @@ func (w *world) unwhole() string {
 	return ""
 }
 
-func (w *world) unwholeShard(d *declared, n int) string {
+func (w *world) whyShardNotWhole(d *declared, n int) string {
 	leader, why := w.inSync(d, n)
 	if why != "" {
 		return why
@@ -256,8 +256,8 @@ func (w *world) unwholeShard(d *declared, n int) string {
 	return ""
 }
 
-// inSync is the leader of a shard all of whose replicas are in sync, in the lives that they are in;
-// or says what is missing.
+// inSync returns the leader of a shard if all its replicas are in sync in their present processes.
+// Otherwise it returns what is missing.
 func (w *world) inSync(d *declared, n int) (leader *life, why string) {
 	shard := w.shard(d, n)
 	switch {
@@ -280,7 +280,7 @@ func (w *world) inSync(d *declared, n int) (leader *life, why string) {
 	return leader, ""
 }
 
-// state describes the shards for people.
+// state describes the shards in messages.
 func (w *world) state() string {
 	var b strings.Builder
 	for _, d := range w.topics {
@@ -299,11 +299,11 @@ func (w *world) state() string {
 	return b.String()
 }
 
-// end stops everything, in order.
+// end stops clients and brokers, the brokers in order.
 func (w *world) end() {
 	w.judge.ended = true
 	for _, c := range w.clients {
-		c.calm.Store(true)
+		c.stopping.Store(true)
 	}
 	for _, m := range w.machines {
 		m.stopped, m.wanted = true, false
@@ -315,7 +315,7 @@ func (w *world) end() {
 		w.running.Wait()
 		close(over)
 	}()
-	w.run(w.now()+2*mending, func() bool {
+	w.run(w.now()+2*convergeTime, func() bool {
 		select {
 		case <-over:
 			return true
@@ -342,7 +342,7 @@ func (w *world) compare() (records int) {
 			var copies []copied
 			unnoticed := false
 			for _, m := range w.machines {
-				if !slices.Contains(shard.Replicas, m.id) || w.flipped && !m.damaged && m == w.spoilt { // what is damaged there need not have been found
+				if !slices.Contains(shard.Replicas, m.id) || w.flipped && !m.damaged && m == w.altered { // damage there may be unnoticed
 					continue
 				}
 				c, err := m.read(d.id, n)
@@ -367,7 +367,7 @@ func (w *world) compare() (records int) {
 	return records
 }
 
-// read reads a copy from the machine's disk, which no process uses any more.
+// read reads a copy from the machine's disk after its process has ended.
 func (m *machine) read(id string, shard int) (c copied, err error) {
 	m.fs.SetHook(nil)
 	d, err := log.OpenDisk(m.fs, dataDir, diskOptions)

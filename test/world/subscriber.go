@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// ackWait is after what time a delivery without an ack comes again.
+	// ackWait is the time after which a delivery without an ack is repeated.
 	ackWait = 2 * time.Second
 	// pullTime is how long a pull waits for messages.
 	pullTime = time.Second
 )
 
-// delivery is one message on its way to a subscriber.
+// delivery is one message that was delivered to a subscriber.
 type delivery struct {
 	shard shardID
-	// epoch is that of the leader that delivered it, and sent the stamp of that moment.
+	// epoch is the epoch of the leader that delivered it, and sent the stamp of the delivery.
 	epoch, sent uint64
 	record      record
 	sequence    uint64
 	count       uint64
 }
 
-// outlet brings a Subscription's deliveries from one process to subscribers. It is a
+// outlet passes a Subscription's deliveries from one process to subscribers. It is a
 // subscription.DeliverySink.
 type outlet struct {
 	life  *life
@@ -36,19 +36,19 @@ type outlet struct {
 	queue []func()
 }
 
-// pull is one that a subscriber waits for.
+// pull is a request that a subscriber waits for.
 type pull struct {
 	mu    sync.Mutex
 	got   []delivery
 	ended bool
-	more  chan struct{} // a token: something came
+	more  chan struct{} // a token: a delivery or the end arrived
 }
 
 func (l *life) outlet(of *topic.Shard, _ string) subscription.DeliverySink {
 	return &outlet{life: l, of: of}
 }
 
-// later has something done about a pull when it has come over the wire.
+// later calls do for a pull after the latency of the network.
 func (o *outlet) later(to []byte, label string, do func(p *pull)) {
 	h := o.life.hub
 	h.mu.Lock()
@@ -153,11 +153,11 @@ func (c *client) consume() {
 	}
 }
 
-// acknowledge says what became of a delivery, to whoever leads the shard by then: mostly with an
-// answer that the subscriber waits for.
+// acknowledge sends the ack of a delivery to the present leader of the shard. In most cases the
+// subscriber waits for the answer.
 func (c *client) acknowledge(d delivery) {
 	if c.rng.IntN(20) == 0 {
-		return // it comes again
+		return // it is delivered again
 	}
 	w := c.w
 	l, s := c.leader(d.shard.shard)

@@ -14,15 +14,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
-// topicKind is one way to declare a Topic. A Topic of a world has one kind or two.
+// topicKind is one way to declare a Topic. Each Topic of a world has one or two kinds.
 type topicKind struct {
 	name  string
 	share int // of 100 Topics
 	set   func(w *world, spec *coordination.TopicSpec)
 }
 
-// topicKinds are the kinds. The judge goes by the spec, not by the kind: it holds each Topic to
-// what docs/topics.md promises for its spec.
+// topicKinds are the kinds. The judge uses the spec, not the kind: it checks for each Topic what
+// docs/topics.md promises for its spec.
 var topicKinds = []topicKind{
 	{"plain", 34, func(*world, *coordination.TopicSpec) {}},
 	{"sharded", 11, func(w *world, spec *coordination.TopicSpec) { spec.Shards = 2 + w.rng.IntN(3) }},
@@ -30,7 +30,7 @@ var topicKinds = []topicKind{
 	{"memory", 11, func(_ *world, spec *coordination.TopicSpec) { spec.Durability = coordination.Memory }},
 	{"compacted", 11, func(_ *world, spec *coordination.TopicSpec) {
 		spec.Compaction = coordination.LatestOnly
-		spec.Deduplication = shortWindow // what is younger than the window is not compacted
+		spec.Deduplication = shortWindow // records younger than the window are not compacted
 	}},
 	{"retained", 11, func(w *world, spec *coordination.TopicSpec) {
 		switch w.rng.IntN(3) {
@@ -46,22 +46,22 @@ var topicKinds = []topicKind{
 }
 
 // compacting makes logs of a few hundred records worth compacting. Records younger than Age stay:
-// those of a message that a sender may publish again are needed to recognize it, and brokers'
-// clocks differ by up to twice little.
+// they are needed to recognise a message that a sender may publish again, and brokers' clocks
+// differ by up to twice little.
 var compacting = upkeep.Compacting{Every: 600 * time.Millisecond, Age: forward.OutboxTime + 4*time.Second, Share: 0.2, Least: 4 << 10}
 
 // declared is a Topic of a world as etcd has it.
 type declared struct {
 	name, id string
 	number   int // of the name
-	again    int // how often a Topic of that name was deleted before
+	again    int // earlier, deleted Topics of that name
 	kinds    []string
 	spec     coordination.TopicSpec
 	// subscription is the name of its Subscription; empty: it has none.
 	subscription string
-	back         bool // it was deleted, and a restored etcd has it again
-	returned     bool // that was so once
-	lost         bool // etcd lost it: it was not deleted
+	back         bool // it was deleted, and a restored etcd contains it
+	returned     bool // back was true at some time
+	lost         bool // etcd lost it without a deletion
 	away         []leftLog
 }
 
@@ -71,14 +71,14 @@ func (d *declared) shard(n int) shardID { return shardID{d.name, n, d.again} }
 
 func (d *declared) compacted() bool { return d.spec.Compaction == coordination.LatestOnly }
 
-// retained says whether limits remove records within the time of a world.
+// retained reports whether limits remove records within the time of a world.
 func (d *declared) retained() bool {
 	r := d.spec.Retention
 	return r.Messages > 0 || r.Bytes > 0 || r.Age > 0 && r.Age < time.Hour
 }
 
-// shardOf is the shard that has to keep a subject: 64-bit FNV-1a modulo the number of shards, for
-// ever.
+// shardOf returns the shard that keeps a subject: 64-bit FNV-1a modulo the number of shards. It
+// never changes.
 func (d *declared) shardOf(subject string) int {
 	h := fnv.New64a()
 	h.Write([]byte(subject))
@@ -94,7 +94,7 @@ type shardID struct {
 
 func (id shardID) String() string { return id.topic + "/" + strconv.Itoa(id.shard) }
 
-// someKinds are the kinds of the next Topic: those that the options name, or by chance.
+// someKinds returns the kinds of the next Topic: those that the options name, or random ones.
 func (w *world) someKinds() (kinds []topicKind) {
 	pick := func() topicKind {
 		among, all := topicKinds, 0
@@ -119,13 +119,13 @@ func (w *world) someKinds() (kinds []topicKind) {
 	return kinds
 }
 
-// declare writes a Topic to etcd, with clients that use it. reused says that its clients use
-// message ids again.
+// declare writes a Topic to etcd, and starts clients that use it. reused says that its clients
+// reuse message ids.
 func (w *world) declare(i int, reused bool) {
 	w.make(&declared{name: fmt.Sprintf("t%d", i), number: i}, reused)
 }
 
-// makeUnused writes a Topic to etcd that nobody uses.
+// makeUnused writes a Topic without clients to etcd.
 func (w *world) makeUnused(d *declared) {
 	d.id = fmt.Sprintf("%032x", 1+d.number+16*d.again)
 	d.spec = coordination.TopicSpec{Subjects: []string{d.name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced}
@@ -140,7 +140,7 @@ func (w *world) writeTopic(d *declared) {
 	}
 }
 
-// make writes a Topic to etcd, with clients that use it.
+// make writes a Topic to etcd, and starts clients that use it.
 func (w *world) make(d *declared, reused bool) {
 	d.id = fmt.Sprintf("%032x", 1+d.number+16*d.again)
 	n := 10*d.number + 1000*d.again // of its first client
@@ -168,7 +168,7 @@ func (w *world) make(d *declared, reused bool) {
 		return
 	}
 	newClient(w, n, plain, d, quick())
-	if !d.compacted() { // its window is shorter than the time for which a client publishes a message again
+	if !d.compacted() { // its window is shorter than the time for which a client republishes a message
 		newClient(w, n+1, withIDs, d, quick())
 	}
 	if d.shards() == 1 { // no shard knows the last message of a Topic of several
@@ -185,7 +185,7 @@ func (w *world) make(d *declared, reused bool) {
 	if w.chance(30) || slices.Contains(w.options.Readers, "snapshot") {
 		newClient(w, n+7, snapping, d, 5*slow())
 	}
-	if slices.Contains(w.options.Readers, "flood") || w.chance(5) && d.subscription == "" { // which would take long to read all of it
+	if slices.Contains(w.options.Readers, "flood") || w.chance(5) && d.subscription == "" { // a Subscription would take long to read all of it
 		newClient(w, n+8, flooding, d, w.between(50*time.Millisecond, 100*time.Millisecond))
 	}
 }
@@ -193,7 +193,7 @@ func (w *world) make(d *declared, reused bool) {
 // encoded is a value of etcd that a client declared.
 func encoded(value map[string]any) string {
 	value["v"], value["generation"], value["owner"], value["created"] = 1, 1, map[string]any{"kind": "Client"}, time.Now().UTC()
-	data, _ := json.Marshal(value) // it holds nothing that can't be encoded
+	data, _ := json.Marshal(value) // all its values can be encoded
 	return string(data)
 }
 
@@ -207,7 +207,7 @@ func (w *world) allShards() (all []shardID) {
 	return all
 }
 
-// parseShard is the Topic's shard of a name in an answer.
+// parseShard returns the shard of this Topic whose name an answer contains.
 func (d *declared) parseShard(name string) (id shardID, ok bool) {
 	of, number, several := strings.Cut(name, "--")
 	if of != d.name || several != (d.shards() > 1) {

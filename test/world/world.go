@@ -33,37 +33,37 @@ type world struct {
 	hash    hash.Hash64
 	broken  error
 	rng     *rand.Rand // of the world's own goroutine
-	delays  *rand.Rand // of whoever asks for I/O; guarded by mu
+	delays  *rand.Rand // of the duration of I/O; guarded by mu
 	running sync.WaitGroup
 
 	struck   []string // names of the faults, in order
 	topics   []*declared
 	deleted  []*declared
-	deleting *declared // nil: none; only one is at a time
+	deleting *declared // the Topic that is being deleted, one at a time; nil: none
 	machines []*machine
 	network  *network
 	jumps    bool     // clocks jump
-	patient  bool     // nothing strikes but disks that hang, one after the other
-	spoilt   *machine // whose disk lost or changed something since all was whole; nil: none
-	flipped  bool     // and nobody may have noticed
+	patient  bool     // the only fault is a hanging disk, on one machine at a time
+	altered  *machine // the machine whose files were altered since all shards were whole; nil: none
+	flipped  bool     // bits were flipped there, perhaps unnoticed
 	forgot   bool     // etcd has forgotten a shard
-	rolled   bool     // a copy that was rolled back was to lead
-	emptied  int      // empty Topics that a person deleted, since they waited for their logs
+	rolled   bool     // a rolled back copy has been made to lead
+	emptied  int      // empty Topics that were deleted by hand because they waited for their logs
 	// cursorsLost says that a folder of cursors was lost. A broker that opens the shard without it
-	// doesn't notice.
+	// does not notice.
 	cursorsLost bool
 	etcd        *etcd
 	judge       *judge
 	clients     []*client
 	logged      *logbook
 
-	old        bool         // there is an hour, at whose end a volume is rolled back to its beginning
-	pace       atomic.Int64 // by how much longer clients pause than they would otherwise
+	old        bool         // a volume is rolled back by an hour (rollback.go)
+	pace       atomic.Int64 // factor by which clients' pauses are longer than usual
 	rolledBack int          // volumes that were rolled back by an hour
 
-	trimmed    int           // how often a reader saw a log that limits had shortened
-	taken      int           // and records that compaction had taken
-	compaction atomic.Uint64 // how many records brokers removed by compaction
+	trimmed    int           // reads of a log that limits had shortened
+	taken      int           // reads that met records that compaction had removed
+	compaction atomic.Uint64 // records that brokers removed by compaction
 }
 
 // event is a completion of I/O, or of a pause of the schedule. Its function runs on the world's
@@ -90,8 +90,7 @@ func newWorld(seed uint64, o Options) *world {
 
 func (w *world) now() time.Duration { return time.Since(w.began) }
 
-// after has do called when d has passed, not before everything that happens earlier has had all its
-// effects.
+// after calls do once d has passed and all earlier events have taken full effect.
 func (w *world) after(d time.Duration, label string, do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,8 +124,8 @@ func (w *world) stamp() uint64 {
 	return w.stamps
 }
 
-// next takes an event that is due, chosen by the seed, out of the list. Without one it says how
-// long it is until the next.
+// next removes a due event, chosen by the seed, from the list. If none is due, it returns the time
+// until the next one, or a negative wait if there is none.
 func (w *world) next() (e *event, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +155,7 @@ func (w *world) next() (e *event, wait time.Duration) {
 	return e, 0
 }
 
-// run lets things happen until a moment, or until done says so, or something broke.
+// run processes events until a moment, until done returns true, or until a promise is broken.
 func (w *world) run(until time.Duration, done func() bool) {
 	for w.broken == nil {
 		synctest.Wait() // until every goroutine waits for I/O or time
@@ -186,8 +185,8 @@ func (w *world) run(until time.Duration, done func() bool) {
 	}
 }
 
-// sleep lets time go on until something is due, what comes up meanwhile included. wait is negative
-// if nothing is to come yet.
+// sleep lets time pass until the next event is due or a new event is added. wait is negative if no
+// event is scheduled.
 func (w *world) sleep(wait, left time.Duration) {
 	if wait >= 0 {
 		left = min(wait, left)
@@ -210,7 +209,7 @@ func (w *world) note(line string) {
 
 func (w *world) notef(format string, args ...any) { w.note(fmt.Sprintf(format, args...)) }
 
-// fail notes the first thing that broke. Any goroutine may call it.
+// fail records the first broken promise. Any goroutine may call it.
 func (w *world) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -219,7 +218,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// compacted notes what a process did by compaction.
+// compacted counts the records that a process removed by compaction.
 func (w *world) compacted(did upkeep.Compacted) { w.compaction.Add(did.Records) }
 
 func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }

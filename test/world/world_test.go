@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// TestOneWorld is what a process of the program runs.
+// TestOneWorld runs one world in a process of the program (replay.go).
 func TestOneWorld(t *testing.T) {
 	asked := os.Getenv(worldVariable)
 	if asked == "" {
@@ -41,7 +41,7 @@ func TestOneWorld(t *testing.T) {
 	}
 	cryptotest.SetGlobalRandom(t, r.Seed)
 	synctest.Test(t, func(t *testing.T) {
-		for range r.Seed % 10_000 { // so that the runtime's choices are another seed's, too
+		for range r.Seed % 10_000 { // so that the runtime's choices also differ by seed
 			rand.Uint64()
 		}
 		result := Run(r.Seed, o)
@@ -51,7 +51,7 @@ func TestOneWorld(t *testing.T) {
 		}
 		fmt.Printf("%s%s\n", resultMark, line)
 		if result.Broken != "" {
-			os.Exit(0) // its goroutines need not come to an end
+			os.Exit(0) // its goroutines may still run
 		}
 	})
 }
@@ -82,9 +82,9 @@ func built(t *testing.T) *Program {
 	return p
 }
 
-// seeds are those that a test runs: CARILLON_SEED is one, CARILLON_SEEDS=a-b are those, and
-// CARILLON_CHAOS=10m are all from a random one on until the time is over. Without any of these it
-// is the first fifty.
+// seeds returns the seeds that a test runs: CARILLON_SEED is one, CARILLON_SEEDS=a-b a range, and
+// CARILLON_CHAOS=10m all from a random one on until the time is over. By default these are the
+// first fifty.
 func seeds(t *testing.T) iter.Seq[uint64] {
 	t.Helper()
 	number := func(text string) uint64 {
@@ -117,7 +117,7 @@ func seeds(t *testing.T) iter.Seq[uint64] {
 	}
 }
 
-// list is what a variable names, with commas between.
+// list splits a variable's value at commas.
 func list(variable string) (all []string) {
 	if text := os.Getenv(variable); text != "" {
 		all = strings.Split(text, ",")
@@ -128,8 +128,8 @@ func list(variable string) (all []string) {
 // defaultSeeds take less than a minute on two cores.
 const defaultSeeds = 50
 
-// TestWorlds runs worlds of the product as it is, with every fault but those of the classes that
-// are known to be found.
+// TestWorlds runs worlds of the unmodified product with every fault, except the classes of
+// knownFaults.
 func TestWorlds(t *testing.T) {
 	p := built(t)
 	var found []Class
@@ -154,7 +154,7 @@ func TestWorlds(t *testing.T) {
 				case result.Broken != "":
 					t.Errorf("seed %d: %s\nfaults: %v\n%s", seed, result.Broken, result.Struck, result.Logs)
 				}
-				t.Logf("seed %d: %s %v %d steps, %d acks, %d records, %d epochs, %+v, %v, mended in %v", seed, result.Hash, result.Kinds, result.Steps, result.Acks, result.Records, result.Epochs, result.Did, result.Virtual, result.Mended)
+				t.Logf("seed %d: %s %v %d steps, %d acks, %d records, %d epochs, %+v, %v, converged in %v", seed, result.Hash, result.Kinds, result.Steps, result.Acks, result.Records, result.Epochs, result.Did, result.Virtual, result.Converged)
 				sum.Steps += result.Steps
 				sum.Acks += result.Acks
 				sum.Virtual += result.Virtual
@@ -172,8 +172,9 @@ func TestWorlds(t *testing.T) {
 	t.Logf("%d worlds: %v of their time, %d steps, %d acks, in %v", worlds, sum.Virtual, sum.Steps, sum.Acks, time.Since(began))
 }
 
-// TestAnEmptyTopicThatWaitsIsDeleted: an empty Topic has lost all of its logs, and etcd is restored.
-// It waits, as docs/architecture.md says, until a person deletes it. Then all is well.
+// TestAnEmptyTopicThatWaitsIsDeleted: an empty Topic has lost all of its logs, and etcd is
+// restored. The Topic waits, as docs/architecture.md says, until it is deleted by hand. Then all
+// shards are whole.
 func TestAnEmptyTopicThatWaitsIsDeleted(t *testing.T) {
 	p := built(t)
 	r, err := p.Run(t.Context(), request{Seed: 1, Faults: []string{"an empty Topic loses its logs beside a restore of etcd"}})
@@ -186,7 +187,8 @@ func TestAnEmptyTopicThatWaitsIsDeleted(t *testing.T) {
 }
 
 // TestVolumesAreRolledBackByAnHour: in each of these worlds a volume is an hour old when its broker
-// starts. Other seeds are run with CARILLON_READERS=hour, and one in a hundred without.
+// starts. CARILLON_READERS=hour runs other seeds so; of other worlds one in a hundred has such an
+// hour.
 func TestVolumesAreRolledBackByAnHour(t *testing.T) {
 	p := built(t)
 	results := make([]Result, 3)
@@ -215,10 +217,11 @@ func TestVolumesAreRolledBackByAnHour(t *testing.T) {
 	}
 }
 
-// hourSeed is the first of some seeds with which clocks don't jump: those worlds have no hour.
+// hourSeed is the first of a range of seeds without clock jumps: worlds with clock jumps have no
+// such hour.
 const hourSeed = 31
 
-// TestASeedReplays: whatever happens in a world, and in which order, follows from its seed.
+// TestASeedReplays: all events of a world and their order follow from its seed.
 func TestASeedReplays(t *testing.T) {
 	p := built(t)
 	for seed := range uint64(3) {
