@@ -12,15 +12,15 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestAllClocksLeap is a world in which all brokers' clocks are wrong by a year, forward and back,
-// and all brokers are killed while they are. The time is in doubt, nothing is deleted by its age,
-// and no message that is published again is kept twice. When the clocks are right again, a person
-// says so, and the doubt ends.
+// TestAllClocksLeap: the clocks of all brokers are wrong by a year, forward or back, and all
+// brokers are killed meanwhile. The time is in doubt: nothing expires by its age, and no message
+// that is published again is kept twice. When the clocks are right again, they are confirmed by
+// hand, and the doubt ends.
 func TestAllClocksLeap(t *testing.T) {
 	program, err := binary()
 	testutil.Must(t, err)
 	t.Logf("CHAOS_SEED=%d", seed)
-	w := begin(t, usually(program, nobody))
+	w := begin(t, usually(program, noBroker))
 	for _, by := range []time.Duration{leap, -leap, 0} {
 		leaps := Step{Kind: Clock, Nodes: from(0, founders)}
 		for range leaps.Nodes {
@@ -55,7 +55,7 @@ func TestAllClocksLeap(t *testing.T) {
 	}
 }
 
-// clocks waits until the clocks of all brokers are as they are to be.
+// clocks waits until the clocks of all brokers satisfy ok.
 func (c *cluster) clocks(ok func(*admin.BrokerClock) error) error {
 	return within(patience, "the brokers' clocks", func() error {
 		for n := range founders {

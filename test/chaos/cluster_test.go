@@ -24,8 +24,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// cluster is three coordinators and three brokers or four, each a process in a network namespace of
-// its own with a volume of its own. That of one broker is a disk whose faults the test steers.
+// cluster is three coordinators and three or four brokers, each a process with a network namespace
+// and a volume of its own. One broker's volume is a disk whose faults the test controls.
 type cluster struct {
 	t         *testing.T
 	dir       string
@@ -33,14 +33,14 @@ type cluster struct {
 	processes []*process // by node
 	bootstrap string     // the file that says that etcd has formed
 
-	nc      *nats.Conn // of a client that goes wherever there is a broker
+	nc      *nats.Conn // a client that connects to any broker
 	js      jetstream.JetStream
-	streams []string // that are to be whole
-	spared  []string // ids of Topics in whose files no bit flips
+	streams []string // the streams that have to become whole
+	spared  []string // ids of Topics whose files are not damaged
 
 	mu      sync.Mutex
-	members [brokers]bool // who is there, or is to be
-	flipped [brokers]bool // in whose files a bit was
+	members [brokers]bool // the brokers that are, or should be, present
+	flipped [brokers]bool // the brokers with a flipped bit in a file
 	harms   harms
 	notes   []string
 	began   time.Time
@@ -52,7 +52,7 @@ const (
 	answerTime = 5 * time.Second
 )
 
-// startNodes starts the processes of all nodes, each on a volume and in a network of its own.
+// startNodes starts the processes of all nodes, each with a volume and a network of its own.
 func startNodes(t *testing.T, w *network, o worldOptions) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp(folder.Dir, "world-")
@@ -107,7 +107,7 @@ func startNodes(t *testing.T, w *network, o worldOptions) *cluster {
 	return c
 }
 
-// there are the brokers that are members, or are to be.
+// there returns the brokers that are, or should be, present.
 func (c *cluster) there() (nodes []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,15 +131,15 @@ func (c *cluster) urls() string {
 	return strings.Join(all, ",")
 }
 
-// note tells what happened, with the time since the cluster began.
+// note logs an event, with the time since the cluster began.
 func (c *cluster) note(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.notes = append(c.notes, fmt.Sprintf("%s %7.3f ", time.Now().UTC().Format("15:04:05.000"), time.Since(c.began).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// remove ends and frees everything. What a failed test leaves for people is kept where CHAOS_KEEP
-// says.
+// remove ends all processes and releases all resources. After a failed test it keeps logs and
+// volumes in CHAOS_KEEP.
 func (c *cluster) remove() {
 	for _, p := range c.processes {
 		p.kill()
@@ -171,7 +171,7 @@ func (c *cluster) remove() {
 
 var fatal = regexp.MustCompile(`(?m)^(panic: .*|fatal error: .*|WARNING: DATA RACE)$`)
 
-// crashes are what broke processes by themselves.
+// crashes returns the panics and fatal errors that ended processes.
 func (c *cluster) crashes() (found []string) {
 	for _, p := range c.processes {
 		all, _ := os.ReadFile(p.logFile.Name())
@@ -195,8 +195,8 @@ func (c *cluster) connect() {
 	testutil.Must(c.t, err)
 }
 
-// whole waits until all replicas of the streams are in sync and spread evenly over the brokers that
-// are to be there, and says what they are like else.
+// whole waits until all replicas of the streams are in sync and spread evenly over the expected
+// brokers. Otherwise it describes the streams.
 func (c *cluster) whole() error { return c.wholeWithin(patience) }
 
 func (c *cluster) wholeWithin(patience time.Duration) error {
@@ -224,7 +224,7 @@ func (c *cluster) wholeWithin(patience time.Duration) error {
 	})
 }
 
-// pauseAll has these nodes stand still, so that nothing is said from one moment on.
+// pauseAll pauses nodes, so that none of them sends anything from one moment on.
 func (c *cluster) pauseAll(which []int) error {
 	var errs []error
 	for _, n := range which {
@@ -241,7 +241,7 @@ func (c *cluster) startAll(which []int) error {
 	return errors.Join(errs...)
 }
 
-// inflict puts the cluster through a fault and back, and returns when it is over.
+// inflict causes a fault, ends it, and returns when it is over.
 func (c *cluster) inflict(s Step) error {
 	c.note("begins: %s", s)
 	c.harmed(s)
@@ -318,7 +318,7 @@ func (c *cluster) inflict(s Step) error {
 		return nil
 	case Flip, Lost:
 		p := c.processes[s.Nodes[0]]
-		p.down.Lock() // a rolling change may reach it meanwhile
+		p.down.Lock() // a rolling change may restart it meanwhile
 		defer p.down.Unlock()
 		p.kill()
 		damage := flip
@@ -357,8 +357,8 @@ func (c *cluster) inflict(s Step) error {
 	return fmt.Errorf("nobody knows how to %q", s.Kind)
 }
 
-// cutPower takes the power away from these nodes at once: they stand still, so that whatever they
-// take for synced is told to nobody; what was not synced is gone; and they are killed.
+// cutPower cuts the power of nodes at once. They are paused first, so that none of them reports a
+// sync that is lost; unsynced data is dropped; and they are killed.
 func (c *cluster) cutPower(s Step, last func()) error {
 	errs := []error{c.pauseAll(s.Nodes)}
 	for _, n := range s.Nodes {

@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// latestSubjects is how many subjects the compacted Topic has on which messages come again and
-	// again; each onceEvery-th message is the only one of its subject. latestSize is how large each
-	// message is, so that the Topic soon has as much as makes compaction worth it.
+	// latestSubjects is the number of subjects of the compacted Topic that get messages repeatedly;
+	// each onceEvery-th message is the only one of its subject. latestSize is the size of a
+	// message, such that the Topic soon has enough bytes to be compacted.
 	latestSubjects = 20
 	onceEvery      = 10
 	latestSize     = 4 << 10
-	// compactedAfter is a time within which records of the compacted Topic become old enough, with
+	// compactedAfter is a time within which records of the compacted Topic become old enough, given
 	// soakWindow, and are removed.
 	compactedAfter = 4 * time.Minute
 )
 
 // latest is a Topic that keeps the newest message of each subject, and its publisher. The publisher
-// publishes a message, with an id, until it is acknowledged, and then the next one.
+// repeats a message, with its id, until it is acknowledged, and then publishes the next one.
 type latest struct {
 	nc    *nats.Conn
 	began time.Time
@@ -43,13 +43,13 @@ type latest struct {
 	acked map[string]int // the last acknowledged number, by subject
 }
 
-// startLatest makes the Topic.
+// startLatest creates the Topic.
 func (w *world) startLatest() (*latest, error) {
 	request := admin.CreateRequest{Compaction: coordination.LatestOnly}
 	request.Stream = jsapi.StreamConfig{Subjects: []string{"latest.>"}, Replicas: replicas, DuplicateWindow: soakWindow}
 	err := within(patience, "create topic latest", func() error {
 		made, err := ask[admin.TopicInfo](w.cluster, admin.TopicCreateSubject+"latest", request)
-		if err == nil { // its replicas compact each for itself, so they differ
+		if err == nil { // replicas compact independently, so their logs differ
 			w.ids[made.Topic.ID] = &kept{inMemory: true}
 		}
 		return err
@@ -97,16 +97,15 @@ func (l *latest) publish(ctx context.Context, js jetstream.JetStream) {
 	}
 }
 
-// end ends publishing.
+// end stops publishing.
 func (l *latest) end() {
 	l.stop()
 	l.ended.Wait()
 	l.nc.Close()
 }
 
-// judge ends publishing, and reads the Topic. Of each subject the last acknowledged message is
-// there, and what is there stands in the order in which it was published. After some minutes older
-// messages are gone.
+// judge stops publishing, and reads the Topic. It has the last acknowledged message of each
+// subject, in the order of publishing. After some minutes, older messages are gone.
 func (l *latest) judge(ctx context.Context, w *world) error {
 	l.end()
 	stream, err := w.js.Stream(ctx, "latest")

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// damageable keeps of these paths those in logs that may be damaged on a broker. All damage to one
-// log is on one broker, so that each record is whole on the others: damage of what nobody reads may
-// stay unknown for an hour. The Topics with the ids in spared are left alone.
+// damageable filters paths for files of logs that may be damaged on a broker. All damage to one log
+// is on one broker, so that each record is whole on the others: damage that is never read may stay
+// unknown for an hour. The Topics with the ids in spared are excluded.
 func damageable(paths []string, logOf func(path string) string, node int, spared []string) []string {
 	slices.Sort(paths)
 	return slices.DeleteFunc(paths, func(path string) bool {
@@ -27,7 +27,7 @@ func damageable(paths []string, logOf func(path string) string, node int, spared
 	})
 }
 
-// flip turns over one bit of one file of a broker's logs.
+// flip inverts one bit of one file of a broker's logs.
 func flip(dir string, node int, moment uint64, spared []string) (string, error) {
 	pattern := "*.log"
 	if moment%5 == 0 {
@@ -73,7 +73,7 @@ func lose(dir string, node int, moment uint64, spared []string) (string, error) 
 	return path, os.RemoveAll(path)
 }
 
-// rolledBackBy is how much a volume that is rolled back lacks, at least: some hundred messages.
+// rolledBackBy is the least time by which a volume is rolled back: some hundred messages.
 const rolledBackBy = 3 * time.Second
 
 // rollBack has a broker work on for a while and then find its volume as it was before. Its first

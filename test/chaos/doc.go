@@ -1,5 +1,5 @@
-// Package chaos puts a cluster of real processes through every fault at once and holds it to what
-// it told its clients.
+// Package chaos runs a cluster of real processes under overlapping faults of every kind, and checks
+// what it promised to its clients.
 //
 // Three coordinators and three brokers, each a child process in a network namespace of its own with
 // a volume of its own, have Topics of three replicas, and clients that use them all the time.
@@ -15,7 +15,7 @@
 // Bits flip on all brokers and beside everything else, with two exceptions, so that each record is
 // whole somewhere:
 //
-//  1. All flips in one log are on one broker. Damage of what nobody reads may stay unknown for an
+//  1. All flips in one log are on one broker. Damage that is never read may stay unknown for an
 //     hour.
 //  2. None are in Topics that promise less than a majority of synced copies (topics_test.go).
 //
@@ -24,34 +24,32 @@
 //
 // What is judged, of a world that has come to rest:
 //
-//   - package checker: nothing acknowledged is lost, at the front, in the middle or at the end;
-//     nothing is there twice, out of order, changed or that nobody published; what a consumer had
-//     acknowledged, and was answered, doesn't come again. Each shard is judged so, and is to have
-//     what was published on its subjects, and nothing else.
-//   - The same of the log of each replica, and the replicas of all logs, those of cursors too,
-//     record by record (replicas.go). There are as many as the Topic asks for: a broker that gives
-//     up a replica deletes it.
-//   - Snapshots that clients take and read all the while, each twice: what was acknowledged before
-//     is inside, each offset is there, and what was in a snapshot is there for good, in its second
-//     reading and at the end (snapshots.go).
+//   - Each shard, by package checker. No acknowledged message is lost, at the front, in the middle
+//     or at the end. No message is stored twice, out of order, changed, or without having been
+//     published on the shard's subjects. A message whose ack was answered is not delivered again.
+//   - The log of each replica, by the same rules, and the replicas of each log, of records and of
+//     cursors, record by record (replicas.go). Each log has as many replicas as its Topic asks for:
+//     a broker that loses a replica to another one deletes its copy.
+//   - Snapshots that clients take all the time, and read twice. A snapshot has every message that
+//     was acknowledged before it, and a record at each offset. Its records are the same in the
+//     second reading and at the end (snapshots.go).
 //   - Topics with minInSync 1, with a retention by number or by age, and of the durabilities
 //     Replicated and Memory keep what they promise; the last two only in worlds without power cuts,
 //     and Memory only in those where no process ends without order. Only the soak has a Topic with
 //     compaction: records are left alone for a minute and longer, and a world is over by then.
-//   - Conditional publishes, each a compare-and-swap of a register, have an order in which each did
-//     what was told; porcupine looks for it (registers.go).
+//   - Conditional publishes, each a compare-and-swap of a register. porcupine searches for an order
+//     in which each has the outcome that its client was told (registers.go).
 //   - No process panicked.
 //
 // When a disk hangs for so long that its broker gives up, and nothing else is wrong, others lead
 // within 10 s and publishing goes on with them. TestADiskThatHangsHandsOverLeadership is a world
 // with that fault alone.
 //
-// A power cut drops what was not synced (packages disk and faultfs). The nodes stand still before,
-// so that nobody hears of a sync that didn't happen. Clocks jump through broker/env's Clock. Any of
-// them jumps by less than half of the window in which messages are deduplicated, so that brokers
-// that remember nothing of their clocks after a power cut still agree within it. One broker's may
-// also be wrong by a year, forward or back: nothing expires by it, and no message that is published
-// again is kept twice.
+// A power cut drops unsynced data (packages disk and faultfs). The nodes are paused before, so that
+// none of them reports a sync that is lost. Clocks jump through broker/env's Clock. Each jumps by
+// less than half of the deduplication window, so that brokers that lost their saved clocks in a
+// power cut still agree within it. One broker's clock may also be wrong by a year, forward or back:
+// nothing expires by it, and no message that is published again is kept twice.
 //
 // TestAllClocksLeap is a world in which the clocks of all brokers are wrong by a year and are
 // confirmed in the end.
@@ -60,7 +58,7 @@
 // its volume is as it was some seconds before (rollback). No broker can tell the second from its
 // volume. docs/architecture.md ("Rolled back volumes") promises that nothing is lost while another
 // member of the in-sync set vouches, and concedes a loss otherwise. So these are left out beside a
-// rollback (somebodyVouches in plan.go):
+// rollback (anotherMemberVouches in plan.go):
 //
 //  1. Faults that together take more than one other broker: kills, pauses, power cuts, partitions,
 //     full, failing and slow disks, narrow links.
@@ -99,5 +97,5 @@
 //	CHAOS_DIR=DIR         where the volumes' images go (default: the folder for temporary files)
 //	CHAOS_RUN=REGEXP      go test -run; TestTheJudgeFindsAMissingInvariant is the proof of the judge
 //	                      (make test-chaos-judge)
-//	CHAOS_WORLDS=N        in how many worlds each broken broker has to be found (default 3)
+//	CHAOS_WORLDS=N        worlds within which the judge must find a missing invariant (default 3)
 package chaos

@@ -21,19 +21,19 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// handOverTime is within what time others are to lead after a disk has hung.
+// handOverTime is the time within which other brokers lead after a disk has hung.
 const handOverTime = 10 * time.Second
 
-// nobody is no broker's number.
-const nobody = -1
+// noBroker is not a broker's number.
+const noBroker = -1
 
-// handsOver has the disk of a broker hang. If that lasts longer than the broker waits, then while
-// it still hangs, with the process alive since it can't exit:
+// handsOver makes the disk of a broker hang. If that lasts longer than the broker waits, the
+// following holds while the disk hangs, although the process can't exit:
 //
-//  1. the broker says so to its probes and in its metrics, until it gives up;
-//  2. other brokers lead every shard within handOverTime;
-//  3. publishers that are connected to them have messages acknowledged on every shard;
-//  4. nothing listens where the broker did.
+//  1. The broker reports it to its probes and in its metrics, until it gives up.
+//  2. Other brokers lead every shard within handOverTime.
+//  3. Publishers that are connected to them get acks on every shard.
+//  4. Nothing listens at the broker's addresses.
 func (w *world) handsOver(s Step) error {
 	node := s.Nodes[0]
 	p := w.processes[node]
@@ -61,7 +61,7 @@ func (w *world) handsOver(s Step) error {
 	if err := tellsOfStall(node); err != nil {
 		return err
 	}
-	led := map[string]int{} // acknowledged messages of each shard when another broker was seen to lead it
+	led := map[string]int{} // acknowledged messages of each shard when another broker first led it
 	err = within(handOverTime-time.Since(began), "others lead while a disk hangs", func() error {
 		for _, h := range w.histories() {
 			if _, ok := led[h.Stream]; ok {
@@ -112,10 +112,10 @@ func (w *world) handsOver(s Step) error {
 	return nil
 }
 
-// stalledFor is a stall as the metrics have it.
+// stalledFor matches a stall in the metrics.
 var stalledFor = regexp.MustCompile(`(?m)^carillon_disk_stalled_seconds [1-9]`)
 
-// tellsOfStall waits until a broker says that its disk is stalled.
+// tellsOfStall waits until a broker reports that its disk is stalled.
 func tellsOfStall(node int) error {
 	client := http.Client{Timeout: time.Second}
 	get := func(path string) (string, error) {
@@ -143,7 +143,7 @@ func tellsOfStall(node int) error {
 	})
 }
 
-// TestADiskThatHangsHandsOverLeadership is a world with that fault alone.
+// TestADiskThatHangsHandsOverLeadership runs a world with a hanging disk as the only fault.
 func TestADiskThatHangsHandsOverLeadership(t *testing.T) {
 	program, err := binary()
 	testutil.Must(t, err)

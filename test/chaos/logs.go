@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// ReadLogs reads all logs below the data folder of a broker that doesn't run, by name: of each
-// Topic's data and cursors.
+// ReadLogs reads all logs, of records and of cursors, below the data folder of a stopped broker.
+// The result is by log name.
 func ReadLogs(broker, data string) (_ map[string]Copy, err error) {
 	d, err := log.OpenDisk(env.OS, data, log.Options{})
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// changeTime is how long a change may take that other faults go on beside: etcd may be without a
-// quorum all the while.
+// changeTime bounds a change of members beside other faults: etcd may be without a quorum all the
+// time.
 func changeTime() time.Duration { return patience + quorumless }
 
-// ask has any broker answer what JetStream has no word for.
+// ask sends a request of the admin API to any broker.
 func ask[T any](c *cluster, subject string, request any) (answer T, err error) {
 	var data []byte
 	if request != nil {
@@ -42,7 +42,7 @@ func ask[T any](c *cluster, subject string, request any) (answer T, err error) {
 	return answer, nil
 }
 
-// member is a broker as the others know it.
+// member returns a broker as the others list it.
 func (c *cluster) member(is func(m admin.Member) bool) (*admin.Member, error) {
 	list, err := ask[admin.BrokerList](c, admin.BrokerListSubject, nil)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *cluster) even() error {
 	return nil
 }
 
-// join starts a broker that wasn't there.
+// join starts a broker that was not present.
 func (c *cluster) join(s Step) error {
 	n := s.Nodes[0]
 	p := c.processes[n]
@@ -110,7 +110,7 @@ func (c *cluster) join(s Step) error {
 	})
 }
 
-// leave drains a broker, and ends it when it holds nothing any more.
+// leave drains a broker, and stops it when it holds nothing.
 func (c *cluster) leave(s Step) error {
 	n := s.Nodes[0]
 	p := c.processes[n]
@@ -155,7 +155,8 @@ func (c *cluster) leave(s Step) error {
 	if err := p.stop(); err != nil {
 		return err
 	}
-	// It may come back, and is then to be given something. Before it has left it would be at once.
+	// A broker that comes back may get replicas again. Before it has left, it would get them at
+	// once.
 	return within(changeTime(), nodeName(n)+" has left", func() error {
 		m, err := c.member(byID)
 		if err != nil || m == nil {
@@ -169,8 +170,8 @@ func (c *cluster) leave(s Step) error {
 	})
 }
 
-// settled waits until each log stands on as many brokers as it has replicas: the copies of what has
-// moved elsewhere are gone.
+// settled waits until each log stands on as many brokers as it has replicas: the copies of moved
+// replicas are deleted.
 func (c *cluster) settled() error {
 	return within(patience, fmt.Sprintf("each log stands on %d brokers", replicas), func() error {
 		on := map[string][]string{}

@@ -45,27 +45,27 @@ func TestTheJudgeFindsAMissingInvariant(t *testing.T) {
 	}
 }
 
-// planner plans with the faults that are to bring it to light. It returns the broker whose disk can
-// hang, too.
+// planner returns a plan of the faults that reveal the mutation, and the broker whose disk can
+// hang.
 func (m mutation) planner(seed uint64) (next func() Round, faulty int) {
 	if m.round != nil {
-		return func() Round { return m.round }, nobody
+		return func() Round { return m.round }, noBroker
 	}
 	if m.faults != nil {
 		p := NewPlanner(seed, m.faults)
 		return p.Next, p.Faulty
 	}
 	leader := -1
-	return func() Round { // whichever leads: each in turn
+	return func() Round { // one of them leads: each in turn
 		leader = (leader + 1) % founders
 		return Round{
 			{Kind: Pause, For: 2 * time.Second, Nodes: without(from(0, founders), leader)},
 			{Kind: Kill, At: time.Second, For: 6 * time.Second, Nodes: []int{leader}},
 		}
-	}, nobody
+	}, noBroker
 }
 
-// build makes carillon with the mutation, and fails if there is no place for it.
+// build builds carillon with the mutation. It fails if the source lacks the mutated place.
 func (m mutation) build() (string, error) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

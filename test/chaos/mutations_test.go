@@ -10,15 +10,14 @@ import (
 	"time"
 )
 
-// mutation is carillon without one invariant: a file of its source in which something else stands
-// in one place.
+// mutation is carillon without one invariant: a source file in which one place is replaced.
 type mutation struct {
 	name     string
 	file     string
 	old, new string
-	faults   []Kind   // that are to bring it to light; none: a leader is killed whose followers stand still
-	found    []string // what the judge says then, one of these
-	round    Round    // of faults, again and again, in place of a plan with faults
+	faults   []Kind   // that reveal it; none: a leader is killed while its followers are paused
+	found    []string // the judge reports one of these
+	round    Round    // of faults that is repeated, in place of a plan
 }
 
 var lost = []string{"lost at the front", "lost in the middle", "lost at the end", "and was read", "replicas differ", "no order of"}
@@ -61,7 +60,7 @@ var mutations = []mutation{
 		[]Kind{Hang}, []string{"others lead while a disk hangs"}, nil},
 }
 
-// leaking is carillon that keeps a descriptor, a goroutine and some memory of each client.
+// leaking is carillon that leaks a descriptor, a goroutine and some memory for each client.
 var leaking = mutation{
 	name: "keep something of each client", file: "broker/session/hub.go",
 	old: "defer h.running.Done()\n\t\tc.serve()",
@@ -79,8 +78,8 @@ var leaking = mutation{
 		c.serve()`,
 }
 
-// source is the file in which something else is to stand, of the module at root. It fails if there
-// is no place for it.
+// source returns the mutated file of the module at root. It fails if the file lacks the mutated
+// place.
 func (m mutation) source(root string) (string, error) {
 	source, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {
@@ -92,7 +91,8 @@ func (m mutation) source(root string) (string, error) {
 	return string(source), nil
 }
 
-// The proof of the judge takes minutes and root; that it can be carried out is seen at once.
+// The proof of the judge takes minutes and root. This test finds a mutation without its place at
+// once.
 func TestEveryMutationHasItsPlace(t *testing.T) {
 	for _, m := range append(slices.Clone(mutations), leaking) {
 		if _, err := m.source(filepath.Join("..", "..")); err != nil {

@@ -13,14 +13,14 @@ import (
 )
 
 // network is a bridge in the namespace of this process, with a namespace for each broker and
-// coordinator. All of it is in namespaces that test/chaos/run has made for the run, so nothing of
-// it outlives the run, however that ends.
+// coordinator. All of these are in namespaces that test/chaos/run made for the run, so that nothing
+// outlives the run.
 type network struct {
 	mu   sync.Mutex
-	cuts map[int][]int // who isn't heard, by who doesn't hear
+	cuts map[int][]int // blocked senders, by receiver
 }
 
-// address is that of a node; clients are this process.
+// address returns a node's address; clients are this process.
 func address(n int) string {
 	if n == clients {
 		return "10.77.0.1"
@@ -52,12 +52,12 @@ func newNetwork() (*network, error) {
 	return &network{cuts: map[int][]int{}}, nil
 }
 
-// inside is how a program is started at a node.
+// inside returns the command that runs a program in a node's namespace.
 func inside(node int, program string, args ...string) []string {
 	return append([]string{"nsenter", "--net=/run/netns/" + nodeName(node), program}, args...)
 }
 
-// cut drops what these cuts name, and nothing else.
+// cut drops exactly the directions that cuts name.
 func (w *network) cut(cuts []Cut) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,8 +86,8 @@ func (w *network) cut(cuts []Cut) error {
 	return nil
 }
 
-// narrow holds up what arrives at these nodes, and drops what would wait for longer than by; a rate
-// of 0 ends that.
+// narrow limits the rate at which packets arrive at nodes. It delays packets by at most by, and
+// drops the rest; a rate of 0 ends the limit.
 func (w *network) narrow(which []int, rate int, by time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,26 +10,26 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Kind is one of the faults that a cluster is put through.
+// Kind is a kind of fault.
 type Kind string
 
 const (
 	Kill      Kind = "kill"      // kill -9 of brokers; they start again afterwards
-	Pause     Kind = "pause"     // brokers stand still
+	Pause     Kind = "pause"     // brokers are stopped and resumed (SIGSTOP, SIGCONT)
 	Partition Kind = "partition" // messages from some nodes to some others are dropped
-	Etcd      Kind = "etcd"      // coordinators are killed or stand still, perhaps so many that no quorum is left
-	Power     Kind = "power"     // the power of brokers fails, what was not synced is gone; perhaps that of coordinators, too
+	Etcd      Kind = "etcd"      // coordinators are killed or paused, perhaps down to no quorum
+	Power     Kind = "power"     // the power of brokers, and perhaps of coordinators, fails; unsynced data is lost
 	Full      Kind = "full"      // disks of brokers are full
-	Failing   Kind = "failing"   // a broker's disk fails; it is mended and the broker started again afterwards
-	Hang      Kind = "hang"      // a broker's disk answers nothing, perhaps for so long that the broker has to give up
-	Recover   Kind = "recover"   // syncs of a broker's disk fail for a while and lose what they were to write; it is not mounted again, and the broker is started again
-	Narrow    Kind = "narrow"    // what arrives at some nodes is held up, and dropped if it is too much
+	Failing   Kind = "failing"   // a broker's disk fails; it is repaired and the broker started again afterwards
+	Hang      Kind = "hang"      // operations on a broker's disk hang, perhaps for so long that the broker has to give up
+	Recover   Kind = "recover"   // syncs of a broker's disk fail for a while and lose their writes; the disk stays mounted, and the broker is started again
+	Narrow    Kind = "narrow"    // packets to some nodes are delayed, and dropped above a rate
 	Slow      Kind = "slow"      // every operation on a broker's disk takes longer
 	Flip      Kind = "flip"      // a bit of a file of a broker flips while it is down
 	Clock     Kind = "clock"     // wall clocks of brokers jump, one perhaps by a year, and stay where they are
 
-	// What people do to a cluster while it is at work.
-	Scale Kind = "scale" // a broker more joins; or one is drained, holds nothing any more and ends
+	// Changes that operators of a cluster make while it works.
+	Scale Kind = "scale" // one more broker joins; or one is drained, and stopped when it holds nothing
 	Roll  Kind = "roll"  // brokers end in order and start again, one after the other, each when all replicas are in sync
 )
 
@@ -63,25 +63,25 @@ func nodeName(n int) string {
 	return "clients"
 }
 
-// Cut is one direction in which nothing arrives.
+// Cut is one direction in which packets are dropped.
 type Cut struct{ From, To int }
 
-// Step is one fault: what happens when, counted from when its round began, to whom, and for how
-// long.
+// Step is one fault: its kind, its time from the beginning of the round, its duration, and its
+// nodes.
 type Step struct {
 	Kind    Kind
 	At, For time.Duration
-	Nodes   []int           // whom it meets
-	By      time.Duration   // of a slow disk: how much longer each operation takes; of a narrow link: for how long something is held up at most
+	Nodes   []int           // the affected nodes
+	By      time.Duration   // of a slow disk: the delay of each operation; of a narrow link: the longest delay of a packet
 	Rate    int             // of a narrow link: kbit/s
-	Still   bool            // of coordinators: they stand still, and are not killed
+	Still   bool            // coordinators are paused instead of killed
 	Cuts    []Cut           // of a partition
 	Shifts  []time.Duration // of clocks, in the order of Nodes
-	Shape   string          // of a partition, for people
-	Joins   bool            // of scaling: the broker comes, and doesn't go
-	Fresh   bool            // with an empty volume
-	Killed  bool            // it goes, and is killed and started again while it is drained
-	Moment  uint64          // of chance that is left for when it happens: which bit
+	Shape   string          // of a partition, for messages
+	Joins   bool            // of scaling: the broker joins; otherwise it leaves
+	Fresh   bool            // it joins with an empty volume
+	Killed  bool            // it leaves, and is killed and started again while it is drained
+	Moment  uint64          // random choices at the time of the fault, such as the bit that flips
 }
 
 func (s Step) String() string {
@@ -122,8 +122,8 @@ func (s Step) String() string {
 	return b.String()
 }
 
-// Round is faults that overlap. After each the cluster is whole again before the next begins, so
-// that faults that may meet only a minority do.
+// Round is a set of overlapping faults. The cluster becomes whole before the next round begins, so
+// that faults which may affect only a minority do.
 type Round []Step
 
 func (r Round) String() string {
@@ -135,26 +135,26 @@ func (r Round) String() string {
 }
 
 const (
-	// mostShift is how far a clock may be off: less than half of the window in which messages are
-	// deduplicated, which is counted in wall time.
+	// mostShift is the largest error of a clock: less than half of the deduplication window, which
+	// is measured in wall time.
 	mostShift = 40 * time.Minute
-	// leap is by how much the clock of one broker may be wrong: nothing that the brokers keep is so
-	// old.
+	// leap is the largest error of one broker's clock: no record of the cluster is that old.
 	leap = 365 * 24 * time.Hour
-	// longestHang is how long a disk hangs at most: twice as long as brokers wait for theirs.
+	// longestHang is the longest time that a disk hangs: twice the time after which a broker gives
+	// up.
 	longestHang = 2 * limits.DiskStallLimit
-	// quorumless is how long etcd may be without a quorum.
+	// quorumless is the longest time that etcd is without a quorum.
 	quorumless = time.Minute
 )
 
-// chance is a source of decisions.
+// chance is a source of random decisions.
 type chance struct{ *rand.Rand }
 
 func (c chance) between(from, to time.Duration) time.Duration {
 	return (from + time.Duration(c.Int64N(int64(to-from)))).Truncate(time.Millisecond)
 }
 
-// some are at least one of these nodes and at most so many.
+// some returns between one and most of the nodes, sorted.
 func (c chance) some(of []int, most int) []int {
 	some := make([]int, 0, most)
 	for _, i := range c.Perm(len(of))[:1+c.IntN(most)] {
@@ -164,7 +164,7 @@ func (c chance) some(of []int, most int) []int {
 	return some
 }
 
-// any is one of these nodes.
+// any returns one of the nodes.
 func (c chance) any(of []int) int { return of[c.IntN(len(of))] }
 
 func from(first, behind int) (all []int) {
@@ -178,28 +178,28 @@ func without(of []int, n int) []int {
 	return slices.DeleteFunc(slices.Clone(of), func(m int) bool { return m == n })
 }
 
-// Planner makes rounds of faults, the same from the same seed.
+// Planner plans rounds of faults. The same seed gives the same rounds.
 type Planner struct {
 	chance  chance
 	kinds   []Kind
-	members []int // the brokers that are there, by the rounds so far
+	members []int // the present brokers, after the rounds so far
 	// Faulty is the broker whose disk can hang, be slow, and recover.
 	Faulty int
-	// Leaper is the broker whose clock may jump by a year. Its disk is not the faulty one, which
-	// forgets in a power cut what the broker had saved of its clock.
+	// Leaper is the broker whose clock may jump by a year. Its disk is not the faulty one, since
+	// that loses the broker's saved clock in a power cut.
 	Leaper int
 	// Long lets faults last longer than a round of a few seconds.
 	Long bool
 }
 
-// NewPlanner plans with faults of these kinds.
+// NewPlanner returns a planner of faults of these kinds.
 func NewPlanner(seed uint64, kinds []Kind) *Planner {
 	c := chance{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}
 	faulty := c.IntN(founders)
 	return &Planner{chance: c, kinds: kinds, members: from(0, founders), Faulty: faulty, Leaper: (faulty + 1) % founders}
 }
 
-// Next is the next round.
+// Next returns the next round.
 func (p *Planner) Next() Round {
 	c := p.chance
 	var round Round
@@ -207,7 +207,7 @@ func (p *Planner) Next() Round {
 		s := p.step(p.kinds[c.IntN(len(p.kinds))])
 		s.At = c.between(0, 2*time.Second)
 		away := s.Kind != Scale && slices.ContainsFunc(s.Nodes, func(n int) bool { return n < brokers && !slices.Contains(p.members, n) })
-		if away || slices.ContainsFunc(round, func(other Step) bool { return !together(s, other) }) || !somebodyVouches(append(round, s)) {
+		if away || slices.ContainsFunc(round, func(other Step) bool { return !together(s, other) }) || !anotherMemberVouches(append(round, s)) {
 			n-- // one less, so that this ends
 			continue
 		}
@@ -229,11 +229,11 @@ func (p *Planner) Next() Round {
 	return round
 }
 
-// together says whether two faults may overlap.
+// together reports whether two faults may overlap.
 func together(a, b Step) bool {
 	for range 2 {
 		switch {
-		case a.Kind == Roll && (b.Kind == Power || b.Kind == Failing || b.Kind == Recover || b.Kind == Scale): // a disk is mended while nobody uses it; and who goes isn't started again
+		case a.Kind == Roll && (b.Kind == Power || b.Kind == Failing || b.Kind == Recover || b.Kind == Scale): // a disk is repaired while no process uses it, and a broker that leaves is not restarted
 			return false
 		case a.Kind == Rollback && (b.Kind == Flip || b.Kind == Lost || b.Kind == Rollback || b.Kind == Scale || b.Kind == Roll): // each record is whole somewhere
 			return false
@@ -246,13 +246,13 @@ func together(a, b Step) bool {
 	return !a.alone() || !b.alone() || !slices.ContainsFunc(a.Nodes, func(n int) bool { return slices.Contains(b.Nodes, n) })
 }
 
-// somebodyVouches says whether, beside a rollback, another member of each in-sync set is there all
-// the time, and vouches. Otherwise the copy that was rolled back may lead, and
+// anotherMemberVouches reports whether, beside a rollback, another member of each in-sync set is
+// present all the time, and vouches. Otherwise the copy that was rolled back may lead, and
 // docs/architecture.md ("Rolled back volumes") promises nothing of the records that it lacks.
 //
-// So all other faults of the round may take one more broker, and nothing else. Of the three replicas
-// of a shard, all in sync when the round begins, one is left alone then.
-func somebodyVouches(round Round) bool {
+// So the other faults of the round may affect one more broker, and nothing else. Of the three
+// replicas of a shard, which are all in sync when the round begins, one then stays undisturbed.
+func anotherMemberVouches(round Round) bool {
 	at := slices.IndexFunc(round, func(s Step) bool { return s.Kind == Rollback })
 	if at < 0 {
 		return true
@@ -262,8 +262,8 @@ func somebodyVouches(round Round) bool {
 	})
 }
 
-// takesOnly says whether a fault beside a rollback takes one broker from the others at most. A
-// coordinator is never taken: leases are short, and any brokers may lose theirs with it.
+// takesOnly reports whether a fault beside a rollback affects no other broker than one, and no
+// coordinator: leases are short, and any broker may lose its lease with a coordinator.
 func (s Step) takesOnly(one int) bool {
 	switch s.Kind {
 	case Rollback, Clock:
@@ -276,7 +276,7 @@ func (s Step) takesOnly(one int) bool {
 	return len(without(s.Nodes, one)) == 0
 }
 
-// alone says whether the fault has the processes that it meets to itself.
+// alone reports whether no other such fault may affect the same processes meanwhile.
 func (s Step) alone() bool {
 	return s.Kind != Clock && s.Kind != Partition && s.Kind != Narrow && s.Kind != Roll
 }
@@ -349,7 +349,7 @@ func (p *Planner) step(kind Kind) Step {
 	return s
 }
 
-// partition is a shape, and what doesn't arrive where.
+// partition returns the shape of a partition, and its cuts.
 func (p *Planner) partition() (shape string, cuts []Cut) {
 	c := p.chance
 	between := func(from, to []int, bothWays bool) {

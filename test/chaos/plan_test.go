@@ -22,8 +22,8 @@ func TestAPlanIsTheSameFromTheSameSeed(t *testing.T) {
 	}
 }
 
-// Nothing happens to one process twice at a time, nor to a broker that isn't there, and faults of
-// each kind overlap with those of others.
+// Two faults of a round do not affect one process at a time, nor a broker that is away, and faults
+// of each kind overlap with those of others.
 func TestFaultsOfARoundGoTogether(t *testing.T) {
 	p := NewPlanner(1, Kinds)
 	seen, shapes, with := map[Kind]int{}, map[string]int{}, map[Kind]map[Kind]int{}
@@ -210,7 +210,7 @@ func TestWhatIsLeftOutBesideARollback(t *testing.T) {
 		{"clocks", Round{back, {Kind: Clock, Nodes: []int{0, 1, 2}}}, true},
 		{"a kill of all without a rollback", Round{{Kind: Kill, Nodes: []int{0, 1, 2}}}, true},
 	} {
-		if somebodyVouches(c.round) != c.holds {
+		if anotherMemberVouches(c.round) != c.holds {
 			t.Errorf("%s: somebody vouches %v, want %v", c.name, !c.holds, c.holds)
 		}
 	}

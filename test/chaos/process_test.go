@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// process is a broker or a coordinator through all its lives: as long as it is wanted, it is
-// started again when it ends, as a kubelet would do.
+// process is a broker or a coordinator through all its lives. While it is wanted, it is restarted
+// when it ends, as a kubelet would do.
 type process struct {
 	node    int
 	args    []string
@@ -25,20 +25,20 @@ type process struct {
 	logFile *os.File
 	note    func(format string, args ...any)
 
-	// down is held by a fault that has the process end and start again and needs it to stay down in
-	// between.
+	// down is held by a fault that stops the process and starts it later, and needs it to stay down
+	// in between.
 	down sync.Mutex
 
 	mu     sync.Mutex
 	wanted bool
 	still  bool
 	cmd    *exec.Cmd
-	ended  chan struct{} // closed at the end of cmd
+	ended  chan struct{} // closed when cmd has ended
 	lives  int
 	shift  time.Duration // of a broker's clock
 }
 
-// restartPause is how long a process that ended by itself is not started again.
+// restartPause is the pause before a process that ended by itself is restarted.
 const restartPause = 300 * time.Millisecond
 
 func (p *process) start() error {
@@ -85,7 +85,7 @@ func (p *process) startLocked() error {
 	return nil
 }
 
-// kill ends it at once; it is not started again.
+// kill ends the process at once; it is not restarted.
 func (p *process) kill() {
 	if cmd, ended := p.unwant(); cmd != nil {
 		_ = cmd.Process.Kill()
@@ -93,7 +93,7 @@ func (p *process) kill() {
 	}
 }
 
-// stop asks it to end, and waits for that; it is not started again.
+// stop ends the process in order, and waits for that; it is not restarted.
 func (p *process) stop() error {
 	cmd, ended := p.unwant()
 	if cmd == nil {
@@ -110,14 +110,15 @@ func (p *process) stop() error {
 	}
 }
 
-// again stops it and starts it.
+// again stops and restarts the process.
 func (p *process) again() error {
 	p.down.Lock()
 	defer p.down.Unlock()
 	return errors.Join(p.stop(), p.start())
 }
 
-// unwant has it not be started again when it ends. It returns what runs, if anything does.
+// unwant keeps the process from being restarted when it ends. It returns the running command, if
+// there is one.
 func (p *process) unwant() (*exec.Cmd, chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,8 +126,8 @@ func (p *process) unwant() (*exec.Cmd, chan struct{}) {
 	return p.cmd, p.ended
 }
 
-// pause has it stand still: no thread of it does anything any more, but for a system call that it
-// is in.
+// pause stops the process until it is resumed: no thread runs, except in a system call that it is
+// in.
 func (p *process) pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,8 +166,7 @@ func (p *process) resume() {
 	p.still = false
 }
 
-// remount mounts its volume again, with what was synced. It waits until the kernel has let go of
-// it.
+// remount mounts the process's volume again, with its synced data, when the kernel has released it.
 func (p *process) remount() error {
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -177,7 +177,7 @@ func (p *process) remount() error {
 	return err
 }
 
-// shiftClock writes the file that a broker's clock follows.
+// shiftClock writes the file from which a broker takes the offset of its clock.
 func (p *process) shiftClock(path string, by time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

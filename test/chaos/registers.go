@@ -7,35 +7,33 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Swap is one publish on a subject on the condition that the last message there has a sequence (0:
-// there is none): a compare-and-swap of a register.
+// Swap is one conditional publish: a compare-and-swap of a register, which is a subject. Its
+// condition is that the subject's last message has a sequence; 0: there is no message.
 type Swap struct {
 	Client      int
 	Subject     string
 	Expected    uint64
 	Call, Back  time.Duration // when it was asked and answered, by one clock
 	Outcome     Outcome
-	Stored      uint64 // where it was acknowledged, or stands in the log at the end; 0: nowhere
-	Description string // the value, for people
+	Stored      uint64 // sequence of the ack, or in the log at the end; 0: none
+	Description string // of the value, for messages
 }
 
-// Outcome is what a client was told.
+// Outcome is the answer that a client got.
 type Outcome int
 
 const (
-	Unknown Outcome = iota // nothing that says
+	Unknown Outcome = iota // no answer
 	Done                   // acknowledged
-	Refused                // the last message has another sequence
+	Refused                // since the last message has another sequence
 )
 
-// forever is when that is over of which nobody knows when it happened.
+// forever is the end of an operation without a known end.
 const forever = time.Duration(1 << 62)
 
-// Linearizable says whether there is an order of the swaps, as they overlap, in which each did what
-// its client was told. Those without an answer count if they stand in the log.
-//
-// It is checked by porcupine (Athalye, 2017; after Wing and Gong, 1993, and Lowe, 2017), subject by
-// subject.
+// Linearizable returns an error if no order of the swaps, as they overlap, gives each the outcome
+// that its client was told. A swap without an answer counts if its message stands in the log.
+// porcupine checks each subject (Athalye, 2017; after Wing and Gong, 1993, and Lowe, 2017).
 func Linearizable(swaps []Swap, patience time.Duration) error {
 	model := porcupine.Model{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
@@ -65,7 +63,7 @@ func Linearizable(swaps []Swap, patience time.Duration) error {
 		back := s.Back
 		switch {
 		case s.Outcome == Unknown && s.Stored == 0:
-			continue // it was not done; that it never will be is known since the log was read at the very end
+			continue // it had no effect, and can't have one later: the log was read at the very end
 		case s.Outcome == Unknown:
 			back = forever
 		}
@@ -73,16 +71,16 @@ func Linearizable(swaps []Swap, patience time.Duration) error {
 	}
 	switch porcupine.CheckOperationsTimeout(model, history, patience) {
 	case porcupine.Illegal:
-		return fmt.Errorf("no order of the %d conditional publishes does what was told: %s", len(history), firstWrong(swaps))
+		return fmt.Errorf("no order of the %d conditional publishes does what was told: %s", len(history), firstContradiction(swaps))
 	case porcupine.Unknown:
 		return fmt.Errorf("whether there is an order of the %d conditional publishes was not known after %v", len(history), patience)
 	}
 	return nil
 }
 
-// firstWrong helps people to find what porcupine has found: what stands in the log, one after the
-// other.
-func firstWrong(swaps []Swap) string {
+// firstContradiction explains a history in which porcupine found no order. It checks the swaps in
+// the order of the log.
+func firstContradiction(swaps []Swap) string {
 	last := map[string]*Swap{}
 	bySequence := map[uint64]*Swap{}
 	most := uint64(0)
@@ -118,7 +116,7 @@ func firstWrong(swaps []Swap) string {
 		if s.Outcome != Refused {
 			continue
 		}
-		// Refused although what it expected was the last all the while.
+		// It was refused although the expected message was the last one all the time.
 		var next *Swap
 		for at := s.Expected + 1; at <= most && next == nil; at++ {
 			if n := bySequence[at]; n != nil && n.Subject == s.Subject {

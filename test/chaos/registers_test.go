@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// chain is swaps of two clients that take turns on one subject, one after the other.
+// chain returns swaps of two clients that take turns on one subject.
 func chain(n int) (swaps []Swap) {
 	last := uint64(0)
 	for i := range n {
@@ -31,15 +31,15 @@ func TestSwapsWithAnOrderPass(t *testing.T) {
 	swaps = append(swaps, other...)
 	swaps = append(swaps,
 		Swap{Subject: "r", Expected: 4, Call: 100, Back: 104, Outcome: Refused},
-		Swap{Subject: "r", Expected: swaps[49].Stored, Call: 460, Back: 470, Outcome: Unknown, Stored: 500}, // it came late
-		Swap{Subject: "r", Expected: 7, Call: 10, Back: 20, Outcome: Unknown},                               // it never came
+		Swap{Subject: "r", Expected: swaps[49].Stored, Call: 460, Back: 470, Outcome: Unknown, Stored: 500}, // it was stored late
+		Swap{Subject: "r", Expected: 7, Call: 10, Back: 20, Outcome: Unknown},                               // it was never stored
 	)
 	if err := Linearizable(swaps, time.Minute); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestSwapsWithoutAnOrderAreFound does one thing wrong at a time.
+// TestSwapsWithoutAnOrderAreFound introduces one fault at a time.
 func TestSwapsWithoutAnOrderAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -7,34 +7,33 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// Record is one record as it stands in a replica's log.
+// Record is one record of a replica's log.
 type Record struct {
 	Offset, Epoch uint64
 	Time          int64
 	Subject       string
-	Header        int    // how much of the content is header
+	Header        int    // bytes of the content that are its header
 	Content       string // header and payload
 }
 
-// Copy is one replica's log: of which broker and shard, from which offset on (it may be trimmed),
-// and what it holds.
+// Copy is one replica's log. It may be trimmed.
 type Copy struct {
 	Broker     string
 	Shard      int
 	Start, End uint64
-	Records    []Record // by offset, dense but for what is damaged
-	Damaged    []Span   // what the log says it can't read
+	Records    []Record // by offset, dense except for damaged ones
+	Damaged    []Span   // offsets that the log reports as unreadable
 }
 
-// Span is offsets from From up to, not including, Next.
+// Span is the offsets from From up to, not including, Next.
 type Span struct{ From, Next uint64 }
 
 func (c Copy) damaged(offset uint64) bool {
 	return slices.ContainsFunc(c.Damaged, func(s Span) bool { return offset >= s.From && offset < s.Next })
 }
 
-// Judge holds what the copy has to the history of its shard, but for what the log says it can't
-// read and what the caller excuses.
+// Judge compares the copy with the history of its shard, except for damaged offsets and those that
+// the caller excuses in told.
 func (c Copy) Judge(h *checker.History, told ...checker.Range) error {
 	var entries []checker.Entry
 	for _, r := range c.Records {
@@ -49,9 +48,9 @@ func (c Copy) Judge(h *checker.History, told ...checker.Range) error {
 	return nil
 }
 
-// CompareCopies holds the replicas of one log against each other, record by record, from the latest
-// start to the earliest end. known is an offset up to which all of them have to reach: what was
-// read from the log. It returns what it finds, the first of each pair of replicas.
+// CompareCopies compares the replicas of one log record by record, from the latest start to the
+// earliest end. known is an offset that every replica has to reach, since it was read from the log.
+// It returns the first finding of each pair of replicas.
 func CompareCopies(copies []Copy, known uint64) (findings []string) {
 	for _, c := range copies {
 		if c.End < known {

@@ -26,7 +26,7 @@ func TestCopiesThatAgree(t *testing.T) {
 	}
 }
 
-// TestCopiesThatDiffer does one thing wrong at a time.
+// TestCopiesThatDiffer introduces one fault at a time.
 func TestCopiesThatDiffer(t *testing.T) {
 	for _, c := range []struct {
 		name  string

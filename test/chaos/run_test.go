@@ -20,11 +20,11 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// patience is how long a test waits for what has to come; one that passes never waits that long.
-// The proof of the judge waits for what won't come.
+// patience bounds every wait of a test. A passing test never waits that long; the proof of the
+// judge does, for conditions that do not come.
 var patience = 90 * time.Second
 
-// clientOptions have clients notice within seconds that nobody answers.
+// clientOptions make clients detect within seconds that no server answers.
 var clientOptions = []nats.Option{nats.PingInterval(time.Second), nats.MaxPingsOutstanding(3)}
 
 var (
@@ -59,7 +59,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// binary is carillon, built once.
+// binary builds carillon once.
 var binary = sync.OnceValues(func() (string, error) {
 	if program := os.Getenv("CHAOS_PROGRAM"); program != "" {
 		return program, nil
@@ -67,7 +67,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return build("carillon")
 })
 
-// build makes carillon, with more arguments for the compiler.
+// build builds carillon, with additional arguments for the compiler.
 func build(name string, args ...string) (string, error) {
 	path := filepath.Join(folder.Dir, name)
 	args = append([]string{"build", "-ldflags", "-s -w", "-o", path}, args...)
@@ -83,7 +83,7 @@ func build(name string, args ...string) (string, error) {
 	return path, nil
 }
 
-// setting is a number or a time from the environment.
+// setting parses an environment variable.
 func setting[T any](t *testing.T, name string, def T, parse func(string) (T, error)) T {
 	t.Helper()
 	text := os.Getenv(name)
@@ -97,7 +97,7 @@ func setting[T any](t *testing.T, name string, def T, parse func(string) (T, err
 	return v
 }
 
-// chosenKinds are the faults that CHAOS_FAULTS names, or all.
+// chosenKinds returns the faults that CHAOS_FAULTS names, or all.
 func chosenKinds(t *testing.T) (chosen []Kind) {
 	t.Helper()
 	text := os.Getenv("CHAOS_FAULTS")
@@ -118,7 +118,7 @@ func chosenKinds(t *testing.T) (chosen []Kind) {
 	return chosen
 }
 
-// within calls check until it returns nil, and returns its last error after the limit.
+// within repeats check until it returns nil. After the limit it returns its last error.
 func within(limit time.Duration, what string, check func() error) error {
 	return testutil.Within(limit, 50*time.Millisecond, what, check)
 }

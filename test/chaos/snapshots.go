@@ -16,10 +16,10 @@ type Held struct {
 	Records     map[uint64][]byte // payloads by offset
 }
 
-// JudgeHeld holds one reading of a part of a snapshot to what is promised of it:
+// JudgeHeld checks one reading of a part of a snapshot:
 //
-//  1. All that was acknowledged before the snapshot was taken is inside; acked is the highest
-//     sequence of that.
+//  1. It has all messages that were acknowledged before the snapshot was taken; acked is the
+//     highest sequence of these.
 //  2. It has a record at each offset, and none elsewhere.
 func JudgeHeld(h *Held, acked uint64) (wrong []string) {
 	if acked >= h.High {
@@ -36,9 +36,9 @@ func JudgeHeld(h *Held, acked uint64) (wrong []string) {
 	return wrong
 }
 
-// JudgeAgain holds what was read to what is at the same offsets later: in another reading of the
-// same snapshot, or in the stream at its end, whose oldest records may have been removed.
-// Whatever was in a snapshot was safe, so it is there for good.
+// JudgeAgain compares a reading with the same offsets at a later time: in another reading of the
+// same snapshot, or in the stream at its end, whose oldest records may have been removed. A record
+// of a snapshot was safe, so it must stay.
 func JudgeAgain(h *Held, later map[uint64][]byte, from uint64) (wrong []string) {
 	for _, offset := range slices.Sorted(maps.Keys(h.Records)) {
 		if offset < from {
@@ -57,7 +57,7 @@ func JudgeAgain(h *Held, later map[uint64][]byte, from uint64) (wrong []string) 
 
 func short(payload []byte) []byte { return payload[:min(len(payload), 80)] }
 
-// byOffset are the payloads of a stream, and its first offset.
+// byOffset returns the payloads of a stream, and its first offset.
 func byOffset(entries []checker.Entry) (payloads map[uint64][]byte, from uint64) {
 	payloads = make(map[uint64][]byte, len(entries))
 	for _, e := range entries {

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// heldStory is a part of a snapshot with the records 5 to 9.
+// heldStory returns a part of a snapshot with the records 5 to 9.
 func heldStory() *Held {
 	h := &Held{Stream: "clicks--1", Start: 5, High: 10, Records: map[uint64][]byte{}}
 	for offset := h.Start; offset < h.High; offset++ {

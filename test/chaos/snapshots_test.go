@@ -18,28 +18,29 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// snapshots are clients that take snapshots of Topics again and again, read each twice, and note
-// what they read.
+// snapshots is clients that take snapshots of Topics repeatedly, read each twice, and keep what
+// they read.
 type snapshots struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 	nc   *nats.Conn
 
 	mu            sync.Mutex
-	held          map[*checker.History]*Held // the newest one that was read in full
+	held          map[*checker.History]*Held // the newest snapshot that was read in full
 	taken, failed int
 	wrong         []error
 }
 
 const (
-	// snapshotLease is the shortest that there is: what a fault keeps from being renewed ends soon.
+	// snapshotLease is the shortest lease: a snapshot that a fault keeps from being renewed ends
+	// soon.
 	snapshotLease = 2 * time.Second
-	// snapshotTime bounds taking one, and each reading. A fault may last longer; the next one has
-	// more luck.
+	// snapshotTime bounds taking a snapshot, and each reading. A fault may last longer; then the
+	// next snapshot may succeed.
 	snapshotTime = 15 * time.Second
 )
 
-// startSnapshots takes snapshots of these Topics, of which nothing is removed but by retention.
+// startSnapshots takes snapshots of these Topics, whose records are removed by retention only.
 func startSnapshots(ctx context.Context, url string, topics ...*checker.Topic) (*snapshots, error) {
 	nc, err := checker.Connect(url, "chaos, snapshots", clientOptions...)
 	if err != nil {
@@ -75,8 +76,8 @@ func (s *snapshots) find(format string, args ...any) {
 	s.wrong = append(s.wrong, fmt.Errorf(format, args...))
 }
 
-// take takes one snapshot, reads it, and after a while again. What keeps it from being read is no
-// breach of a promise, and the error.
+// take takes one snapshot, and reads it twice with a pause in between. It returns an error that
+// kept it from reading, which is no broken promise.
 func (s *snapshots) take(ctx context.Context, of *checker.Topic, between time.Duration) error {
 	acked := map[*checker.History]uint64{}
 	for _, h := range of.Shards {
@@ -149,8 +150,8 @@ func read(ctx context.Context, snapshot *client.Snapshot, n int, h *checker.Hist
 	}
 }
 
-// judge takes a last snapshot of each Topic while nothing is wrong and clients go on publishing,
-// which has to be held for as long as its reader likes. It returns all that was wrong, and ends s.
+// judge takes a last snapshot of each Topic in a healthy cluster under load, which has to be held
+// as long as its reader wants. It returns all findings, and ends s.
 func (s *snapshots) judge(w *world, topics ...*checker.Topic) []error {
 	s.stop()
 	s.work.Wait()
@@ -165,7 +166,7 @@ func (s *snapshots) judge(w *world, topics ...*checker.Topic) []error {
 	return s.wrong
 }
 
-// compare holds what was read from snapshots of a shard to the shard as it is at the end.
+// compare compares the snapshots of a shard with the shard at the end.
 func (s *snapshots) compare(h *checker.History, entries []checker.Entry) (wrong []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +185,7 @@ func (s *snapshots) String() string {
 	return fmt.Sprintf("%d snapshots, of which %d could not be held or read", s.taken, s.failed)
 }
 
-// pause waits unless ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

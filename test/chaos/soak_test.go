@@ -26,21 +26,22 @@ const (
 	// soakMegabytes is room for hours of some hundred messages a second. The images of disks are
 	// sparse.
 	soakMegabytes = 8 << 10
-	// soakWindow is how long ids of messages are remembered: longer than a round lasts, in which
-	// publishers try again; short beside a soak, so that they fill no memory by the end that they
-	// didn't have at first.
+	// soakWindow is the deduplication window. It is longer than a round, in which publishers repeat
+	// messages, and short beside a soak, so that ids take no more memory at the end than at the
+	// start.
 	soakWindow = time.Minute
-	// samplesOfRound are taken after each round, and samplePause apart.
+	// samplesOfRound is the number of samples after each round, samplePause apart.
 	samplesOfRound = 3
 	samplePause    = 300 * time.Millisecond
-	// churnPause is how long a client that comes and goes stays away.
+	// churnPause is the time between two clients of comeAndGo.
 	churnPause = 50 * time.Millisecond
 )
 
-// soakKinds are faults that end no broker but one: what others keep of them is to be seen.
+// soakKinds are faults that end no process but one broker's: the soak measures what the other
+// brokers keep of them.
 var soakKinds = []Kind{Pause, Partition, Etcd, Full, Slow, Narrow, Kill}
 
-// soak is a world that lasts, with what its brokers use.
+// soak is a long world, with samples of what its brokers use.
 type soak struct {
 	*world
 	planner *Planner
@@ -80,8 +81,8 @@ func startSoak(t *testing.T, program string) *soak {
 	return s
 }
 
-// comeAndGo is a client's short life: it subscribes, asks what nobody answers, reads a little of a
-// Topic and closes its connection.
+// comeAndGo is a short-lived client: it subscribes, sends a request without a responder, reads a
+// little of a Topic and closes its connection.
 func (s *soak) comeAndGo(ctx context.Context, n int) {
 	nc, err := nats.Connect(s.url(n), nats.Timeout(time.Second), nats.NoReconnect())
 	if err != nil {
@@ -107,12 +108,12 @@ func (s *soak) comeAndGo(ctx context.Context, n int) {
 		return
 	}
 	if batch, err := consumer.FetchNoWait(10); err == nil {
-		for range batch.Messages() { //nolint:revive // they are to be delivered, and no more
+		for range batch.Messages() { //nolint:revive // only their delivery counts
 		}
 	}
 }
 
-// next is a round in which at most one broker is killed, always the same one.
+// next returns a round in which at most one broker is killed, always the same one.
 func (s *soak) next() Round {
 	round := s.planner.Next()
 	for i := range round {
@@ -123,7 +124,7 @@ func (s *soak) next() Round {
 	return round
 }
 
-// sample notes what all brokers use.
+// sample records what all brokers use.
 func (s *soak) sample() error {
 	for range samplesOfRound {
 		time.Sleep(samplePause)
@@ -146,8 +147,8 @@ func (s *soak) sample() error {
 	return nil
 }
 
-// usageOf reads what a broker uses. The files of its logs don't count: without a retention they
-// become more, up to limits.OpenSegments. Those that were removed do.
+// usageOf reads what a broker uses. Open files of its logs are excluded, since without retention
+// they grow up to limits.OpenSegments. Removed files are included.
 func (s *soak) usageOf(n int) (Usage, error) {
 	client := http.Client{Timeout: answerTime, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Get("http://" + address(n) + ":8222/metrics")
@@ -174,7 +175,7 @@ func (s *soak) usageOf(n int) (Usage, error) {
 	return u, err
 }
 
-// pid is that of its present life; 0: it is down.
+// pid returns the process id; 0: it is down.
 func (p *process) pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,8 +191,8 @@ func (p *process) life() int {
 	return p.lives
 }
 
-// soakFor puts the world through rounds for so long, and then for as long as no broker has lived
-// through enough of them. It returns what brokers use more and more of.
+// soakFor runs rounds for a time, and then until some broker has lived through enough of them. It
+// returns the resources whose use grew.
 func (s *soak) soakFor(lasts time.Duration) (grew []string) {
 	began := time.Now()
 	for judged := 0; time.Since(began) < lasts || judged == 0; {
@@ -213,9 +214,8 @@ func (s *soak) soakFor(lasts time.Duration) (grew []string) {
 	return grew
 }
 
-// TestASoakStaysBounded is one world for as long as it is told (CHAOS_TIME), with clients that come
-// and go. What brokers use at its end is little more than what they used at first, and everything
-// is kept that was promised.
+// TestASoakStaysBounded runs one world for CHAOS_TIME, with clients that come and go. At its end
+// brokers use little more than at its start, and every promise holds.
 func TestASoakStaysBounded(t *testing.T) {
 	lasts := setting(t, "CHAOS_TIME", time.Minute, time.ParseDuration)
 	program, err := binary()
@@ -234,11 +234,11 @@ func TestASoakStaysBounded(t *testing.T) {
 	}
 }
 
-// leakTime is how long a leak may stay unnoticed; one of memory has to fill more than the ends of
-// logs may.
+// leakTime bounds the time in which a leak must be found. A leak of memory has to exceed what the
+// ends of logs may take.
 const leakTime = 4 * time.Minute
 
-// TestTheSoakFindsALeak proves the judge of the soak: each of the resources is found to grow.
+// TestTheSoakFindsALeak proves the judge of the soak: it finds the growth of each resource.
 func TestTheSoakFindsALeak(t *testing.T) {
 	program, err := leaking.build()
 	testutil.Must(t, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// swappers are clients that publish on condition that nobody else has, on a few subjects, and note
-// what they were told.
+// swappers are clients that publish conditionally on a few subjects, so that they conflict, and
+// keep the answers.
 type swappers struct {
 	history *checker.History
 	began   time.Time
@@ -68,7 +68,7 @@ func (s *swappers) run(ctx context.Context, client int, nc *nats.Conn, js jetstr
 	publisher, life := s.history.NewPublisher(), nc.Stats().Reconnects
 	last := [registers]uint64{}
 	for ctx.Err() == nil {
-		if now := nc.Stats().Reconnects; now != life { // order is promised within a connection
+		if now := nc.Stats().Reconnects; now != life { // order is promised only within one connection
 			publisher, life = s.history.NewPublisher(), now
 		}
 		if !nc.IsConnected() {
@@ -106,7 +106,7 @@ func (s *swappers) run(ctx context.Context, client int, nc *nats.Conn, js jetstr
 	}
 }
 
-// judge holds what was told to the log as it is at the end.
+// judge compares the answers with the log at the end.
 func (s *swappers) judge(entries []checker.Entry) error {
 	at := map[checker.Value]uint64{}
 	for _, e := range entries {

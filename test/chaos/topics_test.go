@@ -10,32 +10,34 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// kept is a Topic of one shard that is kept in another way than the three that every client uses.
+// kept is a Topic of one shard with another durability, retention or minInSync than orders, clicks
+// and accounts.
 type kept struct {
 	*checker.Topic
 	how admin.CreateRequest
-	// least is how many messages stay at least; 0: all do.
+	// least is how many messages stay at least; 0: all.
 	least int
-	// holds says whether, after these harms, what was acknowledged is to be there. Else its replicas
-	// are to agree, and no more.
+	// holds reports whether the acknowledged messages must be present after these harms. Otherwise
+	// the replicas only have to be equal.
 	holds func(h harms) bool
-	// inMemory says that what is on the disks means nothing.
+	// inMemory says that the logs on the disks are not judged.
 	inMemory bool
-	// spared says that bits don't flip in it.
+	// spared says that no bits flip in its files.
 	spared bool
 }
 
-// retained is how many messages of the Topic with a retention stay.
+// retained is the number of messages that the Topic with a retention keeps.
 const retained = 300
 
-// keptOtherwise are the Topics besides orders, clicks and accounts.
+// keptOtherwise returns the Topics besides orders, clicks and accounts.
 func keptOtherwise() []*kept {
 	always := func(harms) bool { return true }
 	return []*kept{
-		// A single copy may be all that is in sync, so that a flipped bit may take what nobody else has.
+		// The in-sync set may be a single copy, so that a flipped bit may destroy a record of which
+		// there is no other copy.
 		{Topic: checker.NewTopic("single", 1), how: admin.CreateRequest{MinInSync: 1}, holds: func(h harms) bool { return !h.rolledBack }, spared: true},
 		{Topic: checker.NewTopic("recent", 1), how: admin.CreateRequest{Stream: jsapi.StreamConfig{MaxMessages: retained}}, least: retained, holds: always},
-		// Nothing becomes so old in a world, whatever clocks say.
+		// No record becomes that old in a world, whatever the clocks say.
 		{Topic: checker.NewTopic("aged", 1), how: admin.CreateRequest{Stream: jsapi.StreamConfig{MaxAge: window}}, holds: always},
 		{Topic: checker.NewTopic("replicated", 1), how: admin.CreateRequest{Stream: jsapi.StreamConfig{PersistMode: "async"}},
 			holds: func(h harms) bool { return !h.unsynced }, spared: true},
@@ -44,15 +46,15 @@ func keptOtherwise() []*kept {
 	}
 }
 
-// harms is what was done to a cluster that takes what is not on every disk.
+// harms is what was done to a cluster that destroys records which are not on every disk.
 type harms struct {
-	unsynced bool // what was written and not synced was taken from some broker
-	ended    bool // a process ended without order, so that perhaps nobody who was in sync went on
-	// rolledBack: a broker's volume was.
+	unsynced bool // some broker lost unsynced writes
+	ended    bool // a process was killed, so that perhaps no process of the in-sync set ran on
+	// rolledBack: a broker's volume was rolled back.
 	rolledBack bool
 }
 
-// harmed notes what a step takes.
+// harmed records the harms of a step.
 func (c *cluster) harmed(s Step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,11 +14,11 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestAnUpgradeLosesNothing is a world that begins with the version before (CHAOS_OLD_PROGRAM) and
-// becomes one of this version under load, as the operator does it: the coordinators one by one,
-// then the brokers, each when all replicas are in sync. Whenever one broker more is of this
-// version, brokers of both versions and coordinators are killed. At the end, the old version
-// refuses a volume that this one has used, and does it no harm.
+// TestAnUpgradeLosesNothing: a world starts with the version before (CHAOS_OLD_PROGRAM) and is
+// upgraded to this version under load, as the operator does it: the coordinators one by one, then
+// the brokers, each when all replicas are in sync. After each upgraded broker, brokers of both
+// versions and coordinators are killed. At the end, the old version refuses a volume that this one
+// has used, and leaves it unharmed.
 func TestAnUpgradeLosesNothing(t *testing.T) {
 	old := os.Getenv("CHAOS_OLD_PROGRAM")
 	if old == "" {
@@ -27,7 +27,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 	program, err := binary()
 	testutil.Must(t, err)
 	t.Logf("CHAOS_SEED=%d", seed)
-	w := begin(t, usually(old, nobody))
+	w := begin(t, usually(old, noBroker))
 	planner := NewPlanner(seed, []Kind{Kill, Etcd})
 	rounds := setting(t, "CHAOS_ROUNDS", 2, strconv.Atoi)
 	suffer := func() {
@@ -60,7 +60,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 		w.note("%s is of version %s", nodeName(n), is.Version)
 		suffer()
 	}
-	w.processes[founders].args[0] = program // which joins in no round
+	w.processes[founders].args[0] = program // this broker joins in no round
 	testutil.Must(t, w.refusesOlder(order[0], old, program))
 	testutil.Must(t, w.recovers())
 	for _, err := range w.judge() {
@@ -69,7 +69,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 	t.Logf("%s; %s; %s", w, w.swappers, w.readers)
 }
 
-// becomes ends it in order and starts it as another version.
+// becomes stops the process in order, and starts another version of it.
 func (p *process) becomes(program string) error {
 	p.down.Lock()
 	defer p.down.Unlock()
@@ -81,7 +81,7 @@ func (p *process) becomes(program string) error {
 }
 
 // refusesOlder starts the old version on a volume that the new one has used, waits until it has
-// refused the log of each shard by its name, and goes back.
+// refused the log of each shard by name, and starts the new one again.
 func (w *world) refusesOlder(n int, old, program string) error {
 	p := w.processes[n]
 	logs, err := os.ReadDir(p.volume.Path() + "/data/shards")
@@ -102,7 +102,7 @@ func (w *world) refusesOlder(n int, old, program string) error {
 		}
 		said := all[len(before):]
 		for _, log := range logs {
-			if strings.HasSuffix(log.Name(), ".state") { // opened behind the data's log, so not at all
+			if strings.HasSuffix(log.Name(), ".state") { // it is opened after the log of records, which was refused
 				continue
 			}
 			refused := false

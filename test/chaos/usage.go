@@ -12,26 +12,26 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Usage is what one process has at one moment, as its metrics have it.
+// Usage is what one process uses at one moment, by its metrics.
 type Usage struct {
 	Descriptors float64 // open files and sockets; of a broker, all but its logs' files
 	Goroutines  float64
-	Heap        float64 // bytes at which the next garbage collection begins: about twice what is live
-	Resident    float64 // bytes of memory, the garbage and what the runtime keeps for later among them
+	Heap        float64 // bytes at which the next garbage collection begins: about twice the live bytes
+	Resident    float64 // bytes of memory, including garbage and what the runtime keeps for reuse
 }
 
-// bound is how much of one resource may be added in a soak, whatever its length.
+// bound is how much of one resource a soak of any length may add.
 type bound struct {
 	what, metric string
 	of           func(*Usage) *float64
-	share        float64 // of what there was at first
+	share        float64 // of the use at the beginning
 	add          float64
 }
 
-// bounds are between what comes and goes at one moment and what leaks in minutes. Descriptors and
-// goroutines: clients come back together after a fault. Heap: the ends of logs are kept in memory
-// up to limits.TailBytes, which takes minutes to fill, and a collection begins at twice what is
-// live. Resident memory goes up and down with garbage.
+// bounds are larger than short fluctuations, and smaller than a leak of some minutes. Descriptors
+// and goroutines: clients reconnect together after a fault. Heap: the ends of logs are kept in
+// memory up to limits.TailBytes, which takes minutes to fill, and a collection begins at twice the
+// live bytes. Resident memory varies with garbage.
 var bounds = []bound{
 	{"descriptors", "process_open_fds", func(u *Usage) *float64 { return &u.Descriptors }, 0.3, 30},
 	{"goroutines", "go_goroutines", func(u *Usage) *float64 { return &u.Goroutines }, 0.3, 60},
@@ -39,7 +39,7 @@ var bounds = []bound{
 	{"bytes of memory", "process_resident_memory_bytes", func(u *Usage) *float64 { return &u.Resident }, 0.5, 2*limits.TailBytes + 64<<20},
 }
 
-// ReadUsage takes it from metrics in the text format.
+// ReadUsage reads the usage from metrics in the text format.
 func ReadUsage(metrics io.Reader) (u Usage, err error) {
 	found := 0
 	lines := bufio.NewScanner(metrics)
@@ -64,13 +64,13 @@ func ReadUsage(metrics io.Reader) (u Usage, err error) {
 	return u, nil
 }
 
-// leastSamples is how many samples of one life of a process show whether it leaks: those after
-// three rounds of faults.
+// leastSamples is the number of samples of one life of a process that show a leak: those of more
+// than three rounds of faults.
 const leastSamples = 9
 
-// JudgeUsage holds the samples of one life of a process, taken at equal work, to the bounds. What
-// the process has at last, as the median of the last third, is compared with what it had at first.
-// It returns what grew.
+// JudgeUsage judges the samples of one life of a process, taken at equal load. It compares the
+// median of the last third with the samples at the beginning, and returns the resources that grew
+// beyond their bounds.
 func JudgeUsage(samples []Usage) (grew []string) {
 	if len(samples) < leastSamples {
 		return nil

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Whatever a process keeps of each round is found, however little that is beside the rest; what
-// comes and goes is not.
+// A small leak in each round is found; a fluctuation is not.
 func TestTheJudgeOfUsageFindsWhatGrows(t *testing.T) {
 	steady := Usage{Descriptors: 120, Goroutines: 300, Heap: 40 << 20, Resident: 110 << 20}
 	for name, tc := range map[string]struct {

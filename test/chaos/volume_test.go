@@ -13,19 +13,19 @@ import (
 // volume is the disk of one process.
 type volume interface {
 	Path() string
-	// CutPower ends all operations with an error; what was not synced is gone. Fail ends them, too,
-	// and keeps what was written.
+	// CutPower fails all operations and drops unsynced data. Fail fails them, too, and keeps what
+	// was written.
 	CutPower() error
 	Fail() error
-	// Again ends either of them. It fails while a process uses the volume.
+	// Again ends either fault. It fails while a process uses the volume.
 	Again() error
-	// Fill leaves so many bytes free at most, until the function returned is called.
+	// Fill leaves at most so many bytes free, until the returned function is called.
 	Fill(name string, leave int64) (free func() error, err error)
 	Remove() error
 }
 
-// newVolume makes one at a directory, with its files in another; on ext4 or, if its faults are to
-// be steered, through FUSE.
+// newVolume makes a volume at a directory, with its files in another one: on ext4 or, if the test
+// controls its faults, through FUSE.
 func newVolume(files, at string, megabytes int64, faulty bool) (volume, error) {
 	if !faulty {
 		v, err := disk.New(files, at, megabytes)
@@ -42,8 +42,8 @@ func (v ext4Volume) Path() string    { return v.Dir }
 func (v ext4Volume) CutPower() error { return v.Shutdown(disk.PowerCut) }
 func (v ext4Volume) Fail() error     { return v.Shutdown(disk.Flushed) }
 
-// faultyVolume is a disk whose faults the test steers. Of the faults of all volumes it has these:
-// without power all operations fail, and a full one has no room at all.
+// faultyVolume is a disk whose faults the test controls. After CutPower all its operations fail,
+// and while it is full it has no room at all.
 type faultyVolume struct {
 	*faultfs.FS
 	at string

@@ -21,13 +21,13 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// world is a cluster under load, with what was told to its clients.
+// world is a cluster under load, with the answers that its clients got.
 type world struct {
 	*cluster
 	orders   *checker.Topic // of one shard
 	clicks   *checker.Topic // of several
 	accounts *checker.Topic // of one, for conditional publishes
-	others   []*kept        // of one each, without consumers
+	others   []*kept        // of one shard each, without consumers
 	ids      map[string]*kept
 	loads    []*checker.Load
 	swappers *swappers // nil: there are none
@@ -41,26 +41,26 @@ const (
 
 var consumers = []string{"billing", "audit"}
 
-// window is how long ids of messages are remembered: clocks jump less far.
+// window is the deduplication window: clocks jump by less.
 const window = 2 * time.Hour
 
-// rest is how fast publishers to one shard go, and slow those to each of several: some hundred
-// messages a second together.
+// rest is the pause of publishers to one shard, and slow that of publishers to each of several:
+// some hundred messages a second together.
 const (
 	rest = 25 * time.Millisecond
 	slow = 6 * rest
 )
 
-// worldOptions say what one world is like.
+// worldOptions are the options of one world.
 type worldOptions struct {
 	program   string
-	faulty    int           // the broker with the disk whose faults the test steers
+	faulty    int           // the broker with the disk whose faults the test controls
 	megabytes int64         // of the other disks
-	window    time.Duration // in which ids of messages are remembered
-	swaps     bool          // there are conditional publishes, which take time to judge
+	window    time.Duration // the deduplication window
+	swaps     bool          // with conditional publishes, which take time to judge
 }
 
-// usually is what most worlds are like.
+// usually returns the options of most worlds.
 func usually(program string, faulty int) worldOptions {
 	return worldOptions{program: program, faulty: faulty, megabytes: volumeMegabytes, window: window, swaps: true}
 }
@@ -105,7 +105,7 @@ func begin(t *testing.T, o worldOptions) *world {
 	}
 	testutil.Must(t, writeFile(w.bootstrap, "formed\n"))
 	testutil.Must(t, w.whole())
-	for n := range brokers { // the last one's wait until it joins
+	for n := range brokers { // the last one starts when it joins
 		here := append(slices.Clone(clientOptions), nats.IgnoreDiscoveredServers())
 		w.load(w.orders, checker.Workload{URL: w.url(n), Sync: 1, Again: 1, Rest: rest, Options: here})
 		w.load(w.clicks, checker.Workload{URL: w.url(n), Sync: 1, Again: 1, Rest: slow, Options: here})
@@ -129,7 +129,7 @@ func begin(t *testing.T, o worldOptions) *world {
 	return w
 }
 
-// snapped are the Topics of which snapshots are taken: one of several shards, one from which
+// snapped returns the Topics whose snapshots are taken: one of several shards, and one whose
 // records are removed meanwhile.
 func (w *world) snapped() []*checker.Topic {
 	all := []*checker.Topic{w.clicks}
@@ -149,7 +149,7 @@ func (w *world) topics() []*checker.Topic {
 	return all
 }
 
-// keptAs is how a Topic is kept if that is otherwise than most; else nil.
+// keptAs returns a Topic's entry of keptOtherwise, or nil.
 func (w *world) keptAs(of *checker.Topic) *kept {
 	for _, k := range w.others {
 		if k.Topic == of {
@@ -159,7 +159,7 @@ func (w *world) keptAs(of *checker.Topic) *kept {
 	return nil
 }
 
-// keptIn is the same of a history.
+// keptIn returns the entry of keptOtherwise for a shard's history, or nil.
 func (w *world) keptIn(h *checker.History) *kept {
 	for _, k := range w.others {
 		if k.Shards[0] == h {
@@ -169,7 +169,7 @@ func (w *world) keptIn(h *checker.History) *kept {
 	return nil
 }
 
-// histories are those of all shards.
+// histories returns the histories of all shards.
 func (w *world) histories() (all []*checker.History) {
 	for _, of := range w.topics() {
 		all = append(all, of.Shards...)
@@ -185,7 +185,7 @@ func (w *world) load(of *checker.Topic, load checker.Workload) {
 	w.t.Cleanup(l.Stop)
 }
 
-// suffer puts the world through one round of faults, and waits until it is whole and at work again.
+// suffer runs one round of faults, and waits until the cluster is whole and acknowledges again.
 func (w *world) suffer(round Round) error {
 	errs := make([]error, len(round))
 	var steps sync.WaitGroup
@@ -239,7 +239,7 @@ func (w *world) String() string {
 	return strings.Join(all, "; ")
 }
 
-// judge ends the load and returns all that is wrong.
+// judge stops the load and returns all findings.
 func (w *world) judge() (wrong []error) {
 	wrong = w.readers.judge(w, w.snapped()...)
 	for _, l := range w.loads {
@@ -257,10 +257,10 @@ func (w *world) judge() (wrong []error) {
 	defer cancel()
 	find(w.orders.Drain(ctx, w.js, consumers...))
 	find(w.clicks.Drain(ctx, w.js, consumers...))
-	last := map[*checker.History]uint64{} // what was read
+	last := map[*checker.History]uint64{} // the last offset that was read
 	for _, h := range w.histories() {
 		entries, err := h.Read(ctx, w.js)
-		if err != nil { // there are the replicas' logs
+		if err != nil { // the replicas' logs are judged all the same
 			find(err)
 			continue
 		}
@@ -278,8 +278,8 @@ func (w *world) judge() (wrong []error) {
 	}
 	find(w.whole())
 	find(w.settled())
-	// Nobody publishes or acknowledges any more. What stands on the disks then, stands there when all
-	// die at once.
+	// The clients have stopped, so all processes may be killed at once: what is on the disks then
+	// is final.
 	find(w.pauseAll(w.there()))
 	for n := range brokers {
 		w.processes[n].kill()
@@ -319,7 +319,7 @@ func (w *world) judge() (wrong []error) {
 			case k == nil || k.least == 0 && k.holds(w.harms):
 				find(c.Judge(h))
 			case k.holds(w.harms):
-				find(c.Judge(h, checker.Range{Next: c.Start})) // that no more is gone is judged by what was read
+				find(c.Judge(h, checker.Range{Next: c.Start})) // the stream that was read shows whether more is gone
 			}
 		}
 	}
@@ -338,7 +338,7 @@ func (w *world) judge() (wrong []error) {
 	return wrong
 }
 
-// verdict holds what was read of a shard to what is promised of it.
+// verdict judges the entries of a shard by its promises.
 func (w *world) verdict(h *checker.History, entries []checker.Entry) *checker.Verdict {
 	k := w.keptIn(h)
 	switch {
@@ -347,14 +347,14 @@ func (w *world) verdict(h *checker.History, entries []checker.Entry) *checker.Ve
 	case !k.holds(w.harms):
 		return &checker.Verdict{Read: len(entries)}
 	}
-	// What is older than the retention asks for may be gone, and no more.
+	// Messages beyond the retention may be gone, but no others.
 	if acked := h.Progress().Acked; len(entries) < min(k.least, acked) {
 		return h.Judge(entries)
 	}
 	return h.Judge(entries, checker.Range{Next: entries[0].Seq})
 }
 
-// historyOf is that of the shard whose data these are, or nil.
+// historyOf returns the history of the shard of these copies of records, or nil.
 func (w *world) historyOf(copies []Copy) *checker.History {
 	for _, c := range copies {
 		if len(c.Records) == 0 {
@@ -370,7 +370,7 @@ func (w *world) historyOf(copies []Copy) *checker.History {
 	return nil
 }
 
-// live is a whole life of a world, with so many of the rounds that are planned.
+// live runs a world from its start to its end, with so many of the planned rounds.
 func live(t *testing.T, program string, seed uint64, faulty int, next func() Round, rounds int) (wrong []error) {
 	t.Helper()
 	t.Logf("CHAOS_SEED=%d", seed)
