@@ -50,7 +50,8 @@
 //	    2. Above it, bytes are torn only if a sector of their write is all zeros although the bitmap
 //	       in the write's marker says that it was not. Each sector of a footer has a byte that is
 //	       not zero. The space before a write is always zeros.
-//	    3. One flipped bit costs at most the batch that it hits: reading resumes after it.
+//	    3. One flipped bit costs at most the batch that it hits: reading resumes after it. In a
+//	       compressed segment it costs a block, up to the next marker behind it (compressed.go).
 //	L7  What recovery keeps is synced before anything is appended after it. So recovering twice
 //	    gives the same log, and what was cut never returns. Bytes above the last sync point are
 //	    written again and then synced: after a failed sync they may be in the page cache only, where

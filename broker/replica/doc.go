@@ -39,7 +39,7 @@
 //	    that differ from the leader's log are fetched again, and nothing is appended after a gap.
 //	R10 A follower whose logs lack segments has not joined and confirms nothing until it has fetched
 //	    them. A leader sends them if, by their epochs, the two logs are equal up to the segment's
-//	    end; it keeps no state about that.
+//	    end. It keeps no state about that but which of them it could not read (Leading.Stalled).
 //	R11 An answer that a newer leader's record could falsify waits for a barrier round: after the
 //	    question, every member of the set, and of the set of an unanswered swap, confirms that it
 //	    copies under the leader's epoch (barrier).

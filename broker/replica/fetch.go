@@ -1,13 +1,14 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
 // fetch is a follower's request for some batches of a log: those of a damaged or missing segment.
-// It gets one answer, of at most one turn, and the leader keeps no state about it.
+// It gets one answer, of at most one turn. All that the leader keeps about it is what it refused.
 type fetch struct {
 	requestHead
 	part Part
@@ -24,6 +25,19 @@ type piece struct {
 	start         uint64
 	batches       []byte
 }
+
+// refusedFetch is what a follower has asked for and was refused, since it is damaged here.
+type refusedFetch struct {
+	part  Part
+	from  uint64
+	times int // in a row
+}
+
+// stalledAfter is how many refusals in a row of the same records stall a repair. After each of them
+// the follower looks in its own damaged segment (log.Repair.AddOwn), and asks again from there on
+// only if it has nothing. One refusal may be lost with its connection, and one read of its disk may
+// fail, but hardly so many. They take less than a second (askAgainMin), in which readers wait.
+const stalledAfter = 5
 
 func appendFetch(dst []byte, q *fetch) []byte {
 	dst, at := beginFrame(dst, frameFetch)
@@ -115,21 +129,20 @@ func (o *followerConn) answerFetch(q *fetch) error {
 	c := q.l.config.Logs[q.part].NewCursor(1)
 	o.memory = c.Lend(o.memory)
 	defer func() { o.memory = c.Lend(o.memory) }()
-	from, why := q.l.checkFetch(q, &p)
+	from, refused := q.l.checkFetch(q, &p)
 	var v log.View
-	if why == "" && !p.diverged && from < q.span.Next {
+	if refused == nil && !p.diverged && from < q.span.Next {
 		c.Seek(from)
-		var err error
-		if v, err = q.l.read(c); err != nil {
+		if v, refused = q.l.read(c); refused != nil {
 			o.x.warnThrottled(fmt.Sprintf("fetch %s %d", q.Topic, q.Shard),
 				"Could not read what a follower has lost", "follower", o.broker,
-				"topic_id", q.Topic, "shard", q.Shard, "part", q.part.String(), "error", err)
-			why = err.Error()
+				"topic_id", q.Topic, "shard", q.Shard, "part", q.part.String(), "error", refused)
 		}
 	}
-	if why != "" {
+	q.l.noteFetch(o.broker, q, refused)
+	if refused != nil {
 		_, err := o.out.Write(appendRefusal(o.out.AvailableBuffer(),
-			&refusal{stream: q.stream, round: q.round, epoch: q.l.epoch, why: why}))
+			&refusal{stream: q.stream, round: q.round, epoch: q.l.epoch, why: refused.Error()}))
 		return err
 	}
 	defer v.Release()
@@ -155,23 +168,53 @@ func (o *followerConn) answerFetch(q *fetch) error {
 	return nil
 }
 
-// checkFetch judges whether and from where a fetch can be answered. why is the reason if it can't
-// be at present.
-func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, why string) {
+// noteFetch notes that a fetch was refused, or answered.
+func (l *Leading) noteFetch(broker string, q *fetch, refused error) {
+	_, damaged := errors.AsType[*log.CorruptError](refused)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.refused[broker]
+	switch {
+	case refused == nil:
+		delete(l.refused, broker)
+	case !damaged:
+	case before.part == q.part && before.from == q.span.From:
+		before.times++
+		l.refused[broker] = before
+	default:
+		if l.refused == nil {
+			l.refused = map[string]refusedFetch{}
+		}
+		l.refused[broker] = refusedFetch{part: q.part, from: q.span.From, times: 1}
+	}
+}
+
+// Stalled reports whether the repair of a follower can't go on under this leader: the records that
+// are due are damaged on both. Every other repair under way ends, or comes to such records: each
+// answer brings it on, and so does what it has itself of what was refused.
+func (l *Leading) Stalled(broker string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refused[broker].times >= stalledAfter
+}
+
+// checkFetch judges whether and from where a fetch can be answered. refused is the reason if it
+// can't be at present.
+func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, refused error) {
 	l.use.RLock()
 	defer l.use.RUnlock()
 	if l.ended.Load() {
-		return 0, "this broker has ended to lead it"
+		return 0, errors.New("this broker has ended to lead it")
 	}
 	own := LineageOf(l.config.Logs[q.part])
 	p.start = own.Start
 	base, err := l.baseOf(q.part, own)
 	if err != nil {
-		return 0, err.Error()
+		return 0, err
 	}
 	own.Start = base
 	shared := Compare(own, q.log)
 	p.diverged = shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) ||
 		own.End < q.span.Next
-	return max(q.span.From, p.start), ""
+	return max(q.span.From, p.start), nil
 }

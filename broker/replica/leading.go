@@ -38,8 +38,9 @@ type Leading struct {
 	appended [Parts]uint64 // readable ends of the logs: whether they are promised is known
 	promised [Parts]uint64 // ends of what a client waits for
 	first    [Parts]firstBatch
-	streams  []*stream // one for each follower that has joined
-	toSweep  bool      // in Exchange.unsettled
+	streams  []*stream               // one for each follower that has joined
+	refused  map[string]refusedFetch // by broker; nil: none
+	toSweep  bool                    // in Exchange.unsettled
 }
 
 // ledShard is what a Leading keeps of its LeadConfig: a broker has tens of thousands of them.

@@ -258,6 +258,9 @@ func TestARepairWithoutASourceWaitsOrFails(t *testing.T) {
 			t.Error("the leader doesn't know that it could not read what b lacks")
 		}
 		a.mu.Unlock()
+		if !a.leads[orders].Stalled("b") || a.leads[orders].Stalled("c") {
+			t.Error("the leader doesn't know whose repair can't go on")
+		}
 		if n := b.x.Stats().OutAsks; n > 40 {
 			t.Errorf("it asked %d times in 10 s", n)
 		}
@@ -335,6 +338,9 @@ func damagedTwice(t *testing.T, w *world, part Part, first string) {
 	b.spoilAt(orders, part, 3, at["b"])
 	if err := w.told(b.mend(orders)); err != nil {
 		t.Fatal(err)
+	}
+	if a.leads[orders].Stalled("b") {
+		t.Error("the leader says that b's repair could not go on")
 	}
 	if found, err := b.logs[orders][part].Scrub(context.Background(), log.ScrubOptions{}); err != nil || len(found.Damaged) > 0 || len(b.logs[orders][part].Lacks()) > 0 {
 		t.Fatalf("b is damaged: %v, %v", found, err)

@@ -247,6 +247,7 @@ type site struct {
 	revision int64
 	life     int64
 	brokers  []coordination.Broker
+	reports  map[string][]coordination.Suspect // nil: none
 	topics   map[string]*coordination.Topic
 	shards   map[string]*coordination.Shard
 	state    *coordination.State
@@ -434,6 +435,9 @@ func (n *site) tell() {
 	n.revision++
 	next := coordination.NewState(n.revision, n.brokers, topics, shards, nil)
 	next.Generation = n.generation
+	if n.reports != nil {
+		next = next.With(nil, n.reports)
+	}
 	var c coordination.Changes
 	c.Restored = n.state != nil && n.state.Generation != n.generation
 	if n.state != nil {

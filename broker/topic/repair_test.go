@@ -23,6 +23,11 @@ func spoilable(t *testing.T, messages int) (c *cluster, reports []chan []coordin
 	for _, n := range c.sites {
 		said := make(chan []coordination.Suspect, 1000)
 		n.report = func(_ context.Context, _ int64, suspects []coordination.Suspect) error {
+			c.mu.Lock()
+			if c.said != nil {
+				c.said[n.self] = slices.Clone(suspects)
+			}
+			c.mu.Unlock()
 			said <- suspects
 			return nil
 		}
@@ -507,8 +512,96 @@ func TestDamagedRecordsThatAnAbsentReplicaHasAreNotSkipped(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(a, 600) })
 }
 
-// What no other replica can have is skipped: they don't have it either, or say that they are
-// damaged themselves.
+// ruin flips bits in all batches of a segment.
+func (n *site) ruin(segment string) {
+	path := filepath.Join("data/shards/id-orders-0", segment)
+	for at := int64(0); n.fs.(*crashfs.FS).FlipPayload(path, at) == nil; at += 40 {
+	}
+}
+
+// damagedApart returns a cluster of three brokers whose leader doesn't reach the others. These have
+// damaged a segment of their copies, and reported that. The leader has damaged another one, or the
+// same. read reads on the leader until it fails.
+func damagedApart(t *testing.T, others, leader int) (c *cluster, read func() error) {
+	c, _ = spoilable(t, 600)
+	c.mu.Lock()
+	c.said = map[string][]coordination.Suspect{}
+	c.mu.Unlock()
+	a := c.sites[0]
+	c.settle("all are whole", func() bool { return c.whole(a, 600) })
+	for i, n := range c.sites[1:] {
+		c.alone(i + 1)
+		n.ruin(n.segments()[others])
+		n.scrub()
+		c.settle("it is reported", func() bool {
+			said, _ := a.service.State().Reported(n.self, "id-orders", 0)
+			return said.Lacks == 1
+		})
+	}
+	a.ruin(a.segments()[leader])
+	shard := a.service.Topic("orders").Shard()
+	return c, func() (err error) {
+		for offset := uint64(1); offset <= 600 && err == nil; offset++ {
+			_, err = shard.Get(offset)
+		}
+		return err
+	}
+}
+
+// All replicas are damaged, the leader in another segment than the others. Readers wait for what
+// these have, and skip nothing. The leader sends what the others lack, and then one of them leads.
+func TestRecordsThatAReplicaUnderRepairHasAreNotSkipped(t *testing.T) {
+	c, read := damagedApart(t, 1, 0)
+	a, b := c.sites[0], c.sites[1]
+	var why *publish.NotServedError
+	if err := read(); !errors.As(err, &why) || !strings.Contains(err.Error(), "one of the brokers main-1, main-2 may have") {
+		t.Fatalf("a reader is told: %v", err)
+	}
+	c.reach(1)
+	c.settle("it withdraws when another one is in sync", func() bool {
+		if damage, skips := errors.AsType[*log.CorruptError](read()); skips {
+			t.Fatalf("a reader is told to skip: %v", damage)
+		}
+		life, leads := c.entry(0)
+		return life == 0 && !leads
+	})
+	c.name(1)
+	c.tell()
+	b.open("orders")
+	if got := b.read("orders"); len(got) != 600 {
+		t.Errorf("there are %d", len(got))
+	}
+	c.reach(2)
+	c.settle("all are whole", func() bool { return c.whole(a, 600) })
+}
+
+// All replicas are damaged in the same segment, and none has its first record. Readers of the leader
+// wait while others may have it. When all of those have come to that record, and have no other
+// leader, waiting has no end: readers skip it.
+func TestRecordsThatAllReplicasLackAreSkipped(t *testing.T) {
+	c, read := damagedApart(t, 0, 0)
+	var why *publish.NotServedError
+	if err := read(); !errors.As(err, &why) {
+		t.Fatalf("a reader is told: %v", err)
+	}
+	c.reach(1)
+	c.settle("one has asked for it again and again", func() bool {
+		return c.sites[0].service.Topic("orders").Shard().leading.Load().Stalled("broker-b")
+	})
+	if err := read(); !errors.As(err, &why) || !strings.Contains(err.Error(), "which broker main-2 may have") {
+		t.Fatalf("a reader is told: %v", err)
+	}
+	c.reach(2)
+	c.settle("readers skip it", func() bool {
+		damage, ok := errors.AsType[*log.CorruptError](read())
+		return ok && damage.From <= 1 && damage.Next > 1
+	})
+	if _, leads := c.entry(0); !leads {
+		t.Error("another one leads")
+	}
+}
+
+// What no other replica can have is skipped.
 func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 	c, _ := spoilable(t, 30)
 	a := c.sites[0]
@@ -532,8 +625,10 @@ func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 		}
 	}
 	a.service.state.Store(a.state.With(nil, map[string][]coordination.Suspect{"broker-b": {{Topic: "id-orders", End: 31, State: 1, Lacks: 1}}}))
-	if got := shard.mayHave(v, &log.CorruptError{File: "data/shards/id-orders-0/1.log", From: 30, Next: 31}); len(got) != 1 {
-		t.Errorf("of a replica that lacks segments: %q", got)
+	for next, want := range map[uint64]int{31: 2, 32: 0} {
+		if got := shard.mayHave(v, &log.CorruptError{File: "data/shards/id-orders-0/1.log", From: 30, Next: next}); len(got) != want {
+			t.Errorf("of a replica that lacks segments, up to %d: %q", next, got)
+		}
 	}
 	// In another epoch nothing is known of them, but what they report.
 	c.name(0)
@@ -543,7 +638,8 @@ func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 	for report, want := range map[coordination.Suspect]int{
 		{End: 31, State: 1}:           2,
 		{End: 30, State: 1}:           1,
-		{End: 31, State: 1, Lacks: 1}: 1,
+		{End: 31, State: 1, Lacks: 1}: 2,
+		{End: 30, State: 1, Lacks: 1}: 1,
 	} {
 		report.Topic = "id-orders"
 		a.service.state.Store(state.With(nil, map[string][]coordination.Suspect{"broker-b": {report}}))

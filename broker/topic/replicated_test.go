@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -30,6 +31,8 @@ type cluster struct {
 	lose   int  // so many answers to what brokers say of their copies
 	away   bool // etcd answers nothing
 	unsaid int  // what brokers would have said of their copies meanwhile
+	// said is what brokers have reported of their copies, which all hear; nil: nobody does.
+	said map[string][]coordination.Suspect
 	// hold is called before a leader's swap is done, which fails with its error; nil: nothing is.
 	hold func(inSync []coordination.Replica) error
 }
@@ -200,7 +203,7 @@ func (c *cluster) doubt() {
 // tell has all that live follow what there is.
 func (c *cluster) tell() {
 	c.mu.Lock()
-	shard := c.shard
+	shard, said := c.shard, maps.Clone(c.said)
 	var brokers []coordination.Broker
 	for _, n := range c.sites {
 		if life := c.lives[n.self]; life > 0 {
@@ -210,7 +213,7 @@ func (c *cluster) tell() {
 	c.mu.Unlock()
 	for _, n := range c.sites {
 		if c.lives[n.self] > 0 {
-			n.brokers, n.revision = brokers, max(n.revision, shard.Revision)
+			n.brokers, n.revision, n.reports = brokers, max(n.revision, shard.Revision), said
 			mine := shard
 			n.shards["id-orders"] = &mine
 			n.tell()

@@ -27,8 +27,8 @@ func (s *ShardLeader) Unreadable(err error) error {
 		return &publish.NotServedError{Topic: s.topic.name, Reason: publish.Troubled, Leader: self.Self, Why: fmt.Sprintf(format, args...)}
 	}
 	others := s.service.othersCanLead(v)
-	if others || v.shard != nil && len(v.shard.Replicas) > 1 && damage.Next > damage.From {
-		s.queueReadDamage(damage)
+	if (others || v.shard != nil && len(v.shard.Replicas) > 1 && damage.Next > damage.From) && !s.shard.own.grave.Load() {
+		s.service.queueDamage(s.shard, damageFound+damage.Error())
 	}
 	if others {
 		return no("the copy on broker %s is damaged, and another one is to lead; try again", self.Name)
@@ -40,19 +40,15 @@ func (s *ShardLeader) Unreadable(err error) error {
 	return err
 }
 
-// queueReadDamage queues damage that a reader found, unless the copy is known to be damaged.
-func (s *ShardLeader) queueReadDamage(damage *log.CorruptError) {
-	if !s.shard.own.grave.Load() {
-		s.service.queueDamage(s.shard, damageFound+damage.Error())
-	}
-}
-
 // mayHave returns the names of the other replicas that may have what is damaged here.
 //
 //  1. A replica that is being added has never had everything.
-//  2. A present replica that lacks segments doesn't count: it may lack the same ones.
-//  3. A replica that follows, or did in this epoch, has what it confirmed.
-//  4. A present replica that doubts its copy has what it reports.
+//  2. A present replica that doubts its copy has what it reports. The segments that it lacks are
+//     most likely others than what is damaged here. Its repair ends, since this leader sends what
+//     is not damaged here, and what is may be in its own damaged segment. Then it can lead.
+//  3. If its repair is stalled (replica.Leading.Stalled), waiting for it has no end, so it doesn't
+//     count: it may lack the same records.
+//  4. A replica that follows, or did in this epoch, has what it confirmed.
 //  5. Any other replica may have it: it is away, or has not opened its copy.
 //
 // If unclean election is allowed, the Topic prefers to go on without what only absent replicas
@@ -62,7 +58,8 @@ func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string
 		return nil
 	}
 	part, state := s.damagedPart(damage), s.service.State()
-	followers := s.leading.Load().Followers()
+	leading := s.leading.Load()
+	followers := leading.Followers()
 	for _, id := range v.shard.Replicas {
 		if id == s.service.config.Self || slices.Contains(v.shard.Adding, id) {
 			continue
@@ -71,9 +68,9 @@ func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string
 		at := slices.IndexFunc(followers, func(f replica.Follower) bool { return f.Broker == id && f.Safe[replica.Data] > 0 })
 		end := uint64(math.MaxUint64)
 		switch {
-		case said.Lacks > 0:
+		case said.Lacks > 0 && leading.Stalled(id):
 			end = 0
-		case at >= 0:
+		case said.Lacks == 0 && at >= 0:
 			end = followers[at].Safe[part]
 		case reported && !said.Closed:
 			end = [...]uint64{replica.Data: said.End, replica.State: said.State}[part]

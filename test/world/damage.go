@@ -56,8 +56,10 @@ func (w *world) damageBesideAway() {
 // an early segment. If the leader is elected, it does not recognise a message that is sent again
 // and that the other copies have.
 //
-// Rarely such a shard stays stuck even with the rule: if two replicas lack the same segment and one
-// is repairing it (docs/progress.md).
+// It strikes only where it is named: a leader in doubt does not know the ids of messages that it
+// can't read, and keeps such a message twice if it comes again, which the judge reports. Rarely such
+// a shard stays stuck even with the rule: if all replicas lack the same records, and one of them
+// needs these for its repair (docs/progress.md).
 func (w *world) damageApart() {
 	d, those := w.copies()
 	if d == nil {
