@@ -23,13 +23,13 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// patience is how long a test waits for what has to come; one that passes never waits that long.
+// patience bounds every wait of a test. A passing test never waits that long.
 const patience = 2 * testutil.Patience
 
-// answerTime is how long one answer may take.
+// answerTime bounds the wait for one answer.
 const answerTime = 30 * time.Second
 
-// program is carillon, built once for all tests.
+// program is the path of carillon, built once for all tests.
 var program string
 
 func TestMain(m *testing.M) {
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tries is how often a fault is repeated.
+// tries returns how often a fault is repeated.
 func tries(short, long int) int {
 	if os.Getenv("CARILLON_LONG") != "" {
 		return long
@@ -59,7 +59,7 @@ func tries(short, long int) int {
 	return short
 }
 
-// cluster is a `carillon dev` with three brokers.
+// cluster is a process of `carillon dev` with three brokers.
 type cluster struct {
 	t       *testing.T
 	data    string
@@ -116,7 +116,7 @@ func (c *cluster) start() {
 	go func() { _, _ = io.Copy(io.Discard, lines) }() // it ends with the process
 }
 
-// stop ends the cluster as a person would.
+// stop ends the cluster as a user does, by an interrupt.
 func (c *cluster) stop() {
 	c.t.Helper()
 	stuck := time.AfterFunc(patience, func() { _ = c.process.Process.Kill() })
@@ -126,7 +126,7 @@ func (c *cluster) stop() {
 	}
 }
 
-// pid is the process of a broker.
+// pid returns the process id of a broker.
 func (c *cluster) pid(broker int) (int, error) {
 	text, err := os.ReadFile(filepath.Join(c.data, "broker-"+strconv.Itoa(broker), "pid"))
 	if err != nil {
@@ -135,13 +135,13 @@ func (c *cluster) pid(broker int) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// kill ends brokers at once.
+// kill kills brokers.
 func (c *cluster) kill(brokers ...int) {
 	c.t.Helper()
 	c.signal(syscall.SIGKILL, brokers...)
 }
 
-// freeze has brokers stand still until the function that it returns is called.
+// freeze pauses brokers until the returned function is called.
 func (c *cluster) freeze(brokers ...int) (thaw func()) {
 	c.t.Helper()
 	pids := c.signal(syscall.SIGSTOP, brokers...)
@@ -169,7 +169,7 @@ func (c *cluster) signal(signal syscall.Signal, brokers ...int) (pids []int) {
 	return pids
 }
 
-// connect is a client that goes wherever there is a broker.
+// connect returns a client that connects to any of the brokers.
 func (c *cluster) connect() jetstream.JetStream {
 	c.t.Helper()
 	nc, err := checker.Connect(strings.Join(c.urls, ","), "devcluster")
@@ -184,7 +184,7 @@ func (c *cluster) connect() jetstream.JetStream {
 	return js
 }
 
-// whole waits until all three replicas of a stream are in sync, and returns which broker leads.
+// whole waits until all three replicas of a stream are in sync, and returns its leader.
 func (c *cluster) whole(js jetstream.JetStream, stream string) (leader int) {
 	c.t.Helper()
 	testutil.Eventually(c.t, "all three replicas of "+stream+" are in sync", func() error {

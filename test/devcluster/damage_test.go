@@ -18,8 +18,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// copies are the segments of a broker's copy of the only stream, oldest first, all sealed but the
-// last.
+// copies returns the segments of a broker's copy of the only stream, oldest first. All but the last
+// are sealed.
 func (c *cluster) copies(broker int) []string {
 	c.t.Helper()
 	files, err := filepath.Glob(filepath.Join(c.data, fmt.Sprintf("broker-%d", broker), "shards", "*-0", "*.log"))
@@ -32,9 +32,9 @@ func (c *cluster) copies(broker int) []string {
 
 var repaired = regexp.MustCompile(`Repaired a segment with what its leader has.* part=data .*bytes=(\d+)`)
 
-// A leader dies, and when it starts again one of its segments is not there and of another one a bit
-// has flipped. It fetches these two from the new leader, not more, sets the damaged file aside, and
-// leads again with all that was acknowledged.
+// A leader dies. When it starts again, one of its segments is missing, and a bit of another one is
+// flipped. It fetches only these two from the new leader, sets the damaged file aside, and leads
+// again with all acknowledged records.
 func TestDamagedSegmentsAreRepaired(t *testing.T) {
 	c := startCluster(t)
 	js := c.connect()
@@ -66,8 +66,8 @@ func TestDamagedSegmentsAreRepaired(t *testing.T) {
 		}
 		acks = nil
 	}
-	victim := c.whole(js, "orders") // which leads again when it is well
-	c.freeze(victim)                // and it never goes on
+	victim := c.whole(js, "orders") // it leads again after its repair
+	c.freeze(victim)                // it is not resumed
 	files := c.copies(victim)
 	lost, damaged := files[1], files[2]
 	size := int64(0)
@@ -82,7 +82,7 @@ func TestDamagedSegmentsAreRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content[len(content)-20] ^= 1 // in what says where everything is
+	content[len(content)-20] ^= 1 // in the footer
 	content[len(content)/2] ^= 1
 	if err := os.WriteFile(damaged, content, 0o600); err != nil {
 		t.Fatal(err)

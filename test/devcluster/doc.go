@@ -5,9 +5,9 @@
 //     on the remaining brokers are acknowledged again within a second.
 //  2. Files of a killed broker are damaged.
 //  3. etcd is restored from a backup, while the cluster is stopped, and while its brokers run on.
-//  4. A broker's volume is rolled back, and what it saved of its clock is an hour old.
+//  4. A broker's volume is rolled back, and its saved clock is an hour old.
 //
-// Package checker defines what is judged. `make test` runs a short form; CARILLON_LONG=1 the long
-// one. Nothing survives a run: the system kills the cluster with the test, and the brokers with the
-// cluster.
+// Package checker defines what is judged. `make test` runs a short form, and CARILLON_LONG=1 the
+// long one. No process survives a run: the kernel kills the cluster with the test, and the brokers
+// with the cluster.
 package devcluster

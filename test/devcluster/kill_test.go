@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// outage is how long publishers on the brokers that stay may be without acks when a leader is
-	// killed, and silence when a broker stands still.
+	// outage bounds the time without acks for publishers on the other brokers after a leader is
+	// killed, and silence after a broker is paused.
 	outage, silence = time.Second, 5 * time.Second
-	// lag is how long a message may be on its way that was sent when a follower had come to a
-	// stand: later acks are those of a leader that goes on without it.
+	// lag bounds the latency of a message that was sent when a follower had just been paused: a
+	// later ack comes from a leader that continues without it.
 	lag = 100 * time.Millisecond
 )
 
-// scene is a cluster with a stream of three replicas and a consumer, and clients that use them all
-// the time.
+// scene is a cluster with a stream of three replicas and a consumer, under load.
 type scene struct {
 	*cluster
 	js         jetstream.JetStream
@@ -62,8 +61,8 @@ func begin(t *testing.T, stream string) *scene {
 	return s
 }
 
-// wholeAndBusy waits until a fault meets all brokers in sync and at work, and returns which one
-// leads.
+// wholeAndBusy waits until all brokers are in sync and acknowledge messages, and returns the
+// leader.
 func (s *scene) wholeAndBusy(t *testing.T) (leader int) {
 	t.Helper()
 	leader = s.whole(s.js, s.history.Stream)
@@ -73,7 +72,7 @@ func (s *scene) wholeAndBusy(t *testing.T) (leader int) {
 	return leader
 }
 
-// judge ends the load and holds the stream to what was acknowledged, also after a restart in order.
+// judge stops the load and compares the stream with the acks, also after an orderly restart.
 func (s *scene) judge(t *testing.T) {
 	t.Helper()
 	for _, p := range s.publishers {
@@ -107,8 +106,8 @@ func (s *scene) judge(t *testing.T) {
 	}
 }
 
-// Publishers on the brokers that stay go on within a second, whoever leads; and each of their
-// messages is acknowledged, also those that were under way.
+// Publishers on the other brokers get acks again within a second. Each of their messages is
+// acknowledged, including those in flight.
 func TestALeaderIsKilled(t *testing.T) {
 	s := begin(t, "leader")
 	var outages []time.Duration
@@ -132,7 +131,7 @@ func TestALeaderIsKilled(t *testing.T) {
 	s.judge(t)
 }
 
-// bounded says that acks came again in time.
+// bounded fails if an outage was too long.
 func bounded(t *testing.T, outages []time.Duration) {
 	t.Helper()
 	if slices.Max(outages) > outage {
@@ -140,7 +139,7 @@ func bounded(t *testing.T, outages []time.Duration) {
 	}
 }
 
-// refusals is how many messages of each publisher weren't acknowledged.
+// refusals returns the number of unacknowledged messages of each publisher.
 func (s *scene) refusals() (all []int) {
 	for _, p := range s.publishers {
 		all = append(all, p.refusals())
@@ -148,7 +147,7 @@ func (s *scene) refusals() (all []int) {
 	return all
 }
 
-// unharmed says that all messages of the publishers on the other brokers were acknowledged.
+// unharmed fails unless all messages of the publishers on the other brokers were acknowledged.
 func (s *scene) unharmed(t *testing.T, but int, before []int) {
 	t.Helper()
 	for n, p := range s.publishers {
@@ -161,7 +160,7 @@ func (s *scene) unharmed(t *testing.T, but int, before []int) {
 	}
 }
 
-// A leader that is told to stop has another one lead first.
+// A leader that is told to stop transfers its leadership first.
 func TestALeaderIsStopped(t *testing.T) {
 	s := begin(t, "stopped")
 	var outages []time.Duration
@@ -184,7 +183,7 @@ func TestALeaderIsStopped(t *testing.T) {
 	s.judge(t)
 }
 
-// What was acknowledged is there when no broker was left.
+// Acknowledged messages survive a kill of all brokers.
 func TestAllBrokersAreKilledAtOnce(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "all")
@@ -203,15 +202,15 @@ func TestAllBrokersAreKilledAtOnce(t *testing.T) {
 	s.judge(t)
 }
 
-// A leader may acknowledge nothing that its followers don't have: they stand still, and it is
-// killed.
+// A leader whose followers are paused is killed: it must not have acknowledged messages that they
+// lack.
 func TestALeaderIsKilledWhoseFollowersStandStill(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "still")
 	for range tries(3, 10) {
 		leader := s.wholeAndBusy(t)
 		thaw := s.freeze((leader+1)%3, (leader+2)%3)
-		time.Sleep(300 * time.Millisecond) // what they miss
+		time.Sleep(300 * time.Millisecond) // for messages that they miss
 		killed := time.Now()
 		s.kill(leader)
 		thaw()
@@ -222,7 +221,7 @@ func TestALeaderIsKilledWhoseFollowersStandStill(t *testing.T) {
 	s.judge(t)
 }
 
-// A follower that stands still is left behind, so it can't lead when it goes on.
+// A paused follower leaves the in-sync set, so it can't lead when it is resumed.
 func TestALeaderIsKilledAfterAFollowerWasLeftBehind(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "behind")
@@ -248,7 +247,7 @@ func TestALeaderIsKilledAfterAFollowerWasLeftBehind(t *testing.T) {
 	s.judge(t)
 }
 
-// A kill that finds one broker still catching up after another is like any other.
+// A kill loses nothing, even if another broker is still catching up after the kill before.
 func TestOneBrokerAfterTheOtherIsKilled(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "rolling")

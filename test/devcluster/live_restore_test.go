@@ -24,17 +24,17 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// apart is a cluster whose etcd runs in this process, so that it can be restored while the three
-// brokers run on, and whose brokers are started by the test.
+// apart is a cluster whose etcd runs in this process, so that it can be restored while the brokers
+// run. The test starts the three brokers.
 type apart struct {
 	*scene
-	etcd      *coordinator.Local // nil: it is stopped
+	etcd      *coordinator.Local // nil: stopped
 	endpoints []string           // of etcd, the same in all its lives
 	brokers   [3]*exec.Cmd
-	listens   [3][]string // of each broker: for clients, for links, for HTTP
+	listens   [3][]string // addresses of each broker: for clients, links, HTTP
 }
 
-// volume is the directory of a broker's data.
+// volume returns the directory of a broker's data.
 func (a *apart) volume(broker int) string {
 	return filepath.Join(a.data, fmt.Sprintf("broker-%d", broker))
 }
@@ -53,7 +53,7 @@ func (a *apart) startBroker(t *testing.T, broker int) {
 	a.brokers[broker] = c
 }
 
-// killBroker ends a broker at once, and waits until its process is gone.
+// killBroker kills a broker, and waits until its process has ended.
 func (a *apart) killBroker(broker int) {
 	if c := a.brokers[broker]; c != nil {
 		_ = c.Process.Kill()
@@ -89,7 +89,7 @@ func (a *apart) stopEtcd(t *testing.T) {
 	}
 }
 
-// beginApart starts etcd and the brokers, and clients that use a stream of three replicas.
+// beginApart starts etcd, the brokers, and clients that use a stream of three replicas.
 func beginApart(t *testing.T, stream string) *apart {
 	t.Helper()
 	data, err := os.MkdirTemp("", "live-") // a short path: etcd's socket is in it
@@ -145,15 +145,15 @@ func beginApart(t *testing.T, stream string) *apart {
 }
 
 // TestEtcdIsRestoredWhileBrokersRun: etcd is stopped, restored from an older backup and started,
-// while the brokers run on and clients publish. Since the backup a leader was drained, so that
-// another one leads under an epoch that etcd doesn't know. Nothing that was acknowledged is lost,
-// and publishers are acknowledged again soon.
+// while the brokers run and clients publish. A leader was drained after the backup, so that another
+// broker leads under an epoch unknown to etcd. No acknowledged message is lost, and publishers soon
+// get acks again.
 func TestEtcdIsRestoredWhileBrokersRun(t *testing.T) {
 	t.Parallel()
 	a := beginApart(t, "live")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for round := range 2 { // the second one restores to before the first
+	for round := range 2 { // the second restore goes back to before the first one
 		leader := a.wholeAndBusy(t)
 		file := filepath.Join(a.data, "snapshot.db")
 		if round == 0 {
@@ -200,7 +200,7 @@ func TestEtcdIsRestoredWhileBrokersRun(t *testing.T) {
 	a.judge(t)
 }
 
-// judge ends the publishers and holds the stream to what was acknowledged.
+// judge stops the publishers and compares the stream with the acks.
 func (a *apart) judge(t *testing.T) {
 	t.Helper()
 	for _, p := range a.publishers {

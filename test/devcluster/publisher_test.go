@@ -19,14 +19,15 @@ import (
 )
 
 const (
-	// pace is how often each publisher publishes: how exactly an outage is measured.
+	// pace is the interval of each publisher's messages, and so the resolution of a measured
+	// outage.
 	pace = 5 * time.Millisecond
-	// forgotten is when the ack of a message is not waited for any more: it counts as refused then.
+	// forgotten is the time after which a message without an ack counts as refused.
 	forgotten = testutil.Patience * 3 / 4
 )
 
-// publisher publishes at one broker, at an even pace whatever is acknowledged, and goes to no other
-// one.
+// publisher publishes at a constant rate to one broker only, whether or not messages are
+// acknowledged.
 type publisher struct {
 	history *checker.History
 	number  int
@@ -36,7 +37,7 @@ type publisher struct {
 	done    sync.WaitGroup
 
 	mu     sync.Mutex
-	flying map[string]sent // by where the ack comes
+	flying map[string]sent // in flight, by reply subject
 	acked  []delay
 	errors map[string]int
 	parted time.Time // when its connection ended last; guarded by mu
@@ -47,12 +48,12 @@ type sent struct {
 	at    time.Time
 }
 
-// delay is from when a message was sent until its ack was there.
+// delay is the times at which a message was sent and its ack received.
 type delay struct{ sent, acked time.Time }
 
 func startPublisher(t *testing.T, h *checker.History, url string) *publisher {
 	t.Helper()
-	// What can't be sent now is not sent later.
+	// A message that can't be sent at once is never sent.
 	p := &publisher{history: h, number: h.NewPublisher(), inbox: nats.NewInbox(), flying: map[string]sent{}, errors: map[string]int{}}
 	nc, err := checker.Connect(url, "devcluster, publisher", nats.IgnoreDiscoveredServers(), nats.ReconnectBufSize(-1), nats.DisconnectErrHandler(p.part))
 	if err != nil {
@@ -69,7 +70,7 @@ func startPublisher(t *testing.T, h *checker.History, url string) *publisher {
 	return p
 }
 
-// close ends it, and waits a little for what is still on its way.
+// close stops the publisher, and waits a short time for answers to messages in flight.
 func (p *publisher) close() {
 	p.end()
 	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(pace) {
@@ -83,7 +84,7 @@ func (p *publisher) close() {
 	p.nc.Close()
 }
 
-// end has nothing more published.
+// end stops publishing.
 func (p *publisher) end() {
 	p.stop()
 	p.done.Wait()
@@ -124,7 +125,7 @@ func (p *publisher) forget(before time.Time) {
 	}
 }
 
-// take is called with what is said to a message.
+// take handles the answer to a message.
 func (p *publisher) take(m *nats.Msg) {
 	now := time.Now()
 	var ack struct {
@@ -160,7 +161,7 @@ func (p *publisher) take(m *nats.Msg) {
 	p.history.Acked(s.value, ack.Sequence)
 }
 
-// since is when the first message was acknowledged that was sent after that moment.
+// since returns the time of the first ack of a message that was sent after a moment.
 func (p *publisher) since(moment time.Time) (first time.Time, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +173,7 @@ func (p *publisher) since(moment time.Time) (first time.Time, ok bool) {
 	return first, ok
 }
 
-// recovers waits for that, and returns how long it took from that moment on.
+// recovers waits for such an ack, and returns the time from that moment to the ack.
 func (p *publisher) recovers(t *testing.T, moment time.Time) time.Duration {
 	t.Helper()
 	var first time.Time
@@ -186,7 +187,7 @@ func (p *publisher) recovers(t *testing.T, moment time.Time) time.Duration {
 	return first.Sub(moment)
 }
 
-// part takes it that what was under way went with the connection.
+// part handles the end of the connection: the messages in flight are lost with it.
 func (p *publisher) part(*nats.Conn, error) {
 	now := time.Now()
 	p.forget(now)
@@ -195,8 +196,8 @@ func (p *publisher) part(*nats.Conn, error) {
 	p.parted = now
 }
 
-// reconnects waits until it is acknowledged again by its own broker, which was ended at that
-// moment: it may go on acknowledging for a while before it ends.
+// reconnects waits until the publisher's own broker acknowledges again, after it was told to end at
+// a moment. It may acknowledge for a while before its process ends.
 func (p *publisher) reconnects(t *testing.T, ended time.Time) {
 	t.Helper()
 	var parted time.Time
@@ -211,7 +212,7 @@ func (p *publisher) reconnects(t *testing.T, ended time.Time) {
 	p.forget(parted.Add(p.recovers(t, parted)))
 }
 
-// refusals is how many messages were refused, or never answered.
+// refusals returns the number of messages that were refused or not answered.
 func (p *publisher) refusals() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,7 +222,7 @@ func (p *publisher) refusals() (n int) {
 	return n
 }
 
-// settled waits until everything is answered that was sent before now.
+// settled waits until all messages are answered that were sent before this call.
 func (p *publisher) settled(t *testing.T) {
 	t.Helper()
 	now := time.Now()
@@ -237,7 +238,7 @@ func (p *publisher) settled(t *testing.T) {
 	})
 }
 
-// longest is the longest time without an ack between two moments.
+// longest returns the longest time without an ack between two moments.
 func (p *publisher) longest(from, to time.Time) (longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +251,7 @@ func (p *publisher) longest(from, to time.Time) (longest time.Duration) {
 	return max(longest, to.Sub(last))
 }
 
-// goesOn waits until so many more are acknowledged.
+// goesOn waits for that many more acks.
 func (p *publisher) goesOn(t *testing.T, more int) {
 	t.Helper()
 	count := func() int {

@@ -22,7 +22,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// copyTo copies a folder that nobody uses, with its permissions.
+// copyTo copies a folder that no process uses, with its permissions.
 func copyTo(t *testing.T, to, from string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
@@ -47,19 +47,19 @@ func copyTo(t *testing.T, to, from string) {
 	}
 }
 
-// resumption is how long publishers may be without acks once a restored etcd and all brokers are
-// up: it takes a second or two, and longer beside other tests.
+// resumption bounds the time without acks once a restored etcd and all brokers are up: a second or
+// two, and longer beside other tests.
 const resumption = 30 * time.Second
 
-// etcdName, etcdPeer and etcdToken are what `carillon dev` calls its etcd, as members of a cluster
-// have to be called for etcdutl.
+// etcdName, etcdPeer and etcdToken are the settings of the etcd of `carillon dev`, which etcdutl
+// needs.
 const (
 	etcdName  = "local"
 	etcdPeer  = "http://localhost:2380"
 	etcdToken = "local"
 )
 
-// endpoint is where the brokers reach etcd.
+// endpoint returns the brokers' endpoint of etcd.
 func (s *scene) endpoint(t *testing.T) string {
 	t.Helper()
 	pid, err := s.pid(0)
@@ -78,7 +78,7 @@ func (s *scene) endpoint(t *testing.T) string {
 	return all[at+1]
 }
 
-// saveSnapshot is `etcdctl snapshot save`.
+// saveSnapshot does what `etcdctl snapshot save` does.
 func (s *scene) saveSnapshot(t *testing.T, to string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), answerTime)
@@ -88,8 +88,8 @@ func (s *scene) saveSnapshot(t *testing.T, to string) {
 	}
 }
 
-// restoreSnapshot is `etcdutl snapshot restore`; with bump, it is called with
-// `--bump-revision 1000000000 --mark-compacted`.
+// restoreSnapshot does what `etcdutl snapshot restore` does; with bump, as with `--bump-revision
+// 1000000000 --mark-compacted`.
 func (s *scene) restoreSnapshot(t *testing.T, from string, bump bool) {
 	t.Helper()
 	dir := filepath.Join(s.data, "etcd", "etcd")
@@ -108,7 +108,7 @@ func (s *scene) restoreSnapshot(t *testing.T, from string, bump bool) {
 	}
 }
 
-// logged waits until the cluster's log has that.
+// logged waits for a text in the cluster's log.
 func (s *scene) logged(t *testing.T, what string) {
 	t.Helper()
 	testutil.EventuallyTrue(t, "the log says: "+what, func() bool {
@@ -117,7 +117,7 @@ func (s *scene) logged(t *testing.T, what string) {
 	})
 }
 
-// create makes a stream of three replicas with a message.
+// create creates a stream of three replicas with one message.
 func (s *scene) create(t *testing.T, stream string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -131,10 +131,10 @@ func (s *scene) create(t *testing.T, stream string) {
 	}
 }
 
-// etcd is as it was before two leaders were killed and replaced, and all brokers have registered
-// since. What was acknowledged by the leaders that it doesn't know is there, and publishing goes
-// on. A stream that was made since is set aside. One that was deleted since exists again without
-// its messages, and can be deleted.
+// etcd is restored from a backup that was made before two leaders were killed and replaced, and
+// before all brokers registered again. Messages that the later leaders acknowledged are kept, and
+// publishing continues. A stream that was created after the backup is set aside. A stream that was
+// deleted after the backup exists again without its messages, and can be deleted.
 func TestEtcdIsRestoredFromABackup(t *testing.T) {
 	snapshots := func(bump bool) func(*testing.T, *scene) func() {
 		return func(t *testing.T, s *scene) func() {
@@ -145,7 +145,8 @@ func TestEtcdIsRestoredFromABackup(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		// backUp makes a backup, and returns what restores it while the cluster is stopped.
+		// backUp makes a backup, and returns a function that restores it while the cluster is
+		// stopped.
 		backUp func(t *testing.T, s *scene) (restore func())
 	}{
 		{"copied", func(t *testing.T, s *scene) func() {

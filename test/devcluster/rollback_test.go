@@ -12,12 +12,11 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestAVolumeIsRolledBack: a broker's volume is as it was a while ago, with everything that is on
-// it: logs and manifests, the journal of sync points, what it saw of etcd, and its clock, which was
-// saved an hour ago. The broker led then. Since that time other leaders were killed, and etcd
-// counts. When only that broker dies, or all do and the others start first, nothing that was
-// acknowledged is lost, as docs/architecture.md promises. It is killed again before it has caught
-// up.
+// TestAVolumeIsRolledBack: a broker's whole volume is rolled back: logs, manifests, the journal of
+// sync points, the last state of etcd that it saw, and its saved clock, which is an hour old. The
+// broker led then. Later leaders were killed, and etcd counts. No acknowledged message is lost if
+// only that broker dies, or if all die and the others start first, as docs/architecture.md
+// promises. The broker is killed again before it has caught up.
 func TestAVolumeIsRolledBack(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -79,8 +78,8 @@ func TestAVolumeIsRolledBack(t *testing.T) {
 	}
 }
 
-// savedAnHourAgo changes what a broker saved of its clock as if that had been an hour earlier, or
-// when the machine was started.
+// savedAnHourAgo makes a broker's saved clock an hour older, but not older than the start of the
+// machine.
 func savedAnHourAgo(t *testing.T, path string) {
 	t.Helper()
 	saved, err := clock.File(path).Load()

@@ -23,13 +23,13 @@ import (
 
 const shards = 4
 
-// kept is where a message was acknowledged to stand.
+// kept is the position at which a message was acknowledged.
 type kept struct {
 	stream string
 	seq    uint64
 }
 
-// writer publishes to one subject at one broker, each message when the one before was answered,
+// writer publishes to one subject at one broker, each message after the answer to the one before,
 // without message ids.
 type writer struct {
 	subject string
@@ -47,15 +47,15 @@ type refused struct {
 	err error
 }
 
-// link is a connection whose end cancels what is waited for: what was on its way to a broker that
-// is killed is never answered.
+// link is a connection whose end cancels pending requests: a broker that is killed never answers
+// what it received.
 type link struct {
 	mu     sync.Mutex
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// up returns a context that ends when the connection is lost next.
+// up returns a context that ends when the connection is next lost.
 func (l *link) up() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,17 +101,16 @@ func (w *writer) count() int {
 	return len(w.acked)
 }
 
-// Leaders of the shards of a Topic are killed one after the other. Nothing that was acknowledged is
-// lost, nothing is there twice, the order of each subject holds, and publishers on the other
-// brokers have an answer to every message: what was on its way to the leader when its leadership
-// ended was sent again, to the next leader.
+// Leaders of the shards of a Topic are killed one after the other. No acknowledged message is lost,
+// none is stored twice, the order of each subject holds, and publishers on the other brokers get an
+// answer to every message: their brokers resend messages in flight to the next leader.
 func TestShardLeadersAreKilledOneAfterTheOther(t *testing.T) {
 	shardsChangeLeaders(t, syscall.SIGKILL)
 }
 
-// Leaders are told to stop, as in a rolling change. Publishers that are connected to them aren't
-// left in doubt, either: what they had just published is acknowledged by the next leader before
-// they are sent away.
+// Leaders are told to stop, as in a rolling change. Publishers that are connected to them get an
+// answer to every message, too: the next leader acknowledges the last ones before the connections
+// are closed.
 func TestShardLeadersAreStoppedOneAfterTheOther(t *testing.T) {
 	shardsChangeLeaders(t, syscall.SIGTERM)
 }
@@ -216,7 +215,7 @@ func shardsChangeLeaders(t *testing.T, by syscall.Signal) {
 	t.Logf("%d leaders ended by %v; %d messages acknowledged, %d there", len(killed), by, acked, len(there))
 }
 
-// readAll reads a stream from its front to its end.
+// readAll reads a stream from its first to its last message.
 func (c *cluster) readAll(js jetstream.JetStream, stream string, each func(payload string, seq uint64)) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
