@@ -19,21 +19,20 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// brokerVolume is a volume for the broker's data alone; those of etcd stand beside it on another
-// disk.
+// brokerVolume makes a volume for the broker's data only; etcd's data is on another disk.
 func brokerVolume(t *testing.T, name string, megabytes int64) (data string, v *volume) {
 	t.Helper()
 	data = filepath.Join(runDir, name)
 	return data, newVolume(t, filepath.Join(data, "broker"), megabytes)
 }
 
-// noRoom says that a publish was refused because the disk is full.
+// noRoom reports whether a publish was refused because the disk is full.
 func noRoom(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && strings.Contains(api.Description, "no space left")
 }
 
-// refused waits until publishing is refused with a reason, and returns it.
+// refused waits until publishing is refused with a reason, and returns the reason.
 func (s *server) refused(js jetstream.JetStream, h *checker.History) string {
 	s.t.Helper()
 	p := h.NewPublisher()
@@ -58,7 +57,7 @@ func (s *server) refused(js jetstream.JetStream, h *checker.History) string {
 	return reason
 }
 
-// talks checks that messages which no Topic keeps pass as ever.
+// talks checks that messages without a Topic are still delivered.
 func (s *server) talks() {
 	s.t.Helper()
 	a, _ := s.connect(s.t)
@@ -110,9 +109,9 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	s.talks()
 	load.Stop()
 	freeRest := v.fill("rest", 0)
-	testutil.Must(t, s.judge(js, h, "one").Err()) // what is kept can be read and acknowledged meanwhile
+	testutil.Must(t, s.judge(js, h, "one").Err()) // kept messages can be read and acknowledged meanwhile
 	s.kill()
-	s.start() // a full disk does not keep it from starting
+	s.start() // it starts with a full disk
 	testutil.Must(t, s.judge(js, h, "one").Err())
 	s.refused(js, h)
 	s.talks()
@@ -143,7 +142,7 @@ func TestAFailingDiskRefusesAndLosesNothing(t *testing.T) {
 			testutil.Must(t, err)
 			s.progress(h, checker.Progress{}, 500, 50)
 			connected := nc.Stats().Reconnects
-			h.Unplug(how == powerCut) // a sync that is under way may say that all is well
+			h.Unplug(how == powerCut) // a sync in progress may report success
 			v.shutdown(how)
 			reason := s.refused(js, h)
 			if !strings.Contains(reason, "input/output error") {
@@ -151,7 +150,7 @@ func TestAFailingDiskRefusesAndLosesNothing(t *testing.T) {
 			}
 			s.talks()
 			load.Stop()
-			h.Unplug(false) // what was said of such a sync may be read behind a refusal, on another connection
+			h.Unplug(false) // an answer after such a sync may arrive later than a refusal on another connection
 			before := h.Progress()
 			for range 5 {
 				s.refused(js, h)

@@ -1,18 +1,17 @@
-// Package durability takes the disk, the power and the process away from a server that has work to
-// do, on real file systems and real processes, and holds it to what it had acknowledged by then.
-// What is judged, and how, stands in package checker.
+// Package durability runs a server under load as a real process on real file systems, causes faults
+// of its disk, its power and its process, and judges what it acknowledged by package checker.
 //
 // The server is `carillon dev` as a child process; the disks are ext4 on loop devices:
 //
-//   - kill: kill -9 and SIGTERM at random moments, while it starts, too.
-//   - power cut: the file system is shut down as it is, with what is not yet on the disk dropped
-//     and no journal flushed (EXT4_IOC_SHUTDOWN with NOLOGFLUSH); the process is killed, the volume
-//     mounted again. Broker and etcd are on that volume. The journal commits by itself after
-//     minutes only, so that nothing becomes safe but by a sync. (What ext4 makes safe unasked, as
-//     the name of a new file with the file, is left to package crashfs, which doesn't.)
-//   - full disk, failing disk: what is published is refused with a reason, all else goes on.
-//   - a disk that is slow or hangs, and goes on (package faultfs): so does the broker.
-//   - flipped bits: what can't be read is told, what can is read.
+//   - kill: kill -9 and SIGTERM at random moments, including the start.
+//   - power cut: the file system is shut down without a flush of its journal, and unsynced data is
+//     dropped (EXT4_IOC_SHUTDOWN with NOLOGFLUSH); the process is killed, and the volume mounted
+//     again. Broker and etcd are on that volume. The journal commits by itself only after minutes,
+//     so that only a sync makes data safe. (ext4 makes some data safe without a sync, such as the
+//     name of a synced new file. Package crashfs does not, and tests that case.)
+//   - full disk, failing disk: publishes are refused with a reason, everything else works.
+//   - slow disk, hanging disk (package faultfs): the broker continues when the disk does.
+//   - flipped bits: unreadable messages are reported, all others are read.
 //
 // Invariants: all of the above holds under any seed; a run prints its seed. Nothing survives the
 // run: each belongs to a folder that is locked while its run lives; test/durability/run gives the

@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/test/faultfs"
 )
 
-// faultyVolume is a disk for the broker's data alone whose faults the test steers.
+// faultyVolume makes a disk for the broker's data only. The test controls its faults.
 func faultyVolume(t *testing.T, name string) (data string, disk *faultfs.FS) {
 	t.Helper()
 	data = filepath.Join(runDir, name)
@@ -28,10 +28,10 @@ func faultyVolume(t *testing.T, name string) (data string, disk *faultfs.FS) {
 	return data, disk
 }
 
-// TestADiskThatFailsAndRecoversLosesNothing has syncs fail for a moment. The pages that they were
-// to write are clean from then on and show what was written, though the disk doesn't have it; the
-// disk is not mounted again, and later syncs succeed. Whatever is acknowledged after a restart must
-// be there after a power cut, also what the first life had written and refused.
+// TestADiskThatFailsAndRecoversLosesNothing: syncs fail for a moment. Afterwards their pages are
+// clean and show the writes, though the disk lacks them; the disk stays mounted, and later syncs
+// succeed. Every message that is acknowledged after a restart must survive a power cut, including
+// messages that the first process had written and refused.
 func TestADiskThatFailsAndRecoversLosesNothing(t *testing.T) {
 	data, disk := faultyVolume(t, "recovers")
 	s := carillon(t, data)
@@ -49,10 +49,10 @@ func TestADiskThatFailsAndRecoversLosesNothing(t *testing.T) {
 			t.Errorf("the reason %q does not name the trouble", reason)
 		}
 		disk.FailSyncs(false)
-		s.refused(js, h) // a sync that failed is never tried again
+		s.refused(js, h) // a failed sync is never repeated
 		s.kill()
 		s.start()
-		s.progress(h, h.Progress(), 300, 30) // what is sent again, with its id, is acknowledged, too
+		s.progress(h, h.Progress(), 300, 30) // repeated messages with an id are acknowledged, too
 		testutil.Must(t, disk.CutPower())
 		s.kill()
 		load.Stop()
@@ -64,8 +64,8 @@ func TestADiskThatFailsAndRecoversLosesNothing(t *testing.T) {
 	}
 }
 
-// TestASlowDiskSlowsAndLosesNothing has every operation take so long that the disk is reported, and
-// one broker alone goes on: nobody could lead instead.
+// TestASlowDiskSlowsAndLosesNothing: every operation is so slow that the disk is reported. A single
+// broker continues, since no other could lead.
 func TestASlowDiskSlowsAndLosesNothing(t *testing.T) {
 	data, disk := faultyVolume(t, "slow")
 	s := carillon(t, data)
@@ -100,7 +100,7 @@ func TestASlowDiskSlowsAndLosesNothing(t *testing.T) {
 	testutil.Must(t, s.judge(js, h, "one").Err())
 }
 
-// says returns an error if the server has not logged that yet.
+// says returns an error unless the server has logged a text.
 func (s *server) says(text string) error {
 	all, err := os.ReadFile(s.log.Name())
 	if err == nil && !strings.Contains(string(all), text) {

@@ -25,7 +25,7 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// segments are the files with a stream's messages, from the first to the last.
+// segments returns the paths of a stream's segments, oldest first.
 func segments(t *testing.T, data, stream string) []string {
 	t.Helper()
 	var found []string
@@ -43,7 +43,7 @@ func segments(t *testing.T, data, stream string) []string {
 	return found
 }
 
-// flip turns over one bit of a file, at a random byte from one position up to another one.
+// flip inverts one bit of a file, in a random byte between two positions.
 func flip(t *testing.T, rng *rand.Rand, path string, from, to int) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -57,8 +57,8 @@ func flip(t *testing.T, rng *rand.Rand, path string, from, to int) {
 	t.Logf("flipped bit %d of byte %d of %s", bit, at, path)
 }
 
-// message returns where the subject of a message stands, in a batch of the second or third quarter
-// of a segment's: what stands between batches takes no message along.
+// message returns the position of a message's subject, in a batch of the second or third quarter of
+// a segment's batches. Damage outside of batches destroys no message.
 func message(t *testing.T, rng *rand.Rand, path, stream string) (from, to int) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -73,14 +73,14 @@ func message(t *testing.T, rng *rand.Rand, path, stream string) (from, to int) {
 	return from, from + len(subject)
 }
 
-// Kinds of frames of a segment: batches, and the markers between them. fewBatches are enough for
-// one in the middle to have others before and behind it.
+// Kinds of frames of a segment: batches, and the markers between them. fewBatches is enough for one
+// in the middle to have others before and after it.
 const (
 	batchFrame, markerFrame = 1, 2
 	fewBatches              = 8
 )
 
-// frames returns where the frames of a segment of one kind begin and end.
+// frames returns the begin and end of each frame of one kind in a segment.
 func frames(t *testing.T, path string, kind byte) (found [][2]int) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -100,8 +100,8 @@ func frames(t *testing.T, path string, kind byte) (found [][2]int) {
 
 var toldLost = regexp.MustCompile(`records from (\d+) up to (\d+) can't be read`)
 
-// told is which messages the server said that it can't read, since it had written so much into its
-// log.
+// told returns the messages that the server reported as unreadable in its log after the position
+// since.
 func (s *server) told(since int) []checker.Range {
 	s.t.Helper()
 	all, err := os.ReadFile(s.log.Name())
@@ -118,8 +118,9 @@ func (s *server) told(since int) []checker.Range {
 	return ranges
 }
 
-// TestAFlippedBitIsReportedAndHarmsNothingElse damages one Topic while the broker is stopped. What
-// can't be read must be told by name, all else of it read, and the Topic beside it be as it was.
+// TestAFlippedBitIsReportedAndHarmsNothingElse damages one Topic while the broker is stopped. The
+// broker must report unreadable messages by sequence and return all others. The other Topic must be
+// unharmed.
 func TestAFlippedBitIsReportedAndHarmsNothingElse(t *testing.T) {
 	rng := moments(t)
 	data := filepath.Join(runDir, "flipped")
@@ -130,7 +131,7 @@ func TestAFlippedBitIsReportedAndHarmsNothingElse(t *testing.T) {
 	for _, h := range []*checker.History{bad, good} {
 		s.create(js, h, "one")
 	}
-	// publish keeps one of them busy until it has so many more segments.
+	// publish publishes to one of them until it has so many more segments.
 	publish := func(h *checker.History, more int) {
 		before := len(segments(t, data, h.Stream))
 		load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1})
@@ -167,7 +168,7 @@ func TestAFlippedBitIsReportedAndHarmsNothingElse(t *testing.T) {
 		publish(good, 1)
 		s.stop()
 		path := c.which(segments(t, data, bad.Stream))
-		for len(frames(t, path, batchFrame)) < fewBatches { // the active one has just begun
+		for len(frames(t, path, batchFrame)) < fewBatches { // the active segment has just begun
 			s.start()
 			publish(bad, 0)
 			s.stop()
@@ -179,7 +180,7 @@ func TestAFlippedBitIsReportedAndHarmsNothingElse(t *testing.T) {
 
 		testutil.Must(t, s.judge(js, good, "one").Err())
 		testutil.Must(t, bad.Drain(soon(t), js, "one"))
-		read(bad) // finds what nobody had looked at yet
+		read(bad) // it finds damage that was not yet read
 		told := s.told(0)
 		if len(told) == 0 {
 			t.Errorf("%s: the server did not tell of any damage", c.name)
@@ -196,7 +197,7 @@ func TestAFlippedBitIsReportedAndHarmsNothingElse(t *testing.T) {
 		if err := verdict.Err(); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		// Messages whose ack came too late count, too.
+		// Messages whose ack came late count, too.
 		before := lost
 		if lost = int(stream.CachedInfo().State.LastSeq) - verdict.Read; lost-before < 1 || lost-before > 2000 {
 			t.Errorf("%s: a flipped bit took %d messages", c.name, lost-before)
@@ -205,7 +206,7 @@ func TestAFlippedBitIsReportedAndHarmsNothingElse(t *testing.T) {
 			before := h.Progress()
 			load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 2, Consumers: []string{"one"}})
 			testutil.Must(t, err)
-			s.progress(h, before, 50, 5) // both go on
+			s.progress(h, before, 50, 5) // both Topics are still served
 			load.Stop()
 		}
 	}
@@ -216,14 +217,14 @@ func TestAFlippedBitIsReportedAndHarmsNothingElse(t *testing.T) {
 	}
 }
 
-// TestAFlippedBitAmongCursorsIsReported damages the log of cursors while the broker is stopped. A
-// cursor that can't be known any more is not guessed at, and messages are not touched by it. Damage
-// of what stands between batches takes no cursor along.
+// TestAFlippedBitAmongCursorsIsReported damages the log of cursors while the broker is stopped. The
+// broker must not guess a damaged cursor, and messages must be unharmed. Damage outside of batches
+// destroys no cursor.
 func TestAFlippedBitAmongCursorsIsReported(t *testing.T) {
 	for _, c := range []struct {
 		name, stream string
 		kind         byte
-		told         bool // that cursors were read from a damaged log
+		told         bool // the broker reports that it read cursors from a damaged log
 	}{
 		{"in a batch", "cursors", batchFrame, true},
 		{"in a marker between batches", "markers", markerFrame, false},
@@ -277,14 +278,14 @@ func TestAFlippedBitAmongCursorsIsReported(t *testing.T) {
 				t.Errorf("that cursors may be lost was said: %v, want %v:\n%s", told, c.told, after[len(said):])
 			}
 			if reason == "" {
-				testutil.Must(t, consumed.Drain(soon(t), js, "one")) // what was acknowledged may come again, as was said
+				testutil.Must(t, consumed.Drain(soon(t), js, "one")) // acknowledged messages may be delivered again, as reported
 				return
 			}
 			t.Logf("refused: %s", reason)
 			if !c.told {
 				t.Errorf("a consumer is refused although its cursor is whole")
 			}
-			testutil.Must(t, js.DeleteConsumer(soon(t), h.Stream, "one")) // the way out
+			testutil.Must(t, js.DeleteConsumer(soon(t), h.Stream, "one")) // as the report advises
 			_, err = js.CreateConsumer(soon(t), h.Stream, jetstream.ConsumerConfig{Durable: "one", AckPolicy: jetstream.AckExplicitPolicy})
 			testutil.Must(t, err)
 			testutil.Must(t, h.Drain(soon(t), js, "one"))
@@ -293,8 +294,7 @@ func TestAFlippedBitAmongCursorsIsReported(t *testing.T) {
 	}
 }
 
-// TestAFlippedBitInAManifestIsReported: what a log is about is written beside its segments, and is
-// made again from them.
+// TestAFlippedBitInAManifestIsReported: a damaged manifest is rebuilt from the segments.
 func TestAFlippedBitInAManifestIsReported(t *testing.T) {
 	data := filepath.Join(runDir, "described")
 	s := carillon(t, data)
@@ -310,7 +310,7 @@ func TestAFlippedBitInAManifestIsReported(t *testing.T) {
 	manifest := filepath.Join(filepath.Dir(segments(t, data, h.Stream)[0]), "manifest")
 	content, err := os.ReadFile(manifest)
 	testutil.Must(t, err)
-	// It stands there twice, and one of them may be longer. The checksum is of what follows the
+	// The manifest has two slots, of different lengths. The checksum covers the bytes after the
 	// first line, without the last byte.
 	slots := [2][]byte{content[:len(content)/2], content[len(content)/2:]}
 	least := len(content)

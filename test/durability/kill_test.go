@@ -11,8 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// killAgain kills a server again and again while clients go on as if nothing was, and judges now
-// and then.
+// killAgain kills a server repeatedly while clients continue, and judges from time to time.
 func killAgain(t *testing.T, lives, kills int, s *server) {
 	t.Helper()
 	rng := moments(t)
@@ -32,7 +31,7 @@ func killAgain(t *testing.T, lives, kills int, s *server) {
 			} else {
 				s.kill()
 			}
-			if rng.IntN(3) == 0 { // and again while it starts
+			if rng.IntN(3) == 0 { // a second time, while it starts
 				s.start()
 				time.Sleep(upTo(rng, time.Second))
 				s.kill()

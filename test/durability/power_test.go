@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// cutPower is a few power cuts under load on one volume, and the verdicts after each. The first
-// that finds something is the last.
+// cutPower cuts the power some times under load on one volume, and returns the verdict after each
+// cut. It stops at the first verdict with a finding.
 func cutPower(t *testing.T, times int, serve func(t *testing.T, dir string) *server) []*checker.Verdict {
 	t.Helper()
 	rng := moments(t)
@@ -25,14 +25,14 @@ func cutPower(t *testing.T, times int, serve func(t *testing.T, dir string) *ser
 	consumers := []string{"one", "two"}
 	h := checker.NewHistory("power")
 	s.create(js, h, consumers...)
-	// Few syncs are done file by file, many for the whole disk at once: both have to hold.
+	// With few dirty logs each file is synced, with many the whole disk: both must hold.
 	all := []*checker.History{h}
 	for i := range 6 {
 		other := checker.NewHistory(fmt.Sprintf("power%d", i))
 		s.create(js, other)
 		all = append(all, other)
 	}
-	v.sync() // nats-server does not do so for what it has created
+	v.sync() // nats-server does not sync the files that it creates
 	verdicts := make([]*checker.Verdict, len(all))
 	for round := range times {
 		loads := []*checker.Load{}
@@ -50,13 +50,13 @@ func cutPower(t *testing.T, times int, serve func(t *testing.T, dir string) *ser
 		}
 		s.progress(h, before, 300, 30)
 		time.Sleep(upTo(rng, time.Second))
-		// A sync that is under way when ext4 is shut down may say that all is well, though it isn't: what
-		// is said from now on would reach nobody.
+		// A sync in progress while ext4 is shut down may report success although its data is lost.
+		// Answers from now on count as not received.
 		for _, h := range all {
 			h.Unplug(true)
 		}
 		v.shutdown(powerCut)
-		time.Sleep(upTo(rng, 20*time.Millisecond)) // it may notice, or not
+		time.Sleep(upTo(rng, 20*time.Millisecond)) // long or short enough for it to notice or not
 		s.kill()
 		for _, load := range loads {
 			load.Stop()
@@ -95,9 +95,9 @@ func TestNothingAcknowledgedIsLostInAPowerCut(t *testing.T) {
 	}
 }
 
-// TestTheCheckerFindsWhatAPowerCutLoses proves the checker with a server that is known to
-// acknowledge before it syncs. Where it syncs always, messages stay; what its consumers
-// acknowledged may come again, which is for the log to show.
+// TestTheCheckerFindsWhatAPowerCutLoses proves the checker with a server that acknowledges before
+// it syncs. With syncs before each ack, the server keeps its messages; messages that its consumers
+// acknowledged may be delivered again, and the log shows it.
 func TestTheCheckerFindsWhatAPowerCutLoses(t *testing.T) {
 	if os.Getenv("DURABILITY_PEER") == "" {
 		t.Log("it proves the checker, not the broker, and needs DURABILITY_PEER: the package's comment says how")

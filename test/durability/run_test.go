@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// patience is how long a test waits for what has to come; one that passes never waits that long.
+// patience bounds every wait of a test. A passing test never waits that long.
 const patience = 40 * time.Second
 
 var (
@@ -28,7 +28,7 @@ var (
 	seed   uint64
 )
 
-// dirPrefix is that of the folders of all runs, by which a later one finds them.
+// dirPrefix is the prefix of the folders of all runs, by which a later run finds them.
 const dirPrefix = "carillon-durability-"
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// built is carillon, built once.
+// built builds carillon once.
 var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(runDir, "carillon")
 	build := exec.Command("go", "build", "-o", path, "../../cmd/carillon")
@@ -63,7 +63,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// moments is a source of random moments for one test, the same for the same seed.
+// moments returns a source of random moments for one test, the same for the same seed.
 func moments(t *testing.T) *rand.Rand {
 	name := uint64(0)
 	for _, c := range t.Name() {
@@ -72,10 +72,10 @@ func moments(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, name))
 }
 
-// upTo is a random time.
+// upTo returns a random duration below d.
 func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
 
-// rounds is how often a fault is repeated.
+// rounds returns how often a fault is repeated.
 func rounds(t *testing.T, n int) int {
 	t.Helper()
 	times := 1

@@ -21,8 +21,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// server is a process with JetStream that can be killed and started again, at the same address and
-// on the same data.
+// server is a process with JetStream that can be killed and restarted, with the same address and
+// data.
 type server struct {
 	t       *testing.T
 	url     string
@@ -33,7 +33,7 @@ type server struct {
 	exit    error
 }
 
-// carillon is `carillon dev` with its data in dir. It is not started yet.
+// carillon returns a `carillon dev` with its data in dir. It is not started yet.
 func carillon(t *testing.T, dir string) *server {
 	t.Helper()
 	program, err := built()
@@ -44,7 +44,7 @@ func carillon(t *testing.T, dir string) *server {
 	})
 }
 
-// peer is a nats-server with its data in dir.
+// peer returns a nats-server with its data in dir.
 func peer(t *testing.T, dir, config string) *server {
 	t.Helper()
 	address := testutil.FreeAddress(t)
@@ -69,12 +69,12 @@ func newServer(t *testing.T, address string, command func() *exec.Cmd) *server {
 	return s
 }
 
-// start starts the process and does not wait until it is ready.
+// start starts the process, and does not wait until it is ready.
 func (s *server) start() {
 	s.t.Helper()
 	s.process = s.command()
 	s.process.Stdout, s.process.Stderr = s.log, s.log
-	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not survive a test that is killed
+	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it is killed with the test
 	testutil.Must(s.t, s.process.Start())
 	s.exited = make(chan struct{})
 	process, exited := s.process, s.exited
@@ -84,7 +84,7 @@ func (s *server) start() {
 	}()
 }
 
-// kill ends the process at once.
+// kill kills the process.
 func (s *server) kill() {
 	if s.process != nil {
 		_ = s.process.Process.Kill()
@@ -93,7 +93,7 @@ func (s *server) kill() {
 	}
 }
 
-// stop ends the process the way an operator would.
+// stop ends the process by SIGTERM.
 func (s *server) stop() {
 	s.t.Helper()
 	testutil.Must(s.t, s.process.Process.Signal(syscall.SIGTERM))
@@ -118,7 +118,7 @@ func (s *server) alive() {
 	}
 }
 
-// connect is a client that waits for the server.
+// connect returns a client that waits for the server.
 func (s *server) connect(t *testing.T) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, err := checker.Connect(s.url, "test")
@@ -129,7 +129,7 @@ func (s *server) connect(t *testing.T) (*nats.Conn, jetstream.JetStream) {
 	return nc, js
 }
 
-// create makes a history's stream and consumers, as soon as the server serves.
+// create creates a history's stream and consumers as soon as the server is ready.
 func (s *server) create(js jetstream.JetStream, h *checker.History, consumers ...string) {
 	s.t.Helper()
 	testutil.Eventually(s.t, "create stream "+h.Stream, func() error {
@@ -144,7 +144,7 @@ func (s *server) create(js jetstream.JetStream, h *checker.History, consumers ..
 	})
 }
 
-// progress waits until so much more was acknowledged since before.
+// progress waits for so many more acks and answers than before.
 func (s *server) progress(h *checker.History, before checker.Progress, acked, answered int) {
 	s.t.Helper()
 	testutil.Eventually(s.t, fmt.Sprintf("%d acknowledged messages and %d answered acknowledgements", acked, answered), func() error {
@@ -156,13 +156,13 @@ func (s *server) progress(h *checker.History, before checker.Progress, acked, an
 	})
 }
 
-// judge drains the consumers, reads the stream, and holds it to the history.
+// judge drains the consumers, reads the stream, and compares it with the history.
 func (s *server) judge(js jetstream.JetStream, h *checker.History, consumers ...string) *checker.Verdict {
 	s.t.Helper()
 	if err := h.Drain(soon(s.t), js, consumers...); err != nil {
 		s.t.Errorf("%v", err)
 	}
-	// A client that has not noticed yet that the server has ended asks in vain.
+	// Requests of a client that has not noticed the server's end get no answer.
 	testutil.Eventually(s.t, "stream "+h.Stream+" is served", func() error {
 		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 		defer cancel()

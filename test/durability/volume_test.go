@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/test/disk"
 )
 
-// volume is an ext4 file system of its own, for one test.
+// volume is an ext4 file system for one test.
 type volume struct {
 	*disk.Volume
 	t   *testing.T
@@ -18,7 +18,7 @@ type volume struct {
 
 const flushed, powerCut = disk.Flushed, disk.PowerCut
 
-// newVolume makes and mounts one at dir.
+// newVolume makes an ext4 file system and mounts it at dir.
 func newVolume(t *testing.T, dir string, megabytes int64) *volume {
 	t.Helper()
 	v, err := disk.New(folder.Dir, dir, megabytes)
@@ -41,7 +41,7 @@ func (v *volume) sync() {
 	testutil.Must(v.t, v.Sync())
 }
 
-// again mounts the volume anew, when no process uses it any more.
+// again mounts the volume again when no process uses it.
 func (v *volume) again() {
 	v.t.Helper()
 	testutil.Eventually(v.t, "mount "+v.dir+" again", v.Again)

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// History is what publishers and consumers of one stream did and were told. It is safe for
-// concurrent use.
+// History is what the publishers and consumers of one stream did, and the answers that they got. It
+// is safe for concurrent use.
 type History struct {
 	Stream  string
 	subject func(publisher int) string
@@ -17,7 +17,7 @@ type History struct {
 	seen       Progress
 	last       uint64 // the highest sequence that was acknowledged
 	unplugged  bool
-	findings   findings // what could be judged when it happened
+	findings   findings // of events that were judged at once
 }
 
 // published is what one publisher did.
@@ -25,7 +25,7 @@ type published struct {
 	intended uint64            // counters up to this one
 	acked    map[uint64]uint64 // counter -> sequence
 	refused  map[uint64]string // counter -> reason
-	loose    map[uint64]bool   // counters of which nobody knows on which connection they went
+	loose    map[uint64]bool   // counters of values whose connection is unknown
 }
 
 // consumed is what one consumer did.
@@ -37,7 +37,7 @@ type consumed struct {
 // Progress counts what happened so far.
 type Progress struct{ Acked, Refused, Delivered, Answered int }
 
-// NewHistory is that of a stream on which nothing has happened.
+// NewHistory returns the empty history of a stream.
 func NewHistory(stream string) *History {
 	return &History{
 		Stream: stream, subject: func(publisher int) string { return fmt.Sprintf("%s.p%d", stream, publisher) },
@@ -45,22 +45,22 @@ func NewHistory(stream string) *History {
 	}
 }
 
-// Progress says how much has happened.
+// Progress returns the counts so far.
 func (h *History) Progress() Progress {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.seen
 }
 
-// Unplug says that the power is off, or on again. What a server says while it is off reaches
-// nobody, so it is not noted; what is sent may be there all the same.
+// Unplug says that the power is off, or on again. Answers that a server sends meanwhile are not
+// recorded, since they count as not received. Their values may be in the stream all the same.
 func (h *History) Unplug(off bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unplugged = off
 }
 
-// NewPublisher is a publisher's number, which nobody else has.
+// NewPublisher returns a new, unique publisher number.
 func (h *History) NewPublisher() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,7 +68,7 @@ func (h *History) NewPublisher() int {
 	return len(h.publishers) - 1
 }
 
-// Intend is the publisher's next value; from now on it may be in the stream.
+// Intend returns the publisher's next value. From now on it may be in the stream.
 func (h *History) Intend(publisher int) Value {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +77,7 @@ func (h *History) Intend(publisher int) Value {
 	return Value{publisher, p.intended}
 }
 
-// Acked notes that the server acknowledged a value at a sequence.
+// Acked records that the server acknowledged a value at a sequence.
 func (h *History) Acked(v Value, seq uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,22 +89,22 @@ func (h *History) Acked(v Value, seq uint64) {
 	h.last = max(h.last, seq)
 }
 
-// LastAcked is the highest sequence that was acknowledged; 0: none was.
+// LastAcked returns the highest acknowledged sequence; 0: none.
 func (h *History) LastAcked() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last
 }
 
-// Unordered notes that a value may have been sent on a later connection than those of its publisher
-// before it.
+// Unordered records that a value may have been sent on a later connection than the publisher's
+// earlier values.
 func (h *History) Unordered(v Value) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.publishers[v.Publisher].loose[v.Counter] = true
 }
 
-// Refused notes that the server refused a value for good: it has no right to be in the stream.
+// Refused records that the server refused a value for good: it must not be in the stream.
 func (h *History) Refused(v Value, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,10 +124,10 @@ func (h *History) consumer(name string) *consumed {
 	return c
 }
 
-// Delivered notes what a consumer got, and reports whether it was noted. It must have been sent
-// after all answers that were noted before. A consumer must not acknowledge what was not noted:
-// while the power is being cut the server may still keep the acknowledgement, and would then never
-// deliver the message again.
+// Delivered records a delivery to a consumer, and reports whether it was recorded. The server must
+// have sent it after all answers that were recorded before. A consumer must not acknowledge a
+// delivery that was not recorded: during a power cut the server may keep that acknowledgement, and
+// would never deliver the message again.
 func (h *History) Delivered(consumer string, seq uint64, payload []byte) (noted bool) {
 	v, err := Decode(h.Stream, payload)
 	h.mu.Lock()
@@ -151,21 +151,21 @@ func (h *History) Delivered(consumer string, seq uint64, payload []byte) (noted 
 	return true
 }
 
-// astray notes that a consumer got something that is said to be of a stream that nobody knows.
+// astray records a delivery from an unknown stream.
 func (h *History) astray(consumer, stream string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.findings.add(Unexpected, "consumer %s of %s got a message of stream %q", consumer, h.Stream, stream)
 }
 
-// expect notes that a consumer is to get all that is there, though it may have got nothing yet.
+// expect records that a consumer must get every message, though it may have got none yet.
 func (h *History) expect(consumer string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.consumer(consumer)
 }
 
-// Answered notes that the server answered a consumer's acknowledgement.
+// Answered records that the server answered a consumer's acknowledgement.
 func (h *History) Answered(consumer string, seq uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

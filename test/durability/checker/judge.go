@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Kind is a way in which a server breaks its word.
+// Kind is a kind of broken promise.
 type Kind string
 
 const (
@@ -33,12 +33,12 @@ type Entry struct {
 	Payload []byte
 }
 
-// Range is sequences from From up to, not including, Next.
+// Range is the sequences from From up to, not including, Next.
 type Range struct{ From, Next uint64 }
 
 func (r Range) holds(seq uint64) bool { return seq >= r.From && seq < r.Next }
 
-// findings keeps the first few of each kind and counts all.
+// findings keeps the first findings of each kind, and counts all.
 type findings struct {
 	count   map[Kind]int
 	samples map[Kind][]string
@@ -55,25 +55,25 @@ func (f findings) add(kind Kind, format string, args ...any) {
 	}
 }
 
-// Verdict is what the judge found.
+// Verdict is the result of a judgement.
 type Verdict struct {
 	Read      int // messages in the stream
-	Acked     int // acknowledged ones that are where they belong
-	Recovered int // in the stream without an acknowledgement
+	Acked     int // acknowledged messages at their acknowledged sequence
+	Recovered int // messages in the stream without an ack
 	findings
 }
 
-// Count is how often a server broke its word in this way.
+// Count returns the number of findings of a kind.
 func (v *Verdict) Count(kind Kind) int { return v.count[kind] }
 
-// Lost is how many acknowledged messages are not there.
+// Lost returns the number of acknowledged messages that are missing.
 func (v *Verdict) Lost() int { return v.count[LostFront] + v.count[LostMiddle] + v.count[LostEnd] }
 
 func (v *Verdict) String() string {
 	return fmt.Sprintf("%d in the stream: %d acknowledged, %d without an answer; %d acknowledged ones lost", v.Read, v.Acked, v.Recovered, v.Lost())
 }
 
-// Err is nil if the server kept its word.
+// Err returns nil if the server kept all promises.
 func (v *Verdict) Err() error {
 	if len(v.count) == 0 {
 		return nil
@@ -89,9 +89,8 @@ func (v *Verdict) Err() error {
 	return errors.New(b.String())
 }
 
-// Judge holds all that was read from the stream, from front to back, to the history. Sequences in
-// told are those that the server itself reported as lost. Consumers are expected to have been
-// drained.
+// Judge compares a stream, read from its first to its last message, with the history. told are the
+// sequences that the server itself reported as lost. The consumers must have been drained.
 func (h *History) Judge(stream []Entry, told ...Range) *Verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// story is a stream of two publishers and one consumer with nothing wrong: p0/1 p1/1 p0/2 p1/2 ...,
-// all acknowledged but the last, all delivered, the first half answered.
+// story is a faultless stream of two publishers and one consumer: p0/1 p1/1 p0/2 p1/2 ... All
+// messages but the last are acknowledged, all are delivered, and the acknowledgements of the first
+// half are answered.
 type story struct {
 	h      *History
 	stream []Entry
@@ -34,9 +35,9 @@ func tell(n int) *story {
 
 func TestTheJudgeFindsNothingWhereNothingIsWrong(t *testing.T) {
 	s := tell(40)
-	s.h.Delivered("c", 30, s.stream[29].Payload) // not answered, so it may come again
+	s.h.Delivered("c", 30, s.stream[29].Payload) // its acknowledgement was not answered, so it may be delivered again
 	s.h.Refused(s.h.Intend(1), "no room")
-	s.h.Intend(0) // without an answer, and not there
+	s.h.Intend(0) // not answered, and not in the stream
 	v := s.h.Judge(s.stream)
 	if err := v.Err(); err != nil {
 		t.Fatal(err)
@@ -46,8 +47,7 @@ func TestTheJudgeFindsNothingWhereNothingIsWrong(t *testing.T) {
 	}
 }
 
-// A value of which nobody knows on which connection it went may stand anywhere, and those around it
-// may not.
+// A value whose connection is unknown may stand anywhere. The values around it may not.
 func TestAValueOfAnUnknownConnectionMayStandAnywhere(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		s := tell(6)
@@ -63,7 +63,8 @@ func TestAValueOfAnUnknownConnectionMayStandAnywhere(t *testing.T) {
 	}
 }
 
-// TestTheJudgeFindsEveryFault does one thing wrong at a time and expects just that to be found.
+// TestTheJudgeFindsEveryFault introduces one fault at a time, and expects exactly that one to be
+// found.
 func TestTheJudgeFindsEveryFault(t *testing.T) {
 	without := func(s *story, from, to int) { s.stream = slices.Delete(s.stream, from, to) }
 	for _, c := range []struct {

@@ -12,38 +12,39 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Workload is what goes on on one Topic while things break.
+// Workload is the load on one Topic during faults.
 type Workload struct {
 	URL       string
 	Sync      int      // publishers to each shard that wait for each ack
-	Again     int      // publishers to each shard that send each message, with its id, until it is acknowledged
+	Again     int      // publishers to each shard that repeat each message, with its id, until it is acknowledged
 	Async     int      // publishers to each shard with a window of messages in flight
 	Consumers []string // durable consumers of the whole Topic, each read by one client
-	// Rest is how long a publisher waits after each message, one with a window after a few. 0: it goes
-	// as fast as it can.
+	// Rest is the pause of a publisher after each message, or after some messages if it has a
+	// window. 0: no pause.
 	Rest time.Duration
-	// Options are the connections'.
+	// Options are the options of the connections.
 	Options []nats.Option
-	// Final says that an error means the message was refused for good. nil: no error does.
+	// Final reports whether an error means that the message was refused for good. nil: no error
+	// does.
 	Final func(error) bool
 }
 
 const (
-	// answerTime is how long a client waits for one answer; after that its outcome is not known.
+	// answerTime is how long a client waits for one answer; then the outcome is unknown.
 	answerTime = time.Second
-	// window is how many messages an asynchronous publisher has in flight. It rests between bursts, so
-	// that a round of minutes fits into memory and can be read again within seconds.
+	// window is the number of messages in flight of an asynchronous publisher. It pauses between
+	// bursts, so that a round of minutes fits into memory and can be read within seconds.
 	window = 256
 	burst  = 64
 	rest   = 10 * time.Millisecond
-	// batch is how many messages a consumer asks for at once.
+	// batch is the number of messages that a consumer requests at once.
 	batch     = 64
 	fetchTime = 300 * time.Millisecond
-	// AckWait is when what a consumer had when it broke off comes again.
+	// AckWait is the time after which unacknowledged messages of a consumer are delivered again.
 	AckWait = 2 * time.Second
 )
 
-// Connect is a client that waits for its server as long as it takes.
+// Connect returns a client that waits for its server without a limit.
 func Connect(url, name string, options ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect(url, append([]nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0),
@@ -51,7 +52,7 @@ func Connect(url, name string, options ...nats.Option) (*nats.Conn, error) {
 	}, options...)...)
 }
 
-// CreateStream makes the stream of a history, and the consumers.
+// CreateStream creates the stream of a history, and the consumers.
 func (h *History) CreateStream(ctx context.Context, js jetstream.JetStream, consumers ...string) error {
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: h.Stream, Subjects: []string{h.Stream + ".>"}}); err != nil {
 		return fmt.Errorf("create stream %s: %w", h.Stream, err)
@@ -65,20 +66,20 @@ func (h *History) CreateStream(ctx context.Context, js jetstream.JetStream, cons
 	return nil
 }
 
-// Load is a workload that goes on until it is stopped, whatever happens to the server.
+// Load is a running workload. Faults of the server do not stop it.
 type Load struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	conns  []*nats.Conn
 }
 
-// Start sets a workload going on a stream.
+// Start starts a workload on a stream.
 func (h *History) Start(ctx context.Context, w Workload) (*Load, error) {
 	return h.topic().Start(ctx, w)
 }
 
-// Start sets a workload going. Publishers of a kind share a connection, so that what one read of it
-// brings is for several shards.
+// Start starts a workload. Publishers of a kind share a connection, so that one read of it brings
+// messages for several shards.
 func (t *Topic) Start(ctx context.Context, w Workload) (*Load, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &Load{cancel: cancel}
@@ -88,13 +89,13 @@ func (t *Topic) Start(ctx context.Context, w Workload) (*Load, error) {
 			return nil, nil, err
 		}
 		l.conns = append(l.conns, nc)
-		// The client sends nothing twice by itself, so nothing may be there twice.
+		// The client repeats no message by itself, so none may be stored twice.
 		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(window), jetstream.WithPublishAsyncTimeout(2*answerTime), jetstream.WithDefaultTimeout(answerTime))
 		return js, nc, err
 	}
 	var errs []error
 	if w.Sync+w.Again > 0 {
-		// Without a server nothing is kept to be sent later: a message goes out now or never.
+		// Without a server no message is buffered: it is sent at once or never.
 		js, nc, err := connect("checker, synchronous", nats.ReconnectBufSize(-1))
 		errs = append(errs, err)
 		for _, h := range t.Shards {
@@ -130,7 +131,7 @@ func (t *Topic) Start(ctx context.Context, w Workload) (*Load, error) {
 	return l, nil
 }
 
-// Stop ends the load and waits for it: what was not answered by then is not known.
+// Stop ends the load and waits for its end. The outcome of unanswered messages is unknown.
 func (l *Load) Stop() {
 	l.cancel()
 	l.work.Wait()
@@ -146,7 +147,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// told notes how a publish ended.
+// told records the outcome of a publish.
 func (h *History) told(v Value, ack *jetstream.PubAck, err error, final func(error) bool) {
 	switch {
 	case err == nil && ack.Stream == h.Stream:
@@ -160,9 +161,9 @@ func (h *History) told(v Value, ack *jetstream.PubAck, err error, final func(err
 	}
 }
 
-// A publisher that doesn't repeat itself is another one after its connection was lost: what is
-// still on its way on the one before may arrive behind what is sent on the next, and order is
-// promised within one.
+// publishSync publishes messages one after the other. A publisher that repeats no message becomes
+// another publisher after its connection is lost: messages in flight on the former connection may
+// arrive after those of the next one, and order is promised only within a connection.
 func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p int, again bool, w *Workload) {
 	var v Value
 	err := error(nil)
@@ -182,7 +183,7 @@ func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.J
 		if again {
 			options = append(options, jetstream.WithMsgID(v.String()))
 		}
-		// What is on its way when the load is stopped is still waited for.
+		// A message in flight when the load is stopped is still waited for.
 		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 		var ack *jetstream.PubAck
 		ack, err = js.Publish(asked, h.subject(p), Encode(h.Stream, v), options...)
@@ -241,11 +242,12 @@ func (h *History) publishAsync(ctx context.Context, nc *nats.Conn, js jetstream.
 	collector.Wait() // each future ends within the client's time limit for asynchronous publishing
 }
 
-// consume fetches one batch and acknowledges it: where twice says so, with an acknowledgement
-// that is answered. It returns how many messages there were.
+// consume fetches one batch and acknowledges it, with acknowledgements that the server answers
+// where twice says so. It returns the number of messages.
 //
-// All of a batch is noted before the first acknowledgement leaves, and the next batch is asked
-// for when all answers are there. So what is noted as delivered after an answer was sent after it.
+// All deliveries of a batch are recorded before the first acknowledgement is sent, and the next
+// batch is requested after all answers. So a delivery that is recorded after an answer was sent
+// after it.
 func (t *Topic) consume(ctx context.Context, js jetstream.JetStream, name string, twice func(i int) bool) (int, error) {
 	asked, cancel := context.WithTimeout(ctx, 2*answerTime)
 	defer cancel()
@@ -274,7 +276,7 @@ func (t *Topic) consume(ctx context.Context, js jetstream.JetStream, name string
 			continue
 		}
 		if !h.Delivered(name, meta.Sequence.Stream, m.Data()) {
-			continue // its acknowledgement could be kept, and nobody would know that it was delivered
+			continue // the server could keep its acknowledgement, although its delivery is not recorded
 		}
 		got = append(got, delivery{m, h, meta.Sequence.Stream})
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Drain lets the consumers of a stream get all that they have not acknowledged.
+// Drain delivers to the consumers of a stream all messages that they have not acknowledged.
 func (h *History) Drain(ctx context.Context, js jetstream.JetStream, consumers ...string) error {
 	return h.topic().Drain(ctx, js, consumers...)
 }
 
-// Drain lets the consumers get all that they have not acknowledged, and returns when the server
-// says that there is nothing left for any of them. From then on all that is there has to have been
-// delivered to them.
+// Drain delivers to the consumers all messages that they have not acknowledged, and returns when
+// the server reports that none is left for any of them. From then on every message must have been
+// delivered.
 func (t *Topic) Drain(ctx context.Context, js jetstream.JetStream, consumers ...string) error {
 	for _, name := range consumers {
 		for _, h := range t.Shards {
@@ -51,8 +51,7 @@ func (t *Topic) Drain(ctx context.Context, js jetstream.JetStream, consumers ...
 	return nil
 }
 
-// Read reads the stream from front to back, and does not stop before the sequence that the stream
-// says is its last.
+// Read reads the stream from its first message to the sequence that the stream reports as its last.
 func (h *History) Read(ctx context.Context, js jetstream.JetStream) ([]Entry, error) {
 	stream, err := js.Stream(ctx, h.Stream)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Seed is the run's, as the environment variable name says, or a random one. It is printed, so that
-// a run can be repeated.
+// Seed returns the run's seed from an environment variable, or a random one. It prints the seed, so
+// that a run can be repeated.
 func Seed(name string) (seed uint64, err error) {
 	seed = rand.Uint64N(1 << 32)
 	if s := os.Getenv(name); s != "" {

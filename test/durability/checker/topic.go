@@ -5,15 +5,15 @@ import (
 	"hash/fnv"
 )
 
-// Topic is what happened on one: a history of each shard, since each has sequences and an order of
-// its own. A publisher belongs to one of them: all that it sends has the same subject.
+// Topic has a history for each shard, since each shard has sequences and an order of its own. A
+// publisher belongs to one shard: all its messages have the same subject.
 type Topic struct {
 	Name   string
 	Shards []*History
 }
 
-// NewTopic is one with so many shards, on which nothing has happened. The subjects of the Topic are
-// to be those below its name, and the whole subject is to decide the shard.
+// NewTopic returns the empty histories of a Topic with so many shards. The Topic's subjects must be
+// those below its name, and the whole subject must decide the shard.
 func NewTopic(name string, shards int) *Topic {
 	t := &Topic{Name: name}
 	if shards == 1 {
@@ -28,10 +28,10 @@ func NewTopic(name string, shards int) *Topic {
 	return t
 }
 
-// topic is a Topic of that one shard.
+// topic returns a Topic with this shard only.
 func (h *History) topic() *Topic { return &Topic{Name: h.Stream, Shards: []*History{h}} }
 
-// shard is the one with that stream, or nil.
+// shard returns the history of a stream, or nil.
 func (t *Topic) shard(stream string) *History {
 	for _, h := range t.Shards {
 		if h.Stream == stream {
@@ -41,8 +41,8 @@ func (t *Topic) shard(stream string) *History {
 	return nil
 }
 
-// subjectIn is a publisher's subject that belongs to a shard: which one that is must never change,
-// so it is worked out here anew.
+// subjectIn returns a publisher's subject in a shard. The shard of a subject must never change, so
+// it is computed independently here.
 func subjectIn(topic string, publisher, shard, shards int) string {
 	for i := 0; ; i++ {
 		subject := fmt.Sprintf("%s.p%d.%d", topic, publisher, i)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Where a subject belongs is for ever, so these never change; and every publisher has one of its
-// own.
+// The shard of a subject never changes, so neither do these subjects. Every publisher has a subject
+// of its own.
 func TestSubjectsOfShards(t *testing.T) {
 	topic := NewTopic("orders", 4)
 	got, seen := "", map[string]bool{}
@@ -27,7 +27,8 @@ func TestSubjectsOfShards(t *testing.T) {
 	}
 }
 
-// What a consumer of the whole gets is its shard's, and a shard of which it got nothing is missed.
+// A delivery to a consumer of the whole Topic counts for its shard, and a shard without deliveries
+// is found.
 func TestAConsumerMissesAShard(t *testing.T) {
 	topic := NewTopic("orders", 2)
 	stream := map[*History][]Entry{}

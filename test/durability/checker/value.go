@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Value is the content of one message: no two messages have the same.
+// Value is the content of one message. It is unique.
 type Value struct {
 	Publisher int
 	Counter   uint64 // of that publisher, from 1
@@ -13,12 +13,12 @@ type Value struct {
 
 func (v Value) String() string { return fmt.Sprintf("p%d/%d", v.Publisher, v.Counter) }
 
-// sizes are how much follows a value's name. Most messages are small; a few are larger than what
+// sizes are the numbers of bytes after a value's name. Most messages are small; some exceed what
 // disks and logs write at once.
 var sizes = [...]int{0, 16, 60, 100, 100, 180, 250, 400, 700, 1000, 16, 60, 100, 180, 5000, 40000}
 
-// Encode is the payload that carries the value on a stream. All of it follows from the value, so
-// that a single wrong byte shows.
+// Encode returns the payload of a value on a stream. All bytes follow from the value, so that any
+// wrong byte is found.
 func Encode(stream string, v Value) []byte {
 	x := uint64(v.Publisher)*0x9e3779b97f4a7c15 ^ v.Counter*0xbf58476d1ce4e5b9
 	size := sizes[(x>>32)%uint64(len(sizes))]
@@ -34,7 +34,7 @@ func Encode(stream string, v Value) []byte {
 	return out
 }
 
-// Decode is the value that a payload carries, if it carries one without a flaw.
+// Decode returns the value of a payload, and an error if any byte is wrong.
 func Decode(stream string, payload []byte) (Value, error) {
 	var name string
 	var v Value
