@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// benchmark runs the sample Job as a user does, with the image that is being tested.
+// benchmark runs the sample Job as a user does, with the image under test.
 func benchmark(t *testing.T, e *environment) {
 	log := mustRun(t, "bash", "-c", ". hack/lib/install.sh && run_benchmark "+namespace+" "+e.image)
 	t.Log("\n" + log)

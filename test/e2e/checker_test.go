@@ -26,27 +26,27 @@ import (
 const (
 	watchedTopic    = "watched"
 	watchedConsumer = "watcher"
-	// watchedRest is how long each of its publishers rests: what comes together in all stories is read
-	// back in seconds.
+	// watchedRest is the pause of each of its publishers, so that the messages of all stories can
+	// be read within seconds.
 	watchedRest = 20 * time.Millisecond
-	// readTime is how long reading all of it back may take, with what its consumer has not had.
+	// readTime bounds reading the whole Topic, including the messages that its consumer has not
+	// received.
 	readTime = 3 * time.Minute
 )
 
-// watched is a Topic that is published to and read while other stories are told, and what its
-// clients were told.
+// watched is a Topic under load during the other stories, and the answers that its clients got.
 type watched struct {
 	history *checker.History
 	load    *checker.Load
 }
 
-// watchBegins has a Topic used from now on, whatever becomes of its brokers.
+// watchBegins starts the load on the Topic. Faults of its brokers do not stop it.
 func watchBegins(t *testing.T, e *environment) {
 	o := &v1alpha1.Topic{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: watchedTopic},
 		Spec: v1alpha1.TopicSpec{
 			BrokerRef: v1alpha1.BrokerReference{Name: "main"}, DeletionPolicy: v1alpha1.TopicDeleted,
-			// A publisher that goes on until it is acknowledged does so while the Broker is away.
+			// Publishers repeat a message until it is acknowledged, also while the Broker is away.
 			Deduplication: &v1alpha1.DeduplicationSpec{Window: "1h"},
 		},
 	}
@@ -63,7 +63,7 @@ func watchBegins(t *testing.T, e *environment) {
 	e.watched = w
 }
 
-// begin has it used until halt, also when the story is over.
+// begin starts the load, which goes on after the present story.
 func (w *watched) begin(t *testing.T, e *environment) {
 	t.Helper()
 	var urls []string
@@ -81,7 +81,7 @@ func (w *watched) begin(t *testing.T, e *environment) {
 	upTo(readyTime).For(t, "it is used", w.more(100))
 }
 
-// inPeace tells a story of a cluster in which nobody uses the Topic meanwhile.
+// inPeace runs a story without load on the watched Topic.
 func inPeace(story func(*testing.T, *environment)) func(*testing.T, *environment) {
 	return func(t *testing.T, e *environment) {
 		e.watched.load.Stop()
@@ -90,7 +90,7 @@ func inPeace(story func(*testing.T, *environment)) func(*testing.T, *environment
 	}
 }
 
-// more says whether so many more messages were acknowledged and delivered.
+// more returns a check that so many more messages were acknowledged and delivered.
 func (w *watched) more(n int) func(context.Context) error {
 	before := w.history.Progress()
 	return func(context.Context) error {
@@ -101,7 +101,7 @@ func (w *watched) more(n int) func(context.Context) error {
 	}
 }
 
-// watchEnds holds the Topic, and each replica of it, to what its clients were told all the time.
+// watchEnds judges the Topic and each of its replicas by the answers of all stories.
 func watchEnds(t *testing.T, e *environment) {
 	w := e.watched
 	upTo(readyTime).For(t, "it is used still", w.more(100))
@@ -126,7 +126,7 @@ func watchEnds(t *testing.T, e *environment) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a broker does on its own with files that aren't written to any more may come between.
+	// A broker may change files that are no longer written meanwhile, for example compress them.
 	upTo(copyTime).For(t, "the logs on all volumes can be read", func(ctx context.Context) error {
 		return e.judgeVolumes(ctx, t, o.Status.ID, w.history, entries)
 	})
@@ -135,8 +135,8 @@ func watchEnds(t *testing.T, e *environment) {
 	}
 }
 
-// judgeVolumes reads what stands of a Topic of one shard on the volumes of all brokers. It returns
-// why that can't be read.
+// judgeVolumes judges the logs of a Topic of one shard on the volumes of all brokers. It returns an
+// error if they can't be read.
 func (e *environment) judgeVolumes(ctx context.Context, t *testing.T, id string, h *checker.History, entries []checker.Entry) error {
 	t.Helper()
 	copies := map[string][]chaos.Copy{}
@@ -163,7 +163,7 @@ func (e *environment) judgeVolumes(ctx context.Context, t *testing.T, id string,
 			copies[name] = append(copies[name], c)
 		}
 	}
-	if len(copies) != 2 { // data and cursors
+	if len(copies) != 2 { // records and cursors
 		return fmt.Errorf("%d logs stand on the volumes", len(copies))
 	}
 	for name, all := range copies {
@@ -189,7 +189,7 @@ func (e *environment) judgeVolumes(ctx context.Context, t *testing.T, id string,
 	return nil
 }
 
-// volumeOf is where the volume of a broker is on this machine.
+// volumeOf returns the directory of a broker's volume on this machine.
 func (e *environment) volumeOf(ctx context.Context, pod string) (string, error) {
 	claim := &corev1.PersistentVolumeClaim{}
 	if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "data-" + pod}, claim); err != nil {

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// publishTime is how long one publish waits for its ack before the next one tries.
+	// publishTime is how long one publish waits for its ack before it is repeated.
 	publishTime = 2 * time.Second
-	// failoverTime is how long a Topic of several replicas may take to acknowledge again when its
-	// leader is gone.
+	// failoverTime bounds the time without acks of a Topic of several replicas after the loss of
+	// its leader.
 	failoverTime = 10 * time.Second
 )
 
-// durable publishes one message after the other on a subject until halt, waiting for each ack, and
-// remembers those it got.
+// durable publishes messages on a subject until halt, each after the ack of the one before, and
+// keeps the acked ones.
 type durable struct {
 	subject string
 
@@ -31,12 +31,12 @@ type durable struct {
 	halted sync.Once
 	mu     sync.Mutex
 	acked  map[uint64]string // value by sequence
-	stream string            // that the acks name
+	stream string            // of the acks
 	failed atomic.Int64
 	last   atomic.Value // of errors
 
-	acks  time.Time     // when the last ack came
-	pause time.Duration // the longest between two
+	acks  time.Time     // time of the last ack
+	pause time.Duration // the longest time between two acks
 }
 
 func (e *environment) startDurable(t *testing.T, pod, subject string) *durable {
@@ -79,7 +79,7 @@ func (d *durable) halt() {
 	<-d.done
 }
 
-// wentOn fails unless acks came all the time, but for a short while.
+// wentOn fails unless the longest time between two acks was short.
 func (d *durable) wentOn(t *testing.T) {
 	t.Helper()
 	d.mu.Lock()
@@ -97,7 +97,7 @@ func (d *durable) count() int {
 	return len(d.acked)
 }
 
-// kept fails unless the stream holds each acknowledged message where its ack said.
+// kept fails unless the stream has each acknowledged message at the sequence of its ack.
 func (d *durable) kept(t *testing.T, js jetstream.JetStream, name string) {
 	t.Helper()
 	d.halt()
@@ -117,13 +117,13 @@ func (d *durable) kept(t *testing.T, js jetstream.JetStream, name string) {
 	t.Logf("%d messages were acknowledged, %d publishes failed, %d are lost", len(d.acked), d.failed.Load(), lost)
 }
 
-// under waits until so many more messages are acknowledged.
+// under waits for so many more acks.
 func (d *durable) under(t *testing.T, more int) {
 	t.Helper()
 	allUnder(t, more, d)
 }
 
-// allUnder waits until so many more messages of each are acknowledged.
+// allUnder waits for so many more acks of each.
 func allUnder(t *testing.T, more int, all ...*durable) {
 	t.Helper()
 	before := map[*durable]int{}

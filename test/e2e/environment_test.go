@@ -34,13 +34,13 @@ import (
 
 const (
 	operatorNamespace = "carillon-system"
-	namespace         = "messaging" // where users keep their Brokers
+	namespace         = "messaging" // of the users' Brokers
 	brokers           = 3
 	poll              = 300 * time.Millisecond
 	lookTime          = time.Minute
 )
 
-// environment is the cluster, and how to reach what runs in it from this machine.
+// environment is the cluster under test, with clients of its API.
 type environment struct {
 	client.Client
 	config      *rest.Config
@@ -65,7 +65,7 @@ func newEnvironment(t *testing.T) *environment {
 		t.Fatal(err)
 	}
 	config.QPS, config.Burst = 200, 400
-	log.SetLogger(logr.Discard()) // warnings of the API server about kinds that are listed on purpose
+	log.SetLogger(logr.Discard()) // drops the API server's warnings about kinds that are listed on purpose
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -81,10 +81,10 @@ func newEnvironment(t *testing.T) *environment {
 	}
 }
 
-// command runs a program for at most eight minutes and returns what it printed.
+// command runs a program for at most eight minutes and returns its output.
 func command(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
-	// The test's own context has ended when what it registered to clean up runs.
+	// The test's own context has ended when its cleanup functions run.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -105,7 +105,7 @@ func mustRun(t *testing.T, name string, args ...string) string {
 	return out
 }
 
-// upTo has the times of waiting for the cluster.
+// upTo returns a wait with the intervals that suit the cluster.
 func upTo(limit time.Duration) testutil.Wait {
 	return testutil.Wait{Limit: limit, Every: poll, Each: lookTime, Log: true}
 }
@@ -115,7 +115,7 @@ func (e *environment) broker(ctx context.Context) (*v1alpha1.Broker, error) {
 	return b, e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "main"}, b)
 }
 
-// brokerIsReady says why the Broker is not Ready for its latest spec.
+// brokerIsReady returns an error unless the Broker is Ready for its latest spec.
 func (e *environment) brokerIsReady(ctx context.Context) error {
 	b, err := e.broker(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (e *environment) pod(ctx context.Context, name string) (*corev1.Pod, error)
 	return p, e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, p)
 }
 
-// replaced says whether the pod of this name is another than before, and ready.
+// replaced returns a check that a pod of this name other than before is ready.
 func (e *environment) replaced(name string, before *corev1.Pod) func(context.Context) error {
 	return func(ctx context.Context) error {
 		p, err := e.pod(ctx, name)
@@ -164,15 +164,15 @@ func (e *environment) replaced(name string, before *corev1.Pod) func(context.Con
 	}
 }
 
-// name of a broker's pod.
+// podName returns the name of a broker's pod.
 func podName(ordinal int) string { return fmt.Sprintf("main-%d", ordinal) }
 
-// address is what the broker tells clients to use: a name that only the cluster's DNS knows.
+// address returns the address that a broker gives to clients. Only the cluster's DNS resolves it.
 func address(pod string) string {
 	return fmt.Sprintf("nats://%s.main-brokers.%s.svc:4222", pod, namespace)
 }
 
-// dialer resolves names as pods do. The cluster's DNS listens where its API server does.
+// dialer resolves names as pods do, by the cluster's DNS on the address of its API server.
 type dialer struct{ resolver *net.Resolver }
 
 const dialTimeout = 3 * time.Second
@@ -204,7 +204,8 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(host, port))
 }
 
-// connect makes a client that starts at this pod and may go on at any other that the servers name.
+// connect returns a client that starts at this pod, and may reconnect to any other one that a
+// server names.
 func (e *environment) connect(t *testing.T, pod string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	options = append([]nats.Option{

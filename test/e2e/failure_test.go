@@ -20,8 +20,8 @@ const (
 	reconnectTime = time.Minute
 )
 
-// wanderer is a client at a broker that is about to go: it has to end up at another, and hear
-// again.
+// wanderer returns a client of a broker that is about to go. It has to reconnect to another one and
+// receive messages again.
 func (e *environment) wanderer(t *testing.T, pod string) (conn *nats.Conn, hears func(publisher *nats.Conn) func(context.Context) error) {
 	t.Helper()
 	conn = e.connect(t, pod)
@@ -46,7 +46,7 @@ func (e *environment) wanderer(t *testing.T, pod string) (conn *nats.Conn, hears
 	}
 }
 
-// heardAgain fails unless a client that connects to the broker now hears the others, each message
+// heardAgain fails unless a new client of the broker receives the messages of the others, each
 // once.
 func (e *environment) heardAgain(t *testing.T, pod, from string) {
 	t.Helper()
@@ -77,7 +77,7 @@ func (e *environment) deletePod(t *testing.T, name string, options ...client.Del
 
 func brokerDeleted(t *testing.T, e *environment) { e.loseBroker(t, "main-1") }
 
-// brokerKilled takes away the process without a word to its clients.
+// brokerKilled kills the process without notice to its clients.
 func brokerKilled(t *testing.T, e *environment) {
 	e.loseBroker(t, "main-2", client.GracePeriodSeconds(0))
 }
@@ -111,7 +111,7 @@ func coordinatorDeleted(t *testing.T, e *environment) {
 	f.finish(t).untouched(t)
 }
 
-// node cuts, heals, kills or starts nodes, by their names.
+// node cuts, heals, kills or starts nodes by name.
 func (e *environment) node(t *testing.T, verb string, names ...string) {
 	t.Helper()
 	args := []string{"node", verb}
@@ -164,8 +164,8 @@ func nodeCut(t *testing.T, e *environment) {
 	e.heardAgain(t, victim, to)
 }
 
-// pairCut separates two brokers from each other only: everybody is Ready, clients of the third
-// hear both, and after the heal interest is exact again.
+// pairCut cuts the link between two brokers only: all stay Ready, clients of the third broker
+// receive from both, and after the heal interest is exact again.
 func pairCut(t *testing.T, e *environment) {
 	a, b := e.nodeOf(t, "main-0"), e.nodeOf(t, "main-1")
 	f := e.startTraffic(t, "main-0", "main-2")

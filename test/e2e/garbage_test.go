@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// garbage applies manifests with mistakes. Each must be refused with words on what is right, and
-// none may disturb the Broker that is there.
+// garbage applies invalid manifests. Each must be refused with an error that names the valid form,
+// and none may disturb the existing Broker.
 func garbage(t *testing.T, e *environment) {
 	for name, wrong := range map[string]struct{ manifest, says string }{
 		"a name that can't be a pod's":  {broker("9Main", "replicas: 1"), "name"},

@@ -18,8 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// chart installs the chart with this image, or upgrades to it, and waits until its operator is
-// ready.
+// chart installs or upgrades the chart with this image, and waits until its operator is ready.
 func (e *environment) chart(t *testing.T, image string) {
 	t.Helper()
 	repository, tag, ok := strings.Cut(image, ":")
@@ -90,7 +89,7 @@ func (e *environment) spread(t *testing.T, set string) {
 
 func helmTest(t *testing.T, e *environment) {
 	t.Log(mustRun(t, e.helm, "test", "carillon", "--namespace", operatorNamespace, "--timeout", "5m", "--logs"))
-	// It removes what it made.
+	// The self-test removes the objects that it created.
 	list := &v1alpha1.BrokerList{}
 	if err := e.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)

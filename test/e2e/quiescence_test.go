@@ -27,10 +27,10 @@ const (
 	leasePeriod = 2 * time.Second
 )
 
-// quiescence watches a converged cluster for a while: nothing changes, the operator writes
-// nothing but its lease, and costs next to nothing.
+// quiescence watches a converged cluster for a while: no object changes, the operator writes only
+// its lease, and takes almost no CPU.
 func quiescence(t *testing.T, e *environment) {
-	// What the stories before set in motion has to come to rest first.
+	// First the changes of earlier stories have to settle.
 	var before map[string]string
 	upTo(2*time.Minute).For(t, "nothing changes for five seconds", func(ctx context.Context) error {
 		first, err := e.versions(ctx)
@@ -79,8 +79,8 @@ func quiescence(t *testing.T, e *environment) {
 	}
 }
 
-// versions of every object in the namespaces of the operator and its users, leases and events
-// apart.
+// versions returns the version of every object in the namespaces of the operator and its users,
+// except leases and events.
 func (e *environment) versions(ctx context.Context) (map[string]string, error) {
 	api, err := discovery.NewDiscoveryClientForConfig(e.config)
 	if err != nil {
@@ -135,7 +135,7 @@ func difference(before, after map[string]string) error {
 	return errors.New(strings.Join(changed, ", "))
 }
 
-// cost is what the operator says of itself.
+// cost is what the operator's metrics say of itself.
 type cost struct{ memory, cpu, leases, writes float64 }
 
 func (e *environment) operatorCost(t *testing.T) cost {

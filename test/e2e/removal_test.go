@@ -17,8 +17,8 @@ import (
 )
 
 // removal deletes in the worst order: first the operator with its namespace, then the definitions,
-// then the namespace with the brokers. Nobody is left to remove a finalizer, so none may wait for
-// one.
+// then the namespace of the brokers. No operator is left to remove a finalizer, so no object may
+// have one.
 func removal(t *testing.T, e *environment) {
 	remove := func(limit time.Duration, kind schema.GroupVersionKind, name string) {
 		t.Helper()

@@ -20,10 +20,10 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// copyTime is how long replicas may take to be in sync again.
+// copyTime bounds the time until replicas are in sync again.
 const copyTime = 2 * time.Minute
 
-// isWhole says why not all replicas of the Topic are in sync.
+// isWhole returns a check that all replicas of the Topic are in sync.
 func (e *environment) isWhole(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		o, err := e.topic(ctx, name)
@@ -37,7 +37,7 @@ func (e *environment) isWhole(name string) func(context.Context) error {
 	}
 }
 
-// another broker than these.
+// another returns a broker other than these.
 func another(than ...string) string {
 	for i := range brokers {
 		if !slices.Contains(than, podName(i)) {
@@ -47,8 +47,8 @@ func another(than ...string) string {
 	return ""
 }
 
-// topicBrokerKilled kills the broker that leads a Topic under load: another one leads within
-// seconds, and everything that was acknowledged is there, also on the one that was killed.
+// topicBrokerKilled kills the broker that leads a Topic under load: another broker leads within
+// seconds, and every acknowledged message is kept, also on the killed broker.
 func topicBrokerKilled(t *testing.T, e *environment) {
 	upTo(copyTime).For(t, "all replicas are in sync", e.isWhole("orders"))
 	victim := e.leaderOf(t, "orders")
@@ -92,8 +92,8 @@ func leaderCut(t *testing.T, e *environment) {
 	d.kept(t, e.stream(t, victim), name)
 }
 
-// volumeLost takes a broker's volume away. It comes back as another broker, and others have what it
-// had.
+// volumeLost deletes a broker's volume. The broker returns with another identity, and the other
+// brokers have all its records.
 func volumeLost(t *testing.T, e *environment) {
 	const victim = "main-2"
 	d := e.startDurable(t, another(victim), "orders.us.volume")
@@ -109,7 +109,8 @@ func volumeLost(t *testing.T, e *environment) {
 	before := e.deletePod(t, victim)
 	upTo(replaceTime).For(t, victim+" is back", e.replaced(victim, before))
 	if err := e.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil || claim.UID == was {
-		// The pod was made before its claim had gone, and waits for it; the next one has another.
+		// The new pod was created before the claim was deleted, and waits for it; the next one gets
+		// another claim.
 		t.Logf("the claim is the former one (%v): once more", err)
 		before = e.deletePod(t, victim)
 		upTo(replaceTime).For(t, victim+" is back", e.replaced(victim, before))
@@ -121,7 +122,7 @@ func volumeLost(t *testing.T, e *environment) {
 	d.kept(t, e.stream(t, victim), "orders")
 }
 
-// scaled waits until there are so many brokers, and no other.
+// scaled waits until there are exactly so many brokers.
 func (e *environment) scaled(t *testing.T, n int32) {
 	t.Helper()
 	mustRun(t, "kubectl", "-n", namespace, "scale", "broker.carillon.dev/main", fmt.Sprintf("--replicas=%d", n))
@@ -145,8 +146,8 @@ func (e *environment) scaled(t *testing.T, n int32) {
 	})
 }
 
-// scaleDownAndUp takes a broker away under load: it hands over what it has before it goes, also
-// what nobody else has. Then it comes back.
+// scaleDownAndUp removes a broker under load: before it ends, it moves all its replicas to others,
+// including those without another copy. Then the broker is added again.
 func scaleDownAndUp(t *testing.T, e *environment) {
 	const victim = "main-2"
 	d := e.startDurable(t, podName(0), "orders.us.scale")
@@ -164,7 +165,7 @@ func scaleDownAndUp(t *testing.T, e *environment) {
 	d.under(t, 100)
 	onVictim.under(t, 100)
 
-	// What needs more brokers than there would be is not taken apart.
+	// A Topic that needs more brokers than would remain keeps its replicas.
 	demanding := e.makeTopic(t, "demanding", 3)
 	mustRun(t, "kubectl", "-n", namespace, "scale", "broker.carillon.dev/main", "--replicas=2")
 	upTo(readyTime).For(t, "the Broker says what is in the way", func(ctx context.Context) error {
@@ -215,7 +216,7 @@ func scaleDownAndUp(t *testing.T, e *environment) {
 	onVictim.kept(t, e.stream(t, victim), single)
 }
 
-// makeTopic makes a Topic of so many replicas, whose records go with its manifest.
+// makeTopic creates a Topic of so many replicas, whose records are deleted with its manifest.
 func (e *environment) makeTopic(t *testing.T, name string, replicas int32) string {
 	t.Helper()
 	o := &v1alpha1.Topic{

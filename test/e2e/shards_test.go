@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// shardsLoseALeader kills a broker that leads shards of a Topic which many subjects go to. Then the
-// Topic's Subscription reads all that was acknowledged, each subject in order.
+// shardsLoseALeader kills a broker that leads shards of a Topic with many subjects. Then the
+// Topic's Subscription delivers all acknowledged messages, each subject in order.
 func shardsLoseALeader(t *testing.T, e *environment) {
 	const name, shards, subjects = "readings", 4, 8
 	sample := []string{"-n", namespace, "-f", "config/samples/topic-shards.yaml"}
@@ -60,9 +60,9 @@ func shardsLoseALeader(t *testing.T, e *environment) {
 	mustRun(t, "kubectl", append([]string{"delete"}, sample...)...)
 }
 
-// readInOrder has a Subscription bring all that was acknowledged, each subject in order. Leadership
-// moves back to the broker that was killed meanwhile, which ends pulls and may bring messages
-// again.
+// readInOrder reads all acknowledged messages through a Subscription, each subject in order.
+// Meanwhile leadership moves back to the broker that was killed, which ends pulls and may repeat
+// deliveries.
 func (e *environment) readInOrder(t *testing.T, pod, topic, subscription string, all []*durable) {
 	t.Helper()
 	missing, last := map[string]bool{}, map[string]int{}

@@ -4,7 +4,8 @@ package e2e
 
 import "testing"
 
-// TestStories is the life of one installation. Each story starts where the one before ended.
+// TestStories is the life of one installation. Each story starts with the state that the one before
+// left.
 func TestStories(t *testing.T) {
 	e := newEnvironment(t)
 	defer func() {
@@ -44,7 +45,7 @@ func TestStories(t *testing.T) {
 		{"everything is deleted in the worst order", removal},
 	} {
 		if !t.Run(story.name, func(t *testing.T) { story.tell(t, e) }) {
-			return // what follows would only fail for the same reason
+			return // later stories would fail for the same reason
 		}
 	}
 }

@@ -16,10 +16,10 @@ import (
 
 const answerTime = 15 * time.Second
 
-// probes begins the subjects of what interestEverywhere publishes.
+// probes is the prefix of the subjects of interestEverywhere.
 const probes = "news.probe."
 
-// talk has a client at every broker speak to clients at every other.
+// talk exchanges messages between the clients of every two brokers.
 func talk(t *testing.T, e *environment) {
 	conns := make([]*nats.Conn, brokers)
 	subs := make([]*nats.Subscription, brokers)
@@ -65,7 +65,7 @@ func talk(t *testing.T, e *environment) {
 		next := map[string]int{}
 		for range brokers * each {
 			m, err := sub.NextMsg(answerTime)
-			for err == nil && strings.HasPrefix(m.Subject, probes) { // one more that comes late
+			for err == nil && strings.HasPrefix(m.Subject, probes) { // a late probe
 				m, err = sub.NextMsg(answerTime)
 			}
 			if err != nil {
@@ -100,7 +100,8 @@ func talk(t *testing.T, e *environment) {
 	}
 }
 
-// interestEverywhere waits until every subscription hears every broker, and drops what it heard.
+// interestEverywhere waits until every subscription receives from every broker, and drops those
+// messages.
 func (e *environment) interestEverywhere(t *testing.T, conns []*nats.Conn, subs []*nats.Subscription) {
 	t.Helper()
 	for i, conn := range conns {

@@ -53,7 +53,7 @@ func (e *environment) topicIsReady(name string) func(context.Context) error {
 	}
 }
 
-// topicIsNot says why the Topic's condition is not False, or Stalled, for this reason.
+// topicIsNot returns a check that a condition of the Topic has this reason, and a message.
 func (e *environment) topicIsNot(name, kind, reason string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		o, err := e.topic(ctx, name)
@@ -83,8 +83,8 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// topicsServe has clients of all brokers publish into a declared Topic and read by a declared
-// Subscription.
+// topicsServe publishes into a declared Topic from clients of all brokers, and reads through a
+// declared Subscription.
 func topicsServe(t *testing.T, e *environment) {
 	upTo(readyTime).For(t, "the Topic is Ready", e.topicIsReady("orders"))
 	upTo(readyTime).For(t, "the Subscription is Ready", func(ctx context.Context) error {
@@ -132,8 +132,8 @@ func topicsServe(t *testing.T, e *environment) {
 		}
 	}
 
-	// What a manifest declares, clients can't change. What a client makes, the operator leaves
-	// alone.
+	// Clients can't change what a manifest declares, and the operator leaves alone what a client
+	// creates.
 	js := e.stream(t, podName(1))
 	if err := js.DeleteStream(within(t), "orders"); err == nil {
 		t.Error("a client deleted what a manifest declares")
@@ -159,7 +159,7 @@ func topicsServe(t *testing.T, e *environment) {
 	t.Log("\n" + mustRun(t, "kubectl", "-n", namespace, "get", "carillon"))
 }
 
-// leaderOf is the pod that the Topic's log is on.
+// leaderOf returns the pod that leads the Topic.
 func (e *environment) leaderOf(t *testing.T, name string) string {
 	t.Helper()
 	leader, err := e.leader(t.Context(), name)
@@ -180,8 +180,8 @@ func (e *environment) leader(ctx context.Context, name string) (string, error) {
 	return o.Status.Leader.Name, nil
 }
 
-// onlyBrokerCut cuts off the node of the only broker that has a Topic: the Topic says so, and
-// publishers are told why.
+// onlyBrokerCut cuts off the node of the only broker that has a Topic: the Topic's status reports
+// it, and publishers get an error with the reason.
 func onlyBrokerCut(t *testing.T, e *environment) {
 	name, victim, other := e.topicAwayFromTheOperator(t, "away", 1)
 	cut := e.nodeOf(t, victim)
@@ -213,8 +213,8 @@ func onlyBrokerCut(t *testing.T, e *environment) {
 	d.kept(t, e.stream(t, victim), name)
 }
 
-// topicAwayFromTheOperator makes Topics, until each broker leads one, and picks one whose leader's
-// node can be cut off without the operator, which is to tell of it.
+// topicAwayFromTheOperator creates Topics until each broker leads one, and returns one whose
+// leader's node does not run the operator, which has to report the cut.
 func (e *environment) topicAwayFromTheOperator(t *testing.T, prefix string, replicas int32) (name, leader, other string) {
 	t.Helper()
 	pods := &corev1.PodList{}
@@ -242,7 +242,7 @@ func (e *environment) topicAwayFromTheOperator(t *testing.T, prefix string, repl
 	return "", "", ""
 }
 
-// asTold is what a broker's /topics says.
+// asTold is a broker's answer to /topics.
 type asTold struct {
 	Revision int64
 	Topics   []struct{ Name string }
@@ -266,7 +266,7 @@ func (e *environment) told(ctx context.Context, pod string) (asTold, error) {
 	return told, json.NewDecoder(response.Body).Decode(&told)
 }
 
-// writes are those to both etcds so far: the cluster's own and the brokers'.
+// writes returns the numbers of writes to both etcds so far: the cluster's own and the brokers'.
 func (e *environment) writes(t *testing.T) (own, brokers int64) {
 	t.Helper()
 	list := &v1alpha1.TopicList{}
@@ -284,8 +284,8 @@ func (e *environment) writes(t *testing.T) (own, brokers int64) {
 	return own, told.Revision
 }
 
-// aThousandTopics are applied at once, are Ready within a minute with few writes, and cost nothing
-// afterwards.
+// aThousandTopics applies a thousand Topics at once: they are Ready within a minute with few
+// writes, and cost nothing afterwards.
 func aThousandTopics(t *testing.T, e *environment) {
 	const many, limit, most = 1000, time.Minute, 20
 	own, inBrokers := e.writes(t)
@@ -379,8 +379,8 @@ func aThousandTopics(t *testing.T, e *environment) {
 	})
 }
 
-// topicOwners delete and make again: by default no records go, and whoever declared a Topic adopts
-// it.
+// topicOwners deletes and recreates manifests: by default no records are deleted, and a Topic is
+// adopted by the manifest or client that declares it again.
 func topicOwners(t *testing.T, e *environment) {
 	js := e.stream(t, podName(0))
 	held := func() uint64 {
@@ -437,7 +437,7 @@ func topicOwners(t *testing.T, e *environment) {
 	}
 }
 
-// brokerMadeAgain deletes the Broker under its Topics and applies it again: the volumes stayed, and
+// brokerMadeAgain deletes the Broker of existing Topics and applies it again: the volumes stay, and
 // with them the records.
 func brokerMadeAgain(t *testing.T, e *environment) {
 	js := e.stream(t, podName(0))
@@ -469,7 +469,7 @@ func brokerMadeAgain(t *testing.T, e *environment) {
 		return nil
 	})
 	upTo(readyTime).For(t, "the Topic says that it waits for its Broker", e.topicIsNot("orders", v1alpha1.ConditionReady, "WaitingForBroker"))
-	// A manifest can go while nobody is there to ask what to do.
+	// A manifest may be deleted while no broker can be asked.
 	away := &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "away-0"}}
 	if err := e.Delete(t.Context(), away); err != nil {
 		t.Fatal(err)

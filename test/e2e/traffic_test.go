@@ -17,7 +17,7 @@ const (
 	trafficRate = 200 // messages per second
 )
 
-// traffic is a steady stream from one broker's client to another's, with numbered messages.
+// traffic is a constant stream of numbered messages from one broker's client to another's.
 type traffic struct {
 	from, to *nats.Conn
 	subject  string
@@ -33,7 +33,7 @@ type traffic struct {
 	longest  time.Duration
 }
 
-// startTraffic begins to send, and returns once the first message has arrived.
+// startTraffic begins to send, and returns when the first message has arrived.
 func (e *environment) startTraffic(t *testing.T, from, to string) *traffic {
 	t.Helper()
 	f := &traffic{
@@ -78,7 +78,7 @@ func (f *traffic) send() {
 		number := f.sent
 		f.mu.Unlock()
 		if f.from.Publish(f.subject, binary.BigEndian.AppendUint64(nil, number)) != nil {
-			return // closed; the report shows what is missing
+			return // closed; the report shows missing messages
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (f *traffic) halt() {
 	<-f.done
 }
 
-// finish stops it, lets what is under way arrive, and counts.
+// finish stops the stream, waits for messages in flight, and counts.
 func (f *traffic) finish(t *testing.T) outcome {
 	t.Helper()
 	f.halt()
@@ -132,7 +132,8 @@ func (f *traffic) finish(t *testing.T) outcome {
 	return o
 }
 
-// outcome of a stream: what arrived never, twice, late, and the longest silence.
+// outcome counts the messages of a stream that were lost, duplicated or late, and has the longest
+// silence.
 type outcome struct {
 	sent, lost, doubled, backward int
 	longest                       time.Duration

@@ -17,7 +17,7 @@ import (
 
 const upgradeTime = 8 * time.Minute
 
-// upgrade rolls brokers and coordinators to another image, one pod at a time.
+// upgrade moves brokers and coordinators to another image, one pod at a time.
 func upgrade(t *testing.T, e *environment) {
 	clients := make([]func(context.Context) error, 0, brokers)
 	publisher := e.connect(t, podName(0))
@@ -91,8 +91,8 @@ func upgrade(t *testing.T, e *environment) {
 	}
 }
 
-// versionOf asks the broker which version of Carillon it is; INFO names the NATS version that it
-// speaks.
+// versionOf asks the broker for its version of Carillon; INFO names the NATS version that it
+// supports.
 func (e *environment) versionOf(t *testing.T, pod string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lookTime)
