@@ -17,7 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// bystander is a client that keeps the protocol, and must not notice what others do.
+// bystander is a well-behaved client that other clients must not disturb.
 type bystander struct {
 	nc  *nats.Conn
 	sub *nats.Subscription
@@ -32,7 +32,7 @@ func newBystander(t *testing.T, n *node) *bystander {
 	return &bystander{nc, subscribe(t, nc, "bystander")}
 }
 
-// unharmed: it can publish and receive, in time.
+// unharmed fails unless the bystander can publish and receive in time.
 func (b *bystander) unharmed(t *testing.T) {
 	t.Helper()
 	begin := time.Now()
@@ -47,19 +47,19 @@ func (b *bystander) unharmed(t *testing.T) {
 	}
 }
 
-// memory is the live heap and the goroutines, once nothing moves any more.
+// memory returns the live heap and the number of goroutines when both are stable.
 func memory() (heap int64, goroutines int) {
 	runtime.GC()
-	runtime.GC() // the first one leaves what sync.Pools hold
+	runtime.GC() // the first collection keeps the contents of sync.Pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc), runtime.NumGoroutine()
 }
 
-// backToWhereItWas waits until clients that are gone have left no trace.
+// backToWhereItWas waits until closed clients have left no memory and no goroutine.
 func backToWhereItWas(t *testing.T, n *node, connections int, heap int64, goroutines int) {
 	t.Helper()
-	// One read may have found a goroutine that comes and goes away; each client had several.
+	// A read may count a goroutine that is about to end; each client had several.
 	const slack, spare = 2 << 20, 2
 	testutil.EventuallyTrue(t, "connections are as before", func() bool { return n.Connections() == connections })
 	testutil.EventuallyTrue(t, "nothing waits for those that are gone", func() bool { return n.Stats().PendingBytes == 0 })
@@ -82,7 +82,7 @@ func TestMalformedInputHarmsNoOtherConnection(t *testing.T) {
 	b.unharmed(t)
 	heap, goroutines := memory()
 
-	// All that follows is sent by connections of its own, some of them twenty times at once.
+	// Each of these inputs is sent on connections of its own, some on twenty at once.
 	valid := "CONNECT {\"verbose\":false}\r\nSUB a 1\r\nPUB a 5\r\nhello\r\nPING\r\n"
 	var garbage []string
 	for seed := range 40 {
@@ -117,7 +117,7 @@ func TestMalformedInputHarmsNoOtherConnection(t *testing.T) {
 			}
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(patience))
-			// In pieces or as a whole; those who are cut off while they talk have it coming.
+			// In pieces or as a whole. A write may fail, since the broker may close the connection.
 			for piece := 1 + i*37%3000; len(text) > 0; {
 				k := min(piece, len(text))
 				if _, err := io.WriteString(conn, text[:k]); err != nil {
@@ -125,7 +125,7 @@ func TestMalformedInputHarmsNoOtherConnection(t *testing.T) {
 				}
 				text = text[k:]
 			}
-			if i%2 == 0 { // half of them listen for the answer, half are gone at once
+			if i%2 == 0 { // half of the clients read the answer, half close at once
 				_ = conn.(*net.TCPConn).CloseWrite()
 				_, _ = io.Copy(io.Discard, conn)
 			}
@@ -137,7 +137,8 @@ func TestMalformedInputHarmsNoOtherConnection(t *testing.T) {
 	backToWhereItWas(t, n, 1, heap, goroutines)
 }
 
-// Clients that begin and do not go on hold little, whatever they have announced.
+// A client that sends the beginning of an operation holds little memory, whatever size it has
+// announced.
 func TestIncompleteLinesHoldLittleMemory(t *testing.T) {
 	n := startNode(t, nil)
 	b := newBystander(t, n)
@@ -163,8 +164,8 @@ func TestIncompleteLinesHoldLittleMemory(t *testing.T) {
 	backToWhereItWas(t, n, 1, heap, goroutines)
 }
 
-// A client that subscribes to everything and never reads is closed, alone, and the node remembers
-// nothing of it. Publishers and other subscribers go on.
+// A client that subscribes to everything and never reads is closed, and leaves no memory.
+// Publishers and other subscribers are not disturbed.
 func TestClientThatNeverReads(t *testing.T) {
 	n := startNode(t, func(c *session.Config) { c.Profile.Pending = 2 << 20 })
 	b := newBystander(t, n)
@@ -183,7 +184,7 @@ func TestClientThatNeverReads(t *testing.T) {
 		}
 	}
 	data := make([]byte, 8<<10)
-	for i := range messages { // at the pace of the one that reads, who would be slow otherwise, too
+	for i := range messages { // at the pace of the reading subscriber, which would fall behind otherwise
 		data[0], data[1] = byte(i), byte(i>>8)
 		testutil.Must(t, pub.Publish("flood", data))
 		if i%50 != 49 {

@@ -19,15 +19,15 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil/brokers"
 )
 
-// member is one of several brokers that are one cluster, in this process.
+// member is one of several brokers of a cluster in this process.
 type member struct {
 	address string
-	stop    func() // as SIGTERM does
+	stop    func() // ends it as SIGTERM does
 }
 
 func (m *member) url() string { return "nats://" + m.address }
 
-// startBrokers runs brokers and the coordinator that they meet at, until the test ends.
+// startBrokers runs brokers and their coordinator until the test ends.
 func startBrokers(t *testing.T, count int) []*member {
 	t.Helper()
 	local, _ := brokers.Coordinator(t)
@@ -38,7 +38,7 @@ func startBrokers(t *testing.T, count int) []*member {
 	return members
 }
 
-// startBroker runs the broker whose volume is data until it is stopped or the test ends.
+// startBroker runs the broker with the volume data until it is stopped or the test ends.
 func startBroker(t *testing.T, local *coordinator.Local, i int, data string) *member {
 	t.Helper()
 	m := &member{}
@@ -66,8 +66,8 @@ func join(t testing.TB, m *member, options ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// settle waits until what a subscriber has subscribed to is known where a publisher is: interest
-// travels in order, so a probe that arrives says so of all that was asked for before.
+// settle waits until the subscriber's interest is known to the publishers' brokers. Interest is
+// propagated in order, so a probe that arrives proves it for all earlier subscriptions.
 func settle(t testing.TB, subscriber *nats.Conn, publishers ...*nats.Conn) {
 	t.Helper()
 	for _, publisher := range publishers {
@@ -83,8 +83,8 @@ func settle(t testing.TB, subscriber *nats.Conn, publishers ...*nats.Conn) {
 	}
 }
 
-// Between brokers as within one: each publisher's messages in order, all of them, once; of each
-// group one.
+// The guarantees within one broker hold across brokers: every message of each publisher is received
+// once and in order, and by one member of each group.
 func TestHammerAcrossBrokers(t *testing.T) {
 	members := startBrokers(t, 3)
 	const publishers, each = 6, 2000
@@ -150,8 +150,8 @@ func TestHammerAcrossBrokers(t *testing.T) {
 	}
 }
 
-// A client that has just connected can ask at once: its interest in the answer overtakes nothing
-// and is overtaken by nothing.
+// A client that has just connected can send a request at once: its interest in the answer and the
+// request keep their order.
 func TestFirstRequestAcrossBrokers(t *testing.T) {
 	members := startBrokers(t, 2)
 	server := join(t, members[1])
@@ -233,7 +233,7 @@ func TestMaximumAcrossBrokers(t *testing.T) {
 	}
 }
 
-// A broker that leaves sends its clients to the others, where they go on.
+// A broker that leaves sends its clients to other brokers, where they continue.
 func TestBrokerLeaves(t *testing.T) {
 	members := startBrokers(t, 3)
 	reconnected := make(chan struct{}, 1)

@@ -50,7 +50,7 @@ func TestRequestNobodyAnswers(t *testing.T) {
 	if _, err := old.Request("nobody", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
 		t.Fatalf("old style request: %v", err)
 	}
-	// Somebody who listens and does not answer is something else.
+	// A responder that does not answer is another case than no responder.
 	sub := subscribe(t, nc, "silent")
 	if _, err := nc.Request("silent", nil, 50*time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
 		t.Fatalf("request to one that is silent: %v", err)
@@ -121,7 +121,7 @@ func TestQueueGroupSharesTheWork(t *testing.T) {
 		t.Errorf("the group has had %d of %d messages", total.Load(), messages)
 	}
 	for i := range got {
-		// Fair within a factor of two: chance alone stays far inside.
+		// The shares differ by less than a factor of two; chance alone stays far below.
 		if g := got[i].Load(); g < messages/members/2 || g > messages/members*2 {
 			t.Errorf("member %d has had %d of %d messages", i, g, messages)
 		}
@@ -184,8 +184,8 @@ func TestUnsubscribeTwice(t *testing.T) {
 	flush(t, nc)
 }
 
-// What the client lets pass and the broker does not is reported to the application. nats.go
-// ends a connection on an error that it does not know; an invalid subject is such a one.
+// An error that the client does not check and the broker does is reported to the application.
+// nats.go closes the connection on an error that it does not know, such as an invalid subject.
 func TestInvalidSubjectIsReported(t *testing.T) {
 	n := startNode(t, nil)
 	closed := make(chan struct{})

@@ -1,9 +1,9 @@
-// Package compat holds the broker to clients that know nothing of it: the tests use the official Go
-// client unmodified, as an application would, and plain sockets for clients that misbehave.
-// nats.py and nats.js are tried by hand: see README.md.
+// Package compat tests the broker with clients that were not made for it: the unmodified official
+// Go client, used as an application does, and plain sockets for clients that misbehave. nats.py and
+// nats.js are tried by hand: see README.md.
 //
-// Invariants: a client that keeps the protocol sees what nats-server would show it, and one
-// that breaks it harms itself only.
+// Invariants: a client that follows the protocol gets what nats-server would send. A client that
+// violates it harms only itself.
 //
-// Nothing outlives the process: every node, client and socket belongs to a test, which ends it.
+// No resource outlives a test: every node, client and socket belongs to one, which closes it.
 package compat

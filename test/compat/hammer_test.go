@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// ledger checks what one subscription receives: of each publisher every message, once, in order.
+// ledger checks the messages of one subscription: every message of each publisher arrives once and
+// in order.
 type ledger struct {
 	mu    sync.Mutex
 	next  map[uint32]uint64
@@ -42,9 +43,9 @@ func stamp(publisher int, seq uint64, size int) []byte {
 	return data
 }
 
-// Many publish to many, through plain subscriptions, wildcards and queue groups, while others come
-// and go all the time: every subscription that stays has each publisher's messages in order, all of
-// them, once; every group has each message once.
+// Many clients publish to many, through plain subscriptions, wildcards and queue groups, while
+// others come and go. Every lasting subscription gets all messages of each publisher, once and in
+// order; every group gets each message once.
 func TestHammer(t *testing.T) {
 	n := startNode(t, nil)
 	const publishers, each, subjects = 6, 4000, 3
@@ -106,7 +107,7 @@ func TestHammer(t *testing.T) {
 		nc := connect(t, n)
 		work.Go(func() {
 			for seq := range uint64(each) {
-				// Mostly small, sometimes large, so that copies and references mix on the way.
+				// Mostly small, sometimes large, so that copied and referenced messages mix.
 				size := rand.IntN(200)
 				if seq%100 == 0 {
 					size = rand.IntN(64 << 10)
@@ -139,7 +140,7 @@ func TestHammer(t *testing.T) {
 	}
 }
 
-// Requests from many at once each get their own answer.
+// Each of many concurrent requests gets its own answer.
 func TestManyRequests(t *testing.T) {
 	n := startNode(t, nil)
 	for range 3 {
@@ -167,8 +168,8 @@ func TestManyRequests(t *testing.T) {
 	work.Wait()
 }
 
-// A subscriber that is asked for its messages one at a time, by a maximum set again and again,
-// gets exactly as many as it asked for.
+// A subscriber that requests its messages one at a time, by setting a maximum repeatedly, gets
+// exactly as many as it requested.
 func TestMaximumUnderLoad(t *testing.T) {
 	n := startNode(t, nil)
 	stop := make(chan struct{})
@@ -205,6 +206,6 @@ func TestMaximumUnderLoad(t *testing.T) {
 			t.Fatalf("round %d: %d messages, want %d", round, got.Load(), limit)
 		}
 	}
-	// What was over the limit would have been dropped by the client unseen: ask the broker.
+	// The client drops messages beyond the limit silently, so the broker is asked.
 	testutil.EventuallyTrue(t, "the broker holds no subscription", func() bool { return n.Stats().Subscriptions == 0 })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// consumer makes one for a story that goes on with another client.
+// consumer creates a consumer, for a story that goes on with another client.
 func (s *site) consumer(t *testing.T, stream string, config jetstream.ConsumerConfig) jetstream.Consumer {
 	t.Helper()
 	made, err := s.client(t).CreateConsumer(within(t), stream, config)
@@ -25,7 +25,7 @@ func (s *site) consumer(t *testing.T, stream string, config jetstream.ConsumerCo
 	return found
 }
 
-// standing waits until a consumer stands as it should.
+// standing waits until a consumer's info satisfies ok.
 func standing(t *testing.T, what string, c jetstream.Consumer, ok func(*jetstream.ConsumerInfo) bool) {
 	t.Helper()
 	var last *jetstream.ConsumerInfo

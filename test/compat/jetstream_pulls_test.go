@@ -228,7 +228,7 @@ var pullStories = []story{
 		wait(t, "the first half is consumed", half)
 		info, err := c.Info(within(t))
 		testutil.Must(t, err)
-		testutil.Must(t, s.client(t).DeleteConsumer(within(t), name, info.Name)) // it makes itself anew
+		testutil.Must(t, s.client(t).DeleteConsumer(within(t), name, info.Name)) // the ordered consumer recreates it
 		for i := range many / 2 {
 			_, err := js.PublishAsync(name+".x", fmt.Appendf(nil, "%d", many/2+i+1))
 			testutil.Must(t, err)
@@ -278,7 +278,7 @@ var pullStories = []story{
 	}},
 }
 
-// fillQuietly publishes beside the story.
+// fillQuietly publishes in the background of a story.
 func fillQuietly(t *testing.T, js jetstream.JetStream, subject string, n int) {
 	for i := range n {
 		if _, err := js.Publish(t.Context(), subject, fmt.Appendf(nil, "%d", i+1)); err != nil {

@@ -38,7 +38,7 @@ func TestJetStreamOutlivesItsBroker(t *testing.T) {
 	}
 	consuming, err := c.Consume(func(m jetstream.Msg) {
 		if err := m.DoubleAck(within(t)); err != nil {
-			return // it will come again
+			return // it will be delivered again
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -59,10 +59,10 @@ func TestJetStreamOutlivesItsBroker(t *testing.T) {
 
 	goes.stop()
 	testutil.EventuallyTrue(t, "it is known to be away", func() bool {
-		asking, stop := context.WithTimeout(t.Context(), 5*time.Second) // nobody answers what was handed on to the broker just as it ended
+		asking, stop := context.WithTimeout(t.Context(), 5*time.Second) // a request that was forwarded to the broker as it ended gets no answer
 		defer stop()
 		_, info := js.Stream(asking, name)
-		return number(info) == 10194 && strings.Contains(info.Error(), "is away") // before, that there is no link
+		return number(info) == 10194 && strings.Contains(info.Error(), "is away") // at first the reason is that there is no link
 	})
 	list := js.ListStreams(within(t))
 	for is := range list.Info() {
@@ -94,7 +94,7 @@ func TestJetStreamOutlivesItsBroker(t *testing.T) {
 	}
 }
 
-// ledBy makes streams until the broker of that name is given one.
+// ledBy creates streams until the broker of that name leads one.
 func (s *site) ledBy(t *testing.T, js jetstream.JetStream, leader string) string {
 	t.Helper()
 	for range 10 {
@@ -109,8 +109,8 @@ func (s *site) ledBy(t *testing.T, js jetstream.JetStream, leader string) string
 	return ""
 }
 
-// Without etcd, messages go on being kept and delivered, also to consumers that are made in memory.
-// What needs etcd is refused before clients give up, and says why.
+// Without etcd, messages are still kept and delivered, also to consumers that are created in
+// memory. A request that needs etcd is refused with the reason, before clients time out.
 func TestJetStreamWithoutEtcd(t *testing.T) {
 	local, stop := brokers.Coordinator(t)
 	s := &site{}
@@ -148,7 +148,7 @@ func TestJetStreamWithoutEtcd(t *testing.T) {
 			t.Errorf("refused with %v", err)
 		}
 	}
-	if took := time.Since(began); took > patience/2 { // broker/jetstream bounds it, by less than clients wait
+	if took := time.Since(began); took > patience/2 { // broker/jetstream bounds it below the time-out of clients
 		t.Errorf("it took %v, when clients have given up", took)
 	}
 	stream, err := js.Stream(within(t), name)

@@ -15,9 +15,9 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A Topic of four shards on three brokers: 10,000 messages on 100 subjects, published at all
-// brokers, come to clients that pull at all brokers, each once and those of a subject in order; and
-// what only one order could answer is refused as documented.
+// A Topic of four shards on three brokers: 10,000 messages on 100 subjects, published on all
+// brokers, are delivered to clients that pull on all brokers, each once and those of a subject in
+// order. Requests that need one order are refused as documented.
 func TestATopicOfSeveralShards(t *testing.T) {
 	const shards, subjects, each = 4, 100, 100
 	s := brokerSite(t, 3)
@@ -55,7 +55,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 		})
 	}
 	publishing.Wait()
-	// A message that comes again is known by its id, and named as it was kept.
+	// A repeated message is recognised by its id, and answered with its first shard and sequence.
 	again, err := first.PublishMsg(within(t), &nats.Msg{Subject: "orders.7", Data: []byte("3"), Header: nats.Header{jetstream.MsgIDHeader: {"3 of 7"}}})
 	testutil.Must(t, err)
 	if !again.Duplicate || !strings.HasPrefix(again.Stream, "orders--") {
@@ -108,7 +108,8 @@ func TestATopicOfSeveralShards(t *testing.T) {
 			t.Errorf("%d of %d came to %s", count, subjects*each, to)
 		}
 	}
-	// One client pulls by itself until half is there, others fetch: what one has got, no other gets.
+	// One client pulls by itself until half of the messages are delivered, then others fetch: no
+	// message is delivered to both.
 	consumer, err := s.client(t).Consumer(within(t), "orders", "billing")
 	testutil.Must(t, err)
 	for count < subjects*each/2 {
@@ -146,7 +147,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "orders--0 to orders--3") {
 		t.Errorf("the way out isn't said: %v", err)
 	}
-	// A reader for a while, without a name that lasts, has everything too, and goes with who reads.
+	// An ephemeral consumer gets all messages, too, and is deleted with its client.
 	passing, err := s.client(t).CreateConsumer(within(t), "orders", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: 5 * time.Second})
 	testutil.Must(t, err)
 	last, count, done = map[string]int{}, 0, make(chan struct{})
@@ -177,7 +178,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 		t.Errorf("get by sequence: %v", err)
 	}
 
-	// A subject lives in one shard, so it has a last message; and so has a shard.
+	// A subject is in one shard, so it has a last message, as a shard has.
 	newest, err := stream.GetLastMsgForSubject(within(t), "orders.7")
 	testutil.Must(t, err)
 	if string(newest.Data) != strconv.Itoa(each-1) {

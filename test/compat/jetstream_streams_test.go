@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// number is the JetStream error that err is; 0: none.
+// number returns the JetStream error code of err; 0: none.
 func number(err error) jetstream.ErrorCode {
 	var e jetstream.JetStreamError
 	if errors.As(err, &e) && e.APIError() != nil {
@@ -365,7 +365,7 @@ var messageStories = []story{
 		js := s.client(t)
 		stream, err := js.Stream(within(t), name)
 		testutil.Must(t, err)
-		fill(t, js, name+".first", 1) // the offer is known where this client is
+		fill(t, js, name+".first", 1) // this client's broker knows the offered subjects
 		for range 3 {
 			testutil.Must(t, js.Conn().Publish(name+".x", []byte("plain")))
 		}

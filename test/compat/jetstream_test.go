@@ -16,24 +16,23 @@ import (
 	"github.com/carillon-mq/carillon/test/peer"
 )
 
-// site is where stories of JetStream are told. Its clients are connected to one broker after the
-// other, so where there are several, most of what a client asks for is led by another one than its
-// own.
+// site is a server for stories of JetStream. Its clients connect to its brokers in turn, so with
+// several brokers most requests are about a stream that another broker leads.
 type site struct {
 	urls []string
 	next atomic.Int64
-	peer bool // it is nats-server, whose answers are the measure
+	peer bool // nats-server, the reference
 }
 
-// story is told at every site. Streams that it makes have names and subjects of its own.
+// story runs at every site. The streams that it creates have names and subjects of their own.
 type story struct {
 	name string
 	tell func(t *testing.T, s *site)
 }
 
-// TestJetStream holds the broker to nats.go's jetstream package. With
-// CARILLON_NATS_SERVER=/path/to/nats-server the same stories are told there too, which is how they
-// were verified.
+// TestJetStream tests the broker with nats.go's jetstream package. With
+// CARILLON_NATS_SERVER=/path/to/nats-server the same stories run at nats-server, too, which
+// verifies them.
 func TestJetStream(t *testing.T) {
 	stories := slices.Concat(streamStories, messageStories, consumerStories, pullStories)
 	sites := []struct {
@@ -73,7 +72,7 @@ func natsSite(t *testing.T, path string) *site {
 	return &site{urls: []string{peer.Start(t, path, "-js", "-sd", t.TempDir()).URL()}, peer: true}
 }
 
-// client is a new application's.
+// client returns the connection of a new application.
 func (s *site) client(t *testing.T) jetstream.JetStream {
 	t.Helper()
 	url := s.urls[int(s.next.Add(1))%len(s.urls)]
@@ -89,10 +88,10 @@ func (s *site) client(t *testing.T) jetstream.JetStream {
 	return js
 }
 
-// name is one that nothing else at the site has.
+// name returns a name that is unique at the site.
 func (s *site) name(of string) string { return fmt.Sprintf("%s-%d", of, s.next.Add(1)) }
 
-// within is a context that a story which goes well never sees the end of.
+// within returns a context that ends later than any passing story.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -100,7 +99,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// stream makes one with subjects NAME.>, on the way of one client; the story goes on with others.
+// stream creates a stream with subjects NAME.> through one client; the story goes on with others.
 func (s *site) stream(t *testing.T, change func(*jetstream.StreamConfig)) string {
 	t.Helper()
 	config := jetstream.StreamConfig{Name: s.name("s")}
@@ -124,7 +123,7 @@ func fill(t *testing.T, js jetstream.JetStream, subject string, n int) {
 	}
 }
 
-// equal says what is different.
+// equal fails if two values differ.
 func equal[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
 	if got != want {
@@ -132,7 +131,7 @@ func equal[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// texts are the payloads.
+// texts returns the payloads.
 func texts(messages []jetstream.Msg) (all []string) {
 	for _, m := range messages {
 		all = append(all, string(m.Data()))
@@ -140,7 +139,7 @@ func texts(messages []jetstream.Msg) (all []string) {
 	return all
 }
 
-// count is "from" to "to".
+// count returns "from" to "to".
 func count(from, to int) (all []string) {
 	for i := from; i <= to; i++ {
 		all = append(all, fmt.Sprint(i))
@@ -155,7 +154,7 @@ func equalTexts(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// take receives what one pull brings, to its end.
+// take receives all messages of one pull.
 func take(t *testing.T, batch jetstream.MessageBatch, err error) []jetstream.Msg {
 	t.Helper()
 	if err != nil {
@@ -171,6 +170,6 @@ func take(t *testing.T, batch jetstream.MessageBatch, err error) []jetstream.Msg
 	return all
 }
 
-// soon bounds how long a pull waits that is not expected to get all that it asks for. What it is
-// expected to get comes within it on a busy machine.
+// soon bounds a pull that is not expected to get all requested messages. The expected ones arrive
+// within it, even on a busy machine.
 const soon = time.Second

@@ -19,10 +19,10 @@ import (
 
 func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
-// patience is how long a test waits for what has to come; one that passes never waits that long.
+// patience bounds every wait of a test. A passing test never waits that long.
 const patience = testutil.Patience
 
-// node is a broker for clients, in this process.
+// node is a broker in this process.
 type node struct {
 	*session.Hub
 	address string
@@ -61,7 +61,7 @@ func startNode(t testing.TB, change func(*session.Config)) *node {
 
 func (n *node) url() string { return "nats://" + n.address }
 
-// connect is an application's client. Errors that nobody asked for fail the test.
+// connect returns an application's client. Unexpected errors fail the test.
 func connect(t testing.TB, n *node, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	options = append([]nats.Option{
@@ -107,8 +107,8 @@ func receive(t testing.TB, sub *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// receivesNothing: a message that were still on its way would precede the answer to the client's
-// PING.
+// receivesNothing fails if the subscription has a message: a message in flight would precede the
+// answer to the client's PING.
 func receivesNothing(t testing.TB, nc *nats.Conn, sub *nats.Subscription) {
 	t.Helper()
 	flush(t, nc)
@@ -127,7 +127,7 @@ func wait(t testing.TB, what string, signal <-chan struct{}) {
 	}
 }
 
-// socket is a client without a library, which may do what no library does.
+// socket is a client without a library, which may violate the protocol.
 type socket struct {
 	net.Conn
 	t testing.TB
@@ -143,17 +143,17 @@ func dialSocket(t testing.TB, n *node) *socket {
 	return &socket{conn, t}
 }
 
-// say sends as much as the other side takes; it is not an error of the test if that is not all.
+// say sends as much as the other side accepts. A partial write is not an error.
 func (s *socket) say(format string, args ...any) {
 	s.t.Helper()
 	testutil.Must(s.t, s.SetWriteDeadline(time.Now().Add(patience)))
 	_, _ = fmt.Fprintf(s, format, args...)
 }
 
-// rest reads to the end of the connection.
+// rest reads until the connection ends.
 func (s *socket) rest() string { return s.until("") }
 
-// until reads until it has read what ends with this, or to the end of the connection.
+// until reads until the data ends with end, or until the connection ends.
 func (s *socket) until(end string) string {
 	s.t.Helper()
 	testutil.Must(s.t, s.SetReadDeadline(time.Now().Add(patience)))

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder is that of one run, locked for as long as its process lives, so that a later run knows
-// what was left behind.
+// Folder is the folder of one run. It is locked while the process lives, so that a later run can
+// recognise and remove the leftovers of a dead one.
 type Folder struct {
 	Dir  string
 	lock *os.File
 }
 
-// NewFolder makes one below parent, or where temporary files go if that is empty, with a name that
-// begins with prefix. First it removes what runs that died have left there, with all that is
-// mounted in it.
+// NewFolder makes a folder below parent, or below the folder for temporary files if parent is
+// empty. Its name begins with prefix. First it removes the folders of dead runs with that prefix,
+// and unmounts everything in them.
 func NewFolder(parent, prefix string) (*Folder, error) {
 	if parent == "" {
 		parent = os.TempDir()
@@ -40,10 +40,10 @@ func NewFolder(parent, prefix string) (*Folder, error) {
 	return &Folder{dir, lock}, nil
 }
 
-// Remove unmounts what is mounted in it, and deletes it.
+// Remove unmounts everything in the folder, and deletes it.
 func (f *Folder) Remove() error { return errors.Join(remove(f.Dir), f.lock.Close()) }
 
-// lockDir holds a folder's lock for as long as this process lives.
+// lockDir locks a folder until this process ends.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -56,7 +56,7 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the folders of runs that are dead, and what is mounted in them.
+// sweep unmounts everything in the folders of dead runs, and deletes these.
 func sweep(parent, prefix string) error {
 	dirs, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
 	if err != nil {
@@ -77,8 +77,7 @@ func sweep(parent, prefix string) error {
 	return nil
 }
 
-// remove unmounts what is mounted below dir and deletes the rest. Loop devices go with their
-// mounts.
+// remove unmounts everything below dir and deletes the rest. Loop devices end with their mounts.
 func remove(dir string) error {
 	table, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -93,7 +92,7 @@ func remove(dir string) error {
 		}
 	}
 	if len(errs) > 0 {
-		return errors.Join(errs...) // nothing is deleted through a mount
+		return errors.Join(errs...) // never delete through a mount
 	}
 	return os.RemoveAll(dir)
 }

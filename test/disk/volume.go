@@ -19,26 +19,26 @@ import (
 type Volume struct {
 	Dir   string // where it is mounted
 	image string
-	loop  *os.File // as long as it or a mount is open, the device keeps its file
+	loop  *os.File // the device keeps its image while loop or a mount is open
 }
 
-// HowItGoes is how a file system is shut down (EXT4_IOC_SHUTDOWN).
-type HowItGoes uint32
+// ShutdownMode is how a file system is shut down (EXT4_IOC_SHUTDOWN).
+type ShutdownMode uint32
 
 const (
-	Flushed  HowItGoes = 0 // what was written before is on the disk; all that comes after fails
-	PowerCut HowItGoes = 2 // nothing is flushed, not even the journal
+	Flushed  ShutdownMode = 0 // earlier writes are on the disk, and later operations fail
+	PowerCut ShutdownMode = 2 // nothing is flushed, not even the journal
 )
 
 const (
 	ext4Shutdown = 0x8004587d // _IOR('X', 125, __u32)
-	// Only syncs make things safe: left alone, ext4's journal would do so every five seconds.
+	// Only a sync makes data safe: by default, ext4's journal would do so every five seconds.
 	mountOptions = "commit=900"
 )
 
 const needs = "it takes root, loop devices and ext4: Linux, outside a container without privileges"
 
-// New makes a volume of so many MiB, with its image in a folder, and mounts it at dir.
+// New makes a volume of some MiB, with its image in a folder, and mounts it at dir.
 func New(images, dir string, megabytes int64) (_ *Volume, err error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("make a volume: this is user %d; %s", os.Geteuid(), needs)
@@ -76,7 +76,7 @@ func New(images, dir string, megabytes int64) (_ *Volume, err error) {
 	return v, nil
 }
 
-// attach finds a free loop device for a file. It frees itself when the last who uses it is gone.
+// attach attaches a file to a free loop device. The device is freed when its last user closes it.
 func attach(image *os.File) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -114,7 +114,7 @@ func (v *Volume) mount() error {
 }
 
 // Shutdown ends the file system; all that uses it gets errors from now on.
-func (v *Volume) Shutdown(how HowItGoes) error {
+func (v *Volume) Shutdown(how ShutdownMode) error {
 	dir, err := os.Open(v.Dir)
 	if err != nil {
 		return err

@@ -130,8 +130,8 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 }
 
 func TestAFailingDiskRefusesAndLosesNothing(t *testing.T) {
-	for _, how := range []disk.HowItGoes{flushed, powerCut} {
-		t.Run(map[disk.HowItGoes]string{flushed: "what was written is there", powerCut: "what was not synced is gone"}[how], func(t *testing.T) {
+	for _, how := range []disk.ShutdownMode{flushed, powerCut} {
+		t.Run(map[disk.ShutdownMode]string{flushed: "what was written is there", powerCut: "what was not synced is gone"}[how], func(t *testing.T) {
 			data, v := brokerVolume(t, fmt.Sprintf("failing%d", how), 256)
 			s := carillon(t, data)
 			s.start()

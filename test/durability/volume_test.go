@@ -31,7 +31,7 @@ func newVolume(t *testing.T, dir string, megabytes int64) *volume {
 	return &volume{v, t, dir}
 }
 
-func (v *volume) shutdown(how disk.HowItGoes) {
+func (v *volume) shutdown(how disk.ShutdownMode) {
 	v.t.Helper()
 	testutil.Must(v.t, v.Shutdown(how))
 }

@@ -1,10 +1,9 @@
-// Package faultfs mounts a directory once more, through FUSE, as a disk with faults that a test
-// steers while processes use it: syncs that fail and lose what they were to make safe, hangs,
-// delays, no room, and power cuts. It takes root and /dev/fuse on Linux.
+// Package faultfs mounts a directory a second time, through FUSE, as a disk whose faults a test
+// controls while processes use it: syncs that fail and lose their writes, hangs, delays, no space,
+// and power cuts. It takes root and /dev/fuse on Linux.
 //
-// The directory below holds what readers see, as a page cache does. Beside it the file system
-// keeps, for every page of 4 KiB that differs from what the disk holds, the disk's content.
-// Invariants:
+// The underlying directory has what readers see, as a page cache does. For every page of 4 KiB that
+// differs from the disk, the file system also keeps the disk's content. Invariants:
 //
 //  1. A write makes its pages dirty.
 //  2. A sync of any file makes all dirty pages of all files safe. It is that coarse because the
@@ -17,8 +16,8 @@
 //  5. Names, lengths and reservations are safe at once, as in a file system with a journal that is
 //     quick. What is in a file but was never made safe reads as it was before, or as zeros.
 //
-// While the disk hangs, every operation on it waits, and a process that is in one can't be killed;
-// its thread waits in the kernel, uninterruptibly. Closing a file doesn't wait.
+// While the disk hangs, every operation on it waits, and a process in such an operation can't be
+// killed: its thread waits uninterruptibly in the kernel. Closing a file doesn't wait.
 //
 // If the process that called Mount dies, the kernel ends the mount's operations with an error. The
 // mount point itself goes with its mount namespace.

@@ -21,9 +21,9 @@ type FS struct {
 	server *fuse.Server
 
 	mu      sync.Mutex
-	calm    *sync.Cond // it hangs no more
+	calm    *sync.Cond // signalled when it no longer hangs
 	hangs   bool
-	off     bool // the power is
+	off     bool // without power
 	eio     bool // syncs fail
 	full    bool
 	delay   time.Duration
@@ -33,7 +33,7 @@ type FS struct {
 	pages pages
 }
 
-// Mount mounts the directory lower at another one. Unmount ends that.
+// Mount mounts the directory lower at another path, until Unmount.
 func Mount(lower, at string) (*FS, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("mount a faulty disk at %s: this is user %d; it takes root", at, os.Geteuid())
@@ -65,7 +65,7 @@ func Mount(lower, at string) (*FS, error) {
 	return f, nil
 }
 
-// Unmount ends the file system, with what is dirty made safe. It fails while a process uses it.
+// Unmount ends the file system after a sync. It fails while a process uses it.
 func (f *FS) Unmount() error {
 	f.Release()
 	if err := f.server.Unmount(); err != nil {
@@ -74,30 +74,28 @@ func (f *FS) Unmount() error {
 	return f.pages.close()
 }
 
-// FailSyncs has syncs fail with an I/O error, and lose what they were to make safe, or succeed
-// again.
+// FailSyncs makes syncs fail with an I/O error and lose their writes, or succeed again.
 func (f *FS) FailSyncs(fail bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.eio = fail
 }
 
-// FailedSyncs returns how many syncs have failed so.
+// FailedSyncs returns the number of failed syncs.
 func (f *FS) FailedSyncs() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failed
 }
 
-// Hang has every operation wait until Release.
+// Hang makes every operation wait until Release.
 func (f *FS) Hang() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hangs = true
 }
 
-// Release ends Hang: operations that wait go on, also those of processes that were killed
-// meanwhile.
+// Release ends Hang: waiting operations continue, including those of killed processes.
 func (f *FS) Release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,21 +103,21 @@ func (f *FS) Release() {
 	f.calm.Broadcast()
 }
 
-// Slow has every operation take so much longer; 0 ends that.
+// Slow delays every operation by a duration; 0 ends the delay.
 func (f *FS) Slow(by time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.delay = by
 }
 
-// Fill has whatever needs room fail with ENOSPC, or not any more.
+// Fill makes operations that need space fail with ENOSPC, or succeed again.
 func (f *FS) Fill(full bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.full = full
 }
 
-// Sync makes all safe that was written.
+// Sync makes all writes safe.
 func (f *FS) Sync() error {
 	if errno := f.pages.sync(); errno != 0 {
 		return errno
@@ -127,8 +125,8 @@ func (f *FS) Sync() error {
 	return nil
 }
 
-// CutPower ends all operations with an error, and drops what was not made safe. The processes that
-// use the file system are to be killed before PowerOn.
+// CutPower ends all operations with an error, and drops unsynced data. The processes that use the
+// file system must be killed before PowerOn.
 func (f *FS) CutPower() error {
 	f.mu.Lock()
 	f.off = true
@@ -136,7 +134,7 @@ func (f *FS) CutPower() error {
 	return f.pages.revert()
 }
 
-// PowerOn ends CutPower. No process may have a file open that it opened before.
+// PowerOn ends CutPower. No process may still have a file open from before.
 func (f *FS) PowerOn() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,7 +142,7 @@ func (f *FS) PowerOn() {
 	f.pages.on()
 }
 
-// enter is what every operation does first: it waits, and fails without power.
+// enter begins every operation: it waits while the disk hangs or is slow, and fails without power.
 func (f *FS) enter() syscall.Errno {
 	f.mu.Lock()
 	for f.hangs {
@@ -163,7 +161,7 @@ func (f *FS) enter() syscall.Errno {
 	return 0
 }
 
-// room says that something needs room.
+// room begins every operation that needs space.
 func (f *FS) room() syscall.Errno {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,7 +171,7 @@ func (f *FS) room() syscall.Errno {
 	return 0
 }
 
-// sync makes all safe, or loses it.
+// sync makes all dirty pages safe, or loses them.
 func (f *FS) sync() syscall.Errno {
 	f.mu.Lock()
 	fail, off := f.eio, f.off
@@ -191,7 +189,7 @@ func (f *FS) sync() syscall.Errno {
 	return f.pages.sync()
 }
 
-// stat is that of an open file.
+// stat returns the status of an open file.
 func stat(file *os.File) (st syscall.Stat_t, err error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -203,7 +201,7 @@ func stat(file *os.File) (st syscall.Stat_t, err error) {
 	return st, err
 }
 
-// reserve is fallocate.
+// reserve calls fallocate.
 func reserve(file *os.File, mode uint32, off, size int64) error {
 	raw, err := file.SyscallConn()
 	if err != nil {

@@ -31,7 +31,7 @@ func mount(t *testing.T) (*FS, string) {
 	return f, at
 }
 
-// page is content of one page or more.
+// page returns the content of some pages.
 func page(c byte, pages int) []byte { return bytes.Repeat([]byte{c}, pages*pageSize) }
 
 func create(t *testing.T, path string, size int64) env.File {
@@ -61,8 +61,8 @@ func holds(t *testing.T, what, path string, want []byte) {
 	}
 }
 
-// After a failed sync readers see what was written, the next sync succeeds, and a power cut shows
-// that neither wrote it: only what was written again is there.
+// After a failed sync, readers see its writes and the next sync succeeds. A power cut shows that
+// neither sync wrote them: only pages that were written again are kept.
 func TestAFailedSyncLosesItsWrites(t *testing.T) {
 	disk, dir := mount(t)
 	path := filepath.Join(dir, "log")
@@ -92,7 +92,7 @@ func TestAFailedSyncLosesItsWrites(t *testing.T) {
 	}
 }
 
-// Names and lengths are safe at once; what was cut off does not come back.
+// Names and lengths are safe at once; truncated data does not come back.
 func TestNamesAndLengthsOutliveAPowerCut(t *testing.T) {
 	disk, dir := mount(t)
 	testutil.Must(t, env.OS.MkdirAll(filepath.Join(dir, "a", "b")))
@@ -137,7 +137,7 @@ func TestAFullDisk(t *testing.T) {
 	testutil.Must(t, f.Preallocate(2*pageSize))
 }
 
-// A process that is in an operation on a disk that hangs can't be killed before it is released.
+// A process in an operation on a hung disk can't be killed before the disk is released.
 func TestAHungDiskHoldsItsProcesses(t *testing.T) {
 	disk, dir := mount(t)
 	began := time.Now()

@@ -6,8 +6,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// gate is where every operation that may wait for a disk enters the file system. What has to do
-// with the kernel's memory of nodes, and closing files, passes beside it.
+// gate is the entrance of every operation that may wait for a disk. Operations on the kernel's node
+// cache, and closing files, bypass it.
 type gate struct {
 	fuse.RawFileSystem
 	fs *FS

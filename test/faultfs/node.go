@@ -13,7 +13,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// node is a file or directory. All that has to do with names is the loopback's.
+// node is a file or directory. The loopback handles all operations on names.
 type node struct {
 	*fs.LoopbackNode
 	fs *FS
@@ -103,7 +103,8 @@ func (n *node) CopyFileRange(context.Context, fs.FileHandle, uint64, *fs.Inode, 
 	return 0, syscall.ENOSYS
 }
 
-// writable makes a file that is opened for writing readable, too: what a page held is read before.
+// writable makes a file that is opened for writing readable, too: the previous content of a page is
+// read first.
 func writable(flags uint32) int {
 	if flags&syscall.O_ACCMODE == syscall.O_RDONLY {
 		return os.O_RDONLY

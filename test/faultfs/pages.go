@@ -10,27 +10,27 @@ import (
 	"syscall"
 )
 
-// pageSize is what a disk writes or loses as a whole.
+// pageSize is the unit that a disk writes or loses.
 const pageSize = 4096
 
-// pages holds what is on the disk of all that readers see otherwise. Operations on data exclude
-// each other, so that a power cut is between two of them.
+// pages holds the disk's content of all pages that readers see otherwise. Operations on data
+// exclude each other, so that a power cut falls between two of them.
 type pages struct {
 	mu    sync.Mutex
 	off   bool
-	files map[uint64]*filePages // by inode, which the open file keeps from being used again
+	files map[uint64]*filePages // by inode, which is not reused while the file is open
 }
 
-// filePages are the pages of one file, by number, that differ from the disk or may.
+// filePages are the pages of one file, by number, that may differ from the disk.
 type filePages struct {
 	file *os.File
-	disk map[int64][]byte // what the disk holds
-	lost map[int64]bool   // those that no sync writes any more
+	disk map[int64][]byte // content on the disk
+	lost map[int64]bool   // pages that no sync writes any more
 }
 
 func newPages() pages { return pages{files: map[uint64]*filePages{}} }
 
-// of returns the pages of a file. mu is held.
+// of returns the pages of a file. The caller holds mu.
 func (p *pages) of(file *os.File) (*filePages, error) {
 	st, err := stat(file)
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *pages) of(file *os.File) (*filePages, error) {
 	return f, nil
 }
 
-// write writes, and keeps what the disk holds of the pages that it makes dirty.
+// write writes, and keeps the disk's content of pages that become dirty.
 func (p *pages) write(file *os.File, data []byte, off int64) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *pages) write(file *os.File, data []byte, off int64) (int, error) {
 	return f.file.WriteAt(data, off)
 }
 
-// truncate cuts or lengthens a file. Its length is safe at once.
+// truncate sets the length of a file, which is safe at once.
 func (p *pages) truncate(file *os.File, size int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *pages) truncate(file *os.File, size int64) error {
 	return f.file.Truncate(size)
 }
 
-// sync makes safe what is dirty.
+// sync makes dirty pages safe.
 func (p *pages) sync() syscall.Errno {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *pages) sync() syscall.Errno {
 	return 0
 }
 
-// lose has no later sync write what is dirty.
+// lose marks dirty pages as lost: no later sync writes them.
 func (p *pages) lose() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *pages) lose() {
 	}
 }
 
-// revert puts back what the disk holds; nothing is written before on.
+// revert restores the disk's content. No write may follow before PowerOn.
 func (p *pages) revert() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +158,7 @@ func (p *pages) on() {
 	p.off = false
 }
 
-// close lets go of all files.
+// close closes all files.
 func (p *pages) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
