@@ -38,10 +38,9 @@ type SegmentCheck struct {
 }
 
 // Checks returns the sealed segments, oldest first.
-func (l *Log) Checks() []SegmentCheck {
+func (l *Log) Checks() (out []SegmentCheck) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make([]SegmentCheck, 0, len(l.segments))
 	for _, s := range l.segments {
 		if s.closed && s.index == nil && s.end > l.start {
 			out = append(out, SegmentCheck{Base: s.base, Bytes: s.pos, Last: time.Unix(0, s.last), Since: s.checkedAt()})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -129,22 +130,24 @@ type slotAt struct {
 // none, and a *CorruptError if neither slot is valid.
 func readManifest(fsys env.FS, dir string) (m *Manifest, at slotAt, err error) {
 	path := filepath.Join(dir, manifestName)
-	info, err := fsys.Stat(path)
-	if err != nil {
-		return nil, at, err
-	}
-	if info.Size > largestManifest {
-		return nil, at, &CorruptError{File: path, Reason: fmt.Sprintf("it can't have %d bytes", info.Size)}
-	}
 	file, err := fsys.Open(path)
 	if err != nil {
 		return nil, at, err
 	}
-	data := make([]byte, info.Size)
-	if err := errors.Join(readFull(file, data, 0), file.Close()); err != nil {
+	var data []byte
+	size, err := file.Size()
+	if err == nil && size <= largestManifest {
+		data = manifestBuffer(size)
+		defer keepBuffer(data)
+		err = readFull(file, data, 0)
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
 		return nil, at, err
 	}
-	at.size = info.Size / 2
+	if size > largestManifest {
+		return nil, at, &CorruptError{File: path, Reason: fmt.Sprintf("it can't have %d bytes", size)}
+	}
+	at.size = size / 2
 	same := bytes.Equal(data[:at.size], data[at.size:2*at.size])
 	var reason error
 	var other *Manifest
@@ -170,6 +173,23 @@ func readManifest(fsys env.FS, dir string) (m *Manifest, at slotAt, err error) {
 	at.structure = structure(m, bytes.TrimRight(data[int64(at.slot)*at.size:int64(at.slot+1)*at.size], "\x00"))
 	at.torn = !same && (other == nil || !sameBut(other, m))
 	return m, at, nil
+}
+
+// manifestBuffers has buffers for manifests of the smallest size. A broker that starts reads tens of
+// thousands.
+var manifestBuffers = sync.Pool{New: func() any { return new([2 * smallestSlot]byte) }}
+
+func manifestBuffer(size int64) []byte {
+	if size == 2*smallestSlot {
+		return manifestBuffers.Get().(*[2 * smallestSlot]byte)[:]
+	}
+	return make([]byte, size)
+}
+
+func keepBuffer(data []byte) {
+	if len(data) == 2*smallestSlot {
+		manifestBuffers.Put((*[2 * smallestSlot]byte)(data))
+	}
 }
 
 // sameBut reports whether two manifests differ at most in Durable, which may be higher in the

@@ -193,6 +193,34 @@ func (in *leaderConn) watchBackOff(f *Following) {
 	in.signal()
 }
 
+// backsOff reports whether a shard waits before it asks again.
+func (in *leaderConn) backsOff() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.backingOff) > 0
+}
+
+// endBackOffs has the shards ask again whose pause is over. spare is used for the list of the
+// others, and what was that list is returned.
+func (in *leaderConn) endBackOffs(spare []*Following) []*Following {
+	in.mu.Lock()
+	all := in.backingOff
+	in.backingOff = spare[:0]
+	in.mu.Unlock()
+	now := in.x.config.Now()
+	waiting := all[:0]
+	for _, f := range all {
+		if f.endBackOff(in, now) {
+			waiting = append(waiting, f)
+		}
+	}
+	in.mu.Lock()
+	in.backingOff = append(in.backingOff, waiting...)
+	in.mu.Unlock()
+	clear(all)
+	return all
+}
+
 // wantAck queues an ack without waking the writer, since there may be many.
 func (in *leaderConn) wantAck(f *Following) {
 	in.mu.Lock()
@@ -299,13 +327,15 @@ func (in *leaderConn) write() error {
 	defer retry.Stop()
 	var asks, acks, backingOff, probes []*Following
 	var leaves []uint32
+	ticking := false // retry is set
 	for {
-		beats := false
+		beats, tick := false, false
 		select {
 		case <-in.stop:
 			return in.err
 		case <-in.wake:
 		case <-retry.C:
+			tick, ticking = true, false
 		case <-beat.C:
 			beats = true
 			if _, err := in.out.Write(appendBeat(in.out.AvailableBuffer())); err != nil {
@@ -315,22 +345,12 @@ func (in *leaderConn) write() error {
 		if err := in.sendClock(beats); err != nil {
 			return err
 		}
-		in.mu.Lock()
-		backingOff, in.backingOff = in.backingOff, backingOff[:0]
-		in.mu.Unlock()
-		now := in.x.config.Now()
-		waiting := backingOff[:0]
-		for _, f := range backingOff {
-			if f.endBackOff(in, now) {
-				waiting = append(waiting, f)
-			}
+		if tick { // not at each wake-up, since thousands may back off
+			backingOff = in.endBackOffs(backingOff)
 		}
-		clear(backingOff[len(waiting):])
-		if len(waiting) > 0 {
-			in.mu.Lock()
-			in.backingOff = append(in.backingOff, waiting...)
-			in.mu.Unlock()
+		if !ticking && in.backsOff() {
 			retry.Reset(askTick)
+			ticking = true
 		}
 		for {
 			in.mu.Lock()

@@ -17,15 +17,6 @@ type Segment[T any] struct {
 	Of T
 }
 
-// since is from when on the segment is not known to be whole: from its last scrub, or else from
-// when it was written.
-func (s *Segment[T]) since() time.Time {
-	if s.Since.IsZero() {
-		return s.Last
-	}
-	return s.Since
-}
-
 // Plan returns the segments that are due to be scrubbed, in order.
 //
 //  1. A segment is due Every after its last scrub, or at once if none is known or if its time is
@@ -77,10 +68,14 @@ func Plan[T any](segments []Segment[T], now, began time.Time) []Segment[T] {
 }
 
 // Oldest is for how long the segment has not been scrubbed that has waited longest; zero if
-// there is none.
-func Oldest[T any](segments []Segment[T], now time.Time) (age time.Duration) {
+// there is none. A segment that was never scrubbed counts from when it was written.
+func Oldest(segments []log.SegmentCheck, now time.Time) (age time.Duration) {
 	for i := range segments {
-		age = max(age, now.Sub(segments[i].since()))
+		since := segments[i].Since
+		if since.IsZero() {
+			since = segments[i].Last
+		}
+		age = max(age, now.Sub(since))
 	}
 	return age
 }

@@ -50,13 +50,19 @@ func TestWhichSegmentsAreScrubbedNext(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	if age := Oldest(ages(61, 200, 10), noon); age != 200*time.Minute {
+	checks := func(minutes ...int) (all []log.SegmentCheck) {
+		for _, s := range ages(minutes...) {
+			all = append(all, s.SegmentCheck)
+		}
+		return all
+	}
+	if age := Oldest(checks(61, 200, 10), noon); age != 200*time.Minute {
 		t.Errorf("the oldest is %v old", age)
 	}
-	if age := Oldest(ages(1, -1), noon); age != time.Hour { // since its records were written
+	if age := Oldest(checks(1, -1), noon); age != time.Hour { // since its records were written
 		t.Errorf("the oldest is %v old", age)
 	}
-	if age := Oldest[int](nil, noon); age != 0 {
+	if age := Oldest(nil, noon); age != 0 {
 		t.Errorf("the oldest is %v old", age)
 	}
 }

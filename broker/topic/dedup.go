@@ -1,7 +1,6 @@
 package topic
 
 import (
-	"encoding/json"
 	"math"
 	"sync/atomic"
 
@@ -41,8 +40,7 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 
 // saysNoIDs reports whether a log is marked to have no message ids.
 func saysNoIDs(data *log.Log) bool {
-	var said kept
-	return !data.Recovery().Rebuilt && json.Unmarshal(data.Meta().Spec, &said) == nil && said.NoIDs
+	return !data.Recovery().Rebuilt && markedNoIDs(data)
 }
 
 // knowIDs prepares the window for a new leader. The log is read only if the window is incomplete.

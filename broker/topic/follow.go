@@ -1,8 +1,6 @@
 package topic
 
 import (
-	"encoding/json"
-
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
@@ -74,8 +72,7 @@ func (w *watcher) Reset() {
 // mayHoldIDs notes beside the data log that the leader may send messages with ids.
 func (p *Shard) mayHoldIDs(v *view) error {
 	data := p.logs.parts[replica.Data]
-	var said kept
-	if err := json.Unmarshal(data.Meta().Spec, &said); err == nil && !said.NoIDs {
+	if !markedNoIDs(data) {
 		return nil
 	}
 	// Not partial: by now the manifest has the state of the copy.

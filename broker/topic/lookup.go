@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,14 +83,16 @@ func (s *Service) ShardByKey(key string) *Shard {
 
 // Topics returns all Topics of the cluster, sorted by name.
 func (s *Service) Topics() []*Topic {
-	s.mu.RLock()
-	all := make([]*Topic, 0, len(s.byID))
-	for _, t := range s.byID {
-		all = append(all, t)
-	}
-	s.mu.RUnlock()
+	all := s.unsorted()
 	slices.SortFunc(all, func(a, b *Topic) int { return strings.Compare(a.name, b.name) })
 	return all
+}
+
+// unsorted returns all Topics of the cluster in any order.
+func (s *Service) unsorted() []*Topic {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.AppendSeq(make([]*Topic, 0, len(s.byID)), maps.Values(s.byID))
 }
 
 // leaders returns the open leaders on this broker.

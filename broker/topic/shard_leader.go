@@ -57,7 +57,9 @@ func (s *ShardLeader) keepSpec(v *view) {
 	s.mu.Lock()
 	marked := s.marked
 	s.mu.Unlock()
-	if err := s.setSpec(v, !marked); err != nil {
+	// An empty log is not marked if it was not: the mark would save no reading.
+	start, end, _ := s.data.Offsets()
+	if err := s.setSpec(v, !marked && (start < end || markedNoIDs(s.data))); err != nil {
 		s.service.log.Warn("the spec of a Topic could not be kept beside its log", "topic", s.shard.name, "error", err)
 	}
 }

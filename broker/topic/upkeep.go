@@ -27,7 +27,7 @@ func (s *Service) Compacted() upkeep.Compacted { return s.upkeep.Compacted() }
 
 // Unscrubbed returns for how long the sealed segment on this broker has not been scrubbed that has
 // waited longest. A segment that was never scrubbed counts from when it was written.
-func (s *Service) Unscrubbed() time.Duration { return upkeep.Unscrubbed(s.upkeepShards()) }
+func (s *Service) Unscrubbed() time.Duration { return upkeep.Unscrubbed(shardsOf(s.unsorted())) }
 
 // Unscrubbed returns the same of this broker's copy of the shard.
 func (p *Shard) Unscrubbed() time.Duration {
@@ -35,11 +35,15 @@ func (p *Shard) Unscrubbed() time.Duration {
 }
 
 // upkeepShards iterates over all shards of the cluster, sorted by Topic.
-func (s *Service) upkeepShards() iter.Seq[upkeep.Shard] {
+func (s *Service) upkeepShards() iter.Seq[upkeep.Shard] { return shardsOf(s.Topics()) }
+
+func shardsOf(topics []*Topic) iter.Seq[upkeep.Shard] {
 	return func(yield func(upkeep.Shard) bool) {
-		for _, p := range s.Shards() {
-			if !yield((*upkeepShard)(p)) {
-				return
+		for _, t := range topics {
+			for _, p := range t.shards {
+				if !yield((*upkeepShard)(p)) {
+					return
+				}
 			}
 		}
 	}

@@ -135,6 +135,14 @@ func (v *view) keptSpec(noIDs, partial bool) []byte {
 	return data
 }
 
+// markedNoIDs reports whether NoIDs is kept beside a log.
+func markedNoIDs(data *log.Log) bool {
+	var said struct { // of kept
+		NoIDs bool `json:"noIDs"`
+	}
+	return json.Unmarshal(data.Meta().Spec, &said) == nil && said.NoIDs
+}
+
 // The methods of sender.View.
 
 func (v *view) Gone() bool          { return v.gone }

@@ -34,7 +34,14 @@ type (
 // Unscrubbed returns for how long the sealed segment of the shards has not been scrubbed that has
 // waited longest. A segment that was never scrubbed counts from when it was written.
 func Unscrubbed(shards iter.Seq[Shard]) time.Duration {
-	return scrub.Oldest(sealedSegments(shards), time.Now())
+	now := time.Now()
+	var age time.Duration
+	for shard := range shards {
+		for _, l := range shard.Logs() {
+			age = max(age, scrub.Oldest(l.Checks(), now))
+		}
+	}
+	return age
 }
 
 // sealedSegments returns the sealed segments of the open logs of shards.
