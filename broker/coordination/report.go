@@ -90,8 +90,8 @@ const (
 // reportKey returns the key of a report's first part, and of everything below it.
 func (c *Client) reportKey(id string) string { return c.prefix + "reports/" + id }
 
-// reportPartKey returns the key of a part. Earlier versions read the first one only, and take the
-// Topics of the others for Topics that are not reported yet.
+// reportPartKey returns the key of a part. Earlier versions read the first one only. They take the
+// Topics of the others for Topics that are not reported yet, and 018b7c1 for Topics without damage.
 func (c *Client) reportPartKey(id string, part int) string {
 	if part == 0 {
 		return c.reportKey(id)

@@ -251,12 +251,13 @@ func (r *Repair) Add(b Batch) (err error) {
 }
 
 // AddOwn adds what can be read of the damaged segment itself, from the offset on that is due, and
-// reports whether that is anything. The caller knows that the two logs do not differ there, or
-// finds out before the segment is complete.
+// reports whether that is anything. What was added before, and is added later, must be of the same
+// log up to the end of the segment. A segment that the disk can't read has nothing.
 func (r *Repair) AddOwn() (added bool, err error) {
 	from := r.next
 	v, err := r.log.NewCursor(from).Read(scanWindow)
-	if _, damaged := errors.AsType[*CorruptError](err); damaged {
+	_, damaged := errors.AsType[*CorruptError](err)
+	if _, unread := errors.AsType[*env.DiskError](err); damaged || unread {
 		return false, nil
 	}
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 // repairing is the repair of a Following whose logs lack segments (FollowConfig.RepairEnded): it
 // fetches them from its leader, one at a time and one turn at a time, and copies nothing. So the
 // leader does not count it. What the leader can't send, because its own copy is damaged there, is
-// taken from the damaged segment, if it can be read. Afterwards the logs are opened again and
-// followed as usual. A worker of the disk's pool, or mu, owns it.
+// taken from the damaged segment, if it can be read and is not the last one. Afterwards the logs are
+// opened again and followed as usual. A worker of the disk's pool, or mu, owns it.
 type repairing struct {
 	repair  *log.Repair // nil: the next missing segment is not determined yet
 	part    Part
@@ -135,7 +135,7 @@ func (m *repairing) advance(f *Following, a answered, epoch int64) (whole, own b
 	case m.repair == nil:
 	case a.piece != nil:
 		err = m.appendPiece(f, a.piece)
-	case a.refused != "":
+	case a.refused != "" && m.confirmed():
 		if own, err = m.repair.AddOwn(); err == nil && m.repair.Full() {
 			err = m.finish(f)
 		}
@@ -173,6 +173,11 @@ func (l Lineage) around(span log.Span) Lineage {
 	}
 	return l
 }
+
+// confirmed reports whether each piece confirms that the logs are equal up to the end of the segment.
+// Of the last segment they may differ: the epochs that began in it are not in the lineage. So it is
+// fetched as a whole, and nothing of its own file may stand beside what its leader has.
+func (m *repairing) confirmed() bool { return m.lineage.End >= m.span.Next }
 
 // appendPiece adds a piece to the segment being repaired, and replaces the segment when it is
 // complete.
@@ -225,7 +230,7 @@ func (m *repairing) finish(f *Following) error {
 		return err
 	}
 	f.x.counters.repaired.Add(1)
-	f.x.log.Warn("Repaired a segment with what its leader has", "topic_id", f.config.Topic,
+	f.x.log.Warn("Repaired a segment", "topic_id", f.config.Topic,
 		"shard", f.config.ID.Shard, "part", m.part.String(),
 		"epoch", m.epoch, "from", m.span.From, "up_to", r.Span().From, "bytes", m.bytes, "damaged_one_set_aside", aside)
 	m.repair = nil

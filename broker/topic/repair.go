@@ -29,6 +29,9 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 	}
 	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside",
 		"topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
+	if err := p.mayHoldIDs(v); err != nil {
+		return false, err
+	}
 	m := &repair{}
 	p.repair, p.followed = m, v.durability
 	p.following = s.config.Exchange.Follow(replica.FollowConfig{

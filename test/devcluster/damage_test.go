@@ -30,7 +30,7 @@ func (c *cluster) copies(broker int) []string {
 	return files
 }
 
-var repaired = regexp.MustCompile(`Repaired a segment with what its leader has.* part=data .*bytes=(\d+)`)
+var repaired = regexp.MustCompile(`Repaired a segment.* part=data .*bytes=(\d+)`)
 
 // A leader dies. When it starts again, one of its segments is missing, and a bit of another one is
 // flipped. It fetches only these two from the new leader, sets the damaged file aside, and leads

@@ -1,0 +1,161 @@
+package replica
+
+import (
+	"bytes"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// divergedTail makes a and b, whose logs differ in their last segments: b led epoch 1, and has 60
+// records there that a never got. a leads epoch 2 and has others. The last segment of b is sealed
+// and damaged near its end. It returns where that begins.
+func divergedTail(w *world) (from uint64) {
+	t := w.t
+	t.Helper()
+	w.place(orders, 1, "b a")
+	a, b := w.nodes["a"], w.nodes["b"]
+	seal := func(n *node) {
+		n.logs[orders][Data].Roll() // as retention by age does
+		if err := n.logs[orders][Data].Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.publish(orders, wide(400)...)
+	w.within(time.Second, "a has it all", func() bool { return w.equal(orders, "a b") })
+	seal(a)
+	seal(b)
+	b.publish(orders, wide(10)...)
+	w.within(time.Second, "a has it all", func() bool { return w.equal(orders, "a b") })
+	w.wires.freeze("b", "a")
+	b.append(orders, Data, true, wide(60)...)
+	b.leads[orders].End()
+	delete(b.leads, orders)
+	seal(b)
+	w.wires.reset("b")
+	w.wires.thaw("b", "a")
+	w.place(orders, 2, "a")
+	a.publish(orders, wide(200)...)
+	seal(a)
+	b.stop() // nothing of its log stays in memory
+	b = w.start("b", b.fs)
+	b.open(orders)
+	seal(b)
+	infos := b.logs[orders][Data].SegmentInfos()
+	tail := infos[len(infos)-1]
+	if tail.Active || tail.Base > 411 || tail.End != 471 {
+		t.Fatalf("the last segment of b is %+v", tail)
+	}
+	b.spoilAt(orders, Data, len(infos)-1, tail.Bytes*3/4)
+	return tail.Base
+}
+
+// followsEqual has b follow until it is in sync. Then it must have the records of a.
+func followsEqual(w *world) {
+	w.t.Helper()
+	a, b := w.nodes["a"], w.nodes["b"]
+	b.follow(orders)
+	w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
+	_, end, _ := a.logs[orders][Data].Offsets()
+	next := func(n *node, at uint64) log.Batch {
+		v, err := n.logs[orders][Data].NewCursor(at).Read(1)
+		if err != nil {
+			return nil
+		}
+		got, _ := v.Next()
+		return got
+	}
+	for at := uint64(1); at < end; {
+		want := next(a, at)
+		if want == nil { // a can't read it
+			at++
+			continue
+		}
+		if got := next(b, at); !bytes.Equal(got, want) {
+			w.t.Fatalf("b is in sync, and record %d is not its leader's", at)
+		}
+		at = want.End()
+	}
+}
+
+// The repaired last segment has records of one log only, also if its leader refuses to send some. b
+// hears of a new epoch before its leader does, asks for what is damaged, and is refused.
+func TestARefusedRepairOfADivergedTail(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		divergedTail(w)
+		shard := *w.store.shard(orders)
+		shard.Epoch, shard.Replicas = 3, []string{"a", "b"}
+		w.store.put(&shard)
+		told := w.nodes["b"].mend(orders)
+		time.Sleep(300 * time.Millisecond)
+		w.spread()
+		if err := w.told(told); err != nil {
+			w.t.Fatal(err)
+		}
+		followsEqual(w)
+	})
+}
+
+// The same if the leader's copy is damaged in that segment, before or behind the record from which
+// on the logs differ. b waits for what its leader can't send. It doesn't give up its whole copy.
+func TestADivergedTailWaitsForADamagedLeader(t *testing.T) {
+	for _, share := range []int64{2, 5, 10, 20, 40} { // percent of the leader's segment
+		t.Run(fmt.Sprint(share), func(t *testing.T) {
+			story(t, "a b", func(w *world) {
+				from := divergedTail(w)
+				a, b := w.nodes["a"], w.nodes["b"]
+				for i, info := range a.logs[orders][Data].SegmentInfos() {
+					if info.Base <= from && from < info.End {
+						a.spoilAt(orders, Data, i, info.Bytes*share/100)
+						break
+					}
+				}
+				shard := *w.store.shard(orders)
+				shard.Replicas = []string{"a", "b"}
+				w.store.put(&shard)
+				a.see()
+				told := b.mend(orders)
+				time.Sleep(10 * time.Second)
+				select {
+				case err := <-told:
+					w.t.Fatalf("the repair ended, with %v", err)
+				default:
+				}
+				if _, why := b.follows[orders].State(); why == "" || b.x.Stats().Repaired > 0 {
+					w.t.Errorf("b does not wait: %q, %d repaired", why, b.x.Stats().Repaired)
+				}
+			})
+		})
+	}
+}
+
+// The disk can't read the damaged segment of b at all, and the leader's copy is damaged in the same
+// one. b waits. It does not fetch again and again what its leader can send.
+func TestARepairBesideAFileThatCantBeRead(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.place(orders, 1, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.publish(orders, wide(2000)...)
+		w.within(time.Second, "b has it all", func() bool { return w.equal(orders, "a b") })
+		info := a.spoilAt(orders, Data, 8, 40_000)
+		b.spoilAt(orders, Data, 8, 3000)
+		file := b.logs[orders][Data].SegmentInfos()[8].File
+		b.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+			if op.Kind == "read" && op.Path == file {
+				return syscall.EIO
+			}
+			return nil
+		})
+		b.mend(orders)
+		time.Sleep(30 * time.Second)
+		b.fs.(*crashfs.FS).SetHook(nil)
+		_, why := b.follows[orders].State()
+		if s := b.x.Stats(); int64(s.InRepairBytes) > info.Bytes || s.Repaired > 0 {
+			w.t.Errorf("%d bytes came for a segment of %d, and %d were repaired: %q", s.InRepairBytes, info.Bytes, s.Repaired, why)
+		}
+	})
+}
