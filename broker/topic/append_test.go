@@ -202,7 +202,7 @@ func TestAMessageWithAnIDIsKeptOnce(t *testing.T) {
 	}
 }
 
-// A log of which nobody ever used ids is not read when it is opened; one of which somebody did is.
+// Opening a log reads its message ids only if a message with an id was ever published.
 func TestOpeningALogWithoutIDsDoesNotReadIt(t *testing.T) {
 	n := newSite(t)
 	n.options.SegmentSmallest = 1 << 20

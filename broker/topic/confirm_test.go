@@ -124,7 +124,8 @@ func TestARefusalWaitsForAFollowerToLeave(t *testing.T) {
 	a.expect(a.hub.answer(t, "r"), "no: topic orders: the last message is at offset 1")
 }
 
-// A refusal and an ack of one read don't wait for each other: what is kept is acknowledged as ever.
+// A refusal and an ack of one read don't wait for each other: kept messages are acknowledged as
+// usual.
 func TestARefusalAndAnAckOfOneReadDoNotWaitForEachOther(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]

@@ -58,9 +58,9 @@ func (c *cluster) lifeOf(i int) coordination.Replica {
 	return coordination.Replica{Broker: c.sites[i].self, Incarnation: c.sites[i].life}
 }
 
-// Of the set {A, B} A is away with a healthy copy, and B comes back without its own. A plan that is
-// older than what B has to say of that names it all the same. B withdraws and leads nothing, A
-// vouches when it is back, and nothing is lost.
+// Of the set {A, B}, A is away with a healthy copy, and B returns without its copy. A plan that is
+// older than B's report still names B. B withdraws and leads nothing, A vouches when it returns,
+// and no record is lost.
 func TestABrokerThatLostItsCopyWithdraws(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	a, b := c.sites[0], c.sites[1]
@@ -163,8 +163,8 @@ func TestACopyWithoutItsCursorsIsInDoubt(t *testing.T) {
 	c.settle("it has fetched them", func() bool { return c.whole(b, 30) && len(b.cursors()) == 1 })
 }
 
-// A follower finds out that its copy is to be fetched anew while its leader is cut off. The
-// controller names it before it has heard of that.
+// A follower finds out that its copy must be fetched anew while its leader is cut off. The
+// controller elects it before it has that report.
 func TestACopyInDoubtThatIsElectedWithdraws(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -189,8 +189,8 @@ func TestACopyInDoubtThatIsElectedWithdraws(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(b, 300) })
 }
 
-// All brokers are killed. Each opens its copy, though nobody leads, and vouches for it; the former
-// leader doesn't take its epoch up again. The answers to some are lost.
+// All brokers are killed. Each opens its copy and vouches for it, though no broker leads; the
+// former leader does not continue its epoch. The answers to some swaps are lost.
 func TestAReturnedReplicaVouchesForItsOwnCopy(t *testing.T) {
 	c, _ := spoilable(t, 100)
 	for i := range c.sites {
@@ -226,8 +226,8 @@ func TestAReturnedReplicaVouchesForItsOwnCopy(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(c.sites[0], 101) })
 }
 
-// A lease is lost and the same process registers again. What it leads goes on in its epoch; where
-// nobody leads it vouches again.
+// A process loses its lease and registers again. It leads on in its epochs, and vouches again for
+// shards without a leader.
 func TestAProcessThatRegistersAgainVouchesAgain(t *testing.T) {
 	c, _ := spoilable(t, 10)
 	a := c.sites[0]
@@ -295,8 +295,8 @@ func TestACopyInDoubtLeavesTheSet(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(a, 600) })
 }
 
-// A leader is named in doubt that lacks everything. What its followers know to be safe is set aside
-// there, and not deleted. They know it after a restart, too.
+// A leader in doubt that lacks all records is elected. Its followers set aside the records that
+// they know to be safe, and do not delete them. They know them after a restart, too.
 func TestSafeRecordsAreSetAsideByATruncation(t *testing.T) {
 	t.Run("of a follower that lives", func(t *testing.T) { setAside(t, false) })
 	t.Run("of a follower that was killed", func(t *testing.T) { setAside(t, true) })
@@ -466,8 +466,8 @@ func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
 	c.settle("it has all again", func() bool { return b.service.Suspects() == 0 && len(c.inSync()) == 2 })
 }
 
-// A broker ends in order while the logs of a copy in doubt can't be opened. Its end isn't marked as
-// orderly: the next life would vouch for a copy that lacks what this one confirmed.
+// A broker shuts down while it can't open the logs of a copy in doubt. The shutdown is not marked
+// as orderly: the next process would vouch for a copy that lacks confirmed records.
 func TestAShutdownWithACopyInDoubtIsNotMarkedOrderly(t *testing.T) {
 	c, a, b := inMemory(t)
 	b.failSegments(new(atomic.Bool))
@@ -546,8 +546,8 @@ func TestABrokerThatCannotOpenItsCopySaysSo(t *testing.T) {
 	})
 }
 
-// A leader's log fails and can't be opened again, and nobody else is there. It resigns all the
-// same, and says so: a member that comes back vouches only while nobody leads.
+// A leader's log fails and can't be opened again, and no other member is present. It resigns all
+// the same, and reports it: a member that returns vouches only for a shard without a leader.
 func TestALeaderThatCannotOpenItsLogResignsWithoutASuccessor(t *testing.T) {
 	c, reports := spoilable(t, 10)
 	a, b := c.sites[0], c.sites[1]
@@ -599,9 +599,9 @@ func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
 	c.settle("it is repaired", func() bool { return c.whole(b, 600) })
 }
 
-// The replicas of a shard are on other brokers by the time that a broker can't open its copy. The
-// copy goes as others do: it is set aside, or deleted if the move was planned, and nothing is
-// reported of it any more.
+// The replicas of a shard are moved to other brokers before a broker can open its copy. The copy is
+// removed like others: it is set aside, or deleted if the move was planned, and is no longer
+// reported.
 func TestAClosedCopyIsRemovedLikeOthers(t *testing.T) {
 	for _, planned := range []bool{false, true} {
 		n := newSite(t)
@@ -665,8 +665,8 @@ func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {
 	}
 }
 
-// A copy that was lost has been fetched again and is whole. It doubts like any other when a leader
-// lacks what was safe.
+// A lost copy was fetched again and is whole. Like any other copy, it is in doubt when a leader
+// lacks safe records.
 func TestARefetchedCopyDoubtsLikeOthers(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]

@@ -120,8 +120,8 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 	}
 }
 
-// A shard is led only by the life that it names; but that life goes on leading while it registers
-// anew.
+// A shard is led only by the process whose incarnation it names. That process leads on while it
+// registers again.
 func TestAShardIsLedOnlyByTheProcessThatItNames(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -176,7 +176,7 @@ func TestTheSpecIsStoredBesideTheLog(t *testing.T) {
 	n.eventually("the change is kept", func() bool { return strings.Contains(string(data.Meta().Spec), `"maxMessage":123`) })
 }
 
-// A deletion takes the logs along, whether it was seen to begin or only to have happened.
+// A deletion deletes the logs, whether the broker saw its beginning or only its end.
 func TestDeletingATopicDeletesItsLogs(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills", "kept")

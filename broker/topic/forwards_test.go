@@ -235,9 +235,9 @@ func (n *site) ends(at uint64) {
 	})
 }
 
-// Leadership moves while messages are under way that were published to the leader itself. Some of
-// them stand in the next leader's log and are acknowledged where they stand; the others go to it.
-// Their publishers notice nothing.
+// Leadership moves while messages that were published on the leader's own broker are in flight.
+// Those in the next leader's log are acknowledged at their offsets; the others are sent to it.
+// Publishers see no error.
 func TestPublishersOnTheLeadersBrokerNoticeNoElection(t *testing.T) {
 	for name, next := range map[string]func(c *cluster){
 		"at once":                  func(c *cluster) { c.elect(1, 1, 2) },
@@ -304,7 +304,8 @@ func (c *cluster) leadsBehindAnother(between func()) {
 	a.ask("orders.a", "3")
 }
 
-// A message that came while nobody led goes before one that comes when this broker leads.
+// A message that arrived while the shard had no leader is kept before one that arrives when this
+// broker leads.
 func TestMessagesThatWaitedForALeaderAreKeptFirst(t *testing.T) {
 	c, a, _, _ := three(t)
 	c.leadsBehindAnother(func() {
@@ -315,8 +316,8 @@ func TestMessagesThatWaitedForALeaderAreKeptFirst(t *testing.T) {
 	}
 }
 
-// A leader that begins anew in its epoch, since another durability is asked for, sends what wasn't
-// safe to itself.
+// A leader that restarts in its epoch, because the Topic's durability changed, sends messages that
+// were not safe to itself.
 func TestALeaderThatRestartsInItsEpochResendsUnsafeMessages(t *testing.T) {
 	c, a, _, _ := three(t)
 	c.leadsBehindAnother(func() {})
@@ -335,8 +336,8 @@ func TestALeaderThatRestartsInItsEpochResendsUnsafeMessages(t *testing.T) {
 	}
 }
 
-// What the next leader lacks is sent to it, and it dies before that is safe. The one after it has
-// it in its log, from the first leader: it is not kept twice.
+// Messages that the next leader lacks are sent to it, and it dies before they are safe. The leader
+// after it has them from the first leader's log, and does not keep them twice.
 func TestAResentMessageIsKnownToALaterLeader(t *testing.T) {
 	c, a, b, other := three(t)
 	_, _, cut := join(a, b)
@@ -363,7 +364,8 @@ func TestAResentMessageIsKnownToALaterLeader(t *testing.T) {
 	}
 }
 
-// A former leader that reaches no other for too long tells its publishers that it doesn't know.
+// A former leader that reaches no other leader for too long tells its publishers that the fate of
+// their messages is unknown.
 func TestTheFateOfAMessageThatCannotBeResentIsUnknown(t *testing.T) {
 	c, a, b, _ := three(t)
 	c.alone(0)
@@ -380,8 +382,8 @@ func TestTheFateOfAMessageThatCannotBeResentIsUnknown(t *testing.T) {
 	a.eventually("nothing is held", func() bool { return a.service.Stats().OutboxMessages == 0 })
 }
 
-// The leader that restarts has what was under way from its log; a message whose fate it can't know
-// is refused, not kept twice.
+// A restarted leader finds the messages that were in flight in its log. A message whose fate it
+// can't know is refused, not kept twice.
 func TestARestartedLeaderKeepsNoMessageTwice(t *testing.T) {
 	n := newCluster(t, 1)
 	n.start(0)
@@ -518,8 +520,8 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	b.eventually("nothing is held", func() bool { return b.service.Stats().OutboxBytes == 0 })
 }
 
-// A broker that ends tells those whose messages it holds, and a deleted Topic's publishers are
-// told, too.
+// A broker that stops answers the publishers whose messages it holds, and so does a broker whose
+// Topic is deleted.
 func TestStoppingAndDeletingAnswerAllPublishers(t *testing.T) {
 	for name, then := range map[string]func(c *cluster, b *site){
 		"stopping": func(_ *cluster, b *site) { _ = b.service.Close() },

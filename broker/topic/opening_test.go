@@ -59,8 +59,8 @@ func TestMessagesWaitForALogThatIsBeingOpened(t *testing.T) {
 	n.eventually("nothing waits", func() bool { return n.service.Stats().OutboxMessages == 0 })
 }
 
-// Messages don't wait for ever: not for a log that can't be opened, a Topic that is deleted, or a
-// broker that stops.
+// Messages don't wait for ever for a log that can't be opened, a Topic that is deleted, or a broker
+// that stops.
 func TestMessagesThatWaitForAnUnavailableLogAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		then func(n *site, release func())

@@ -228,8 +228,7 @@ func BenchmarkReadRecords(b *testing.B) {
 	}
 }
 
-// What is pinned can be read, whatever retention says, and retention has its way when it is
-// released.
+// Pinned records stay readable until they are released; then retention deletes them.
 func TestPinnedRecordsSurviveRetention(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 10 })

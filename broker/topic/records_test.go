@@ -29,8 +29,7 @@ func numbered(n int) (records []string) {
 	return records
 }
 
-// One message, many records: they stand together, and are answered once, with the last one's
-// offset.
+// The records of one message stand together. It is answered once, with the offset of the last one.
 func TestAMessageOfManyRecordsIsAnsweredOnce(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -63,7 +62,8 @@ func TestAMessageOfManyRecordsIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// What doesn't carry what it announces is refused whole, and what came with it is kept.
+// A message that does not contain the records that it announces is refused whole. Other messages of
+// the same read are kept.
 func TestAMalformedMessageOfRecordsIsRefusedWhole(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.MaxMessage = 20 })
@@ -99,8 +99,8 @@ func TestAMalformedMessageOfRecordsIsRefusedWhole(t *testing.T) {
 	}
 }
 
-// Its id is the whole message's, in whatever way it is forgotten and read again; conditions are for
-// its first record.
+// A message's id covers all of its records, also after it was read from the log again. A condition
+// applies to its first record.
 func TestIDsAndConditionsApplyToTheWholeMessageOfRecords(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 120e9 })
@@ -131,8 +131,7 @@ func TestIDsAndConditionsApplyToTheWholeMessageOfRecords(t *testing.T) {
 	n.expect(n.hub.answer(t, "r3"), "orders@19/3")
 }
 
-// A publisher with several messages under way has them kept in its order, also where one of them
-// has to come again.
+// A publisher's messages in flight are kept in its order, even if one of them has to be repeated.
 func TestMessagesOfAPublisherKeepTheirOrder(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 120e9 })
@@ -157,7 +156,7 @@ func TestMessagesOfAPublisherKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// Cut off by a power cut at any moment, they are all there or none.
+// After a power cut at any moment, either all records of a message are kept or none.
 func TestRecordsOfOneMessageAreKeptAllOrNone(t *testing.T) {
 	for seed := range uint64(20) {
 		n := newSite(t)

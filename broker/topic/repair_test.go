@@ -178,8 +178,7 @@ func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
 	}
 }
 
-// The end of a copy is not there: it doesn't say that it goes as far as it did, so whoever has more
-// is chosen to lead.
+// A copy lost its end. It does not report its former end as its reach, so a longer copy is elected.
 func TestACopyThatLostItsEndReportsAShorterReach(t *testing.T) {
 	c, reports := spoilable(t, 600)
 	b := c.sites[1]
@@ -202,8 +201,8 @@ func TestACopyThatLostItsEndReportsAShorterReach(t *testing.T) {
 	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
 }
 
-// The leader goes while it is asked for a segment, and so does the broker that is repaired. The
-// repair begins again with the next leader.
+// The leader dies while it is asked for a segment, and so does the broker under repair. The repair
+// starts again with the next leader.
 func TestARepairRestartsWithTheNextLeader(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	b := c.sites[1]
@@ -280,8 +279,8 @@ func (c *cluster) leadsFrom(b *site, offset int) {
 	b.expect(b.ask("orders.a", "on"), fmt.Sprintf("orders@%d", offset))
 }
 
-// A broker ends while its copy is fetched anew. In its next life the logs are well, but for what
-// they lack: it doesn't lead with them, until they have caught up.
+// A broker dies while its copy is fetched anew. After its restart the logs are undamaged but
+// incomplete: it does not lead until they have caught up.
 func TestAnUnfinishedCopyDoesNotLeadAfterARestart(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -301,9 +300,9 @@ func TestAnUnfinishedCopyDoesNotLeadAfterARestart(t *testing.T) {
 	c.leadsFrom(b, 301)
 }
 
-// A copy is not there any more, and its broker is to lead. It steps back, and ends before it has
-// fetched anything: in its next life it finds the empty log that it has made, and doesn't lead with
-// that either.
+// A broker is elected although its copy is lost. It withdraws, and dies before it has fetched any
+// record. After its restart it finds the empty log that it created, and does not lead with that
+// either.
 func TestAnEmptyReplacementLogDoesNotLeadAfterARestart(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -345,8 +344,8 @@ func TestDamageFoundByAReaderIsKnownAfterARestart(t *testing.T) {
 	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 600) })
 }
 
-// What opening a log meets while it reads the end of it for something else is damage like any
-// other: it is fetched before the broker follows.
+// Damage that is found while a log is opened, by a read of its end for another purpose, is fetched
+// before the broker follows.
 func TestDamageFoundByOpeningIsRepaired(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
@@ -390,8 +389,8 @@ func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 	b.expect(c.sites[2].ask("orders.a", "on"), "orders@601")
 }
 
-// Nobody has looked for damage, and a reader of the leader meets it: it isn't told that what the
-// others have is gone, and one of them leads.
+// A reader of the leader finds damage that was not known before. It is not told that records which
+// the other replicas have are gone, and one of these leads.
 func TestALeaderWhoseReaderFindsDamageIsReplaced(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	stepsBack := func(leader, next int, read func(shard *ShardLeader) error) {
@@ -429,8 +428,8 @@ func TestALeaderWhoseReaderFindsDamageIsReplaced(t *testing.T) {
 	})
 }
 
-// Whoever reads its log for the ids of messages, and finds it damaged, neither follows with it nor
-// leads: others know them all, and nothing is kept twice.
+// A broker that finds damage while it reads message ids from its log neither follows nor leads with
+// it: the other replicas know all ids, and no message is kept twice.
 func TestACopyWithADamagedDeduplicationWindowDoesNotLead(t *testing.T) {
 	c := newCluster(t, 3)
 	c.begin()
@@ -463,9 +462,9 @@ func TestACopyWithADamagedDeduplicationWindowDoesNotLead(t *testing.T) {
 	}
 }
 
-// Of three replicas one is there, and readers meet damage in it. They wait for the others, which
-// have what is damaged, and skip nothing; when one is back it leads, and has it. If unclean
-// election is allowed, they don't wait.
+// One of three replicas is present, and readers find damage in it. They wait for the others, which
+// have the damaged records, and skip none; a replica that returns leads, and has them. If unclean
+// election is allowed, readers do not wait.
 func TestDamagedRecordsThatAnAbsentReplicaHasAreNotSkipped(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
@@ -601,7 +600,8 @@ func TestRecordsThatAllReplicasLackAreSkipped(t *testing.T) {
 	}
 }
 
-// What no other replica can have is skipped.
+// Damaged records are skipped if no other replica can have them: the others lack them or report
+// damage, too.
 func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 	c, _ := spoilable(t, 30)
 	a := c.sites[0]

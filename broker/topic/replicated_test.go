@@ -279,8 +279,8 @@ func equal(all [][]string) bool {
 	return true
 }
 
-// What is acknowledged is on every replica; when the leader dies another one goes on where it
-// stood; and one that comes back is made equal to it, whatever it had that nobody else has.
+// An acknowledged record is on every replica. When the leader dies, another replica continues at
+// its end. A replica that returns is made equal to the leader, whatever unconfirmed records it has.
 func TestAnotherReplicaLeadsWhenTheLeaderDies(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
@@ -310,8 +310,8 @@ func TestAnotherReplicaLeadsWhenTheLeaderDies(t *testing.T) {
 	}
 }
 
-// A leader that nobody confirms acknowledges nothing. When it comes back, what only it had is gone
-// from its log, and goes to the next leader.
+// A leader without confirmations acknowledges nothing. When it returns, the records that only it
+// has are truncated, and their messages are sent to the next leader.
 func TestUnconfirmedRecordsOfAFormerLeaderAreTruncated(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]

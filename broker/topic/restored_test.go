@@ -188,8 +188,8 @@ func TestARestoredEtcdHasATopicAgainWhoseLogWasHalfDeleted(t *testing.T) {
 	}
 }
 
-// The backup is of a time before the replica was moved here. The copy is reported, and not taken
-// for one that nobody wants. Once another broker leads, it is set aside.
+// The backup was made before the replica was moved here. The copy is reported, and not deleted as
+// an unused one. Once another broker leads, it is set aside.
 func TestACopyThatARestoredShardDoesNotNameIsReported(t *testing.T) {
 	for _, again := range []bool{false, true} { // the broker is restarted, too
 		n, told := newSite(t), &telling{}
@@ -292,7 +292,7 @@ func TestAShardThatIsPlacedAfterARestore(t *testing.T) {
 }
 
 // The broker was evicted before the generation changed, so its incarnation does not change with it.
-// It stands still at once, and does not lead on until it has registered again.
+// It stops at once, and does not lead until it has registered again.
 func TestAnEvictedBrokerStopsLeadingWhenAGenerationBegins(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -332,8 +332,9 @@ func TestAReportIsWrittenAnewForARegistration(t *testing.T) {
 	n.standsStill(told)
 }
 
-// A pass that began before etcd was restored may end after that, while it still leads or follows:
-// it reports nothing, and takes back nothing. The next pass does, when the copy stands still.
+// A pass that began before etcd was restored may end afterwards, while the copy still leads or
+// follows: it reports nothing, and withdraws no report. The next pass reports, when the copy has
+// stopped.
 func TestAPassOfTheFormerGenerationReportsNothing(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -410,8 +411,8 @@ func TestATopicIsBackBeforeItsLogIsDeleted(t *testing.T) {
 	}
 }
 
-// The Topic was deleted with its log after the backup. The broker has not been restarted since. The
-// copy that it makes anew is no evidence that the shard is empty: another broker, which is away,
+// The Topic was deleted with its log after the backup, and the broker has not been restarted since.
+// The copy that it creates is no evidence that the shard is empty: another broker, which is away,
 // may have all records.
 func TestACopyCreatedAfterARestoreIsNotWhole(t *testing.T) {
 	n, told := newSite(t), &telling{}

@@ -2,7 +2,7 @@ package topic
 
 import "testing"
 
-// The set may change, and say so, before whoever began to lead knows by what it leads.
+// The in-sync set may change, and call back, before the new leader has its first state.
 func TestTheSetMayAdvanceBeforeALeaderIsReady(t *testing.T) {
 	shard := &ShardLeader{service: &Service{}}
 	shard.advanced()

@@ -65,8 +65,8 @@ func (n *site) lastTime() time.Duration {
 	return time.Duration(r.Time - time.Now().Add(time.Duration(n.machine.passed.Load())).UnixNano())
 }
 
-// The clock is a year ahead while one message is published. Its id, and those after it, are known
-// for as long as all others, retention goes on, and the message has the time at which it was
+// The clock is wrong by a year while one message is published. Its id and later ones are remembered
+// as long as all others, retention continues, and the record has the time at which it was
 // published.
 func TestAClockThatIsWrongDuringOnePublish(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
