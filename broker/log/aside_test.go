@@ -94,7 +94,7 @@ func held(t testing.TB, fsys *crashfs.FS, dir string, secret uint64) map[uint64]
 	return out
 }
 
-// What was committed and goes is set aside, each record of it; what wasn't is deleted.
+// Every committed record that is removed is set aside; uncommitted ones are deleted.
 func TestRemovedCommittedRecordsAreSetAside(t *testing.T) {
 	for _, story := range giveUps {
 		t.Run(story.String(), func(t *testing.T) {
@@ -170,8 +170,8 @@ func TestSettingCommittedRecordsAsideMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// On a full disk nothing that was committed goes: the truncation is refused, if it needs room, and
-// the log is what it was.
+// On a full disk no committed record is removed: a truncation that needs space is refused, and the
+// log is unchanged.
 func TestAFullDiskRefusesToTruncateCommittedRecords(t *testing.T) {
 	fsys, _, l := setup(t, tiny)
 	put(t, l, 150)
@@ -189,7 +189,7 @@ func TestAFullDiskRefusesToTruncateCommittedRecords(t *testing.T) {
 	ranged(t, l, 1, at, Epoch{1, 1})
 }
 
-// The manifest remembers the last pieces, and counts those before.
+// The manifest lists the last pieces, and counts those before.
 func TestTheManifestsListOfPiecesIsBounded(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	var dirs []string

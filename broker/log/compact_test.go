@@ -232,7 +232,7 @@ func flipByte(t *testing.T, fsys *crashfs.FS, path string, at int64) {
 	_ = f.Sync()
 }
 
-// More subjects than are remembered at once take more rounds, and end the same.
+// More subjects than are remembered at once take more rounds. The result is the same.
 func TestCompactionTakesMoreRoundsForManySubjects(t *testing.T) {
 	_, _, l := setup(t, small)
 	prices(t, l, 4000, 400)
@@ -249,8 +249,8 @@ func TestCompactionTakesMoreRoundsForManySubjects(t *testing.T) {
 	}
 }
 
-// What superseded a record is cut: then the log can't know what that record was, and is to be
-// copied anew.
+// A truncation removes the newer records because of which compaction removed older ones. The log no
+// longer knows its records, and is to be copied anew.
 func TestATruncationOfSupersedingRecordsEmptiesTheLog(t *testing.T) {
 	_, _, l := setup(t, small)
 	prices(t, l, 2000, 5)
@@ -292,9 +292,9 @@ func TestATruncationOfSupersedingRecordsEmptiesTheLog(t *testing.T) {
 	}
 }
 
-// Compaction has gone on to the middle of a batch, and left out records because of newer ones in
-// it. A cut behind that, in the same batch, takes the whole batch and so the newer ones: the log is
-// emptied.
+// Compaction reached the middle of a batch, and removed records because of newer ones in it. A
+// truncation above that point, in the same batch, removes the whole batch and so the newer records:
+// the log is emptied.
 func TestATruncationWithinASupersedingBatchEmptiesTheLog(t *testing.T) {
 	_, _, l := setup(t, Options{})
 	for n := range uint64(2) { // two batches, which stay two since they are of different epochs
@@ -326,7 +326,7 @@ func TestATruncationWithinASupersedingBatchEmptiesTheLog(t *testing.T) {
 	}
 }
 
-// A cut while a pass is under way voids what it knows.
+// A truncation during a pass makes the pass's knowledge void.
 func TestATruncationCancelsACompaction(t *testing.T) {
 	_, _, l := setup(t, Options{SegmentSmallest: 8 << 10, SegmentLargest: 8 << 10, TailBytes: 1})
 	prices(t, l, 1000, 5)
@@ -574,8 +574,8 @@ func TestCompactionAgainstAModel(t *testing.T) {
 	})
 }
 
-// Wherever the log begins, it is known how many records it has: also within a segment, in another
-// life, and while it is written anew.
+// The number of records is known wherever the log begins: within a segment, after a restart, and
+// while a segment is rewritten.
 func TestTheNumberOfRecordsIsKnownAfterATrim(t *testing.T) {
 	fsys, d, l := setup(t, Options{SegmentSmallest: 16 << 10, SegmentLargest: 16 << 10, TailBytes: 1})
 	a := newAck()

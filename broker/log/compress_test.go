@@ -503,7 +503,7 @@ func TestCompressingWithoutRoom(t *testing.T) {
 	onDisk(t, fsys, l)
 }
 
-// Logs that go, or are cut or begun anew, while they are being compressed.
+// Logs are trimmed, truncated and reset while they are being compressed.
 func TestALogMayChangeWhileItIsCompressed(t *testing.T) {
 	for name, change := range map[string]func(*Log) error{
 		"trim":     func(l *Log) error { _, err := l.Trim(90); return err },

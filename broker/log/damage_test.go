@@ -124,8 +124,7 @@ func TestATornWriteIsNeverTakenForDamage(t *testing.T) {
 	}
 }
 
-// What is cut is kept: the same bytes, of the last few tails. A disk without room has the log open
-// nevertheless.
+// The last few torn tails are kept, with the same bytes. On a full disk the log opens all the same.
 func TestTheLastTornTailsAreKept(t *testing.T) {
 	fsys, d, l := setup(t, Options{SyncAllFrom: 1000})
 	for n := range tornFiles + 4 {
@@ -340,7 +339,7 @@ func TestAMarkerKnowsTheSectorsOfItsRun(t *testing.T) {
 }
 
 // A file of an earlier version has markers without bitmaps. It is judged as that version did:
-// behind the last marker everything is torn. Nothing is added to it any more.
+// everything after the last marker is torn. No record is appended to it.
 func TestAFileOfAnEarlierVersionIsJudgedWithoutBitmaps(t *testing.T) {
 	for name, flip := range map[string]int{"whole": -1, "in the middle": 3, "in the last batch": 9} {
 		t.Run(name, func(t *testing.T) {

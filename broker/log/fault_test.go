@@ -310,8 +310,8 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 	}
 }
 
-// A log is set aside, and the disk can't say whether that would survive a crash. So the log may
-// come back, or a new one of its name be lost: the disk has failed.
+// A log is set aside, and the sync that makes this survive a crash fails. The log may come back, or
+// a new one of its name may be lost: the disk has failed.
 func TestSettingALogAsideWithoutASyncFailsTheDisk(t *testing.T) {
 	for _, dir := range []string{setAsideDir, shardsDir} {
 		fsys, d, l := setup(t, small)

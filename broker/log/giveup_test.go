@@ -201,8 +201,8 @@ func TestDamagedRecordsAreGivenUp(t *testing.T) {
 	}
 }
 
-// Of two damaged batches of a segment another replica has the first one. Only the second one is
-// given up, the first one stays damaged, and is repaired when that replica leads.
+// Another replica has the first of two damaged batches of a segment. Only the second batch is given
+// up. The first one stays damaged, and is repaired when that replica leads.
 func TestRecordsOnAnotherReplicaAreNotGivenUp(t *testing.T) {
 	for _, form := range []string{"plain", "compressed", "missing"} {
 		t.Run(form, func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestRecordsOnAnotherReplicaAreNotGivenUp(t *testing.T) {
 	}
 }
 
-// Nothing is given up of a segment that can be read, nor behind the log's end.
+// No record of a readable segment is given up, nor any beyond the log's end.
 func TestReadableRecordsAreNotGivenUp(t *testing.T) {
 	fsys, _, l := atRest(t, 1990)
 	bad := l.SegmentInfos()[3]

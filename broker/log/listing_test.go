@@ -110,9 +110,9 @@ func TestAChangeBehindAFailedSyncIsRefused(t *testing.T) {
 	})
 }
 
-// A segment's first round is acknowledged, the power is cut before anything else is synced, and the
-// segment's file is lost. The log knows that it lacks these records: they are not taken for ones
-// that were never written.
+// A segment's first round is acknowledged, the power is cut before another sync, and the segment's
+// file is lost. The log knows that it lacks these records: they are not taken for records that were
+// never written.
 func TestALostSegmentIsNoticedAfterItsFirstRound(t *testing.T) {
 	for _, syncAllFrom := range []int{1, 1000} {
 		for _, before := range []int{0, 5} {
@@ -143,8 +143,8 @@ func TestALostSegmentIsNoticedAfterItsFirstRound(t *testing.T) {
 	}
 }
 
-// A crash comes between the sync of a segment's first records and its listing. The next life adopts
-// the file, and vouches for the records. From then on the file is missed, too.
+// A crash falls between the sync of a segment's first records and its listing. The next process
+// adopts the file, and vouches for its records. From then on the loss of the file is noticed, too.
 func TestALostAdoptedSegmentIsNoticed(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	fsys.SetHook(func(op opKind) error {

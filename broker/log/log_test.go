@@ -424,7 +424,8 @@ func TestAPublisherWaitsForADiskThatIsBehind(t *testing.T) {
 	put(t, l, 1)
 }
 
-// Files that nobody syncs may not pile up open, and may not be closed before they are synced.
+// Files of unsynced records must not accumulate open, and must not be closed before they are
+// synced.
 func TestUnsyncedFilesAreSyncedBeforeTheyAreClosed(t *testing.T) {
 	opts := small
 	opts.OpenSegments = 3
@@ -468,8 +469,7 @@ func TestUnsyncedFilesAreSyncedBeforeTheyAreClosed(t *testing.T) {
 	}
 }
 
-// After each round the disk says whether it has something else to do: what was appended during the
-// round.
+// After each round the disk reports whether appends that arrived during the round wait.
 func TestARoundReportsWhetherAppendsWait(t *testing.T) {
 	rounds := make(chan bool, 10)
 	during := make(chan struct{})

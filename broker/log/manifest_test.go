@@ -28,7 +28,7 @@ func slotBit(t testing.TB, fsys *crashfs.FS, slot int, byteAt int64) int64 {
 	return (int64(slot)*info.Size/2 + byteAt) * 8
 }
 
-// Whatever bit flips in one slot, the other one has it.
+// Any bit may flip in one slot: the other one is intact.
 func TestADamagedManifestSlotCostsNothing(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 300)
@@ -306,8 +306,7 @@ func TestAFullDiskRefusesWhatTheManifestCanNotHold(t *testing.T) {
 	}
 }
 
-// A log whose end is gone, with the files that it was in, knows where it ended and which epochs
-// began there.
+// A log that lost its last files knows where it ended and which epochs began there.
 func TestALogThatLostItsEndKnowsItsEpochs(t *testing.T) {
 	for name, crash := range map[string]bool{"after an end in order": false, "after a kill": true} {
 		t.Run(name, func(t *testing.T) {

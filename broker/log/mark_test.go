@@ -112,8 +112,8 @@ func TestNoMarkIsWrittenAfterAFailure(t *testing.T) {
 	}
 }
 
-// A crash anywhere, from the last append of one life to the first of the next but one: there is a
-// mark only if all that was appended is there, and nothing was appended since it was written.
+// After a crash at any moment, from the last append of one process to the first one of the next but
+// one, a mark exists only if all appended records exist and none was appended after the mark.
 func TestAMarkIsTrueAfterAnyCrash(t *testing.T) {
 	marked := 0
 	for steps := range 60 {

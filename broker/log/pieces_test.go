@@ -36,7 +36,7 @@ func pieces(t testing.TB, d *Disk) []Piece {
 	return all
 }
 
-// What is set aside is listed with the log that it is of, why, which records it has, and its size.
+// A piece is listed with its log, its reason, its records and its size.
 func TestSetAsidePiecesAreListed(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)
@@ -101,7 +101,7 @@ func TestSetAsidePiecesAreListed(t *testing.T) {
 	}
 }
 
-// On a full disk a log is set aside without the reason.
+// On a full disk a log is set aside, and the reason is missing.
 func TestAFullDiskSetsALogAsideWithoutTheReason(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 20)
@@ -117,8 +117,8 @@ func TestAFullDiskSetsALogAsideWithoutTheReason(t *testing.T) {
 	}
 }
 
-// A piece has the time at which it was set aside, and only the piece that was seen is deleted: a
-// name may be given again.
+// Only the listed piece is deleted, by its name and the time at which it was set aside: a name may
+// be used again.
 func TestOnlyThePieceThatWasListedIsDeleted(t *testing.T) {
 	dir := t.TempDir()
 	d := openDisk(t, env.OS, filepath.Join(dir, "data"), tiny)
@@ -256,8 +256,8 @@ func TestTheDeletionOfAPieceIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// A piece to which files are still to be moved isn't deleted. If a person deletes its directory,
-// nothing of what is to be moved is the log's again.
+// A piece to which files are still to be moved is not deleted. If its directory is deleted by hand,
+// the log does not get those files back.
 func TestAnUnfinishedPieceIsNotDeleted(t *testing.T) {
 	for _, by := range []string{"command", "hand"} {
 		t.Run(by, func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestNoPieceOfALogThatIsBeingOpenedIsDeleted(t *testing.T) {
 	mustRead(t, l, 1, 100)
 }
 
-// On a disk that failed nothing is deleted.
+// No piece is deleted on a failed disk.
 func TestAFailedDiskDeletesNoPiece(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)

@@ -56,8 +56,8 @@ func (d *Disk) position(l *Log) int64 {
 	return l.active.pos
 }
 
-// The end of a log that was closed is known, so its last records can rot, and not be forgotten:
-// their offsets are never given to others.
+// The end of a log that was closed is known, so its last records may be damaged but not forgotten:
+// their offsets are never assigned to others.
 func TestAnOffsetIsNeverAssignedTwice(t *testing.T) {
 	fsys, d, l := setup(t, Options{})
 	for range 5 {

@@ -69,8 +69,8 @@ func TestReplicasThatWereCompactedDifferently(t *testing.T) {
 	}
 }
 
-// Where compaction found nothing to leave out it has made larger batches all the same: they have
-// all their offsets and lie across the borders of another replica's segments.
+// Compaction that removes no record still makes larger batches. These have all their offsets, and
+// lie across the segment borders of another replica.
 func TestARepairCopiesBatchesAcrossSegmentBorders(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	_, _, other := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 64 << 10, TailBytes: 1})

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// The end of a log is missing, with records of an epoch that the other replica does not have: they
-// were never committed. What takes their place has records of a later epoch. After each segment the
-// epochs of the log are those of its records, so that it can be compared with other logs.
+// The end of a log is lost, with uncommitted records of an epoch that the other replica lacks.
+// Records of a later epoch take its place. After each segment the log's epochs are those of its
+// records, so that it can be compared with other logs.
 func TestARepairRemovesEpochsWithoutRecords(t *testing.T) {
 	fsys, d, l, other := replicas(t, 1990)
 	_, parted, _ := l.Offsets()

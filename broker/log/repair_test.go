@@ -328,8 +328,8 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 	}
 }
 
-// Damage that a read runs into, without a scrub, is known in the next life, too. A damaged batch is
-// an error to the reader. A damaged run marker costs no record, so the reader gets them all.
+// Damage that a read finds before a scrub is known after a restart. A damaged batch is an error for
+// the reader. A damaged run marker destroys no record, so the reader gets all of them.
 func TestDamageFoundByAReaderIsKnownAfterARestart(t *testing.T) {
 	for _, kind := range []frameKind{{"batch", kindBatch}, {"marker", kindMarker}} {
 		t.Run(kind.name, func(t *testing.T) {
@@ -481,7 +481,7 @@ func TestRetentionDuringARepair(t *testing.T) {
 	}
 }
 
-// What can't be this log's is refused, and the damaged segment stays where it is.
+// Records that can't be this log's are refused, and the damaged segment stays in its place.
 func TestARepairRefusesRecordsOfAnotherHistory(t *testing.T) {
 	fsys, d, l, other := replicas(t, 2000)
 	bad := spoil(t, fsys, d, l, 3)

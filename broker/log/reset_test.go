@@ -141,8 +141,8 @@ func TestAResetMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// What is cut takes the epochs that began in it along, so that an older one may go on where it
-// ended.
+// A truncation removes the epochs that began in the truncated records, so that an older epoch may
+// continue at its end.
 func TestATruncationForgetsTheEpochsItCuts(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	putEpoch(t, l, 1, 100)
@@ -184,8 +184,7 @@ func TestATruncationForgetsTheEpochsItCuts(t *testing.T) {
 	ranged(t, openLog(t, openDisk(t, fsys, "data", tiny), orders), 1, 102, Epoch{1, 1}, Epoch{2, 101})
 }
 
-// Cutting all of a log leaves nothing of it: neither the epoch that a trim had kept nor its
-// segment.
+// A truncation of all records leaves neither the epoch that a trim had kept nor the segment.
 func TestATruncationMayEmptyTheLog(t *testing.T) {
 	for _, start := range []uint64{1, 37, 120} {
 		fsys, d, l := setup(t, tiny)
@@ -238,7 +237,7 @@ func TestATruncationWithinTheBatchThatHoldsTheStart(t *testing.T) {
 	ranged(t, l, 11, 16, Epoch{1, 11})
 }
 
-// What is damaged before the cut is no hindrance, and stays known as damage, also after a restart.
+// Damage below the truncation does not prevent it, and stays known, also after a restart.
 func TestATruncationKeepsEarlierDamageKnown(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
 		fsys, d, l := setup(t, Options{})

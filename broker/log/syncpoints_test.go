@@ -42,8 +42,8 @@ func killed(fsys *crashfs.FS, d *Disk) *crashfs.FS {
 	return after
 }
 
-// Many logs are killed. What the journal proves isn't written again: all but the logs of the last
-// round, and those, too, once the disk was idle.
+// Many logs are killed. Records that the journal proves are not rewritten: only those of the last
+// round, and not even these after the disk was idle.
 func TestOnlyTheLastRoundIsRewrittenAfterAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, _ := setup(t, Options{})
@@ -144,8 +144,8 @@ func wipe(t testing.TB, fsys *crashfs.FS, path string, pos int64) {
 	}
 }
 
-// A journal that is missing, damaged anywhere or of another disk, or for which there is no room,
-// has each log open with all that it holds.
+// Each log opens with all its records if the journal is missing, damaged anywhere, of another disk,
+// or without space.
 func TestLogsOpenWithoutTheJournal(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	other := openLog(t, d, Identity{Topic: "other"})
@@ -193,8 +193,8 @@ func TestLogsOpenWithoutTheJournal(t *testing.T) {
 	}
 }
 
-// The journal goes from one file to the other, again and again, and grows with the logs that there
-// are; all that it says of files that are still there is known after a kill.
+// The journal alternates between two files, and grows with the number of logs. After a kill it
+// knows every sync point of the existing files.
 func TestTheJournalAlternatesBetweenItsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, _ := setup(t, Options{})

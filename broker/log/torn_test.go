@@ -85,9 +85,9 @@ func clearBytes(t *testing.T, fsys *crashfs.FS, path string, from, until int64) 
 	}
 }
 
-// A run of two batches is torn in the second one. That is cut, the segment is sealed where it
-// stood, and the footer is torn as well. The marker of the run is still there and covers its bytes:
-// what it says is no reason to take the footer for a damaged batch.
+// A run of two batches is torn in the second one. That batch is cut, the segment is sealed there,
+// and the footer is torn as well. The run's marker is still there and covers the footer's bytes:
+// the footer must not be taken for a damaged batch because of it.
 func TestAFooterBehindATornRunMayBeTornToo(t *testing.T) {
 	for n := range sectorSize {
 		fsys, path, footer, size := sealedBehindATornRun(t, n)

@@ -37,8 +37,8 @@ func refused(t testing.TB, l *Log) {
 	}
 }
 
-// A sync fails, the process is started again and finds in the page cache what the disk doesn't
-// have. Whatever it vouches for from then on, and whatever it acknowledges behind it, survives a
+// A sync fails, and the restarted process finds records in the page cache that the disk lacks. All
+// records that it vouches for from then on, and all that it acknowledges after them, survive a
 // power cut.
 func TestNothingIsVouchedForAfterAFailedSync(t *testing.T) {
 	for seed := range uint64(40) {
@@ -137,9 +137,9 @@ func TestACrashWhileATailIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// Syncs fail, processes are killed and started again with the page cache as it was or without its
-// clean pages, and power is cut, in any order and several times: nothing that was acknowledged, or
-// that an opened log vouched for, is missing, and nothing that is torn is taken for damage.
+// Syncs fail, processes are killed and restarted with their page cache or without its clean pages,
+// and the power is cut, in any order and repeatedly. No record is lost that was acknowledged or
+// that an opened log vouched for, and no torn record is taken for damage.
 func TestNothingVouchedForIsLost(t *testing.T) {
 	for seed := range uint64(300) {
 		if err := syncStory(t, seed); err != nil {
