@@ -28,7 +28,7 @@ func TestAStampIsReadBackAndADamagedOneIsRejected(t *testing.T) {
 	}
 }
 
-func TestAccountTellsLossDuplicateAndOrderApart(t *testing.T) {
+func TestTheAccountDistinguishesLossDuplicatesAndOrder(t *testing.T) {
 	a := account{bits: make([]uint64, 2), highest: -1}
 	for _, step := range []struct {
 		sequence uint32

@@ -49,7 +49,7 @@ func answerOf(key uint64, size int, records ...[2]uint64) (answer []byte) {
 }
 
 // Every byte of a record counts, and every record of a pass.
-func TestAReaderFindsWhatIsWrong(t *testing.T) {
+func TestAReaderFindsMissingAndDamagedRecords(t *testing.T) {
 	const key, size = 4711, 64
 	all := [][2]uint64{{0, 0}, {0, 1}, {1, 0}, {0, 2}, {1, 1}}
 	written := []uint64{3, 2}

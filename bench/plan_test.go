@@ -136,7 +136,7 @@ func TestFanoutPlanSpreadsSubscribersAsItsSourceDid(t *testing.T) {
 	}
 }
 
-func TestPlansThatCannotBeMeasuredSayWhatToGive(t *testing.T) {
+func TestUnmeasurablePlansNameTheOptionToChange(t *testing.T) {
 	forward := func(change func(*Forward)) error {
 		f := Forward{Groups: []int{1}, PublishersPerGroup: 10, Rate: 5, PayloadBytes: 32, Duration: time.Second, Client: ClientNATS}
 		change(&f)

@@ -208,7 +208,7 @@ func (p *slowPublisher) publish(payload []byte) error {
 func (p *slowPublisher) flush(context.Context) error { return nil }
 
 // A publisher that was held up skips nothing, and what it sends late still says when it was due.
-func TestLatePublisherKeepsTheTimesThatWerePlanned(t *testing.T) {
+func TestALatePublisherKeepsThePlannedTimes(t *testing.T) {
 	w, err := Fanout{Subscribers: []int{1}, MessagesPerTopic: 20, Pace: 2 * time.Millisecond, Rounds: 1, PayloadBytes: 32, Duration: time.Second, Client: ClientLight}.Workloads()
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestServerThatDeliversNothingEndsTheRun(t *testing.T) {
 	}
 }
 
-func TestInterruptKeepsWhatWasMeasured(t *testing.T) {
+func TestAnInterruptKeepsTheMeasurements(t *testing.T) {
 	t.Parallel()
 	for _, client := range []string{ClientNATS, ClientLight} {
 		w, err := Fanout{

@@ -133,9 +133,9 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 	as[*InvalidError](t, c.Report(ctx, b, 0, []Suspect{{Topic: topic.ID, Shard: maxShards, Epoch: 1, End: 1, State: 1, Spent: 0, Lacks: 0, Cut: false}}))
 }
 
-// TestAnEvictedBrokerComesBackWithWhatItHad: eviction ends a broker's term as controller at once.
-// The broker registers again and keeps Since.
-func TestAnEvictedBrokerComesBackWithWhatItHad(t *testing.T) {
+// TestAnEvictedBrokerRegistersAgainAndKeepsSince: eviction ends a broker's term as controller at
+// once. The broker registers again and keeps Since.
+func TestAnEvictedBrokerRegistersAgainAndKeepsSince(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	c := startEtcd(t).open()

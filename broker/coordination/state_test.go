@@ -219,8 +219,8 @@ func TestAStateOutlivesCompactionAndRestart(t *testing.T) {
 	seen.wait("the topic made after the restart", func(s *State) bool { return s.Topic("later") != nil && s.TopicCount() == 4 })
 }
 
-// TestAnUnreadableValueLeavesWhatWasKnown: an unreadable value must not look like a deletion.
-func TestAnUnreadableValueLeavesWhatWasKnown(t *testing.T) {
+// TestAnUnreadableValueKeepsThePreviousOne: an unreadable value must not look like a deletion.
+func TestAnUnreadableValueKeepsThePreviousOne(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	etcd := startEtcd(t)

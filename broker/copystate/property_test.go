@@ -37,7 +37,7 @@ type copyWorld struct {
 
 // A copy that lacks records that its broker confirmed leads only if the shard says so, or before
 // the loss can be known.
-func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
+func TestACopyThatLacksConfirmedRecordsDoesNotLead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &copyWorld{epoch: 1, entry: Current, leader: Self, holds: true, noticed: true}
 		w.opens(t)

@@ -52,7 +52,7 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 	}
 }
 
-func TestConditionsAreThoseOfTheHeaders(t *testing.T) {
+func TestConditionsAreReadFromHeaders(t *testing.T) {
 	c, err := PublishCodec{}.Conditions([]byte("NATS/1.0\r\nNats-Msg-Id: 1\r\nNats-Expected-Stream: orders\r\nNats-Expected-Last-Sequence: 4\r\n" +
 		"Nats-Expected-Last-Msg-Id: 0\r\nNats-Expected-Last-Subject-Sequence: 0\r\nNats-Expected-Last-Subject-Sequence-Subject: orders.*\r\n\r\n"))
 	if err != nil || string(c.ID) != "1" || string(c.ExpectedTopic) != "orders" || c.ExpectedLast != 4 || !c.ExpectsLast || string(c.ExpectedLastID) != "0" ||

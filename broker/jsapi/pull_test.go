@@ -44,7 +44,7 @@ func TestPullRequests(t *testing.T) {
 	}
 }
 
-func TestPullsBeyondWhatTheConsumerAllows(t *testing.T) {
+func TestPullsBeyondTheConsumersLimits(t *testing.T) {
 	config := &ConsumerConfig{MaxRequestBatch: 10, MaxRequestExpires: time.Minute, MaxRequestMaxBytes: 100}
 	for want, p := range map[string]Pull{
 		"": {Batch: 10, Expires: time.Minute, MaxBytes: 100},

@@ -148,8 +148,8 @@ func TestAConversionMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// What 018b7c1 was at when it ended is finished by the conversion, wherever that is cut short.
-func TestAConversionFinishesWhatWasUnderWay(t *testing.T) {
+// The conversion finishes the changes that 018b7c1 had begun, wherever it is interrupted itself.
+func TestAConversionFinishesInterruptedChanges(t *testing.T) {
 	for name, story := range map[string]struct {
 		begun      func(id *identityFile)
 		start, end uint64

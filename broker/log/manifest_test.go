@@ -255,9 +255,9 @@ func TestAChangeOfStateNeedsNoRoom(t *testing.T) {
 	_ = d.Close()
 }
 
-// An append that the manifest has no room for is refused on a full disk, as one is that its segment
-// has no room for; when there is room again, appends go on.
-func TestAFullDiskRefusesWhatTheManifestCanNotHold(t *testing.T) {
+// On a full disk an append is refused if the manifest has no room for it, as one is whose segment
+// has none. When there is room again, appends succeed.
+func TestAFullDiskRefusesAppendsThatTheManifestHasNoRoomFor(t *testing.T) {
 	fsys, d, l := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10})
 	epoch := uint64(1)
 	var refused error
@@ -340,8 +340,8 @@ func TestALogThatLostItsEndKnowsItsEpochs(t *testing.T) {
 	}
 }
 
-// A file that the manifest doesn't name is no part of the log, and is kept if it holds anything.
-func TestAStrangeSegmentIsSetAside(t *testing.T) {
+// A file that the manifest does not name is no part of the log. It is set aside if it has content.
+func TestASegmentThatTheManifestDoesNotNameIsSetAside(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)
 	first := l.SegmentInfos()[1]

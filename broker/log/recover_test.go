@@ -18,7 +18,7 @@ func firstFile(t *testing.T, l *Log) string {
 }
 
 // Without a clean end only the markers tell an old batch that rotted from a write that was torn.
-func TestAMarkerTellsDamageFromATornTail(t *testing.T) {
+func TestAMarkerDistinguishesDamageFromATornTail(t *testing.T) {
 	fsys, d, l := setup(t, Options{})
 	var at []int64
 	for range 20 {

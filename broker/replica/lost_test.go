@@ -11,7 +11,7 @@ import (
 
 // A follower of a Topic in memory confirms records before it writes them. If its log fails and is
 // reopened without them, it leaves the in-sync set at once, and joins when it has caught up.
-func TestAFollowerThatLostWhatItConfirmedLeaves(t *testing.T) {
+func TestAFollowerThatLostConfirmedRecordsLeaves(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync, w.durability = 2, log.Memory
 		w.place(orders, 1, "a b c")

@@ -57,7 +57,7 @@ func logEnd(n *site) uint64 {
 
 // A leader that its followers can't reach takes a bounded amount. Its publishers wait then, also
 // those that want no answer; and after a while they are refused, and nothing of that is kept.
-func TestALeaderThatNobodyConfirmsPushesBack(t *testing.T) {
+func TestALeaderWithoutConfirmationsPushesBack(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
 	c.begin()
@@ -131,7 +131,7 @@ func TestPublishersGoOnWhenFollowersConfirm(t *testing.T) {
 }
 
 // What other brokers forward is bounded likewise, and refused when the watermark stands still.
-func TestForwardsToALeaderThatNobodyConfirmsAreBounded(t *testing.T) {
+func TestForwardsToALeaderWithoutConfirmationsAreBounded(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
 	c.begin()

@@ -525,9 +525,9 @@ func (n *site) cannotOpen() {
 	})
 }
 
-// A broker that comes back can't open its copy. It says so at its second try, so that elections
-// don't wait for it, and takes that back when it can.
-func TestABrokerThatCannotOpenItsCopySaysSo(t *testing.T) {
+// A returned broker can't open its copy. It reports that at its second try, so that elections do
+// not wait for it, and withdraws the report when it can.
+func TestABrokerThatCannotOpenItsCopyReportsIt(t *testing.T) {
 	c, reports := spoilable(t, 10)
 	b := c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 10) })

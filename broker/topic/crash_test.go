@@ -35,8 +35,8 @@ type promises struct {
 	start  uint64            // records below must be gone
 }
 
-// The power is cut at any step, again and again; publishers go on with what was not acknowledged.
-func TestAPowerCutTakesNothingThatWasAcknowledged(t *testing.T) {
+// The power is cut at any step, repeatedly; publishers repeat messages without an ack.
+func TestAPowerCutLosesNoAcknowledgedMessage(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {
 		seeds = 50

@@ -87,7 +87,7 @@ func TestDamageIsReportedToItsShard(t *testing.T) {
 
 // Compaction deletes records only in shards that are compacted, and only if all in-sync replicas
 // have a newer record of the subject.
-func TestCompactionStaysBelowWhatAllReplicasHave(t *testing.T) {
+func TestCompactionStaysBelowTheEndsOfAllReplicas(t *testing.T) {
 	c, u, _, _ := newCopy(t)
 	u.compact(t.Context(), c, nil)
 	if did := u.Compacted(); did.Records > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A command that is shown somewhere can be typed: it is there, and has these flags.
-func TestCommandsThatAreShownExist(t *testing.T) {
+// Every command on a page or in a help text exists, with the flags that are shown.
+func TestDocumentedCommandsExist(t *testing.T) {
 	shown := map[string]string{}
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(pages) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-func TestCoordinatorRunsUntilItIsTold(t *testing.T) {
+func TestTheCoordinatorRunsUntilItIsStopped(t *testing.T) {
 	ports := testutil.FreePorts(t, 3)
 	tlsDir := t.TempDir()
 	testca.New(t).Issue(t, tlsDir)

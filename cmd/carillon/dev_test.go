@@ -132,7 +132,7 @@ func TestDevServesAnUnmodifiedClientAndStopsCleanly(t *testing.T) {
 	}
 }
 
-func TestDevAsksForWhatItWasTold(t *testing.T) {
+func TestDevRequiresTheCredentialsThatItWasGiven(t *testing.T) {
 	for _, tc := range []struct {
 		args []string
 		good nats.Option

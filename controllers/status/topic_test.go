@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-func TestTopicShowsWhatIsKnown(t *testing.T) {
+func TestTheStatusOfATopicShowsItsFacts(t *testing.T) {
 	self := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "default", Name: "orders", UID: "1"}
 	facts := plan.TopicFacts{
 		Self: self, Name: "orders", Link: plan.Link{Exists: true, Known: true, Wanted: 1},

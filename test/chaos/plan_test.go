@@ -147,7 +147,8 @@ func TestBesideARollbackAnotherMemberVouches(t *testing.T) {
 			if at < 0 {
 				continue
 			}
-			// apart are the nodes between which something is dropped, and met those that a fault names.
+			// apart are the nodes between which something is dropped, and met those that a fault
+			// names.
 			met, apart := map[int]bool{}, map[Cut]bool{}
 			for i, s := range round {
 				if i == at {
@@ -187,9 +188,9 @@ func TestBesideARollbackAnotherMemberVouches(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOutBesideARollback: each of these rounds may lose what the broker that is rolled
-// back lacks, or not.
-func TestWhatIsLeftOutBesideARollback(t *testing.T) {
+// TestARollbackExcludesFaultsOfAllOtherMembers: of these rounds, some may lose records that the
+// rolled back volume lacks, and are left out.
+func TestARollbackExcludesFaultsOfAllOtherMembers(t *testing.T) {
 	back := Step{Kind: Rollback, Nodes: []int{0}}
 	pair := func(a, b int) Step { return Step{Kind: Partition, Cuts: []Cut{{a, b}, {b, a}}} }
 	for _, c := range []struct {

@@ -6,7 +6,7 @@ import (
 )
 
 // A small leak in each round is found; a fluctuation is not.
-func TestTheJudgeOfUsageFindsWhatGrows(t *testing.T) {
+func TestTheJudgeOfUsageFindsGrowth(t *testing.T) {
 	steady := Usage{Descriptors: 120, Goroutines: 300, Heap: 40 << 20, Resident: 110 << 20}
 	for name, tc := range map[string]struct {
 		at   func(round int, u *Usage)

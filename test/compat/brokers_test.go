@@ -169,7 +169,7 @@ func TestFirstRequestAcrossBrokers(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswersAcrossBrokers(t *testing.T) {
+func TestARequestWithoutRespondersAcrossBrokers(t *testing.T) {
 	members := startBrokers(t, 2)
 	client, server := join(t, members[0]), join(t, members[1])
 	if _, err := client.Request("help", nil, patience); !errors.Is(err, nats.ErrNoResponders) {

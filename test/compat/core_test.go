@@ -36,7 +36,7 @@ func TestRequestReply(t *testing.T) {
 	testutil.EventuallyTrue(t, "the old style's subscriptions end", func() bool { return n.Stats().Subscriptions == 2 })
 }
 
-func TestRequestNobodyAnswers(t *testing.T) {
+func TestARequestWithoutResponders(t *testing.T) {
 	n := startNode(t, nil)
 	nc := connect(t, n)
 	begin := time.Now()

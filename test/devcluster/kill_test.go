@@ -204,7 +204,7 @@ func TestAllBrokersAreKilledAtOnce(t *testing.T) {
 
 // A leader whose followers are paused is killed: it must not have acknowledged messages that they
 // lack.
-func TestALeaderIsKilledWhoseFollowersStandStill(t *testing.T) {
+func TestALeaderWithPausedFollowersIsKilled(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "still")
 	for range tries(3, 10) {

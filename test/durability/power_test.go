@@ -95,10 +95,10 @@ func TestNothingAcknowledgedIsLostInAPowerCut(t *testing.T) {
 	}
 }
 
-// TestTheCheckerFindsWhatAPowerCutLoses proves the checker with a server that acknowledges before
-// it syncs. With syncs before each ack, the server keeps its messages; messages that its consumers
-// acknowledged may be delivered again, and the log shows it.
-func TestTheCheckerFindsWhatAPowerCutLoses(t *testing.T) {
+// TestTheCheckerFindsMessagesThatAPowerCutLoses proves the checker with a server that acknowledges
+// before it syncs. With syncs before each ack, the server keeps its messages; messages that its
+// consumers acknowledged may be delivered again, and the log shows it.
+func TestTheCheckerFindsMessagesThatAPowerCutLoses(t *testing.T) {
 	if os.Getenv("DURABILITY_PEER") == "" {
 		t.Log("it proves the checker, not the broker, and needs DURABILITY_PEER: the package's comment says how")
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-func TestSamplesAreWhatTheAPIKnows(t *testing.T) {
+func TestSamplesAreValid(t *testing.T) {
 	decoder := strict(t)
 	kinds := map[string]bool{}
 	for file, docs := range samples(t) {
@@ -40,7 +40,7 @@ func TestSamplesAreWhatTheAPIKnows(t *testing.T) {
 }
 
 // The manifests on the pages are copied as often as the samples.
-func TestManifestsOnPagesAreWhatTheAPIKnows(t *testing.T) {
+func TestManifestsOnPagesAreValid(t *testing.T) {
 	decoder := strict(t)
 	manifest := regexp.MustCompile("(?ms)^ *(apiVersion: .*?)^ *(```|EOF)")
 	found := 0

@@ -46,7 +46,7 @@ func outcomes(f *FS, path string) map[string]int {
 	return seen
 }
 
-func TestOnlyWhatWasSyncedIsSafe(t *testing.T) {
+func TestOnlySyncedDataIsSafe(t *testing.T) {
 	f := New()
 	write(t, f, "file", "one", true)
 	if got := outcomes(f, "file"); got["-"] == 0 || got["one"] == 0 {

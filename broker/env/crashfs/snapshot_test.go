@@ -2,7 +2,7 @@ package crashfs
 
 import "testing"
 
-func TestASnapshotIsWhatWasVisible(t *testing.T) {
+func TestASnapshotHasTheVisibleContent(t *testing.T) {
 	f := New()
 	write(t, f, "file", "one", false)
 	s := f.Snapshot()
