@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,11 +32,13 @@ var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last
 
 // client is a connection to one broker at a time, whose operations follow each other.
 type client struct {
-	w        *world
-	name     string
-	kind     kind
-	topic    *declared
-	every    time.Duration
+	w     *world
+	name  string
+	kind  kind
+	topic *declared
+	every time.Duration
+	// moving makes it connect to another broker again and again, also to an unreachable one.
+	moving   bool
 	rng      *rand.Rand // its goroutine's
 	stopping atomic.Bool
 	over     chan struct{} // closed when it has stopped
@@ -85,7 +88,9 @@ const (
 	// difference between synchronised clocks of a world.
 	shortWindow = 2 * time.Second
 	reuseAfter  = 30 * time.Second
-	reusedIDs   = 8
+	// stillPause is how long a client waits before it looks again whether clients are to do nothing.
+	stillPause = 50 * time.Millisecond
+	reusedIDs  = 8
 )
 
 type outcome int
@@ -101,6 +106,7 @@ const (
 func newClient(w *world, n int, k kind, topic *declared, every time.Duration) *client {
 	c := &client{w: w, name: fmt.Sprintf("%s%d", kindNames[k], n), kind: k, topic: topic, every: every, over: make(chan struct{}),
 		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, used: map[string]time.Duration{}, brims: map[int]brim{}, next: make([]uint64, topic.shards())}
+	c.moving = slices.Contains(w.options.Readers, "moving")
 	w.clients = append(w.clients, c)
 	w.running.Go(c.run)
 	return c
@@ -115,7 +121,10 @@ func (c *client) run() {
 	for !c.stopping.Load() {
 		every := c.every * time.Duration(c.w.pace.Load())
 		c.pause(every/2, every*3/2)
-		if c.life == nil || c.life.dead.Load() || !c.life.ready.Load() || c.rng.IntN(200) == 0 {
+		for c.w.still.Load() && !c.stopping.Load() {
+			time.Sleep(stillPause)
+		}
+		if c.life == nil || c.life.dead.Load() || !c.life.ready.Load() || c.rng.IntN(200) == 0 || c.moving && c.rng.IntN(3) == 0 {
 			if c.life = c.connect(); c.life == nil {
 				continue
 			}

@@ -26,6 +26,8 @@
 //	decay.go     disks that decay, one after the other
 //	rollback.go  volumes that are rolled back by an hour
 //	faults.go    the faults
+//	damage.go    damage and loss of several copies of a shard at once
+//	torn.go      damage that resembles a torn write
 //	options.go   the classes of faults that are left out, and why
 //	judge.go     the promises, and whether they hold
 //	order.go     whether an order of events explains all answers

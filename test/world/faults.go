@@ -80,6 +80,10 @@ var faults = []fault{
 	{"a leader's copy is damaged while a whole one is away", onlyNamed, (*world).damageBesideAway},
 	{"a copy that was rolled back leads", onlyNamed, (*world).leadRolledBack},
 	{"copies are damaged in different places", onlyNamed, (*world).damageApart},
+	{"a bit of the last round flips, and others are late", onlyNamed, (*world).flipLastRound},
+	{"a sector of an older round is lost, and others are late", onlyNamed, (*world).loseOldSector},
+	{"a sector is lost that was idle, and others are late", onlyNamed, (*world).loseIdleSector},
+	{"a sector of the leader's last round is lost", onlyNamed, (*world).loseLeadersSector},
 	{"late watches", "", func(w *world) {
 		for _, m := range w.some() {
 			m.lateWatch = w.between(50*time.Millisecond, 3*time.Second)
@@ -129,6 +133,7 @@ var faults = []fault{
 		m.offset.Store(int64([]time.Duration{year, -year, 26 * time.Hour}[w.rng.IntN(3)]))
 		w.after(w.between(50*time.Millisecond, 10*time.Second), m.id+" has the right time", func() { m.offset.Store(0) })
 	}},
+	{clocksAhead, onlyNamed, (*world).failBesideClocks},
 	{"drain leadership", "", func(w *world) { w.drain(w.any(), coordination.DrainLeadership) }},
 	{"drain", "", func(w *world) { w.drain(w.any(), coordination.DrainAll) }},
 	{"a Topic is deleted", "", (*world).removeTopic},
@@ -162,6 +167,28 @@ var faults = []fault{
 		}
 	}},
 }
+
+// failBesideClocks has all machines lose power while all of their clocks are a year ahead, once. So
+// brokers start with clocks of which nobody is sure, and which nobody contradicts.
+func (w *world) failBesideClocks() {
+	if w.misled {
+		w.note("clocks were wrong before")
+		return
+	}
+	w.misled = true
+	for _, m := range w.machines {
+		m.offset.Store(int64(365 * 24 * time.Hour))
+	}
+	w.after(w.between(6*time.Second, 12*time.Second), "all have the right time", func() {
+		for _, m := range w.machines {
+			m.offset.Store(0)
+		}
+	})
+	w.crash(w.machines, true)
+}
+
+// clocksAhead is the name of the fault by which all clocks are wrong at once.
+const clocksAhead = "power fails while clocks are a year ahead"
 
 func (w *world) any() *machine { return w.machines[w.rng.IntN(len(w.machines))] }
 
@@ -385,6 +412,7 @@ func (w *world) trouble(until, every time.Duration) {
 // heal ends all faults at once.
 func (w *world) heal() {
 	w.note("HEAL")
+	w.still.Store(false)
 	clear(w.network.cuts)
 	clear(w.network.slow)
 	w.etcd.setDown(false)

@@ -20,7 +20,8 @@ type Options struct {
 	// Readers are extras that every Topic of the world has: "subscription"; "snapshot"; "flood", a
 	// publisher that wants no answers; "silence", a long time without publishes in which leaders
 	// forget their senders; "decay", damage to each replica's disk in turn at the end; "hour", a
-	// volume that is rolled back by an hour.
+	// volume that is rolled back by an hour; "moving", clients that connect to another broker again
+	// and again.
 	Readers []string
 	// For is how long faults strike; 0: the seed says.
 	For time.Duration

@@ -60,6 +60,8 @@ type world struct {
 	old        bool         // a volume is rolled back by an hour (rollback.go)
 	pace       atomic.Int64 // factor by which clients' pauses are longer than usual
 	rolledBack int          // volumes that were rolled back by an hour
+	still      atomic.Bool  // clients do nothing
+	misled     bool         // all clocks were wrong at once
 
 	trimmed    int           // reads of a log that limits had shortened
 	taken      int           // reads that met records that compaction had removed
