@@ -22,12 +22,12 @@ func (b *Back) Same(other Back) bool { return b.source == other.source }
 
 // Again has the sender send all messages of its round again.
 func (b *Back) Again(id ID) {
-	b.link.tell(forward.FrameAgain, id.TopicID, id.Number, b.source, b.round)
+	b.link.sendHead(forward.FrameAgain, id.TopicID, id.Number, b.source, b.round)
 }
 
 // Ready tells the sender that the shard is open.
 func (b *Back) Ready(id ID) {
-	b.link.tell(forward.FrameReady, id.TopicID, id.Number, b.source, b.round)
+	b.link.sendHead(forward.FrameReady, id.TopicID, id.Number, b.source, b.round)
 }
 
 // Carry sends the answers in a over the sender's link, and empties a. It returns head's memory.

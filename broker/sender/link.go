@@ -75,7 +75,7 @@ func (l *Link) Take(frame []byte) error {
 			return err
 		}
 		if shard == nil {
-			l.tell(forward.FrameAgain, string(h.Topic), h.Shard, h.Source, h.Round)
+			l.sendHead(forward.FrameAgain, string(h.Topic), h.Shard, h.Source, h.Round)
 			return nil
 		}
 		return l.gather(shard, &h, &r)
@@ -95,8 +95,8 @@ func (l *Link) Take(frame []byte) error {
 	return nil
 }
 
-// tell sends a frame that is only a head.
-func (l *Link) tell(kind forward.FrameKind, topic string, shard int, source uint64, round uint32) {
+// sendHead sends a frame that is only a head.
+func (l *Link) sendHead(kind forward.FrameKind, topic string, shard int, source uint64, round uint32) {
 	l.out.Carry(forward.AppendFrameHead(nil, kind, topic, shard, source, round))
 }
 

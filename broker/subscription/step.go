@@ -20,14 +20,14 @@ func (s *Subscription) step(w *worker) (more bool) {
 	if s.closed == 0 {
 		more, idle = s.advance(w, now)
 	}
-	told, over := s.unflushed, s.waiting.takeEnded()
+	unflushed, over := s.unflushed, s.waiting.takeEnded()
 	s.unflushed = false
 	s.mu.Unlock()
-	if told {
+	if unflushed {
 		s.sink.Flush()
 	}
 	s.sinkMu.Unlock()
-	tell(over)
+	completeEnded(over)
 	if idle {
 		s.retire()
 	}

@@ -286,16 +286,17 @@ func (s *Subscription) close(why End) {
 		}
 		s.reader, s.redeliveryReader, s.ahead = log.Cursor{}, nil, lookahead{}
 	}
-	told, over := s.unflushed, s.waiting.takeEnded()
+	unflushed, over := s.unflushed, s.waiting.takeEnded()
 	s.unflushed = false
 	s.mu.Unlock()
-	if told {
+	if unflushed {
 		s.sink.Flush()
 	}
-	tell(over)
+	completeEnded(over)
 }
 
-func tell(over []ended) {
+// completeEnded calls the completions of requests that have ended. mu is not held.
+func completeEnded(over []ended) {
 	for _, e := range over {
 		e.done(e.outcome)
 	}

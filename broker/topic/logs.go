@@ -78,7 +78,7 @@ func (s *Service) cannotOpen(p *Shard, v *view) {
 	for _, a := range s.apply(p, e) {
 		switch a {
 		case copystate.Report:
-			s.tell(p, v, func() { s.reports.Set(p.suspectClosed()) })
+			s.changeReport(p, v, func() { s.reports.Set(p.suspectClosed()) })
 		case copystate.Withdraw:
 			s.changeEntry(p, v, replica.Withdraw, false)
 		case copystate.Resign:

@@ -20,7 +20,7 @@ func (s *Service) Suspects() int {
 func (s *Service) report(p *Shard, v *view) {
 	state := p.own.state
 	if state.Whole() && !v.restored {
-		s.tell(p, v, func() { s.reports.Clear(p.topic.id, p.number) })
+		s.changeReport(p, v, func() { s.reports.Clear(p.topic.id, p.number) })
 		return
 	}
 	if p.logs == nil {
@@ -43,13 +43,13 @@ func (s *Service) report(p *Shard, v *view) {
 			one.StateEpoch = epochs[len(epochs)-1].Epoch
 		}
 	}
-	s.tell(p, v, func() { s.reports.Set(one) })
+	s.changeReport(p, v, func() { s.reports.Set(one) })
 }
 
-// tell changes the report about a copy, unless etcd was restored since the pass began: the copy may
-// still be led or followed here then. The next pass, in which it no longer changes, reports how far
-// it goes.
-func (s *Service) tell(p *Shard, v *view, change func()) {
+// changeReport changes the report about a copy, unless etcd was restored since the pass began: the
+// copy may still be led or followed here then. The next pass, in which it no longer changes,
+// reports how far it goes.
+func (s *Service) changeReport(p *Shard, v *view, change func()) {
 	s.mu.RLock() // Follow sets the view and enters the generation at once
 	defer s.mu.RUnlock()
 	if now := p.view.Load(); now == v || !now.restored {

@@ -344,12 +344,12 @@ func TestAPassOfTheFormerGenerationReportsNothing(t *testing.T) {
 	p := n.service.Topic("orders").shards[0]
 	before := p.view.Load()
 	reported := false
-	n.service.tell(p, before, func() { reported = true })
+	n.service.changeReport(p, before, func() { reported = true })
 	if !reported {
 		t.Error("a pass has not reported, although etcd was not restored")
 	}
 	n.restore(backup)
-	n.service.tell(p, before, func() { t.Error("a pass of the generation before has reported") })
+	n.service.changeReport(p, before, func() { t.Error("a pass of the generation before has reported") })
 	n.eventually("it says how far its copy goes", func() bool {
 		said, ok := told.said(1, "id-orders")
 		return ok && said.End == 2 && said.Whole
