@@ -42,8 +42,8 @@ func (a Action) String() string {
 // Apply returns the State after an event, and the actions that follow from it.
 func Apply(s State, e Event) (State, []Action) { return e.apply(s) }
 
-// Missing returns the first State of the manifest of a log that does not exist. counted is
-// Opened.Counted.
+// Missing returns the first State of the manifest of a log that is made. counted reports that the
+// copy is counted on (Opened.Counted), or had a log before.
 func Missing(counted bool, epoch uint64) State {
 	if !counted {
 		return State{}
@@ -51,6 +51,15 @@ func Missing(counted bool, epoch uint64) State {
 	return State{}.doubt(Partial,
 		fmt.Sprintf("the log was not there in epoch %d and begins anew; if it had messages, they are lost", epoch), epoch)
 }
+
+// ManifestLost returns the first State of a manifest that is rebuilt from the segments of a log.
+func ManifestLost(epoch uint64) State {
+	s := State{}.doubt(Damaged, manifestLost, epoch)
+	s.anew = true
+	return s
+}
+
+const manifestLost = "what the log said about itself was lost"
 
 // MissingCursors returns the State of a copy that others count on (Opened.Counted), and whose
 // records are there and log of cursors does not exist. kept is the State in the manifest. The
@@ -64,7 +73,8 @@ func MissingCursors(kept State, epoch uint64) State {
 type Opened struct {
 	// Kept is the State in the manifest, or that of Missing.
 	Kept State
-	// Lost reports that a log existed, and that its manifest was unreadable.
+	// Lost reports that a log existed, and that its manifest was unreadable. Kept is that of
+	// ManifestLost then.
 	Lost bool
 	// Counted reports that other brokers may rely on what an earlier process of this broker
 	// confirmed: the set has an entry of this broker with an earlier incarnation or a withdrawn
@@ -89,14 +99,18 @@ func (e Opened) apply(s State) (State, []Action) {
 	before := s
 	first := !s.opened
 	s.opened, s.failures = true, 0
+	kept := e.Kept
+	if e.Lost {
+		kept = kept.end(Damaged) // Damage says more
+	}
 	for i := range doubtNames { // of an earlier incarnation, or of this one
-		if d := Doubt(1) << i; e.Kept.doubts&^s.doubts&d != 0 {
-			s = s.doubt(d, e.Kept.reason, e.Kept.epoch)
+		if d := Doubt(1) << i; kept.doubts&^s.doubts&d != 0 {
+			s = s.doubt(d, kept.reason, kept.epoch)
 		}
 	}
-	s.anew = s.anew || e.Kept.anew
+	s.anew = s.anew || kept.anew
 	if e.Lost && e.Damage == "" {
-		e.Damage = "what the log said about itself was lost"
+		e.Damage = manifestLost
 	}
 	e.Anew = e.Anew || e.Lost
 	if e.Damage != "" {
@@ -109,7 +123,7 @@ func (e Opened) apply(s State) (State, []Action) {
 	if first && e.Counted && e.Torn {
 		s = s.doubt(Cut, "a write that was under way when the broker died was cut", e.Epoch)
 	}
-	keep := s.doubts != e.Kept.doubts || s.anew != e.Kept.anew
+	keep := s.doubts != kept.doubts || s.anew != kept.anew
 	if first && e.Counted && e.Durability != log.Synced && !e.Orderly {
 		// It is not persisted: each incarnation finds it again, as long as the set names the
 		// earlier one.

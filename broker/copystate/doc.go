@@ -53,5 +53,7 @@
 //
 // When the process dies, the next incarnation starts with the State in the manifest, and opening
 // adds what it finds. A crash between an event and its Keep loses the record of the damage, not the
-// damage. The next incarnation finds it again, and is not named in the set before it has looked.
+// damage. The next incarnation finds it again, and is not named in the set before it has looked. It
+// would not find that a log was made in place of a lost one, or rebuilt without its manifest: the
+// first manifest that is written then has the State of Missing, or of ManifestLost.
 package copystate

@@ -147,13 +147,19 @@ func (w *copyWorld) opens(t *rapid.T) {
 	}
 	counted := w.entry == Earlier
 	e := Opened{Kept: Decode(w.kept), Counted: counted, Durability: log.Synced, Epoch: w.epoch, Orderly: true}
+	first := !w.found || w.lacks == "lost"
 	if !w.found {
 		e.Kept = Missing(counted, w.epoch)
 		w.found, w.kept = true, e.Kept.Encode()
 	} else if w.lacks == "damage" {
 		e.Damage = "damage"
 	} else if w.lacks == "lost" {
-		e.Lost = true
+		e.Lost, e.Kept = true, ManifestLost(w.epoch)
+		w.kept = e.Kept.Encode()
+	}
+	if first && counted && rapid.IntRange(0, 3).Draw(t, "dies after the first manifest") == 0 {
+		w.lacks = ""
+		return
 	}
 	if w.lacks = ""; w.unsynced {
 		e.Durability, e.Orderly = log.Replicated, false

@@ -220,12 +220,28 @@ func isSegment(name string) bool {
 
 func (d *Disk) logDir(name string) string { return filepath.Join(d.dir, shardsDir, name) }
 
-// Open opens a log, or creates it. A new log begins at start (0 is 1) and with epoch; an existing
-// log ignores both.
+// FirstCopy is the state of a copy (see Log.SetCopy) in the first manifest of a log. It is durable
+// with that manifest, so no crash leaves the log without a state. An existing manifest keeps its
+// own state.
+type FirstCopy struct {
+	Made    []byte // of a log that is made
+	Rebuilt []byte // of a log whose lost manifest is rebuilt from the segments
+}
+
+// Open is OpenCopy for a log without a state of the copy.
 func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error) {
+	return d.OpenCopy(id, start, epoch, spec, FirstCopy{})
+}
+
+// OpenCopy opens a log, or creates it. A new log begins at start (0 is 1) and with epoch, spec and
+// first.Made; an existing log ignores them.
+func (d *Disk) OpenCopy(id Identity, start, epoch uint64, spec []byte, first FirstCopy) (*Log, error) {
 	name := id.Name()
 	if id.Topic == "" || filepath.Base(name) != name {
 		return nil, fmt.Errorf("%q can't name a log", name)
+	}
+	if err := errors.Join(checkCopy(name, first.Made), checkCopy(name, first.Rebuilt)); err != nil {
+		return nil, err
 	}
 	l := &Log{disk: d, id: id, name: name, dir: d.logDir(name), chunkSize: smallestChunk}
 	l.idle = sync.NewCond(&l.mu)
@@ -236,7 +252,7 @@ func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error)
 	}
 	d.logs[name] = l
 	d.mu.Unlock()
-	if err := l.open(max(start, 1), epoch, spec); err != nil {
+	if err := l.open(max(start, 1), epoch, spec, first); err != nil {
 		l.dropHandles()
 		d.mu.Lock()
 		delete(d.logs, name)

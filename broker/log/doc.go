@@ -91,8 +91,10 @@
 //	L19 A truncation or a reset never deletes records that the caller knows to be committed: it sets
 //	    them aside, or does nothing.
 //	L20 A lost manifest is rebuilt from the segments, with every record, and Recovery.Rebuilt is
-//	    set. The state of the copy is unknown then, and records that were trimmed within the first
-//	    segment are back.
+//	    set. The former state of the copy is unknown then, and records that were trimmed within the
+//	    first segment are back.
+//	L21 The first manifest of a log, made or rebuilt, has the state of the copy that the caller
+//	    gave for that case (FirstCopy). So a crash after it leaves no log that passes for whole.
 //
 // When the process dies, by what was under way:
 //

@@ -120,7 +120,8 @@ func TestACreationMayBeCutShortAnywhere(t *testing.T) {
 			fsys := crashfs.New()
 			d := openDisk(t, fsys, "data", small)
 			fsys.StopAfter(steps)
-			_, err := d.Open(orders, 70, 3, []byte(`{"name":"orders"}`))
+			first := FirstCopy{Made: []byte(`{"state":"partial"}`), Rebuilt: []byte(`{"state":"lost"}`)}
+			_, err := d.OpenCopy(orders, 70, 3, []byte(`{"name":"orders"}`), first)
 			over = err == nil
 			after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
 			_ = d.Close()
@@ -129,12 +130,52 @@ func TestACreationMayBeCutShortAnywhere(t *testing.T) {
 			if err != nil || len(all) > 1 || over && len(all) != 1 || len(all) == 1 && (all[0].Err != nil || all[0].Meta.Start != 70) {
 				t.Fatalf("step %d, seed %d: %+v, %v", steps, seed, all, err)
 			}
-			l, err := d.Open(orders, 70, 3, []byte(`{"name":"orders"}`))
-			if err != nil || l.Recovery().Suspect || string(l.Meta().Spec) != `{"name":"orders"}` {
-				t.Fatalf("step %d, seed %d: %v, %+v", steps, seed, err, l.Recovery())
+			state := `{"state":"of the next life"}`
+			if len(all) == 1 {
+				state = `{"state":"partial"}` // no manifest lacks it
+			}
+			first.Made = []byte(`{"state":"of the next life"}`)
+			l, err := d.OpenCopy(orders, 70, 3, []byte(`{"name":"orders"}`), first)
+			if err != nil || l.Recovery().Suspect || string(l.Meta().Spec) != `{"name":"orders"}` || string(l.Copy()) != state {
+				t.Fatalf("step %d, seed %d: %v, %+v, %q", steps, seed, err, l.Recovery(), l.Copy())
 			}
 			putEpoch(t, l, 3, 5)
 			ranged(t, l, 70, 75, Epoch{3, 70})
+			_ = d.Close()
+		}
+	}
+}
+
+// The power is cut at every step of opening a log whose manifest is damaged. The next opening finds
+// that damage, or the state for this case in the manifest that was made from the segments.
+func TestARebuildMayBeCutShortAnywhere(t *testing.T) {
+	first := FirstCopy{Made: []byte(`{"state":"partial"}`), Rebuilt: []byte(`{"state":"lost"}`)}
+	for steps, over := 0, false; !over; steps++ {
+		for seed := range uint64(8) {
+			fsys, d, l := setup(t, small)
+			put(t, l, 20)
+			if err := l.SetCopy([]byte(`{"state":"cut"}`)); err != nil {
+				t.Fatal(err)
+			}
+			_ = d.Close()
+			fsys = fsys.Snapshot() // the second slot is durable, too
+			for slot := range 2 {
+				if err := fsys.Flip(manifestPath, slotBit(t, fsys, slot, 60)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d = openDisk(t, fsys, "data", small)
+			fsys.StopAfter(steps)
+			_, err := d.OpenCopy(orders, 1, 1, nil, first)
+			over = err == nil
+			after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
+			_ = d.Close()
+			d = openDisk(t, after, "data", small)
+			l, err = d.OpenCopy(orders, 1, 1, nil, first)
+			if err != nil || string(l.Copy()) != `{"state":"lost"}` || over && l.Recovery().Rebuilt {
+				t.Fatalf("step %d, seed %d: %v, %+v, %q", steps, seed, err, l.Recovery(), l.Copy())
+			}
+			mustRead(t, l, 1, 21)
 			_ = d.Close()
 		}
 	}
@@ -238,8 +279,12 @@ func TestAChangeOfStateNeedsNoRoom(t *testing.T) {
 			t.Fatalf("%d bytes: %v", len(state), err)
 		}
 	}
-	if err := l.SetCopy([]byte(fmt.Sprintf(`{"state":"%s"}`, strings.Repeat("d", 1024)))); err == nil {
+	large := fmt.Appendf(nil, `{"state":"%s"}`, strings.Repeat("d", 1024))
+	if err := l.SetCopy(large); err == nil {
 		t.Error("a state of any length was taken")
+	}
+	if _, err := d.OpenCopy(Identity{Topic: "other"}, 1, 1, nil, FirstCopy{Made: large}); err == nil {
+		t.Error("a first state of any length was taken")
 	}
 	for _, s := range l.segments {
 		s.bad = true

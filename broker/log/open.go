@@ -32,13 +32,13 @@ func (o *opening) there(r SegmentRef) bool { return slices.Contains(o.files, r.f
 
 // open reads the log's directory, or creates it. It first judges the files, then writes the
 // manifest, then removes files. After a crash at any step the next opening repeats all steps.
-func (l *Log) open(start, epoch uint64, spec []byte) error {
+func (l *Log) open(start, epoch uint64, spec []byte, first FirstCopy) error {
 	l.man.fsys, l.man.dir, l.man.mu = l.disk.fs, l.dir, newGate()
 	o := &opening{}
 	if err := l.readFiles(o); err != nil {
 		return err
 	}
-	if err := l.readWhich(o, start, epoch, spec); err != nil {
+	if err := l.readWhich(o, start, epoch, spec, first); err != nil {
 		return err
 	}
 	if m := o.m; m.Topic != l.id.Topic || m.Shard != l.id.Shard || m.Part != l.id.Part {
@@ -167,7 +167,7 @@ func (l *Log) readFiles(o *opening) error {
 
 // readWhich reads the manifest. It first converts a meta.json of version 1, if there is one. If the
 // manifest is invalid, it rebuilds it from the segments.
-func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
+func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte, first FirstCopy) error {
 	found, at, err := readManifest(l.disk.fs, l.dir)
 	if err == nil && found.Named && o.named {
 		return l.believe(o, found, at)
@@ -197,7 +197,7 @@ func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 	o.write = true
 	// The first record is written only after the manifest and then meta.json are durable.
 	if len(o.files) == 0 && (damaged == nil || errors.Is(idErr, fs.ErrNotExist)) && damagedID == nil {
-		o.m, o.made = newManifest(l.id, start, epoch, spec), true
+		o.m, o.made = newManifest(l.id, start, epoch, spec, first.Made), true
 		o.name = true // its write makes the names of both files durable
 		if id != nil {
 			o.m.Log = id.Log
@@ -215,7 +215,7 @@ func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 	default:
 		o.lost = damaged
 	}
-	return l.rebuild(o, damaged, id, epoch, spec)
+	return l.rebuild(o, damaged, id, newManifest(l.id, 1, epoch, spec, first.Rebuilt))
 }
 
 // believe uses a manifest that was read.
@@ -228,8 +228,8 @@ func (l *Log) believe(o *opening, found *Manifest, at slotAt) error {
 }
 
 // newManifest returns the manifest of a new log.
-func newManifest(id Identity, start, epoch uint64, spec []byte) *Manifest {
-	return &Manifest{Topic: id.Topic, Shard: id.Shard, Part: id.Part, Spec: spec, Epoch: epoch, Start: start, Durable: start, Log: newSecret()}
+func newManifest(id Identity, start, epoch uint64, spec, state []byte) *Manifest {
+	return &Manifest{Topic: id.Topic, Shard: id.Shard, Part: id.Part, Spec: spec, Copy: state, Epoch: epoch, Start: start, Durable: start, Log: newSecret()}
 }
 
 // convert reads a log of a broker of version 018b7c1 or earlier. Until meta.json is replaced by
@@ -305,11 +305,10 @@ func (l *Log) footerEnd(log uint64, r SegmentRef) (uint64, error) {
 	return 0, nil
 }
 
-// rebuild makes a manifest from the segments, and keeps the damaged one beside it. The state of the
-// copy is lost, and records that were trimmed within the first segment are back, so the log is
-// suspect.
-func (l *Log) rebuild(o *opening, damaged *CorruptError, id *identityFile, epoch uint64, spec []byte) error {
-	m := newManifest(l.id, 1, epoch, spec)
+// rebuild completes m, the manifest of a log without segments, from the segments, and keeps the
+// damaged one beside it. The former state of the copy is lost, and records that were trimmed within
+// the first segment are back, so the log is suspect.
+func (l *Log) rebuild(o *opening, damaged *CorruptError, id *identityFile, m *Manifest) error {
 	known := id != nil
 	if known {
 		m.Topic, m.Shard, m.Part, m.Log = id.Topic, id.Shard, id.Part, id.Log

@@ -18,9 +18,9 @@ type Recovery struct {
 	// be kept.
 	Kept    string
 	Suspect bool
-	// Rebuilt reports that the manifest was lost and rebuilt from the segments: the state of the
-	// copy is unknown, records that were trimmed within the first segment may be back, and Spec is
-	// that of Open.
+	// Rebuilt reports that the manifest was lost and rebuilt from the segments: the former state of
+	// the copy is unknown, records that were trimmed within the first segment may be back, and Spec
+	// and Copy are those of OpenCopy.
 	Rebuilt bool
 	// Strange reports faults beyond damaged or missing segments (see Log.Lacks).
 	Strange bool

@@ -316,8 +316,8 @@ func (l *Log) asidePath(a *Aside) string {
 
 // SetCopy durably writes the state of this copy, at most 1 KiB, to the manifest.
 func (l *Log) SetCopy(state []byte) error {
-	if encoded, err := opaque(state).MarshalJSON(); err != nil || len(encoded) > largestCopy {
-		return fmt.Errorf("log %s: a copy's state may have %d bytes once it is encoded, and has %d", l.name, largestCopy, len(encoded))
+	if err := checkCopy(l.name, state); err != nil {
+		return err
 	}
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -327,8 +327,16 @@ func (l *Log) SetCopy(state []byte) error {
 	return l.change(func(m *Manifest) { m.Copy = bytes.Clone(state) })
 }
 
-// Copy returns the state that SetCopy wrote; nil if there is none, or if the manifest was lost (see
-// Recovery.Rebuilt).
+// checkCopy returns an error if a state is too large for the manifest of the named log.
+func checkCopy(log string, state []byte) error {
+	if encoded, err := opaque(state).MarshalJSON(); err != nil || len(encoded) > largestCopy {
+		return fmt.Errorf("log %s: a copy's state may have %d bytes once it is encoded, and has %d", log, largestCopy, len(encoded))
+	}
+	return nil
+}
+
+// Copy returns the state of this copy: what SetCopy wrote last, or else FirstCopy; nil: there is
+// none. If the manifest was lost (Recovery.Rebuilt), what SetCopy wrote was lost, too.
 func (l *Log) Copy() []byte { return bytes.Clone(l.man.now.Load().Copy) }
 
 // stillOpen returns ErrClosed if the log is closed: its directory may then belong to another Log.

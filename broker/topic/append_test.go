@@ -257,8 +257,14 @@ func TestOpeningALogWithoutIDsDoesNotReadIt(t *testing.T) {
 		}
 		return nil
 	})
-	n.serve("orders")
-	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
+	if err := n.start(); err != nil {
+		t.Fatal(err)
+	}
+	n.place("orders", self)
+	n.tell()
+	n.eventually("it has opened its copy, and can't keep what it knows of it", func() bool {
+		return strings.Contains(n.service.Topic("orders").Trouble(), "about to end")
+	})
 	n.crash()
 	n.fs.(*crashfs.FS).SetHook(nil)
 	n.serve("orders")

@@ -69,21 +69,23 @@ func keptState(data *log.Log) copystate.State {
 	return copystate.Decode(state)
 }
 
-// saysPartial reports whether the spec beside a data log calls the copy partial; see kept.
+// saysPartial reports whether the spec beside a data log calls the copy partial. Nothing writes
+// that any more: version 018b7c1 did, and early builds after it when they made a log. It counts
+// until the manifest has a state.
 func saysPartial(data *log.Log) bool {
 	spec := data.Meta().Spec
 	if !bytes.Contains(spec, []byte(`"partial"`)) {
 		return false // as nearly always; it is asked at each step of a shard
 	}
-	var said kept
+	var said struct{ Partial bool }
 	return json.Unmarshal(spec, &said) == nil && said.Partial
 }
 
 // judgeOpened applies what opening the logs found to the state of the copy.
-func (s *Service) judgeOpened(p *Shard, v *view, counted bool, missing copystate.State) {
+func (s *Service) judgeOpened(p *Shard, v *view, known, counted bool, missing copystate.State) {
 	before := keptState(p.logs.parts[replica.Data])
-	if missing.Grave() {
-		before = missing // it has the epoch
+	if !known && missing.Grave() {
+		before = missing // also if an attempt that failed has made the log
 	}
 	e := copystate.Opened{Kept: before, Counted: counted, Orderly: s.endedOrderly(v), Durability: v.durability, Epoch: v.epoch}
 	var damage []string

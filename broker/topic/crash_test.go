@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
@@ -136,6 +138,70 @@ func cutPower(t *testing.T, seed uint64) {
 		if err := held[name].check(n, name); err != nil {
 			t.Errorf("in the end, topic %s: %v", name, err)
 		}
+	}
+}
+
+// A broker comes back without the log of a shard that counts on it, makes it anew, and its power is
+// cut at every step of that. No step leaves a log that the next process takes for whole.
+func TestNoCrashMakesALogThatWasLostPassForWhole(t *testing.T) {
+	made := false
+	for steps, over := 0, false; !over; steps++ {
+		n := newSite(t)
+		n.topic("orders", nil)
+		n.shards["id-orders"] = &coordination.Shard{Topic: "id-orders", Epoch: 2, Replicas: []string{self, "broker-b"},
+			InSync: []coordination.Replica{{Broker: self, Incarnation: 1}, {Broker: "broker-b", Incarnation: 1}}, Revision: 1}
+		n.startAgain() // in another incarnation
+		fs := n.fs.(*crashfs.FS)
+		fs.StopAfter(steps)
+		n.tell()
+		p := n.service.Topic("orders").shards[0]
+		n.eventually("it has opened its copy, or died", func() bool {
+			over = p.opened.Load() != nil
+			return over || p.trouble.Load() != nil
+		})
+		n.stop()
+		for seed := range uint64(8) {
+			d, err := log.OpenDisk(fs.Clone().Crash(rand.New(rand.NewPCG(seed, uint64(steps)))), "data", n.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored, there := d.Stored("id-orders-0")
+			if made = made || there; there && !copystate.Decode(stored.Meta.Copy).Grave() {
+				t.Errorf("step %d, seed %d: %+v", steps, seed, stored)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !made {
+		t.Error("no log was made")
+	}
+}
+
+// Version 018b7c1 called a copy partial in the spec beside its log. That counts until the manifest
+// has a state.
+func TestACopyThatAnEarlierVersionCalledPartialIsInDoubt(t *testing.T) {
+	n := newSite(t)
+	d, err := log.OpenDisk(n.fs, "data", n.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Open(log.Identity{Topic: "id-orders"}, 1, 7, []byte(`{"v":1,"name":"orders","id":"id-orders","partial":true}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.doubt = true
+	n.serve("orders")
+	if trouble := n.service.Topic("orders").Trouble(); !strings.Contains(trouble, "was not there in epoch 7 and begins anew") {
+		t.Errorf("trouble: %q", trouble)
+	}
+	n.doubt = false
+	n.restart("orders")
+	if trouble := n.service.Topic("orders").Trouble(); trouble != "" {
+		t.Errorf("it led in doubt, and is in doubt again: %q", trouble)
 	}
 }
 

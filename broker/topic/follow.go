@@ -75,8 +75,7 @@ func (p *Shard) mayHoldIDs(v *view) error {
 	if !markedNoIDs(data) {
 		return nil
 	}
-	// Not partial: by now the manifest has the state of the copy.
-	return data.SetSpec(v.keptSpec(false, false), v.epoch)
+	return data.SetSpec(v.keptSpec(false), v.epoch)
 }
 
 // unfollow ends following a shard, and a repair.

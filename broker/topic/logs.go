@@ -43,9 +43,11 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	ids := p.logIDs()
 	start := max(v.desired.Spec.Stream.FirstSequence, 1)
 	known, counted := s.noteOnDisk(ids[replica.Data].Name()), s.counted(v)
-	// After a restore, a copy that is made anew may lack all that was deleted since the backup.
-	missing := copystate.Missing(!known && (counted || v.restored), v.epoch)
-	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known, missing.Grave() || p.own.state.Grave()))
+	// A log that was here before is made anew only if it was set aside or is lost. After a restore,
+	// a copy that is made anew may lack all that was deleted since the backup.
+	missing := copystate.Missing(known || counted || v.restored, v.epoch)
+	first := log.FirstCopy{Made: missing.Encode(), Rebuilt: copystate.ManifestLost(v.epoch).Encode()}
+	data, err := s.config.Disk.OpenCopy(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known), first)
 	if err != nil {
 		if !known {
 			s.noteGone(ids[replica.Data].Name())
@@ -64,7 +66,7 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	p.fault.Store(nil)
 	p.high, p.origins = [...]uint64{replica.Data: data.Watermark(), replica.State: state.Watermark()}, origins
 	p.logs = &logs{parts: [...]*log.Log{replica.Data: data, replica.State: state}}
-	s.judgeOpened(p, v, counted, missing)
+	s.judgeOpened(p, v, known, counted, missing)
 	p.opened.Store(p.logs)
 	return nil
 }

@@ -67,7 +67,7 @@ func (s *ShardLeader) keepSpec(v *view) {
 // setSpec keeps the desired spec beside the log. An epoch alone writes nothing: records bring
 // theirs, and an epoch without records may be forgotten. specMu is held.
 func (s *ShardLeader) setSpec(v *view, noIDs bool) error {
-	spec := v.keptSpec(noIDs, false)
+	spec := v.keptSpec(noIDs)
 	if string(s.data.Meta().Spec) == string(spec) {
 		return nil
 	}

@@ -120,15 +120,12 @@ type kept struct {
 	// NoIDs means that the log has no message ids of a deduplication window, so that it needn't be
 	// read for them. It is cleared before the first one is appended.
 	NoIDs bool `json:"noIDs,omitempty"`
-	// Partial means that the copy began anew although others may rely on all of it. It is written
-	// when the log is made, and counts until the manifest has a state of the copy (log.Log.Copy).
-	Partial bool `json:"partial,omitempty"`
 }
 
 // keptSpec encodes the Topic of v as kept.
-func (v *view) keptSpec(noIDs, partial bool) []byte {
+func (v *view) keptSpec(noIDs bool) []byte {
 	t := v.desired
-	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec, noIDs, partial})
+	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec, noIDs})
 	if err != nil {
 		return nil // the spec came from JSON, so this doesn't happen
 	}

@@ -32,14 +32,19 @@ var copyRules = []rule{
 	{"Service.setAside", use, []string{"step"}},
 }
 
-// copyFields are the fields of the types that stand for a copy. None but state, and what apply
-// derives from it, says anything about the copy.
+// copyFields are the fields of the types that stand for a copy, and of those that are kept or live
+// beside its state: the spec in the manifest, and a leader. None but state, and what apply derives
+// from it, says anything about the copy. ShardLeader.damage is the reason of a doubt, for people.
 var copyFields = map[string]string{
 	"copyOf": "state reached epoch follows doubted grave events entry",
 	"logs":   "parts",
 	"repair": "done",
 	"Shard": "topic number name view cleared leading trouble out waiters State failures lastFailure logs origins ids following " +
 		"followed repair high rest own tried copying opened fault known removing",
+	"kept": "Version Name ID Generation Owner Created Spec NoIDs",
+	"ShardLeader": "service topic shard data state damage begun inherited epoch durability leading safe high readable visible " +
+		"failed stateFailed over ending announced touched inRound unreplicated ahead confirms watchers watchMu Reader retention " +
+		"specMu mu closed end lastTime lastID lastKnown marked ids origins sources subjects reading waiting stateMu stateAppends",
 }
 
 // access is what a rule restricts.
