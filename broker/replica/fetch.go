@@ -34,9 +34,10 @@ type refusedFetch struct {
 }
 
 // stalledAfter is how many refusals in a row of the same records stall a repair. After each of them
-// the follower looks in its own damaged segment (log.Repair.AddOwn), unless that is the last one, and
-// asks again from there on only if it got nothing. One refusal may be lost with its connection, and one read of its disk may
-// fail, but hardly so many. They take less than a second (askAgainMin), in which readers wait.
+// the follower looks in its own damaged segment (log.Repair.AddOwn), unless that is the last one,
+// and asks again from there on only if it got nothing. One refusal may be lost with its connection,
+// and one read of its disk may fail, but hardly so many. They take less than a second
+// (askAgainMin), in which readers wait.
 const stalledAfter = 5
 
 func appendFetch(dst []byte, q *fetch) []byte {
@@ -191,8 +192,8 @@ func (l *Leading) noteFetch(broker string, q *fetch, refused error) {
 
 // Stalled reports whether the repair of a follower can't go on under this leader: the records that
 // are due are damaged here, and the follower lacks them or can't use its own, since they are of its
-// last segment (repairing.confirmed). Every other repair under way ends, or comes to such records: each
-// answer brings it on, and so does what it has itself of what was refused.
+// last segment (repairing.confirmed). Every other repair under way ends, or comes to such records:
+// each answer brings it on, and so does what it has itself of what was refused.
 func (l *Leading) Stalled(broker string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
