@@ -168,6 +168,7 @@ type Repair struct {
 	cuts uint64 // the log's counter when the repair began
 	next uint64
 	low  uint64 // end of the previous segment
+	tail bool   // the span ends with the log
 	why  string // the reason recorded with the damaged segment
 	// of is a segment that is replaced in part, from span.From on; nil: a whole segment or a
 	// missing one is replaced.
@@ -203,6 +204,7 @@ func (l *Log) Repair() (*Repair, error) {
 		return nil, err
 	}
 	r := &Repair{log: l, span: spans[0], cuts: l.cuts, next: spans[0].From, why: "damaged, and repaired from another replica"}
+	r.tail = r.span.Next == l.end
 	for _, s := range l.segments {
 		if s.end <= r.next {
 			r.low = s.end
@@ -219,7 +221,9 @@ func (r *Repair) Begun() bool { return r.f != nil }
 
 // Add adds the next batch, which was checked with ParseBatch. The first batch may begin at or
 // before the log's start, if the start has moved. A batch across a bound of the span is cut there:
-// replicas compact independently, so their batches may have different bounds.
+// replicas compact independently, so their batches may have different bounds. At the end of the log
+// it is not cut, and the log ends with it: there the other replica may have a recent batch of
+// another history, and its extensions say what its records are as a whole.
 func (r *Repair) Add(b Batch) (err error) {
 	l := r.log
 	if base := max(b.Base(), r.low); !r.Begun() && base <= l.Start() {
@@ -230,12 +234,12 @@ func (r *Repair) Add(b Batch) (err error) {
 			return err
 		}
 	}
-	if b.Base() < r.span.Next && r.span.Next < b.End() {
+	if !r.tail && b.Base() < r.span.Next && r.span.Next < b.End() {
 		if b, err = b.Until(r.span.Next); err != nil {
 			return err
 		}
 	}
-	if b.Base() != r.next || b.End() > r.span.Next {
+	if b.Base() != r.next || r.next >= r.span.Next || b.End() > r.span.Next && !r.tail {
 		return l.unfit("a batch of offsets %d to %d came where %d to %d are due", b.Base(), b.End(), r.next, r.span.Next)
 	}
 	if !r.Begun() {
@@ -283,7 +287,7 @@ func (r *Repair) create() (err error) {
 
 // Full reports whether Finish is due: the span is complete, or the segment has its full size.
 func (r *Repair) Full() bool {
-	return r.Begun() && (r.next == r.span.Next || r.w.written+int64(len(r.w.buf)) >= r.log.disk.opts.SegmentLargest)
+	return r.Begun() && (r.next >= r.span.Next || r.w.written+int64(len(r.w.buf)) >= r.log.disk.opts.SegmentLargest)
 }
 
 // Finish syncs and verifies the new segment, replaces the damaged one by it, and sets that aside.
@@ -368,6 +372,9 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	l.segments = slices.Insert(l.segments, at, fresh)
 	l.epochs = replaceEpochs(l.epochs, fresh)
 	l.generation = max(l.generation, fresh.gen)
+	if fresh.end > l.end {
+		l.end, l.durable = fresh.end, fresh.end
+	}
 	l.mu.Unlock()
 	if r.of != nil {
 		l.disk.handles.forget(r.of)

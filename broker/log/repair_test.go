@@ -559,3 +559,62 @@ func TestARepairRefusesRecordsOfAnotherHistory(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The other replica's history differs within the damaged last segment, and one of its batches begins
+// before the end of this log and ends behind it. The batch is kept as it is, with its extensions,
+// and this log ends with it, also when it is opened again.
+func TestABatchAcrossTheEndOfARepairedLogIsNotCut(t *testing.T) {
+	fsys, d, l, other := replicas(t, 1990)
+	for _, each := range []*Log{l, other} {
+		each.Roll()
+		if err := each.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(t, l, other, 5)
+	_, shared, _ := l.Offsets()
+	for i := range uint64(60) { // that the other one never got
+		if _, err := l.Append(&Append{Epoch: 3, Records: texts(shared+i, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{50, 30} {
+		_, at, _ := other.Offsets()
+		if _, err := other.Append(&Append{Epoch: 4, Records: texts(at, n), Extensions: []Extension{{Type: 77, Data: []byte("of all its records")}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := other.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := everything(t, other)
+	spoil(t, fsys, d, l, len(l.SegmentInfos())-1)
+	if got, lacks := l.Lacks(), []Span{{shared - 5, shared + 60}}; !slices.Equal(got, lacks) {
+		t.Fatalf("it lacks %v", got)
+	}
+	if _, _, err := mend(t, l, other); err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"repaired", "opened again"} {
+		if start, end, durable := l.Offsets(); start != 1 || end != shared+80 || durable != end {
+			t.Errorf("%s, it has %d to %d, durable up to %d", when, start, end, durable)
+		}
+		if got := everything(t, l); !slices.Equal(got, want) {
+			t.Errorf("%s, it has other batches: %v, want %v", when, got[len(got)-4:], want[len(want)-4:])
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l = openLog(t, d, orders)
+	}
+	if r := l.Recovery(); r.Suspect || len(l.Lacks()) > 0 {
+		t.Errorf("after the repair: %+v", r)
+	}
+	if _, err := l.Append(&Append{Epoch: 5, Records: texts(shared+80, 1)}); err != nil {
+		t.Fatal(err)
+	}
+}
