@@ -9,8 +9,8 @@ import (
 )
 
 // Suspects are the copies that a broker reports, for the controller to compare when nobody vouches.
-// They are written together, in parts if they are many. Nothing waits for that, because no decision to lead depends on them.
-// All methods may be called concurrently.
+// They are written together, in parts if they are many. Nothing waits for that, because no decision
+// to lead depends on them. All methods may be called concurrently.
 type Suspects struct {
 	mu   sync.Mutex
 	said map[suspectID]Suspect

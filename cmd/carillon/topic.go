@@ -85,8 +85,8 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 // completionTimeout is as long as a person waits for a key to do something.
 const completionTimeout = time.Second
 
-// completeByAsking completes with what brokers answer; ctx ends after completionTimeout. A shell shows no
-// errors, so there is nothing to complete with instead.
+// completeByAsking completes with what brokers answer; ctx ends after completionTimeout. A shell
+// shows no errors, so there is nothing to complete with instead.
 func (m *manageFlags) completeByAsking(cmd *cobra.Command, ask func(ctx context.Context, b *brokers) []cobra.Completion) ([]cobra.Completion, cobra.ShellCompDirective) {
 	quick := *m
 	quick.timeout = completionTimeout

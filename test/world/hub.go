@@ -81,7 +81,7 @@ func (h *hub) Send(messages []protocol.Message) {
 func (h *hub) Interested([]byte) bool { return true }
 func (h *hub) Wait()                  {}
 
-// Forward serves brokers of an earlier version, of which a world has none.
+// Forward is called for brokers of an earlier version. No broker of a world is one.
 func (h *hub) Forward(string, *protocol.Message) bool { return false }
 
 // publish is one read of a client's connection. Like a connection, it blocks while too many

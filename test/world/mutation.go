@@ -67,8 +67,8 @@ var mutationsOfFindings = []Mutation{
 	{Name: "A3: records are compacted by ages that are in doubt", Edits: []edit{
 		{"broker/upkeep/compact.go", "len(open) == 0 || u.config.Clock.InDoubt() {", "len(open) == 0 {"}},
 		Faults: []string{clocksAhead}, Found: []Class{JumpingClocks}, Kinds: []string{"compacted"}, Says: "was taken by compaction"},
-	// The other half, for those who ask for the last record and for snapshots, is "A10: a deposed
-	// leader takes snapshots".
+	// Reads of the last record and snapshots wait by another rule. The mutation "A10: a deposed
+	// leader takes snapshots" switches that off.
 	{Name: "A4: refusals don't wait until the leader is confirmed", Edits: []edit{
 		{"broker/topic/confirm.go", "case p.round <= round:", "case true:"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}, Readers: []string{"moving"}, Says: "order explains"},
