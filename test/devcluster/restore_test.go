@@ -47,8 +47,9 @@ func copyTo(t *testing.T, to, from string) {
 	}
 }
 
-// resumption bounds the time without acks once a restored etcd and all brokers are up: a second or
-// two, and longer beside other tests.
+// resumption bounds the time without acks around a restore of etcd. An idle machine takes 3 to 4 s,
+// mostly the lease for which brokers that may be alive are waited for. The rest is for a machine that
+// is busy with other tests.
 const resumption = 30 * time.Second
 
 // etcdName, etcdPeer and etcdToken are the settings of the etcd of `carillon dev`, which etcdutl
