@@ -49,7 +49,8 @@
 //	    number of concurrent, queued and waiting reads is bounded; further requests are refused.
 //	A6  A snapshot of a whole Topic holds all shards or none, each at a moment between request and
 //	    answer. Only the shards' leaders keep state about it, each for its shards, until a lease
-//	    ends.
+//	    ends. Rejected: holding all shards at one moment. It would promise more, and stop all acks
+//	    until the slowest leader has answered.
 //	A7  Every write may be repeated: an equal existing object is answered as if it had just been
 //	    created. Deleting a piece that is not there is no error.
 //

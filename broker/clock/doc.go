@@ -52,6 +52,9 @@
 // Its votes include those of each set, more votes are more robust, and two shards of one broker
 // never disagree about the time.
 //
+// Rejected: a time that is the later one of the wall clock and of the last record. One message from
+// a clock a year ahead made message ids duplicates for a year.
+//
 // When the process dies in it, the saved file is the old or the new one, since it is replaced by a
 // rename. It is not synced. After a power cut it may be older, so that a longer absence is assumed,
 // or unreadable, which counts as missing.

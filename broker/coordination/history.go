@@ -32,6 +32,8 @@ const (
 // revisions: a restored etcd may have passed the revision by then, with other values.
 //
 // It can't notice a restore to a state that this process, and its volume, has not gone beyond.
+//
+// Rejected: comparing revisions alone. A restored etcd passes its former revision within minutes.
 type history struct {
 	c     *Client
 	store SeenStore // nil: it is forgotten with the process, and the generation is not raised

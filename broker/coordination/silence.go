@@ -24,10 +24,12 @@ func (c *Client) silencePrefix(id string) string { return c.prefix + "silences/"
 func (c *Client) silenceKey(silent, by string) string { return c.silencePrefix(silent) + by }
 
 // ReportSilent records that broker by hears nothing from broker silent, each in that incarnation,
-// and evicts silent once a majority of all members has reported it. Eviction saves waiting for the
-// lease, which etcd extends when it elects a new leader. An evicted broker that is alive registers
-// anew, so a wrong eviction costs an election. A report of an incarnation that has ended does
-// nothing. A report ends with the incarnation of either broker, or by WithdrawSilent.
+// and evicts silent once a majority of all members has reported it. An evicted broker that is alive
+// registers anew, so a wrong eviction costs an election. A report of an incarnation that has ended
+// does nothing. A report ends with the incarnation of either broker, or by WithdrawSilent.
+//
+// Rejected: waiting for the lease. When a node fails together with the leader of etcd, the next
+// leader takes 1.5 to 3 s to be elected, and extends every lease by its full TTL.
 func (c *Client) ReportSilent(ctx context.Context, by, silent Replica) (evicted bool, err error) {
 	accused, err := c.get(ctx, c.brokerKey(silent.Broker))
 	if err != nil {

@@ -30,6 +30,9 @@ func (p *planner) begins() int64 { return p.facts.Generation*epochLeap + max(p.f
 //  2. The copy that goes furthest leads. It holds everything that was acknowledged: each leader was
 //     elected from the members that had it, and wrote its epoch behind it.
 //  3. The set begins with the leader and the replicas that go equally far. Nobody else vouches.
+//
+// Rejected: letting a majority of the replicas decide. The replicas and the minInSync of the backup
+// need not be those of now.
 func (p *planner) electRestored(it item) {
 	said := map[string]coordination.Suspect{}
 	var away, opening []string

@@ -25,6 +25,8 @@ const maxRounds = 4
 //     proof; it is what that version offered.
 //
 // Rounds are numbered from 1. Of each, only its number and the end of the log are kept.
+//
+// Rejected: a lease measured by clocks. It is cheaper, and wrong when a clock is.
 type barrier struct {
 	begun, confirmed uint64
 	wanted           bool              // a question waits for the round after begun

@@ -44,6 +44,17 @@
 // Sender's order comes before its mu, its mu before that of Senders. Shard.Arrive is called with
 // order held. The other calls may be made with mu held: they must not call a Sender.
 //
+// Rejected:
+//
+//   - A leader that takes its own publishers' messages without an outbox. It saves a copy per small
+//     message (90 ns of 375 ns, measured with 256 bytes in reads of 64), and nothing per large one.
+//     It needs a second kind of numbers and an order between both kinds, and it leaves publishers
+//     without a definite answer when the leader changes.
+//   - Topics as subscribers, announced as interest over links. A Topic whose broker is away would
+//     look like no Topic at all.
+//   - A timer at the publisher's broker that sends again. Messages would be kept twice or out of
+//     order.
+//
 // When the process dies, its outboxes and its publishers' connections end with it. Another process
 // is another source.
 package sender
