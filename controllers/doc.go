@@ -1,15 +1,16 @@
-// Package controllers makes the cluster match what users wrote.
+// Package controllers reconciles the cluster with the manifests of Brokers, Topics and
+// Subscriptions.
 //
-// One pass over a Broker is: observe (gather facts, judge nothing), plan (pure: facts to the one
-// next action, with a reason from a closed list), act (apply what build made, or replace one pod),
-// status. Nothing is remembered between passes but caches that can be lost: an operator that dies
-// anywhere leaves objects that the next one reads as facts and goes on from.
+// A pass over a Broker observes (gathers facts, without judgement), plans (purely: facts to the one
+// next action, with a reason from a closed list), acts (applies the objects that build returns, or
+// replaces one pod), and writes the status. Between passes only caches are kept, which may be lost:
+// if the operator dies, the next one reads the objects as facts and continues.
 //
-// A pass over a Topic or a Subscription is the same with etcd in the place of objects: mirror knows
-// what each Broker's etcd holds and tells whom it concerns, and writing goes through the same
-// client.
+// A pass over a Topic or a Subscription does the same with etcd instead of objects: mirror follows
+// the content of each Broker's etcd and triggers passes over the affected manifests. Writes use the
+// same client.
 //
-// The rooms: observe, plan, build and status; pki for certificates; mirror for etcd, and tell for
-// events; broker, topic and subscription are the thin reconcilers. What the operator may do in the
-// API is in rbac.go, and nowhere else.
+// The packages: observe, plan, build, apply and status; pki for certificates; mirror for etcd;
+// eventing for events; broker, topic and subscription are the thin reconcilers. The operator's
+// permissions in the API are in rbac.go only.
 package controllers

@@ -35,32 +35,33 @@ import (
 	"github.com/carillon-mq/carillon/controllers/topic"
 )
 
-// LeaseName is the lease that elects the operator that acts.
+// LeaseName is the name of the lease by which one of several operators is elected to act.
 const LeaseName = "operator.carillon.dev"
 
 const (
-	// reconcileTimeout bounds one pass, whatever it waits for.
+	// reconcileTimeout bounds one pass.
 	reconcileTimeout = time.Minute
-	// cacheCheckTimeout bounds what the readiness probe waits for the caches.
+	// cacheCheckTimeout bounds the readiness probe's wait for the caches.
 	cacheCheckTimeout = time.Second
-	// Requests to the API server per second, and at once. A converged operator needs next to none;
-	// a thousand Topics that are applied at once need one or two status writes and an event each,
-	// and should be through in a quarter of a minute. Beyond that the API server's own fairness
-	// rules.
+	// requestRate and requestBurst bound requests to the API server, per second and at once. A
+	// converged operator needs almost none. A thousand Topics that are applied at once need one or
+	// two status writes and an event each, which should take about 15 s. Above that rate the API
+	// server's own fairness decides.
 	requestRate, requestBurst = 200, 400
 )
 
-// Options are what an operator needs to know.
+// Options configure an operator.
 type Options struct {
-	// Image is what brokers and coordinators run; PullSecrets name Secrets to pull it with.
+	// Image is the image of brokers and coordinators. PullSecrets are the names of Secrets to pull
+	// it with.
 	Image       string
 	PullSecrets []string
-	// Namespaces that are served; none: all.
+	// Namespaces are the served namespaces; none: all.
 	Namespaces []string
-	// LeaderElect lets one of several operators act; the lease is in Namespace.
+	// LeaderElect elects one of several operators to act, by a lease in Namespace.
 	LeaderElect bool
 	Namespace   string
-	// Listen addresses; empty: not at all.
+	// The listen addresses; empty: no listener.
 	MetricsListen string
 	HealthListen  string
 	Logger        *slog.Logger
@@ -71,7 +72,7 @@ type Options struct {
 	PollInterval time.Duration
 }
 
-// Run is the operator: it serves until ctx ends.
+// Run runs the operator until ctx ends.
 func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	if o.Image == "" {
 		return errors.New("no image for brokers was given")
@@ -79,7 +80,7 @@ func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	logger := logr.FromSlogHandler(o.Logger.Handler())
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
-	// Several operators may run in one process, one after the other: tests do that.
+	// Tests run several operators in one process, one after the other.
 	anyName := true
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -117,8 +118,8 @@ func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	return nil
 }
 
-// cacheOptions keep the cache small: of what is not Carillon's own kind only objects that the
-// operator made are in it, and nobody's bookkeeping of fields.
+// cacheOptions returns the options of a small cache: of kinds other than Carillon's own it has the
+// operator's objects only, and it drops managed fields.
 func cacheOptions(namespaces []string) cache.Options {
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{build.LabelManagedBy: build.ManagedBy})}
 	options := cache.Options{
@@ -184,7 +185,8 @@ func addControllers(manager ctrl.Manager, o Options) error {
 	return nil
 }
 
-// addProbes: alive while it answers, ready once its caches are filled, leader or not.
+// addProbes adds a liveness probe that succeeds while the process answers, and a readiness probe
+// that succeeds once the caches are filled, on the leader and on others.
 func addProbes(manager ctrl.Manager) error {
 	if err := manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("setting up the liveness probe: %w", err)
@@ -203,7 +205,7 @@ func addProbes(manager ctrl.Manager) error {
 	return nil
 }
 
-// listenAddress is what controller-runtime takes: "0" for none.
+// listenAddress returns an address as controller-runtime takes it: "0" for none.
 func listenAddress(address string) string {
 	if address == "" {
 		return "0"

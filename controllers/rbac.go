@@ -1,12 +1,12 @@
 package controllers
 
-// What the operator may do. controller-gen makes config/rbac/role.yaml of these, and the chart has
-// the same rules. Everything is namespaced: one Role for each namespace that is watched, and one
-// for the lease in the operator's own namespace.
+// The operator's permissions. controller-gen makes config/rbac/role.yaml of these markers, and the
+// chart has the same rules. All are namespaced: one Role for each watched namespace, and one for
+// the lease in the operator's own namespace.
 //
-// Deleting a StatefulSet is how its claim template changes (its pods stay), and deleting a pod is
-// how it is replaced; nothing else is ever deleted by the operator. Secrets are made, read and
-// renewed; one that the user names in spec.auth is only read.
+// The operator deletes StatefulSets, to change their claim templates (their pods stay), and pods,
+// to replace them, and nothing else. It creates, reads and renews its own Secrets, and only reads
+// the Secret that spec.auth names.
 
 // +kubebuilder:rbac:groups=carillon.dev,resources=brokers;topics;subscriptions,verbs=get;list;watch,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups=carillon.dev,resources=brokers/status;topics/status;subscriptions/status,verbs=patch,namespace=carillon-system,roleName=carillon-operator

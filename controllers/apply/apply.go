@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// annotationApplied holds the hash of what was last applied.
+// annotationApplied holds the hash of the fields that were applied last.
 const annotationApplied = v1alpha1.Group + "/applied"
 
 // Writer applies objects under one field owner.
@@ -29,7 +29,7 @@ type Writer struct {
 	FieldOwner string
 }
 
-// TakenError reports that an object of the wanted name belongs to somebody else.
+// TakenError reports that an object of the wanted name has another owner.
 type TakenError struct {
 	Object string // "Service main"
 }
@@ -38,31 +38,30 @@ func (e *TakenError) Error() string {
 	return e.Object + " exists and does not belong to this Broker"
 }
 
-// LeftoverError reports that an object of the wanted name belongs to an owner that was deleted, and
-// that the garbage collector has yet to remove it.
+// LeftoverError reports that an object of the wanted name has a deleted owner, and that the garbage
+// collector has not removed it yet.
 type LeftoverError struct {
 	Object string
 }
 
 func (e *LeftoverError) Error() string { return e.Object + " of a former Broker is still there" }
 
-// ChangedError reports that an object is not, or not as it was, when the wanted one was made from
-// it.
+// ChangedError reports that the object from which the wanted one was made has changed or is gone.
 type ChangedError struct {
 	Object string
 }
 
 func (e *ChangedError) Error() string { return e.Object + " is gone, or another, since it was seen" }
 
-// Apply makes the object as wanted says, for owner. It returns what it had to write ("Service
-// main"), or nothing.
+// Apply applies the wanted object for owner. It returns the name of a written object ("Service
+// main"), or nothing if it was equal.
 func (w Writer) Apply(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration) (string, error) {
 	return w.ApplyTo(ctx, owner, wanted, nil)
 }
 
-// ApplyTo is Apply for what was made from an object that was seen, if it isn't nil: it makes no
-// other, and changes none that is another by now, since what was kept from that one may be wrong.
-// Then the error is a *ChangedError.
+// ApplyTo is Apply for an object that was made from seen, if that isn't nil. If the present object
+// is another one, or gone, it writes nothing and returns a *ChangedError, since what was taken from
+// seen may be wrong.
 func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration, seen client.Object) (string, error) {
 	fields, err := asMap(wanted)
 	if err != nil {
@@ -118,20 +117,21 @@ func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime
 	return what, nil
 }
 
-// replaceLists writes the object so that its lists become ours as a whole. Applying only adds to a
-// list what is missing; where somebody turned our port into another, both together may be invalid.
+// replaceLists updates the object so that its lists equal ours. Server-side apply only adds missing
+// elements to a list: if somebody changed our port, both together may be invalid.
 func (w Writer) replaceLists(ctx context.Context, object *unstructured.Unstructured, applyErr error) error {
 	patch, err := json.Marshal(object.Object)
 	if err != nil {
 		return fmt.Errorf("encoding a patch: %w", err)
 	}
 	if err := w.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(w.FieldOwner)); err != nil {
-		return applyErr // the first refusal says what is wrong
+		return applyErr // the first refusal names the fault
 	}
 	return nil
 }
 
-// get reads the object from the cache, and past it if it is not there; nil: there is none.
+// get reads the object from the cache, and from the API server if the cache has none; nil: it does
+// not exist.
 func (w Writer) get(ctx context.Context, object *unstructured.Unstructured) (client.Object, error) {
 	created, err := w.Client.Scheme().New(object.GroupVersionKind())
 	if err != nil {
@@ -165,8 +165,8 @@ func belongs(live, owner client.Object, what string) error {
 	return &TakenError{Object: what}
 }
 
-// adoptable: an object that we once applied and that lost its owner, as after a restore from a
-// backup, is taken up again.
+// adoptable reports, as an error, why an existing object can't be adopted. An object that we
+// applied and that lost its owner, for example in a restore from a backup, can.
 func adoptable(live client.Object, what string) error {
 	if live.GetAnnotations()[annotationApplied] != "" {
 		return nil
@@ -186,7 +186,8 @@ func asMap(object any) (map[string]any, error) {
 	return fields, nil
 }
 
-// hashOf is the same for equal objects, since JSON objects are encoded with sorted keys.
+// hashOf returns a hash that is the same for equal objects, since JSON objects are encoded with
+// sorted keys.
 func hashOf(fields map[string]any) (string, error) {
 	data, err := json.Marshal(fields)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package apply writes objects by server-side apply, and only those that differ.
 //
-// An object is left alone when it carries the hash of what was last applied, that hash is of what
-// is wanted now, and everything wanted is found in it: the first finds what we changed (a field
-// that is no longer wanted, too), the last what somebody else changed. So a converged object costs
-// no request, and nothing is remembered here that a restart could lose.
+// An object is left unchanged if its annotation has the hash of the wanted fields, and if it
+// contains all wanted fields. The hash detects our own changes, including fields that are not
+// wanted any more; the comparison detects changes by others. So a converged object costs no
+// request, and a restart loses nothing.
 //
-// An object of the wanted name that is not this Broker's is never touched. The cache sees only
-// objects with our labels, so before an object is made for the first time the API server is asked.
+// An object of the wanted name that belongs to another owner is never changed. The cache has
+// objects with our labels only, so the API server is asked before an object is created.
 package apply

@@ -35,8 +35,8 @@ type version struct {
 	doubt    bool // the answer was an error: the status may have been written or not
 }
 
-// Write writes the whole status of an object. That the object is gone meanwhile, or is another of
-// the same name, is no error: there is nothing left to report on.
+// Write writes the whole status of an object. It is no error if the object is gone meanwhile, or
+// another one has its name.
 func (s *Statuses) Write(ctx context.Context, object client.Object, status any) error {
 	gvk, err := s.Writer.Client.GroupVersionKindFor(object)
 	if err != nil {

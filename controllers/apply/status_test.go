@@ -17,7 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// answering is an API server that answers writes of a status with a resource version, or with an
+// answering is a fake API server that answers writes of a status with a resource version or an
 // error.
 type answering struct {
 	client.Client
@@ -44,8 +44,8 @@ func (a *status) Apply(_ context.Context, wanted runtime.ApplyConfiguration, _ .
 	return a.err
 }
 
-// A pass is told that its object is older than the status that was written last, and that it isn't
-// known whether a status was written.
+// TestAnOutdatedStatusIsNotJudged: a pass learns that its object is older than the status that was
+// written last, or that it is unknown whether a status was written.
 func TestAnOutdatedStatusIsNotJudged(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -92,7 +92,7 @@ func TestAnOutdatedStatusIsNotJudged(t *testing.T) {
 	s.Forget(types.NamespacedName{Namespace: "a", Name: "b"})
 	behind(false, cached("110", "x"))
 
-	// An object that is gone, or another one, is nothing to report on.
+	// It is no error that the object is gone, or another one.
 	for _, code := range []metav1.StatusReason{metav1.StatusReasonNotFound, metav1.StatusReasonConflict} {
 		server.status.err = &apierrors.StatusError{ErrStatus: metav1.Status{Reason: code, Code: http.StatusConflict}}
 		write(cached("110", "x"), false)

@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// missing finds what of wanted is not found in live, and returns the path of the first such field;
-// empty: everything is there. What live has besides is somebody else's: a default of the API
-// server, a field of another manager.
+// missing returns the path of the first field of wanted that live lacks or has with another value;
+// empty: none. Further fields of live are ignored: they are defaults of the API server or belong to
+// other managers.
 func missing(wanted, live map[string]any) string {
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		have, ok := live[key]
-		// Objects from the cache don't say what kind they are.
+		// Objects from the cache lack their kind.
 		if !ok && (key == "apiVersion" || key == "kind") {
 			continue
 		}
@@ -45,8 +45,8 @@ func valueWithin(want, have any) (path string, same bool) {
 	}
 }
 
-// listWithin compares by name, where the elements have names; so a container that somebody added is
-// theirs. Other lists are compared element by element.
+// listWithin compares elements by name if they have names, so a container that somebody added is
+// ignored. Other lists are compared element by element.
 func listWithin(want, have []any) (path string, same bool) {
 	byName := map[string]any{}
 	for _, element := range have {
@@ -76,7 +76,7 @@ func listWithin(want, have []any) (path string, same bool) {
 	return "", true
 }
 
-// nameOf is the name of a list's element: its own, or that in its metadata.
+// nameOf returns the name of a list's element: its field, or the one in its metadata.
 func nameOf(element any) (string, bool) {
 	fields, ok := element.(map[string]any)
 	if !ok {

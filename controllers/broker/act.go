@@ -20,8 +20,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// act does what was planned. Every deletion names the uid that was judged: another object of the
-// same name is another matter.
+// act carries out the planned action. Each deletion has the uid of the judged object as its
+// precondition, so that another object of that name stays.
 func (p *pass) act(ctx context.Context) error {
 	switch p.action.Kind {
 	case plan.None, plan.Wait, plan.Stall:
@@ -69,7 +69,7 @@ func (p *pass) replacePod(ctx context.Context) error {
 			}
 			err := p.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-				return nil // it is gone already
+				return nil // already gone
 			}
 			if err != nil {
 				return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
@@ -108,8 +108,8 @@ func (p *pass) growVolume(ctx context.Context) error {
 	return fmt.Errorf("growing volume claim %s: it was not observed", p.action.Target)
 }
 
-// shrink makes the StatefulSet of the brokers smaller by one. One that is not as it was when that
-// was judged stays as it is.
+// shrink scales the StatefulSet of the brokers down by one, unless the set has changed since it was
+// judged.
 func (p *pass) shrink(ctx context.Context) error {
 	cluster := p.cluster()
 	cluster.Replicas = p.facts.Brokers.Replicas - 1
@@ -120,7 +120,7 @@ func (p *pass) shrink(ctx context.Context) error {
 	return err
 }
 
-// recreateSet deletes a StatefulSet and leaves its pods, which the next one of the name adopts.
+// recreateSet deletes a StatefulSet without its pods, which the next one of that name adopts.
 func (p *pass) recreateSet(ctx context.Context) error {
 	for _, set := range []observe.Set{p.coordinators, p.brokers} {
 		if set.Object == nil || set.Object.Name != p.action.Target {

@@ -32,22 +32,22 @@ import (
 )
 
 const (
-	// concurrency: a pass may wait some seconds for an etcd that does not answer, and the other
-	// Brokers should not wait with it.
+	// concurrency is the number of concurrent passes. A pass may wait seconds for an etcd that does
+	// not answer, and passes over other Brokers should not wait for it.
 	concurrency = 4
-	// pollConverged is how often a Broker that is well is looked at without being told: etcd, the
-	// users' Secrets and the ends of certificates don't tell.
+	// pollConverged is the interval of passes over a converged Broker, since changes of etcd's
+	// health, of users' Secrets and of certificates' ages trigger none.
 	pollConverged = time.Minute
-	// pollWaiting is the same while something is waited for that may not tell.
+	// pollWaiting is the same while a pass waits for a change that may trigger none.
 	pollWaiting = 5 * time.Second
-	// pollActed comes after something was done that Kubernetes does not tell us of.
+	// pollActed is the time to the next pass after an action that triggers none.
 	pollActed = time.Second
 )
 
-// Reconciler makes each Broker as its spec says.
+// Reconciler reconciles each Broker with its spec.
 type Reconciler struct {
 	Client client.Client
-	// Live reads past the cache.
+	// Live reads from the API server.
 	Live     client.Reader
 	Writer   apply.Writer
 	Status   *apply.Statuses
@@ -55,15 +55,16 @@ type Reconciler struct {
 	OpenEtcd observe.OpenEtcd
 	Mirrors  *mirror.Set
 	Now      func() time.Time
-	// Image is what brokers and coordinators run, and PullSecrets with what it is pulled.
+	// Image is the image of brokers and coordinators, and PullSecrets are the Secrets to pull it
+	// with.
 	Image       string
 	PullSecrets []string
 
-	emptySince observe.Absences // of drained brokers: since when they have no replicas
-	restores   eventing.Memory  // of which generations of etcd an event was written
+	emptySince observe.Absences // since when drained brokers have no replicas
+	restores   eventing.Memory  // generations of etcd for which an event was written
 }
 
-// SetupWithManager makes the manager run it.
+// SetupWithManager registers the Reconciler and its watches with the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	ours := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{
@@ -125,8 +126,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: pollActed}, nil
 }
 
-// tell writes an event when the reason changed, and for each thing that was done to a pod or
-// volume.
+// tell writes an event if the reason changed, and for each action on a pod or volume.
 func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus, outcome status.Outcome) {
 	is := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionReady)
@@ -166,9 +166,9 @@ func (r *Reconciler) tellOfRestore(broker *v1alpha1.Broker, wanted v1alpha1.Brok
 	}
 }
 
-// target is the object that an action was done to, or nil. The recorder counts an event that is
-// like one shortly before as another one of its series and drops its text; the same action on
-// another object is a series of its own.
+// target returns the object of an action, or nil. The recorder takes an event that equals a recent
+// one for another of its series and drops its text; the same action on another object is a series
+// of its own.
 func target(broker *v1alpha1.Broker, action plan.Action) runtime.Object {
 	kinds := map[plan.Kind]string{plan.ReplacePod: "Pod", plan.Shrink: "Pod", plan.GrowVolume: "PersistentVolumeClaim", plan.RecreateSet: "StatefulSet", plan.Drain: ""}
 	kind, ok := kinds[action.Kind]

@@ -1,7 +1,7 @@
-// Package broker reconciles Brokers: it observes, has the next action planned, does it, and writes
-// down what came of it. A pass does at most one thing that a later pass would not do by itself in
-// the same way; whatever it was doing when the process died, the next pass begins by looking.
+// Package broker reconciles Brokers: it observes, plans the next action, carries it out, and writes
+// the status. A pass takes at most one action that a later pass would not repeat in the same way.
+// When the process dies, the next pass begins by observing.
 //
-// Objects are written before anything else is done, and after a write the pass ends: a decision
-// about pods rests on objects that are as they should be, as seen in the cache.
+// Objects are written before anything else, and after a write the pass ends: a decision about pods
+// needs objects that the cache shows as wanted.
 package broker

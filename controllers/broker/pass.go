@@ -23,34 +23,35 @@ import (
 	"github.com/carillon-mq/carillon/controllers/status"
 )
 
-// operatorLeafLife: the operator's own certificate is made for one pass and kept nowhere.
+// operatorLeafLife is the life of the operator's own certificate, which is made for one pass and
+// not stored.
 const operatorLeafLife = time.Hour
 
-// pass is one look at one Broker, and what came of it.
+// pass is one pass over one Broker, with its facts and results.
 type pass struct {
 	*Reconciler
 	broker *v1alpha1.Broker
 
-	// What is in force, and what waits.
+	// The settings in force, and the one that waits.
 	image   string
 	profile v1alpha1.Profile
 	restart string
 	waiting string
 
-	// What there is.
+	// What was observed.
 	coordinators, brokers observe.Set
 	authority             *pki.Authority
 	certificates          []certificate
 	auth                  build.Auth
 	etcd                  observe.Etcd
 
-	// What comes of it.
+	// The results.
 	facts  plan.Facts
 	action plan.Action
 	stall  *plan.Action
 }
 
-// certificate is a Secret of ours as it should be.
+// certificate is the wanted content of a Secret with certificates.
 type certificate struct {
 	name string
 	data map[string][]byte
@@ -74,17 +75,17 @@ func (p *pass) run(ctx context.Context) error {
 	if !settled {
 		return writeErr
 	}
-	// What went wrong with another object is no reason to leave a pod broken.
+	// An error with another object must not keep a broken pod from being repaired.
 	return errors.Join(writeErr, p.proceed(ctx))
 }
 
-// proceed does the next thing, now that the StatefulSets are as they should be.
+// proceed takes the next action, once both StatefulSets are as wanted.
 func (p *pass) proceed(ctx context.Context) error {
 	p.action = plan.Next(p.facts)
 	if err := p.act(ctx); err != nil || p.stall == nil {
 		return err
 	}
-	// Room that the storage refuses must not keep pods from being repaired and rolled.
+	// A volume that can't grow must not keep pods from being repaired and replaced.
 	p.action = plan.Next(p.facts.WithoutGrowth())
 	return p.act(ctx)
 }
@@ -96,9 +97,9 @@ func (p *pass) outcome() status.Outcome {
 	}
 }
 
-// decide settles which image and profile the pods are made from. With update OnRequest they are
-// those of the status until the user asks for a restart; the status is written after the objects,
-// so that a process that dies between decides the same again.
+// decide chooses the image and the profile of the pods. With update OnRequest they are those of the
+// status until the user requests a restart. The status is written after the objects, so a process
+// that dies in between decides the same again.
 func (p *pass) decide() {
 	spec, was := &p.broker.Spec, &p.broker.Status
 	p.image, p.profile, p.restart = p.Image, spec.Profile, build.RestartOf(p.broker.Annotations)
@@ -146,7 +147,7 @@ func (p *pass) observe(ctx context.Context) error {
 	return p.observeShards(ctx)
 }
 
-// ensureCertificates works out what the Secrets should hold. Nothing is written yet.
+// ensureCertificates computes the wanted content of the Secrets, without writing it.
 func (p *pass) ensureCertificates(ctx context.Context, names build.Names, now time.Time) error {
 	data := map[string]map[string][]byte{}
 	for _, name := range []string{names.CA(), names.CoordinatorTLS(), names.BrokerTLS()} {
@@ -178,7 +179,7 @@ func (p *pass) ensureCertificates(ctx context.Context, names build.Names, now ti
 	return nil
 }
 
-// bootstrapped adds the mark that the coordinators' cluster has existed.
+// bootstrapped adds the marker that the coordinators' cluster has existed.
 func bootstrapped(data map[string][]byte) map[string][]byte {
 	marked := maps.Clone(data)
 	marked[build.KeyBootstrapped] = []byte("true")
@@ -222,8 +223,8 @@ func (p *pass) cluster() build.Cluster {
 	}
 }
 
-// write applies every object that differs. It says whether both StatefulSets were found as they
-// should be; only then may pods be judged by them. That a name is taken is a fact to plan with.
+// write applies every object that differs. settled reports whether both StatefulSets were as
+// wanted, which judging pods requires. A taken name is a fact for the plan, and no error.
 func (p *pass) write(ctx context.Context) (settled bool, err error) {
 	cluster := p.cluster()
 	var objects []runtime.ApplyConfiguration
@@ -267,11 +268,11 @@ func (p *pass) write(ctx context.Context) (settled bool, err error) {
 	return settled, errors.Join(errs...)
 }
 
-// madeFrom is the StatefulSet whose claim template the wanted one repeats, since it can't be
-// changed, and whose number of pods it keeps; nil: there is none. Once that set is gone its
-// template is not to come back: the next set would have to be made again at once, and the garbage
-// collector, which has not seen it adopt its pods, would take them with it. Once it was shrunk, a
-// broker that was drained is not to come back.
+// madeFrom returns the StatefulSet whose claim template, which can't be changed, and number of pods
+// the wanted one repeats; nil: none exists. If that set is deleted, its template must not come
+// back: the next set would have to be deleted at once, and the garbage collector, which has not
+// seen it adopt its pods, would delete them. If it was scaled down, a drained broker must not come
+// back.
 func (p *pass) madeFrom(name string) client.Object {
 	for _, set := range []observe.Set{p.coordinators, p.brokers} {
 		if set.Object != nil && set.Object.Name == name {
@@ -281,7 +282,7 @@ func (p *pass) madeFrom(name string) client.Object {
 	return nil
 }
 
-// size is what the volume claims of a set should ask for.
+// size returns the wanted size of a set's volume claims.
 func (p *pass) size(component string) resource.Quantity {
 	if component == build.ComponentCoordinator {
 		return p.broker.Spec.Coordination.Managed.Storage.Size

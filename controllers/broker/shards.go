@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/mirror"
 )
 
-// observeShards reads from the mirror which brokers have replicas and which of them are to be
-// drained.
+// observeShards reads from the mirror which brokers have replicas, and which of them are drained or
+// have to be.
 func (p *pass) observeShards(ctx context.Context) error {
 	m := p.Mirrors.Of(client.ObjectKeyFromObject(p.broker))
 	if m == nil || m.UID != p.broker.UID {
@@ -41,15 +41,15 @@ func (p *pass) observeShards(ctx context.Context) error {
 			p.emptySince.Forget(key)
 			continue
 		}
-		// A placement of a moment ago may have been decided before the drain was seen.
+		// A recent placement may have been decided before the controller saw the drain.
 		l.Settled = p.emptySince.Left(key, p.Now()) == 0
 	}
 	p.facts.Shards = facts
 	return nil
 }
 
-// shrinkingTopics returns the Topics whose manifests name no number of replicas. It follows the
-// number of brokers, so it is about to shrink.
+// shrinkingTopics returns the Topics whose manifests have no number of replicas. Their number
+// follows that of the brokers, so it will shrink with it.
 func (p *pass) shrinkingTopics(ctx context.Context) (map[types.NamespacedName]bool, error) {
 	topics := &v1alpha1.TopicList{}
 	if err := p.Client.List(ctx, topics, client.InNamespace(p.broker.Namespace),

@@ -36,7 +36,8 @@ func clusterOf(t *testing.T, spec string) Cluster {
 	}
 }
 
-// What a Broker becomes, to be read. `go test ./controllers/build -update` writes the files anew.
+// TestGolden compares the objects of Brokers with files for review. `go test ./controllers/build
+// -update` rewrites them.
 func TestGolden(t *testing.T) {
 	full := clusterOf(t, `
 replicas: 5
@@ -82,9 +83,10 @@ deletionPolicy: Delete
 	}
 }
 
-// A broker, a coordinator and the system's own pods share the node that a profile is named after.
+// TestProfilesFitTheirNodes: a broker, a coordinator and the system's own pods fit on the node of
+// their profile.
 func TestProfilesFitTheirNodes(t *testing.T) {
-	// What nodes of 2, 4, 8 and 16 GiB offer pods beside what runs on each of them.
+	// What nodes of 2, 4, 8 and 16 GiB have left beside the pods that run on each node.
 	offers := map[v1alpha1.Profile]share{
 		v1alpha1.ProfileSmall: {1000, 470}, v1alpha1.ProfileMedium: {2800, 940},
 		v1alpha1.ProfileLarge: {6500, 3800}, v1alpha1.ProfileXLarge: {13500, 7800},
@@ -100,7 +102,7 @@ func TestProfilesFitTheirNodes(t *testing.T) {
 	}
 }
 
-// podOf is the pod that a cluster's brokers are, as the API server would keep it.
+// podOf returns a broker's pod, as the API server would store it, and its template.
 func podOf(t *testing.T, c Cluster) (*corev1.Pod, *corev1.PodTemplateSpec) {
 	t.Helper()
 	return podOfComponent(t, c, ComponentBroker)
@@ -125,8 +127,8 @@ func podOfComponent(t *testing.T, c Cluster, component string) (*corev1.Pod, *co
 	return pod, template
 }
 
-// etcd reads its certificate again, but not the CAs: a new one must be trusted everywhere before it
-// signs.
+// TestANewCARollsTheCoordinatorsAndNotTheBrokers: etcd reads its certificate again, but not its
+// CAs, and a new CA must be trusted everywhere before it signs.
 func TestANewCARollsTheCoordinatorsAndNotTheBrokers(t *testing.T) {
 	before := clusterOf(t, `{}`)
 	after := before
@@ -173,7 +175,7 @@ func TestDifferencesAreDescribedInWords(t *testing.T) {
 	}
 }
 
-// What the API server and others see as names must be valid for the longest name of a Broker too.
+// TestLongestNameFits: all names are valid for a Broker with the longest name.
 func TestLongestNameFits(t *testing.T) {
 	c := clusterOf(t, `{}`)
 	c.Broker.Name = strings.Repeat("a", 40)

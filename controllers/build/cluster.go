@@ -9,10 +9,10 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// AuthForm is how clients prove who they are.
+// AuthForm is the form in which clients authenticate.
 type AuthForm string
 
-// The forms of auth.
+// The forms of authentication.
 const (
 	AuthNone         AuthForm = ""
 	AuthUserPassword AuthForm = "UserPassword"
@@ -26,47 +26,48 @@ const (
 	KeyToken    = "token"
 )
 
-// Auth is what the pods take from the Secret that spec.auth names.
+// Auth describes the Secret that spec.auth names, as the pods use it.
 type Auth struct {
 	Form   AuthForm
 	Secret string
-	// Fingerprint changes with the content, so that pods are replaced; it reveals nothing of it.
+	// Fingerprint changes with the Secret's content, so that pods are replaced, and reveals none of
+	// it.
 	Fingerprint string
 }
 
-// Cluster is everything that the objects of one Broker are made from.
+// Cluster is the input from which the objects of one Broker are built.
 type Cluster struct {
 	Broker *v1alpha1.Broker
-	// Image, Profile and Restart are those in force, which may not be the latest asked for.
+	// Image, Profile and Restart are those in force. With update OnRequest they may differ from the
+	// spec.
 	Image   string
 	Profile v1alpha1.Profile
 	Restart string
-	// Replicas of the brokers, which may be more than asked for.
+	// Replicas is the number of brokers. It may exceed spec.replicas.
 	Replicas int32
-	// Retiring says that brokers are being taken away, whose volumes go with them if the Broker's
-	// own would.
+	// Retiring reports that brokers are being removed, with their volumes if the deletion policy
+	// deletes volumes.
 	Retiring bool
-	// Disruptable says that one broker may be evicted.
+	// Disruptable reports that one broker may be evicted.
 	Disruptable bool
-	// The sizes in the claim templates, which may be less than asked for.
+	// The sizes in the claim templates, which may be smaller than in the spec.
 	BrokerVolume      resource.Quantity
 	CoordinatorVolume resource.Quantity
 	Auth              Auth
-	// Trust stands for the CAs that are trusted. etcd reads its own certificate again when that
-	// changes, but not these, so the coordinators are rolled when a CA is added.
+	// Trust identifies the trusted CAs. etcd reads its own certificate again, but not its CAs, so
+	// the coordinators are replaced when a CA is added.
 	Trust string
-	// PullSecrets are the names of Secrets with which the image is pulled.
+	// PullSecrets are the names of Secrets to pull the image with.
 	PullSecrets []string
 }
 
-// CoordinatorReplicas is the number of coordinators.
+// CoordinatorReplicas returns the number of coordinators.
 func (c Cluster) CoordinatorReplicas() int32 { return c.Broker.Spec.Coordination.Managed.Replicas }
 
-// Names are the names of the objects.
+// Names returns the names of the objects.
 func (c Cluster) Names() Names { return NamesOf(c.Broker) }
 
-// Coordinators are the objects that coordination consists of, in the order in which they are to be
-// made.
+// Coordinators returns the objects of the coordinators, in the order in which they are applied.
 func (c Cluster) Coordinators() []runtime.ApplyConfiguration {
 	objects := []runtime.ApplyConfiguration{
 		c.serviceAccount(c.Names().Coordinators(), ComponentCoordinator),
@@ -78,14 +79,14 @@ func (c Cluster) Coordinators() []runtime.ApplyConfiguration {
 	return append(objects, c.coordinatorSet())
 }
 
-// Brokers are the objects that the brokers consist of, in the order in which they are to be made.
+// Brokers returns the objects of the brokers, in the order in which they are applied.
 func (c Cluster) Brokers() []runtime.ApplyConfiguration {
 	objects := []runtime.ApplyConfiguration{
 		c.serviceAccount(c.Names().BrokerAccount(), ComponentBroker),
 		c.brokersService(),
 		c.clientService(),
 	}
-	// With one broker a budget would only stand in the way of draining its node.
+	// With one broker a budget would only prevent draining its node.
 	if c.Replicas > 1 {
 		evictable := int32(0)
 		if c.Disruptable {
@@ -96,7 +97,7 @@ func (c Cluster) Brokers() []runtime.ApplyConfiguration {
 	return append(objects, c.BrokerSet())
 }
 
-// owner makes Kubernetes remove an object with its Broker.
+// owner returns the ownerReference by which Kubernetes deletes an object with its Broker.
 func owner(broker *v1alpha1.Broker) *metav1ac.OwnerReferenceApplyConfiguration {
 	return metav1ac.OwnerReference().
 		WithAPIVersion(v1alpha1.GroupVersion.String()).

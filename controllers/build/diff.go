@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// Differences says in words in what a pod differs from the template that it would be made from now.
-// What others put into a pod when it was made, such as tolerations for the node, is no difference.
+// Differences describes in words how a pod differs from the present template. Fields that others
+// added when the pod was created, such as tolerations, are no differences.
 func Differences(pod *corev1.Pod, template *corev1.PodTemplateSpec) string {
 	var words []string
 	say := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
@@ -67,7 +67,7 @@ func Differences(pod *corev1.Pod, template *corev1.PodTemplateSpec) string {
 	return strings.Join(words, ", ")
 }
 
-// RestartOf is the restart that a pod or template was made for.
+// RestartOf returns the requested restart for which a pod or template was made.
 func RestartOf(annotations map[string]string) string { return annotations[v1alpha1.AnnotationRestart] }
 
 func argDifferences(was, is []string) (words []string) {
@@ -132,7 +132,7 @@ func contains(all, part map[string]string) bool {
 	return true
 }
 
-// without leaves out the annotations that are spoken of by their own sentence.
+// without removes the annotations that have a sentence of their own.
 func without(annotations map[string]string) map[string]string {
 	rest := maps.Clone(annotations)
 	delete(rest, annotationAuth)

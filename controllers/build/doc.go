@@ -1,9 +1,9 @@
-// Package build makes the objects of one Broker, as apply configurations. It is pure: the same
-// Cluster gives the same objects, byte for byte, and nothing here asks the cluster anything.
+// Package build builds the objects of one Broker, as apply configurations. It is pure: the same
+// Cluster gives the same objects, byte for byte, without a request.
 //
-// Every object carries the labels that the operator's cache selects by, and an ownerReference to
-// the Broker, so that Kubernetes itself removes it; nothing has a finalizer.
+// Every object has the labels by which the operator's cache selects, and an ownerReference to the
+// Broker, by which Kubernetes deletes it. No object has a finalizer.
 //
-// What decides about pods is in the pod templates and nowhere else; Differences says in words in
-// what a running pod differs from its template.
+// Everything that determines a pod is in its template. Differences describes in words how a running
+// pod differs from it.
 package build

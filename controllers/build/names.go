@@ -7,13 +7,13 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// The user and group that everything runs as, as the image has it.
+// runAs is the user and the group of all processes, those of the image.
 const runAs = 65532
 
-// FieldOwner is the one field manager of everything that the operator applies.
+// FieldOwner is the field manager of all objects that the operator applies.
 const FieldOwner = "carillon-operator"
 
-// Labels that every object of the operator carries.
+// Labels of every object of the operator.
 const (
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	LabelInstance  = "app.kubernetes.io/instance"
@@ -35,11 +35,11 @@ const (
 	tlsVolume  = "tls"
 	dataDir    = "/data"
 	tlsDir     = "/etc/carillon/tls"
-	// KeyBootstrapped is in the coordinators' Secret once their cluster has existed.
+	// KeyBootstrapped is a key of the coordinators' Secret, set once their cluster has existed.
 	KeyBootstrapped = "bootstrapped"
 )
 
-// Ports, as the pods listen on them.
+// The ports on which pods listen.
 const (
 	portClient            = 4222
 	portRoute             = 6222
@@ -77,7 +77,7 @@ func (n Names) CoordinatorsService() string { return n.name + "-coordinators" }
 // CoordinatorTLS is the Secret with the coordinators' certificate.
 func (n Names) CoordinatorTLS() string { return n.name + "-coordinator-tls" }
 
-// CA is the Secret with the authority, which only the operator reads.
+// CA is the Secret with the CA and its key, which only the operator reads.
 func (n Names) CA() string { return n.name + "-ca" }
 
 // Endpoint is the URL for clients.
@@ -85,7 +85,7 @@ func (n Names) Endpoint() string {
 	return fmt.Sprintf("nats://%s.%s.svc:%d", n.name, n.namespace, portClient)
 }
 
-// Cluster is the name under which the parts know their Broker.
+// Cluster is the Broker's name for its processes: namespace/name.
 func (n Names) Cluster() string { return n.namespace + "/" + n.name }
 
 // CoordinatorHosts are the host names of the coordinators.
@@ -106,7 +106,8 @@ func (n Names) EtcdEndpoints(replicas int32) []string {
 	return endpoints
 }
 
-// initialCluster is how the coordinators find each other the first time.
+// initialCluster returns etcd's --initial-cluster, by which the members find each other the first
+// time.
 func (n Names) initialCluster(replicas int32) string {
 	members := n.CoordinatorHosts(replicas)
 	for i, host := range members {
@@ -115,7 +116,7 @@ func (n Names) initialCluster(replicas int32) string {
 	return strings.Join(members, ",")
 }
 
-// selector is what selects the pods of a component, and what their volume claims are labelled with.
+// selector returns the labels of a component's pods and volume claims.
 func (n Names) selector(component string) map[string]string {
 	return map[string]string{
 		labelName:      "carillon",
@@ -132,7 +133,8 @@ func (n Names) BrokerSelector() string {
 		LabelInstance, selector[LabelInstance], LabelManagedBy, selector[LabelManagedBy], labelName, selector[labelName])
 }
 
-// labels are those of an object that belongs to a component, or to the whole with none.
+// labels returns the labels of an object of a component, or of the whole Broker if component is
+// empty.
 func (n Names) labels(component string) map[string]string {
 	labels := n.selector(component)
 	if component == "" {

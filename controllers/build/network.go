@@ -10,21 +10,20 @@ import (
 	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 )
 
-// coordinatorsService gives each coordinator a name. It names those that are not ready too: members
-// must find each other to become ready.
+// coordinatorsService gives each coordinator a DNS name, ready or not: members must find each other
+// to become ready.
 func (c Cluster) coordinatorsService() *corev1ac.ServiceApplyConfiguration {
 	return c.headless(c.Names().CoordinatorsService(), ComponentCoordinator,
 		port("client", portCoordinatorClient), port("peer", portCoordinatorPeer), port("http", portCoordinatorHTTP))
 }
 
-// brokersService gives each broker a name, ready or not.
+// brokersService gives each broker a DNS name, ready or not.
 func (c Cluster) brokersService() *corev1ac.ServiceApplyConfiguration {
 	return c.headless(c.Names().BrokersService(), ComponentBroker,
 		port("client", portClient), port("route", portRoute), port("http", portBrokerHTTP))
 }
 
-// clientService is where clients connect: to brokers that are ready, and to the one port that is
-// theirs.
+// clientService is the Service for clients: the client port of ready brokers.
 func (c Cluster) clientService() *corev1ac.ServiceApplyConfiguration {
 	n := c.Names()
 	return corev1ac.Service(n.Brokers(), n.namespace).
@@ -49,7 +48,7 @@ func (c Cluster) headless(name, component string, ports ...*corev1ac.ServicePort
 			WithPorts(ports...))
 }
 
-// port listens under a Service as the pods do.
+// port returns a Service port with the number of the pods' port.
 func port(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
 	return corev1ac.ServicePort().
 		WithName(name).
@@ -58,8 +57,8 @@ func port(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
 		WithProtocol(corev1.ProtocolTCP)
 }
 
-// disruptionBudget lets so many pods be evicted at a time. A pod that is not ready may always go:
-// it serves nobody, and must not keep a node from being drained.
+// disruptionBudget allows that many evictions at a time. A pod that is not ready may always be
+// evicted: it serves nobody, and must not prevent draining its node.
 func (c Cluster) disruptionBudget(name, component string, evictable int32) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	n := c.Names()
 	return policyv1ac.PodDisruptionBudget(name, n.namespace).
@@ -71,7 +70,7 @@ func (c Cluster) disruptionBudget(name, component string, evictable int32) *poli
 			WithSelector(metav1ac.LabelSelector().WithMatchLabels(n.selector(component))))
 }
 
-// serviceAccount is one without any rights; the pods don't even get its token.
+// serviceAccount returns a ServiceAccount without permissions, whose token is not mounted.
 func (c Cluster) serviceAccount(name, component string) *corev1ac.ServiceAccountApplyConfiguration {
 	n := c.Names()
 	return corev1ac.ServiceAccount(name, n.namespace).

@@ -14,10 +14,11 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// gracePeriod is what a pod has from SIGTERM to being killed: a broker drains for 20 s.
+// gracePeriod is the time in seconds from SIGTERM to SIGKILL: a broker disconnects its clients over
+// 20 s.
 const gracePeriod = 60
 
-// member is what the pods of the two StatefulSets differ in.
+// member is the differences between the pods of the two StatefulSets.
 type member struct {
 	name        string // of the StatefulSet
 	component   string
@@ -28,17 +29,17 @@ type member struct {
 	share       share
 	volume      resource.Quantity
 	class       *string
-	retiring    bool // pods are being taken away for good
+	retiring    bool // pods are being removed for good
 	args        []string
 	env         []*corev1ac.EnvVarApplyConfiguration
 	annotations map[string]string
 	ports       []*corev1ac.ContainerPortApplyConfiguration
 }
 
-// statefulSet makes a set whose pods the operator replaces itself (OnDelete), which start side by
-// side (Parallel, since members need each other to become ready). When it shrinks, volumes stay;
-// they go only while the operator takes drained brokers away, and where they would go with the
-// Broker. At any other time a set that somebody else shrinks must not take them along.
+// statefulSet returns a set whose pods the operator replaces itself (OnDelete), and which start
+// concurrently (Parallel, since members need each other to become ready). A scale-down keeps
+// volumes, unless the operator removes drained brokers and the deletion policy deletes volumes:
+// when somebody else scales the set down, no volume may be lost.
 func (c Cluster) statefulSet(m member) *appsv1ac.StatefulSetApplyConfiguration {
 	n := c.Names()
 	whenDeleted := appsv1.RetainPersistentVolumeClaimRetentionPolicyType
@@ -95,7 +96,7 @@ func (c Cluster) podTemplate(m member) *corev1ac.PodTemplateSpecApplyConfigurati
 			WithAllowPrivilegeEscalation(false).
 			WithReadOnlyRootFilesystem(true).
 			WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))).
-		// 30 min: recovering a full disk.
+		// 30 min, for recovering a full disk.
 		WithStartupProbe(probe("/healthz/startup").WithPeriodSeconds(2).WithFailureThreshold(900)).
 		WithReadinessProbe(probe("/healthz/ready").WithPeriodSeconds(2).WithFailureThreshold(2)).
 		WithLivenessProbe(probe("/healthz/live").WithPeriodSeconds(10).WithFailureThreshold(6)).
@@ -146,9 +147,9 @@ func (c Cluster) podTemplate(m member) *corev1ac.PodTemplateSpecApplyConfigurati
 	return template
 }
 
-// spread asks for pods on different nodes and zones, and apart asks again, with weight: three
-// brokers come onto three nodes where there are three. Neither insists. A pod with a local volume
-// can only go back to its own node; if that node held two pods when there was no other, insisting
+// spread prefers pods on different nodes and zones, and apart repeats that with a weight, so that
+// three brokers get three nodes if there are three. Neither is required: a pod with a local volume
+// can only return to its node. If that node held two pods when there was no other, a required rule
 // would leave the pod pending for ever once a node was added.
 func (c Cluster) spread(m member, key string) *corev1ac.TopologySpreadConstraintApplyConfiguration {
 	return corev1ac.TopologySpreadConstraint().

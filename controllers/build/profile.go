@@ -12,15 +12,15 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// share is what one container gets of a node.
+// share is one container's part of a node.
 type share struct {
 	memoryMi int64
 	cpuMilli int64
 }
 
-// node is what a profile is made of. A node offers its pods less than it has: of 2 vCPU and 4 GiB
-// about 940m and 2800Mi are left beside the system's pods, and a broker and a coordinator must fit
-// there together, with room for an operator or a Job.
+// node is the node that a profile is for, and its shares. Of 2 vCPU and 4 GiB about 940m and 2800Mi
+// are left beside the system's pods; a broker and a coordinator must fit there together, with room
+// for an operator or a Job.
 type node struct {
 	cpus        int
 	broker      share
@@ -41,8 +41,8 @@ func nodeOf(profile v1alpha1.Profile) node {
 	return nodes[v1alpha1.ProfileMedium]
 }
 
-// resources: memory is reserved whole, since running out of it kills; CPU is a share without a
-// limit, since throttling shows as latency while idle CPU helps nobody.
+// resources returns a container's requests and limits. All memory is reserved, since running out of
+// it kills. CPU has no limit, since throttling adds latency and idle CPU helps nobody.
 func (s share) resources() *corev1ac.ResourceRequirementsApplyConfiguration {
 	memory := *resource.NewQuantity(s.memoryMi<<20, resource.BinarySI)
 	return corev1ac.ResourceRequirements().
@@ -53,8 +53,8 @@ func (s share) resources() *corev1ac.ResourceRequirementsApplyConfiguration {
 		WithLimits(corev1.ResourceList{corev1.ResourceMemory: memory})
 }
 
-// runtimeEnv tells the Go runtime what it has: 85 % of the memory, since stacks of the kernel, page
-// tables and what is being read from disk count against the container too.
+// runtimeEnv returns the limits of the Go runtime. It gets 85 % of the memory, since kernel stacks,
+// page tables and pages being read from disk count against the container, too.
 func (s share) runtimeEnv(cpus int) []*corev1ac.EnvVarApplyConfiguration {
 	return []*corev1ac.EnvVarApplyConfiguration{
 		corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(fmt.Sprintf("%dMiB", s.memoryMi*85/100)),

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/controllers/pki"
 )
 
-// Secret holds certificates of a Broker.
+// Secret returns a Secret with certificates of a Broker.
 func Secret(broker *v1alpha1.Broker, name string, data map[string][]byte) *corev1ac.SecretApplyConfiguration {
 	n := NamesOf(broker)
 	return corev1ac.Secret(name, n.namespace).
@@ -18,8 +18,8 @@ func Secret(broker *v1alpha1.Broker, name string, data map[string][]byte) *corev
 		WithData(data)
 }
 
-// BrokerLeaf is the certificate that all brokers of a cluster show to each other and to etcd. Its
-// name has a wildcard, so that adding a broker needs no new certificate.
+// BrokerLeaf describes the certificate that all brokers of a cluster present to each other and to
+// etcd. Its name has a wildcard, so a further broker needs no new certificate.
 func BrokerLeaf(broker *v1alpha1.Broker) pki.Leaf {
 	n := NamesOf(broker)
 	return pki.Leaf{Name: n.BrokerAccount(), DNSNames: []string{
@@ -27,9 +27,9 @@ func BrokerLeaf(broker *v1alpha1.Broker) pki.Leaf {
 	}}
 }
 
-// CoordinatorLeaf is the certificate that all coordinators of a cluster show. Each host is named,
-// without a wildcard: etcd looks the names in a peer's certificate up and compares the address, and
-// for a wildcard it would need reverse look-ups, which not every cluster answers.
+// CoordinatorLeaf describes the certificate that all coordinators of a cluster present. It names
+// each host, without a wildcard: etcd resolves the names in a peer's certificate and compares the
+// address; a wildcard would need reverse look-ups, which not every cluster answers.
 func CoordinatorLeaf(broker *v1alpha1.Broker) pki.Leaf {
 	n := NamesOf(broker)
 	return pki.Leaf{Name: n.Coordinators(), DNSNames: n.CoordinatorHosts(broker.Spec.Coordination.Managed.Replicas)}

@@ -8,7 +8,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 )
 
-// coordinatorSet runs the etcd of the cluster.
+// coordinatorSet returns the StatefulSet of the coordinators.
 func (c Cluster) coordinatorSet() *appsv1ac.StatefulSetApplyConfiguration {
 	n, managed := c.Names(), c.Broker.Spec.Coordination.Managed
 	class := managed.Storage.ClassName
@@ -47,7 +47,7 @@ func (c Cluster) coordinatorSet() *appsv1ac.StatefulSetApplyConfiguration {
 	})
 }
 
-// BrokerSet runs the brokers.
+// BrokerSet returns the StatefulSet of the brokers.
 func (c Cluster) BrokerSet() *appsv1ac.StatefulSetApplyConfiguration {
 	n := c.Names()
 	host := fmt.Sprintf("$(POD_NAME).%s.%s.svc", n.BrokersService(), n.namespace)
@@ -78,8 +78,8 @@ func (c Cluster) BrokerSet() *appsv1ac.StatefulSetApplyConfiguration {
 			"--profile=" + string(c.Profile),
 			"--lame-duck=20s",
 		},
-		// Kubernetes copies the node's zone onto each pod when it is bound (1.35); where it does
-		// not, the zone is empty.
+		// From 1.35 on Kubernetes copies the node's zone to each pod when it is bound; before, the
+		// zone is empty.
 		env: []*corev1ac.EnvVarApplyConfiguration{
 			corev1ac.EnvVar().WithName("ZONE").WithValueFrom(corev1ac.EnvVarSource().
 				WithFieldRef(corev1ac.ObjectFieldSelector().WithFieldPath("metadata.labels['" + zoneLabel + "']"))),

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// TopicName is the name by which clients know a Topic.
+// TopicName returns the name of a Topic for clients.
 func TopicName(topic *v1alpha1.Topic) string {
 	if topic.Spec.Name != "" {
 		return topic.Spec.Name
@@ -16,8 +16,8 @@ func TopicName(topic *v1alpha1.Topic) string {
 	return topic.Name
 }
 
-// TopicSpec is what a manifest asks the brokers for. What they have a default for that depends
-// on the brokers stays open: 0 replicas are as many as there can be.
+// TopicSpec returns the spec that a manifest declares. Defaults that depend on the brokers stay
+// unset: with 0 replicas the brokers choose the number.
 func TopicSpec(topic *v1alpha1.Topic) (coordination.TopicSpec, error) {
 	asked := &topic.Spec
 	spec := coordination.TopicSpec{
@@ -64,7 +64,7 @@ func TopicSpec(topic *v1alpha1.Topic) (coordination.TopicSpec, error) {
 	return spec, nil
 }
 
-// SubscriptionSpec is what a manifest asks the brokers for.
+// SubscriptionSpec returns the spec that a manifest declares.
 func SubscriptionSpec(subscription *v1alpha1.Subscription) (coordination.SubscriptionSpec, error) {
 	asked := &subscription.Spec
 	spec := coordination.SubscriptionSpec{
@@ -107,7 +107,7 @@ func SubscriptionSpec(subscription *v1alpha1.Subscription) (coordination.Subscri
 	return spec, nil
 }
 
-// duration reads what the schema let through; only a length beyond three centuries is none.
+// duration parses a duration that the schema has accepted. It fails only beyond three centuries.
 func duration(field string, d v1alpha1.Duration) (time.Duration, error) {
 	if d == "" {
 		return 0, nil

@@ -1,6 +1,5 @@
-// Package eventing records Kubernetes events of Topics and Subscriptions: when the reason of Ready
-// changes, and when something was done that no status shows. A pass that changes nothing records
-// none.
+// Package eventing records Kubernetes events of Topics and Subscriptions: for a changed reason of
+// Ready, and for actions that no status shows. A pass without a change records none.
 package eventing
 
 import (
@@ -16,11 +15,11 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// noteLimit: the API takes 1024 bytes.
+// noteLimit is the length of an event's text in bytes. The API accepts 1024.
 const noteLimit = 1000
 
-// Memory is what was told last of each object. A pass may see an object as it was before the pass
-// before it, and would tell the same turn again.
+// Memory holds the last recorded reason of each object. A pass may see an object from before the
+// previous pass, and would record the same change again.
 type Memory struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]turn
@@ -31,7 +30,7 @@ type turn struct {
 	reason string
 }
 
-// News reports whether the reason is another than the last one of that object, and remembers it.
+// News reports whether the reason differs from the last one of that object, and remembers it.
 func (m *Memory) News(object client.Object, reason string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,15 +45,15 @@ func (m *Memory) News(object client.Object, reason string) bool {
 	return true
 }
 
-// Forget lets go of an object that is gone.
+// Forget removes an object that is gone.
 func (m *Memory) Forget(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.last, name)
 }
 
-// Turn tells that the reason of Ready has become another. What only passes by on the way to being
-// served is not worth an event.
+// Turn records that the reason of Ready has changed. Transient reasons on the way to Served get no
+// event.
 func Turn(recorder events.EventRecorder, object runtime.Object, action plan.Action) {
 	switch action.Reason {
 	case plan.Placing, plan.WaitingForTopic:
@@ -67,12 +66,12 @@ func Turn(recorder events.EventRecorder, object runtime.Object, action plan.Acti
 	write(recorder, object, kind, action)
 }
 
-// Done tells what was done.
+// Done records an action.
 func Done(recorder events.EventRecorder, object runtime.Object, action plan.Action) {
 	write(recorder, object, corev1.EventTypeNormal, action)
 }
 
-// Warn tells what was done, or happened, that people should look at.
+// Warn records an action or an incident that people should look at.
 func Warn(recorder events.EventRecorder, object runtime.Object, action plan.Action) {
 	write(recorder, object, corev1.EventTypeWarning, action)
 }
@@ -85,7 +84,7 @@ func write(recorder events.EventRecorder, object runtime.Object, kind string, ac
 	recorder.Eventf(object, nil, kind, string(action.Reason), string(action.Kind), "%s", note)
 }
 
-// Outcome is how something that was done ended, for a log.
+// Outcome returns the result of an action, for a log.
 func Outcome(err error) string {
 	if err == nil {
 		return "done"

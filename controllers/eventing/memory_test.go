@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// A turn is told once, also if a pass sees the object as it was before; another object of the same
-// name, and one that is made again, have turns of their own.
+// TestATransitionIsReportedOnce: a change is recorded once, also if a pass sees the object from
+// before it. Another object of the same name, and a recreated one, have changes of their own.
 func TestATransitionIsReportedOnce(t *testing.T) {
 	var m Memory
 	topic := &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orders", UID: "1"}}

@@ -13,34 +13,34 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// town is a Broker with shards on its brokers, as etcd would have it, a controller that moves and
-// heals them, and pods that come and go. The plan is made from what the mirror says of it.
+// town is a model of a Broker: shards in etcd, a controller that moves and repairs them, and pods
+// that come and go. The plan is made from the mirror's facts about it.
 type town struct {
-	want, now int32 // brokers: asked for, and of the StatefulSet
+	want, now int32 // numbers of brokers: spec.replicas, and of the StatefulSet
 	template  int
-	pods      []townPod // by ordinal; those beyond now are on their way out
+	pods      []townPod // by ordinal; those beyond now are terminating
 	shards    []*coordination.Shard
 	topics    []*coordination.Topic
 	drains    map[string]coordination.DrainMode
 	placer    int // ordinal of the broker that places shards
 	life      int64
-	forgets   bool // the operator knows no names of brokers that are away
+	forgets   bool // the operator doesn't know the names of absent brokers
 }
 
 type townPod struct {
 	there, ready bool
 	template     int
 	life         int64 // incarnation; 0: not a member
-	volume       int   // one that is lost is followed by another, and so is the broker
+	volume       int   // a lost volume is replaced by the next one, with another broker id
 	readyFor     time.Duration
 }
 
 func podOf(n int) string { return fmt.Sprintf("main-%d", n) }
 
-// idOf is the id on the pod's volume.
+// idOf returns the broker id on the pod's volume.
 func (w *town) idOf(n int) string { return fmt.Sprintf("id-%d.%d", n, w.pods[n].volume) }
 
-// podOfID is whose volume it was.
+// podOfID returns the ordinal of the pod with that id.
 func podOfID(id string) (n int) {
 	_, _ = fmt.Sscanf(id, "id-%d.", &n)
 	return n
@@ -98,7 +98,7 @@ func (w *town) demanded() int {
 	return most
 }
 
-// pass plans, judges the plan, and does it.
+// pass plans, judges the plan, and carries it out.
 func (w *town) pass(t *rapid.T) plan.Action {
 	f := w.facts()
 	a := plan.Next(f)
@@ -146,7 +146,8 @@ func (w *town) pass(t *rapid.T) plan.Action {
 	return a
 }
 
-// mayGo judges that a ready broker is stopped: the replicas on all others are in sync.
+// mayGo fails the test unless a ready broker may be stopped: the replicas on all others are in
+// sync.
 func (w *town) mayGo(t *rapid.T, ordinal int) {
 	steady := true
 	for n, p := range w.pods[:w.now] {
@@ -180,8 +181,8 @@ func (w *town) lacks(s *coordination.Shard, want int) bool {
 	return n < want
 }
 
-// tend lets the brokers do a step for a shard: name a leader, bring a replica in sync, move one off
-// a broker that is drained.
+// tend takes one step for a shard: elect a leader, bring a replica in sync, or move one off a
+// drained broker.
 func (w *town) tend(s *coordination.Shard) {
 	state := w.state()
 	lives := func(id string) (coordination.Replica, bool) {
@@ -246,7 +247,7 @@ func (w *town) tend(s *coordination.Shard) {
 	}
 }
 
-// live lets time pass for a pod.
+// live advances time for a pod.
 func (w *town) live(n int) {
 	p := &w.pods[n]
 	switch {
@@ -263,7 +264,7 @@ func (w *town) live(n int) {
 	}
 }
 
-// lose takes a pod away; its volume stays.
+// lose removes a pod. Its volume stays.
 func (w *town) lose(n int) { w.pods[n] = townPod{volume: w.pods[n].volume} }
 
 func (w *town) grow() {
@@ -273,9 +274,9 @@ func (w *town) grow() {
 	}
 }
 
-// In whatever order brokers are asked for, taken away, lost and changed: none is drained that is
-// wanted, none goes that holds something, none is stopped while others catch up; and once the world
-// is left alone, there are as many as were asked for, unless Topics need more.
+// TestBrokersComeAndGoInOrder: in any order of scaling, losses and changes, no wanted broker is
+// drained, no broker with replicas is removed, and none is stopped while others catch up. Without
+// further changes there are finally as many brokers as wanted, unless Topics need more.
 func TestBrokersComeAndGoInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &town{drains: map[string]coordination.DrainMode{}, forgets: rapid.Bool().Draw(t, "forgets")}
@@ -338,11 +339,12 @@ func TestBrokersComeAndGoInOrder(t *testing.T) {
 			w.tendAll()
 		}
 		a := w.pass(t)
-		// What is on lost volumes alone stays where it was: nothing is given up without a person.
+		// Shards that only lost volumes have stay as they are: nothing is given up without a
+		// person.
 		kept := 0
 		for id := range w.drains {
 			n := podOfID(id)
-			// Behind one that is to go before it.
+			// It waits for one that is removed before it.
 			waits := int32(n) >= w.want && int32(n) < w.now && id == w.idOf(n)
 			if !waits && !slices.ContainsFunc(w.shards, func(s *coordination.Shard) bool { return slices.Contains(s.Replicas, id) }) {
 				t.Fatalf("P5: it ends with %s drained, which holds nothing", id)
@@ -364,7 +366,7 @@ func TestBrokersComeAndGoInOrder(t *testing.T) {
 	})
 }
 
-// lostAlone says that some shard has nothing but what is lost.
+// lostAlone reports whether some shard has lost replicas only.
 func (w *town) lostAlone() bool {
 	return slices.ContainsFunc(w.shards, func(s *coordination.Shard) bool { return !leads(w.state(), s) })
 }
@@ -375,7 +377,7 @@ func (w *town) tendAll() {
 	}
 }
 
-// What the mirror says of shards, as a person would count them.
+// TestClusterCountsShards compares the mirror's counts of shards with those made by hand.
 func TestClusterCountsShards(t *testing.T) {
 	member := func(id string, life int64) coordination.Replica {
 		return coordination.Replica{Broker: id, Incarnation: life}
@@ -416,8 +418,9 @@ func TestClusterCountsShards(t *testing.T) {
 	}
 }
 
-// After etcd was restored from a backup, shards that were written before it wait until their copies
-// are compared. Those of a Topic that is being deleted don't count.
+// TestClusterCountsShardsThatWaitSinceARestore: after a restore of etcd, shards of an earlier
+// generation wait until their copies are compared. Shards of a Topic that is being deleted don't
+// count.
 func TestClusterCountsShardsThatWaitSinceARestore(t *testing.T) {
 	topics := []*coordination.Topic{{ID: "1", Name: "orders"}, {ID: "2", Name: "billing"}, {ID: "3", Name: "audit"}, {ID: "4", Name: "a-last", Deleting: true}}
 	var shards []*coordination.Shard

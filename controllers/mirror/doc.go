@@ -1,17 +1,17 @@
-// Package mirror follows, for each Broker, what its coordinators hold: one client, one watch, and
-// one look in half a minute at the brokers' numbers. Whoever reconciles Topics and Subscriptions
-// reads from here and writes through the same client; nobody else watches, and nobody polls for
-// one Topic.
+// Package mirror follows the etcd of each Broker: one client, one watch, and one request to each
+// broker for its numbers in half a minute. The reconcilers of Topics and Subscriptions read from
+// here and write through the same client. Nothing else watches, and nothing polls for a single
+// Topic.
 //
 // Invariants:
 //
-//   - M1 A Broker that is there has one mirror, and one that is gone has none: its client is closed
-//     and its goroutines have ended before the next for that name begins.
-//   - M2 Nothing is read before the keys are known to be this Broker's.
-//   - M3 What was known once stands until something newer is known: an etcd that is away, or a
-//     broker that does not answer, changes nothing.
-//   - M4 Of every change, each manifest that it may concern hears; whose manifest is gone hears
-//     too, by the owner that is written in etcd.
+//   - M1 A Broker has one mirror. When the Broker is gone, the mirror's client is closed and its
+//     goroutines have ended before the next mirror of that name begins.
+//   - M2 No key is read before the keys are known to belong to this Broker.
+//   - M3 A fact stands until a newer one is known: an unreachable etcd, or a broker that does not
+//     answer, changes nothing.
+//   - M4 Every change triggers a pass over each manifest that it may affect. A deleted manifest is
+//     found by the owner in etcd.
 //
-// There is nothing to lose: a process that dies leaves what is in etcd, which the next one reads.
+// When the process dies, the next one reads etcd again.
 package mirror

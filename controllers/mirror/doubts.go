@@ -7,12 +7,12 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// maxDoubts bounds how much is remembered of one Topic until a pass tells it; the brokers' logs and
-// metrics have all.
+// maxDoubts bounds the actions that are kept of one Topic until a pass reports them. The brokers'
+// logs and metrics have all of them.
 const maxDoubts = 16
 
-// doubt notes that a leader was named that may lack something. What was so before this operator
-// looked is not news.
+// doubt keeps the election of a leader that may lack acknowledged records. Elections from before
+// this operator started are not reported.
 func (m *Mirror) doubt(c coordination.Change[coordination.Shard]) {
 	if c.Before == nil || c.After.Doubt.Epoch <= c.Before.Doubt.Epoch {
 		return
@@ -28,7 +28,8 @@ func (m *Mirror) doubt(c coordination.Change[coordination.Shard]) {
 	}
 }
 
-// Doubts returns, once, what there is to tell of leaders of a Topic that may lack something.
+// Doubts returns and removes the kept elections of leaders of a Topic that may lack acknowledged
+// records.
 func (m *Mirror) Doubts(topicID string) []plan.Action {
 	m.mu.Lock()
 	defer m.mu.Unlock()

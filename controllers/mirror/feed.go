@@ -11,17 +11,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Feed brings names of manifests to the queue of their controller. It never blocks; the queue has
+// Feed adds names of manifests to the queue of their controller. It never blocks, and the queue has
 // each name once.
 type Feed struct {
-	Delay time.Duration // what comes within it is one look
+	Delay time.Duration // names within it cause one pass
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
-	waiting map[types.NamespacedName]bool // until there is a queue
+	waiting map[types.NamespacedName]bool // names from before the queue existed
 }
 
-// Source is what the controller is given.
+// Source returns the source for the controller.
 func (f *Feed) Source() source.Source {
 	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		f.mu.Lock()
@@ -35,7 +35,7 @@ func (f *Feed) Source() source.Source {
 	})
 }
 
-// Add asks for a look at that manifest.
+// Add requests a pass over that manifest.
 func (f *Feed) Add(name types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -100,8 +100,8 @@ func brokersOf(pod string, pods []string, joined map[string][]string, strangers 
 	return ids, false
 }
 
-// drainsToEnd returns the drained brokers that are wanted again, or that are gone and have no
-// replicas.
+// drainsToEnd returns the drained brokers that spec.replicas includes again, or that are gone and
+// have no replicas.
 func drainsToEnd(state *coordination.State, name func(id string) string, pods Pods, leavers []plan.LeavingPod, lost []string, blocked bool) (all []plan.DrainTarget) {
 	for id, mode := range state.Drains() {
 		if mode != coordination.DrainAll {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// Whether the keys are the Broker's is asked again after a pause that grows between these:
-	// a Broker that is being made claims them as soon as it can.
+	// minOwnerPause and maxOwnerPause bound the growing pause between checks of who owns the keys:
+	// a new Broker claims them as soon as it can.
 	minOwnerPause, maxOwnerPause = 250 * time.Millisecond, 5 * time.Second
-	// maxNames bounds the names of brokers that are away: each volume that is lost leaves an id.
+	// maxNames bounds the names of absent brokers: each lost volume leaves an id.
 	maxNames = 1000
 )
 
-// Mirror is what one Broker's coordinators hold.
+// Mirror is the content of one Broker's etcd, and its brokers' numbers.
 type Mirror struct {
 	Broker types.NamespacedName
 	UID    types.UID
@@ -35,30 +35,30 @@ type Mirror struct {
 	numbers  *numbers
 
 	state   atomic.Pointer[coordination.State]
-	wanted  atomic.Int32 // brokers, as the Broker's spec last said
+	wanted  atomic.Int32 // spec.replicas of the Broker, as seen last
 	trouble atomic.Pointer[string]
 
 	mu     sync.Mutex
 	owners owners
-	names  map[string]string        // of brokers, by id; also of those that are away
+	names  map[string]string        // of brokers, by id, including absent ones
 	told   bool                     // follow has been called
-	doubts map[string][]plan.Action // by id of the Topic; what Doubts hasn't returned yet
+	doubts map[string][]plan.Action // by id of the Topic; not yet returned by Doubts
 
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// teller brings what may concern manifests to them.
+// teller triggers passes over the manifests that a change may affect.
 type teller struct {
 	topic        func(types.NamespacedName)
 	subscription func(types.NamespacedName)
-	// referring tells all that refer to the Broker.
+	// referring triggers all manifests that refer to the Broker.
 	referring func(context.Context, types.NamespacedName)
-	// waiting tells those of a namespace that wait for a name or a subject.
+	// waiting triggers the manifests of a namespace that wait for a name or a subject.
 	waiting func(namespace string)
-	// broker tells the Broker itself.
+	// broker triggers the Broker itself.
 	broker func(types.NamespacedName)
-	// readers tells the Subscriptions whose manifests refer to that Topic.
+	// readers triggers the Subscriptions whose manifests refer to that Topic.
 	readers func(ctx context.Context, topic types.NamespacedName)
 }
 
@@ -81,24 +81,24 @@ func (m *Mirror) start(ctx context.Context, known *coordination.State) {
 	}()
 }
 
-// close ends it, and what runs for it.
+// close ends the mirror and waits for its goroutines.
 func (m *Mirror) close() {
 	m.stop()
 	<-m.done
 	m.discard()
 }
 
-// discard closes the way to etcd of a mirror that follows nothing.
+// discard closes the etcd client of a mirror that was never started.
 func (m *Mirror) discard() {
 	if err := m.etcd.Close(); err != nil {
 		m.log.Warn("Closing the way to etcd failed", "broker", m.Broker, "error", err)
 	}
 }
 
-// State is what etcd holds; nil: that is not known yet.
+// State returns the content of etcd; nil: not known yet.
 func (m *Mirror) State() *coordination.State { return m.state.Load() }
 
-// Trouble is why State is not known yet; empty: nothing was found out.
+// Trouble returns why State is not known yet; empty: unknown.
 func (m *Mirror) Trouble() string {
 	if trouble := m.trouble.Load(); trouble != nil {
 		return *trouble
@@ -106,7 +106,7 @@ func (m *Mirror) Trouble() string {
 	return ""
 }
 
-// waitUntilOurs waits until etcd answers that the keys are this Broker's.
+// waitUntilOurs waits until etcd answers that the keys belong to this Broker.
 func (m *Mirror) waitUntilOurs(ctx context.Context) bool {
 	pause := minOwnerPause
 	for {
@@ -137,13 +137,13 @@ func (m *Mirror) waitUntilOurs(ctx context.Context) bool {
 	}
 }
 
-// follow takes what has changed, and tells whom it may concern.
+// follow stores a State, and triggers the manifests that the changes may affect.
 func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes coordination.Changes) {
 	before := m.state.Swap(state)
 	m.mu.Lock()
 	first := !m.told
 	if m.told = true; first {
-		m.owners = newOwners() // the first changes are everything that there is
+		m.owners = newOwners() // the first changes contain everything
 	}
 	for _, c := range changes.Topics {
 		m.owners.topic(c)
@@ -153,7 +153,7 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 	}
 	for _, b := range state.Brokers {
 		if len(m.names) >= maxNames {
-			clear(m.names) // of those that are away ids are shown then
+			clear(m.names) // absent brokers are shown by their ids then
 		}
 		m.names[b.ID] = b.Name
 	}
@@ -162,7 +162,7 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 	freed := false
 	for _, c := range changes.Topics {
 		if c.After == nil {
-			m.Doubts(c.Before.ID) // nobody is left to be told
+			m.Doubts(c.Before.ID) // nobody reads them any more
 		}
 		freed = freed || frees(c)
 		for _, t := range []*coordination.Topic{c.Before, c.After} {
@@ -192,7 +192,7 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 				m.tellSubscription(s)
 			}
 		}
-		if c.After == nil { // a manifest of that name may have waited for it
+		if c.After == nil { // a manifest of that name may have waited
 			m.tell.subscription(types.NamespacedName{Namespace: m.Broker.Namespace, Name: c.Before.Name})
 		}
 	}
@@ -210,7 +210,8 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 	}
 }
 
-// frees says that a name or a subject may be somebody else's now, or that it belongs to another.
+// frees reports whether a change may make a name or a subject available, or gives it to another
+// owner.
 func frees(c coordination.Change[coordination.Topic]) bool {
 	if c.Before == nil {
 		return false
@@ -226,7 +227,7 @@ func frees(c coordination.Change[coordination.Topic]) bool {
 	return false
 }
 
-// tellOf tells the manifests of a Topic and of its Subscriptions.
+// tellOf triggers the manifests of a Topic and of its Subscriptions.
 func (m *Mirror) tellOf(state *coordination.State, topicID string) {
 	if t := state.TopicByID(topicID); t != nil {
 		if manifest, ok := manifestOf(t.Owner); ok {
@@ -244,7 +245,7 @@ func (m *Mirror) tellSubscription(s *coordination.Subscription) {
 	}
 }
 
-// tellMoved tells those whose records are on a broker that came, went, or lives anew.
+// tellMoved triggers the Topics with replicas on a broker that joined, left or restarted.
 func (m *Mirror) tellMoved(before, state *coordination.State) {
 	moved := func(id string) bool {
 		was, wasThere := before.Broker(id)
@@ -261,8 +262,8 @@ func (m *Mirror) tellMoved(before, state *coordination.State) {
 	}
 }
 
-// tellLeaderless tells those whose shards have no leader: what a broker can vouch for decides of
-// it.
+// tellLeaderless triggers the Topics with a shard without a leader, since the brokers' reports
+// determine their status.
 func (m *Mirror) tellLeaderless(state *coordination.State) {
 	for shard := range state.AllShards() {
 		if shard.Leader == "" {
@@ -271,7 +272,7 @@ func (m *Mirror) tellLeaderless(state *coordination.State) {
 	}
 }
 
-// tellOwners tells every manifest that something in etcd belongs to; also those that are gone.
+// tellOwners triggers every manifest that owns a key in etcd, including deleted ones.
 func (m *Mirror) tellOwners() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,8 +284,8 @@ func (m *Mirror) tellOwners() {
 	}
 }
 
-// TopicsOf are the Topics that a manifest of that namespace and name declared; without those that
-// are orphaned.
+// TopicsOf returns the Topics that a manifest of that namespace and name declared, without orphaned
+// ones.
 func (m *Mirror) TopicsOf(manifest types.NamespacedName) (topics []*coordination.Topic) {
 	state := m.State()
 	m.mu.Lock()
@@ -297,7 +298,7 @@ func (m *Mirror) TopicsOf(manifest types.NamespacedName) (topics []*coordination
 	return topics
 }
 
-// SubscriptionsOf are the same of Subscriptions.
+// SubscriptionsOf returns the same for Subscriptions.
 func (m *Mirror) SubscriptionsOf(manifest types.NamespacedName) (subscriptions []*coordination.Subscription) {
 	state := m.State()
 	m.mu.Lock()

@@ -16,39 +16,39 @@ import (
 )
 
 const (
-	// PollInterval is how often each broker is asked for its numbers; so no status is written
-	// for numbers more often.
+	// PollInterval is the interval in which each broker is asked for its numbers, and so the
+	// shortest one of status writes for numbers.
 	PollInterval = 30 * time.Second
 	// pollTimeout bounds one answer, and maxAnswer its size: 10,000 Topics with some Subscriptions
-	// each.
-	// firstPoll is after a mirror was opened: what brokers say of their disks is not known before.
+	// each. firstPoll is the time from opening a mirror to the first request: until then nothing is
+	// known of the brokers' disks.
 	firstPoll   = time.Second
 	pollTimeout = 5 * time.Second
 	maxAnswer   = 64 << 20
-	// sweepPolls is how many looks at the numbers come between two at the owners in etcd, by which
-	// a deletion is noticed that nothing told of.
+	// sweepPolls is the number of polls between two passes over all owners in etcd, which find
+	// deletions whose event was missed.
 	sweepPolls = 20
 )
 
-// Numbers are what a broker counts of a Topic that it leads.
+// Numbers are a broker's counts for a Topic that it leads.
 type Numbers struct {
 	Epoch    int64
 	Messages int64
 	Bytes    int64
 	Trouble  string
-	Troubled string // id of the broker that said so, of the first shard in trouble
-	// AgePaused is why records of a shard aren't deleted by age; empty: they are.
+	Troubled string // id of the broker that reported Trouble, for the first such shard
+	// AgePaused is the reason why records of a shard are not deleted by age; empty: they are.
 	AgePaused    string
 	AgePausedWhy string
-	// Uncounted: its log was not open since the broker was first asked. Only Trouble is known.
+	// Uncounted means that the log was not open at any poll. Only Trouble is known.
 	Uncounted     bool
 	Subscriptions map[string]SubscriptionNumbers
 }
 
-// SubscriptionNumbers are what it counts of a Subscription.
+// SubscriptionNumbers are a broker's counts for a Subscription.
 type SubscriptionNumbers struct{ Lag, Pending, Redelivered int64 }
 
-// answer is what a broker says at /topics.
+// answer is a broker's answer to /topics.
 type answer struct {
 	Broker string `json:"broker"`
 	Topics []struct {
@@ -78,21 +78,21 @@ type numbers struct {
 	byBroker map[string]*count
 }
 
-// count is one broker's.
+// count is the state of polling one broker.
 type count struct {
-	asking sync.Mutex // held by who asks; who waited meanwhile may have the answer
+	asking sync.Mutex // held while a request is under way
 
-	// Under asking.
+	// Guarded by asking.
 	began  time.Time
 	latest map[string]Numbers
 
-	// Under numbers.mu: of the last regular look.
+	// Guarded by numbers.mu: the answer of the last regular poll.
 	regular map[string]Numbers
 }
 
 func newNumbers(interval time.Duration) *numbers {
 	return &numbers{
-		// Brokers are asked rarely, and come and go: no connection waits for the next time.
+		// Brokers are asked rarely, and come and go, so connections are not kept.
 		http:     &http.Client{Timeout: pollTimeout, Transport: &http.Transport{DisableKeepAlives: true}},
 		interval: interval,
 		byBroker: map[string]*count{},
@@ -110,8 +110,8 @@ func (n *numbers) of(broker string) *count {
 	return c
 }
 
-// ask is the answer of a broker that began after the call did. Who calls while another asks waits
-// for it, and those who waited share one answer.
+// ask returns an answer of a broker to a request that began after the call. Concurrent callers wait
+// for the request under way and then share one answer.
 func (n *numbers) ask(ctx context.Context, broker coordination.Broker) (map[string]Numbers, error) {
 	called := time.Now()
 	c := n.of(broker.ID)
@@ -169,7 +169,7 @@ func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[stri
 	return found, nil
 }
 
-// shardKey tells the shards of all Topics apart. The first is known by its Topic's id.
+// shardKey returns a key for a shard. That of the first shard is its Topic's id.
 func shardKey(topicID string, number int) string {
 	if number == 0 {
 		return topicID
@@ -177,8 +177,8 @@ func shardKey(topicID string, number int) string {
 	return fmt.Sprint(topicID, "/", number)
 }
 
-// Numbers are those of all shards of a Topic together, as of the last look; not ok: of one of them
-// nobody has said.
+// Numbers returns the sum over all shards of a Topic, as of the last poll. ok is false if those of
+// a shard are unknown.
 func (m *Mirror) Numbers(topicID string) (sum Numbers, ok bool) {
 	shards := m.State().Shards(topicID)
 	m.numbers.mu.Lock()
@@ -197,7 +197,7 @@ func (m *Mirror) Numbers(topicID string) (sum Numbers, ok bool) {
 	return sum, len(shards) > 0
 }
 
-// add adds another shard's numbers.
+// add adds the numbers of another shard.
 func (n *Numbers) add(other Numbers) {
 	n.Epoch = max(n.Epoch, other.Epoch)
 	n.Messages += other.Messages
@@ -218,8 +218,8 @@ func (n *Numbers) add(other Numbers) {
 	}
 }
 
-// Records asks, now, whether a Topic holds any. Only the leader of a shard knows, in the epoch
-// that etcd names; a Topic that was never placed was never written to.
+// Records asks the leaders whether a Topic holds records. Only the leader of a shard's present
+// epoch knows; a Topic that was never placed holds none.
 func (m *Mirror) Records(ctx context.Context, topicID string) plan.Records {
 	state, answers := m.State(), plan.NoRecords
 	for _, shard := range state.Shards(topicID) {
@@ -242,7 +242,7 @@ func (m *Mirror) Records(ctx context.Context, topicID string) plan.Records {
 	return answers
 }
 
-// poll asks every broker, once in a while.
+// poll asks every broker, every PollInterval.
 func (m *Mirror) poll(ctx context.Context) {
 	timer := time.NewTimer(min(m.numbers.interval, firstPoll))
 	defer timer.Stop()
@@ -275,7 +275,7 @@ func (m *Mirror) pollAll(ctx context.Context, state *coordination.State) {
 			found, err := m.numbers.ask(ctx, broker)
 			if err != nil {
 				m.log.Debug("A broker's numbers are not known", "broker", broker.Name, "error", err)
-				return // what was known stands
+				return // the last answer stands
 			}
 			for _, key := range m.numbers.take(broker.ID, found) {
 				id, _, _ := strings.Cut(key, "/")
@@ -285,7 +285,7 @@ func (m *Mirror) pollAll(ctx context.Context, state *coordination.State) {
 	}
 }
 
-// take keeps a broker's answer, and says of which shards it is another than before.
+// take stores a broker's answer, and returns the shards for which it differs from the last one.
 func (n *numbers) take(broker string, found map[string]Numbers) (changed []string) {
 	c := n.of(broker)
 	n.mu.Lock()
@@ -293,7 +293,7 @@ func (n *numbers) take(broker string, found map[string]Numbers) (changed []strin
 	regular := make(map[string]Numbers, len(found))
 	for id, is := range found {
 		was, ok := c.regular[id]
-		if is.Epoch == 0 { // its log is not open, so nothing was counted
+		if is.Epoch == 0 { // the log is not open, so nothing was counted
 			is.Messages, is.Bytes, is.Subscriptions = was.Messages, was.Bytes, was.Subscriptions
 			is.Uncounted = !ok || was.Uncounted
 		}
@@ -306,7 +306,7 @@ func (n *numbers) take(broker string, found map[string]Numbers) (changed []strin
 	return changed
 }
 
-// forget lets go of brokers that are away; what they counted is in the statuses.
+// forget removes absent brokers. Their counts stay in the statuses.
 func (n *numbers) forget(state *coordination.State) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

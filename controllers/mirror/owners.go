@@ -6,21 +6,21 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// owners finds what a manifest declared, by the manifest's namespace and name. What was noted as
-// orphaned is not in it: nobody is asked about that any more.
+// owners indexes Topics and Subscriptions by the namespace and name of the manifest that declared
+// them, without orphaned ones.
 type owners struct {
 	topics        map[types.NamespacedName]map[string]bool // names of Topics
 	subscriptions map[types.NamespacedName]map[subscriptionKey]bool
 }
 
-// subscriptionKey tells the Subscriptions of all Topics apart.
+// subscriptionKey identifies a Subscription.
 type subscriptionKey struct{ topicID, name string }
 
 func newOwners() owners {
 	return owners{map[types.NamespacedName]map[string]bool{}, map[types.NamespacedName]map[subscriptionKey]bool{}}
 }
 
-// manifestOf is the manifest that declared something, if one did.
+// manifestOf returns the manifest of an owner, if it is one.
 func manifestOf(owner coordination.Owner) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: owner.Namespace, Name: owner.Name}, owner.Kind == coordination.ManifestOwner
 }

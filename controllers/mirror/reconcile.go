@@ -27,13 +27,14 @@ import (
 )
 
 const (
-	// leafLife: the certificate of a mirror is in memory only, and made anew with it.
+	// leafLife is the life of a mirror's certificate, which is in memory only.
 	leafLife = 24 * time.Hour
-	// concurrency: closing a mirror may wait some seconds for an etcd that does not answer.
+	// concurrency is the number of concurrent passes. Closing a mirror may wait seconds for an etcd
+	// that does not answer.
 	concurrency = 4
 )
 
-// Reconciler gives each Broker its mirror.
+// Reconciler opens and closes the mirrors of Brokers.
 type Reconciler struct {
 	Client   client.Client
 	Live     client.Reader
@@ -42,13 +43,13 @@ type Reconciler struct {
 	Now      func() time.Time
 }
 
-// SetupWithManager makes the manager run it, and the mirrors with it.
+// SetupWithManager registers the Reconciler, its watches and the mirrors with the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if err := manager.Add(r.Set); err != nil {
 		return err
 	}
-	// A Broker's status matters when it turns: before that there may be no CA, and those that wait
-	// for it have its words in their own.
+	// A change of the Broker's Ready condition matters: before there may be no CA, and the
+	// manifests that wait for the Broker repeat its message.
 	turned := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*v1alpha1.Broker), e.ObjectNew.(*v1alpha1.Broker)
 		return was.UID != is.UID || was.Generation != is.Generation || readyReason(was) != readyReason(is) || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil)
@@ -86,18 +87,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	m := r.Set.Of(name)
-	// They wait, and say for what; or they have as many replicas as there should be brokers.
+	// Manifests that wait repeat the Broker's message, and default replicas follow its number of
+	// brokers.
 	if m == nil || m.State() == nil || broker.Spec.Replicas != nil && m.wanted.Swap(*broker.Spec.Replicas) != *broker.Spec.Replicas {
 		r.Set.teller().referring(ctx, name)
 	}
 	if due.IsZero() {
-		return ctrl.Result{}, nil // its Secret tells when it comes
+		return ctrl.Result{}, nil // the creation of its Secret triggers the next pass
 	}
 	return ctrl.Result{RequeueAfter: due.Sub(r.Now()) + time.Second}, nil
 }
 
-// open sees that the Broker has a mirror with a certificate that will be good for a while, and
-// says until when; zero: there is no CA yet.
+// open opens or replaces the Broker's mirror if needed. It returns when the mirror's certificate
+// has to be renewed; zero: there is no CA yet.
 func (r *Reconciler) open(ctx context.Context, broker *v1alpha1.Broker) (due time.Time, err error) {
 	names, now := build.NamesOf(broker), r.Now()
 	ca, err := observe.Secret(ctx, r.Client, r.Live, broker.Namespace, names.CA())
@@ -106,7 +108,7 @@ func (r *Reconciler) open(ctx context.Context, broker *v1alpha1.Broker) (due tim
 	}
 	authority, _, err := pki.EnsureAuthority(names.CA()+"."+broker.Namespace, ca, now, rand.Reader)
 	if err != nil {
-		return time.Time{}, nil // the Broker says so; another Secret tells when it comes
+		return time.Time{}, nil // the Broker reports that; a change of the Secret triggers the next pass
 	}
 	endpoints := names.EtcdEndpoints(broker.Spec.Coordination.Managed.Replicas)
 	key := fmt.Sprintf("%s %s %s", broker.UID, strings.Join(endpoints, ","), authority.Trust())
@@ -126,7 +128,8 @@ func (r *Reconciler) open(ctx context.Context, broker *v1alpha1.Broker) (due tim
 	return due, nil
 }
 
-// fits reports whether the Broker's mirror is as it would be opened now, and until when it is good.
+// fits reports whether the Broker's mirror is as it would be opened now, and until when its
+// certificate is good.
 func (s *Set) fits(broker types.NamespacedName, key string, now time.Time) (due time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +140,8 @@ func (s *Set) fits(broker types.NamespacedName, key string, now time.Time) (due 
 	return e.due, true
 }
 
-// replace gives the Broker another mirror. What the former knew stands until the new one knows
-// more, if it is of the same Broker.
+// replace replaces the Broker's mirror. The State of the former one stands until the new one has a
+// newer one, if both are of the same Broker.
 func (s *Set) replace(broker types.NamespacedName, uid types.UID, etcd observe.Etcd, key string, due time.Time) {
 	m := &Mirror{
 		Broker: broker, UID: uid, Keys: etcd, etcd: etcd, identity: observe.Identity(broker.Namespace, broker.Name, string(uid)),
@@ -149,8 +152,7 @@ func (s *Set) replace(broker types.NamespacedName, uid types.UID, etcd observe.E
 	if former != nil {
 		former.close()
 		if former.UID == uid {
-			// Whoever still reads the former one has it to themselves; its owners are not written
-			// any more.
+			// Readers of the former mirror may go on: its owners are not written any more.
 			known = former.State()
 			m.owners, m.names, m.numbers = former.owners, maps.Clone(former.names), former.numbers
 		}
@@ -161,12 +163,12 @@ func (s *Set) replace(broker types.NamespacedName, uid types.UID, etcd observe.E
 		m.discard()
 		return
 	}
-	// It is in the set before it follows anything: the passes that it asks for must find it.
+	// It enters the set before it follows etcd: the passes that it triggers must find it.
 	s.mirrors[broker] = &entry{m, key, due}
 	m.start(s.ctx, known)
 }
 
-// take takes the Broker's mirror out of the set.
+// take removes and returns the Broker's mirror.
 func (s *Set) take(broker types.NamespacedName) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// The fields that manifests are found by, in the cache.
+// The index fields of manifests in the cache.
 const (
 	FieldBroker = "spec.brokerRef.name"
 	FieldTopic  = "spec.topicRef.name"
@@ -24,11 +24,12 @@ const (
 // listTimeout bounds a listing, which the cache answers from memory.
 const listTimeout = 10 * time.Second
 
-// brokerDelay gathers changes of shards into one pass over the Broker: the death of one broker can
-// change thousands.
+// brokerDelay gathers changes of shards into one pass over the Broker: the death of one broker may
+// change thousands of shards.
 const brokerDelay = time.Second
 
-// Set is the mirrors of all Brokers, and the way from what they see to the manifests.
+// Set holds the mirrors of all Brokers, and triggers passes over the manifests that their changes
+// affect.
 type Set struct {
 	Topics        Feed
 	Subscriptions Feed
@@ -47,21 +48,21 @@ type Set struct {
 	waiting map[types.NamespacedName]bool
 }
 
-// entry is a mirror with what it was opened with.
+// entry is a mirror and the key of its settings.
 type entry struct {
 	*Mirror
-	key string // of what it was opened with; another one asks for another mirror
+	key string // of the settings it was opened with; another key requires another mirror
 	due time.Time
 }
 
-// NewSet makes a set without mirrors. cache finds manifests by the fields above; interval is how
-// often brokers are asked for their numbers.
+// NewSet returns a set without mirrors. cache has the index fields above; interval is that of polls
+// of the brokers.
 func NewSet(cache client.Reader, log *slog.Logger, interval time.Duration) *Set {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Set{Brokers: Feed{Delay: brokerDelay}, cache: cache, log: log, interval: interval, ctx: ctx, stop: stop, mirrors: map[types.NamespacedName]*entry{}, waiting: map[types.NamespacedName]bool{}}
 }
 
-// Start lets the mirrors be until ctx ends, and then ends them all.
+// Start waits until ctx ends, and then closes all mirrors.
 func (s *Set) Start(ctx context.Context) error {
 	<-ctx.Done()
 	s.stop()
@@ -76,10 +77,10 @@ func (s *Set) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection: only who acts follows.
+// NeedLeaderElection returns true: only the acting operator follows etcd.
 func (s *Set) NeedLeaderElection() bool { return true }
 
-// Of is the mirror of a Broker; nil: there is none.
+// Of returns the mirror of a Broker; nil: none.
 func (s *Set) Of(broker types.NamespacedName) *Mirror {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +90,7 @@ func (s *Set) Of(broker types.NamespacedName) *Mirror {
 	return nil
 }
 
-// In are the mirrors of all Brokers of a namespace that know what etcd holds.
+// In returns the mirrors of all Brokers of a namespace that know the content of etcd.
 func (s *Set) In(namespace string) (mirrors []*Mirror) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +102,8 @@ func (s *Set) In(namespace string) (mirrors []*Mirror) {
 	return mirrors
 }
 
-// Link says how far the way to a Broker's coordination goes. broker is nil if there is no such
-// Broker, or it is being deleted.
+// Link returns facts about the Broker that a manifest refers to, and its mirror. broker is nil if
+// it does not exist or is being deleted.
 func (s *Set) Link(name types.NamespacedName, broker *v1alpha1.Broker) (plan.Link, *Mirror) {
 	link := plan.Link{Broker: name.Name, Exists: broker != nil}
 	if broker == nil {
@@ -128,9 +129,9 @@ func (s *Set) Link(name types.NamespacedName, broker *v1alpha1.Broker) (plan.Lin
 	return link, nil
 }
 
-// Holds says that a status is to stay as it is: what was found out about this generation, while the
-// same Broker was there, is the last that is known until etcd can be read again. An operator that
-// starts while etcd is away is no reason to call anything unwell that brokers go on serving.
+// Holds reports whether a status stays unchanged until etcd can be read: it is of this generation
+// and of the same Broker. So an operator that starts while etcd is unreachable does not report
+// served Topics as not ready.
 func Holds(conditions []metav1.Condition, generation int64, link plan.Link, broker *v1alpha1.Broker) bool {
 	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	if link.Known || broker == nil || ready == nil || ready.ObservedGeneration != generation || ready.LastTransitionTime.Before(&broker.CreationTimestamp) {
@@ -138,7 +139,7 @@ func Holds(conditions []metav1.Condition, generation int64, link plan.Link, brok
 	}
 	switch plan.Reason(ready.Reason) {
 	case plan.WaitingForBroker, plan.CoordinationUnavailable, plan.TopicMissing, plan.WaitingForTopic, plan.Placing:
-		return false // what these wait for is what is said of them
+		return false // the reason of a waiting manifest is current
 	}
 	return true
 }
@@ -159,9 +160,9 @@ func (s *Set) teller() teller {
 	}
 }
 
-// Await notes that a manifest of a Topic waits for a name or a subject that is somebody else's, or
-// may be about to, or does not. It is noted before the attempt, so that whatever is let go after
-// that is told.
+// Await records whether a manifest of a Topic waits for a name or a subject that somebody else has,
+// or may be about to. It is called before the attempt, so that a name or subject that becomes
+// available after it triggers a pass.
 func (s *Set) Await(manifest types.NamespacedName, waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +173,7 @@ func (s *Set) Await(manifest types.NamespacedName, waits bool) {
 	}
 }
 
-// TellWaiting tells those manifests of a namespace.
+// TellWaiting triggers passes over those manifests of a namespace.
 func (s *Set) TellWaiting(namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +184,7 @@ func (s *Set) TellWaiting(namespace string) {
 	}
 }
 
-// eachTopic walks over the Topics that refer to a Broker.
+// eachTopic calls each for the Topics that refer to a Broker.
 func (s *Set) eachTopic(ctx context.Context, broker types.NamespacedName, each func(*v1alpha1.Topic)) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -197,7 +198,7 @@ func (s *Set) eachTopic(ctx context.Context, broker types.NamespacedName, each f
 	}
 }
 
-// TellReaders tells the Subscriptions that refer to a Topic.
+// TellReaders triggers passes over the Subscriptions that refer to a Topic.
 func (s *Set) TellReaders(ctx context.Context, topic types.NamespacedName) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

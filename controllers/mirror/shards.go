@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// Shards are facts about those of a Topic. name is what a broker was called when it was last seen,
-// for those that are away and were never seen from here; it may be nil.
+// Shards returns facts about the shards of a Topic. name returns the last name of an absent broker
+// that this process has never seen; it may be nil.
 func (m *Mirror) Shards(topicID string, name func(id string) string) (facts []plan.ShardFacts) {
 	state := m.State()
 	named := func(id string) string {
@@ -31,7 +31,7 @@ func (m *Mirror) Shards(topicID string, name func(id string) string) (facts []pl
 	return facts
 }
 
-// NameOf is what the broker was called when it was last seen; empty: it was not seen from here.
+// NameOf returns the last name of a broker; empty: this process has never seen it.
 func (m *Mirror) NameOf(id string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,14 +73,14 @@ func shardFacts(state *coordination.State, shard *coordination.Shard, spec *coor
 	return facts
 }
 
-// leads says that the shard has a leader, in the life in which it was named.
+// leads reports whether the shard has a present leader, in the incarnation that the shard names.
 func leads(state *coordination.State, shard *coordination.Shard) bool {
 	leader, there := state.Broker(shard.Leader)
 	member, in := shard.Member(shard.Leader)
 	return there && in && member.Incarnation == leader.Incarnation
 }
 
-// inSync says that the broker is there, and that its replica has everything that was acknowledged.
+// inSync reports whether the broker is present and its replica is in sync.
 func inSync(state *coordination.State, shard *coordination.Shard, id string) bool {
 	broker, there := state.Broker(id)
 	member, in := shard.Member(id)
@@ -93,8 +93,8 @@ func believed(state *coordination.State, shard *coordination.Shard) bool {
 	return shard.Generation == state.Generation
 }
 
-// wanted is how many replicas a shard should have. A Topic that does not say has those that it was
-// given.
+// wanted returns the wanted number of replicas of a shard. Without one in the spec, it is the
+// present number.
 func wanted(shard *coordination.Shard, spec *coordination.TopicSpec) int {
 	if spec.Replicas > 0 {
 		return spec.Replicas
@@ -102,11 +102,11 @@ func wanted(shard *coordination.Shard, spec *coordination.TopicSpec) int {
 	return max(1, len(shard.Replicas)-max(len(shard.Adding), len(shard.Removing)))
 }
 
-// Pods are those of the brokers, as they are and as they should be.
+// Pods are the brokers' pods, present and wanted.
 type Pods struct {
-	Set       string // what their names begin with
+	Set       string // the prefix of their names
 	Now, Want int32
-	// Demands says of a Topic whether it asks for more replicas than there would be brokers.
+	// Demands reports whether a Topic has more replicas than there would be brokers.
 	Demands func(*coordination.Topic) bool
 }
 
@@ -117,7 +117,7 @@ func (p Pods) names() (names []string) {
 	return names
 }
 
-// leaving are those that are not wanted any more, the highest ordinal first.
+// leaving returns the names of the pods that a scale-down removes, the highest ordinal first.
 func (p Pods) leaving() (names []string) {
 	for i := p.Now - 1; i >= p.Want; i-- {
 		names = append(names, fmt.Sprintf("%s-%d", p.Set, i))
@@ -125,13 +125,14 @@ func (p Pods) leaving() (names []string) {
 	return names
 }
 
-// wants says that the pod of that name is one of those that there should be.
+// wants reports whether the pod of that name is a wanted one.
 func (p Pods) wants(pod string) bool {
 	n, ok := observe.Ordinal(pod)
 	return ok && int32(n) < p.Want
 }
 
-// Cluster is what a Broker's shards are, for planning; not ok: what is in etcd is not known.
+// Cluster returns facts about a Broker's shards, for planning. ok is false if the content of etcd
+// is unknown.
 func (m *Mirror) Cluster(pods Pods) (facts plan.Shards, ok bool) {
 	state := m.State()
 	if state == nil {
@@ -187,7 +188,7 @@ func clusterFacts(state *coordination.State, name func(id string) string, pods P
 	return facts
 }
 
-// judge counts a shard for what it is, and whose replicas of it are to catch up.
+// judge adds a shard to the counts, and its out-of-sync replicas to those that have to catch up.
 func judge(facts *plan.Shards, state *coordination.State, shard *coordination.Shard, topic string, want int) {
 	n := 0
 	for _, id := range shard.Replicas {

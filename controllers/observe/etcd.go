@@ -10,13 +10,13 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// probe is how often the operator asks whether its watch of a Broker's keys lives.
+// probe is the interval in which the operator checks its watch of a Broker's keys.
 const probe = 2 * time.Second
 
-// etcdTimeout bounds everything that is asked of one Broker's etcd in one pass.
+// etcdTimeout bounds all requests to one Broker's etcd in one pass.
 const etcdTimeout = 6 * time.Second
 
-// Etcd is the way to one Broker's coordinators.
+// Etcd is a client of one Broker's coordinators.
 type Etcd interface {
 	Health(ctx context.Context) coordination.Health
 	Owner(ctx context.Context) (string, error)
@@ -27,7 +27,7 @@ type Etcd interface {
 	Close() error
 }
 
-// Keys is what Topics and Subscriptions need of it.
+// Keys is the part of it that Topics and Subscriptions use.
 type Keys interface {
 	WatchState(ctx context.Context, changed func(*coordination.State, coordination.Changes)) error
 
@@ -46,8 +46,8 @@ type Keys interface {
 	GetSubscription(ctx context.Context, topic, name string) (*coordination.Subscription, error)
 }
 
-// OpenEtcd opens the way to the etcd of the Broker cluster ("namespace/name"), at endpoints, which
-// are in the order of the coordinators' ordinals. The certificate is PEM text.
+// OpenEtcd opens a client of the etcd of a Broker ("namespace/name"). The endpoints are in the
+// order of the coordinators' ordinals, the certificates PEM encoded.
 type OpenEtcd func(cluster string, endpoints []string, ca, cert, key []byte) (Etcd, error)
 
 // DialEtcd is OpenEtcd for a real cluster.
@@ -56,12 +56,12 @@ func DialEtcd(cluster string, endpoints []string, ca, cert, key []byte) (Etcd, e
 	if err != nil {
 		return nil, err
 	}
-	// Nobody waits for the operator as clients wait for brokers.
+	// The operator may notice a dead watch later than brokers do.
 	return coordination.Open(coordination.Config{Endpoints: endpoints, TLS: tls, Cluster: cluster, Probe: probe})
 }
 
-// AskEtcd adds to set, whose pods are coordinators, which of them serve, and returns what they say
-// together. Nobody is asked while no coordinator runs: it would only cost the wait.
+// AskEtcd sets Serving of the coordinators in set, and returns facts about etcd as a whole. If no
+// coordinator runs it sends no request.
 func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) plan.Etcd {
 	running := false
 	for _, p := range set.Pods {
@@ -100,14 +100,14 @@ func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) pla
 	return facts
 }
 
-// Identity is what marks the keys of a Broker as its own.
+// Identity returns the value of the key "owner" for a Broker.
 func Identity(namespace, name, uid string) string {
 	return fmt.Sprintf("%s/%s/%s", namespace, name, uid)
 }
 
-// ownership compares the owner of the keys with the identity of a Broker. Only the uid may differ:
-// a managed etcd lives on volumes that a deleted Broker of the same name left behind, and that
-// this one takes up.
+// ownership compares the owner of the keys with the identity of a Broker. The uid may differ: a
+// managed etcd may be on retained volumes of a deleted Broker of the same name, which this one
+// takes over.
 func ownership(owner, identity string) (plan.Ownership, string) {
 	switch name := identity[:strings.LastIndexByte(identity, '/')+1]; {
 	case owner == "":
@@ -118,7 +118,7 @@ func ownership(owner, identity string) (plan.Ownership, string) {
 	return plan.OwnerOther, owner
 }
 
-// Ours says that keys with that owner are those of the Broker with that identity.
+// Ours reports whether keys with that owner belong to the Broker with that identity.
 func Ours(owner, identity string) bool {
 	whose, _ := ownership(owner, identity)
 	return whose == plan.OwnerOurs

@@ -17,16 +17,15 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// Gone asks the API server, past every cache, whether what once declared something was taken away
-// on purpose.
+// Gone asks the API server, bypassing every cache, whether a manifest was deleted on purpose.
 type Gone struct {
 	Live client.Reader
-	// REST reaches /apis, where everybody may see which kinds there are.
+	// REST reads /apis, which lists the defined kinds and needs no permission.
 	REST rest.Interface
 }
 
-// Manifest reports whether there is no object of that uid any more. object is of the kind, and is
-// filled with what has the name now, if there is something.
+// Manifest reports whether the object of that uid is gone. object has the kind, and receives the
+// present object of that name, if any.
 func (g Gone) Manifest(ctx context.Context, name types.NamespacedName, uid types.UID, object client.Object) (gone bool, err error) {
 	err = g.Live.Get(ctx, name, object)
 	switch {
@@ -38,8 +37,8 @@ func (g Gone) Manifest(ctx context.Context, name types.NamespacedName, uid types
 	return object.GetUID() != uid, nil
 }
 
-// Defined reports whether the definition of a kind is there and staying. One that is being deleted,
-// and everything that it defines with it, still answers, but lets nothing be created any more.
+// Defined reports whether the definition of a kind exists and is not being deleted. While it is
+// being deleted, with all its objects, it is still listed, but objects can't be created any more.
 func (g Gone) Defined(ctx context.Context, version schema.GroupVersion, resource string) (bool, error) {
 	list := &metav1.APIResourceList{}
 	err := g.REST.Get().AbsPath("/apis/" + version.Group + "/" + version.Version).Do(ctx).Into(list)
@@ -54,7 +53,7 @@ func (g Gone) Defined(ctx context.Context, version schema.GroupVersion, resource
 	}), nil
 }
 
-// BrokerThere reports whether the Broker of that uid is there and staying.
+// BrokerThere reports whether the Broker of that uid exists and is not being deleted.
 func (g Gone) BrokerThere(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	broker := &v1alpha1.Broker{}
 	err := g.Live.Get(ctx, name, broker)
@@ -67,19 +66,18 @@ func (g Gone) BrokerThere(ctx context.Context, name types.NamespacedName, uid ty
 	return broker.UID == uid && broker.DeletionTimestamp == nil, nil
 }
 
-// Grace is how long something must have been gone before anything is done about it: who deletes a
-// namespace, or a manifest together with its Broker, or in order to make it again, is through by
-// then.
+// Grace is how long a manifest must have been gone before its policy is applied. Whoever deletes a
+// namespace, or a manifest with its Broker, or recreates a manifest, has finished by then.
 const Grace = 3 * time.Second
 
-// Absences remembers since when what is in etcd has been without its manifest. To lose that is to
-// wait once more.
+// Absences remembers since when something in etcd has had no manifest. If that is lost, the wait
+// begins anew.
 type Absences struct {
 	mu    sync.Mutex
 	since map[string]time.Time
 }
 
-// Left is how much of the grace is left for that id; none: 0.
+// Left returns how much of Grace is left for that id; 0: none.
 func (a *Absences) Left(id string, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

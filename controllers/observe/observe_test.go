@@ -99,21 +99,21 @@ func TestFactsOfASet(t *testing.T) {
 			t.Errorf("a volume is %+v, want %+v", facts.Volumes[i], want)
 		}
 	}
-	// Until the StatefulSet controller has seen the latest spec, nobody can say what is outdated.
+	// Until the StatefulSet controller has seen the latest spec, it is unknown which pods are
+	// outdated.
 	object.Generation = 3
 	if facts := set.Facts("main", gi(2)[corev1.ResourceStorage], false, now); facts.Settled || facts.Pods[1].Outdated {
 		t.Errorf("an unsettled set has the facts %+v", facts)
 	}
-	// Between deleting the set around its pods and making it again, the pods say how many there
-	// are.
+	// While the set is deleted and its pods are not, the pods show their number.
 	if n := (Set{Pods: set.Pods}).Replicas(); n != 3 {
 		t.Errorf("3 pods without their set count as %d", n)
 	}
 }
 
-// etcdSays is an Etcd that answers as it is told.
+// etcdSays is a fake Etcd with given answers.
 type etcdSays struct {
-	Etcd   // the rest is of no concern here
+	Etcd   // the other methods are not called
 	health coordination.Health
 	owner  string
 	err    error
@@ -173,7 +173,7 @@ func TestAskEtcd(t *testing.T) {
 	}
 }
 
-// oneSecret is a reader that knows one Secret, or none.
+// oneSecret is a reader with one Secret, or none.
 type oneSecret struct {
 	client.Reader
 	data map[string][]byte

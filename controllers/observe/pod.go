@@ -17,7 +17,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// readySince is when a pod that is ready became so.
+// readySince returns when a ready pod became ready.
 func readySince(pod *corev1.Pod) time.Time {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {
@@ -37,8 +37,8 @@ func isStarted(pod *corev1.Pod) bool {
 	return len(pod.Status.ContainerStatuses) > 0
 }
 
-// trouble says why a pod is not ready, in the words of the one that knows: scheduler, kubelet, or
-// the process itself.
+// trouble returns why a pod is not ready, in the words of the scheduler, the kubelet or the
+// process.
 func trouble(pod *corev1.Pod) string {
 	if pod.DeletionTimestamp != nil {
 		return "is stopping"
@@ -58,8 +58,8 @@ func trouble(pod *corev1.Pod) string {
 		}
 		switch {
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "ContainerCreating" && c.State.Waiting.Reason != "PodInitializing":
-			// How often and how soon it is tried again changes all the time, and tells nobody
-			// anything.
+			// The number of attempts and the time to the next one change all the time, and help
+			// nobody.
 			if last != "" {
 				return c.State.Waiting.Reason + last
 			}
@@ -75,7 +75,7 @@ func trouble(pod *corev1.Pod) string {
 	return "is being made"
 }
 
-// short keeps a message from elsewhere to one line of bounded length.
+// short returns a foreign message as one line of bounded length.
 func short(message string) string {
 	const limit = 200
 	message = strings.Join(strings.Fields(message), " ")

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/build"
 )
 
-// Secret reads the data of one of our own Secrets; nil: there is none. Past the cache it is asked
-// for again, since a CA that is only not known yet must not be made a second time.
+// Secret reads the data of one of our own Secrets; nil: it does not exist. If the cache has none,
+// the API server is asked, since a CA that the cache does not have yet must not be created again.
 func Secret(ctx context.Context, cache, live client.Reader, namespace, name string) (map[string][]byte, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: namespace, Name: name}
@@ -31,9 +31,9 @@ func Secret(ctx context.Context, cache, live client.Reader, namespace, name stri
 	return secret.Data, nil
 }
 
-// Auth reads what the Secret that spec.auth names has for the pods. If it can't be used, trouble
-// says why and what to do; the Secret is the user's, and may come later. fingerprint turns its
-// content into something that may be shown.
+// Auth reads the Secret that spec.auth names. If the Secret is missing or unusable, trouble has the
+// reason and what to do; the user may create it later. fingerprint returns a value that may be
+// shown for its content.
 func Auth(ctx context.Context, live client.Reader, broker *v1alpha1.Broker, fingerprint func(...[]byte) string) (auth build.Auth, trouble string, err error) {
 	if broker.Spec.Auth == nil {
 		return build.Auth{}, "", nil

@@ -20,10 +20,10 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// Set is a StatefulSet with what belongs to it, as found.
+// Set is a StatefulSet with its pods and claims, as observed.
 type Set struct {
-	Object *appsv1.StatefulSet // nil: there is none
-	Pods   []corev1.Pod        // those that it controls, by ordinal
+	Object *appsv1.StatefulSet // nil: none
+	Pods   []corev1.Pod        // the pods that it controls, by ordinal
 	Claims []corev1.PersistentVolumeClaim
 }
 
@@ -64,8 +64,8 @@ func FindSet(ctx context.Context, reader client.Reader, broker *v1alpha1.Broker,
 	return set, nil
 }
 
-// Replicas is the number of pods that the StatefulSet has been told to run. While there is none, as
-// between deleting it around its pods and making it again, it is what those pods show.
+// Replicas returns spec.replicas of the StatefulSet. While the set is deleted and its pods are not,
+// the highest ordinal of the pods determines it.
 func (s Set) Replicas() (n int32) {
 	if s.Object != nil && s.Object.Spec.Replicas != nil {
 		return *s.Object.Spec.Replicas
@@ -78,8 +78,7 @@ func (s Set) Replicas() (n int32) {
 	return n
 }
 
-// TemplateSize is the size in the claim template; the size that is wanted if there is no
-// StatefulSet.
+// TemplateSize returns the size in the claim template, or wanted if there is no StatefulSet.
 func (s Set) TemplateSize(wanted resource.Quantity) resource.Quantity {
 	if s.Object == nil || len(s.Object.Spec.VolumeClaimTemplates) == 0 {
 		return wanted
@@ -87,7 +86,8 @@ func (s Set) TemplateSize(wanted resource.Quantity) resource.Quantity {
 	return s.Object.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests[corev1.ResourceStorage]
 }
 
-// Facts are what the set means for planning. held says that changes wait until the user asks.
+// Facts returns the facts about the set for planning. held means that changes wait for a request of
+// the user.
 func (s Set) Facts(name string, wanted resource.Quantity, held bool, now time.Time) plan.Set {
 	facts := plan.Set{Name: name}
 	if s.Object == nil {
@@ -137,7 +137,7 @@ func (s Set) Facts(name string, wanted resource.Quantity, held bool, now time.Ti
 	return facts
 }
 
-// Ordinal is the number at the end of a pod's name.
+// Ordinal returns the number at the end of a pod's name.
 func Ordinal(pod string) (int, bool) {
 	i := strings.LastIndexByte(pod, '-')
 	n, err := strconv.Atoi(pod[i+1:])

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// authorityLife: long, since every renewal of a CA is a change that all parts must follow.
+	// authorityLife is the life of a CA. It is long, since all processes must follow each renewal.
 	authorityLife = 10 * 365 * 24 * time.Hour
 	// overlap is how long a new CA is trusted before it signs. Coordinators must restart to trust
 	// it: a month is enough for a person whose Broker waits to be told when to restart.
 	overlap = 30 * 24 * time.Hour
-	// backdate covers clocks that are behind ours.
+	// backdate is how far certificates are dated back, for clocks that are behind ours.
 	backdate = 5 * time.Minute
 )
 
 // Keys of the Secret that holds an authority.
 const (
-	keyBundle   = "ca.crt"   // every CA that is to be trusted
+	keyBundle   = "ca.crt"   // all trusted CAs
 	keyCert     = "tls.crt"  // the CA that signs
 	keyKey      = "tls.key"  // its key
-	keyNextCert = "next.crt" // the CA that will sign, while it is only trusted yet
+	keyNextCert = "next.crt" // the next CA, trusted and not signing yet
 	keyNextKey  = "next.key"
 )
 
@@ -48,9 +48,9 @@ type pair struct {
 	key  *ecdsa.PrivateKey
 }
 
-// EnsureAuthority returns the authority that data describes, brought up to date, and the data to
-// keep. Empty data makes a new authority; data that can't be read is an error, and never replaced,
-// since every certificate in use hangs on it.
+// EnsureAuthority returns the authority in data, renewed if due, and the data to store. Empty data
+// creates a new authority. Unreadable data is an error and never replaced, since every certificate
+// in use depends on it.
 func EnsureAuthority(name string, data map[string][]byte, now time.Time, random io.Reader) (*Authority, map[string][]byte, error) {
 	authority := &Authority{}
 	if len(data) == 0 {
@@ -84,7 +84,7 @@ func EnsureAuthority(name string, data map[string][]byte, now time.Time, random 
 	return authority, authority.data(), nil
 }
 
-// Bundle is every CA that is to be trusted, PEM encoded.
+// Bundle returns all trusted CAs, PEM encoded.
 func (a *Authority) Bundle() []byte {
 	var bundle bytes.Buffer
 	for _, cert := range a.bundle {
@@ -93,18 +93,18 @@ func (a *Authority) Bundle() []byte {
 	return bundle.Bytes()
 }
 
-// Trust stands for the CAs that are trusted: it changes when one is added or has ended.
+// Trust returns an identifier of the trusted CAs, which changes when one is added or expires.
 func (a *Authority) Trust() string {
 	sum := sha256.Sum256(a.Bundle())
 	return hex.EncodeToString(sum[:8])
 }
 
-// Fingerprint stands for parts without revealing them: it takes the CA's key to try what they might
-// be. It changes with the parts, and when another CA signs.
+// Fingerprint returns a keyed hash of parts: without the CA's key nobody can test guesses. It
+// changes with the parts, and when another CA signs.
 func (a *Authority) Fingerprint(parts ...[]byte) string {
 	mac := hmac.New(sha256.New, encodeKey(a.signer.key))
 	for _, part := range parts {
-		// Each part is hashed by itself, so that what moves from one into the next is a change.
+		// Each part is hashed by itself, so that moving bytes between parts changes the result.
 		sum := sha256.Sum256(part)
 		mac.Write(sum[:])
 	}
@@ -161,7 +161,7 @@ func newAuthorityPair(name string, now time.Time, random io.Reader) (pair, error
 	}, nil, random)
 }
 
-// newPair makes a key and a certificate for it, signed by parent, or by itself without one.
+// newPair returns a key and a certificate for it, signed by parent, or self-signed without one.
 func newPair(template *x509.Certificate, parent *pair, random io.Reader) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
 	if err != nil {
@@ -188,7 +188,7 @@ func newPair(template *x509.Certificate, parent *pair, random io.Reader) (pair, 
 	return pair{cert: cert, key: key}, nil
 }
 
-// renewal is when two thirds of a certificate's life have passed.
+// renewal returns when two thirds of a certificate's life have passed.
 func renewal(cert *x509.Certificate) time.Time {
 	return cert.NotBefore.Add(cert.NotAfter.Sub(cert.NotBefore) / 3 * 2)
 }
@@ -202,7 +202,7 @@ func encodeCert(cert *x509.Certificate) []byte {
 func encodeKey(key *ecdsa.PrivateKey) []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		// Only for kinds of keys that x509 does not know; ours is always P-256.
+		// Unreachable: x509 knows our kind of key, P-256.
 		return nil
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})

@@ -1,15 +1,14 @@
-// Package pki makes the certificates that the parts of one Broker know each other by.
+// Package pki makes the certificates by which the processes of one Broker authenticate each other.
 //
-// It is pure: what there is, the time and a source of randomness go in, what there should be comes
-// out, and what is still good comes out as it went in. The keys are ECDSA P-256.
+// It is pure: its input is the present data, the time and a source of randomness, its output the
+// wanted data, which is the present data as far as that is still good. The keys are ECDSA P-256.
 //
 // Invariants:
-//   - A certificate is replaced when two thirds of its life have passed, so that a third is left
-//     for whatever keeps the operator from it.
-//   - A new CA is trusted by everyone for an hour before it signs anything, and the old one is
-//     trusted until it ends: at no moment do two running parts refuse each other.
+//   - A certificate is replaced when two thirds of its life have passed, so that the operator may
+//     be away for the last third.
+//   - A new CA is trusted by everyone for a month before it signs anything, and the old one is
+//     trusted until it expires: at no moment do two running processes refuse each other.
 //   - A leaf never outlives the CA that signed it.
 //
-// Nothing here is kept: if the process dies before the result was written, the next one makes
-// another.
+// When the process dies before the result is written, the next one makes another.
 package pki

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// LeafLife is the life of what an authority issues: short enough that a stolen key is not good for
-// long, and long enough that an operator may be away for a month.
+// LeafLife is the default life of a certificate: short, so that a stolen key is not good for long,
+// and long enough for an operator that is away for a month.
 const LeafLife = 90 * 24 * time.Hour
 
-// Leaf is a certificate that is asked for. It serves both ends of a connection.
+// Leaf describes a wanted certificate. It serves both ends of a connection.
 type Leaf struct {
 	Name     string
 	DNSNames []string
@@ -22,8 +22,8 @@ type Leaf struct {
 	Life     time.Duration // 0: LeafLife
 }
 
-// EnsureLeaf returns the data of a Secret with ca.crt, tls.crt and tls.key for leaf: those in data
-// as far as they are good, or new ones.
+// EnsureLeaf returns the data of a Secret with ca.crt, tls.crt and tls.key for leaf. It keeps those
+// in data that are still good.
 func (a *Authority) EnsureLeaf(leaf Leaf, data map[string][]byte, now time.Time, random io.Reader) (map[string][]byte, error) {
 	bundle := a.Bundle()
 	current, err := decodePair(data[keyCert], data[keyKey])
@@ -57,8 +57,8 @@ func (a *Authority) EnsureLeaf(leaf Leaf, data map[string][]byte, now time.Time,
 	return map[string][]byte{keyBundle: bundle, keyCert: encodeCert(issued.cert), keyKey: encodeKey(issued.key)}, nil
 }
 
-// good reports whether cert is what leaf asks for, signed by the CA that signs now, with enough
-// life left.
+// good reports whether cert is as leaf describes, signed by the present CA, and not due for
+// renewal.
 func (a *Authority) good(leaf Leaf, cert *x509.Certificate, now time.Time) bool {
 	return !due(cert, now) &&
 		!now.Before(cert.NotBefore) &&
@@ -68,7 +68,8 @@ func (a *Authority) good(leaf Leaf, cert *x509.Certificate, now time.Time) bool 
 		slices.EqualFunc(cert.IPAddresses, leaf.IPs, net.IP.Equal)
 }
 
-// LeafDue is when EnsureLeaf will renew the certificate in data; the zero time if there is none.
+// LeafDue returns when EnsureLeaf will renew the certificate in data; the zero time if there is
+// none.
 func LeafDue(data map[string][]byte) time.Time {
 	certs, err := decodeCerts(data[keyCert])
 	if err != nil {

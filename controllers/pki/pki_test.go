@@ -36,7 +36,7 @@ func equal(a, b map[string][]byte) bool {
 	return maps.EqualFunc(a, b, func(x, y []byte) bool { return string(x) == string(y) })
 }
 
-// meet does a mutual TLS handshake between two parts, at a given time.
+// meet does a mutual TLS handshake between two processes, at a given time.
 func meet(t *testing.T, server, client map[string][]byte, host string, now time.Time) error {
 	t.Helper()
 	config := func(data map[string][]byte) *tls.Config {
@@ -113,12 +113,12 @@ func TestLeafIsRenewedAtTwoThirdsAndWhenNamesChange(t *testing.T) {
 	}
 }
 
-// A CA renewal, as the parts live through it: at no time do an old and a new part refuse each
-// other.
+// TestOldAndNewPartsTrustEachOtherDuringACARenewal: at no time of a CA renewal do processes with
+// old and new files refuse each other.
 func TestOldAndNewPartsTrustEachOtherDuringACARenewal(t *testing.T) {
 	old, data := ensure(t, nil, start)
 	now := nextChange(old)
-	stale := leafOf(t, old, nil, now, "a") // a part that has not seen any change yet
+	stale := leafOf(t, old, nil, now, "a") // a process that has not seen any change yet
 
 	announced, data := ensure(t, data, now)
 	if n := strings.Count(string(announced.Bundle()), "BEGIN"); n != 2 {
@@ -183,7 +183,7 @@ func TestSpoiltCAIsAnErrorAndNotReplaced(t *testing.T) {
 	}
 }
 
-// nextChange is when EnsureAuthority will next change something.
+// nextChange returns when EnsureAuthority will next change the data.
 func nextChange(a *Authority) time.Time {
 	if a.next != nil {
 		return a.next.cert.NotBefore.Add(backdate + overlap)

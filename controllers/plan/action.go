@@ -1,58 +1,57 @@
 package plan
 
-// Kind is what is to be done.
+// Kind is the kind of an action.
 type Kind string
 
 const (
-	// None: everything is as asked for.
+	// None: everything is as wanted.
 	None Kind = "None"
-	// Wait: nothing is to be done until something else has happened.
+	// Wait: there is no action until something else has happened.
 	Wait Kind = "Wait"
-	// Stall: nothing can be done until a person changes something.
+	// Stall: no action is possible until a person changes something.
 	Stall Kind = "Stall"
-	// MarkBootstrapped tells the coordinators that their cluster has existed, so that a member that
-	// lost its volume never founds a second one.
+	// MarkBootstrapped records for the coordinators that their cluster has existed, so that a
+	// member that lost its volume never forms a second one.
 	MarkBootstrapped Kind = "MarkBootstrapped"
 	// ClaimOwner writes this Broker's identity into etcd.
 	ClaimOwner Kind = "ClaimOwner"
-	// ReplacePod deletes the pod Target, which its StatefulSet then makes from the present
+	// ReplacePod deletes the pod Target, which its StatefulSet then creates from the present
 	// template.
 	ReplacePod Kind = "ReplacePod"
-	// GrowVolume asks for more room in the volume claim Target.
+	// GrowVolume raises the size of the volume claim Target.
 	GrowVolume Kind = "GrowVolume"
 	// RecreateSet deletes the StatefulSet Target without its pods, since its claim template can't
 	// be changed.
 	RecreateSet Kind = "RecreateSet"
-	// Drain has the broker with the id Target relieved of all that it holds, and EndDrain ends
-	// that.
+	// Drain moves all replicas off the broker with the id Target, and EndDrain ends that.
 	Drain    Kind = "Drain"
 	EndDrain Kind = "EndDrain"
-	// Shrink makes the StatefulSet of the brokers smaller by one pod, which is Target.
+	// Shrink scales the StatefulSet of the brokers down by the pod Target.
 	Shrink Kind = "Shrink"
 )
 
-// What is done in etcd for a Topic or a Subscription.
+// Actions in etcd for a Topic or a Subscription.
 const (
-	// Create makes what the manifest declares.
+	// Create creates the declared Topic or Subscription.
 	Create Kind = "Create"
-	// Update makes its spec as the manifest has it.
+	// Update writes the manifest's spec.
 	Update Kind = "Update"
-	// Adopt takes over what a former manifest of that namespace and name declared.
+	// Adopt takes over the Topic or Subscription of a former manifest of that namespace and name.
 	Adopt Kind = "Adopt"
 	// Release gives a Topic's subjects up to an older manifest; the Topic itself stays.
 	Release Kind = "Release"
-	// Orphan notes that the manifest is gone; what it declared stays.
+	// Orphan records that the manifest is gone. Its Topic or Subscription stays.
 	Orphan Kind = "Orphan"
-	// Delete takes away what a manifest that is gone had declared.
+	// Delete deletes the Topic or Subscription of a deleted manifest.
 	Delete Kind = "Delete"
-	// Elect is what brokers did among themselves: name a leader for a shard.
+	// Elect reports that the brokers elected a leader of a shard. The operator does nothing for it.
 	Elect Kind = "Elect"
 )
 
-// Reason is why: the reason of the condition Ready and of events. The list is closed.
+// Reason is the reason of the condition Ready and of events. The list is closed.
 type Reason string
 
-// Reasons to be content.
+// Reasons of a Broker that is as wanted.
 const (
 	AllReady Reason = "AllReady"
 )
@@ -79,7 +78,7 @@ const (
 	ScalingDown             Reason = "ScalingDown"
 )
 
-// Reasons why only a person can help.
+// Reasons that require a person.
 const (
 	NameTaken           Reason = "NameTaken"
 	AlreadyOwned        Reason = "AlreadyOwned"
@@ -88,9 +87,8 @@ const (
 	CertificatesSpoilt  Reason = "CertificatesSpoilt"
 )
 
-// Reasons of Topics and Subscriptions; CoordinationUnavailable is one of theirs, too. With
-// UnderReplicated they are served all the same; it and NoLeader are also reasons of a Broker's
-// condition.
+// Reasons of Topics and Subscriptions, besides CoordinationUnavailable. With UnderReplicated they
+// are served. UnderReplicated and NoLeader are also reasons of a Broker's condition.
 const (
 	Served           Reason = "Served"
 	UnderReplicated  Reason = "UnderReplicated"
@@ -117,12 +115,12 @@ const (
 	RecordsDamaged        Reason = "RecordsDamaged"
 )
 
-// Reasons of events about what was done.
+// Reasons of events about actions.
 const (
 	Adopted  Reason = "Adopted"
 	Orphaned Reason = "Orphaned"
 	Deleted  Reason = "Deleted"
-	// RecordsMayBeLost: a leader was named that may lack what was acknowledged.
+	// RecordsMayBeLost: a leader was elected that may lack acknowledged records.
 	RecordsMayBeLost Reason = "RecordsMayBeLost"
 )
 
@@ -137,11 +135,11 @@ const (
 	CopiesCompared Reason = "CopiesCompared"
 )
 
-// Action is the one next thing to do.
+// Action is the next action of a pass.
 type Action struct {
 	Kind   Kind
-	Target string // the object, for kinds that have one
+	Target string // the object, if the kind has one
 	Reason Reason
-	// Message is a sentence for people: what is done or waited for, and why.
+	// Message is a sentence for people: the action, or what it waits for, and why.
 	Message string
 }

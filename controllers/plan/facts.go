@@ -2,7 +2,7 @@ package plan
 
 import "time"
 
-// Facts are what there is, for one Broker, at one moment.
+// Facts are the observed facts about one Broker, at one moment.
 type Facts struct {
 	Coordinators Set
 	Brokers      Set
@@ -12,13 +12,13 @@ type Facts struct {
 
 	// WantBrokers is spec.replicas.
 	WantBrokers int32
-	// Taken names an object that carries a name of ours and is not ours.
+	// Taken names an object of another owner that has one of our names.
 	Taken string
-	// AuthTrouble says why the auth Secret can't be used; empty: it can, or none is asked for.
+	// AuthTrouble is why the auth Secret can't be used; empty: it can, or spec.auth is absent.
 	AuthTrouble string
-	// Bootstrapped says that coordinators know that their cluster has existed.
+	// Bootstrapped reports that the coordinators have the marker that their cluster has existed.
 	Bootstrapped bool
-	// Leftovers says that objects of a deleted Broker of the same name are still going away.
+	// Leftovers names objects of a deleted Broker of the same name that are not gone yet.
 	Leftovers string
 }
 
@@ -27,13 +27,13 @@ type Set struct {
 	Name     string
 	Exists   bool
 	Replicas int32
-	// Settled says that the StatefulSet controller has seen the latest spec, so that Outdated can
-	// be trusted.
+	// Settled reports that the StatefulSet controller has seen the latest spec, so that Outdated is
+	// right.
 	Settled bool
 	Age     time.Duration
-	Pods    []Pod // those that exist, by ordinal
+	Pods    []Pod // existing ones, by ordinal
 	Volumes []Volume
-	// SmallTemplate says that new volumes would be smaller than what is asked for.
+	// SmallTemplate reports that new volumes would be smaller than wanted.
 	SmallTemplate bool
 }
 
@@ -42,35 +42,34 @@ type Pod struct {
 	Name     string
 	Ready    bool
 	ReadyFor time.Duration // for how long it has been ready
-	Started  bool          // its startup probe has succeeded since its container runs
+	Started  bool          // the startup probe of its present container has succeeded
 	Leaving  bool          // it is being deleted
-	Surplus  bool          // its set has fewer pods now, and it is on its way out
-	// Serving says, of a coordinator, that it answers and votes.
+	Surplus  bool          // its set has been scaled down below it
+	// Serving reports that a coordinator answers and votes.
 	Serving bool
-	// Outdated says that it was made from another template than the next one will be; Why says in
-	// words what differs.
+	// Outdated reports that the pod differs from the present template; Why describes how.
 	Outdated bool
 	Why      string
-	// Held says that a replacement for that waits until the user asks for it.
+	// Held reports that the replacement of an outdated pod waits for a request of the user.
 	Held bool
-	// Trouble says why it is not ready, if that is known.
+	// Trouble is why the pod is not ready, if known.
 	Trouble string
 }
 
 // Volume is a volume claim of a Set.
 type Volume struct {
 	Name string
-	// Small says that it asks for less than it should.
+	// Small reports that the claim is smaller than wanted.
 	Small bool
-	// Resizing says that it has asked, and does not have it yet.
+	// Resizing reports that the claim was raised and the volume has not grown yet.
 	Resizing bool
 }
 
-// Etcd is what the coordinators say.
+// Etcd is the state of the coordinators, by their answers.
 type Etcd struct {
 	Asked      bool
 	Quorum     bool
-	AllStarted bool // every member that there should be has joined
+	AllStarted bool // every wanted member has joined
 	Owner      Ownership
 	OtherOwner string
 	NoSpace    []string
@@ -78,21 +77,21 @@ type Etcd struct {
 	Trouble    string // why no quorum answered
 }
 
-// Ownership says to whom the keys in etcd belong.
+// Ownership is the owner of the keys in etcd.
 type Ownership int
 
 const (
-	// OwnerUnknown: etcd did not say.
+	// OwnerUnknown: etcd did not answer.
 	OwnerUnknown Ownership = iota
-	// OwnerNobody: they are to be claimed.
+	// OwnerNobody: the keys can be claimed.
 	OwnerNobody
-	// OwnerOurs: they are this Broker's.
+	// OwnerOurs: the keys belong to this Broker.
 	OwnerOurs
-	// OwnerOther: they are another Broker's.
+	// OwnerOther: the keys belong to another Broker.
 	OwnerOther
 )
 
-// WithoutGrowth are the same facts for whom volumes are as large as they will be.
+// WithoutGrowth returns the facts without the wish for larger volumes.
 func (f Facts) WithoutGrowth() Facts {
 	for _, set := range []*Set{&f.Coordinators, &f.Brokers} {
 		set.SmallTemplate = false
@@ -101,7 +100,7 @@ func (f Facts) WithoutGrowth() Facts {
 	return f
 }
 
-// missing is the number of pods that there should be and are not.
+// missing returns the number of wanted pods that don't exist.
 func (s Set) missing() int32 {
 	n := s.Replicas
 	for _, p := range s.Pods {
@@ -112,7 +111,7 @@ func (s Set) missing() int32 {
 	return max(0, n)
 }
 
-// ReadyPods is the number of pods that are ready.
+// ReadyPods returns the number of ready pods.
 func (s Set) ReadyPods() (n int32) {
 	for _, p := range s.Pods {
 		if p.Ready && !p.Leaving && !p.Surplus {
@@ -122,7 +121,7 @@ func (s Set) ReadyPods() (n int32) {
 	return n
 }
 
-// Pending is the number of pods whose replacement waits until the user asks for it.
+// Pending returns the number of pods whose replacement waits for a request of the user.
 func (s Set) Pending() (n int32, why string) {
 	for _, p := range s.Pods {
 		if s.Settled && p.Outdated && p.Held && !p.Surplus {
@@ -133,7 +132,7 @@ func (s Set) Pending() (n int32, why string) {
 	return n, why
 }
 
-// whole says that every pod is there, ready and staying, except one.
+// whole reports whether every wanted pod, except one, exists, is ready and is not being deleted.
 func (s Set) whole(except string) bool {
 	for _, p := range s.Pods {
 		if p.Name != except && !p.Surplus && (!p.Ready || p.Leaving) {
@@ -143,7 +142,7 @@ func (s Set) whole(except string) bool {
 	return s.missing() == 0
 }
 
-// underWay says that a pod is on its way up or down, which may cure what looks bad now.
+// underWay reports whether a pod is starting or stopping, which may end the present trouble.
 func (s Set) underWay() bool {
 	for _, p := range s.Pods {
 		if !p.Surplus && (p.Leaving || !p.Started) {
@@ -153,7 +152,7 @@ func (s Set) underWay() bool {
 	return s.missing() > 0
 }
 
-// quorumWithout says that the coordinators other than one are a quorum.
+// quorumWithout reports whether the coordinators other than one are a quorum.
 func (s Set) quorumWithout(name string) bool {
 	serving := int32(0)
 	for _, p := range s.Pods {

@@ -6,24 +6,24 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// GoneFacts are what there is, at one moment, for something in etcd whose manifest is not in sight.
+// GoneFacts are the facts about a Topic or Subscription whose manifest the cache does not have.
 type GoneFacts struct {
 	What     string // "topic orders"
-	Orphaned bool   // it has been noted already
+	Orphaned bool   // already recorded as orphaned
 	Policy   coordination.DeletionPolicy
-	// ManifestGone: the API server, asked past every cache, has no manifest of that uid.
+	// ManifestGone: by a live read, no manifest of that uid exists.
 	ManifestGone bool
-	// Defined: the definition of its kind is there, and not on its way out with all that it
-	// defines.
+	// Defined: the definition of its kind exists and is not being deleted.
 	Defined bool
-	// BrokerThere: so is the Broker.
+	// BrokerThere: the Broker exists and is not being deleted.
 	BrokerThere bool
-	// Records reports whether a Topic holds any; asked for only for DeleteIfEmpty.
+	// Records reports whether a Topic has records. It is read for DeleteIfEmpty only.
 	Records Records
 }
 
-// Gone is what becomes of it. Nothing does unless a person took the manifest away, and only that:
-// with the definitions or the Broker everything goes, and nobody was asked about the records.
+// Gone returns the action by the deletion policy. There is none unless a person deleted the
+// manifest alone: when the definitions or the Broker are deleted, all manifests go, and that is no
+// decision about records.
 func Gone(f GoneFacts) Action {
 	if f.Orphaned || !f.ManifestGone || !f.Defined || !f.BrokerThere {
 		return Action{Kind: None}

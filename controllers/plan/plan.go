@@ -7,24 +7,24 @@ import (
 )
 
 // bootstrapPatience is how long MarkBootstrapped waits for members that have not joined, once there
-// is a quorum: longer than pulling an image takes, and short beside the risk that a volume of a
-// member is lost meanwhile.
+// is a quorum. It is longer than pulling an image takes, and short, because a member may lose its
+// volume meanwhile.
 const bootstrapPatience = 5 * time.Minute
 
-// Next is the one next thing to do. The order of the steps is the order of importance: what can't
-// go on, what must never be forgotten, repairs, growth, and only then what waits for a gate.
+// Next returns the next action. The steps are in the order of importance: conflicts of ownership,
+// state that must not be lost, repairs, growth, and then actions that wait for a gate.
 func Next(f Facts) Action {
 	for _, step := range []func(Facts) (Action, bool){
-		stopped,  // something is not ours to change
-		remember, // what coordination must know before any member may be lost
-		repair,   // pods that never came up; no gate stands before this
-		grow,     // volumes that ask for less than they should
-		agree,    // a cluster that can't agree rolls nothing
-		resize,   // brokers that are not wanted any more, or wanted again
+		stopped,  // another owner's objects or keys
+		remember, // what etcd must hold before a member may be lost
+		repair,   // pods that don't start; without a gate
+		grow,     // claims that are smaller than wanted
+		agree,    // without a quorum no pod is replaced
+		resize,   // drains and removes brokers, or ends drains
 		roll,     // ready pods of an old template, one at a time
-		resizing, // shards on their way off brokers that are to go
-		settle,   // what is still on its way
-		refused,  // what is asked for and can't be done, all else being well
+		resizing, // waits for shards to leave drained brokers
+		settle,   // waits for pods that start
+		refused,  // wanted and impossible, while all else is well
 	} {
 		if action, ok := step(f); ok {
 			return action
@@ -33,7 +33,7 @@ func Next(f Facts) Action {
 	return Action{Kind: None, Reason: AllReady, Message: fmt.Sprintf("all %d brokers are ready", f.Brokers.Replicas)}
 }
 
-// Stalled is what only a person can help with, whatever else is going on.
+// Stalled returns an action that requires a person, whatever else is under way.
 func Stalled(f Facts) (Action, bool) {
 	if action, ok := stopped(f); ok && action.Kind == Stall {
 		return action, true
@@ -66,9 +66,9 @@ func remember(f Facts) (Action, bool) {
 	return Action{}, false
 }
 
-// repair replaces pods that serve nobody and would not come up as they are. One whose container
-// never started needs no gate at all. One that started and is not ready may only be between two
-// elections; it is replaced when nothing is under way that might cure it.
+// repair replaces outdated pods that don't become ready. A pod whose container never started is
+// replaced without a gate. One that started and is not ready may be waiting for an election, and is
+// replaced when nothing is under way that may cure it.
 func repair(f Facts) (Action, bool) {
 	for _, set := range []Set{f.Coordinators, f.Brokers} {
 		if !set.Settled {
@@ -107,8 +107,7 @@ func grow(f Facts) (Action, bool) {
 				return Action{Kind: GrowVolume, Target: v.Name, Reason: GrowingVolume, Message: fmt.Sprintf("asking for more room in volume claim %s", v.Name)}, true
 			}
 		}
-		// While pods are missing and fewer are wanted, how many there were would not be known in
-		// between.
+		// While pods are missing and fewer are wanted, deleting the set would lose their number.
 		if set.Exists && set.SmallTemplate && (set.Name != f.Brokers.Name || set.missing() == 0 || !f.shrinking()) {
 			return Action{Kind: RecreateSet, Target: set.Name, Reason: RecreatingSet,
 				Message: fmt.Sprintf("making StatefulSet %s again around its running pods, since the size in its claim template can't be changed", set.Name)}, true
@@ -160,7 +159,7 @@ func settle(f Facts) (Action, bool) {
 	return Action{}, false
 }
 
-// waiting says how many are ready, and what is known of those that are not.
+// waiting describes how many pods are ready, and why others are not.
 func waiting(what string, set Set, trouble string) string {
 	message := fmt.Sprintf("%d of %d %s are ready", set.ReadyPods(), set.Replicas, what)
 	var troubles []string

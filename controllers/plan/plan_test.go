@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// good is a Broker that is as asked for: n coordinators and m brokers, all ready.
+// good returns the facts of a converged Broker: n coordinators and m brokers, all ready.
 func good(n, m int32) Facts {
 	set := func(name string, n int32) Set {
 		s := Set{Name: name, Exists: true, Replicas: n, Settled: true, Age: time.Hour}
@@ -27,7 +27,7 @@ func good(n, m int32) Facts {
 
 func outdated(p *Pod) { p.Outdated, p.Why = true, "image one becomes two" }
 
-// leaves has two of three brokers asked for; l is what is said of the third.
+// leaves changes the facts to two wanted brokers of three. l describes the third.
 func leaves(f *Facts, l LeavingPod) {
 	l.Pod = "main-2"
 	if l.Brokers == nil {
@@ -36,7 +36,7 @@ func leaves(f *Facts, l LeavingPod) {
 	f.WantBrokers, f.Shards.LeavingPods = 2, []LeavingPod{l}
 }
 
-// The decisions, as a table of what a person would expect.
+// TestNext is a table of facts and expected decisions.
 func TestNext(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -183,8 +183,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// model is a Kubernetes that replaces pods and an etcd that counts its members; template is what
-// new pods are made from, and pods made from spoilt never start.
+// model is a Kubernetes that replaces pods and an etcd that counts its members. New pods are made
+// from template; pods made from spoilt never start.
 type model struct {
 	sets     [2]*modelSet
 	template int
@@ -201,7 +201,7 @@ type modelSet struct {
 type modelPod struct {
 	there, started, ready bool
 	template              int
-	byUs                  bool // we took it down while it was ready, and it is not back yet
+	byUs                  bool // deleted by the plan while it was ready, and not ready again yet
 }
 
 func (m *model) facts() Facts {
@@ -245,7 +245,7 @@ func (m *model) find(name string) (set, other *modelSet, pod *modelPod) {
 	return nil, nil, nil
 }
 
-// do carries an action out, and judges it.
+// do judges an action and carries it out.
 func (m *model) do(t *rapid.T, f Facts, a Action) {
 	switch a.Kind {
 	case MarkBootstrapped:
@@ -294,7 +294,7 @@ func (m *model) do(t *rapid.T, f Facts, a Action) {
 	case Stall, GrowVolume, RecreateSet:
 		t.Fatalf("nothing in this world asks for %+v", a)
 	}
-	// P3: no gate stands before a pod that never came up.
+	// P3: no gate delays the replacement of a pod that never started.
 	for _, set := range []Set{f.Coordinators, f.Brokers} {
 		for _, p := range set.Pods {
 			if p.Outdated && !p.Started && a.Kind == Wait {
@@ -304,7 +304,7 @@ func (m *model) do(t *rapid.T, f Facts, a Action) {
 	}
 }
 
-// live lets time pass for one pod: it is made, starts, becomes ready.
+// live advances one pod: it is created, starts, becomes ready.
 func (m *model) live(p *modelPod) {
 	switch {
 	case !p.there:
@@ -317,8 +317,8 @@ func (m *model) live(p *modelPod) {
 	}
 }
 
-// In any order of changes, crashes and recoveries the plan keeps its promises, and once the world
-// is left alone it comes to an end where nothing is left to do.
+// TestPlanKeepsItsPromises: the invariants hold in any order of changes, crashes and recoveries.
+// Without further changes the actions end with None.
 func TestPlanKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{spoilt: map[int]bool{}, sets: [2]*modelSet{
@@ -361,7 +361,7 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 			steps[rapid.SampledFrom(names).Draw(t, "step")](t)
 		}
 
-		// Now the template is good, and pods do what they can.
+		// From here on the template is good, and pods become ready.
 		m.template++
 		for _, set := range m.sets {
 			for n := range set.pods {

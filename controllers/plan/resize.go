@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// shrinking says that there are to be fewer brokers, and that there can be.
+// shrinking reports whether fewer brokers are wanted and possible.
 func (f Facts) shrinking() bool {
 	return f.Brokers.Exists && f.WantBrokers < f.Brokers.Replicas && len(f.Shards.Demanding) == 0
 }
 
-// resize takes brokers away in order: all that are to go are drained at once, so that nothing moves
-// from one of them to the next, and then the highest ordinal goes, as a StatefulSet has it, and the
-// next, each once no shard lists it any more. Whoever is wanted after all is drained no longer.
+// resize removes brokers. All of them are drained at once, so that no replica moves from one to the
+// next. Then they are removed from the highest ordinal down, as a StatefulSet does, each when no
+// shard lists it. It ends the drain of a broker that is wanted again.
 func resize(f Facts) (Action, bool) {
 	if !f.Shards.Known || f.Etcd.Owner != OwnerOurs {
 		return Action{}, false
@@ -43,17 +43,17 @@ func resize(f Facts) (Action, bool) {
 	return Action{}, false
 }
 
-// Retiring says that brokers are being taken away, or that the pods of some are not gone yet.
+// Retiring reports whether brokers are being removed, or pods of removed ones still exist.
 func (f Facts) Retiring() bool { return f.shrinking() || f.Brokers.surplus() }
 
 func (s Set) surplus() bool {
 	return slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Surplus })
 }
 
-// empty says that nothing is lost with it.
+// empty reports whether no replica is lost with the pod.
 func (l LeavingPod) empty() bool { return !l.Unknown && l.Shards == 0 }
 
-// resizing says what a scaling down waits for.
+// resizing returns what a scale-down waits for.
 func resizing(f Facts) (Action, bool) {
 	for _, p := range f.Brokers.Pods {
 		if p.Surplus && !f.shrinking() {
@@ -93,7 +93,7 @@ func resizing(f Facts) (Action, bool) {
 	return Action{Kind: Wait, Reason: Draining, Message: message}, true
 }
 
-// refused is what is asked for and can't be done.
+// refused stalls a Broker whose spec asks for something impossible.
 func refused(f Facts) (Action, bool) {
 	if !f.Brokers.Exists || f.WantBrokers >= f.Brokers.Replicas || len(f.Shards.Demanding) == 0 {
 		return Action{}, false
@@ -103,7 +103,7 @@ func refused(f Facts) (Action, bool) {
 		f.Brokers.Replicas, f.WantBrokers, demands(f.Shards.Demanding), f.Brokers.Replicas)}, true
 }
 
-// maxNamed bounds how many Topics a message names.
+// maxNamed is the number of Topics that a message names at most.
 const maxNamed = 5
 
 func demands(topics []string) string {

@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// roll replaces pods that were made from an old template, one after the other: coordinators before
-// brokers, and a ready pod only while every other one of its set is ready. A ready broker goes only
-// while the replicas on the others are in sync; then each Topic of several replicas is served while
-// it is away.
+// roll replaces outdated pods one by one: coordinators before brokers, and a ready pod only while
+// every other pod of its set is ready. A ready broker is replaced only while the replicas on the
+// others are in sync, so that each Topic with several replicas is served meanwhile.
 func roll(f Facts) (Action, bool) {
 	for _, next := range []func(Facts) (Action, bool){rollCoordinators, rollBrokers} {
 		if action, ok := next(f); ok {
@@ -28,7 +27,7 @@ func rollCoordinators(f Facts) (Action, bool) {
 	switch {
 	case !set.whole(p.Name):
 		return Action{Kind: Wait, Reason: CoordinatorsStarting, Message: waiting("coordinators", set, "") + thenReplaced(p)}, true
-	// A lone member is the whole quorum: without it there is none, and waiting would not help.
+	// A single member is the whole quorum, so waiting for one without it would never end.
 	case set.Replicas > 1 && !set.quorumWithout(p.Name):
 		return Action{Kind: Wait, Reason: CoordinatorsStarting, Message: fmt.Sprintf("pod %s is replaced once the other coordinators are a quorum without it", p.Name)}, true
 	}
@@ -43,7 +42,7 @@ func rollBrokers(f Facts) (Action, bool) {
 	}
 	p := pods[0]
 	switch {
-	// A broker that comes back needs coordination to join: it goes only while that is whole.
+	// A broker needs etcd to join again, so it is replaced only while all coordinators are ready.
 	case !f.Coordinators.whole(""):
 		return Action{Kind: Wait, Reason: CoordinatorsStarting, Message: waiting("coordinators", f.Coordinators, "") + thenReplaced(p)}, true
 	case !set.whole(p.Name):
@@ -53,7 +52,7 @@ func rollBrokers(f Facts) (Action, bool) {
 	case !f.Shards.Known:
 		return Action{Kind: Wait, Reason: CatchingUp, Message: "which replicas are in sync is not known yet" + thenReplaced(p)}, true
 	}
-	// All are ready. One whose own replicas are all that is missing need not wait for itself.
+	// All are ready. A broker does not wait for its own out-of-sync replicas.
 	why := ""
 	for _, p := range pods {
 		reason, healing := f.healing(p.Name)
@@ -69,10 +68,9 @@ func rollBrokers(f Facts) (Action, bool) {
 
 func thenReplaced(p Pod) string { return fmt.Sprintf("; then pod %s is replaced: %s", p.Name, p.Why) }
 
-// outdatedOf are the pods that are to be replaced, in the order in which they go: those that are
-// not ready before those that are, then from the highest ordinal down, as a StatefulSet would have
-// it, and last the one that should not go before it must: the broker that places shards, which
-// would have to be elected anew.
+// outdatedOf returns the outdated pods in the order of their replacement: pods that are not ready
+// first, then from the highest ordinal down, as a StatefulSet does. The pod named last comes last:
+// it is the controller broker's, and its replacement costs an election of another one.
 func outdatedOf(set Set, last string) []Pod {
 	var pods []Pod
 	for _, p := range set.Pods {

@@ -8,38 +8,37 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// ShardFacts say who serves a shard.
+// ShardFacts are facts about a shard's leader and replicas.
 type ShardFacts struct {
-	// Leader is the name of the broker that leads it, or that did last; its id where the name is
-	// not known.
+	// Leader is the name of the present or last leader, or its id if the name is unknown.
 	Leader   string
 	LeaderID string
-	Led      bool // it leads in the life that it is in
-	Want     int  // how many replicas there should be
-	Min      int  // how many must be in sync for a record to be acknowledged
+	Led      bool // Leader leads in its present incarnation
+	Want     int  // wanted number of replicas
+	Min      int  // minInSync
 	Replicas []ReplicaFacts
-	Unclean  bool // one that lacks acknowledged records may lead if none has them
-	// Uncompared says that its copies were not compared since etcd was restored from a backup.
+	Unclean  bool // unclean election is allowed
+	// Uncompared reports that its copies were not compared since etcd was restored from a backup.
 	Uncompared bool
 }
 
-// ReplicaFacts are one broker's part in a shard.
+// ReplicaFacts are facts about one replica of a shard.
 type ReplicaFacts struct {
 	Broker, ID string
-	Away       bool // it is not a member now
-	Member     bool // it is in the in-sync set, in whatever life
-	Current    bool // and in the one that it is in, or has all that it had then
-	Suspect    bool // it can't vouch for what it has
-	// Lacks is the number of damaged segments that it fetches from the leader; 0 of a suspect one:
-	// it fetches all.
+	Away       bool // its broker is not a member
+	Member     bool // it is in the in-sync set, in any incarnation
+	Current    bool // in its present incarnation, or one whose writes its volume holds
+	Suspect    bool // its broker can't vouch for it
+	// Lacks is the number of damaged segments that it fetches from the leader. A suspect replica
+	// with 0 fetches the whole copy.
 	Lacks    int
-	Removing bool // it goes when the others are in sync
+	Removing bool // it will be removed when the others are in sync
 }
 
-// InSync says that it is there and has everything that was acknowledged.
+// InSync reports whether the replica is present and in sync.
 func (r ReplicaFacts) InSync() bool { return r.Current && !r.Away }
 
-// InSync is how many replicas there are that do.
+// InSync returns the number of present replicas in sync.
 func (s ShardFacts) InSync() (n int) {
 	for _, r := range s.Replicas {
 		if r.InSync() {
@@ -60,7 +59,7 @@ func (s ShardFacts) names(which func(ReplicaFacts) bool) (names []string) {
 	return names
 }
 
-// placed waits until all shards are led by a broker that is there, and enough replicas are in sync.
+// placed waits until all shards have a present leader and enough replicas in sync.
 func placed(link Link, shards []ShardFacts, spec *coordination.TopicSpec) (Action, bool) {
 	want, least := spec.Shards, spec.ResolvedMinInSync(spec.ResolvedReplicas(link.Joined))
 	for _, s := range shards {
@@ -100,7 +99,7 @@ func placed(link Link, shards []ShardFacts, spec *coordination.TopicSpec) (Actio
 	return Action{}, false
 }
 
-// uncompared says what a shard waits for since etcd was restored from a backup.
+// uncompared returns what a shard waits for since etcd was restored from a backup.
 func (s ShardFacts) uncompared() Action {
 	message := "nobody leads, since etcd was restored from a backup, until the brokers have compared their copies; " +
 		"if this lasts, no broker that is there has records of it, as it was deleted or its replicas were moved after the backup: delete it, or bring their brokers back with their volumes"
@@ -110,7 +109,7 @@ func (s ShardFacts) uncompared() Action {
 	return Action{Kind: Wait, Reason: ComparingCopies, Target: s.Leader, Message: message}
 }
 
-// leaderless says what is to happen before a shard of several replicas is led again.
+// leaderless returns what a shard with several replicas and no leader waits for.
 func (s ShardFacts) leaderless() Action {
 	able := s.names(func(r ReplicaFacts) bool { return r.Member && !r.Away && !r.Suspect })
 	suspect := s.names(func(r ReplicaFacts) bool { return r.Member && !r.Away && r.Suspect })
@@ -134,7 +133,7 @@ func (s ShardFacts) leaderless() Action {
 	return wait(NoLeader, fmt.Sprintf("nobody leads: what was acknowledged is on %s, which is away; it goes on when one of them is back%s", strings.Join(away, ", "), unclean))
 }
 
-// missing says of each replica that is not in sync why.
+// missing describes why each out-of-sync replica is not in sync.
 func (s ShardFacts) missing() (missing []string) {
 	for _, r := range s.Replicas {
 		switch {
@@ -155,7 +154,7 @@ func (s ShardFacts) missing() (missing []string) {
 	return missing
 }
 
-// served says who serves, and what is missing for all to be as it should.
+// served describes who serves a Topic, and what is missing.
 func served(shards []ShardFacts) Action {
 	for _, s := range shards {
 		if s.InSync() >= s.Want {
@@ -192,7 +191,8 @@ func leaders(shards []ShardFacts) (names []string) {
 	return names
 }
 
-// Transient reports whether a Topic is usually in that state for a moment only, not worth an event.
+// Transient reports whether that state usually lasts for a moment only, which is not worth an
+// event.
 func Transient(reason Reason) bool {
 	return reason == NoLeader || reason == NotEnoughInSync || reason == Suspect || reason == ComparingCopies
 }

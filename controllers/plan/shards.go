@@ -9,42 +9,41 @@ import (
 	"time"
 )
 
-// catchUpPatience is how long brokers that are all ready are given to bring their replicas in sync
-// before pods are replaced all the same. A replica that never gets there, say on a disk that
-// failed, must not stand in the way of the change that may mend it; what has been acknowledged is
-// safe either way.
+// catchUpPatience is how long a rolling change waits for replicas on ready brokers to be in sync. A
+// replica that never catches up, for example on a failed disk, must not prevent the change that may
+// repair it. Acknowledged records are safe either way.
 const catchUpPatience = 15 * time.Minute
 
-// Shards are facts about the shards of all Topics, and about who holds them.
+// Shards are facts about the shards of all Topics and their brokers.
 type Shards struct {
-	// Known says that what is in etcd has been read; nothing of the rest counts before.
+	// Known reports that etcd has been read. Otherwise all other fields are unset.
 	Known           bool
 	Total           int
-	UnderReplicated int // led, and with fewer replicas in sync than there should be
+	UnderReplicated int // led, with fewer in-sync replicas than wanted
 	Leaderless      int
-	Example         string // the name of a Topic that one of those belongs to
-	// Generation is how often etcd was restored from a backup. Uncompared are the shards whose
-	// copies were not compared since the last restore: they have no leader. UncomparedExample is
+	Example         string // the name of a Topic with such a shard
+	// Generation is how often etcd was restored from a backup. Uncompared is the number of shards
+	// without a leader, whose copies were not compared since the last restore. UncomparedExample is
 	// the name of a Topic with one.
 	Generation        int64
 	Uncompared        int
 	UncomparedExample string
-	// CatchingUp has, by pod, how many replicas are not in sync, of shards that lack some, on
-	// brokers that are there: those can be waited for. Shards of one replica don't count.
+	// CatchingUp is the number of out-of-sync replicas by pod, on present brokers, of
+	// under-replicated shards: these can be waited for. Shards with one replica don't count.
 	CatchingUp map[string]int
 	// PodsWithoutBroker are the pods whose broker is not a member; empty unless some shard has
 	// several replicas.
 	PodsWithoutBroker []string
-	// Controller is the pod whose broker places shards; empty: none does.
+	// Controller is the pod of the controller broker; empty: none.
 	Controller string
-	// Demanding are the Topics that ask for more replicas than there would be brokers.
+	// Demanding are the Topics with more replicas than there would be brokers.
 	Demanding []string
 	// LeavingPods are the pods that a scale-down removes, the highest ordinal first.
 	LeavingPods []LeavingPod
 	// LostBrokers are brokers that shards list and that can't come back, because their pods have
 	// other volumes; only those that are not drained yet.
 	LostBrokers []DrainTarget
-	// DrainsToEnd are the brokers that are drained and need not be any more.
+	// DrainsToEnd are the drained brokers that need no drain any more.
 	DrainsToEnd []DrainTarget
 }
 
@@ -55,7 +54,7 @@ type LeavingPod struct {
 	Unknown bool     // its id is unknown: it is down, and so are others
 	Away    bool     // it is not a member
 	Drained []string // those of Brokers that are marked as drained in etcd
-	Shards  int      // shards that list it
+	Shards  int      // shards that list its brokers
 	Alone   int      // of those, shards without another in-sync replica
 	Example string   // the name of a Topic with such a shard
 	// Settled says that it has had no replicas for long enough that no placement under way gives it
@@ -66,11 +65,12 @@ type LeavingPod struct {
 // DrainTarget is a broker whose drain is to begin or to end.
 type DrainTarget struct {
 	ID  string
-	Pod string // empty: it is not known by a name
+	Pod string // empty: the name is unknown
 }
 
-// healing says what is to be waited for before a ready broker may go: replicas that are not in sync
-// on the brokers of other pods. Those of its own are no reason: it may be just what they wait for.
+// healing describes the out-of-sync replicas, on the brokers of other pods, for which the
+// replacement of a ready broker waits. Its own replicas are no reason: its replacement may be what
+// they need.
 func (f Facts) healing(except string) (why string, is bool) {
 	s := f.Shards
 	if f.steadyFor() >= catchUpPatience {
@@ -92,7 +92,7 @@ func (f Facts) healing(except string) (why string, is bool) {
 	return "", false
 }
 
-// steadyFor is for how long no broker has become ready; 0: not all of them are.
+// steadyFor returns the time since the last broker became ready; 0: not all are.
 func (f Facts) steadyFor() time.Duration {
 	if !f.Brokers.whole("") || f.Brokers.Replicas == 0 {
 		return 0
@@ -106,14 +106,14 @@ func (f Facts) steadyFor() time.Duration {
 	return least
 }
 
-// Disruptable says that Kubernetes may evict a broker. It may not while replicas catch up, since
-// the one that it takes may have one of the few that are in sync.
+// Disruptable reports whether Kubernetes may evict a broker. It may not while replicas catch up,
+// since the evicted broker may have one of the few in-sync replicas.
 func Disruptable(f Facts) bool {
 	_, healing := f.healing("")
 	return !healing
 }
 
-// Shortage says in words which shards lack replicas or leaders; empty: none does.
+// Shortage describes which shards lack replicas or leaders; empty: none.
 func Shortage(s Shards) (reason Reason, message string) {
 	if s.UnderReplicated+s.Leaderless == 0 {
 		return "", ""
@@ -128,8 +128,7 @@ func Shortage(s Shards) (reason Reason, message string) {
 	return UnderReplicated, message
 }
 
-// Comparison says in words which shards wait since etcd was restored from a backup; empty: none
-// does.
+// Comparison describes which shards wait since etcd was restored from a backup; empty: none.
 func Comparison(s Shards) string {
 	if s.Uncompared == 0 {
 		return ""
@@ -138,7 +137,7 @@ func Comparison(s Shards) string {
 		"if this lasts, bring all brokers back with their volumes, and look at what the controller broker logs", s.Generation, s.Uncompared, count(s.Total, "shard"), s.UncomparedExample)
 }
 
-// Restore says in words that brokers noticed a restore of etcd, and what that means.
+// Restore describes that brokers noticed a restore of etcd, and what follows.
 func Restore(s Shards) string {
 	return fmt.Sprintf("etcd was restored from a backup, and is in generation %d now: the brokers compare their copies of all shards, and the one that goes furthest leads; "+
 		"Topics that were made since the backup are gone, and their logs are in DATA/set-aside on the brokers' volumes", s.Generation)

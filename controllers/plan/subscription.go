@@ -7,26 +7,26 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// SubscriptionFacts are what there is, for one manifest of a Subscription, at one moment.
+// SubscriptionFacts are the facts about one manifest of a Subscription, at one moment.
 type SubscriptionFacts struct {
 	Self    coordination.Owner // the manifest
 	Name    string             // of the Subscription
 	Spec    coordination.SubscriptionSpec
 	Invalid string // why Spec can't be read; empty: it can
 
-	TopicRef  string // the Topic resource that is referred to
-	TopicGone bool   // there is none
-	TopicSays string // its own words, while it is not served
+	TopicRef  string // the name of the Topic's manifest
+	TopicGone bool   // that manifest does not exist
+	TopicSays string // the message of that manifest, while it is not served
 
 	Link   Link
-	Topic  *coordination.Topic // what that resource declared; nil: nothing is there yet
+	Topic  *coordination.Topic // the declared Topic; nil: not created yet
 	Shards []ShardFacts        // of the Topic
 	Found  *coordination.Subscription
-	// Refused is how the last attempt to write ended; nil: well.
+	// Refused is the error of the last attempt to write, or nil.
 	Refused error
 }
 
-// Subscription is the one next thing to do for the manifest of a Subscription.
+// Subscription returns the next action for the manifest of a Subscription.
 func Subscription(f SubscriptionFacts) Action {
 	for _, step := range []func() (Action, bool){
 		f.unservable,

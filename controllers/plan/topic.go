@@ -9,15 +9,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// MaxShards is how many shards of one Topic brokers of this version serve; it is
-// placement.MaxShards, which this package may not know.
+// MaxShards is the largest number of shards of a Topic in this version: placement.MaxShards, which
+// this package may not import.
 const MaxShards = 64
 
-// DefaultReplicas is how many a Topic has that does not say, if there are so many brokers.
+// DefaultReplicas is the default number of replicas, if there are that many brokers.
 const DefaultReplicas = 3
 
-// Resolve settles what a manifest leaves open and what depends on its Broker: as many replicas as
-// are usual, or as there should be brokers if those are fewer.
+// Resolve sets the defaults of a spec that depend on its Broker: the number of replicas is
+// DefaultReplicas, or the wanted number of brokers if that is smaller.
 func (l Link) Resolve(spec coordination.TopicSpec) coordination.TopicSpec {
 	if spec.Replicas == 0 && l.Wanted > 0 {
 		spec.Replicas = min(DefaultReplicas, l.Wanted)
@@ -25,7 +25,7 @@ func (l Link) Resolve(spec coordination.TopicSpec) coordination.TopicSpec {
 	return spec
 }
 
-// TopicFacts are what there is, for one manifest of a Topic, at one moment.
+// TopicFacts are the facts about one manifest of a Topic, at one moment.
 type TopicFacts struct {
 	Self    coordination.Owner // the manifest
 	Name    string             // of the Topic
@@ -33,53 +33,50 @@ type TopicFacts struct {
 	Invalid string // why Spec can't be read; empty: it can
 
 	Link   Link
-	Found  *coordination.Topic // what has that name; nil: nothing
-	Shards []ShardFacts        // of Found, by number; those that are placed
-	// Older is the oldest manifest before this one that asks for one of its subjects; nil: there is
-	// none.
+	Found  *coordination.Topic // the Topic of that name, or nil
+	Shards []ShardFacts        // the placed shards of Found, by number
+	// Older is the oldest manifest before this one with an overlapping subject, or nil.
 	Older *Rival
-	// Records reports whether Found holds any; asked for only if Older is there.
+	// Records reports whether Found has records. It is read only if Older is set.
 	Records Records
 	// Refused is how the last attempt to write ended; nil: well.
 	Refused error
-	// Trouble is what the broker Troubled, which serves it or a shard of it, says is wrong; empty:
-	// nothing.
+	// Trouble is the error that the broker Troubled reports for a shard that it leads; empty: none.
 	Trouble, Troubled string
 }
 
-// Link is the way to the coordination of the Broker that is referred to.
+// Link is facts about the Broker that a manifest refers to, and its etcd.
 type Link struct {
 	Broker string // its name
-	Exists bool   // and is not being deleted
-	Ready  bool   // as its own condition says
-	Known  bool   // what is in etcd has been read
-	Why    string // the Broker's own words, or what kept etcd from being read
-	Joined int    // how many brokers there are
-	Wanted int    // and how many there should be
+	Exists bool   // it exists and is not being deleted
+	Ready  bool   // its condition Ready
+	Known  bool   // etcd has been read
+	Why    string // the Broker's message, or why etcd could not be read
+	Joined int    // number of joined brokers
+	Wanted int    // wanted number of brokers
 }
 
-// Rival is another manifest that asks for the same subjects.
+// Rival is another manifest with an overlapping subject.
 type Rival struct {
 	Namespace, Name string
-	Mine, Its       string // subjects of both
+	Mine, Its       string // the overlapping subjects of both
 	Spec            coordination.TopicSpec
 }
 
-// Records reports whether a Topic holds any.
+// Records reports whether a Topic has records.
 type Records int
 
 const (
-	// RecordsUnknown: its broker did not say.
+	// RecordsUnknown: its leader did not answer.
 	RecordsUnknown Records = iota
-	// NoRecords: it holds none.
+	// NoRecords: it has none.
 	NoRecords
-	// SomeRecords: it holds some.
+	// SomeRecords: it has some.
 	SomeRecords
 )
 
-// Topic is the one next thing to do for the manifest of a Topic. The order of the steps is: what
-// no broker could serve, what can't be known yet, to whom the name and the subjects belong, and
-// only then what there is to write and to wait for.
+// Topic returns the next action for the manifest of a Topic. The steps, in order: unsupported
+// settings, unknown facts, the owners of the name and the subjects, writes, and waits.
 func Topic(f TopicFacts) Action {
 	for _, step := range []func(TopicFacts) (Action, bool){
 		unservable,
@@ -115,14 +112,14 @@ func unservable(f TopicFacts) (Action, bool) {
 	return Action{}, false
 }
 
-// Servable says that brokers could serve what the manifest asks for, if nothing were in the way.
+// Servable reports whether brokers support the manifest's settings.
 func (f TopicFacts) Servable() bool {
 	_, stalled := unservable(f)
 	return !stalled
 }
 
-// unknown waits until it is known what is in etcd. Afterwards that is known for good: Topics are
-// served while etcd is away, and so are those whose Broker says that it is not well.
+// unknown waits until etcd has been read once. After that its last content stands: Topics are
+// served while etcd is unreachable, and while their Broker is not Ready.
 func (l Link) unknown(TopicFacts) (Action, bool) { return l.wait() }
 
 func (l Link) wait() (Action, bool) {
@@ -144,7 +141,7 @@ func because(what, why string) string {
 	return what + ": " + why
 }
 
-// rejected says what came of writing.
+// rejected returns what follows from a refused write.
 func rejected(f TopicFacts) (Action, bool) {
 	overlap := (*coordination.OverlapError)(nil)
 	if errors.As(f.Refused, &overlap) {
@@ -168,7 +165,7 @@ func refusal(err error) (Action, bool) {
 	return Action{Kind: Wait, Reason: CoordinationUnavailable, Message: "writing into etcd failed, and is tried again: " + Cause(err)}, true
 }
 
-// claim reports whether name and subjects can be this manifest's.
+// claim stalls or waits if the name or a subject belongs to another owner.
 func claim(f TopicFacts) (Action, bool) {
 	if f.Found != nil && !f.Found.Deleting && !f.ours() {
 		return Action{Kind: Stall, Reason: Exists, Message: fmt.Sprintf("topic %s exists already, and belongs to %s: set another spec.name in a new manifest, or have it deleted there", f.Name, f.Found.Owner)}, true
@@ -176,8 +173,8 @@ func claim(f TopicFacts) (Action, bool) {
 	if f.Older == nil {
 		return Action{}, false
 	}
-	// An existing Topic with records keeps its subjects: publishers would be surprised to lose
-	// them. The status of the older manifest names that Topic.
+	// An existing Topic with records keeps its subjects, since moving them would split the log. The
+	// status of the older manifest names that Topic.
 	if f.ours() {
 		if mine, _ := f.Found.Spec.Overlaps(&f.Older.Spec); mine != "" {
 			switch {
@@ -195,18 +192,19 @@ func (f TopicFacts) taken() string {
 	return fmt.Sprintf("subject %s overlaps with %s of Topic %s/%s, which is older: write other subjects for one of the two", f.Older.Mine, f.Older.Its, f.Older.Namespace, f.Older.Name)
 }
 
-// ours says that Found was declared by this manifest, or by one of its namespace and name before
-// it.
+// ours reports whether Found was declared by this manifest, or by a former one of its namespace and
+// name.
 func (f TopicFacts) ours() bool {
 	return f.Found != nil && !f.Found.Deleting && SameManifest(f.Found.Owner, f.Self)
 }
 
-// SameManifest goes by namespace and name, which a manifest made again has, too.
+// SameManifest reports whether two owners are manifests of the same namespace and name, such as a
+// recreated one.
 func SameManifest(a, b coordination.Owner) bool {
 	return a.Kind == coordination.ManifestOwner && b.Kind == coordination.ManifestOwner && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
-// current says that the manifest itself is the owner.
+// current reports whether the manifest itself, by its uid, is the owner.
 func current(owner, self coordination.Owner) bool {
 	return SameManifest(owner, self) && owner.UID == self.UID && owner.Orphaned.IsZero()
 }
@@ -223,8 +221,8 @@ func write(f TopicFacts) (Action, bool) {
 	return Action{}, false
 }
 
-// ReleasedSpec is that of a Topic that gave its subjects up: it keeps what it has, and what nobody
-// publishes on.
+// ReleasedSpec returns the spec of a Topic that gave its subjects up: it has a subject on which
+// nobody publishes.
 func ReleasedSpec(topic *coordination.Topic) coordination.TopicSpec {
 	spec := topic.Spec
 	spec.Subjects = []string{"_released." + topic.ID}
@@ -235,7 +233,7 @@ func (f TopicFacts) place(TopicFacts) (Action, bool) {
 	return placed(f.Link, f.Shards, &f.Spec)
 }
 
-// troubled says that the broker can't take or read records of the Topic.
+// troubled returns the error of a broker that can't store or read records of the Topic.
 func (f TopicFacts) troubled(TopicFacts) (Action, bool) {
 	if f.Trouble == "" {
 		return Action{}, false
@@ -250,13 +248,13 @@ func (f TopicFacts) troubled(TopicFacts) (Action, bool) {
 	return Action{Kind: Stall, Reason: reason, Target: f.Troubled, Message: fmt.Sprintf("broker %s: %s (%s)", f.Troubled, f.Trouble, out)}, true
 }
 
-// OfDisk says that a reason is one of those that brokers give for their disks.
+// OfDisk reports whether a reason is a broker's about its disk.
 func OfDisk(reason Reason) bool {
 	return reason == DiskFull || reason == DiskFailed || reason == RecordsDamaged
 }
 
-// Cause is the last part of an error, after what was tried and at which address: those differ
-// from one attempt to the next, and a status that changes with each would be written with each.
+// Cause returns the last part of an error, without operation and address. These differ between
+// attempts, and each change of a status is a write.
 func Cause(err error) string {
 	const longest = 256
 	message := err.Error()
@@ -270,7 +268,8 @@ func Cause(err error) string {
 	return message
 }
 
-// sameJSON goes by how both are written, where nothing and an empty list are the same.
+// sameJSON reports whether two values have the same JSON, in which an absent and an empty list are
+// equal.
 func sameJSON(a, b any) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)

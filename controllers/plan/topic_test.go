@@ -16,13 +16,13 @@ func manifestOwner(name, uid string) coordination.Owner {
 	return coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "default", Name: name, UID: uid}
 }
 
-// servedTopic is one that is as asked for.
-// single is a shard of one replica that is served.
+// single returns a served shard with one replica.
 func single(broker string) ShardFacts {
 	return ShardFacts{Leader: broker, LeaderID: "id-" + broker, Led: true, Want: 1, Min: 1, Replicas: []ReplicaFacts{{Broker: broker, ID: "id-" + broker, Member: true, Current: true}}}
 }
 
-// tripled is one of three replicas, on main-0, which leads, main-1 and main-2.
+// tripled returns a change to a shard with three replicas, on main-0, which leads, main-1 and
+// main-2.
 func tripled(change func(*ShardFacts)) func(*TopicFacts) {
 	s := single("main-0")
 	s.Want, s.Min = 3, 2
@@ -47,7 +47,7 @@ func servedTopic() TopicFacts {
 	}
 }
 
-// The decisions about Topics, as a table of what a person would expect.
+// TestTopic is a table of facts and expected decisions.
 func TestTopic(t *testing.T) {
 	client := coordination.Owner{Kind: coordination.ClientOwner, Name: "shop"}
 	older := func(f *TopicFacts) {
@@ -181,7 +181,7 @@ func TestSubscription(t *testing.T) {
 	}
 }
 
-// P7, over all there can be.
+// TestNothingIsDeletedUnlessItsManifestWasDeletedOnPurpose tries P7 with all combinations of facts.
 func TestNothingIsDeletedUnlessItsManifestWasDeletedOnPurpose(t *testing.T) {
 	for _, policy := range []coordination.DeletionPolicy{"", coordination.Retain, coordination.DeleteIfEmpty, coordination.Delete} {
 		for _, records := range []Records{RecordsUnknown, NoRecords, SomeRecords} {
@@ -202,7 +202,7 @@ func TestNothingIsDeletedUnlessItsManifestWasDeletedOnPurpose(t *testing.T) {
 	}
 }
 
-// store is an etcd as package coordination keeps it, for the plan's simulation.
+// store is a model of etcd, as package coordination uses it.
 type store struct {
 	topics  map[string]*coordination.Topic
 	records map[string]int // by id
@@ -225,7 +225,7 @@ type declared struct {
 	age int
 }
 
-// pass does what a reconciler does with one manifest, and says what came of it.
+// pass does one reconciler's pass over a manifest, and returns the last action.
 func (s *store) pass(t *rapid.T, m *declared, all []*declared) Action {
 	f := m.TopicFacts
 	f.Refused = nil
@@ -325,7 +325,7 @@ func TestTopicsConvergeInWhateverOrderTheyCome(t *testing.T) {
 				s.pass(t, all[rapid.IntRange(0, len(all)-1).Draw(t, "who")], all)
 			}
 		}
-		// Nothing else happens: after some passes there is nothing to write.
+		// Without further changes, there is nothing to write after some passes.
 		for round := 0; ; round++ {
 			before := s.writes
 			for _, m := range all {
@@ -346,9 +346,9 @@ func TestTopicsConvergeInWhateverOrderTheyCome(t *testing.T) {
 			if action.Reason != SubjectsTaken {
 				t.Fatalf("P9: %s ends with %s %s", m.Name, action.Kind, action.Reason)
 			}
-			// Somebody has a right to what it asks for: an older manifest, one with records, what
-			// no manifest here declares, or one whose own change was refused and that goes on with
-			// what it had.
+			// Another one has the right to its subject: an older manifest, one with records, a
+			// Topic of no manifest, or one whose own change was refused and that keeps its former
+			// subjects.
 			excused := slices.ContainsFunc(all, func(other *declared) bool {
 				mine, _ := m.Spec.Overlaps(&other.Spec)
 				return other.age < m.age && mine != "" && other.Servable()

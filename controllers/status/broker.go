@@ -11,23 +11,23 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// Outcome is what a pass over a Broker came to.
+// Outcome is the result of a pass over a Broker.
 type Outcome struct {
 	Facts  plan.Facts
 	Action plan.Action
-	// Stall is set when what was done showed that only a person can help.
+	// Stall is set if the action failed in a way that requires a person.
 	Stall *plan.Action
 	// Image, Profile and Restart are those in force.
 	Image   string
 	Profile v1alpha1.Profile
 	Restart string
-	// Waiting says in words what is asked for and not in force; empty: nothing.
+	// Waiting describes the wanted settings that are not in force; empty: none.
 	Waiting string
 	// Now is the time of the pass.
 	Now time.Time
 }
 
-// Broker is the status of broker after a pass.
+// Broker returns the status of a Broker after a pass.
 func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 	names := build.NamesOf(broker)
 	f := o.Facts
@@ -58,7 +58,7 @@ func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 	conditions.only(!stalled && o.Action.Kind != plan.None, v1alpha1.ConditionReconciling, string(cause.Reason), cause.Message)
 	conditions.only(stalled, v1alpha1.ConditionStalled, string(cause.Reason), cause.Message)
 
-	// What is not known now stands as it was said last.
+	// Unknown counts stay as they were.
 	status.Shards = broker.Status.Shards
 	status.Coordination.EtcdGeneration, status.Coordination.RestoredAt = broker.Status.Coordination.EtcdGeneration, broker.Status.Coordination.RestoredAt
 	if s := f.Shards; s.Known {
@@ -84,14 +84,14 @@ func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 	return status
 }
 
-// Restored reports whether etcd was restored from a backup since the last status. Of an etcd whose
-// generation no status has, nothing is known.
+// Restored reports whether etcd was restored from a backup since the last status. Without a former
+// generation in the status it is false.
 func Restored(broker *v1alpha1.Broker, o Outcome) bool {
 	before := broker.Status.Coordination.EtcdGeneration
 	return o.Facts.Shards.Known && before != nil && *before < o.Facts.Shards.Generation
 }
 
-// pending says what waits for the user, since spec.update is OnRequest.
+// pending describes what waits for a request of the user, with spec.update OnRequest.
 func pending(f plan.Facts, waiting string) string {
 	pods, why := int32(0), waiting
 	for _, set := range []plan.Set{f.Coordinators, f.Brokers} {

@@ -15,18 +15,18 @@ const (
 	ReasonOnRequest = "UpdateOnRequest"
 )
 
-// list is the conditions of one object at one generation, being made.
+// list builds the conditions of one object at one generation.
 type list struct {
 	conditions []metav1.Condition
 	generation int64
 }
 
-// edit begins with the conditions as they were.
+// edit returns a list that begins with the former conditions.
 func edit(former []metav1.Condition, generation int64) *list {
 	return &list{conditions: slices.Clone(former), generation: generation}
 }
 
-// set makes a condition hold, or not; the time of its last change moves only with its status.
+// set sets a condition to True or False. Its transition time changes only with its status.
 func (l *list) set(kind string, holds bool, reason, message string) {
 	status := metav1.ConditionFalse
 	if holds {
@@ -37,7 +37,7 @@ func (l *list) set(kind string, holds bool, reason, message string) {
 	})
 }
 
-// only keeps a condition that is absent unless it holds.
+// only sets a condition to True, or removes it.
 func (l *list) only(holds bool, kind, reason, message string) {
 	if holds {
 		l.set(kind, true, reason, message)

@@ -1,5 +1,6 @@
-// Package status says in conditions what planning found. It is pure: the former status and the
-// outcome of a pass go in, the new status comes out, equal to the former one if nothing changed.
+// Package status turns the outcome of a pass into conditions. It is pure: its input is the former
+// status and the outcome, its output the new status, which equals the former one if nothing
+// changed.
 //
 // Conditions and their reasons are a closed list: the types in the API, the reasons in plan and
 // here.

@@ -5,8 +5,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// risks says what a Topic of that spec was asked to put at risk, so that nobody learns of it too
-// late.
+// risks sets the conditions about settings of a Topic that allow acknowledged records to be lost.
 func (l *list) risks(spec *coordination.TopicSpec, replicas int32) {
 	message := ""
 	switch {

@@ -19,7 +19,7 @@ func brokerOf() *v1alpha1.Broker {
 	return broker
 }
 
-// say is the conditions in short: "Ready=False:RollingPod".
+// say returns the conditions in short: "Ready=False:RollingPod".
 func say(conditions []metav1.Condition) string {
 	var words []string
 	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "EtcdRestored", "RestartPending", "RetentionPaused", "DurabilityReduced", "UncleanElection", "Open"} {
@@ -59,7 +59,7 @@ func TestConditionsFollowTheOutcome(t *testing.T) {
 		if got.ObservedGeneration != 4 {
 			t.Errorf("%s: observedGeneration is %d", what, got.ObservedGeneration)
 		}
-		// Said again later, it is the same to the last time stamp, so that nothing is written.
+		// The same outcome at a later time gives an equal status, so that nothing is written.
 		broker.Status = got
 		for i := range broker.Status.Conditions {
 			broker.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
@@ -79,8 +79,8 @@ func TestConditionsThatNoLongerHoldGo(t *testing.T) {
 	}
 }
 
-// The condition is there while copies are compared. When and how often etcd was restored stays in
-// the status.
+// TestARestoreIsReportedUntilAllCopiesAreCompared: the condition is present while copies are
+// compared. The time and the number of restores stay in the status.
 func TestARestoreIsReportedUntilAllCopiesAreCompared(t *testing.T) {
 	broker, now := brokerOf(), time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC)
 	broker.Spec.Auth = &v1alpha1.AuthSpec{}

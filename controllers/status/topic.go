@@ -15,15 +15,15 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// Topic is the status of topic after a pass. numbers are nil as long as nobody has said any; what
-// was said before stands then.
+// Topic returns the status of a Topic after a pass. numbers are nil while they are unknown; then
+// the former ones stay.
 func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers *mirror.Numbers) v1alpha1.TopicStatus {
 	was := &topic.Status
 	conditions := ofAction(was.Conditions, topic.Generation, action)
 	status := v1alpha1.TopicStatus{ObservedGeneration: topic.Generation, Name: f.Name}
 	if f.Found == nil || f.Found.Deleting || !plan.SameManifest(f.Found.Owner, f.Self) {
 		if f.Link.Exists && !f.Link.Known && was.ID != "" {
-			// Nothing newer is known than what was written.
+			// Nothing newer is known.
 			status.ID, status.Subjects, status.Replicas, status.MinInSync = was.ID, was.Subjects, was.Replicas, was.MinInSync
 			status.Leader, status.LedBy, status.InSync, status.Brokers = was.Leader, was.LedBy, was.InSync, was.Brokers
 			status.Messages, status.Bytes = was.Messages, was.Bytes
@@ -57,13 +57,15 @@ func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers
 	return status
 }
 
-// agePaused says that the records of a Topic are not deleted by their age, as clocks are wrong.
+// agePaused sets the condition that the records of a Topic are not deleted by age, because clocks
+// are wrong.
 func (l *list) agePaused(numbers *mirror.Numbers) {
 	l.only(numbers.AgePaused != "", v1alpha1.ConditionRetentionPaused, numbers.AgePaused,
 		"records are not deleted by their age, since the time is in doubt: "+numbers.AgePausedWhy+"; correct the clocks of the nodes, or confirm them if they are right: carillon brokers confirm-clock --all")
 }
 
-// ledBy names the leaders of shards, each with how many it leads if it leads several.
+// ledBy returns the names of the leaders of shards, with the number of shards of those that lead
+// several.
 func ledBy(shards []plan.ShardFacts) string {
 	leads := map[string]int{}
 	for _, s := range shards {
@@ -78,8 +80,8 @@ func ledBy(shards []plan.ShardFacts) string {
 	return strings.Join(names, ",")
 }
 
-// replicasOf are the brokers that have replicas, each in sync if all that it has are, and how many
-// replicas of the shard that has fewest are in sync.
+// replicasOf returns the brokers with replicas, each in sync if all its replicas are, and the
+// lowest number of in-sync replicas of any shard.
 func replicasOf(shards []plan.ShardFacts) (brokers []v1alpha1.ReplicaStatus, inSync string) {
 	least, want := 0, 0
 	for i, s := range shards {
@@ -104,7 +106,7 @@ func replicasOf(shards []plan.ShardFacts) (brokers []v1alpha1.ReplicaStatus, inS
 	return brokers, inSync
 }
 
-// Subscription is the status of subscription after a pass.
+// Subscription returns the status of a Subscription after a pass.
 func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts, action plan.Action, numbers *mirror.SubscriptionNumbers) v1alpha1.SubscriptionStatus {
 	was := &subscription.Status
 	status := v1alpha1.SubscriptionStatus{
@@ -124,7 +126,7 @@ func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts,
 	return status
 }
 
-// ofAction are the three conditions that say what a pass came to.
+// ofAction returns the conditions Ready, Reconciling and Stalled for the outcome of a pass.
 func ofAction(former []metav1.Condition, generation int64, action plan.Action) *list {
 	l := edit(former, generation)
 	reason, message := string(action.Reason), action.Message

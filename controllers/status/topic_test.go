@@ -25,7 +25,8 @@ func TestTheStatusOfATopicShowsItsFacts(t *testing.T) {
 	if s := topic.Status; say(s.Conditions) != "Ready=True:Served" || s.ObservedGeneration != 2 || s.ID != "x" || s.Leader.Name != "main-0" || s.LedBy != "main-0" || s.Replicas != 1 || s.InSync != "1/1" || len(s.Brokers) != 1 || s.Messages != 7 || s.Bytes != 70 {
 		t.Errorf("served, it is %+v", s)
 	}
-	// What nobody says again stands: numbers, and all of it while etcd can't be read.
+	// Without newer facts the former status stays: the numbers, and all of it while etcd can't be
+	// read.
 	if again := Topic(topic, facts, served, nil); !equality.Semantic.DeepEqual(again, topic.Status) {
 		t.Errorf("without numbers it became %+v", again)
 	}
@@ -34,7 +35,7 @@ func TestTheStatusOfATopicShowsItsFacts(t *testing.T) {
 	if s := Topic(topic, unknown, waiting, nil); say(s.Conditions) != "Ready=False:CoordinationUnavailable Reconciling=True:CoordinationUnavailable" || s.ID != "x" || s.LedBy != "main-0" || s.Messages != 7 {
 		t.Errorf("with etcd away it is %+v", s)
 	}
-	// Deletion by age is paused, until numbers say that it isn't.
+	// Deletion by age is paused until the numbers report that it isn't.
 	paused := Topic(topic, facts, served, &mirror.Numbers{Messages: 7, Bytes: 70, AgePaused: "ClockJumped", AgePausedWhy: "a clock jumped"})
 	if say(paused.Conditions) != "Ready=True:Served RetentionPaused=True:ClockJumped" {
 		t.Errorf("with a clock that jumped it is %+v", paused)
@@ -49,8 +50,8 @@ func TestTheStatusOfATopicShowsItsFacts(t *testing.T) {
 	if s := Topic(of, plan.TopicFacts{Self: self, Name: "orders"}, served, nil); say(s.Conditions) != "Ready=True:Served" {
 		t.Errorf("gone, it is %+v", s)
 	}
-	// Of several shards the leaders are named and counted, and the one with fewest in sync says how
-	// many are.
+	// With several shards, the leaders are named with their counts, and the lowest number of
+	// in-sync replicas is shown.
 	wide, first := facts, facts.Shards[0]
 	second, third := first, first
 	second.Leader, second.LeaderID, third.Want = "main-1", "b1", 2
@@ -58,12 +59,12 @@ func TestTheStatusOfATopicShowsItsFacts(t *testing.T) {
 	if s := Topic(topic, wide, served, nil); s.LedBy != "main-0(2),main-1" || s.Leader.Name != "main-0" || s.InSync != "1/2" {
 		t.Errorf("with three shards it is %+v", s)
 	}
-	// Made again it has another id, and no records.
+	// A recreated Topic has another id and no records.
 	facts.Found = &coordination.Topic{Name: "orders", ID: "y", Owner: self}
 	if s := Topic(topic, facts, served, nil); s.ID != "y" || s.Messages != 0 {
 		t.Errorf("made again it is %+v", s)
 	}
-	// What is somebody else's is not shown as ours.
+	// A Topic of another owner is not shown.
 	facts.Found = &coordination.Topic{Name: "orders", ID: "z", Owner: coordination.Owner{Kind: coordination.ClientOwner}}
 	if s := Topic(topic, facts, plan.Action{Kind: plan.Stall, Reason: plan.Exists, Message: "taken"}, nil); say(s.Conditions) != "Ready=False:Exists Stalled=True:Exists" || s.ID != "" || s.Leader != nil || s.LedBy != "" || s.Messages != 0 {
 		t.Errorf("with the name taken it is %+v", s)

@@ -18,8 +18,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// leave sees to what manifests of that namespace and name declared that are there no more. now is
-// the one that is there; nil: none.
+// leave applies the deletion policies of former manifests of that namespace and name. now is the
+// present manifest, or nil.
 func (r *Reconciler) leave(ctx context.Context, name types.NamespacedName, now *v1alpha1.Subscription) (ctrl.Result, error) {
 	var errs []error
 	var result ctrl.Result
@@ -41,26 +41,27 @@ func (r *Reconciler) leave(ctx context.Context, name types.NamespacedName, now *
 	return result, errors.Join(errs...)
 }
 
-// declares says that the Subscription is the manifest's, or is about to become it.
+// declares reports whether the Subscription belongs to the manifest, or is about to.
 func (r *Reconciler) declares(ctx context.Context, manifest *v1alpha1.Subscription, m *mirror.Mirror, s *coordination.Subscription) (bool, error) {
 	if manifest == nil || string(manifest.UID) == s.Owner.UID {
 		return manifest != nil, nil
 	}
 	topic, err := r.topic(ctx, manifest)
 	if err != nil || topic == nil {
-		// Which Topic it is about is not known before that is there; nothing is hurried until then.
+		// Which Topic it refers to is unknown until that Topic exists, so nothing is deleted until
+		// then.
 		return true, err
 	}
 	t := declared(m, topic)
 	return t != nil && t.ID == s.Topic, nil
 }
 
-// left does what the policy of a Subscription says if its manifest is really gone, and says when to
-// look again if that is not sure yet.
+// left applies the deletion policy of a Subscription if its manifest is gone for certain. Otherwise
+// it returns the time until the next check.
 func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.NamespacedName, s *coordination.Subscription) (time.Duration, error) {
 	topic := m.State().TopicByID(s.Topic)
 	if topic == nil || topic.Deleting {
-		return 0, nil // it goes with its Topic
+		return 0, nil // it is deleted with its Topic
 	}
 	id := s.Topic + "/" + s.Name
 	facts := plan.GoneFacts{What: fmt.Sprintf("subscription %s of topic %s", s.Name, topic.Name), Policy: s.Spec.DeletionPolicy, Orphaned: !s.Owner.Orphaned.IsZero()}
@@ -103,7 +104,7 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	var notOwner *coordination.NotOwnerError
 	switch {
 	case errors.As(err, &notFound), errors.As(err, &notOwner):
-		return 0, nil // somebody came first; the mirror tells
+		return 0, nil // it was changed meanwhile; the mirror triggers the next pass
 	case err != nil:
 		return 0, fmt.Errorf("%s %s, whose manifest is gone: %w", action.Kind, facts.What, err)
 	}

@@ -19,22 +19,22 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// maxSteps is more than any way from a manifest to a Subscription has; others who write the same
-// key at the same time could make it longer.
+// maxSteps bounds the steps of a pass. No sequence from a manifest to a Subscription is that long,
+// unless others write the same key at the same time.
 const maxSteps = 8
 
-// pass is one look at one manifest, and what came of it.
+// pass is one pass over one manifest, with its facts and results.
 type pass struct {
 	*Reconciler
 	subscription *v1alpha1.Subscription
 
-	broker  *v1alpha1.Broker // nil: there is none
-	mirror  *mirror.Mirror   // nil: what etcd holds is not known
+	broker  *v1alpha1.Broker // nil: none
+	mirror  *mirror.Mirror   // nil: the content of etcd is unknown
 	facts   plan.SubscriptionFacts
 	numbers *mirror.SubscriptionNumbers
 }
 
-// run does step after step until there is none left, and returns what there is to say.
+// run carries out steps until none is left, and returns the last action.
 func (p *pass) run(ctx context.Context) (plan.Action, error) {
 	if err := p.observe(ctx); err != nil {
 		return plan.Action{}, err
@@ -87,7 +87,7 @@ func (p *pass) observe(ctx context.Context) error {
 	return nil
 }
 
-// topic is the Topic that a Subscription refers to; nil: there is none.
+// topic returns the Topic's manifest that a Subscription refers to, or nil.
 func (r *Reconciler) topic(ctx context.Context, s *v1alpha1.Subscription) (*v1alpha1.Topic, error) {
 	topic := &v1alpha1.Topic{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: s.Spec.TopicRef.Name}, topic)
@@ -97,7 +97,7 @@ func (r *Reconciler) topic(ctx context.Context, s *v1alpha1.Subscription) (*v1al
 	return topic, nil
 }
 
-// declared is what a manifest of a Topic declared in etcd; nil: nothing is there.
+// declared returns the Topic in etcd that a manifest declared, or nil.
 func declared(m *mirror.Mirror, topic *v1alpha1.Topic) *coordination.Topic {
 	t := m.State().Topic(build.TopicName(topic))
 	if t == nil || t.Deleting || t.Owner.Kind != coordination.ManifestOwner || t.Owner.Namespace != topic.Namespace || t.Owner.Name != topic.Name {
@@ -106,7 +106,7 @@ func declared(m *mirror.Mirror, topic *v1alpha1.Topic) *coordination.Topic {
 	return t
 }
 
-// find takes what is in etcd under the Subscription's name.
+// find sets the facts about the Subscription in etcd.
 func (p *pass) find(found *coordination.Subscription) {
 	p.facts.Found, p.numbers = found, nil
 	if numbers, ok := p.mirror.Numbers(p.facts.Topic.ID); ok {
@@ -116,7 +116,7 @@ func (p *pass) find(found *coordination.Subscription) {
 	}
 }
 
-// act does what was planned, and says whether nothing was to be done.
+// act carries out an action. done reports that there was nothing to do.
 func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 	f := &p.facts
 	var written *coordination.Subscription
@@ -136,11 +136,11 @@ func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 	var notOwner *coordination.NotOwnerError
 	var notFound *coordination.NotFoundError
 	if errors.As(err, &exists) || errors.As(err, &notOwner) || errors.As(err, &notFound) {
-		// The mirror was behind; what is there now is asked for.
+		// The mirror was behind, so etcd is read.
 		written, err = p.mirror.Keys.GetSubscription(ctx, f.Topic.Name, f.Name)
 		if errors.As(err, &notFound) {
 			if action.Kind == plan.Create {
-				f.Topic = nil // it is the Topic that is not there; the mirror tells
+				f.Topic = nil // the Topic does not exist; the mirror triggers the next pass
 				return false
 			}
 			written, err = nil, nil

@@ -23,13 +23,14 @@ import (
 )
 
 const (
-	// concurrency: passes wait for the API server and for etcd, each some milliseconds.
+	// concurrency is the number of concurrent passes, which wait some milliseconds each for the API
+	// server and etcd.
 	concurrency = 8
-	// pollTrouble is when writing into an etcd that did not take it is tried again.
+	// pollTrouble is the time after which a write that etcd refused is tried again.
 	pollTrouble = 5 * time.Second
 )
 
-// Reconciler makes each Subscription as its manifest says.
+// Reconciler reconciles each Subscription with its manifest.
 type Reconciler struct {
 	Client  client.Client
 	Gone    observe.Gone
@@ -39,11 +40,11 @@ type Reconciler struct {
 	Now     func() time.Time
 
 	goneSince      observe.Absences
-	transientSince observe.Absences // of its Topic's leader, or of enough replicas in sync
+	transientSince observe.Absences // since when its Topic has no leader, or not enough replicas in sync
 	told           eventing.Memory
 }
 
-// SetupWithManager makes the manager run it.
+// SetupWithManager registers the Reconciler and its watches with the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	err := manager.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Subscription{}, mirror.FieldTopic, func(object client.Object) []string {
 		return []string{object.(*v1alpha1.Subscription).Spec.TopicRef.Name}
@@ -70,7 +71,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return r.leave(ctx, request.NamespacedName, nil)
 	}
 	if subscription.DeletionTimestamp != nil {
-		return ctrl.Result{}, nil // somebody's finalizer holds it; that it is gone will be told
+		return ctrl.Result{}, nil // a foreign finalizer delays it; its deletion triggers the next pass
 	}
 	if r.Status.Behind(subscription) {
 		return ctrl.Result{RequeueAfter: apply.CacheLag}, nil
@@ -83,10 +84,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !plan.Transient(action.Reason) {
 		r.transientSince.Forget(request.String())
 	} else if wait := r.transientSince.Left(request.String(), r.Now()); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil // mostly it is over before it is written
+		return ctrl.Result{RequeueAfter: wait}, nil // mostly the state has passed by then
 	}
 	if mirror.Holds(subscription.Status.Conditions, subscription.Generation, p.facts.Link, p.broker) {
-		return ctrl.Result{}, nil // the mirror tells when more is known
+		return ctrl.Result{}, nil // the mirror triggers the next pass
 	}
 	wanted := status.Subscription(subscription, p.facts, action, p.numbers)
 	if r.Status.InDoubt(subscription) || !equality.Semantic.DeepEqual(subscription.Status, wanted) {

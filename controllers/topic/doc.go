@@ -1,11 +1,10 @@
-// Package topic reconciles Topics: what a manifest asks for becomes a Topic in etcd, which brokers
-// follow, and what becomes of it there is written into the manifest's status.
+// Package topic reconciles Topics: a manifest becomes a Topic in etcd, which brokers follow, and
+// the Topic's state is written to the manifest's status.
 //
-// A pass reads the manifest and what the Broker's mirror knows, has the next step planned, and does
-// it, until there is nothing left to do; it waits for nothing. What comes of it later, the mirror
-// tells. Nothing has a finalizer: that a manifest is gone is found out from the owner in etcd, by
-// whoever looks next.
+// A pass reads the manifest and the Broker's mirror, plans the next step and carries it out, until
+// no step is left. It never waits: later changes trigger another pass through the mirror. No
+// manifest has a finalizer: a deleted manifest is found by the owner in etcd, in the next pass.
 //
-// A pass that dies leaves either nothing or a whole step; each step may be repeated, and writes
-// nothing if it was done.
+// When the process dies, each step of a pass is done completely or not at all. Each step may be
+// repeated, and writes nothing if it was done.
 package topic

@@ -19,8 +19,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// leave sees to what manifests of that namespace and name declared that are there no more. now is
-// the one that is there; nil: none.
+// leave applies the deletion policies of former manifests of that namespace and name. now is the
+// present manifest, or nil.
 func (r *Reconciler) leave(ctx context.Context, name types.NamespacedName, now *v1alpha1.Topic) (ctrl.Result, error) {
 	var errs []error
 	var result ctrl.Result
@@ -40,14 +40,14 @@ func (r *Reconciler) leave(ctx context.Context, name types.NamespacedName, now *
 	return result, errors.Join(errs...)
 }
 
-// declares says that the Topic is the manifest's, or is about to become it.
+// declares reports whether the Topic belongs to the manifest, or is about to.
 func declares(manifest *v1alpha1.Topic, m *mirror.Mirror, t *coordination.Topic) bool {
 	return manifest != nil && (string(manifest.UID) == t.Owner.UID ||
 		build.TopicName(manifest) == t.Name && manifest.Spec.BrokerRef.Name == m.Broker.Name)
 }
 
-// left does what the policy of a Topic says if its manifest is really gone, and says when to look
-// again if that is not sure yet.
+// left applies the deletion policy of a Topic if its manifest is gone for certain. Otherwise it
+// returns the time until the next check.
 func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.NamespacedName, t *coordination.Topic) (time.Duration, error) {
 	facts := plan.GoneFacts{What: "topic " + t.Name, Policy: t.Spec.DeletionPolicy, Orphaned: !t.Owner.Orphaned.IsZero()}
 	if wait := r.goneSince.Left(t.ID, r.Now()); wait > 0 {
@@ -87,7 +87,7 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	var stale *coordination.StaleError
 	switch {
 	case errors.As(err, &notFound), errors.As(err, &notOwner), errors.As(err, &stale):
-		return 0, nil // somebody came first; the mirror tells
+		return 0, nil // it was changed meanwhile; the mirror triggers the next pass
 	case err != nil:
 		return 0, fmt.Errorf("%s topic %s, whose manifest is gone: %w", action.Kind, t.Name, err)
 	}

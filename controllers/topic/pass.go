@@ -19,23 +19,23 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// maxSteps is more than any way from a manifest to a Topic has; others who write the same key at
-// the same time could make it longer.
+// maxSteps bounds the steps of a pass. No sequence from a manifest to a Topic is that long, unless
+// others write the same key at the same time.
 const maxSteps = 8
 
-// pass is one look at one manifest, and what came of it.
+// pass is one pass over one manifest, with its facts and results.
 type pass struct {
 	*Reconciler
 	topic *v1alpha1.Topic
 
-	broker  *v1alpha1.Broker // nil: there is none
-	mirror  *mirror.Mirror   // nil: what etcd holds is not known
+	broker  *v1alpha1.Broker // nil: none
+	mirror  *mirror.Mirror   // nil: the content of etcd is unknown
 	facts   plan.TopicFacts
 	numbers *mirror.Numbers
-	counted bool // its broker has been asked
+	counted bool // its leaders have been asked for its records
 }
 
-// run does step after step until there is none left, and returns what there is to say.
+// run carries out steps until none is left, and returns the last action.
 func (p *pass) run(ctx context.Context) (plan.Action, error) {
 	if err := p.observe(ctx); err != nil {
 		return plan.Action{}, err
@@ -77,7 +77,7 @@ func (p *pass) observe(ctx context.Context) error {
 	return p.findOlder(ctx)
 }
 
-// find takes what is in etcd under the Topic's name.
+// find sets the facts about the Topic of that name in etcd.
 func (p *pass) find(found *coordination.Topic) {
 	f := &p.facts
 	f.Found, f.Shards, f.Trouble, f.Troubled, p.numbers, p.counted = found, nil, "", "", nil, false
@@ -93,8 +93,8 @@ func (p *pass) find(found *coordination.Topic) {
 	}
 }
 
-// findOlder looks for manifests that were there before and ask for the same. What a Topic keeps
-// already is asked about only if somebody older stumbled over it.
+// findOlder finds an older manifest with an overlapping subject. A Topic that exists is compared
+// only if an older manifest was refused because of it.
 func (p *pass) findOlder(ctx context.Context) error {
 	f, self := &p.facts, client.ObjectKeyFromObject(p.topic)
 	if f.Found != nil && !f.Found.Deleting && plan.SameManifest(f.Found.Owner, f.Self) && equalSubjects(f.Found.Spec.Subjects, f.Spec.Subjects) && !p.isContested(self) {
@@ -142,7 +142,7 @@ func equalSubjects(a, b []string) bool {
 	return true
 }
 
-// older says which of two manifests was there first.
+// older reports whether a was created before b; equal times go by name.
 func older(a, b *v1alpha1.Topic) bool {
 	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.CreationTimestamp.Before(&b.CreationTimestamp)
@@ -150,7 +150,7 @@ func older(a, b *v1alpha1.Topic) bool {
 	return a.Name < b.Name
 }
 
-// act does what was planned, and says whether nothing was to be done.
+// act carries out an action. done reports that there was nothing to do.
 func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 	f := &p.facts
 	var written *coordination.Topic
@@ -173,7 +173,7 @@ func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 	var notFound *coordination.NotFoundError
 	var stale *coordination.StaleError
 	if errors.As(err, &exists) || errors.As(err, &notOwner) || errors.As(err, &notFound) || errors.As(err, &stale) {
-		// The mirror was behind; what is there now is asked for.
+		// The mirror was behind, so etcd is read.
 		written, err = p.mirror.Keys.GetTopic(ctx, f.Name)
 		if errors.As(err, &notFound) {
 			written, err = nil, nil
@@ -195,8 +195,8 @@ func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 	return false
 }
 
-// tellHolder has the manifest looked at that keeps a subject, in case it is younger and can give it
-// up.
+// tellHolder triggers a pass over the manifest that has a refused subject, since it may be younger
+// and give the subject up.
 func (p *pass) tellHolder(err error) {
 	overlap := (*coordination.OverlapError)(nil)
 	if errors.As(err, &overlap) && overlap.Owner.Kind == coordination.ManifestOwner {

@@ -28,16 +28,17 @@ import (
 )
 
 const (
-	// concurrency: passes wait for the API server and for etcd, each some milliseconds.
+	// concurrency is the number of concurrent passes, which wait some milliseconds each for the API
+	// server and etcd.
 	concurrency = 8
-	// placingPatience is how long a new Topic is given to find its broker before its status says
-	// that it has none yet: mostly that takes less, and one write for each of a thousand is saved.
+	// placingPatience is how long a new Topic may be without a leader before its status is written.
+	// Mostly placing takes less, which saves one write per Topic.
 	placingPatience = time.Second
-	// pollTrouble is when writing into an etcd that did not take it is tried again.
+	// pollTrouble is the time after which a write that etcd refused is tried again.
 	pollTrouble = 5 * time.Second
 )
 
-// Reconciler makes each Topic as its manifest says.
+// Reconciler reconciles each Topic with its manifest.
 type Reconciler struct {
 	Client  client.Client
 	Gone    observe.Gone
@@ -47,14 +48,14 @@ type Reconciler struct {
 	Now     func() time.Time
 
 	goneSince      observe.Absences
-	transientSince observe.Absences // of a leader, or of enough replicas in sync
+	transientSince observe.Absences // since when there is no leader, or not enough replicas in sync
 	told           eventing.Memory
 
 	mu        sync.Mutex
-	contested map[types.NamespacedName]bool // what they keep, older manifests ask for
+	contested map[types.NamespacedName]bool // manifests with a subject that an older one also has
 }
 
-// SetupWithManager makes the manager run it.
+// SetupWithManager registers the Reconciler and its watches with the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	err := manager.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Topic{}, mirror.FieldBroker, func(object client.Object) []string {
 		return []string{object.(*v1alpha1.Topic).Spec.BrokerRef.Name}
@@ -70,7 +71,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// deleted has those looked at for whom one manifest less makes a difference.
+// deleted triggers passes over the manifests that the deletion of another one may affect.
 func (r *Reconciler) deleted(ctx context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[ctrl.Request]) {
 	name := client.ObjectKeyFromObject(e.Object)
 	r.contest(name, false)
@@ -91,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return r.leave(ctx, request.NamespacedName, nil)
 	}
 	if topic.DeletionTimestamp != nil {
-		return ctrl.Result{}, nil // somebody's finalizer holds it; that it is gone will be told
+		return ctrl.Result{}, nil // a foreign finalizer delays it; its deletion triggers the next pass
 	}
 	if r.Status.Behind(topic) {
 		return ctrl.Result{RequeueAfter: apply.CacheLag}, nil
@@ -115,7 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if mirror.Holds(topic.Status.Conditions, topic.Generation, p.facts.Link, p.broker) || p.diskUnknown(action) {
-		return ctrl.Result{}, nil // the mirror tells when more is known
+		return ctrl.Result{}, nil // the mirror triggers the next pass
 	}
 	wanted := status.Topic(topic, p.facts, action, p.numbers)
 	if r.Status.InDoubt(topic) || !equality.Semantic.DeepEqual(topic.Status, wanted) {
@@ -131,7 +132,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return result, err
 }
 
-// patience is how long a Topic that was just made is given before its status is written.
+// patience returns how long the status of a new Topic waits for its placement.
 func (p *pass) patience(action plan.Action) time.Duration {
 	if action.Reason != plan.Placing || p.facts.Found == nil || len(p.facts.Shards) > 0 || len(p.topic.Status.Conditions) > 0 {
 		return 0
@@ -139,9 +140,8 @@ func (p *pass) patience(action plan.Action) time.Duration {
 	return placingPatience - p.Now().Sub(p.facts.Found.Created)
 }
 
-// passesBy is how long a Topic without a leader, or without enough replicas in sync, is given
-// before its status says so: when a broker stops or dies, that is mostly over in less than it takes
-// to write it down.
+// passesBy returns how long a Topic may lack a leader, or enough replicas in sync, before its
+// status reports it: when a broker stops or dies, that mostly lasts for less than a status write.
 func (p *pass) passesBy(action plan.Action) time.Duration {
 	key := client.ObjectKeyFromObject(p.topic).String()
 	if !plan.Transient(action.Reason) {
@@ -151,18 +151,18 @@ func (p *pass) passesBy(action plan.Action) time.Duration {
 	return p.transientSince.Left(key, p.Now())
 }
 
-// diskUnknown says that a Topic was last in trouble for its disk, and that its broker has not been
-// asked again yet.
+// diskUnknown reports whether the last status has a fault of a disk whose broker has not been asked
+// again yet.
 func (p *pass) diskUnknown(action plan.Action) bool {
 	ready := meta.FindStatusCondition(p.topic.Status.Conditions, v1alpha1.ConditionReady)
 	return action.Kind == plan.None && !p.counted && ready != nil && plan.OfDisk(plan.Reason(ready.Reason))
 }
 
-// report writes an event when the reason changed, and tells the Subscriptions, whose status has
-// the Topic's in it.
+// report writes an event if the reason changed, and triggers the Subscriptions, whose status
+// repeats the Topic's.
 func (r *Reconciler) report(ctx context.Context, topic *v1alpha1.Topic, wanted v1alpha1.TopicStatus, action plan.Action) {
 	if topic.Status.ObservedGeneration > 0 && topic.Status.ObservedGeneration != topic.Generation {
-		r.Mirrors.TellWaiting(topic.Namespace) // it may ask for other subjects than before
+		r.Mirrors.TellWaiting(topic.Namespace) // its subjects may have changed
 	}
 	was := meta.FindStatusCondition(topic.Status.Conditions, v1alpha1.ConditionReady)
 	if was != nil && was.Reason == string(action.Reason) {
@@ -171,7 +171,7 @@ func (r *Reconciler) report(ctx context.Context, topic *v1alpha1.Topic, wanted v
 	r.Mirrors.TellReaders(ctx, client.ObjectKeyFromObject(topic))
 	reason := action.Reason
 	if reason == plan.UnderReplicated {
-		reason = plan.Served // it is served, and the Broker says what is missing
+		reason = plan.Served // it is served, and the Broker reports what is missing
 	}
 	if r.told.News(topic, string(reason)) {
 		eventing.Turn(r.Events, topic, action)
