@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// listedMember is a member as another one lists it on its peer port.
+// listedMember is a member in the list that another member serves on its peer port.
 type listedMember struct {
 	ID         uint64   `json:"id"`
 	Name       string   `json:"name"`
@@ -25,29 +25,29 @@ type listedMember struct {
 	IsLearner  bool     `json:"isLearner"`
 }
 
-// started: a member publishes its client addresses when it has joined.
+// started reports whether a member has joined: only then it publishes its client addresses.
 func (m listedMember) started() bool { return len(m.ClientURLs) > 0 }
 
 func (m listedMember) is(name, peerURL string) bool {
 	return m.Name == name || slices.Contains(m.PeerURLs, peerURL)
 }
 
-// way is how a member with an empty volume is to begin.
+// way is how a member with an empty volume starts.
 type way int
 
 const (
-	form   way = iota // the cluster, with the others, for the first time
-	rejoin            // the cluster that it was or is a member of
-	await             // somebody who knows
+	form   way = iota // forms the cluster with the others, for the first time
+	rejoin            // rejoins the cluster that it was or is a member of
+	await             // waits for a member that knows
 )
 
-// decide is what to do with an empty volume. existed: the operator says that there was a
-// cluster. lists are the members as each other member that answered knows them.
+// decide returns how to start with an empty volume. existed means that the operator knows of a
+// cluster. lists are the answers of other members.
 func decide(name, peerURL string, existed bool, lists [][]listedMember) (way, string) {
 	formed := false
 	for _, list := range lists {
 		if !slices.ContainsFunc(list, listedMember.started) {
-			continue // itself just forming
+			continue // that one is forming the cluster itself
 		}
 		formed = true
 		mine := slices.IndexFunc(list, func(m listedMember) bool { return m.is(name, peerURL) })
@@ -71,14 +71,14 @@ func decide(name, peerURL string, existed bool, lists [][]listedMember) (way, st
 }
 
 const (
-	// askTimeout is how long the other members have to answer: enough to connect and to be
-	// answered by a busy node; all that a first start waits when it is the first of all.
+	// askTimeout bounds the answers of other members: enough for a busy node. The very first start
+	// waits for all of it.
 	askTimeout = 2 * time.Second
 	// maxAnswer bounds a list of members; one member is about 300 bytes.
 	maxAnswer = 64 << 10
 )
 
-// ask asks all peers at once who the members are, and returns the answers there were.
+// ask requests the list of members from all peers concurrently, and returns their answers.
 func ask(ctx context.Context, peerURLs []string, config *tls.Config) (lists [][]listedMember, errs error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -123,7 +123,7 @@ func askOne(ctx context.Context, client *http.Client, peerURL string) ([]listedM
 	return list, nil
 }
 
-// clientURLs are where the members that were started, but for this one, answer clients.
+// clientURLs returns the client addresses of the other started members.
 func clientURLs(lists [][]listedMember, name, peerURL string) []string {
 	var urls []string
 	for _, list := range lists {
@@ -137,16 +137,16 @@ func clientURLs(lists [][]listedMember, name, peerURL string) []string {
 	return slices.Compact(urls)
 }
 
-// quorum is what rejoining asks of the other members.
+// quorum is the requests to the other members that rejoining needs.
 type quorum interface {
 	Members(ctx context.Context) ([]coordination.Member, error)
 	RemoveMember(ctx context.Context, id uint64) error
 	AddLearner(ctx context.Context, peerURL string) (coordination.Member, error)
 }
 
-// readmit has the quorum forget whatever it knows by our name or address, and take us as a
-// learner; it returns the members to start with. A learner that an earlier attempt added
-// is removed too: whether it ever started under that id can't be known from here.
+// readmit removes all members with our name or address, and adds this one as a learner. It returns
+// etcd's --initial-cluster. A learner of an earlier attempt is removed, too, since it may have
+// started under that id.
 func readmit(ctx context.Context, q quorum, name, peerURL string) (cluster string, err error) {
 	members, err := q.Members(ctx)
 	if err != nil {

@@ -15,35 +15,35 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// The bounds of one member, and why they are what they are.
+// The bounds of one member, with the reasons for their values.
 const (
-	// A leader is missed after electionMillis to twice that; leases of brokers can't be shorter
-	// than one and a half times that. Ten heartbeats to an election let a busy 2-core node skip a
-	// few. Longer than this, and a broker that is lost together with the leader of etcd could not
-	// be replaced within 5 s.
+	// A lost leader is noticed after one to two times electionMillis, and leases of brokers can't
+	// be shorter than 1.5 times that. Ten heartbeats per election timeout let a busy 2-core node
+	// miss a few. With a longer timeout, a broker that is lost together with the leader of etcd
+	// could not be replaced within 5 s.
 	heartbeatMillis = 150
 	electionMillis  = 1500
 
-	// quotaBytes is where etcd stops taking writes. 10,000 shards and their history are
-	// about 50 MB; the file is mapped, so a coordinator of 512 MiB can hold it in memory.
+	// quotaBytes is the size at which etcd refuses writes. 10,000 shards and their history are
+	// about 50 MB. The file is mapped, so a coordinator of 512 MiB can hold it in memory.
 	quotaBytes = 512 << 20
 
-	// History is kept by number, not by time, so that a burst of writes can't fill the
-	// quota before it ages; who watches from further back reads again.
+	// The history is bounded by number and not by time, so that a burst of writes can't fill the
+	// quota. A watch from an older revision reads again.
 	keptRevisions = "10000"
 
-	// Entries are kept in memory from one snapshot to the next, and snapshotKept more, for
-	// followers that lag. etcd's own 10,000 and 5,000 are for larger machines.
+	// Entries stay in memory from one snapshot to the next, and snapshotKept more for lagging
+	// followers. etcd's defaults, 10,000 and 5,000, are for larger machines.
 	snapshotEvery = 5000
 	snapshotKept  = 2000
 
-	// defragmentMiB is how much space a start must win back to be worth rewriting the file.
+	// defragmentMiB is the least free space for which a start rewrites the file.
 	defragmentMiB = 64
 )
 
-// Config is one member of a cluster of coordinators. All addresses are https.
+// Config configures one member of a cluster of coordinators. All addresses are https.
 type Config struct {
-	Name          string // the pod's: main-coordinator-0
+	Name          string // the pod's name: main-coordinator-0
 	DataDir       string
 	TLSDir        string // ca.crt, tls.crt, tls.key
 	ClientListen  string // host:port; the host may be empty
@@ -52,19 +52,19 @@ type Config struct {
 	AdvertiseHost string // DNS name by which the others and the brokers reach this member
 
 	InitialCluster   string // name=https://host:port,... of all members, this one included
-	ClusterToken     string // tells this cluster from others of the same name; the Broker's uid
-	BootstrappedFile string // empty: none; there and not empty: the cluster has existed
+	ClusterToken     string // distinguishes clusters of the same name: the Broker's uid
+	BootstrappedFile string // empty: none; a file with content means that the cluster has existed
 
 	Logger *slog.Logger // nil: no log
 }
 
-// Validate says what is wrong with the configuration, if anything.
+// Validate returns an error for an invalid configuration.
 func (c Config) Validate() error {
 	_, err := c.parse()
 	return err
 }
 
-// parsed is a Config that was found to be right.
+// parsed is a valid Config.
 type parsed struct {
 	Config
 	peers     []peer   // all members, sorted by name
@@ -121,7 +121,7 @@ func (c Config) parse() (*parsed, error) {
 	return p, nil
 }
 
-// others are the peer addresses of all members but this one.
+// others returns the peer addresses of the other members.
 func (p *parsed) others() []string {
 	var urls []string
 	for _, peer := range p.peers {
@@ -132,8 +132,8 @@ func (p *parsed) others() []string {
 	return urls
 }
 
-// etcd is the configuration of the embedded member. With existing, cluster is what the
-// member joins; otherwise what it forms, which matters only while its volume is empty.
+// etcd returns the configuration of the embedded member. With existing it joins cluster. Otherwise
+// it forms cluster, which matters only while its volume is empty.
 func (p *parsed) etcd(cluster string, existing bool) (*embed.Config, error) {
 	cfg := baseEtcd(p.Name, p.DataDir)
 	cfg.TickMs, cfg.ElectionMs = heartbeatMillis, electionMillis
@@ -160,9 +160,9 @@ func (p *parsed) etcd(cluster string, existing bool) (*embed.Config, error) {
 		ClientCertAuth: true,
 	}
 	cfg.PeerTLSInfo = cfg.ClientTLSInfo
-	// etcd would look the connecting address up in DNS, backwards, and compare it with the
-	// certificate; a pod's address has no such entry worth relying on. Instead a peer's
-	// certificate must be one for coordinators: brokers have one of the same CA.
+	// etcd would resolve the connecting address by a reverse look-up and compare the name with the
+	// certificate, which is unreliable for pods. Instead a peer's certificate must be one for
+	// coordinators: brokers have certificates of the same CA.
 	cfg.PeerTLSInfo.SkipClientSANVerify = true
 	for _, peer := range p.peers {
 		if u, err := url.Parse(peer.url); err == nil {
@@ -172,7 +172,7 @@ func (p *parsed) etcd(cluster string, existing bool) (*embed.Config, error) {
 	return cfg, nil
 }
 
-// baseEtcd is what a member in a cluster and a local one share.
+// baseEtcd returns the configuration that members of a cluster and local ones share.
 func baseEtcd(name, dir string) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = name, filepath.Join(dir, etcdDir)
@@ -183,16 +183,16 @@ func baseEtcd(name, dir string) *embed.Config {
 	return cfg
 }
 
-// bindURL makes the URL to listen on; etcd wants an address where Go takes an empty host.
+// bindURL returns the URL to listen on. For an empty host it has an address, which etcd requires.
 func bindURL(listen string) url.URL {
-	host, port, _ := net.SplitHostPort(listen) // it was parsed before
+	host, port, _ := net.SplitHostPort(listen) // already validated
 	if host == "" {
 		host = allAddresses()
 	}
 	return url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}
 }
 
-// allAddresses is [::], which takes IPv4 too, unless this machine has no IPv6.
+// allAddresses returns [::], which includes IPv4, or 0.0.0.0 on a machine without IPv6.
 func allAddresses() string {
 	listener, err := net.Listen("tcp", "[::]:0")
 	if err != nil {

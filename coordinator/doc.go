@@ -1,7 +1,7 @@
-// Package coordinator runs one etcd member inside this process: what `carillon
-// coordinator` is in a pod, and what `carillon dev` uses on a laptop.
+// Package coordinator runs one etcd member inside this process: that of `carillon coordinator` in a
+// pod, and that of `carillon dev` on a laptop.
 //
-// What it adds to etcd is the beginning. A member starts in one of three ways:
+// It decides how the member starts:
 //
 //	its volume holds a member      it goes on as that member
 //	empty, and no cluster before   it forms the cluster with the others (--initial-cluster)
@@ -10,16 +10,16 @@
 //
 // Invariants:
 //
-//   - A member that lost its volume never takes part in a vote under its old id: it could
-//     vote twice in one term, or vouch for entries that it no longer has.
-//   - Once a cluster has existed nothing forms another one beside it: that is known from
-//     the file that the operator mounts, or else from the other members.
-//   - Each step towards rejoining is safe to repeat and is repeated for ever. What an
-//     attempt left behind (a learner that was added and never started) the next one removes.
-//   - Nothing that etcd ever wrote is deleted because metadata disagree: it is set aside.
-//   - Being alive depends on no other member; being ready means to answer for the quorum.
+//   - A member that lost its volume never votes under its old id: it could vote twice in one term,
+//     or vouch for entries that it has lost.
+//   - Once a cluster has existed no member forms another one. It knows that from the file that the
+//     operator mounts, or from the other members.
+//   - Each step of rejoining is safe to repeat and is repeated until it succeeds. The next attempt
+//     removes what the last one left, such as a learner that never started.
+//   - Data of etcd with inconsistent metadata are set aside and never deleted.
+//   - Liveness depends on no other member; readiness means that the quorum answers.
 //
-// When the process dies in it, whatever the step: the next start looks at the volume and
-// asks the others again, and takes the step that is due. Only one process at a time uses a
-// data directory; it holds a lock that dies with it.
+// When the process dies in any step, the next start reads the volume, asks the other members again,
+// and takes the step that is due. One process at a time uses a data directory; its lock ends with
+// it.
 package coordinator

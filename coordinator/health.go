@@ -14,7 +14,7 @@ import (
 const (
 	// readyTimeout bounds the read that proves readiness; a kubelet waits a little longer.
 	readyTimeout = 1500 * time.Millisecond
-	// httpTimeout bounds everything on the health port.
+	// httpTimeout bounds each request on the health port.
 	httpTimeout = 10 * time.Second
 )
 
@@ -49,13 +49,13 @@ func (m *member) handler() http.Handler {
 	check("/healthz", m.ready)
 	check("/healthz/ready", m.ready)
 	check("/healthz/startup", m.begun)
-	// No quorum, no volume, no peers: none of it is cured by killing this process.
+	// Killing this process cures neither a lost quorum, nor a lost volume, nor absent peers.
 	check("/healthz/live", func(context.Context) error { return nil })
 	mux.Handle("GET /metrics", promhttp.Handler())
 	return mux
 }
 
-// begun: etcd runs and answers its peers, whether or not there are enough of them.
+// begun checks that etcd runs and answers its peers, with or without a quorum.
 func (m *member) begun(context.Context) error {
 	if m.running.Load() == nil {
 		return fmt.Errorf("the member has not begun: %s", *m.waits.Load())
@@ -63,7 +63,7 @@ func (m *member) begun(context.Context) error {
 	return nil
 }
 
-// ready: this member can answer for the quorum.
+// ready checks that this member can answer for the quorum.
 func (m *member) ready(ctx context.Context) error {
 	s := m.running.Load()
 	if s == nil {

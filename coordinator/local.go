@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// maxSocketPath is what macOS takes, the tightest of the systems we run on, with its
-	// closing zero byte.
+	// maxSocketPath is the longest path of a socket on macOS, which has the shortest limit of our
+	// systems, with room for a final zero byte.
 	maxSocketPath = 103
-	// notInEndpoints are what a path may not have in it that is part of a URL in a list of them.
+	// notInEndpoints are the characters that a path in a list of URLs may not have.
 	notInEndpoints = `%?#,"`
-	// A single member elects itself; shorter times than in a cluster let it do so sooner.
+	// A single member elects itself, sooner with shorter times than in a cluster.
 	localHeartbeatMillis = 50
 	localElectionMillis  = 500
-	// localStartTimeout bounds the start: reading back a volume at its quota takes seconds.
+	// localStartTimeout bounds the start: reading a volume at its quota takes seconds.
 	localStartTimeout = 60 * time.Second
 )
 
@@ -35,9 +35,9 @@ type Local struct {
 	temp   string // directory of the socket, if it is not the data directory
 }
 
-// StartLocal starts a single member in dataDir and waits until it serves, or ctx ends. The socket
-// is in dataDir, or, if that path can't be one, in a new directory of the system's for temporary
-// files. etcd's warnings go to log; those that only say that the machine is busy, at level Info.
+// StartLocal starts a single member in dataDir and waits until it serves or ctx ends. The socket is
+// in dataDir or, if that path is unsuitable, in a new temporary directory. etcd's warnings go to
+// log; warnings that the machine is busy have level Info.
 func StartLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Local, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -47,7 +47,7 @@ func StartLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Local, 
 		return nil, fmt.Errorf("open the data directory: %w", err)
 	}
 	now, cancel := context.WithCancel(ctx)
-	cancel() // a person who starts it twice is told at once
+	cancel() // a second start fails at once
 	volume, err := openVolume(now, dataDir)
 	if err != nil {
 		return nil, err
@@ -60,14 +60,14 @@ func StartLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Local, 
 }
 
 func (l *Local) start(ctx context.Context, log *slog.Logger) (err error) {
-	// Whoever may enter the directory may connect, so only this user may.
+	// Access to the directory is access to the socket, so only this user has it.
 	if err := os.Chmod(l.volume.dir, 0o700); err != nil {
 		return fmt.Errorf("open the data directory: %w (it must belong to the user that runs this)", err)
 	}
 	if l.socket, l.temp, err = socketPath(l.volume.dir); err != nil {
 		return err
 	}
-	// A first start that did not come to its end may have left files.
+	// An interrupted first start may have left files.
 	if has, err := l.volume.hasMember(); err != nil {
 		return err
 	} else if !has {
@@ -97,15 +97,15 @@ func localEtcd(dir, socket string) *embed.Config {
 	cfg.TickMs, cfg.ElectionMs = localHeartbeatMillis, localElectionMillis
 	client := url.URL{Scheme: "unix", Path: socket}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	// It has no peers, so it listens for none; the address is but a name, and must stay
-	// the same wherever the directory is moved.
+	// It has no peers, so nothing listens there. The address is only a name, and stays the same
+	// when the directory is moved.
 	peer := url.URL{Scheme: "http", Host: "localhost:2380"}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = nil, []url.URL{peer}
 	cfg.InitialCluster, cfg.InitialClusterToken = cfg.Name+"="+peer.String(), "local"
 	return cfg
 }
 
-// Endpoints are for coordination.Config, without TLS.
+// Endpoints returns the endpoints for coordination.Config, without TLS.
 func (l *Local) Endpoints() []string { return []string{"unix://" + l.socket} }
 
 // Done is closed when the member has stopped, by Close or by itself.
@@ -122,7 +122,8 @@ func (l *Local) Close() (err error) {
 	return errors.Join(err, l.volume.Close())
 }
 
-// socketPath finds a place for the socket, and makes a directory for it if need be.
+// socketPath returns a path for the socket, and the temporary directory that it created for it, if
+// any.
 func socketPath(dir string) (socket, temp string, err error) {
 	const name = "etcd.sock"
 	if socket = filepath.Join(dir, name); len(socket) <= maxSocketPath && !strings.ContainsAny(socket, notInEndpoints) {

@@ -12,36 +12,35 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// slogCore hands etcd's log, from warnings up, to this program's.
+// slogCore passes etcd's log, from warnings up, to this program's.
 type slogCore struct {
 	log     *slog.Logger
-	laptop  bool // it is one person's: that the machine is busy is no warning to them
+	laptop  bool // warnings that the machine is busy have level Info
 	closing *atomic.Bool
 	fields  []zapcore.Field
 }
 
-// expected are warnings about what was chosen with care; they would only worry a reader.
+// expected are warnings about intended settings, which are dropped.
 var expected = []string{
 	"Running http and grpc server on single port",
-	"serving client traffic insecurely",            // on a unix socket of the user's own
-	"simple token is not cryptographically signed", // tokens are not used; certificates are
-	// A new volume has none until the next look, seconds later.
+	"serving client traffic insecurely",            // on the user's own unix socket
+	"simple token is not cryptographically signed", // certificates are used, and no tokens
+	// A new volume has none for some seconds.
 	"Failed to detect schema version",
 	"failed to update storage version", // the same
 }
 
-// busy are warnings that something took long, and was done. Who runs a cluster looks at its disks
-// then; who runs a member on a laptop can do nothing about them. Whatever was refused is not here.
+// busy are warnings about slow operations that succeeded. In a cluster they point to slow disks; on
+// a laptop nobody can act on them. Refused operations are not among them.
 var busy = []string{
 	"slow fdatasync",
 	"apply request took too long",
-	"request stats", // of a slow one
+	"request stats", // of a slow request
 	"waiting for ReadIndex response took too long",
 	"ignored out-of-date read index response",
-	"timed out sending read state", // it is asked for again
+	"timed out sending read state", // it is retried
 	"A tick missed to fire",        // after the member's id
-	// A member alone stands for election before it has applied its own first entry; it stands
-	// again.
+	// A single member begins an election before it has applied its first entry, and tries again.
 	"cannot campaign at term",
 }
 
@@ -83,19 +82,18 @@ func (c slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// leaseGone reports whether a request failed for a lease that is over. Whoever sees that a broker
-// is dead ends its lease, two at once perhaps, and it may run out before; each learns of it by the
-// answer.
+// leaseGone reports whether a request failed because its lease has ended. Several brokers may
+// revoke the lease of a dead one, and it may expire before.
 func leaseGone(field zapcore.Field) bool {
 	err, _ := field.Interface.(error)
 	return errors.Is(err, lease.ErrLeaseNotFound)
 }
 
-// readFailed is what etcd says of a transaction that could not read, also if its client gave up
-// just then, as a broker does that stops.
+// readFailed is etcd's message about a transaction that could not read, for example because its
+// client, a stopping broker, cancelled it.
 const readFailed = "unexpected error during readonly txn"
 
-// abandoned reports whether a request was ended by its client, or came too late for it.
+// abandoned reports whether a request was cancelled or timed out at its client.
 func abandoned(field zapcore.Field) bool {
 	err, _ := field.Interface.(error)
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	// retryPause is between two attempts to begin; half of it is random, so that members
-	// that failed together don't go on to fail together.
+	// retryPause is the pause between attempts to start. Half of it is random, so that members that
+	// failed together don't retry together.
 	retryPause = 2 * time.Second
-	// removedAsks is how often a member that etcd has ended asks whether it was removed.
+	// removedAsks is how often a member whose etcd has ended asks whether it was removed.
 	removedAsks = 5
-	// promotePause is between two attempts to be promoted, while data are being copied.
+	// promotePause is the pause between attempts to be promoted while data are copied.
 	promotePause = 500 * time.Millisecond
-	// stopTimeout bounds a graceful stop: handing the leadership over takes an election at
-	// most, the rest milliseconds. A pod has 60 s.
+	// stopTimeout bounds a graceful stop: the transfer of leadership takes an election at most, the
+	// rest milliseconds. A pod has 60 s.
 	stopTimeout = 20 * time.Second
 )
 
-// Run is one member, until ctx ends. It goes on for ever while it can't begin, saying so
-// in its log and in its health; an error means that trying again in this process is no use.
+// Run runs one member until ctx ends. While it can't start it retries, and reports that in its log
+// and its health. An error means that retrying in this process is useless.
 func Run(ctx context.Context, config Config) error {
 	p, err := config.parse()
 	if err != nil {
@@ -74,7 +74,7 @@ func Run(ctx context.Context, config Config) error {
 	}
 }
 
-// member is this process's share of the cluster.
+// member is this process's member of the cluster.
 type member struct {
 	*parsed
 	tls    *env.TLS
@@ -82,13 +82,13 @@ type member struct {
 	log    *slog.Logger
 
 	running atomic.Pointer[server] // nil: not begun
-	waits   atomic.Pointer[string] // for what, while it has not begun
+	waits   atomic.Pointer[string] // what it waits for, before it has begun
 }
 
-// errRemoved: the cluster goes on without this member, so its data are of no more use.
+// errRemoved means that the cluster has removed this member, so its data are useless.
 var errRemoved = errors.New("the other members have removed this one")
 
-// life is from one beginning to the end of that etcd server.
+// life starts one etcd server and waits for its end.
 func (m *member) life(ctx context.Context) error {
 	s, err := m.begin(ctx)
 	if err != nil {
@@ -126,8 +126,8 @@ func (m *member) life(ctx context.Context) error {
 	return err
 }
 
-// removed reports whether a cluster that works lists no member of this id. It asks more than
-// once: this member may have learned of it before those that it asks.
+// removed reports whether a working cluster lists no member of this id. It asks more than once,
+// since this member may know of its removal before the others.
 func (m *member) removed(ctx context.Context, id uint64) bool {
 	for range removedAsks {
 		lists, _ := ask(ctx, m.others(), m.tls.Client(""))
@@ -159,7 +159,7 @@ func unlisted(lists [][]listedMember, id uint64) bool {
 	return false
 }
 
-// begin starts etcd in the way that is due, and tries for as long as it takes.
+// begin starts etcd in the way that is due, and retries until it succeeds.
 func (m *member) begin(ctx context.Context) (*server, error) {
 	for {
 		s, err := m.tryBegin(ctx)
@@ -221,7 +221,7 @@ func (m *member) tryBegin(ctx context.Context) (*server, error) {
 	}
 }
 
-// hasExisted is what the operator knows about the cluster.
+// hasExisted reports whether the operator has recorded that the cluster has existed.
 func (m *member) hasExisted() (bool, error) {
 	if m.BootstrappedFile == "" {
 		return false, nil
@@ -250,8 +250,8 @@ func (m *member) rejoin(ctx context.Context, lists [][]listedMember) (*server, e
 	return m.start(cluster, true)
 }
 
-// promote makes a learner a voter as soon as it has caught up. It does so after every
-// start, since the one that was to do it may have died.
+// promote promotes a learner once it has caught up. It runs after every start, since an earlier
+// process may have died before.
 func (m *member) promote(ctx context.Context, s *server) {
 	select {
 	case <-s.etcd.Server.ReadyNotify():
@@ -282,10 +282,10 @@ func (m *member) promote(ctx context.Context, s *server) {
 // server is a running etcd.
 type server struct {
 	etcd    *embed.Etcd
-	closing atomic.Bool // from then on its log is about what was closed on purpose
+	closing atomic.Bool // from then on its log is about the intended end
 
 	mu      sync.Mutex
-	clients []*grpc.Server // that serve etcd's clients
+	clients []*grpc.Server // servers of etcd's clients
 }
 
 func (m *member) start(cluster string, existing bool) (*server, error) {
@@ -313,14 +313,14 @@ func startServer(cfg *embed.Config, log slogCore) (*server, error) {
 	return s, nil
 }
 
-// stop hands the leadership over, cuts the clients off and closes. etcd's own way is to
-// wait for watches to end, for up to 9 s, in which it neither renews leases nor tells
-// clients to go elsewhere: brokers would be declared dead under their own eyes.
+// stop transfers the leadership, closes the connections of clients, and closes etcd. etcd's own
+// stop waits up to 9 s for watches to end. In that time it neither renews leases nor tells clients
+// to leave, so leases of live brokers would expire.
 func (s *server) stop() error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.etcd.Server.TryTransferLeadershipOnShutdown() // it is logged; the others elect
+		_ = s.etcd.Server.TryTransferLeadershipOnShutdown() // etcd logs errors; others elect
 		s.mu.Lock()
 		clients := s.clients
 		s.mu.Unlock()
@@ -328,7 +328,8 @@ func (s *server) stop() error {
 		for _, c := range clients {
 			c.Stop()
 		}
-		// Close waits for requests that wait for a leader; only a stopped server fails them.
+		// Close waits for requests that wait for a leader, which fail only when the server is
+		// stopped.
 		s.etcd.Server.HardStop()
 		s.etcd.Close()
 	}()

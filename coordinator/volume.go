@@ -16,18 +16,18 @@ import (
 // The names in a data directory.
 const (
 	etcdDir = "etcd" // etcd's own
-	// asideDir has what etcd had written when that turned out to be unusable; the last one only.
+	// asideDir has the last data of etcd that were unusable.
 	asideDir = "etcd.set-aside"
 )
 
-// volume is a data directory that this process alone uses.
+// volume is a data directory, locked by this process.
 type volume struct {
 	dir  string
 	lock *env.DirLock
 }
 
-// openVolume makes the directory if need be, and locks it until Close or the end of the process.
-// While another process has it, it waits until ctx ends.
+// openVolume creates the directory if needed, and locks it until Close or the end of the process.
+// While another process has the lock, it waits until ctx ends.
 func openVolume(ctx context.Context, dir string) (*volume, error) {
 	lock, err := env.LockDir(ctx, dir)
 	if err != nil {
@@ -38,9 +38,9 @@ func openVolume(ctx context.Context, dir string) (*volume, error) {
 
 func (v *volume) Close() error { return v.lock.Close() }
 
-// hasMember reports whether a member ever took part in a cluster from here. One that was
-// killed between making its log and writing to it for the first time did not, and could
-// never begin again: it knows no members, itself included.
+// hasMember reports whether the data are those of a member that has been in a cluster. A member
+// that was killed between creating its log and the first write knows no members, not even itself,
+// and could never start again.
 func (v *volume) hasMember() (bool, error) {
 	dir := filepath.Join(v.dir, etcdDir, "member", "wal")
 	segments, err := filepath.Glob(filepath.Join(dir, "*.wal"))
@@ -52,13 +52,13 @@ func (v *volume) hasMember() (bool, error) {
 	}
 	state, err := wal.Verify(nil, dir, &walpb.Snapshot{})
 	if err != nil {
-		return true, nil //nolint:nilerr // etcd will say what is wrong with its log
+		return true, nil //nolint:nilerr // etcd reports what is wrong with its log
 	}
 	return state.GetCommit() > 0, nil
 }
 
-// setAside moves what etcd wrote out of the way. It keeps the last such only, so that a
-// member that goes through this again and again does not fill the volume.
+// setAside moves etcd's data aside. It keeps the last such data only, so that repeated failures
+// don't fill the volume.
 func (v *volume) setAside() error {
 	from, to := filepath.Join(v.dir, etcdDir), filepath.Join(v.dir, asideDir)
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {

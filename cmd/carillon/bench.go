@@ -21,7 +21,7 @@ import (
 
 const defaultServer = "nats://127.0.0.1:4222"
 
-// benchFlags are those of every scenario.
+// benchFlags are the flags of all scenarios.
 type benchFlags struct {
 	server                  string
 	against                 []string
@@ -49,7 +49,7 @@ type benchFlags struct {
 	pace                    time.Duration
 	rounds                  int
 	short                   bool
-	prepare                 func(*bench.Campaign) error // what only one scenario needs
+	prepare                 func(*bench.Campaign) error // the part of one scenario only
 }
 
 func newBenchCommand() *cobra.Command {
@@ -135,7 +135,7 @@ unless its configuration has sync_interval: always; compare what keeps the same 
 	f.common(cmd)
 	f.durableFlags(cmd, "publishers")
 	f.times(cmd, time.Second, 3*time.Second, "light")
-	// One run says little where a disk takes part.
+	// Single runs vary too much where a disk takes part.
 	cmd.Flags().IntVar(&f.durableSize, "size", 128, "payload `bytes`, at least 32")
 	repeat := cmd.Flags().Lookup("repeat")
 	repeat.DefValue = "5"
@@ -243,7 +243,7 @@ func (f *benchFlags) times(cmd *cobra.Command, warmup, duration time.Duration, c
 	_ = cmd.RegisterFlagCompletionFunc("client", cobra.FixedCompletions([]string{bench.ClientNATS, bench.ClientLight}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// shorten applies --short to what the command line does not say itself.
+// shorten applies --short to the flags that the command line does not set.
 func (f *benchFlags) shorten(flags *pflag.FlagSet) {
 	if !f.short {
 		return
@@ -339,7 +339,7 @@ func (f *benchFlags) campaign(cmd *cobra.Command) (bench.Campaign, error) {
 	return c, nil
 }
 
-// others are the servers to compare with.
+// others returns the servers to compare with.
 func (f *benchFlags) others() ([]bench.Target, error) {
 	others, err := bench.ParseTargets(f.against)
 	if err != nil {
@@ -362,7 +362,7 @@ func (f *benchFlags) others() ([]bench.Target, error) {
 	return others, nil
 }
 
-// parsePIDs reads the processes of one server: 12, or 12+34+56.
+// parsePIDs parses the process ids of one server: 12, or 12+34+56.
 func parsePIDs(text string) (pids []int, err error) {
 	if text == "" {
 		return nil, nil
@@ -377,11 +377,11 @@ func parsePIDs(text string) (pids []int, err error) {
 	return pids, nil
 }
 
-// commandLine repeats the flags that were given, without what is secret.
+// commandLine returns the given flags, without secrets.
 func commandLine(cmd *cobra.Command, c bench.Campaign) []string {
 	line := strings.Fields(cmd.CommandPath())
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		value := strings.Trim(flag.Value.String(), "[]") // as lists were given
+		value := strings.Trim(flag.Value.String(), "[]") // lists as on the command line
 		switch flag.Name {
 		case "server":
 			value = c.Server.URLs()

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/bench"
 )
 
-// failoverFlags are those that only failover has.
+// failoverFlags are the flags of failover only.
 type failoverFlags struct {
 	publishers, replicas, size, tries int
 	fault, command                    string
@@ -48,7 +48,7 @@ and all publishers count as others.`,
 	}
 	f.common(cmd)
 	o.flags(cmd)
-	// Its load is its own: tries take the place of repeats, and nothing about it is random.
+	// Tries replace repeats, and nothing in its load is random.
 	for _, without := range []string{"seed", "published", "drain-timeout"} {
 		_ = cmd.Flags().MarkHidden(without)
 	}
@@ -89,7 +89,7 @@ func (o *failoverFlags) load() bench.Failover {
 	}
 }
 
-// processes tells each target which process is which of its brokers.
+// processes sets the process ids of the brokers of each target.
 func (o *failoverFlags) processes(c *bench.Campaign) error {
 	targets := []*bench.Target{&c.Server}
 	for i := range c.Against {

@@ -47,7 +47,7 @@ Everything that is written is kept until the end, 64 MB for a million records: -
 	flags.DurationVar(&f.duration, "duration", 3*time.Second, "how long to measure writing, and again reading")
 	complete := cobra.FixedCompletions([]string{bench.DurabilitySynced, bench.DurabilityReplicated, bench.DurabilityMemory}, cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("durability", complete)
-	// Its load is as fast as it goes: nothing is drawn by lot, and nobody else reported it.
+	// Its load runs at the highest rate: nothing in it is random, and no paper reports it.
 	for _, without := range []string{"seed", "published"} {
 		_ = flags.MarkHidden(without)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// testClock is the environment variable that names a file by which a broker's wall time is shifted:
-// for test/chaos only.
+// testClock is the environment variable with the path of a file by which the broker's wall clock is
+// shifted, for test/chaos only.
 const testClock = "CARILLON_TEST_CLOCK"
 
 func newBrokerCommand() *cobra.Command {
@@ -90,7 +90,7 @@ ask its clients to go elsewhere and then stop.`,
 	return cmd
 }
 
-// requireFlags refuses a command line that leaves out one of these flags.
+// requireFlags returns an error if the command line lacks one of these flags.
 func requireFlags(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		if !cmd.Flags().Changed(name) {
@@ -100,7 +100,7 @@ func requireFlags(cmd *cobra.Command, names ...string) error {
 	return nil
 }
 
-// noArguments refuses anything that is not a flag.
+// noArguments returns an error if there are arguments.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError{fmt.Errorf("%s takes no arguments, but was given %q", cmd.CommandPath(), args)}

@@ -17,7 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// asideView is what is set aside on one broker, or why that is not known.
+// asideView is the pieces that one broker set aside, or why they are unknown.
 type asideView struct {
 	admin.Broker
 	Pieces []admin.Piece `json:"pieces"`
@@ -125,7 +125,7 @@ brings them back. A piece that changed since it was shown is not deleted.`,
 	return cmd
 }
 
-// anyBrokers takes any number of names or ids of brokers.
+// anyBrokers accepts any number of names or ids of brokers.
 func anyBrokers(cmd *cobra.Command, args []string) error {
 	if slices.Contains(args, "") {
 		return usageError{fmt.Errorf("%s takes names or ids of brokers, and one is empty (see %[1]s --help)", cmd.CommandPath())}
@@ -149,8 +149,7 @@ func (b *brokers) membersNamed(ctx context.Context, names []string) (members []a
 	return members, nil
 }
 
-// setAside lists what these brokers set aside. It asks all of them at once, since each may be one
-// that doesn't answer.
+// setAside lists what these brokers set aside. It asks them concurrently, since any may not answer.
 func (b *brokers) setAside(ctx context.Context, members []admin.Member) []asideView {
 	views := make([]asideView, len(members))
 	var asking sync.WaitGroup
@@ -188,7 +187,7 @@ func (b *brokers) askSetAside(ctx context.Context, v *asideView) error {
 	}
 }
 
-// askVolume asks once. refusal is the answer's own error.
+// askVolume sends one request. refusal returns the error in the answer.
 func (b *brokers) askVolume(ctx context.Context, subject string, request, answer any, refusal func() error) error {
 	err := b.ask(ctx, subject, request, answer)
 	if err == nil {
@@ -201,7 +200,8 @@ func (b *brokers) askVolume(ctx context.Context, subject string, request, answer
 	return err
 }
 
-// nameTopics names the Topics of logs of cursors, which don't name them, after other logs.
+// nameTopics sets the Topic names of logs of cursors, which lack them, from other logs of the
+// Topic.
 func (v *asideView) nameTopics() {
 	names := map[string]string{}
 	for _, p := range v.Pieces {
@@ -284,7 +284,7 @@ func (b *brokers) printSetAside(w io.Writer, views []asideView) error {
 		if err := printTable(&table, rows); err != nil {
 			return err
 		}
-		// Why is too long for a column.
+		// The reason is too long for a column.
 		for i, line := range slices.Collect(strings.Lines(table.String())) {
 			if i > 0 {
 				line += "  " + pieceText(&v.Pieces[i-1]) + "\n"
@@ -300,7 +300,7 @@ func (b *brokers) printSetAside(w io.Writer, views []asideView) error {
 	return nil
 }
 
-// topicText is the name of the Topic of a piece.
+// topicText returns the name of the Topic of a piece.
 func topicText(p *admin.Piece) string {
 	switch {
 	case p.Topic == "":
@@ -311,7 +311,7 @@ func topicText(p *admin.Piece) string {
 	return p.Topic
 }
 
-// pieceText is what a piece has, and why it was set aside.
+// pieceText describes what a piece contains, and why it was set aside.
 func pieceText(p *admin.Piece) string {
 	what := ""
 	switch p.Kind {
@@ -334,7 +334,7 @@ func pieceText(p *admin.Piece) string {
 	return strings.TrimSuffix(what+": "+p.Reason, ": ")
 }
 
-// ageText is how long ago something was, by a broker's clock; 0: unknown.
+// ageText returns an age by a broker's clock as text; 0: unknown.
 func ageText(d time.Duration) string {
 	if d == 0 {
 		return "-"
@@ -342,7 +342,7 @@ func ageText(d time.Duration) string {
 	return agoText(time.Now().Add(-d))
 }
 
-// completeEachBroker completes names of brokers that are there.
+// completeEachBroker completes names of present brokers.
 func (m *manageFlags) completeEachBroker(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	there := m.completeBrokers(func(b *admin.Member) bool {
 		return !b.Away && !slices.Contains(args, b.Name) && !slices.Contains(args, b.ID)

@@ -17,11 +17,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 )
 
-// votesTime is how long a confirmation is given to reach all brokers, which repeat their votes
+// votesTime is how long a confirmation may take to reach all brokers, which repeat their votes
 // twice a second.
 const votesTime = 3 * time.Second
 
-// clockView is one broker with its clock, or why that is not known.
+// clockView is a broker's clock, or why it is unknown.
 type clockView struct {
 	admin.Broker
 	Clock *admin.BrokerClock `json:"clock,omitempty"`
@@ -125,8 +125,7 @@ from this machine's is refused, unless --force says that this machine's is wrong
 	return cmd
 }
 
-// clocks asks these brokers for their clocks, all at once, since each may be one that doesn't
-// answer.
+// clocks asks these brokers for their clocks, concurrently, since any may not answer.
 func (b *brokers) clocks(ctx context.Context, members []admin.Member) []clockView {
 	views := make([]clockView, len(members))
 	var asking sync.WaitGroup
@@ -148,8 +147,8 @@ func (b *brokers) clocks(ctx context.Context, members []admin.Member) []clockVie
 	return views
 }
 
-// askClock shows or confirms the clock of a view's broker, and notes the answer there. It returns
-// the view's error.
+// askClock reads or confirms the clock of a view's broker, and stores the answer in the view. It
+// returns the view's error.
 func (b *brokers) askClock(ctx context.Context, subject string, request any, v *clockView) error {
 	var info admin.ClockInfo
 	v.err = b.ask(ctx, subject+v.ID, request, &info)
@@ -167,7 +166,7 @@ func (b *brokers) askClock(ctx context.Context, subject string, request any, v *
 	return v.err
 }
 
-// settledClocks are all clocks when no broker doubts the time any more, or after votesTime.
+// settledClocks returns all clocks once no broker doubts the time, or after votesTime.
 func (b *brokers) settledClocks(ctx context.Context, members []admin.Member) []clockView {
 	tick := time.NewTicker(votesTime / 20)
 	defer tick.Stop()
@@ -187,11 +186,11 @@ func (b *brokers) settledClocks(ctx context.Context, members []admin.Member) []c
 	}
 }
 
-// off is how far a broker's clock is ahead of this machine's.
+// off returns how far a broker's clock is ahead of this machine's.
 func (v *clockView) off() time.Duration { return v.Clock.Clock.Sub(v.asked) }
 
-// confirmClocks confirms all of these or, if one can't be, none, but for brokers that fail
-// meanwhile.
+// confirmClocks confirms all of these clocks, or none if one can't be confirmed. A broker that
+// fails meanwhile is an exception.
 func (b *brokers) confirmClocks(cmd *cobra.Command, views []clockView, yes, force bool) error {
 	var wrong []error
 	question := "Take these clocks for right? Records are deleted by their age accordingly.\n"
@@ -226,7 +225,7 @@ func (b *brokers) confirmClocks(cmd *cobra.Command, views []clockView, yes, forc
 	return errors.Join(wrong...)
 }
 
-// showClocks prints them, with what is wrong and the way out.
+// showClocks prints clocks, with the doubts and how to end them.
 func (m *manageFlags) showClocks(cmd *cobra.Command, b *brokers, views []clockView) error {
 	if m.output == "json" {
 		return printJSON(cmd.OutOrStdout(), struct {
@@ -255,7 +254,7 @@ func printClocks(w io.Writer, views []clockView) error {
 	return printTable(w, rows)
 }
 
-// clockNotes say what the table has no room for, each once.
+// clockNotes returns the notes below the table, each once.
 func clockNotes(views []clockView) (notes []string) {
 	var doubts []string
 	known := map[string]bool{}
@@ -279,10 +278,10 @@ func clockNotes(views []clockView) (notes []string) {
 	return append(notes, doubts...)
 }
 
-// clockText is a time to the millisecond.
+// clockText returns a time to the millisecond.
 func clockText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// aheadText is how far a clock is ahead: "0s", "-1.2s", "+365d".
+// aheadText returns how far a clock is ahead: "0s", "-1.2s", "+365d".
 func aheadText(d time.Duration) string {
 	text := d.Round(10 * time.Millisecond).String()
 	if d.Abs() >= 48*time.Hour {
@@ -294,7 +293,7 @@ func aheadText(d time.Duration) string {
 	return text
 }
 
-// offText is aheadText in words.
+// offText returns the same in words.
 func offText(d time.Duration) string {
 	if d < 0 {
 		return strings.TrimPrefix(aheadText(d), "-") + " behind"

@@ -64,7 +64,7 @@ comes back only as the balance asks for. It is no error if it was not drained.`,
 	return cmd
 }
 
-// oneBroker takes any name: brokers may have dots in theirs.
+// oneBroker accepts one name of a broker, which may have dots.
 func oneBroker(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 || args[0] == "" {
 		return usageError{fmt.Errorf("%s takes the name or id of a broker, but was given %d arguments (see %[1]s --help)", cmd.CommandPath(), len(args))}
@@ -96,7 +96,7 @@ func (m *manageFlags) changeDrain(cmd *cobra.Command, name, subject string, requ
 	return printDrain(cmd.OutOrStdout(), info.Broker, subject == admin.BrokerUndrainSubject)
 }
 
-// printDrain says what a broker is relieved of now.
+// printDrain prints what a broker is drained of now.
 func printDrain(w io.Writer, m *admin.Member, ended bool) (err error) {
 	who, status := memberText(m), fmt.Sprintf("it leads %s and holds %s", counted(m.Leads, "shard"), counted(m.Holds, "replica"))
 	switch {
@@ -115,7 +115,7 @@ func printDrain(w io.Writer, m *admin.Member, ended bool) (err error) {
 	return err
 }
 
-// counted is "1 shard", and "2 shards".
+// counted returns "1 shard", or "2 shards".
 func counted(n int, what string) string {
 	if n != 1 {
 		what += "s"
@@ -123,7 +123,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// completeBrokers completes the name of a broker; of one without, or with another's, its id.
+// completeBrokers completes the name of a broker, or its id if it has no name or shares it.
 func (m *manageFlags) completeBrokers(which func(*admin.Member) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// members are all brokers, sorted by name; those whose name is not known come last.
+// members returns all brokers, sorted by name, those without a known name last.
 func (b *brokers) members(ctx context.Context) ([]admin.Member, error) {
 	all := []admin.Member{}
 	for after := ""; ; {
@@ -38,7 +38,7 @@ func (b *brokers) members(ctx context.Context) ([]admin.Member, error) {
 	return all, nil
 }
 
-// byNumber puts main-2 before main-10.
+// byNumber compares names so that main-2 comes before main-10.
 func byNumber(a, b string) int {
 	part := func(name string) (string, int) {
 		i := strings.LastIndexByte(name, '-')
@@ -53,7 +53,7 @@ func byNumber(a, b string) int {
 	return cmp.Or(strings.Compare(setA, setB), cmp.Compare(numberA, numberB))
 }
 
-// member finds one by its name or its id.
+// member finds a broker by its name or its id.
 func (b *brokers) member(ctx context.Context, name string) (*admin.Member, error) {
 	all, err := b.members(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func printBrokers(w io.Writer, members []admin.Member) error {
 	return printTable(w, rows)
 }
 
-// memberStatus is the last column.
+// memberStatus returns the text of the last column.
 func memberStatus(m *admin.Member) string {
 	status := "member"
 	switch {
@@ -105,7 +105,7 @@ func memberStatus(m *admin.Member) string {
 	return status
 }
 
-// drainText is how far a drain has come; empty: there is none.
+// drainText describes the progress of a drain; empty: none.
 func drainText(m *admin.Member) string {
 	switch m.Drain {
 	case "":

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// connectTimeout bounds the first connection of a command that a person waits for.
+// connectTimeout bounds the first connection of a command.
 const connectTimeout = 5 * time.Second
 
-// clientFlags say which server a small command talks to, and as whom.
+// clientFlags are the address of a server and the credentials for it.
 type clientFlags struct{ server, user, password, token string }
 
 func (c *clientFlags) flags(f *pflag.FlagSet) {
@@ -26,8 +26,8 @@ func (c *clientFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.token, "token", "", "token (env CARILLON_TOKEN)")
 }
 
-// connect gives up after connectTimeout; once connected, the client goes where the cluster sends
-// it.
+// connect connects within connectTimeout. Later the client follows the addresses that the cluster
+// announces.
 func (c *clientFlags) connect(ctx context.Context, name string, more ...nats.Option) (*nats.Conn, error) {
 	options := append([]nats.Option{nats.Name(name), nats.Timeout(connectTimeout), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond)}, more...)
 	user, password := cmp.Or(c.user, os.Getenv("CARILLON_USER")), cmp.Or(c.password, os.Getenv("CARILLON_PASSWORD"))

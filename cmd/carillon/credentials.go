@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// credentials are what a server asks of its clients. The environment keeps them out of the
+// credentials are a user and password, or a token. Given in the environment, they are not in the
 // list of processes.
 type credentials struct{ user, password, token string }
 

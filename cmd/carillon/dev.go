@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// devCluster is the Broker that what is kept below --data belongs to, however many brokers
-	// there are.
+	// devCluster is the name of the Broker to which the data in --data belong, with any number of
+	// brokers.
 	devCluster = "local/dev"
-	// devLameDuck is how long clients are asked to leave: whoever stops it waits for that.
+	// devLameDuck is how long clients are asked to leave. It is short, since Ctrl-C waits for it.
 	devLameDuck = time.Second
 	// maxDevBrokers bounds a cluster on a laptop; more show nothing that these don't.
 	maxDevBrokers = 9
 )
 
-// devOptions are what a dev command asks for.
+// devOptions are the flags of dev.
 type devOptions struct {
 	listen, http, data, profile string
 	brokers                     int
@@ -36,7 +36,7 @@ type devOptions struct {
 
 	limits limits.Profile
 	auth   session.Auth
-	out    io.Writer // where people and scripts read when it is ready
+	out    io.Writer // receives the line that says that it is ready
 	errors io.Writer
 	log    *slog.Logger
 }
@@ -105,7 +105,7 @@ many consecutive ports, too.`,
 	return cmd
 }
 
-// checkCluster says what is wrong with the flags where there are several brokers.
+// checkCluster returns what is wrong with the flags for several brokers.
 func (o *devOptions) checkCluster() error {
 	if o.brokers == 1 {
 		return nil
@@ -117,7 +117,7 @@ func (o *devOptions) checkCluster() error {
 	return err
 }
 
-// runOne has a broker and its coordinator in this process.
+// runOne runs a broker and its coordinator in this process.
 func (o *devOptions) runOne(ctx context.Context) error {
 	local, err := o.startEtcd(ctx)
 	if err != nil {
@@ -141,7 +141,7 @@ func (o *devOptions) runOne(ctx context.Context) error {
 	return err
 }
 
-// startEtcd also makes the data this process's own: whoever comes second is refused.
+// startEtcd starts etcd, and locks the data: a second process is refused.
 func (o *devOptions) startEtcd(ctx context.Context) (*coordinator.Local, error) {
 	local, err := coordinator.StartLocal(ctx, filepath.Join(o.data, "etcd"), o.log)
 	if err != nil {
@@ -150,7 +150,7 @@ func (o *devOptions) startEtcd(ctx context.Context) (*coordinator.Local, error) 
 	return local, nil
 }
 
-// watchEtcd has everything end when etcd does.
+// watchEtcd ends the command when etcd ends.
 func watchEtcd(ctx context.Context, local *coordinator.Local, failed context.CancelCauseFunc) {
 	select {
 	case <-local.Done():

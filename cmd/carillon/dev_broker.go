@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// devGrace is how long a broker has to end after SIGTERM: more than it takes to hand over what
-	// it leads, to have clients leave, and to close its logs. Then it is killed.
+	// devGrace is the time from SIGTERM to SIGKILL: longer than handing over leadership,
+	// disconnecting clients and closing logs take.
 	devGrace = 15 * time.Second
-	// A broker that died is started again after a pause that doubles between these two; it is the
-	// short one again after a life of devSettled.
+	// devMinPause and devMaxPause bound the pause before a broker is restarted, which doubles.
+	// After a life of devSettled it is the short one again.
 	devMinPause, devMaxPause = 100 * time.Millisecond, 5 * time.Second
 	devSettled               = 10 * time.Second
-	// longestLine is where a line of a broker's output is cut.
+	// longestLine is the length at which a line of a broker's output is cut.
 	longestLine = 64 << 10
 )
 
-// devBroker is one broker of a cluster on a laptop, through all the lives of its process.
+// devBroker is one broker of a cluster on a laptop, over all its processes.
 type devBroker struct {
 	name, dir              string
 	client, http           string // addresses
@@ -36,14 +36,14 @@ type devBroker struct {
 	output                 *prefixed
 	log                    *slog.Logger
 
-	ready atomic.Bool // it has been, in some life
+	ready atomic.Bool // it has been ready, in some life
 }
 
-// supervise starts the broker, and again when it dies, until ctx ends; then it has it stopped. One
-// that refuses to start in the first place is the end of all.
+// supervise starts the broker, restarts it when it dies, and stops it when ctx ends. If the first
+// start fails, the whole command fails.
 func (b *devBroker) supervise(ctx context.Context, failed context.CancelCauseFunc) {
-	// Where the system kills a process with its parent, what counts is the thread that started it:
-	// this one lives for as long as there is a process.
+	// Linux kills a process when the thread that started it ends, so this goroutine keeps its
+	// thread.
 	runtime.LockOSThread()
 	var pause time.Duration
 	for {
@@ -73,8 +73,8 @@ func (b *devBroker) supervise(ctx context.Context, failed context.CancelCauseFun
 	}
 }
 
-// nextPause is how long a broker that ran for so long is not started again, after the pause before
-// that life.
+// nextPause returns the pause before the next start of a broker that ran for that long, after the
+// last pause.
 func nextPause(last, ran time.Duration) time.Duration {
 	if ran >= devSettled {
 		return devMinPause
@@ -82,7 +82,7 @@ func nextPause(last, ran time.Duration) time.Duration {
 	return min(max(2*last, devMinPause), devMaxPause)
 }
 
-// endOf is why a process that nobody stopped has ended.
+// endOf returns why a process ended by itself.
 func endOf(err error) error {
 	if err == nil {
 		return errors.New("it ended by itself")
@@ -90,7 +90,7 @@ func endOf(err error) error {
 	return err
 }
 
-// live is one process, from its start to its end.
+// live runs one process to its end.
 func (b *devBroker) live(ctx context.Context) (err error) {
 	cmd := exec.CommandContext(ctx, b.program, b.arguments...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = b.environment, b.output, b.output
@@ -108,7 +108,7 @@ func (b *devBroker) live(ctx context.Context) (err error) {
 	err = cmd.Wait()
 	b.output.flush()
 	if exit := (*exec.ExitError)(nil); ctx.Err() != nil && !errors.As(err, &exit) {
-		err = nil // it was told to end, and did
+		err = nil // it ended as requested
 	}
 	if gone := removePid(b.dir); gone != nil {
 		b.log.Error("A pid file is left that means nothing", "broker", b.name, "error", gone)
@@ -117,12 +117,12 @@ func (b *devBroker) live(ctx context.Context) (err error) {
 	return err
 }
 
-// prefixed writes the lines of one broker, with its name, where others write theirs.
+// prefixed writes the lines of one broker, with its name, to an output that several share.
 type prefixed struct {
-	mu   *sync.Mutex // of all that write there
+	mu   *sync.Mutex // shared by all writers of the output
 	to   io.Writer
 	name string
-	rest []byte // a line that has no end yet
+	rest []byte // an incomplete line
 }
 
 func (p *prefixed) Write(data []byte) (int, error) {
@@ -144,7 +144,7 @@ func (p *prefixed) flush() {
 	}
 }
 
-// line writes one; a JSON object stays one.
+// line writes one line. A JSON object stays one.
 func (p *prefixed) line(line []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// runCluster has etcd in this process, and a process for each broker, until ctx ends.
+// runCluster runs etcd in this process, and a process for each broker, until ctx ends.
 func (o *devOptions) runCluster(ctx context.Context) (err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -19,7 +19,7 @@ func (o *devOptions) runCluster(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// After the brokers, which leave the membership.
+	// After the brokers, which end their registrations.
 	defer func() { err = errors.Join(err, local.Close()) }()
 	if err := prepareDevData(ctx, o.data, o.brokers); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (o *devOptions) runCluster(ctx context.Context) (err error) {
 	return nil
 }
 
-// plan says where each broker listens, for all its lives.
+// plan chooses the addresses of each broker, for all its lives.
 func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (brokers []*devBroker, err error) {
 	defer func() { err = errors.Join(err, ports.release(0)) }()
 	clients, err := ports.consecutive("listen", o.listen, o.brokers)
@@ -57,7 +57,7 @@ func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (
 	}
 	http := o.http
 	if http == "" {
-		http = loopback + ":0" // it is how we know that a broker is ready
+		http = loopback + ":0" // needed to learn whether a broker is ready
 	}
 	https, err := ports.consecutive("http-listen", http, o.brokers)
 	if err != nil {
@@ -77,7 +77,7 @@ func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (
 				"broker", "--name", name, "--cluster", devCluster, "--data", dir,
 				"--client-listen", clients[n], "--route-listen", routes[n], "--http-listen", https[n],
 				"--etcd-endpoints", strings.Join(endpoints, ","), "--profile", o.profile, "--lame-duck", devLameDuck.String(),
-				"--disk-stall-limit", "0", // they share one disk: none could lead instead
+				"--disk-stall-limit", "0", // they share one disk, so no other one could lead
 				"--log-format", o.logging.format, "--log-level", o.logging.level,
 			},
 			output: &prefixed{mu: &output, to: o.errors, name: name},
@@ -87,7 +87,8 @@ func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (
 	return brokers, nil
 }
 
-// environment is ours with the credentials, which are nobody's to read in a list of processes.
+// environment returns this process's environment with the credentials, which must not be in the
+// list of processes.
 func (o *devOptions) environment() []string {
 	var all []string
 	for _, variable := range os.Environ() {
@@ -100,7 +101,7 @@ func (o *devOptions) environment() []string {
 	return append(all, "CARILLON_USER="+o.auth.User, "CARILLON_PASSWORD="+o.auth.Password, "CARILLON_TOKEN="+o.auth.Token)
 }
 
-// announce says where clients connect, and what there is to try.
+// announce prints the addresses for clients, and commands to try.
 func (o *devOptions) announce(brokers []*devBroker) {
 	var urls []string
 	for _, b := range brokers {

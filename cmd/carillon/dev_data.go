@@ -13,20 +13,18 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// devBrokerDir is where a broker that is alone has its data; those of a cluster have a number
-// behind it.
+// devBrokerDir is the folder of a single broker's data. Those of a cluster have a number behind it.
 const devBrokerDir = "broker"
 
-// devOrphanWait is how long the brokers of a former command may still be about to end: with it they
-// are killed by the system, which takes a moment.
+// devOrphanWait is how long to wait for brokers of a killed command to end: the system kills them
+// with it, which takes a moment.
 const devOrphanWait = 5 * time.Second
 
 func devClusterDir(data string, n int) string {
 	return filepath.Join(data, devBrokerDir+"-"+strconv.Itoa(n))
 }
 
-// checkDevData refuses a number of brokers that would leave some data unserved. More than there
-// were is fine.
+// checkDevData refuses fewer brokers than before, since some data would not be served.
 func checkDevData(data string, brokers int) error {
 	had := 0
 	for n := range maxDevBrokers {
@@ -40,10 +38,10 @@ func checkDevData(data string, brokers int) error {
 	return nil
 }
 
-// prepareDevData makes the folders of a cluster ready. Nobody else uses them, but maybe brokers of
-// a command that was killed, where the system does not kill those with it.
+// prepareDevData creates the folders of a cluster. Brokers of a killed command may still use them
+// where the system does not kill those with it.
 func prepareDevData(ctx context.Context, data string, brokers int) error {
-	// A broker that was alone becomes the first of the cluster, with what it holds.
+	// A single broker becomes the first of the cluster, with its data.
 	alone, first := filepath.Join(data, devBrokerDir), devClusterDir(data, 0)
 	if isDir(alone) && !isDir(first) {
 		if err := os.Rename(alone, first); err != nil {
@@ -72,7 +70,7 @@ func isDir(path string) bool {
 
 func pidFile(dir string) string { return filepath.Join(dir, "pid") }
 
-// writePid has the file there whole, or not at all.
+// writePid writes the file completely or not at all.
 func writePid(dir string, pid int) error {
 	next := pidFile(dir) + ".new"
 	if err := os.WriteFile(next, []byte(strconv.Itoa(pid)+"\n"), 0o644); err != nil {

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Ports of our own choice are below those that systems give to outgoing connections, so that none
-// of these has the port of a broker that is about to be started again.
+// Chosen ports are below those of outgoing connections, so that no connection takes the port of a
+// broker that is about to be restarted.
 const (
 	lowestPort, highestPort = 10000, 30000
 	portTries               = 200
@@ -17,17 +17,16 @@ const (
 
 const loopback = "127.0.0.1"
 
-// devPorts finds ports, and holds them until all are found so that no two are the same. A broker
-// that is started again must find its port free, so no other `carillon dev` may choose that
-// meanwhile: the UDP port of the same number, which no broker uses, is locked until unlock is
-// called.
+// devPorts finds free ports, and listens on them until all are found, so that no two are the same.
+// A restarted broker needs its port, so no other `carillon dev` may choose it: the UDP port of the
+// same number, which no broker uses, is locked until unlock is called.
 type devPorts struct {
 	held  []net.Listener
 	locks []net.PacketConn
 }
 
-// checkPorts says what is wrong with n consecutive addresses from this one on. Port 0 is n of our
-// choice.
+// checkPorts checks n consecutive addresses from this one on. Port 0 means that free ones are
+// chosen.
 func checkPorts(flag, from string, n int) (host string, first int, err error) {
 	host, port, err := net.SplitHostPort(from)
 	if err != nil {
@@ -40,7 +39,7 @@ func checkPorts(flag, from string, n int) (host string, first int, err error) {
 	return host, int(number), nil
 }
 
-// consecutive are n addresses from this one on.
+// consecutive returns n addresses from this one on.
 func (p *devPorts) consecutive(flag, from string, n int) ([]string, error) {
 	host, first, err := checkPorts(flag, from, n)
 	if err != nil {
@@ -53,14 +52,14 @@ func (p *devPorts) consecutive(flag, from string, n int) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w (is another broker running here?)", flag, err)
 	}
-	// Somebody else may use the UDP ports of numbers that the user chose.
+	// Another program may use the UDP ports of numbers that the user chose.
 	for i := range n {
 		_ = p.lock(first + i)
 	}
 	return all, nil
 }
 
-// free are n consecutive addresses that nobody listens on.
+// free returns n consecutive addresses on which nobody listens.
 func (p *devPorts) free(host string, n int) (all []string, err error) {
 	for range portTries {
 		first, held := lowestPort+rand.IntN(highestPort-lowestPort-n), len(p.held)
@@ -111,7 +110,7 @@ func (p *devPorts) unlock() {
 	p.locks = nil
 }
 
-// release lets go of all but the first so many.
+// release closes all listeners but the first ones.
 func (p *devPorts) release(but int) error {
 	var failed error
 	for _, ln := range p.held[but:] {
@@ -121,7 +120,7 @@ func (p *devPorts) release(but int) error {
 	return failed
 }
 
-// reachable is an address under which this machine reaches who listens there.
+// reachable returns an address by which this machine reaches a listener.
 func reachable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

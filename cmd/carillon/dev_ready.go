@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// devProbe is how often brokers are asked whether they are ready, and devProbeTimeout how long
-	// one answer may take.
+	// devProbe is the interval of requests whether brokers are ready, and devProbeTimeout bounds
+	// one answer.
 	devProbe, devProbeTimeout = 20 * time.Millisecond, 2 * time.Second
-	// devWhole is how long brokers that are ready may take to hear of each other before clients are
-	// told of them all the same.
+	// devWhole is how long ready brokers may take to know each other. After that they are announced
+	// all the same.
 	devWhole = 10 * time.Second
-	// longestAnswer bounds what is read of one: far more than the few members take.
+	// longestAnswer bounds the size of an answer, far above that of a few members.
 	longestAnswer = 1 << 20
 )
 
-// devStatus is what a broker says of itself, and of those that it knows.
+// devStatus is a broker's answer about itself and the members that it knows.
 type devStatus struct {
 	ID          string `json:"server_id"`
 	Incarnation int64  `json:"incarnation"`
@@ -33,8 +33,8 @@ type devStatus struct {
 	} `json:"routes"`
 }
 
-// awaitCluster waits until all brokers are ready, and know each other as they are now: what was
-// one's before may otherwise seem to be away to another. It says false if ctx ended before.
+// awaitCluster waits until all brokers are ready and know each other's present incarnations:
+// otherwise one may take the replicas of another for absent. It returns false if ctx ended before.
 func awaitCluster(ctx context.Context, brokers []*devBroker) bool {
 	client := &http.Client{Timeout: devProbeTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	again := time.NewTicker(devProbe)
@@ -67,8 +67,8 @@ func awaitCluster(ctx context.Context, brokers []*devBroker) bool {
 	}
 }
 
-// whole reports whether each of these knows every other one in its present life, and has a link to
-// it.
+// whole reports whether each of these knows the present incarnation of every other one, and has a
+// link to it.
 func whole(all []devStatus) bool {
 	for _, a := range all {
 		for _, b := range all {
@@ -87,7 +87,7 @@ func whole(all []devStatus) bool {
 	return true
 }
 
-// get asks a broker, and says whether it answered well.
+// get sends a request to a broker, and reports whether it succeeded.
 func (b *devBroker) get(ctx context.Context, client *http.Client, path string, to any) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.http+path, nil)
 	if err != nil {

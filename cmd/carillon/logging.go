@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// logging is how a long-running subcommand logs; its flags are the same everywhere.
+// logging is the log flags of the long-running subcommands.
 type logging struct{ format, level string }
 
 func (l *logging) flags(f *pflag.FlagSet, level string) {

@@ -1,6 +1,6 @@
-// Command carillon is the whole of Carillon in one binary: the operator, the broker, its
-// coordinator, the benchmark, and a small command line. Each subcommand has a file of its
-// own here that holds flags and assembly, and nothing else.
+// Command carillon is all of Carillon in one binary: the operator, the broker, its coordinator, the
+// benchmark, and a small command line. Each subcommand has a file here, with flags and assembly
+// only.
 package main
 
 import (
@@ -61,12 +61,12 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
-	root.SuggestionsMinimumDistance = 2 // typing errors that knownCommand guesses at
+	root.SuggestionsMinimumDistance = 2 // the distance at which knownCommand suggests a name
 	root.AddCommand(subcommands()...)
 	return root
 }
 
-// knownCommand refuses what is not a subcommand, and names those that are near.
+// knownCommand refuses an unknown subcommand, and suggests similar ones.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

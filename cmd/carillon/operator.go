@@ -57,7 +57,7 @@ func newOperatorCommand() *cobra.Command {
 	return cmd
 }
 
-// watched are the namespaces to serve; none: all of them.
+// watched returns the namespaces to serve; none: all.
 func watched(asked []string, own string) ([]string, error) {
 	switch {
 	case slices.Contains(asked, "*"):

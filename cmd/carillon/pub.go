@@ -116,7 +116,7 @@ func newMessage(to, reply string, headers []string) (*nats.Msg, error) {
 	return m, nil
 }
 
-// readMessage reads at most what the server takes.
+// readMessage reads a message of at most the size that the server accepts.
 func readMessage(in io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, limit+1))
 	if err != nil {

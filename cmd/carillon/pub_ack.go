@@ -14,11 +14,11 @@ import (
 // ackWindow is how many messages may wait for their ack: enough for a broker to sync many at once.
 const ackWindow = 256
 
-// kept is what a Topic acknowledged.
+// kept is the acknowledged messages of a publish.
 type kept struct {
 	topic       string
 	count       int
-	duplicates  int // of them, that the Topic had already
+	duplicates  int // of them, duplicates
 	first, last uint64
 }
 
@@ -45,8 +45,8 @@ func (k *kept) text(size int) string {
 	return fmt.Sprintf("topic %s keeps %d × %d bytes within #%d to #%d", k.topic, k.count, size, k.first, k.last)
 }
 
-// publishKept publishes a message count times, some at once, and waits for all acks. What was
-// acknowledged is told also when an error ends it.
+// publishKept publishes a message count times, several at once, and waits for all acks. It returns
+// what was acknowledged, also with an error.
 func publishKept(ctx context.Context, nc *nats.Conn, m *nats.Msg, count int, timeout time.Duration) (kept, error) {
 	var (
 		mu      sync.Mutex

@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/selftest"
 )
 
-// newSelftestCommand is what `helm test` runs. It is hidden, since it makes little sense outside of
-// a pod.
+// newSelftestCommand returns the command that `helm test` runs. It is hidden, since it is of no use
+// outside a pod.
 func newSelftestCommand() *cobra.Command {
 	var namespace string
 	var timeout time.Duration

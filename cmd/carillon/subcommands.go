@@ -2,8 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// subcommands lists them in the order in which a reader meets them; each is made in the
-// file of its name.
+// subcommands returns all subcommands. Each is defined in the file of its name.
 func subcommands() []*cobra.Command {
 	return []*cobra.Command{
 		newDevCommand(),

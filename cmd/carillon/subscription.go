@@ -74,7 +74,7 @@ LAG is messages yet to deliver; PENDING are delivered, and not yet acknowledged.
 	return cmd
 }
 
-// subscriptionsOf are those of the Topic that args name, or of all.
+// subscriptionsOf returns the Subscriptions of the Topic that args name, or of all Topics.
 func (b *brokers) subscriptionsOf(ctx context.Context, args []string, all bool) ([]subscriptionView, error) {
 	if len(args) == 1 {
 		topic, err := b.showTopic(ctx, args[0])
@@ -101,8 +101,8 @@ func (b *brokers) subscriptionsOf(ctx context.Context, args []string, all bool) 
 	return views, nil
 }
 
-// listSubscriptions are those of one Topic, sorted by name; those that live only while a client
-// reads if all are wanted.
+// listSubscriptions returns the Subscriptions of a Topic, sorted by name. With all it includes
+// those that exist only while a client reads.
 func (b *brokers) listSubscriptions(ctx context.Context, topic *topicView, all bool) ([]subscriptionView, error) {
 	views := []subscriptionView{}
 	var (
@@ -110,7 +110,7 @@ func (b *brokers) listSubscriptions(ctx context.Context, topic *topicView, all b
 		consumers map[string]*jetstream.ConsumerInfo
 		err       error
 	)
-	if topic.Owner != nil { // a broker of ours told of it
+	if topic.Owner != nil { // a Carillon broker answered
 		if declared, err = b.declaredSubscriptions(ctx, topic.Name); err != nil {
 			return nil, b.explain("subscriptions of topic "+topic.Name, err)
 		}
@@ -181,14 +181,14 @@ func newSubscriptionShowCommand() *cobra.Command {
 	return cmd
 }
 
-// consumer is a Subscription as JetStream has it.
+// consumer returns a Subscription as a JetStream consumer.
 func (b *brokers) consumer(ctx context.Context, topic, name string) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	return b.js.Consumer(ctx, topic, name)
 }
 
-// showSubscription also finds those that live in memory only, of which our API knows nothing.
+// showSubscription returns a Subscription, also one in memory only, which our API does not list.
 func (b *brokers) showSubscription(ctx context.Context, topic, name string) (*subscriptionView, error) {
 	declared, err := b.declaredSubscription(ctx, topic, name)
 	var refusal *admin.Error

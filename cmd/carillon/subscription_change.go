@@ -94,7 +94,7 @@ It may be repeated: where that Subscription is already, with the same settings, 
 	return cmd
 }
 
-// from is where reading begins.
+// from is a start position.
 type from struct {
 	policy   jetstream.DeliverPolicy
 	sequence uint64
@@ -121,7 +121,7 @@ func parseFrom(text string) (from, error) {
 	return from{}, errors.New("write latest, earliest, a sequence like 12, a time like 2026-01-31T12:00:00Z, or how long ago, like 2h")
 }
 
-// placeText is a place in a Topic, and when it was reached.
+// placeText returns a sequence, and when it was reached, as text.
 func placeText(sequence uint64, last *time.Time) string {
 	switch {
 	case sequence == 0:

@@ -76,13 +76,13 @@ everything. With --ack it is one of those clients: what it prints it acknowledge
 	return cmd
 }
 
-// behind is the first message that a Subscription has not acknowledged.
+// behind returns the position of the first message that a Subscription has not acknowledged.
 func behind(info *jetstream.ConsumerInfo) from {
 	return from{policy: jetstream.DeliverByStartSequencePolicy, sequence: info.AckFloor.Stream + 1}
 }
 
-// consume is a client of the Subscription. It asks for one message at a time, so that it holds none
-// that it won't print.
+// consume prints messages as a client of the Subscription. It requests one message at a time, so
+// that it holds none that it won't print.
 func (b *brokers) consume(cmd *cobra.Command, consumer jetstream.Consumer, t *tailFlags) error {
 	info := consumer.CachedInfo()
 	what := fmt.Sprintf("read subscription %s of topic %s", info.Name, info.Stream)
@@ -105,7 +105,7 @@ func (b *brokers) consume(cmd *cobra.Command, consumer jetstream.Consumer, t *ta
 			continue
 		}
 		if _, err := t.print(cmd.OutOrStdout(), m); err != nil {
-			_ = m.Nak() // somebody else may print it
+			_ = m.Nak() // for another client
 			_ = b.nc.FlushTimeout(b.timeout)
 			return err
 		}
@@ -113,8 +113,7 @@ func (b *brokers) consume(cmd *cobra.Command, consumer jetstream.Consumer, t *ta
 		if info.Config.AckPolicy == jetstream.AckNonePolicy {
 			continue
 		}
-		// Not the command's context: what was printed is acknowledged, even if Ctrl-C came in
-		// between.
+		// Without the command's cancellation: a printed message is acknowledged even after Ctrl-C.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), b.timeout)
 		err = m.DoubleAck(ctx)
 		cancel()
@@ -127,7 +126,7 @@ func (b *brokers) consume(cmd *cobra.Command, consumer jetstream.Consumer, t *ta
 
 var errNoMore = errors.New("there are no more messages")
 
-// next is the next message; nil: none has come for a while.
+// next returns the next message; nil: none has arrived for a while.
 func (b *brokers) next(ctx context.Context, consumer jetstream.Consumer, stop bool) (jetstream.Msg, error) {
 	var (
 		batch jetstream.MessageBatch

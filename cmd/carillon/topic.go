@@ -20,7 +20,7 @@ changed and deleted by kubectl; what was made here is nobody's but the clients'.
 	return cmd
 }
 
-// group is a command that does nothing by itself.
+// group returns a command that only has subcommands.
 func group(name, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   name,
@@ -33,7 +33,7 @@ func group(name, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// manageFlags are common to all commands of Topics and Subscriptions.
+// manageFlags are the flags of all commands about Topics, Subscriptions and brokers.
 type manageFlags struct {
 	client  clientFlags
 	timeout time.Duration
@@ -62,7 +62,7 @@ func (m *manageFlags) valid() error {
 	return usageError{fmt.Errorf("--output %q: choose %s", m.output, strings.Join(m.outputs, " or "))}
 }
 
-// takes says how many arguments there are to be, and what they are.
+// takes returns a check of the number of arguments. what describes them.
 func takes(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
@@ -77,16 +77,16 @@ func takes(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// complete tells shells what a flag takes.
+// complete sets the completions of a flag.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completionTimeout is as long as a person waits for a key to do something.
+// completionTimeout bounds a completion: a person waits for it at the keyboard.
 const completionTimeout = time.Second
 
-// completeByAsking completes with what brokers answer; ctx ends after completionTimeout. A shell
-// shows no errors, so there is nothing to complete with instead.
+// completeByAsking completes with a broker's answer, within completionTimeout. On an error it
+// completes with nothing, since a shell shows no errors.
 func (m *manageFlags) completeByAsking(cmd *cobra.Command, ask func(ctx context.Context, b *brokers) []cobra.Completion) ([]cobra.Completion, cobra.ShellCompDirective) {
 	quick := *m
 	quick.timeout = completionTimeout
@@ -100,8 +100,8 @@ func (m *manageFlags) completeByAsking(cmd *cobra.Command, ask func(ctx context.
 	return ask(ctx, b), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeNames completes the name of a Topic, and where there are two arguments, that of a
-// Subscription behind it.
+// completeNames completes the name of a Topic and, with two arguments, that of a Subscription
+// behind it.
 func (m *manageFlags) completeNames(most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {
@@ -118,8 +118,8 @@ func (m *manageFlags) completeNames(most int) cobra.CompletionFunc {
 	}
 }
 
-// confirm asks a person, unless they said yes beforehand. otherwise is what the error says if they
-// don't.
+// confirm asks a question, unless yes is set. If the answer isn't yes, the error has the text
+// otherwise.
 func confirm(cmd *cobra.Command, yes bool, question, otherwise string) error {
 	if yes {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/admin"
 )
 
-// brokers is a connection by which Topics and Subscriptions are managed: by JetStream's API what
-// it has words for, and the rest by ours.
+// brokers is a connection to manage Topics and Subscriptions, by JetStream's API where it suffices,
+// and otherwise by ours.
 type brokers struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
@@ -25,10 +25,10 @@ type brokers struct {
 	notes   io.Writer
 }
 
-// errNoAdmin says that nobody serves our API.
+// errNoAdmin means that the server does not serve our API.
 var errNoAdmin = errors.New("this server is no Carillon broker, or one that is not ready")
 
-// connect is to be closed.
+// connect connects. The caller closes the result.
 func (m *manageFlags) connect(cmd *cobra.Command) (*brokers, error) {
 	if err := m.valid(); err != nil {
 		return nil, err
@@ -47,10 +47,10 @@ func (m *manageFlags) connect(cmd *cobra.Command) (*brokers, error) {
 
 func (b *brokers) close() { b.nc.Close() }
 
-// note tells a person what is not part of the answer.
+// note prints a note, which is not part of the output.
 func (b *brokers) note(format string, args ...any) { fmt.Fprintf(b.notes, format+"\n", args...) }
 
-// ask asks once. The answer's own error is the caller's to look at.
+// ask sends one request. The caller checks the error in the answer.
 func (b *brokers) ask(ctx context.Context, subject string, request, answer any) error {
 	var payload []byte
 	if request != nil {
@@ -74,7 +74,7 @@ func (b *brokers) ask(ctx context.Context, subject string, request, answer any) 
 	return nil
 }
 
-// asError keeps an absent error absent in an interface.
+// asError returns a nil error for a nil pointer.
 func asError(err *admin.Error) error {
 	if err == nil {
 		return nil
@@ -82,7 +82,7 @@ func asError(err *admin.Error) error {
 	return err
 }
 
-// declaredTopics are all that there are, sorted by name.
+// declaredTopics returns all Topics, by our API, sorted by name.
 func (b *brokers) declaredTopics(ctx context.Context) (topics []admin.Topic, err error) {
 	for after := ""; ; {
 		var list admin.TopicList
@@ -136,16 +136,16 @@ func (b *brokers) declaredSubscription(ctx context.Context, topic, name string) 
 	return info.Subscription, asError(info.Error)
 }
 
-// page is one of a list of JetStream's.
+// page is one page of a JetStream list.
 type page struct {
 	Error     *jetstream.APIError       `json:"error"`
 	Total     int                       `json:"total"`
-	Missing   []string                  `json:"missing"` // whose leader did not say
+	Missing   []string                  `json:"missing"` // streams whose leader did not answer
 	Streams   []*jetstream.StreamInfo   `json:"streams"`
 	Consumers []*jetstream.ConsumerInfo `json:"consumers"`
 }
 
-// list asks for all pages. The lists of nats.go count on none to be missing, and would ask for the
+// list requests all pages. The lists of nats.go expect none to be missing, and would request the
 // same page again and again.
 func (b *brokers) list(ctx context.Context, subject string, each func(*page)) error {
 	for offset := 0; ; {
@@ -164,7 +164,7 @@ func (b *brokers) list(ctx context.Context, subject string, each func(*page)) er
 	}
 }
 
-// streams are all Topics as JetStream has them, by name.
+// streams returns all Topics as JetStream streams, by name.
 func (b *brokers) streams(ctx context.Context) (map[string]*jetstream.StreamInfo, error) {
 	streams := map[string]*jetstream.StreamInfo{}
 	err := b.list(ctx, "$JS.API.STREAM.LIST", func(p *page) {
@@ -181,8 +181,8 @@ func (b *brokers) stream(ctx context.Context, topic string) (jetstream.Stream, e
 	return b.js.Stream(ctx, topic)
 }
 
-// consumers are all Subscriptions of a Topic as JetStream has them, by name, also those that
-// live in memory only.
+// consumers returns all Subscriptions of a Topic as JetStream consumers, by name, including those
+// in memory only.
 func (b *brokers) consumers(ctx context.Context, topic string) (map[string]*jetstream.ConsumerInfo, error) {
 	consumers := map[string]*jetstream.ConsumerInfo{}
 	err := b.list(ctx, "$JS.API.CONSUMER.LIST."+topic, func(p *page) {
@@ -217,8 +217,7 @@ func (b *brokers) subscriptionNames(ctx context.Context, topic string) (names []
 	return names, list.Err()
 }
 
-// explain says in a person's words why something failed, and keeps the broker's own words where
-// it has any.
+// explain returns an error with a readable reason. It keeps the broker's text if there is one.
 func (b *brokers) explain(what string, err error) error {
 	var api *jetstream.APIError
 	switch {
@@ -236,7 +235,7 @@ func (b *brokers) explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// words are what the broker said.
+// words returns the broker's text of an error.
 func words(err error) string {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.Description != "" {
@@ -245,7 +244,7 @@ func words(err error) string {
 	return err.Error()
 }
 
-// found is explain for a Topic that may not be there.
+// found is explain for a Topic that may not exist.
 func (b *brokers) found(topic string, err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("there is no topic %q (see: carillon topic list)", topic)

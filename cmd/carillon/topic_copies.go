@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/admin"
 )
 
-// copies asks each broker that holds replicas of a Topic for its copies, one after the other. What
-// a broker doesn't tell is left out: it may be of a version that can't.
+// copies asks each broker with replicas of a Topic for its copies, one after the other. It leaves
+// out brokers that don't answer: they may be of an earlier version.
 func (b *brokers) copies(ctx context.Context, v *topicView) (all []admin.TopicCopies) {
 	var holders []admin.Broker
 	for i := range v.Shards {
@@ -34,7 +34,8 @@ func (b *brokers) copies(ctx context.Context, v *topicView) (all []admin.TopicCo
 	return all
 }
 
-// unscrubbedText says which copy's segment has waited longest to be scrubbed; empty: none is known.
+// unscrubbedText names the copy with the segment that has waited longest to be scrubbed; empty:
+// none is known.
 func (v *topicView) unscrubbedText() string {
 	longest, text := time.Duration(0), ""
 	for _, of := range v.Copies {

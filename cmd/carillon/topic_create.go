@@ -17,7 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/placement"
 )
 
-// durabilities are what is promised when a message is acknowledged.
+// durabilities describes what an ack promises.
 var durabilities = map[coordination.Durability]string{
 	coordination.Synced:     "Synced: acknowledged once it is on disk",
 	coordination.Replicated: "Replicated: acknowledged once the operating system has it",
@@ -124,8 +124,8 @@ func (t *topicFlags) flags(cmd *cobra.Command) {
 	complete(cmd, "min-in-sync", "1", "2", "3")
 }
 
-// request returns what the flags ask for: what JetStream's API has words for, and the rest. Of a
-// flag that can't be right it returns a usageError.
+// request returns the settings of the flags: the part that JetStream's API has, and all of it for
+// ours. For an invalid flag it returns a usageError.
 func (t *topicFlags) request(name string) (config jetstream.StreamConfig, request admin.CreateRequest, err error) {
 	config = jetstream.StreamConfig{
 		Name: name, Description: t.description, Subjects: t.subjects, Replicas: t.replicas,
@@ -168,11 +168,11 @@ func (t *topicFlags) request(name string) (config jetstream.StreamConfig, reques
 	return config, request, nil
 }
 
-// maxTopicReplicas is how many replicas brokers keep.
+// maxTopicReplicas is the largest number of replicas that brokers support.
 const maxTopicReplicas = 5
 
-// createTopic makes a Topic and waits until it is served. Our API has words for all of it; of
-// another server's API, JetStream's, it is asked what that has words for.
+// createTopic creates a Topic and waits until it is served. It uses our API, which has all
+// settings, and on another server JetStream's.
 func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig, request admin.CreateRequest) (*jetstream.StreamInfo, error) {
 	what := "create topic " + config.Name
 	recode(config, &request.Stream)
@@ -207,11 +207,11 @@ func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig
 	return nil, b.explain("topic "+config.Name+" was made, but is not served yet", err)
 }
 
-// servedEvery is how often it is asked whether a new Topic is served, which takes some
+// servedEvery is the interval of requests whether a new Topic is served, which takes some
 // milliseconds.
 const servedEvery = 10 * time.Millisecond
 
-// served waits until the leader of a Topic that was just made serves it.
+// served waits until the leader of a new Topic serves it.
 func (b *brokers) served(ctx context.Context, topic string) (*jetstream.StreamInfo, error) {
 	within, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
@@ -228,7 +228,7 @@ func (b *brokers) served(ctx context.Context, topic string) (*jetstream.StreamIn
 	}
 }
 
-// exists says that a Topic is there with other settings, and whose it is.
+// exists returns the error that a Topic exists with other settings, with its owner.
 func (b *brokers) exists(ctx context.Context, name string) error {
 	owner := ""
 	if declared, err := b.declaredTopic(ctx, name); err == nil {
@@ -237,7 +237,7 @@ func (b *brokers) exists(ctx context.Context, name string) error {
 	return fmt.Errorf("create topic %s: there is one already%s, with other settings (see: carillon topic show %s)", name, owner, name)
 }
 
-// limit is -1 where there is none.
+// limit returns JetStream's form of a limit: -1 for none.
 func limit(n int64) int64 {
 	if n <= 0 {
 		return -1

@@ -49,7 +49,7 @@ declares is deleted by kubectl; what a manifest left behind is deleted here.`,
 	return cmd
 }
 
-// deleted says what is no more.
+// deleted prints that something was deleted.
 func (m *manageFlags) deleted(cmd *cobra.Command, what string) error {
 	if m.output == "json" {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{"deleted": what})
@@ -91,8 +91,8 @@ func (b *brokers) deleteTopic(cmd *cobra.Command, name string, yes bool) error {
 	return nil
 }
 
-// declaredElsewhere refuses, in the words that a broker has for it, before anybody is asked to
-// confirm what would be refused.
+// declaredElsewhere returns the error for an object of a manifest, so that nobody is asked to
+// confirm what the broker would refuse.
 func declaredElsewhere(what, resource string, owner admin.Owner) error {
 	if owner.Kind != coordination.ManifestOwner || owner.Orphaned != nil {
 		return nil

@@ -71,8 +71,7 @@ namespace and name adopts it, or a client deletes it.`,
 	return cmd
 }
 
-// listTopics lists all Topics, by the brokers' own API and by JetStream's. One of the two is
-// enough.
+// listTopics lists all Topics, by our API and by JetStream's. One of the two is enough.
 func (b *brokers) listTopics(ctx context.Context) ([]topicView, error) {
 	declared, adminErr := b.declaredTopics(ctx)
 	streams, streamErr := b.streams(ctx)
@@ -183,13 +182,13 @@ func (b *brokers) showTopic(ctx context.Context, name string) (*topicView, error
 	}
 	v.Copies = b.copies(ctx, &v)
 	if v.Served != nil && *v.Served && streamErr != nil {
-		// The broker that answered knows the leader; only the leader knows that it can't serve.
+		// The broker that answered knows the leader. Only the leader knows that it can't serve.
 		v.statusView = viewStatus(admin.Status{Reason: admin.Trouble, Why: words(streamErr)})
 	}
 	return &v, nil
 }
 
-// shardNumbers asks each shard of several for its numbers; nil: it did not tell.
+// shardNumbers returns the numbers of each of several shards; nil: it did not answer.
 func (b *brokers) shardNumbers(ctx context.Context, name string, shards int) []*topicNumbers {
 	all := make([]*topicNumbers, shards)
 	var asking sync.WaitGroup
@@ -204,7 +203,7 @@ func (b *brokers) shardNumbers(ctx context.Context, name string, shards int) []*
 	return all
 }
 
-// shardStream is the name of a shard's stream, where there are several.
+// shardStream returns the name of the stream of one of several shards.
 func shardStream(topic string, shard int) string { return fmt.Sprintf("%s--%d", topic, shard) }
 
 func printTopic(w io.Writer, v *topicView) error {
@@ -265,7 +264,7 @@ func printTopic(w io.Writer, v *topicView) error {
 		add("Messages", strconv.FormatUint(n.Messages, 10))
 		add("Size", bytesText(n.Bytes))
 		place := func(sequence uint64, at time.Time) string {
-			if len(v.Shards) > 1 { // sequences are the shards'
+			if len(v.Shards) > 1 { // each shard has sequences of its own
 				return timeText(at)
 			}
 			return fmt.Sprintf("#%d, %s", sequence, timeText(at))

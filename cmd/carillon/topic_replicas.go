@@ -9,8 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/admin"
 )
 
-// replicaCount is "2/3": how many are in sync, of how many. Of several shards it is the one that is
-// worst off.
+// replicaCount returns "2/3": in-sync replicas of all replicas, for the shard with the fewest.
 func (v *topicView) replicaCount() string {
 	var worst *admin.Shard
 	for i := range v.Shards {
@@ -28,7 +27,7 @@ func (v *topicView) replicaCount() string {
 	return "-"
 }
 
-// inSync are the brokers that have a replica that is in sync, the leaders first.
+// inSync returns the brokers with an in-sync replica, the leaders first.
 func (v *topicView) inSync() (names []string) {
 	for _, leads := range []bool{true, false} {
 		for i := range v.Shards {
@@ -65,7 +64,8 @@ func inSyncOf(s *admin.Shard, leads bool) (names []string) {
 	return names
 }
 
-// missingOf are those that are not, each with the reason, and how many are nowhere yet.
+// missingOf returns the out-of-sync replicas, each with its reason, and the number of unplaced
+// ones.
 func missingOf(s *admin.Shard) (names []string) {
 	there := 0
 	for _, r := range s.Replicas {
@@ -90,7 +90,7 @@ func missingOf(s *admin.Shard) (names []string) {
 	return names
 }
 
-// replicasText is what is asked for.
+// replicasText describes the wanted replicas.
 func (v *topicView) replicasText() string {
 	text := "3, or as many as there are brokers"
 	if v.Spec.Replicas > 0 {
@@ -105,10 +105,10 @@ func (v *topicView) replicasText() string {
 	return text + "; publishing needs a majority in sync"
 }
 
-// replicaRows say where one shard's replicas are.
+// replicaRows returns rows with the replicas of one shard.
 func replicaRows(s *admin.Shard) (rows [][2]string) {
 	if s.Want == 0 {
-		return nil // it is not placed yet
+		return nil // not placed yet
 	}
 	names := append(inSyncOf(s, true), inSyncOf(s, false)...)
 	rows = append(rows, [2]string{"  in sync", fmt.Sprintf("%d of %d, at least %d: %s", s.InSync, s.Want, s.MinInSync, cmp.Or(strings.Join(names, ", "), "-"))})

@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// readerIdle is how long a broker keeps a reader of ours whose process is gone.
+// readerIdle is how long a broker keeps the reader of an ended process.
 const readerIdle = 30 * time.Second
 
-// tailFlags say how long to read, and how to print.
+// tailFlags are when to end, and how to print.
 type tailFlags struct {
 	manageFlags
 	count int
@@ -119,7 +119,7 @@ may not, and --last is of each shard. Sequences are the shards': to begin with o
 	return cmd
 }
 
-// beginning is where to begin in one stream.
+// beginning returns the start position in one stream.
 func beginning(stream jetstream.Stream, where *from, last int) from {
 	if where != nil {
 		return *where
@@ -127,12 +127,13 @@ func beginning(stream jetstream.Stream, where *from, last int) from {
 	return newestFrom(stream.CachedInfo().State, last)
 }
 
-// shardStreams are those of a Topic's shards; the stream itself if it has one, or isn't a Topic.
+// shardStreams returns the streams of a Topic's shards, or the stream itself if the Topic has one
+// shard or it isn't a Topic.
 func (b *brokers) shardStreams(ctx context.Context, stream jetstream.Stream) ([]jetstream.Stream, error) {
 	name := stream.CachedInfo().Config.Name
 	declared, err := b.declaredTopic(ctx, name)
 	if err != nil || len(declared.Shards) < 2 {
-		return []jetstream.Stream{stream}, nil // another server's, or a shard's
+		return []jetstream.Stream{stream}, nil // of another server, or of a shard
 	}
 	streams := make([]jetstream.Stream, len(declared.Shards))
 	for n := range streams {
@@ -143,8 +144,8 @@ func (b *brokers) shardStreams(ctx context.Context, stream jetstream.Stream) ([]
 	return streams, nil
 }
 
-// readShards reads several streams at once, until one fails, all have ended or as many messages are
-// printed as were asked for.
+// readShards reads several streams concurrently, until one fails, all have ended, or the requested
+// number of messages is printed.
 func (b *brokers) readShards(cmd *cobra.Command, streams []jetstream.Stream, where func(jetstream.Stream) from, filters []string, t *tailFlags) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -163,7 +164,7 @@ func (b *brokers) readShards(cmd *cobra.Command, streams []jetstream.Stream, whe
 	return errors.Join(failed...)
 }
 
-// newestFrom begins with the newest messages, or with what comes if none is wanted.
+// newestFrom returns the position of the newest messages, or the end if none is wanted.
 func newestFrom(state jetstream.StreamState, newest int) from {
 	n := uint64(newest)
 	if n < state.LastSeq && state.LastSeq-n+1 > state.FirstSeq {
@@ -172,8 +173,8 @@ func newestFrom(state jetstream.StreamState, newest int) from {
 	return from{policy: jetstream.DeliverAllPolicy}
 }
 
-// read prints messages by a reader of its own, which leaves the Topic and its Subscriptions as they
-// are. When the Topic has lost its leader it goes on behind what was printed.
+// read prints messages by a reader of its own, without a change of the Topic or its Subscriptions.
+// After a change of the leader it continues behind the last printed message.
 func (b *brokers) read(cmd *cobra.Command, stream jetstream.Stream, where from, filters []string, t *tailFlags) error {
 	about := stream.CachedInfo()
 	if where.policy == jetstream.DeliverNewPolicy { // a new reader would begin later
@@ -184,7 +185,7 @@ func (b *brokers) read(cmd *cobra.Command, stream jetstream.Stream, where from, 
 		err := b.readOn(cmd, stream, &where, filters, t)
 		switch {
 		case cmd.Context().Err() != nil:
-			return nil // Ctrl-C is a good end
+			return nil // Ctrl-C is no error
 		case err == nil:
 			return nil
 		case !passing(err):
@@ -197,7 +198,7 @@ func (b *brokers) read(cmd *cobra.Command, stream jetstream.Stream, where from, 
 	}
 }
 
-// readOn reads by one reader, to the end or an error. It moves where.
+// readOn reads by one reader, to the end or an error, and advances where.
 func (b *brokers) readOn(cmd *cobra.Command, stream jetstream.Stream, where *from, filters []string, t *tailFlags) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), b.timeout)
 	reader, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
@@ -233,15 +234,15 @@ func (b *brokers) readOn(cmd *cobra.Command, stream jetstream.Stream, where *fro
 	}
 }
 
-// full reports whether as many are printed as were asked for.
+// full reports whether the requested number of messages is printed.
 func (t *tailFlags) full() bool {
 	t.printing.Lock()
 	defer t.printing.Unlock()
 	return t.count > 0 && t.printed >= t.count
 }
 
-// cutOff ends what still waits for a broker a second after ctx did; the caller calls done when
-// nothing waits any more.
+// cutOff closes the connection a second after ctx has ended, so that nothing waits for a broker.
+// The caller calls done when nothing waits any more.
 func (b *brokers) cutOff(ctx context.Context) (done func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -258,8 +259,7 @@ func (b *brokers) cutOff(ctx context.Context) (done func()) {
 	return func() { stop(); close(over) }
 }
 
-// forget spares the broker a reader that nobody needs any more. If it fails, the broker forgets it
-// by itself.
+// forget deletes a reader. If that fails, the broker deletes it after readerIdle.
 func (b *brokers) forget(topic string, reader jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(b.timeout, time.Second))
 	defer cancel()
@@ -268,7 +268,7 @@ func (b *brokers) forget(topic string, reader jetstream.Consumer) {
 	}
 }
 
-// print prints one message, and says where it stands.
+// print prints one message, and returns its metadata.
 func (t *tailFlags) print(w io.Writer, m jetstream.Msg) (*jetstream.MsgMetadata, error) {
 	about, err := m.Metadata()
 	if err != nil {
@@ -277,7 +277,7 @@ func (t *tailFlags) print(w io.Writer, m jetstream.Msg) (*jetstream.MsgMetadata,
 	t.printing.Lock()
 	defer t.printing.Unlock()
 	if t.count > 0 && t.printed >= t.count {
-		return about, nil // another shard was faster
+		return about, nil // another shard printed the last one
 	}
 	if err := tails[t.output](w, m, about); err != nil {
 		return nil, fmt.Errorf("print a message: %w", err)
@@ -322,13 +322,13 @@ var tails = map[string]func(io.Writer, jetstream.Msg, *jetstream.MsgMetadata) er
 	},
 }
 
-// askAgain is how long a broker that went away is left alone.
+// askAgain is the pause before a lost broker is asked again.
 const askAgain = time.Second
 
-// offline are the codes by which it is told that a stream or consumer has no leader.
+// offline are the error codes for a stream or consumer without a leader.
 var offline = []jetstream.ErrorCode{10118, 10119, 10194, 10195}
 
-// passing reports whether an error ends by itself, when the Topic has a leader again.
+// passing reports whether an error is temporary, until the Topic has a leader again.
 func passing(err error) bool {
 	for _, one := range []error{
 		jetstream.ErrNoHeartbeat, jetstream.ErrConsumerLeadershipChanged, jetstream.ErrServerShutdown, jetstream.ErrOrderedConsumerReset,
@@ -342,7 +342,7 @@ func passing(err error) bool {
 	return errors.As(err, &api) && (api.Code == 503 || slices.Contains(offline, api.ErrorCode))
 }
 
-// pause reports whether ctx went on all the while.
+// pause waits, and reports whether ctx is still active.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

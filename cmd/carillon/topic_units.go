@@ -81,7 +81,7 @@ func (a *ageFlag) String() string {
 	return durationText(time.Duration(*a))
 }
 
-// durationText leaves out the zeros of 168h0m0s, and counts in days what is some.
+// durationText returns a duration without the zeros of 168h0m0s, and whole days in days.
 func durationText(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= 2*day && d%day == 0 {
@@ -97,7 +97,7 @@ func durationText(d time.Duration) string {
 	return text
 }
 
-// agoText is how long ago something was, as kubectl has it.
+// agoText returns the time since a moment, in kubectl's form.
 func agoText(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -114,7 +114,7 @@ func agoText(t time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// timeText is a moment, to the second.
+// timeText returns a time to the second.
 func timeText(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -137,7 +137,7 @@ func bytesText(n uint64) string {
 	return fmt.Sprintf("%.1f %s", f, unit)
 }
 
-// printTable prints rows in columns, the first of them as the head.
+// printTable prints rows in columns. The first row is the header.
 func printTable(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, row := range rows {

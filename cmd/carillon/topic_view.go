@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/jsapi"
 )
 
-// topicView is what is shown of a Topic. What only a Carillon broker knows is absent when another
-// server was asked, and the numbers are when its leader can't be.
+// topicView is the output about a Topic. Another server than Carillon leaves fields absent, and an
+// unreachable leader leaves the numbers absent.
 type topicView struct {
 	Name       string                 `json:"name"`
 	ID         string                 `json:"id,omitempty"`
@@ -28,15 +28,14 @@ type topicView struct {
 	statusView
 	Shards  []admin.Shard `json:"shards,omitempty"`
 	Numbers *topicNumbers `json:"numbers,omitempty"`
-	// ShardNumbers are those of each shard by its number, where there are several; what isn't known
-	// is null.
+	// ShardNumbers are the numbers of each of several shards; null: unknown.
 	ShardNumbers  []*topicNumbers `json:"shardNumbers,omitempty"`
 	Subscriptions int             `json:"subscriptionCount"`
-	// Copies are those of each broker that told, in the order of brokers.
+	// Copies are the copies of each broker that answered, in the order of brokers.
 	Copies []admin.TopicCopies `json:"copies,omitempty"`
 }
 
-// statusView reports whether it is served; Served is absent where nobody knows.
+// statusView reports whether it is served. Served is absent if that is unknown.
 type statusView struct {
 	Served *bool        `json:"served,omitempty"`
 	Reason admin.Reason `json:"reason,omitempty"`
@@ -46,13 +45,13 @@ type statusView struct {
 type topicNumbers struct {
 	Messages  uint64    `json:"messages"`
 	Bytes     uint64    `json:"bytes"`
-	First     uint64    `json:"first"` // sequence of the oldest message that is kept
+	First     uint64    `json:"first"` // sequence of the oldest message
 	Last      uint64    `json:"last"`
 	FirstTime time.Time `json:"firstTime,omitzero"`
 	LastTime  time.Time `json:"lastTime,omitzero"`
 }
 
-// viewTopic puts together what both APIs say; one of them may be missing.
+// viewTopic combines the answers of both APIs, one of which may be missing.
 func viewTopic(declared *admin.Topic, stream *jetstream.StreamInfo) topicView {
 	var v topicView
 	if declared != nil {
@@ -76,13 +75,13 @@ func numbersOf(stream *jetstream.StreamInfo) *topicNumbers {
 	n := &topicNumbers{
 		Messages: stream.State.Msgs, Bytes: stream.State.Bytes, First: stream.State.FirstSeq, Last: stream.State.LastSeq,
 	}
-	if stream.State.LastSeq > 0 { // there is no time of nothing
+	if stream.State.LastSeq > 0 { // an empty stream has no time
 		n.FirstTime, n.LastTime = stream.State.FirstTime, stream.State.LastTime
 	}
 	return n
 }
 
-// text is what there is, in a line.
+// text returns the numbers in one line.
 func (n *topicNumbers) text() string {
 	if n.Messages == 0 {
 		return "no messages"
@@ -92,7 +91,7 @@ func (n *topicNumbers) text() string {
 
 func viewStatus(s admin.Status) statusView { return statusView{&s.Served, s.Reason, s.Why} }
 
-// topicSpec is a stream in our words, by the way that a broker takes it.
+// topicSpec returns a stream's configuration as a Topic's spec, by the broker's own conversion.
 func topicSpec(config jetstream.StreamConfig) coordination.TopicSpec {
 	var c jsapi.StreamConfig
 	recode(config, &c)
@@ -100,19 +99,19 @@ func topicSpec(config jetstream.StreamConfig) coordination.TopicSpec {
 	return c.TopicSpec()
 }
 
-// recode goes by what travels, which both types were made for.
+// recode converts between two types with the same JSON.
 func recode(from, to any) {
 	if data, err := json.Marshal(from); err == nil {
 		_ = json.Unmarshal(data, to)
 	}
 }
 
-// ownMetadata leaves out what a server says about itself there.
+// ownMetadata removes the metadata that a server adds about itself.
 func ownMetadata(metadata map[string]string) {
 	maps.DeleteFunc(metadata, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") })
 }
 
-// status is the last column of lists.
+// status returns the text of the last column of lists.
 func (v *topicView) status() string {
 	if v.Deleting {
 		return "deleting"
@@ -120,7 +119,7 @@ func (v *topicView) status() string {
 	return servedStatus(v.Served, v.Reason, v.Owner)
 }
 
-// servedStatus is what lists say of something that is there to stay; served is nil if nobody told.
+// servedStatus returns the status of a durable object in lists. served is nil if unknown.
 func servedStatus(served *bool, reason admin.Reason, owner *admin.Owner) string {
 	switch {
 	case served == nil:
@@ -138,7 +137,7 @@ func servedStatus(served *bool, reason admin.Reason, owner *admin.Owner) string 
 	return status
 }
 
-// leaders are the brokers that lead its shards, each once.
+// leaders returns the leaders of its shards, each once.
 func (v *topicView) leaders() string {
 	var names []string
 	seen := map[string]bool{}
@@ -151,7 +150,7 @@ func (v *topicView) leaders() string {
 	return few(names, 2)
 }
 
-// brokerText names a broker. For an absent one without a known name it is the beginning of the id.
+// brokerText returns a broker's name, or the beginning of its id if the name is unknown.
 func brokerText(b admin.Broker) string {
 	name := cmp.Or(b.Name, b.ID[:min(len(b.ID), 8)])
 	if b.Away || b.Name == "" {
@@ -172,7 +171,7 @@ func ownerText(o *admin.Owner) string {
 	return "a client"
 }
 
-// few are the first of some words, and how many more there are.
+// few returns the first words, and the number of others.
 func few(words []string, most int) string {
 	switch {
 	case len(words) == 0:
@@ -183,7 +182,7 @@ func few(words []string, most int) string {
 	return strings.Join(words, ",")
 }
 
-// subscriptionView is what is shown of a Subscription.
+// subscriptionView is the output about a Subscription.
 type subscriptionView struct {
 	Topic      string                        `json:"topic"`
 	Name       string                        `json:"name"`
@@ -191,15 +190,15 @@ type subscriptionView struct {
 	Created    time.Time                     `json:"created,omitzero"`
 	Owner      *admin.Owner                  `json:"owner,omitempty"`
 	Spec       coordination.SubscriptionSpec `json:"spec"` // durations are nanoseconds
-	// Temporary: it is in its leader's memory, while a client reads through it.
+	// Temporary means that it exists in its leader's memory while a client reads.
 	Temporary bool `json:"temporary,omitempty"`
 	statusView
 	Numbers *subscriptionNumbers `json:"numbers,omitempty"`
 }
 
 type subscriptionNumbers struct {
-	Lag           uint64     `json:"lag"`       // messages yet to deliver
-	Pending       int        `json:"pending"`   // delivered, and not yet acknowledged
+	Lag           uint64     `json:"lag"`       // messages not delivered yet
+	Pending       int        `json:"pending"`   // delivered, and not acknowledged yet
 	Delivered     uint64     `json:"delivered"` // sequence of the last one, in the Topic
 	AckFloor      uint64     `json:"ackFloor"`  // all up to this one are acknowledged
 	Redelivered   int        `json:"redelivered"`
@@ -236,7 +235,7 @@ func subscriptionSpec(config jetstream.ConsumerConfig) coordination.Subscription
 	var c jsapi.ConsumerConfig
 	recode(config, &c)
 	if c.StartTime == nil {
-		c.StartTime = &time.Time{} // of no meaning without its policy
+		c.StartTime = &time.Time{} // meaningless without its policy
 	}
 	ownMetadata(c.Metadata)
 	return c.SubscriptionSpec()
