@@ -170,7 +170,7 @@ func (g *greeting) onInfo(text []byte) {
 func (g *greeting) onPong() { g.ponged = true }
 func (g *greeting) onPing() {}
 
-// Nothing is published before every subscriber is there.
+// onMessage ignores messages: none is published before all subscribers have connected.
 func (g *greeting) onMessage(_, _, _ []byte) {}
 func (g *greeting) onError(text []byte)      { g.err = fmt.Errorf("server says %q", text) }
 func (g *greeting) done(wantPong bool) bool {

@@ -220,7 +220,7 @@ func (c *lightAckConn) onMessage(subject, _, payload []byte) {
 }
 func (c *lightAckConn) onInfo([]byte) {}
 
-// A broken connection shows at the next read.
+// onPing ignores a failed write: the next read returns the error.
 func (c *lightAckConn) onPing()             { _ = c.write(pong) }
 func (c *lightAckConn) onPong()             {}
 func (c *lightAckConn) onError(text []byte) { c.refused = string(text) }

@@ -45,7 +45,7 @@ type benchStream struct {
 	stream   jetstream.Stream
 }
 
-// A name that is also one that Kubernetes would take.
+// streamName returns a name that is also a valid Kubernetes name.
 func streamName(id uint64) string    { return fmt.Sprintf("bench-%016x", id) }
 func streamSubject(id uint64) string { return fmt.Sprintf("bench.%016x", id) }
 

@@ -64,7 +64,7 @@ func TestAnAnswerWithGaps(t *testing.T) {
 	}
 }
 
-// Whatever comes, what was let through can be walked.
+// FuzzBatch: an accepted answer can be read to its end, whatever its bytes.
 func FuzzBatch(f *testing.F) {
 	f.Add("\x01a\x00", 2, false, false)
 	f.Add("\x0f\x00\x09orders.eu\x00two", 1, true, false)

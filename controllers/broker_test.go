@@ -71,7 +71,7 @@ func TestBrokerBecomesObjectsAndThenReady(t *testing.T) {
 	if err := scale.read(t, w); err != nil || scale.replicas != 3 || !strings.Contains(scale.selector, "app.kubernetes.io/instance=main") {
 		t.Errorf("the scale subresource says %+v, %v", scale, err)
 	}
-	// What the pods are selected by is what the scale subresource tells autoscalers.
+	// The selector of the scale subresource selects the brokers' pods.
 	selected := &corev1.PodList{}
 	selector, err := metav1.ParseToLabelSelector(s.Selector)
 	if err != nil {
@@ -82,15 +82,15 @@ func TestBrokerBecomesObjectsAndThenReady(t *testing.T) {
 	}
 }
 
-// A converged Broker costs no writes: not by itself, not when looked at again, not when the
-// operator is started again.
+// TestConvergedBrokerCostsNoWrites: a converged Broker costs no writes, in further passes and after
+// a restart of the operator.
 func TestConvergedBrokerCostsNoWrites(t *testing.T) {
 	w := newWorld(t)
 	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
 	w.quiet()
 	before := len(w.written())
-	// A pod's label makes the operator look; it is nothing to it.
+	// A changed label of a pod triggers a pass and requires no action.
 	for i := range 5 {
 		w.patch(&corev1.Pod{}, "main-0", fmt.Sprintf(`{"metadata": {"labels": {"look": "%d"}}}`, i))
 	}
@@ -133,7 +133,7 @@ func TestDriftIsCorrected(t *testing.T) {
 		}
 		return nil
 	})
-	// What somebody else adds is theirs.
+	// The operator keeps fields that others add.
 	w.patch(&corev1.Service{}, "main", `{"metadata": {"annotations": {"theirs": "kept"}}}`)
 	w.quiet()
 	service := &corev1.Service{}
@@ -165,14 +165,14 @@ func TestAuthFromASecret(t *testing.T) {
 			t.Errorf("%s does not come from the Secret's %s: %v", name, key, env)
 		}
 	}
-	// Another password replaces the pods; the pods show nothing of it.
+	// Another password replaces the pods, whose objects don't reveal it.
 	w.patch(&corev1.Secret{}, "login", `{"stringData": {"password": "two"}}`)
 	w.patch(&v1alpha1.Broker{}, "main", `{"metadata": {"annotations": {"look": "1"}}}`)
 	eventually.For(t, "waiting for the roll", func(context.Context) error {
 		return w.findEvent("RollingPod", "the auth Secret has changed")
 	})
 	w.untilReady()
-	// Without the Secret nothing is taken away from those who run.
+	// Without the Secret running pods stay.
 	if err := k8s.Delete(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
@@ -271,8 +271,8 @@ func TestAnUnavailableEtcdIsReportedAndSurvived(t *testing.T) {
 	w.untilReady()
 }
 
-// Deleting needs no operator, hangs on nothing, and leaves the volumes; a Broker of the same name
-// takes them up again.
+// TestDeletionLeavesTheVolumesAndNothingElse: a deletion needs no operator, is not blocked, and
+// keeps the volumes. A Broker of the same name uses them again.
 func TestDeletionLeavesTheVolumesAndNothingElse(t *testing.T) {
 	w := newWorld(t)
 	w.create(`{replicas: 2, coordination: {managed: {replicas: 1}}}`)
@@ -307,7 +307,7 @@ func TestDeletionPolicyDeleteTakesTheVolumes(t *testing.T) {
 	w := newWorld(t)
 	w.create(`{replicas: 1, deletionPolicy: Delete, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
-	// The StatefulSet controller makes itself the claims' owner for that.
+	// For that the StatefulSet controller becomes the claims' owner.
 	eventually.For(t, "waiting for the claims to be owned", func(context.Context) error {
 		for _, name := range []string{"data-main-0", "data-main-coordinator-0"} {
 			claim := &corev1.PersistentVolumeClaim{}
@@ -329,7 +329,7 @@ func TestDeletionPolicyDeleteTakesTheVolumes(t *testing.T) {
 			return err
 		}
 		for i := range claims.Items {
-			// No node mounts them, so nothing but this finalizer of Kubernetes' own keeps them.
+			// No node mounts them, so only this finalizer of Kubernetes keeps them.
 			claims.Items[i].Finalizers = nil
 			_ = k8s.Update(ctx, &claims.Items[i])
 		}

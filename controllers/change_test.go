@@ -55,8 +55,8 @@ func TestOnRequestWaitsForTheAnnotation(t *testing.T) {
 			t.Errorf("RestartPending says %q, want %q in it", pending.Message, want)
 		}
 	}
-	w.untilReady() // it is well as it is
-	// Even a pod that has to be made anew is made as before.
+	w.untilReady() // still ready
+	// Even a recreated pod has the former template.
 	if err := k8s.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "main-0"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestOnRequestWaitsForTheAnnotation(t *testing.T) {
 			t.Errorf("%s runs %s after it was asked for", pod.Name, pod.Spec.Containers[0].Image)
 		}
 	}
-	// The same annotation is no request for the next change.
+	// An unchanged annotation does not request the next change.
 	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"profile": "large"}}`)
 	w.until(v1alpha1.ConditionRestartPending, metav1.ConditionTrue, "")
 	if profile := w.broker().Status.Profile; profile != "small" {
@@ -82,8 +82,8 @@ func TestOnRequestWaitsForTheAnnotation(t *testing.T) {
 	}
 }
 
-// A change that breaks the pods stops after the first; taking it back replaces the broken one at
-// once, though nothing is ready to wait for.
+// TestBrokenUpdateStopsAndIsRepaired: a change that breaks pods stops after the first one.
+// Reverting it replaces the broken pod at once.
 func TestBrokenUpdateStopsAndIsRepaired(t *testing.T) {
 	w := newWorld(t)
 	w.mu.Lock()
@@ -140,7 +140,7 @@ func TestVolumesGrowAroundRunningPods(t *testing.T) {
 	for _, pod := range w.pods("broker") {
 		before[pod.Name] = string(pod.UID)
 	}
-	// A storage class that can't expand is what most small clusters have.
+	// Most small clusters have a storage class that can't expand.
 	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"storage": {"size": "2Gi"}}}`)
 	stalled := w.until(v1alpha1.ConditionStalled, metav1.ConditionTrue, "VolumeNotExpandable")
 	if !strings.Contains(stalled.Message, "data-main-0 can't grow from 1Gi to 2Gi") {

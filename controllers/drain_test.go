@@ -21,7 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil/keys"
 )
 
-// newReplicatedWorld has a Broker of so many brokers, which are ready and have joined.
+// newReplicatedWorld returns a world with a Broker whose brokers are ready and have joined.
 func newReplicatedWorld(t *testing.T, brokers int, more string) (*world, *fleet, map[string]*member) {
 	t.Helper()
 	w := newWorld(t)
@@ -35,7 +35,7 @@ func newReplicatedWorld(t *testing.T, brokers int, more string) (*world, *fleet,
 	return w, f, members
 }
 
-// leaveWithPods has brokers leave whose pods are gone.
+// leaveWithPods ends the registrations of brokers whose pods are gone.
 func (w *world) leaveWithPods(members map[string]*member) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -60,14 +60,14 @@ func (w *world) leaveWithPods(members map[string]*member) {
 	w.t.Cleanup(func() { cancel(); <-done })
 }
 
-// shards are those of all Topics, as etcd has them.
+// shards returns the shards of all Topics in etcd.
 func (f *fleet) shards() (all []*coordination.Shard) {
 	f.t.Helper()
 	return slices.Collect(keys.State(f.t, f.keys).AllShards())
 }
 
-// A Topic has the replicas that it asks for. Its status names their brokers, the missing replicas,
-// and what that means.
+// TestATopicReportsItsReplicas: a Topic gets its number of replicas, and its status names their
+// brokers, the missing ones, and the consequence.
 func TestATopicReportsItsReplicas(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
@@ -113,7 +113,7 @@ func TestATopicReportsItsReplicas(t *testing.T) {
 	w.untilTopic("orders", "Served")
 	w.until(v1alpha1.ConditionUnderReplicated, "", "")
 
-	// What puts records at risk is said as long as it is so.
+	// Risky settings are reported as long as they are set.
 	w.apply("Topic", "quick", `{brokerRef: {name: main}, replicas: 2, durability: Memory, uncleanElection: Allowed}`)
 	eventually.For(t, "waiting for what the Topic says of its risks", func(context.Context) error {
 		topic := &v1alpha1.Topic{}
@@ -142,8 +142,8 @@ func TestATopicReportsItsReplicas(t *testing.T) {
 	})
 }
 
-// Fewer brokers: the highest hands over what it has, goes, and its volume stays or goes as was
-// asked for.
+// TestBrokersAreDrainedBeforeTheyGo: a scale-down drains and removes the brokers with the highest
+// numbers, and keeps or deletes their volumes by the policy.
 func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 	for _, policy := range []string{"Retain", "Delete"} {
 		t.Run(policy, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 			for i := range 8 {
 				w.untilTopic(fmt.Sprintf("t%d", i), "Served")
 			}
-			// Whose replicas can't be moved yet keeps its broker.
+			// A broker stays while its replicas can't be moved.
 			f.holdBack("id-of-main-0", "id-of-main-1", "id-of-main-2")
 			w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"replicas": 3}}`)
 			draining := w.until(v1alpha1.ConditionReconciling, metav1.ConditionTrue, "DrainingBroker")
@@ -165,8 +165,7 @@ func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 				}
 				return nil
 			})
-			// Only the operator that began the drain tells of it, and not when it is stopped before
-			// the event is written.
+			// Only the operator that began the drain writes the event, unless it is stopped before.
 			w.wantEvent("DrainingBroker", "draining main-4, since spec.replicas asks for 3 brokers")
 			w.restartOperator(func(*controllers.Options) {})
 			w.quiet()
@@ -189,7 +188,7 @@ func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 				left := 0
 				for i := range 5 {
 					claim := &corev1.PersistentVolumeClaim{}
-					// There is nobody here who takes the protection off a claim that is deleted.
+					// No controller here removes the protection of a deleted claim.
 					if err := w.get(fmt.Sprintf("data-main-%d", i), claim); err == nil && claim.DeletionTimestamp == nil {
 						left++
 					}
@@ -224,7 +223,8 @@ func (f *fleet) untilDrained() {
 	})
 }
 
-// Brokers that are wanted again stay, and are given shards again. Those that Topics need stay, too.
+// TestScalingDownCanBeCalledOff: brokers that spec.replicas includes again stay and get shards.
+// Brokers that Topics need stay, too.
 func TestScalingDownCanBeCalledOff(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 4, "")
 	w.leaveWithPods(members)
@@ -263,8 +263,8 @@ func TestScalingDownCanBeCalledOff(t *testing.T) {
 	f.until("the Topic to have its replicas again", func() bool { return f.topic("yields").Spec.Replicas == 3 })
 }
 
-// A ready broker is replaced only while the replicas on the others are in sync, and none is evicted
-// meanwhile.
+// TestARollWaitsForReplicas: a ready broker is replaced only while the replicas on the others are
+// in sync, and no eviction is allowed meanwhile.
 func TestARollWaitsForReplicas(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
@@ -283,7 +283,7 @@ func TestARollWaitsForReplicas(t *testing.T) {
 		})
 	}
 	evictable(1)
-	// All the same one that lacks something may be replaced: it is not what others wait for.
+	// A broker whose own replicas are out of sync may be replaced: it does not wait for itself.
 	f.holdBack("id-of-main-1")
 	members["main-1"].stop()
 	f.start("main-1")
@@ -313,8 +313,8 @@ func TestARollWaitsForReplicas(t *testing.T) {
 	evictable(1)
 }
 
-// A pod that comes back with another volume is another broker; what was on the former one is copied
-// anew.
+// TestReplicasOfALostVolumeAreCopiedAnew: a pod that returns with another volume is another broker,
+// and the replicas of the former one are copied anew.
 func TestReplicasOfALostVolumeAreCopiedAnew(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
@@ -336,14 +336,14 @@ func TestReplicasOfALostVolumeAreCopiedAnew(t *testing.T) {
 		return nil
 	})
 	w.wantEvent("DrainingBroker", "draining broker "+alone.ID+", whose volume "+alone.Name+" has no more")
-	// What was there alone is not given up: the volume may be found again.
+	// A single replica is not given up: the volume may be found again.
 	w.untilTopic("alone", "BrokerAway")
 	if got := f.topic("alone"); got == nil {
 		t.Error("the Topic whose volume is lost has gone")
 	}
 }
 
-// holdBack keeps the replicas of these brokers from getting in sync, and of no others.
+// holdBack keeps the replicas of these brokers out of sync, and of no others.
 func (f *fleet) holdBack(ids ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -353,7 +353,7 @@ func (f *fleet) holdBack(ids ...string) {
 	}
 }
 
-// state is what etcd holds now.
+// state returns the content of etcd.
 func (f *fleet) state(ctx context.Context) (now *coordination.State) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -372,7 +372,7 @@ func (f *fleet) state(ctx context.Context) (now *coordination.State) {
 	return now
 }
 
-// podNames are the names of the brokers' pods.
+// podNames returns the names of the brokers' pods.
 func (w *world) podNames(ctx context.Context) (names []string) {
 	pods := &corev1.PodList{}
 	if err := k8s.List(ctx, pods, client.InNamespace(w.namespace), client.MatchingLabels{"app.kubernetes.io/component": "broker"}); err != nil {

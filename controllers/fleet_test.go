@@ -17,12 +17,12 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil/keys"
 )
 
-// leaseTTL is how long a broker of the fleet may be silent: longer than a busy machine stops a
-// goroutine. No test waits for the end of a lease; brokers that stop revoke theirs.
+// leaseTTL is the TTL of a fake broker's lease: longer than a busy machine stops a goroutine. No
+// test waits for the end of a lease; brokers that stop revoke theirs.
 const leaseTTL = 30 * time.Second
 
-// fleet is the brokers of the Broker main, as far as the operator sees them: registered in etcd,
-// one of them placing shards, each answering what it counts.
+// fleet is fake brokers of the Broker main: registered in etcd, one of them placing shards, each
+// answering requests for its numbers.
 type fleet struct {
 	t    *testing.T
 	keys *coordination.Client
@@ -30,18 +30,18 @@ type fleet struct {
 	mu     sync.Mutex
 	counts map[string]counted // by id of the Topic
 	asked  int
-	behind map[string]bool // ids of brokers whose replicas don't get in sync
-	doubt  string          // why leaders named from now on may lack something; empty: they do not
-	// comparing says that shards wait that were written before etcd was restored from a backup.
+	behind map[string]bool // ids of brokers whose replicas stay out of sync
+	doubt  string          // why leaders that are elected from now on may lack records; empty: they don't
+	// comparing means that shards of an earlier generation wait.
 	comparing bool
 }
 
-// counted is what brokers say of a Topic; the zero value: nothing is in it.
+// counted is the brokers' numbers of a Topic. The zero value is an empty one.
 type counted struct {
 	messages, bytes int64
 	trouble         string
 	lag             int64
-	silent          bool // they don't say
+	silent          bool // they don't answer
 }
 
 // member is one broker of the fleet.
@@ -66,7 +66,7 @@ func (w *world) newFleet(names ...string) (*fleet, map[string]*member) {
 	return f, members
 }
 
-// keys is a way to the keys of the Broker main, beside the operator's.
+// keys returns a client of the keys of the Broker main, besides the operator's.
 func (w *world) keys() *coordination.Client {
 	w.t.Helper()
 	keys, err := coordination.Open(coordination.Config{
@@ -79,10 +79,10 @@ func (w *world) keys() *coordination.Client {
 	return keys
 }
 
-// start brings a broker up; its id stays with its name, as with its volume.
+// start starts a broker. Its id depends on its name, as with its volume.
 func (f *fleet) start(name string) *member { return f.startAs(name, "id-of-"+name) }
 
-// startAs brings one up on a volume with that id.
+// startAs starts a broker on a volume with that id.
 func (f *fleet) startAs(name, id string) *member {
 	m := &member{fleet: f, id: id, name: name, change: make(chan struct{})}
 	server := httptest.NewServer(m)
@@ -135,7 +135,7 @@ func (m *member) run(ctx context.Context, address string) {
 	}
 }
 
-// place gives each Topic's shards to brokers, and leads them back to those that have come back.
+// place places the shards of each Topic, and elects leaders again for returned brokers.
 func (m *member) place(ctx context.Context, office *coordination.Office) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
@@ -153,7 +153,7 @@ func (m *member) place(ctx context.Context, office *coordination.Office) {
 		select {
 		case <-ctx.Done():
 		case <-change:
-		case <-time.After(time.Second): // a broker may not be held back any more
+		case <-time.After(time.Second): // a broker may have been released from holdBack
 		}
 	}
 }
@@ -173,8 +173,8 @@ func (m *member) missing(ctx context.Context, state *coordination.State) (writes
 	return writes
 }
 
-// shard is the next state of a Topic's shard, if there is one: with as many replicas as it asks
-// for, all in sync at once unless they are held back, and none on a broker that is drained.
+// shard returns the next state of a Topic's shard, if there is one: with the wanted number of
+// replicas, in sync at once unless held back, and none on a drained broker.
 func (m *member) shard(state *coordination.State, topic *coordination.Topic, number, turn int) (coordination.Shard, bool) {
 	want := topic.Spec.ResolvedReplicas(len(state.Brokers))
 	next := coordination.Shard{Topic: topic.ID, Number: number}
@@ -210,7 +210,7 @@ func (m *member) shard(state *coordination.State, topic *coordination.Topic, num
 	}
 	m.fleet.mu.Unlock()
 	if len(next.InSync) == 0 {
-		return next, false // it stays as it was until one of them is back
+		return next, false // unchanged until one of them is back
 	}
 	for _, id := range slices.Clone(next.Replicas) {
 		if without := slices.DeleteFunc(slices.Clone(next.InSync), func(r coordination.Replica) bool { return r.Broker == id }); len(next.Replicas) > want && len(without) >= want &&
@@ -236,7 +236,7 @@ func (m *member) shard(state *coordination.State, topic *coordination.Topic, num
 	return next, true
 }
 
-// compare has shards wait, or not, that were written before etcd was restored from a backup.
+// compare sets whether shards of an earlier generation wait.
 func (f *fleet) compare(waits bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -279,7 +279,7 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"broker": id, "topics": topics})
 }
 
-// count sets what brokers say of a Topic.
+// count sets the brokers' numbers of a Topic.
 func (f *fleet) count(name string, counts counted) {
 	f.t.Helper()
 	topic := f.topic(name)
@@ -291,7 +291,7 @@ func (f *fleet) count(name string, counts counted) {
 	f.counts[topic.ID] = counts
 }
 
-// topic is what is in etcd; nil: nothing.
+// topic returns a Topic in etcd, or nil.
 func (f *fleet) topic(name string) *coordination.Topic {
 	f.t.Helper()
 	topic, err := f.keys.GetTopic(f.t.Context(), name)
@@ -316,7 +316,7 @@ func (f *fleet) subscription(topic, name string) *coordination.Subscription {
 	return s
 }
 
-// until waits until what is in etcd is as asked.
+// until waits until a condition about etcd holds.
 func (f *fleet) until(what string, ok func() bool) {
 	f.t.Helper()
 	eventually.For(f.t, what, func(context.Context) error {

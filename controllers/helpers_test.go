@@ -45,7 +45,7 @@ func (s *unstructuredScale) read(t *testing.T, w *world) error {
 	return nil
 }
 
-// watchReady notes, until its result is called, the least number of pods that were ready at once.
+// watchReady records the lowest number of ready pods until stop is called.
 func (w *world) watchReady() (stop func() map[string]int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	least, done := map[string]int{"broker": 100, "coordinator": 100}, make(chan struct{})
@@ -76,8 +76,7 @@ func (w *world) watchReady() (stop func() map[string]int) {
 	return func() map[string]int { cancel(); <-done; return least }
 }
 
-// expandable gives the namespace's broker volumes a StorageClass and binds them, as a storage
-// provider that can expand would.
+// expandable gives the namespace's broker volumes an expandable StorageClass and binds them.
 func (w *world) expandable() {
 	w.t.Helper()
 	allowed := true
@@ -119,13 +118,13 @@ func (w *world) change(claim *corev1.PersistentVolumeClaim, how func(context.Con
 	})
 }
 
-// grant gives a volume claim the room that it asks for.
+// grant gives a volume claim the requested size.
 func (w *world) grant(claim *corev1.PersistentVolumeClaim) {
 	claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]}
-	_ = k8s.Status().Update(w.t.Context(), claim) // it is granted again with the next look
+	_ = k8s.Status().Update(w.t.Context(), claim) // retried by the next call
 }
 
-// create makes a Broker named main.
+// create creates a Broker named main.
 func (w *world) create(spec string) {
 	w.t.Helper()
 	if err := k8s.Create(w.t.Context(), object(w.t, "Broker", w.namespace, "main", spec)); err != nil {
@@ -134,7 +133,7 @@ func (w *world) create(spec string) {
 }
 
 func (w *world) get(name string, into client.Object) error {
-	// Decoding leaves fields alone that the object doesn't have.
+	// Decoding keeps fields that the object lacks.
 	reflect.ValueOf(into).Elem().SetZero()
 	return k8s.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, into)
 }
@@ -158,8 +157,8 @@ func (w *world) patch(into client.Object, name, patch string) {
 	}
 }
 
-// until waits for a condition of the Broker at its present generation; an empty status: for its
-// absence.
+// until waits for a condition of the Broker at its present generation; with an empty status, for
+// its absence.
 func (w *world) until(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
 	w.t.Helper()
 	var found metav1.Condition
@@ -188,10 +187,9 @@ func (w *world) untilReady() {
 	w.until(v1alpha1.ConditionReady, metav1.ConditionTrue, "AllReady")
 }
 
-// quiet waits until the operator, which has made a pass since it was started, has written nothing
-// for two seconds, nor while the test asked the API server 40 times, one by one: on a busy machine
-// two seconds are not long enough for what is still on its way. Nothing may be under way either, a
-// pass or a request.
+// quiet waits until the operator has made a pass since its start, no pass or request is under way,
+// and nothing was written for two seconds and during 40 consecutive requests of the test: on a busy
+// machine two seconds are too short.
 func (w *world) quiet() {
 	w.t.Helper()
 	const pause, rounds = 2 * time.Second, 40
@@ -242,7 +240,7 @@ func (w *world) pods(component string) []corev1.Pod {
 	return pods.Items
 }
 
-// notAfter is when the certificate in a Secret ends.
+// notAfter returns when the certificate in a Secret expires.
 func (w *world) notAfter(name string) time.Time {
 	w.t.Helper()
 	secret := &corev1.Secret{}

@@ -26,20 +26,20 @@ import (
 )
 
 // world is a namespace with an operator that serves it, as the user and with the rights that
-// config/rbac gives it, and an agent that does to pods what kubelets would.
+// config/rbac gives it, and a fake kubelet.
 type world struct {
 	t         *testing.T
 	namespace string
 	kube      *rest.Config
 	options   controllers.Options
 	stop      func()
-	// passesBefore is how many passes former operators of this process had made.
+	// passesBefore is the number of passes of former operators of this process.
 	passesBefore int
 
 	mu     sync.Mutex
-	writes []string // requests of the operator that were not reads, but for electing a leader
+	writes []string // write requests of the operator, without leader election
 	under  int      // how many of them are not answered yet
-	asked  int      // requests of the operator, reads too, but for electing a leader
+	asked  int      // all requests of the operator, without leader election
 	now    time.Duration
 	broken func(*corev1.Pod) bool // pods that crash
 	noEtcd bool
@@ -68,8 +68,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// testLog is a test's log for as long as the test runs: controller-runtime has a goroutine that
-// says a last word after its manager has ended.
+// testLog is a test's log while the test runs: a goroutine of controller-runtime logs after its
+// manager has ended.
 type testLog struct {
 	mu sync.Mutex
 	to io.Writer
@@ -121,14 +121,15 @@ func (w *world) startOperator() {
 	w.t.Cleanup(w.stop)
 }
 
-// restartOperator starts the operator again, with other options.
+// restartOperator restarts the operator with other options.
 func (w *world) restartOperator(change func(*controllers.Options)) {
 	w.stop()
 	change(&w.options)
 	w.startOperator()
 }
 
-// operatorUser is a user of the API with the rights of config/rbac/role.yaml in the namespace.
+// operatorUser returns a user of the API with the permissions of config/rbac/role.yaml in the
+// namespace.
 func (w *world) operatorUser() *rest.Config {
 	name := "operator-" + w.namespace
 	text, err := os.ReadFile("../config/rbac/role.yaml")
@@ -162,14 +163,14 @@ func (w *world) operatorUser() *rest.Config {
 	return rest.CopyConfig(user.Config())
 }
 
-// counter notes what the operator writes.
+// counter counts the operator's requests.
 type counter struct {
 	world *world
 	next  http.RoundTripper
 }
 
 func (c counter) RoundTrip(request *http.Request) (*http.Response, error) {
-	// Who becomes the leader is written into the lease, and as an event of the old kind.
+	// Leader election writes the lease, and an event of the old kind.
 	election := strings.Contains(request.URL.Path, "/leases") || strings.HasPrefix(request.URL.Path, "/api/v1/") && strings.HasSuffix(request.URL.Path, "/events")
 	if election {
 		return c.next.RoundTrip(request)
@@ -195,7 +196,7 @@ func (c counter) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// counted returns how many writes the operator began, and how many of them are not answered yet.
+// counted returns how many writes the operator began, and number of unanswered ones.
 func (w *world) counted() (writes, under int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -221,7 +222,7 @@ func (w *world) advance(by time.Duration) {
 	w.now += by
 }
 
-// etcdOfTest is the test's own etcd, shown as if each coordinator were a member of it.
+// etcdOfTest is the test's own etcd, which answers as if each coordinator were a member.
 type etcdOfTest struct {
 	*coordination.Client
 	world     *world
@@ -229,7 +230,7 @@ type etcdOfTest struct {
 }
 
 func (w *world) openEtcd(cluster string, endpoints []string, ca, cert, key []byte) (observe.Etcd, error) {
-	if _, err := coordination.ParseTLS(ca, cert, key); err != nil { // the test's etcd asks for none
+	if _, err := coordination.ParseTLS(ca, cert, key); err != nil { // the test's etcd requires none
 		return nil, err
 	}
 	url := environment.ControlPlane.Etcd.URL.String()
@@ -260,8 +261,8 @@ func (e *etcdOfTest) Health(ctx context.Context) coordination.Health {
 	return health
 }
 
-// startAgent runs what kubelets would: pods start, become ready, or crash. A deleted pod vanishes
-// at once, since it is on no node.
+// startAgent runs a fake kubelet: pods start, become ready, or crash. A deleted pod is gone at
+// once, since it is on no node.
 func (w *world) startAgent() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -307,7 +308,7 @@ func (w *world) visitPods(ctx context.Context) {
 		pod.Status.Phase = corev1.PodRunning
 		pod.Status.Conditions = []corev1.PodCondition{ready}
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{container}
-		_ = k8s.Status().Update(ctx, pod) // what failed is tried again by the next visit
+		_ = k8s.Status().Update(ctx, pod) // a failure is retried in the next round
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/controllers"
 )
 
-// raise is what a broker writes that notices that etcd was restored from a backup.
+// raise writes what a broker writes when it notices that etcd was restored from a backup.
 func (w *world) raise(generation int) {
 	w.t.Helper()
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{environment.ControlPlane.Etcd.URL.String()}})
@@ -39,9 +39,9 @@ func (w *world) untilGeneration(want int64) (c v1alpha1.CoordinationStatus) {
 	return c
 }
 
-// Brokers notice that etcd was restored from a backup. The Broker says so until all shards have
-// leaders again, and when it was for good; an event is written once, also if the operator is
-// started again.
+// TestARestoredEtcdIsReported: after brokers noticed a restore of etcd, the Broker has the
+// condition until all shards have leaders again, and keeps the time. An event is written once, also
+// if the operator is restarted.
 func TestARestoredEtcdIsReported(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)

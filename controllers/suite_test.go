@@ -23,13 +23,13 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil/apiserver"
 )
 
-// patience is how long a test waits for what the operator and the API server do together. A
-// thousand objects, on two slow cores beside other tests, take more than a minute.
+// patience bounds each wait for the operator and the API server. A thousand objects take more than
+// a minute on two slow cores beside other tests.
 const patience = 4 * time.Minute
 
-// The Kubernetes that every test of this package uses, each in a namespace of its own: a real API
-// server, etcd, and the controllers for StatefulSets, budgets and garbage. There are no nodes; what
-// kubelets would do to pods is done by an agent in the tests.
+// The Kubernetes of all tests of this package, each in a namespace of its own: a real API server,
+// etcd, and the controllers for StatefulSets, budgets and garbage. There are no nodes; the tests
+// have a fake kubelet.
 var (
 	environment *envtest.Environment
 	apiServer   *rest.Config
@@ -80,8 +80,8 @@ func runSuite(m *testing.M) int {
 	return m.Run()
 }
 
-// startControllerManager runs Kubernetes' own controllers for the objects that the operator makes.
-// The API server's program is all of Kubernetes in one, and acts as the name by which it is called.
+// startControllerManager runs Kubernetes' controllers for the operator's objects. The API server's
+// binary contains all of Kubernetes, and acts by the name by which it is called.
 func startControllerManager(assets string) (stop func(), err error) {
 	dir, err := os.MkdirTemp("", "carillon-kcm-")
 	if err != nil {
@@ -126,7 +126,7 @@ func startControllerManager(assets string) (stop func(), err error) {
 	}, nil
 }
 
-// newNamespace makes a namespace for one test.
+// newNamespace creates a namespace for one test.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
@@ -136,5 +136,5 @@ func newNamespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// eventually has the times of waiting for the operator and the API server.
+// eventually waits for the operator and the API server.
 var eventually = testutil.Wait{Limit: patience, Every: 50 * time.Millisecond}

@@ -16,18 +16,17 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil/keys"
 )
 
-// A thousand Topics that are applied at once are all served, with few requests and writes, and cost
-// nothing afterwards: not by themselves, and not when the operator is started again. The time
-// depends on the machine and is logged. What decides it is bounded: the operator makes at most 200
-// requests per second, so 4 for each Topic are at most 20 s.
+// TestAThousandTopicsAtOnce: a thousand Topics that are applied at once are all served, with few
+// requests and writes, and cost nothing afterwards, also after a restart of the operator. The time
+// depends on the machine and is only logged. The number of requests is bounded: at 200 per second,
+// 4 for each Topic take 20 s.
 func TestAThousandTopicsAtOnce(t *testing.T) {
 	const (
 		topics = 1000
-		// statusesEach: that a broker is being chosen, if that takes over a second, and that it is
-		// served.
+		// The statuses Placing, if that lasts over a second, and Served.
 		statusesEach = 2
-		requestsEach = 4 // those, an event, and one to spare
-		writesEach   = 7 // the manifest, those, the Topic's key, that of its shard, and one to spare
+		requestsEach = 4 // the statuses, an event, and one to spare
+		writesEach   = 7 // the manifest, the statuses, the keys of the Topic and its shard, and one to spare
 	)
 	w, f, _ := newServingWorld(t, "main-0", "main-1", "main-2")
 	w.quiet()

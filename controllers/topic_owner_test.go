@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// What becomes of a Topic whose manifest is deleted, and of one that is made again.
+// TestDeletionPoliciesOfTopics: the policy decides about a Topic whose manifest is deleted, and a
+// recreated manifest adopts a retained one.
 func TestDeletionPoliciesOfTopics(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	for name, policy := range map[string]string{"kept": "Retain", "dropped": "Delete", "empty": "DeleteIfEmpty", "full": "DeleteIfEmpty", "unsure": "DeleteIfEmpty"} {
@@ -37,7 +38,7 @@ func TestDeletionPoliciesOfTopics(t *testing.T) {
 	w.wantEvent("Orphaned", "topic full goes on being served, since it holds records")
 	w.wantEvent("Orphaned", "topic unsure goes on being served, since its broker did not say")
 
-	// A manifest of the same name takes up what is there; another one is told whose it is.
+	// A manifest of the same name adopts the Topic; another one reports its owner.
 	w.apply("Topic", "other", `{brokerRef: {name: main}, name: kept}`)
 	w.untilTopicSays("other", "Exists", "belongs to the manifest "+w.namespace+"/kept, which is gone")
 	w.apply("Topic", "kept", `{brokerRef: {name: main}, deletionPolicy: Delete, retention: {age: 1h}}`)
@@ -48,15 +49,15 @@ func TestDeletionPoliciesOfTopics(t *testing.T) {
 	if kept := f.topic("kept"); !kept.Owner.Orphaned.IsZero() || kept.Spec.Retention.Age.Hours() != 1 || kept.Spec.DeletionPolicy != coordination.Delete {
 		t.Errorf("adopted, the Topic is %+v", kept)
 	}
-	// What was in its way goes, and the other takes the name.
+	// When the first one is deleted, the other one gets the name.
 	w.remove(&v1alpha1.Topic{}, "kept")
 	if id := w.untilTopic("other", "Served").Status.ID; id == ids["kept"] {
 		t.Error("the other manifest has got the records of the one that was deleted")
 	}
 }
 
-// Deletions that nobody watched are found by the owners in etcd; what only seems to be deleted is
-// not.
+// TestDeletionsWhileTheOperatorWasDown: deletions that nobody watched are found by the owners in
+// etcd. Recreated manifests keep their Topics.
 func TestDeletionsWhileTheOperatorWasDown(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "dropped", `{brokerRef: {name: main}, deletionPolicy: Delete}`)
@@ -89,7 +90,7 @@ func TestDeletionsWhileTheOperatorWasDown(t *testing.T) {
 	if f.topic("stays") == nil {
 		t.Error("a Topic went whose manifest is there")
 	}
-	// One of that name adopts the cursor.
+	// A manifest of that name adopts the cursor.
 	made := f.subscription("stays", "keeper").Made
 	w.apply("Subscription", "keeper", `{topicRef: {name: stays}, deletionPolicy: Retain}`)
 	w.untilSubscription("keeper", "Served")
@@ -99,7 +100,8 @@ func TestDeletionsWhileTheOperatorWasDown(t *testing.T) {
 	})
 }
 
-// With its Broker gone, nobody was asked about the records: whatever the policy, they stay.
+// TestNothingIsDeletedWithoutTheBroker: when the Broker is deleted, too, records stay under any
+// policy.
 func TestNothingIsDeletedWithoutTheBroker(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}, deletionPolicy: Delete}`)
@@ -116,7 +118,7 @@ func TestNothingIsDeletedWithoutTheBroker(t *testing.T) {
 	if topic := f.topic("orders"); topic == nil || !topic.Owner.Orphaned.IsZero() || f.subscription("orders", "billing") == nil {
 		t.Fatalf("with the Broker gone the Topic became %+v", topic)
 	}
-	// All of it applied again is as it was before.
+	// The same manifests applied again restore everything.
 	w.apply("Topic", "orders", `{brokerRef: {name: main}, deletionPolicy: Delete}`)
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
 	eventually.For(t, "making the Broker again", func(ctx context.Context) error {
@@ -128,7 +130,8 @@ func TestNothingIsDeletedWithoutTheBroker(t *testing.T) {
 	}
 }
 
-// What is changed in etcd behind a manifest's back is put right, and what clients made is theirs.
+// TestManifestsAndClientsKeepApart: changes in etcd by others are reverted to the manifest, and
+// Topics of clients are not touched.
 func TestManifestsAndClientsKeepApart(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	if _, err := f.keys.CreateTopic(t.Context(), "events", coordination.TopicSpec{Subjects: []string{"events.>"}, Shards: 1}, clientOwner); err != nil {
@@ -161,8 +164,8 @@ func TestManifestsAndClientsKeepApart(t *testing.T) {
 	if kept := f.topic("events"); kept == nil || kept.Owner.Name != "shop" {
 		t.Errorf("the client's Topic became %+v", kept)
 	}
-	// Once the client lets go of it, who waited for the name gets it; the other is still in its
-	// way.
+	// When the client deletes its Topic, the manifest that waited for the name gets it. The other
+	// one is still taken.
 	if err := f.keys.DeleteTopic(t.Context(), "events", "", clientOwner); err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +173,8 @@ func TestManifestsAndClientsKeepApart(t *testing.T) {
 	w.untilTopic("zone", "SubjectsTaken")
 }
 
-// In whatever order Broker, Topic and Subscription go, with the operator or without, all of them
-// are gone, no records are, and the same manifests applied again take up what there was.
+// TestEveryOrderOfDeletionsEnds: deleting Broker, Topic and Subscription ends in any order, with or
+// without the operator. Records stay, and the same manifests applied again adopt them.
 func TestEveryOrderOfDeletionsEnds(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	manifests := map[string]struct {

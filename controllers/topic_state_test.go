@@ -26,8 +26,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/observe"
 )
 
-// Of two manifests that ask for one subject the older is served, whichever came first to etcd,
-// unless the younger holds records: those are never taken away from where they come in.
+// TestOlderManifestKeepsTheSubject: of two manifests with one subject the older is served,
+// whichever was first in etcd, unless the younger one has records.
 func TestOlderManifestKeepsTheSubject(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "first", `{brokerRef: {name: main}, subjects: ["a.>"]}`)
@@ -43,7 +43,7 @@ func TestOlderManifestKeepsTheSubject(t *testing.T) {
 	second := w.untilTopic("second", "Served")
 	w.untilTopic("first", "Served")
 
-	// The older one asks for more: the younger holds nothing yet, and gives way.
+	// The older one adds a subject: the younger has no records, and gives it up.
 	w.patch(&v1alpha1.Topic{}, "first", `{"spec": {"subjects": ["a.>"]}}`)
 	w.untilTopic("first", "Served")
 	gaveWay := w.untilTopic("second", "SubjectsTaken")
@@ -60,7 +60,7 @@ func TestOlderManifestKeepsTheSubject(t *testing.T) {
 		t.Errorf("with its subjects back the Topic is %+v", back.Status)
 	}
 
-	// With records in it, it stays, and the older one is told.
+	// With records it keeps the subject, and the older one reports that.
 	f.count("second", counted{messages: 1})
 	w.nextSecond()
 	w.apply("Topic", "third", `{brokerRef: {name: main}, subjects: ["c.>"]}`)
@@ -74,8 +74,7 @@ func TestOlderManifestKeepsTheSubject(t *testing.T) {
 	}
 }
 
-// nextSecond waits until what is made is younger than what is there: the API server counts in
-// seconds.
+// nextSecond waits for the next second, since creation times have a resolution of one.
 func (w *world) nextSecond() {
 	w.t.Helper()
 	begun := time.Now().Truncate(time.Second)
@@ -93,7 +92,7 @@ func TestATopicReportsThatItsBrokerIsAway(t *testing.T) {
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
 	w.untilTopic("orders", "Served")
 	w.untilSubscription("billing", "Served")
-	// Events are written after the status, and not by an operator that was stopped before.
+	// An operator that is stopped after the status may not have written the event.
 	eventually.For(t, "waiting for the event", func(context.Context) error { return w.countEvents("Topic", "Served", 1) })
 	members["main-0"].stop()
 	w.wantEvent("BrokerAway", "main-0")
@@ -110,8 +109,8 @@ func TestATopicReportsThatItsBrokerIsAway(t *testing.T) {
 	eventually.For(t, "waiting for the events", func(context.Context) error { return w.countEvents("Topic", "Served", 2) })
 }
 
-// An operator that starts while etcd is away leaves what was said as it is: brokers go on serving.
-// What it can't do it says.
+// TestOperatorThatStartsWithoutEtcd: an operator that starts while etcd is unreachable keeps former
+// statuses, since brokers go on serving, and reports what it can't do.
 func TestOperatorThatStartsWithoutEtcd(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
@@ -144,12 +143,12 @@ func TestOperatorThatStartsWithoutEtcd(t *testing.T) {
 	}
 }
 
-// One way to etcd stays open for each Broker, with a certificate of the CA that there is now; with
-// the Broker it is closed.
+// TestOneWayToEtcdForEachBroker: each Broker has one open etcd client, with a certificate of the
+// present CA. It is closed with the Broker.
 func TestOneWayToEtcdForEachBroker(t *testing.T) {
 	w, _, _ := newServingWorld(t, "main-0")
 	var mu sync.Mutex
-	open := map[*etcdThatIsCounted]string{} // with the CA that it trusts
+	open := map[*etcdThatIsCounted]string{} // by client: the CA that it trusts
 	with := w.options.OpenEtcd
 	w.restartOperator(func(o *controllers.Options) {
 		o.OpenEtcd = func(cluster string, endpoints []string, ca, cert, key []byte) (observe.Etcd, error) {
@@ -194,7 +193,7 @@ func TestOneWayToEtcdForEachBroker(t *testing.T) {
 		if string(authority.Data["tls.crt"]) != former {
 			return nil
 		}
-		// An apply that was under way when the Secret was removed writes the former one again.
+		// An apply that was under way when the Secret was deleted may restore the former one.
 		if authority.UID != removed {
 			removed = authority.UID
 			w.remove(&corev1.Secret{}, "main-ca")
@@ -226,7 +225,7 @@ func (e *etcdThatIsCounted) Close() error {
 	return e.Etcd.Close()
 }
 
-// etcdThatMayBeAway answers nothing as long as it is away.
+// etcdThatMayBeAway returns errors while it is away.
 type etcdThatMayBeAway struct {
 	observe.Etcd
 	away *atomic.Bool
@@ -277,7 +276,7 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 		w.apply("Subscription", name, c.spec)
 		w.untilSubscription(name, c.reason)
 	}
-	// What was served goes on as it was when more is asked for than can be.
+	// When the spec asks for something impossible, the Topic stays served as before.
 	w.patch(&v1alpha1.Topic{}, "orders", `{"spec": {"minInSync": 2, "compaction": "Latest"}}`)
 	w.untilTopicSays("orders", "Invalid", "until then the Topic is served as it was before")
 	if orders := f.topic("orders"); orders == nil || orders.Spec.Compaction == coordination.LatestOnly {
@@ -300,7 +299,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 		}
 		return nil
 	})
-	// Those of several shards add up.
+	// The numbers of several shards are added up.
 	w.apply("Topic", "wide", `{brokerRef: {name: main}, shards: 4}`)
 	w.untilTopic("wide", "Served")
 	f.count("wide", counted{messages: 5, bytes: 50})
@@ -310,7 +309,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 		}
 		return nil
 	})
-	// Asked again and again, the same numbers cost nothing.
+	// Equal numbers in further polls cost no write.
 	w.quiet()
 	before := len(w.written())
 	f.mu.Lock()
@@ -330,7 +329,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 	f.count("orders", counted{messages: 7, trouble: "disk /data takes no appends since write: no space left on device"})
 	w.untilTopicSays("orders", "DiskFull", "broker main-0: disk /data")
 	w.wantEvent("DiskFull", "no space left")
-	// An operator that starts does not forget it before it has asked.
+	// A restarted operator keeps the reason until it has asked.
 	w.restartOperator(func(*controllers.Options) {})
 	w.quiet()
 	eventually.For(t, "waiting for the events", func(context.Context) error { return w.countEvents("Topic", "DiskFull", 1) })
@@ -347,8 +346,8 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 	}
 }
 
-// A leader that may lack what was acknowledged is told of, once; by an operator that is started
-// later, not again.
+// TestALeaderInDoubtIsReported: the election of a leader that may lack acknowledged records causes
+// one event, also after a restart of the operator.
 func TestALeaderInDoubtIsReported(t *testing.T) {
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
@@ -368,8 +367,8 @@ func TestALeaderInDoubtIsReported(t *testing.T) {
 	}
 }
 
-// What the operator takes a definition's end by: it answers while it goes, and lets nothing be
-// made.
+// TestATerminatingDefinitionIsNotDefined: a definition that is being deleted is still listed, and
+// no object can be created.
 func TestATerminatingDefinitionIsNotDefined(t *testing.T) {
 	crds := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(crds); err != nil {
@@ -420,7 +419,7 @@ func TestATerminatingDefinitionIsNotDefined(t *testing.T) {
 		t.Fatal(err)
 	}
 	defined(false)
-	// It is still there, and answers.
+	// It is still readable.
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(thing), thing); err != nil {
 		t.Errorf("while its definition goes, the thing: %v", err)
 	}

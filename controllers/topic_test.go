@@ -20,7 +20,7 @@ import (
 
 const oneBroker = `{replicas: 1, coordination: {managed: {replicas: 1}}}`
 
-// newServingWorld has a Broker that is ready, and whose brokers of those names have joined.
+// newServingWorld returns a world with a ready Broker, whose brokers of those names have joined.
 func newServingWorld(t *testing.T, brokers ...string) (*world, *fleet, map[string]*member) {
 	t.Helper()
 	w := newWorld(t)
@@ -32,7 +32,7 @@ func newServingWorld(t *testing.T, brokers ...string) (*world, *fleet, map[strin
 
 var clientOwner = coordination.Owner{Kind: coordination.ClientOwner, Name: "shop"}
 
-// countEvents checks how often the objects of a kind were told of for a reason.
+// countEvents checks the number of events of a reason about objects of a kind.
 func (w *world) countEvents(kind, reason string, want int) error {
 	events := &eventsv1.EventList{}
 	if err := k8s.List(w.t.Context(), events, client.InNamespace(w.namespace)); err != nil {
@@ -114,8 +114,7 @@ func (w *world) untilSubscription(name, reason string) *v1alpha1.Subscription {
 	return s
 }
 
-// says checks the conditions as a whole: which reason, and that Ready, Reconciling and Stalled
-// agree.
+// says checks the reason, and that Ready, Reconciling and Stalled agree.
 func says(conditions []metav1.Condition, generation, observed int64, reason string) error {
 	ready := meta.FindStatusCondition(conditions, "Ready")
 	if observed != generation || ready == nil || ready.Reason != reason || ready.ObservedGeneration != generation {
@@ -137,7 +136,7 @@ func message(conditions []metav1.Condition) string {
 
 func TestTopicAndSubscriptionAreServed(t *testing.T) {
 	w := newWorld(t)
-	// Applied in the wrong order, before anything that they need is there.
+	// Applied in the wrong order, before the objects that they refer to.
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}, start: {from: Earliest}, filter: {subjects: ["orders.eu.>"]}, ack: {wait: 10s, maxDeliver: 5, backoff: [1s, 5s]}}`)
 	w.untilSubscription("billing", "TopicMissing")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}, retention: {age: 168h, bytes: 10Gi}, deduplication: {window: 2m}}`)
@@ -172,7 +171,7 @@ func TestTopicAndSubscriptionAreServed(t *testing.T) {
 	}
 	w.wantEvent("Served", "served by broker main-0")
 
-	// A change of the spec is one of the same Topic.
+	// A change of the spec changes the same Topic.
 	w.patch(&v1alpha1.Topic{}, "orders", `{"spec": {"retention": {"age": "24h"}}}`)
 	f.until("the new retention", func() bool { return f.topic("orders").Spec.Retention.Age.Hours() == 24 })
 	if again := w.untilTopic("orders", "Served"); again.Status.ID != made.ID {
@@ -182,7 +181,7 @@ func TestTopicAndSubscriptionAreServed(t *testing.T) {
 	f.until("the new wait", func() bool { return f.subscription("orders", "billing").Spec.Ack.Wait.Seconds() == 20 })
 	w.untilSubscription("billing", "Served")
 
-	// Converged, they cost nothing: not by themselves, not when the operator is started again.
+	// Converged, they cost no writes, also after a restart of the operator.
 	w.restartOperator(func(o *controllers.Options) { o.PollInterval = 300 * time.Millisecond })
 	eventually.For(t, "waiting for the numbers", func(context.Context) error {
 		if s := w.untilSubscription("billing", "Served").Status; s.Pending != 1 {
@@ -202,7 +201,7 @@ func TestTopicAndSubscriptionAreServed(t *testing.T) {
 	}
 }
 
-// revision is the last that changed a Topic, a shard or a Subscription of the Broker.
+// revision returns the last revision that changed a Topic, a shard or a Subscription of the Broker.
 func (f *fleet) revision() (last int64) {
 	f.t.Helper()
 	state := keys.State(f.t, f.keys)

@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// object reads a manifest; the namespace is the test's.
+// object parses a manifest, in the test's namespace.
 func object(t *testing.T, kind, namespace, name, spec string) *unstructured.Unstructured {
 	t.Helper()
 	fields := map[string]any{}
@@ -27,7 +27,8 @@ func object(t *testing.T, kind, namespace, name, spec string) *unstructured.Unst
 	return u
 }
 
-// What the API server refuses, and what it says to write instead.
+// TestWrongManifestsAreRefusedWithTheWayOut: the API server refuses these manifests, and says what
+// to write instead.
 func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
 	namespace := newNamespace(t)
 	const topic, subscription = "brokerRef: {name: main}\n", "topicRef: {name: orders}\n"
@@ -115,7 +116,7 @@ func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
 	}
 }
 
-// What can't change after an object was made, and what may.
+// TestWrongChangesAreRefusedWithTheWayOut: immutable fields can't be changed, and others can.
 func TestWrongChangesAreRefusedWithTheWayOut(t *testing.T) {
 	namespace := newNamespace(t)
 	const topic, subscription = "brokerRef: {name: main}\n", "topicRef: {name: orders}\n"
@@ -167,7 +168,8 @@ func TestWrongChangesAreRefusedWithTheWayOut(t *testing.T) {
 	}
 }
 
-// One manifest with every field wrong is answered with every mistake at once.
+// TestManifestWithEveryFieldWrong: a manifest with many invalid fields is refused with all of them
+// at once.
 func TestManifestWithEveryFieldWrong(t *testing.T) {
 	namespace := newNamespace(t)
 	err := k8s.Create(t.Context(), object(t, "Broker", namespace, "b", `
@@ -189,8 +191,7 @@ deletionPolicy: Burn
 	}
 }
 
-// What a user leaves out is filled in where it depends on nothing else, and a new object is not yet
-// "well".
+// TestDefaults: defaults that depend on nothing else are set, and a new object is not Ready.
 func TestDefaults(t *testing.T) {
 	namespace := newNamespace(t)
 	for _, c := range []struct {
@@ -245,7 +246,8 @@ deletionPolicy: Delete`},
 	}
 }
 
-// CRDs that outgrow the annotation of client-side apply can't be installed with kubectl apply.
+// TestCRDsStaySmall: CRDs fit into the annotation of client-side apply, so that kubectl apply can
+// install them.
 func TestCRDsStaySmall(t *testing.T) {
 	for _, name := range []string{"brokers", "topics", "subscriptions"} {
 		crd := &unstructured.Unstructured{}

@@ -61,6 +61,7 @@ func (o oneStream) Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.Bid
 	return endingStream{stream}, nil
 }
 
+// endingStream is a stream of oneStream.
 type endingStream struct {
 	grpc.BidiStreamingClient[etcdserverpb.WatchRequest, etcdserverpb.WatchResponse]
 }

@@ -49,7 +49,7 @@ func modern(id string) Broker {
 	return b
 }
 
-// wait waits until a State is as described, and returns it.
+// await waits for a State for which ok returns true, and returns it.
 func (s *states) await(what string, ok func(*State) bool) (state *State) {
 	s.t.Helper()
 	s.news.await(s.t, what, func() bool {

@@ -25,6 +25,7 @@ const (
 	FrameReady   FrameKind = 4
 )
 
+// AnswerKind is the type byte of an answer.
 type AnswerKind byte
 
 const (
@@ -48,8 +49,10 @@ type Run struct {
 	Entries                   []byte
 }
 
+// ErrFrame means that a frame of another broker can't be decoded.
 var ErrFrame = errors.New("a frame about forwarded messages is malformed")
 
+// AppendFrameHead appends the head of a frame.
 func AppendFrameHead(dst []byte, kind FrameKind, topic string, shard int, source uint64, round uint32) []byte {
 	dst = append(dst, byte(kind), byte(len(topic)))
 	dst = append(dst, topic...)
@@ -58,6 +61,7 @@ func AppendFrameHead(dst []byte, kind FrameKind, topic string, shard int, source
 	return binary.BigEndian.AppendUint32(dst, round)
 }
 
+// ParseFrameHead decodes the head of a frame. rest is its body.
 func ParseFrameHead(data []byte) (h FrameHead, rest []byte, err error) {
 	if len(data) < 2 || len(data) < 2+int(data[1])+16 {
 		return h, nil, ErrFrame
@@ -71,6 +75,7 @@ func ParseFrameHead(data []byte) (h FrameHead, rest []byte, err error) {
 	return h, data[16:], nil
 }
 
+// AppendRunHead appends the head of a FrameRun's body. Entries follow it.
 func AppendRunHead(dst []byte, epoch, first, floor, ever uint64) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, epoch)
 	dst = binary.BigEndian.AppendUint64(dst, first)
@@ -78,6 +83,7 @@ func AppendRunHead(dst []byte, epoch, first, floor, ever uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, ever)
 }
 
+// ParseRun decodes the body of a FrameRun.
 func ParseRun(data []byte) (r Run, err error) {
 	if len(data) < 32 {
 		return r, ErrFrame
@@ -102,6 +108,7 @@ type Answers struct {
 	seq, end, offset uint64 // of the item that is not encoded yet
 }
 
+// Reset removes all answers and keeps the memory.
 func (a *Answers) Reset() { *a = Answers{Buf: a.Buf[:0]} }
 
 // Kept adds so many messages of consecutive numbers that are kept at consecutive offsets.
@@ -114,6 +121,7 @@ func (a *Answers) Kept(seq, offset, messages uint64) {
 	a.seq, a.end, a.offset = seq, seq+messages, offset
 }
 
+// Flush encodes the answers that Kept has gathered.
 func (a *Answers) Flush() {
 	if a.end == a.seq {
 		return
@@ -125,6 +133,7 @@ func (a *Answers) Flush() {
 	a.end = a.seq
 }
 
+// Single adds a kept message that carries several records, or that is a duplicate.
 func (a *Answers) Single(seq, offset uint64, records uint32, duplicate bool) {
 	if records == 0 && !duplicate {
 		a.Kept(seq, offset, 1)
@@ -169,6 +178,7 @@ type Answer struct {
 	Refusal    []byte
 }
 
+// ParseAnswer decodes the first of several answers.
 func ParseAnswer(data []byte) (a Answer, rest []byte, err error) {
 	if len(data) == 0 {
 		return a, nil, ErrFrame

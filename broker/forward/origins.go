@@ -53,6 +53,7 @@ type Span struct {
 	Records       uint32 // of a single message that carried records; 0: each message is one record
 }
 
+// End returns the number behind the last message.
 func (k *Span) End() uint64 { return k.First + uint64(k.Count) }
 
 // lastOffset returns the offset of the last record.

@@ -95,10 +95,12 @@ const (
 
 var void = append([]byte{entryVoid}, make([]byte, entryHead-1)...)
 
+// EntrySize returns the size of a message's entry in bytes.
 func EntrySize(m *protocol.Message) int {
 	return entryHead + len(m.Subject) + len(m.Reply) + len(m.Data)
 }
 
+// AppendEntry appends the entry of a message.
 func AppendEntry(dst []byte, m *protocol.Message) []byte {
 	return append(appendEntryHead(dst, m), m.Data...)
 }
@@ -149,11 +151,13 @@ func replyOf(data []byte) []byte {
 	return data[from:to:to]
 }
 
+// NewOutbox returns an empty outbox, whose first message has the number 1.
 func NewOutbox() Outbox { return Outbox{First: 1, sent: 1, Ever: 1} }
 
 // Next returns the number of the next message.
 func (o *Outbox) Next() uint64 { return o.First + uint64(len(o.entries)-o.head) }
 
+// Empty reports whether all messages are answered.
 func (o *Outbox) Empty() bool { return len(o.entries) == o.head }
 
 // Went reports whether Run returned a message, so that a leader may have it.

@@ -36,6 +36,7 @@ func (t *Template) With(what any) *Error {
 	return &Error{t.Code, t.ErrCode, text}
 }
 
+// OneLine replaces control characters by blanks.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

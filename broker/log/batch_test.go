@@ -92,7 +92,8 @@ func TestAnIdentityThatWasChangedIsRefused(t *testing.T) {
 	}
 }
 
-// Bytes from anywhere: no panic, and what is accepted has as many records as it says.
+// FuzzParseBatch: arbitrary bytes cause no panic, and an accepted batch has the number of records
+// in its head.
 func FuzzParseBatch(f *testing.F) {
 	good := encode(f, 1, 1, texts(1, 3), []Extension{{Type: 1, Data: []byte("x")}})
 	f.Add([]byte(good))

@@ -11,7 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// Each waiter appends one record of 256 bytes, waits until it is synced, and again.
+// BenchmarkGroupCommit measures waiters that each append one record of 256 bytes at a time and wait
+// until it is synced.
 func BenchmarkGroupCommit(b *testing.B) {
 	for _, waiters := range []int{1, 32, 256, 2048} {
 		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
@@ -46,7 +47,7 @@ type signal256 chan struct{}
 
 func (s signal256) Committed(uint64, uint64, error) { s <- struct{}{} }
 
-// Batches of 16,384 records of 64 bytes, as fast as they are taken.
+// BenchmarkAppendLargeBatches measures appends of 16,384 records of 64 bytes, at the highest rate.
 func BenchmarkAppendLargeBatches(b *testing.B) {
 	for _, durability := range []Durability{Memory, Replicated, Synced} {
 		b.Run([]string{"synced", "replicated", "memory"}[durability], func(b *testing.B) {
@@ -83,7 +84,8 @@ func BenchmarkAppendLargeBatches(b *testing.B) {
 	}
 }
 
-// A round in which each of n logs has one record, synced file by file and at once.
+// BenchmarkDirtyLogs measures a commit round in which each of n logs has one record, synced file by
+// file and at once.
 func BenchmarkDirtyLogs(b *testing.B) {
 	for _, n := range []int{2, 4, 8, 16, 100, 1000} {
 		for _, from := range []int{1, 1 << 30} {
@@ -151,7 +153,7 @@ func BenchmarkReadSequentially(b *testing.B) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "records/s")
 }
 
-// A follower at the tail: one batch of 16 KiB is appended, read and passed on.
+// BenchmarkFollowTail measures a reader at the tail: one batch of 16 KiB is appended and read.
 func BenchmarkFollowTail(b *testing.B) {
 	d := openDisk(b, env.OS, b.TempDir(), Options{})
 	l := openLog(b, d, orders)
@@ -189,7 +191,7 @@ func BenchmarkFollowTail(b *testing.B) {
 	b.ReportMetric(float64(reading.Nanoseconds())/float64(b.N), "ns/read")
 }
 
-// A follower that is behind, as fast as it can: batches of 16 KiB from memory.
+// BenchmarkReadTail measures a lagging reader, with batches of 16 KiB from memory.
 func BenchmarkReadTail(b *testing.B) {
 	d := openDisk(b, env.OS, b.TempDir(), Options{})
 	l := openLog(b, d, orders)
@@ -225,7 +227,7 @@ func BenchmarkReadTail(b *testing.B) {
 	}
 }
 
-// 16,384 records of 64 bytes that one message brings, packed, as fast as they are taken, and read.
+// BenchmarkPacked measures writing and reading messages of 16,384 records of 64 bytes.
 func BenchmarkPacked(b *testing.B) {
 	const count = 16384
 	p := Packed{Subject: []byte("orders"), Count: count}
@@ -290,7 +292,8 @@ func BenchmarkPacked(b *testing.B) {
 	})
 }
 
-// A segment of JSON as publishers send it, compressed, and read from front to end in either form.
+// BenchmarkCompressed measures compressing a segment of JSON messages, and reading it in either
+// form.
 func BenchmarkCompressed(b *testing.B) {
 	for _, form := range []string{"plain", "zstd"} {
 		b.Run(form, func(b *testing.B) {
@@ -338,7 +341,7 @@ func BenchmarkCompressed(b *testing.B) {
 	}
 }
 
-// 1,000 logs that are being written are opened after a kill.
+// BenchmarkOpenAfterKill measures opening 1,000 logs after a kill that interrupted writes to each.
 func BenchmarkOpenAfterKill(b *testing.B) {
 	const logs = 1000
 	for b.Loop() {

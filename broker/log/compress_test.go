@@ -585,8 +585,8 @@ func TestSegmentsChangeTheirFormOnRealFiles(t *testing.T) {
 	ranged(t, openLog(t, openDisk(t, env.OS, dir, small), orders), 2000, 2010, Epoch{1, 2000})
 }
 
-// Any file in a segment's place: no panic, no more memory than the file is worth, and what can be
-// opened can be read.
+// FuzzCompressedFile: any file in place of a segment causes no panic and bounded memory use, and if
+// it can be opened it can be read.
 func FuzzCompressedFile(f *testing.F) {
 	fsys := crashfs.New()
 	d, err := OpenDisk(fsys, "data", squeezable)

@@ -309,7 +309,7 @@ func (c *compressed) Close() error {
 	return c.f.Close()
 }
 
-// A sealed segment never changes, so writes are refused.
+// WriteAt, Preallocate and Truncate return errors, since a sealed segment never changes.
 func (c *compressed) WriteAt([]byte, int64) (int, error) { return 0, c.refuse("write") }
 func (c *compressed) Preallocate(int64) error            { return c.refuse("preallocate") }
 func (c *compressed) Truncate(int64) error               { return c.refuse("truncate") }

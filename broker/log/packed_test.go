@@ -148,7 +148,8 @@ func TestPackedBatchesAreReadLikeOthers(t *testing.T) {
 	mustRead(t, openLog(t, openDisk(t, fsys, "data", small), orders), 1, 1101)
 }
 
-// What a publisher sends: no panic, and what is accepted has as many records as were announced.
+// FuzzPacked: arbitrary payloads cause no panic, and an accepted one has the announced number of
+// records.
 func FuzzPacked(f *testing.F) {
 	f.Add(pack([]byte("a"), nil, bytes.Repeat([]byte("x"), 300)), 3, "orders")
 	f.Add([]byte{0x80, 0}, 1, "")

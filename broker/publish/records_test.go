@@ -17,7 +17,8 @@ func prefixed(records ...string) string {
 	return string(b)
 }
 
-// CheckRecords accepts what a slow reader of the records accepts, in the shortest encoding only.
+// FuzzRecords: CheckRecords accepts the same payloads as a simple reader of records, in the
+// shortest encoding only.
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte(prefixed("a", "", "ccc")), 3, 0)
 	f.Add([]byte("\x81\x00a"), 1, 0)

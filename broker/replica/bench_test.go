@@ -151,8 +151,8 @@ func lead(t testing.TB, w *world, brokers ...string) *publisher {
 	return p
 }
 
-// Each waiter repeatedly appends one record of 256 bytes and waits until it is synced on all
-// replicas.
+// BenchmarkSafeEverywhere measures waiters that each append one record of 256 bytes at a time and
+// wait until it is synced on all replicas.
 func BenchmarkSafeEverywhere(b *testing.B) {
 	for _, brokers := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c"}} {
 		for _, waiters := range []int{1, 32, 256} {
@@ -184,7 +184,8 @@ func BenchmarkSafeEverywhere(b *testing.B) {
 	}
 }
 
-// Batches of 16,384 records of 64 bytes, in memory on two brokers.
+// BenchmarkCopyLargeBatches measures copying batches of 16,384 records of 64 bytes between two
+// brokers, in memory.
 func BenchmarkCopyLargeBatches(b *testing.B) {
 	w := overTCP(b, func(string) env.FS { return env.OS }, "a", "b")
 	w.durability = log.Memory
@@ -222,8 +223,8 @@ func BenchmarkCopyLargeBatches(b *testing.B) {
 	b.ReportMetric(float64(b.N)*16384/b.Elapsed().Seconds(), "records/s")
 }
 
-// A returning broker asks on one connection for as many shards as one of three brokers leads of
-// 10,000.
+// BenchmarkAskForThousands measures the asks of a returning broker on one connection, for as many
+// shards as one of three brokers leads of 10,000.
 func BenchmarkAskForThousands(b *testing.B) {
 	const shards = 3333
 	w := overTCP(b, func(string) env.FS { return crashfs.New() }, "a", "b")

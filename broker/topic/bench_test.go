@@ -53,7 +53,8 @@ func benchSite(t testing.TB, publishers int, change func(*coordination.TopicSpec
 	return n, hub, n.service.Topic("orders")
 }
 
-// Each publisher sends one message of 256 bytes, waits until it is acknowledged, and again.
+// BenchmarkPublishAndWait measures publishers that each send one message of 256 bytes at a time and
+// wait for its ack.
 func BenchmarkPublishAndWait(b *testing.B) {
 	for _, publishers := range []int{1, 32, 256} {
 		b.Run(fmt.Sprintf("publishers=%d", publishers), func(b *testing.B) {
@@ -80,8 +81,8 @@ func BenchmarkPublishAndWait(b *testing.B) {
 	}
 }
 
-// One publisher sends reads of 64 messages, as many as are let, and waits for each read's acks
-// sixteen reads later.
+// BenchmarkPublishWindow measures one publisher of reads of 64 messages, which waits for each
+// read's acks sixteen reads later.
 func BenchmarkPublishWindow(b *testing.B) {
 	for _, with := range []string{"nothing", "ids"} {
 		b.Run("with="+with, func(b *testing.B) {
@@ -115,7 +116,7 @@ func BenchmarkPublishWindow(b *testing.B) {
 	}
 }
 
-// 10,000 Topics that were there before are opened again.
+// BenchmarkOpen measures opening 10,000 existing Topics.
 func BenchmarkOpen(b *testing.B) {
 	const topics = 10_000
 	n := newSite(b)

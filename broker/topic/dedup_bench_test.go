@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Leadership goes from one broker to the other and back, with so many message ids within the
-// deduplication window.
+// BenchmarkElection measures moving leadership between two brokers, with different numbers of
+// message ids in the deduplication window.
 func BenchmarkElection(b *testing.B) {
 	for _, ids := range []int{0, 100_000, dedup.MaxIDs} {
 		b.Run(fmt.Sprintf("ids=%d", ids), func(b *testing.B) {

@@ -233,7 +233,8 @@ func newWindow() (w *dedup.Window, counted func() int64) {
 	return w, n.Load
 }
 
-// What a follower does for the window with each batch, of 64 messages.
+// BenchmarkFollowersWindow measures a follower's work for the deduplication window per batch of 64
+// messages.
 func BenchmarkFollowersWindow(b *testing.B) {
 	for name, header := range map[string]string{"ids": "Id: %d", "headers": "Trace: %d", "nothing": ""} {
 		b.Run("with="+name, func(b *testing.B) {

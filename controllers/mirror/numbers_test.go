@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// says is a broker whose answer to /topics is text.
+// says returns a broker whose answer to /topics is text.
 func says(t *testing.T, status int, text string) coordination.Broker {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/topics" {
@@ -49,7 +49,8 @@ func TestAnswersOfBrokers(t *testing.T) {
 	}
 }
 
-// Who asks gets an answer that began after the question, and those who waited together share one.
+// TestAnswersAreSharedAndNeverOlderThanTheQuestion: a caller gets an answer to a request that began
+// after the call, and concurrent callers share one.
 func TestAnswersAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
 	var mu sync.Mutex
 	asked, began, release := 0, make(chan struct{}), make(chan struct{})
@@ -76,7 +77,7 @@ func TestAnswersAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
 	}
 	all.Go(func() { ask(1) })
 	<-began
-	const others = 50 // who ask while the first answer is on its way, which may be too old for them
+	const others = 50 // callers while the first request is under way, whose answer may be too old for them
 	var started sync.WaitGroup
 	started.Add(others)
 	for range others {
@@ -111,7 +112,7 @@ func TestOnlyChangedNumbersAreReported(t *testing.T) {
 			t.Errorf("%s: %v changed", what, changed)
 		}
 	}
-	// What is not open is not empty: it is as it was counted last, or not known.
+	// A log that is not open is not empty: its last numbers stand, or they are unknown.
 	n.take("b0", map[string]Numbers{"x": {Epoch: 2, Messages: 3}})
 	n.take("b0", map[string]Numbers{"x": {Trouble: "bad"}, "z": {Trouble: "bad"}})
 	kept := n.of("b0").regular
@@ -120,7 +121,8 @@ func TestOnlyChangedNumbersAreReported(t *testing.T) {
 	}
 }
 
-// The numbers of shards on several brokers add up, and whose trouble it is is known.
+// TestShardsAddUp: the numbers of shards on several brokers are added up, and trouble names its
+// broker.
 func TestShardsAddUp(t *testing.T) {
 	m := &Mirror{numbers: newNumbers(time.Hour)}
 	m.state.Store(coordination.NewState(1, nil, []*coordination.Topic{{Name: "wide", ID: "x"}}, []*coordination.Shard{
