@@ -118,7 +118,8 @@ func TestPercentilesNeedSamplesAboveThem(t *testing.T) {
 	}
 }
 
-// Entering a delivery is on the path that is measured: it must not allocate.
+// TestDeliverAllocatesNothing: accounting a delivery is on the measured path, so it must not
+// allocate.
 func TestDeliverAllocatesNothing(t *testing.T) {
 	w, err := Fanout{Subscribers: []int{2}, MessagesPerTopic: 1000, PayloadBytes: 50, Rounds: 10, Duration: time.Second, Client: ClientLight}.Workloads()
 	if err != nil {

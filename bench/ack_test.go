@@ -102,7 +102,7 @@ func TestAckAccount(t *testing.T) {
 	}
 }
 
-// What every message costs is on the path that is measured: it must not allocate.
+// TestAcksAllocateNothing: accounting an ack is on the measured path, so it must not allocate.
 func TestAcksAllocateNothing(t *testing.T) {
 	a := newAckAccount("bench-0", 1, 1<<20, 0, 1<<40)
 	a.taken = make(bitmap, 1<<10)

@@ -139,7 +139,7 @@ func TestEachFaultOfAStreamIsCountedExactly(t *testing.T) {
 	}
 }
 
-// What one publisher lost does not hold up the others.
+// TestLostAckStopsOnlyItsPublisher: a lost ack of one publisher does not delay the others.
 func TestLostAckStopsOnlyItsPublisher(t *testing.T) {
 	t.Parallel()
 	j := &fakeStreams{fate: func(s stamp) streamFate {

@@ -58,8 +58,8 @@ func TestGapsAreMeasuredFromTheLastAckBeforeTheFault(t *testing.T) {
 	}
 }
 
-// A message that was given up may come through behind later ones; one that was acknowledged may
-// not.
+// TestAnAbandonedMessageMayArriveLate: a message without an ack may be stored behind later ones; an
+// acknowledged one may not.
 func TestAnAbandonedMessageMayArriveLate(t *testing.T) {
 	play := func(acknowledged bool) (Deliveries, error) {
 		a := newAckAccount("s", 1, 10, 0, 0)
@@ -343,9 +343,9 @@ func TestOutageIsMeasured(t *testing.T) {
 	}
 }
 
-// A publisher without a connection gives up one message for each timeout, and publishes as soon as
-// there is one again, not at the end of the timeout: a try measures the broker's gap, and nothing
-// of the publisher's own.
+// TestAPublisherGoesOnWhenItIsConnected: a publisher without a connection fails one message per
+// timeout, and publishes as soon as it is connected again, before the end of the timeout: a try
+// measures the broker's gap only.
 func TestAPublisherGoesOnWhenItIsConnected(t *testing.T) {
 	r := &failoverRun{id: 7, plan: failoverPlan{Failover{PayloadBytes: headerBytes, AckTimeout: time.Minute, Interval: time.Minute}}, latency: newRecorder(), gaps: newGapWatch(1)}
 	r.account = newAckAccount(streamName(r.id), 1, 100, 0, 0)
@@ -391,7 +391,8 @@ type dialFunc func() (net.Conn, error)
 
 func (f dialFunc) Dial(string, string) (net.Conn, error) { return f() }
 
-// What was acknowledged shortly before the fault, and is gone with the leader, is found.
+// TestLossInAnOutageIsCountedExactly: messages that were acknowledged shortly before the fault, and
+// are lost with the leader, are found.
 func TestLossInAnOutageIsCountedExactly(t *testing.T) {
 	t.Parallel()
 	o := newFakeOutage(t, 1)
@@ -436,8 +437,8 @@ func TestOutageEndsHoweverTheRunEnds(t *testing.T) {
 	}
 }
 
-// A real cluster loses its leader, in each way that signals allow, and nothing that it
-// acknowledged.
+// TestFailoverOfPeers: a real cluster loses its leader, by each signal, and no acknowledged
+// message.
 func TestFailoverOfPeers(t *testing.T) {
 	t.Parallel()
 	peers := startPeerCluster(t)

@@ -48,7 +48,7 @@ func answerOf(key uint64, size int, records ...[2]uint64) (answer []byte) {
 	return answer
 }
 
-// Every byte of a record counts, and every record of a pass.
+// TestAReaderFindsMissingAndDamagedRecords: a reader compares every byte of every record of a pass.
 func TestAReaderFindsMissingAndDamagedRecords(t *testing.T) {
 	const key, size = 4711, 64
 	all := [][2]uint64{{0, 0}, {0, 1}, {1, 0}, {0, 2}, {1, 1}}

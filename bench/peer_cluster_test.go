@@ -74,7 +74,8 @@ func startPeerCluster(t *testing.T) *peerCluster {
 	return c
 }
 
-// Replicated streams of a real cluster, to whomever the publishers connect.
+// TestDurableRunOnAClusterOfPeers: durable measures replicated streams of a real cluster, for each
+// placement of the publishers.
 func TestDurableRunOnAClusterOfPeers(t *testing.T) {
 	t.Parallel()
 	peers := startPeerCluster(t)

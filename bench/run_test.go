@@ -154,9 +154,10 @@ func TestSubscriberThatIsCutOffIsReported(t *testing.T) {
 	}
 }
 
-// A server that stalls makes the messages that fall due meanwhile wait too. A closed loop would
-// send fewer of them and report one slow message; here every one has waited. The stall ends when
-// all have been published: publishers that waited for the server would never get there.
+// TestStallIsPaidByEveryMessageThatWasDue: a server that stalls makes the messages that fall due
+// meanwhile wait too. A closed loop would send fewer of them and report one slow message; here
+// every one has waited. The stall ends when all have been published: publishers that waited for the
+// server would never get there.
 func TestStallIsPaidByEveryMessageThatWasDue(t *testing.T) {
 	t.Parallel()
 	w, err := Fanout{
@@ -207,7 +208,8 @@ func (p *slowPublisher) publish(payload []byte) error {
 
 func (p *slowPublisher) flush(context.Context) error { return nil }
 
-// A publisher that was held up skips nothing, and what it sends late still says when it was due.
+// TestALatePublisherKeepsThePlannedTimes: a delayed publisher skips no message, and its late
+// messages keep their due times.
 func TestALatePublisherKeepsThePlannedTimes(t *testing.T) {
 	w, err := Fanout{Subscribers: []int{1}, MessagesPerTopic: 20, Pace: 2 * time.Millisecond, Rounds: 1, PayloadBytes: 32, Duration: time.Second, Client: ClientLight}.Workloads()
 	if err != nil {
@@ -286,8 +288,8 @@ func TestAnInterruptKeepsTheMeasurements(t *testing.T) {
 	}
 }
 
-// The readers for other systems must be as right as those that Linux uses; and both must
-// take bytes as they come.
+// TestBothReadersAcceptPartialReads: the readers of Linux and of other systems both accept partial
+// reads.
 func TestBothReadersAcceptPartialReads(t *testing.T) {
 	for name, make := range map[string]func(int) readers{"epoll": newReaders, "goroutines": newGoroutineReaders} {
 		t.Run(name, func(t *testing.T) {

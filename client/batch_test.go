@@ -37,7 +37,7 @@ func TestInconsistentAnswersAreRejected(t *testing.T) {
 	}
 }
 
-// Offsets that compaction has left out stand before the records behind them.
+// TestAnAnswerWithGaps: offsets that compaction has left out stand before the records behind them.
 func TestAnAnswerWithGaps(t *testing.T) {
 	m := answer(3, 4, 20, "\x00\x01a\x07\x00\x00\x02bc")
 	m.Header.Set("Carillon-Gaps", "1")

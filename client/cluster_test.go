@@ -14,8 +14,9 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// The leader goes while records are published and read through the other brokers: each is kept once
-// and in order, and a snapshot that was taken before is read from the new leader.
+// TestRecordsOutliveTheirLeader: the leader goes while records are published and read through the
+// other brokers: each is kept once and in order, and a snapshot that was taken before is read from
+// the new leader.
 func TestRecordsOutliveTheirLeader(t *testing.T) {
 	c := newCluster(t)
 	stops, addresses := map[string]func(){}, map[string]string{}

@@ -67,8 +67,8 @@ func (c *capricious) take(nc *nats.Conn, m *nats.Msg) {
 	answer(`{"stream":"s","seq":%d,"count":%d}`, len(c.kept), n)
 }
 
-// Whatever is lost, refused or late on the way there and back: each record once, in order, and told
-// its place.
+// TestEachRecordOnceAndInOrder: with lost, refused and late messages and acks, each record is
+// stored once and in order, and its offset is reported.
 func TestEachRecordOnceAndInOrder(t *testing.T) {
 	nc, _ := oneBroker(t)
 	seen := map[string]int{}
@@ -106,7 +106,8 @@ func TestEachRecordOnceAndInOrder(t *testing.T) {
 	}
 }
 
-// What nobody answers ends the publisher, which says that it doesn't know.
+// TestTheFateOfAnUnansweredPublishIsUnknown: a publisher without an answer ends with an
+// UnknownError.
 func TestTheFateOfAnUnansweredPublishIsUnknown(t *testing.T) {
 	nc, _ := oneBroker(t)
 	_, err := nc.Subscribe("deaf", func(*nats.Msg) {})
@@ -147,7 +148,7 @@ func TestTheFateOfAnUnansweredPublishIsUnknown(t *testing.T) {
 	}
 }
 
-// A record waits for others no longer than it is told to.
+// TestAFewRecordsDoNotWait: a record waits for others at most for Linger.
 func TestAFewRecordsDoNotWait(t *testing.T) {
 	nc, js := oneBroker(t)
 	stream(t, js, "ticks", nil)

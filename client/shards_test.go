@@ -20,8 +20,9 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A Topic of four shards: batches go to the shard of their subject, a snapshot of all shards has
-// everything that was acknowledged before it was asked for, and nothing that came later.
+// TestASnapshotOfSeveralShards: a Topic of four shards: batches go to the shard of their subject, a
+// snapshot of all shards has everything that was acknowledged before it was asked for, and nothing
+// that came later.
 func TestASnapshotOfSeveralShards(t *testing.T) {
 	nc, _ := oneBroker(t)
 	const shards, subjects, before, after = 4, 24, 50, 20
@@ -152,8 +153,8 @@ func startOlder(t *testing.T) (*olderBroker, *nats.Conn) {
 	return older, connect(t, listener.Addr().String())
 }
 
-// Who doesn't know of gaps is asked again without a word of them; who does brings many runs in one
-// answer, as its second shard.
+// TestReadersStepOverGaps: a broker without support for gaps gets the request again without that
+// field; one with support returns many runs in one answer.
 func TestReadersStepOverGaps(t *testing.T) {
 	_, nc := startOlder(t)
 	for shard, want := range []string{"4:a 5: ", "4:a 5:b 12:c "} {
@@ -185,7 +186,7 @@ func TestReadersStepOverGaps(t *testing.T) {
 	testutil.Must(t, r.Close())
 }
 
-// A broker of a version before is asked for each shard.
+// TestASnapshotOfAnOlderBroker: a broker of an earlier version gets one request per shard.
 func TestASnapshotOfAnOlderBroker(t *testing.T) {
 	older, nc := startOlder(t)
 	s, err := client.TakeSnapshot(within(t), nc, "ticks", client.SnapshotOptions{})

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A snapshot shows what there was, while the Topic goes on, loses what is old, and its broker comes
-// back as another.
+// TestASnapshotStaysAsItWas: a snapshot keeps its records while the Topic gets new ones, retention
+// deletes old ones, and its broker restarts.
 func TestASnapshotStaysAsItWas(t *testing.T) {
 	c, data := newCluster(t), t.TempDir()
 	address, stop := c.broker("main-0", testutil.FreeAddress(t), data)

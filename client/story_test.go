@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// Records go in by the thousands, and come out in order, each once; to other clients they are
-// ordinary messages.
+// TestRecordsGoInAndComeOut: thousands of records are published and read in order, each once, and
+// are ordinary messages to other clients.
 func TestRecordsGoInAndComeOut(t *testing.T) {
 	nc, js := oneBroker(t)
 	stream(t, js, "ticks", nil)
@@ -80,7 +80,8 @@ func TestRecordsGoInAndComeOut(t *testing.T) {
 	}
 }
 
-// A reader that is ahead waits for what comes; with everything that is known of it.
+// TestAReaderFollows: a reader at the end waits for new records, and returns their subjects, times
+// and headers.
 func TestAReaderFollows(t *testing.T) {
 	nc, js := oneBroker(t)
 	stream(t, js, "ticks", nil)
@@ -202,7 +203,8 @@ func TestReadAndPublishErrorsAreReported(t *testing.T) {
 	}
 }
 
-// The broker goes and comes back while records are published: each is kept once, in order.
+// TestAPublisherOutlivesItsBroker: the broker restarts while records are published: each is stored
+// once and in order.
 func TestAPublisherOutlivesItsBroker(t *testing.T) {
 	c, data := newCluster(t), t.TempDir()
 	address, stop := c.broker("main-0", testutil.FreeAddress(t), data)

@@ -96,8 +96,8 @@ func (q *fakeQuorum) AddLearner(_ context.Context, url string) (added coordinati
 	return added, err
 }
 
-// Whatever step the attempt before died at, the next one ends with exactly one fresh
-// learner of ours beside the two others.
+// TestAReadmissionIsFinishedAfterAnyStep: after an attempt that died at any step, the next one ends
+// with exactly one new learner beside the two others.
 func TestAReadmissionIsFinishedAfterAnyStep(t *testing.T) {
 	for failAt := range 6 {
 		for _, after := range []bool{false, true} {

@@ -212,7 +212,8 @@ func (c *testCluster) wantOwner(member int, want string) {
 // eventually has the times of waiting for members of etcd: some conditions take several elections.
 var eventually = testutil.Wait{Limit: 3 * testutil.Patience, Every: 20 * time.Millisecond}
 
-// A member loses its volume. It comes back with a new id, and votes.
+// TestAMemberThatLostItsVolumeRejoins: a member that lost its volume returns with a new id, and
+// votes.
 func TestAMemberThatLostItsVolumeRejoins(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
@@ -251,8 +252,8 @@ func TestAMemberThatLostItsVolumeRejoins(t *testing.T) {
 	}
 }
 
-// The operator says that the cluster has existed. A member that finds its volume empty and
-// nobody to ask waits; it does not form another cluster.
+// TestAWipedMemberNeverFormsAClusterAnew: the operator says that the cluster has existed. A member
+// that finds its volume empty and nobody to ask waits; it does not form another cluster.
 func TestAWipedMemberNeverFormsAClusterAnew(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
@@ -332,8 +333,8 @@ func TestTheOnlyMember(t *testing.T) {
 	})
 }
 
-// Two of three are gone: the third is alive and was started, but is not ready, and says so
-// in time for a probe.
+// TestWithoutAQuorum: two of three are gone: the third is alive and was started, but is not ready,
+// and says so in time for a probe.
 func TestWithoutAQuorum(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
@@ -367,8 +368,8 @@ func TestWithoutAQuorum(t *testing.T) {
 	}
 }
 
-// A person removes a member that runs. Its data are of no use any more: it keeps them
-// aside and comes back as a new member.
+// TestARemovedMemberRejoins: a running member is removed by hand. It sets its data aside and
+// returns as a new member.
 func TestARemovedMemberRejoins(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)

@@ -57,7 +57,8 @@ func TestALocalMemberKeepsItsData(t *testing.T) {
 	}
 }
 
-// It may be stopped before it has written anything; the next one begins all the same.
+// TestALocalMemberThatIsStoppedWhileItStarts: a member that is stopped before its first write does
+// not prevent the next start.
 func TestALocalMemberThatIsStoppedWhileItStarts(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

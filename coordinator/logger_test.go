@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// An etcd that finds everything slow is started on a laptop, at the level that dev has, and at that
-// of one who asks.
+// TestABusyLaptopIsNoWarning: warnings of a slow etcd are not shown at the default level of dev,
+// and are shown at level info.
 func TestABusyLaptopIsNoWarning(t *testing.T) {
 	t.Parallel()
 	slow := func(level slog.Level, laptop bool) string {

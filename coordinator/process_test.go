@@ -100,8 +100,9 @@ func (c *testCluster) all() *coordination.Client {
 	return c.client(0, 1, 2)
 }
 
-// The leader of the coordinators dies, and later another one freezes with its connections
-// open. Brokers stay members throughout, and what happens meanwhile is seen.
+// TestBrokersOutliveTheLeaderOfTheCoordinators: the leader of the coordinators dies, and later
+// another one freezes with its connections open. Brokers stay registered throughout, and see all
+// changes.
 func TestBrokersOutliveTheLeaderOfTheCoordinators(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
@@ -182,7 +183,8 @@ func TestBrokersOutliveTheLeaderOfTheCoordinators(t *testing.T) {
 	}
 }
 
-// A member with an empty volume is killed again and again on its way back.
+// TestRejoiningSurvivesBeingKilled: a member with an empty volume is killed repeatedly while it
+// rejoins.
 func TestRejoiningSurvivesBeingKilled(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)

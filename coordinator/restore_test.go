@@ -47,8 +47,9 @@ func (m *testMember) restore(from string, bump uint64) {
 	}
 }
 
-// Each member starts with the output of `etcdutl snapshot restore` of one snapshot. They form a
-// cluster that has the writes before the snapshot, and no later ones.
+// TestMembersStartFromARestoredSnapshot: each member starts with the output of `etcdutl snapshot
+// restore` of one snapshot. They form a cluster that has the writes before the snapshot, and no
+// later ones.
 func TestMembersStartFromARestoredSnapshot(t *testing.T) {
 	for name, bump := range map[string]uint64{"as it was": 0, "with a later revision": 1_000_000_000} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,9 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 )
 
-// A process that is killed after it made its log, and before it wrote to it, leaves a
-// member that knows nobody, itself included, and would wait for a leader for ever.
+// TestAMemberThatWasKilledBeforeItsFirstWriteBeginsAgain: a process that is killed between creating
+// its log and the first write leaves a member without any members, which would wait for a leader
+// for ever.
 func TestAMemberThatWasKilledBeforeItsFirstWriteBeginsAgain(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A broker says how long ago its copies of a Topic were scrubbed. Those of another broker are asked
-// for there, once.
+// TestABrokerReportsWhenItsCopiesWereScrubbed: a broker says how long ago its copies of a Topic
+// were scrubbed. Those of another broker are asked for there, once.
 func TestABrokerReportsWhenItsCopiesWereScrubbed(t *testing.T) {
 	n := startNode(t, nil)
 	for range 5 {

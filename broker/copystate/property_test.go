@@ -35,8 +35,8 @@ type copyWorld struct {
 	noticed        bool // the broker knows if it does not
 }
 
-// A copy that lacks records that its broker confirmed leads only if the shard says so, or before
-// the loss can be known.
+// TestACopyThatLacksConfirmedRecordsDoesNotLead: a copy that lacks records that its broker
+// confirmed leads only if the shard says so, or before the loss can be known.
 func TestACopyThatLacksConfirmedRecordsDoesNotLead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &copyWorld{epoch: 1, entry: Current, leader: Self, holds: true, noticed: true}

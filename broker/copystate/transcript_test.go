@@ -15,8 +15,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into the transcripts in testdata, for review")
 
-// A transcript in testdata is the story of one copy. Each line is an event. The line below it,
-// which begins with ">", is the State after it and the actions that follow.
+// TestTranscripts: a transcript in testdata is the story of one copy. Each line is an event. The
+// line below it, which begins with ">", is the State after it and the actions that follow.
 //
 //	open counted orderly synced     the copy is opened; words that are missing are false
 //	open counted torn damage=TEXT anew lost short replicated memory missing missing-cursors

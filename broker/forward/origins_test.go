@@ -55,9 +55,10 @@ func TestActiveSourcesDoNotExpire(t *testing.T) {
 	}
 }
 
-// A broker restarts, and its log has a damaged batch. Numbers of the same source that are higher
-// than those that were read before the damage may stand in it: a message with such a number is not
-// taken for new. Of a source that was read behind the damage, all numbers before are known.
+// TestNumbersInADamagedBatchAreNotTakenForNew: a broker restarts, and its log has a damaged batch.
+// Numbers of the same source that are higher than those that were read before the damage may stand
+// in it: a message with such a number is not taken for new. Of a source that was read behind the
+// damage, all numbers before are known.
 func TestNumbersInADamagedBatchAreNotTakenForNew(t *testing.T) {
 	for _, damaged := range []bool{false, true} {
 		fsys := crashfs.New()

@@ -62,8 +62,8 @@ func TestFollowingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// One goroutine passes the batches of many logs on, some from memory and some from files, with one
-// piece of memory for all of them.
+// TestForwardingBatchesAllocatesNothing: one goroutine forwards the batches of many logs, from
+// memory and from files, with one buffer.
 func TestForwardingBatchesAllocatesNothing(t *testing.T) {
 	d := openDisk(t, env.OS, t.TempDir(), Options{TailBytes: 64 << 10})
 	const logs, batches = 50, 40

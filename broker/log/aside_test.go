@@ -94,7 +94,8 @@ func held(t testing.TB, fsys *crashfs.FS, dir string, secret uint64) map[uint64]
 	return out
 }
 
-// Every committed record that is removed is set aside; uncommitted ones are deleted.
+// TestRemovedCommittedRecordsAreSetAside: every committed record that is removed is set aside;
+// uncommitted ones are deleted.
 func TestRemovedCommittedRecordsAreSetAside(t *testing.T) {
 	for _, story := range giveUps {
 		t.Run(story.String(), func(t *testing.T) {
@@ -135,8 +136,8 @@ func TestRemovedCommittedRecordsAreSetAside(t *testing.T) {
 	}
 }
 
-// The power is cut at every step: each committed record is in the log or set aside, and the log is
-// as it was or as it is to be.
+// TestSettingCommittedRecordsAsideMayBeCutShortAnywhere: the power is cut at every step: each
+// committed record is in the log or set aside, and the log is as it was or as it is to be.
 func TestSettingCommittedRecordsAsideMayBeCutShortAnywhere(t *testing.T) {
 	for _, story := range giveUps {
 		t.Run(story.String(), func(t *testing.T) {
@@ -170,8 +171,8 @@ func TestSettingCommittedRecordsAsideMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// On a full disk no committed record is removed: a truncation that needs space is refused, and the
-// log is unchanged.
+// TestAFullDiskRefusesToTruncateCommittedRecords: on a full disk no committed record is removed: a
+// truncation that needs space is refused, and the log is unchanged.
 func TestAFullDiskRefusesToTruncateCommittedRecords(t *testing.T) {
 	fsys, _, l := setup(t, tiny)
 	put(t, l, 150)
@@ -189,7 +190,8 @@ func TestAFullDiskRefusesToTruncateCommittedRecords(t *testing.T) {
 	ranged(t, l, 1, at, Epoch{1, 1})
 }
 
-// The manifest lists the last pieces, and counts those before.
+// TestTheManifestsListOfPiecesIsBounded: the manifest lists the last pieces, and counts those
+// before.
 func TestTheManifestsListOfPiecesIsBounded(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	var dirs []string

@@ -20,8 +20,8 @@ func sinces(l *Log) (out []int) {
 	return out
 }
 
-// When each segment was written or scrubbed is known in the next life, as of the last time that it
-// was saved. A compressed segment is a new file, so it counts from then on.
+// TestTimesOfScrubsSurviveARestart: the next process knows when each segment was written or
+// scrubbed, as of the last save. A compressed segment is a new file, so it counts from then on.
 func TestTimesOfScrubsSurviveARestart(t *testing.T) {
 	decoder() // is shared with tests outside of this bubble
 	synctest.Test(t, func(t *testing.T) {

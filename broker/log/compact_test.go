@@ -232,7 +232,8 @@ func flipByte(t *testing.T, fsys *crashfs.FS, path string, at int64) {
 	_ = f.Sync()
 }
 
-// More subjects than are remembered at once take more rounds. The result is the same.
+// TestCompactionTakesMoreRoundsForManySubjects: a log with more subjects than the map takes needs
+// several rounds, with the same result.
 func TestCompactionTakesMoreRoundsForManySubjects(t *testing.T) {
 	_, _, l := setup(t, small)
 	prices(t, l, 4000, 400)
@@ -249,8 +250,8 @@ func TestCompactionTakesMoreRoundsForManySubjects(t *testing.T) {
 	}
 }
 
-// A truncation removes the newer records because of which compaction removed older ones. The log no
-// longer knows its records, and is to be copied anew.
+// TestATruncationOfSupersedingRecordsEmptiesTheLog: a truncation removes the newer records because
+// of which compaction removed older ones. The log is emptied, and has to be copied anew.
 func TestATruncationOfSupersedingRecordsEmptiesTheLog(t *testing.T) {
 	_, _, l := setup(t, small)
 	prices(t, l, 2000, 5)
@@ -292,9 +293,9 @@ func TestATruncationOfSupersedingRecordsEmptiesTheLog(t *testing.T) {
 	}
 }
 
-// Compaction reached the middle of a batch, and removed records because of newer ones in it. A
-// truncation above that point, in the same batch, removes the whole batch and so the newer records:
-// the log is emptied.
+// TestATruncationWithinASupersedingBatchEmptiesTheLog: compaction reached the middle of a batch,
+// and removed records because of newer ones in it. A truncation above that point, in the same
+// batch, removes the whole batch and so the newer records: the log is emptied.
 func TestATruncationWithinASupersedingBatchEmptiesTheLog(t *testing.T) {
 	_, _, l := setup(t, Options{})
 	for n := range uint64(2) { // two batches, which stay two since they are of different epochs
@@ -326,7 +327,7 @@ func TestATruncationWithinASupersedingBatchEmptiesTheLog(t *testing.T) {
 	}
 }
 
-// A truncation during a pass makes the pass's knowledge void.
+// TestATruncationCancelsACompaction: a truncation during a compaction cancels it.
 func TestATruncationCancelsACompaction(t *testing.T) {
 	_, _, l := setup(t, Options{SegmentSmallest: 8 << 10, SegmentLargest: 8 << 10, TailBytes: 1})
 	prices(t, l, 1000, 5)
@@ -358,8 +359,8 @@ func TestATruncationCancelsACompaction(t *testing.T) {
 	}
 }
 
-// A follower that ends within what is one batch now is sent the rest of it, and has the same
-// records then.
+// TestAFollowerCopiesSparseBatches: a follower that ends within a sparse batch receives the rest of
+// it, and then has the same records.
 func TestAFollowerCopiesSparseBatches(t *testing.T) {
 	fsys, d, leader := setup(t, small)
 	_ = fsys
@@ -451,8 +452,9 @@ func TestSparseBatchesAreRefusedByName(t *testing.T) {
 	}
 }
 
-// Whatever is appended, compacted, cut, trimmed and opened again: what can be read is what was
-// appended, the newest record of each subject is there, and below what is clean nothing else.
+// TestCompactionAgainstAModel: after random appends, compactions, truncations, trims and restarts,
+// every readable record was appended, the newest record of each subject exists, and below the clean
+// offset no other one does.
 func TestCompactionAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opts := Options{SegmentSmallest: 2 << 10, SegmentLargest: int64(2<<10) << rapid.IntRange(0, 3).Draw(t, "largest"), TailBytes: 1}
@@ -574,8 +576,8 @@ func TestCompactionAgainstAModel(t *testing.T) {
 	})
 }
 
-// The number of records is known wherever the log begins: within a segment, after a restart, and
-// while a segment is rewritten.
+// TestTheNumberOfRecordsIsKnownAfterATrim: the number of records is known wherever the log begins:
+// within a segment, after a restart, and while a segment is rewritten.
 func TestTheNumberOfRecordsIsKnownAfterATrim(t *testing.T) {
 	fsys, d, l := setup(t, Options{SegmentSmallest: 16 << 10, SegmentLargest: 16 << 10, TailBytes: 1})
 	a := newAck()

@@ -143,7 +143,8 @@ func TestCompressionIsInvisibleToReaders(t *testing.T) {
 	mustRead(t, l, start, end+500)
 }
 
-// Blocks, segments and batches of every size against each other, with readers all the while.
+// TestReadersGoOnWhileSegmentsAreCompressed: segments are compressed while they are read, with
+// blocks, segments and batches of different sizes.
 func TestReadersGoOnWhileSegmentsAreCompressed(t *testing.T) {
 	fsys := crashfs.New()
 	d := openDisk(t, fsys, "data", Options{SegmentSmallest: 400 << 10, SegmentLargest: 1 << 20, TailBytes: 1, OpenSegments: 3})
@@ -244,7 +245,8 @@ func TestIncompressibleSegmentsStay(t *testing.T) {
 	}
 }
 
-// A crash at any step leaves each segment in one form or the other, and nothing beside them.
+// TestACompressionMayBeCutShortAnywhere: a crash at any step leaves each segment in one form or the
+// other, and nothing beside them.
 func TestACompressionMayBeCutShortAnywhere(t *testing.T) {
 	for steps := 0; ; steps++ {
 		var err error
@@ -279,7 +281,8 @@ func TestACompressionMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// Cutting within a compressed segment, with crashes: as it was, shorter by whole segments, or cut.
+// TestATruncationWithinACompressedSegment: a truncation within a compressed segment is interrupted
+// by a crash: the log is as before, shorter by whole segments, or truncated.
 func TestATruncationWithinACompressedSegment(t *testing.T) {
 	for _, to := range []uint64{2, 33, 75, 199} {
 		for steps := 0; ; steps++ {
@@ -316,8 +319,8 @@ func TestATruncationWithinACompressedSegment(t *testing.T) {
 	}
 }
 
-// One bit in a compressed file costs no more than a block; header and index stand in for each
-// other.
+// TestAFlippedBitInACompressedSegment: a flipped bit in a compressed file costs at most a block.
+// Header and index replace each other.
 func TestAFlippedBitInACompressedSegment(t *testing.T) {
 	build := func() (*crashfs.FS, string, uint64) {
 		fsys := crashfs.New()
@@ -472,7 +475,8 @@ func TestCompressionCanBeCancelled(t *testing.T) {
 	mustRead(t, l, 1, 301)
 }
 
-// A full disk, or one that fails under it, costs the compression and nothing else.
+// TestCompressingWithoutRoom: on a full or failing disk the compression fails, without any other
+// effect.
 func TestCompressingWithoutRoom(t *testing.T) {
 	fsys, d, l := setup(t, squeezable)
 	put(t, l, 100)
@@ -503,7 +507,8 @@ func TestCompressingWithoutRoom(t *testing.T) {
 	onDisk(t, fsys, l)
 }
 
-// Logs are trimmed, truncated and reset while they are being compressed.
+// TestALogMayChangeWhileItIsCompressed: logs are trimmed, truncated and reset while they are being
+// compressed.
 func TestALogMayChangeWhileItIsCompressed(t *testing.T) {
 	for name, change := range map[string]func(*Log) error{
 		"trim":     func(l *Log) error { _, err := l.Trim(90); return err },
@@ -541,8 +546,8 @@ func TestALogMayChangeWhileItIsCompressed(t *testing.T) {
 	}
 }
 
-// The same on the machine's own files: compressed, cut within, read by who opened the old file,
-// begun anew, closed in order.
+// TestSegmentsChangeTheirFormOnRealFiles: on real files a segment is compressed, truncated, read
+// through the old file, reset, and closed in order.
 func TestSegmentsChangeTheirFormOnRealFiles(t *testing.T) {
 	dir := t.TempDir()
 	d := openDisk(t, env.OS, dir, small)

@@ -99,9 +99,9 @@ func TestAFolderOf018b7c1IsConverted(t *testing.T) {
 	ranged(t, openLog(t, openDisk(t, fsys, "data", small), orders), oldStart, 75, Epoch{1, 1}, Epoch{3, 61}, Epoch{7, 70})
 }
 
-// The power is cut at every step of a conversion. Then the folder is what it was, with something
-// beside that doesn't count, or converted: whichever version opens it next finds all of it, or
-// refuses it.
+// TestAConversionMayBeCutShortAnywhere: the power is cut at every step of a conversion. Then the
+// folder is unconverted, with files that don't count, or converted: either version finds all of it
+// or refuses it.
 func TestAConversionMayBeCutShortAnywhere(t *testing.T) {
 	old, converted := 0, 0
 	for steps, over := 0, false; !over; steps++ {
@@ -148,7 +148,8 @@ func TestAConversionMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// The conversion finishes the changes that 018b7c1 had begun, wherever it is interrupted itself.
+// TestAConversionFinishesInterruptedChanges: the conversion finishes the changes that 018b7c1 had
+// begun, wherever it is interrupted itself.
 func TestAConversionFinishesInterruptedChanges(t *testing.T) {
 	for name, story := range map[string]struct {
 		begun      func(id *identityFile)

@@ -73,9 +73,9 @@ func (w written) check(t testing.TB, l *Log) (lost []CorruptError) {
 	return lost
 }
 
-// Power is cut while writes are under way, of payloads that have sectors of zeros, in one round or
-// in several. What is torn is cut and reported as torn, never as damage; and nothing that was
-// synced is missing.
+// TestATornWriteIsNeverTakenForDamage: power is cut while writes are under way, of payloads that
+// have sectors of zeros, in one round or in several. What is torn is cut and reported as torn,
+// never as damage; and nothing that was synced is missing.
 func TestATornWriteIsNeverTakenForDamage(t *testing.T) {
 	cuts := 0
 	for seed := range uint64(150) {
@@ -124,7 +124,8 @@ func TestATornWriteIsNeverTakenForDamage(t *testing.T) {
 	}
 }
 
-// The last few torn tails are kept, with the same bytes. On a full disk the log opens all the same.
+// TestTheLastTornTailsAreKept: the last few torn tails are kept, with the same bytes. On a full
+// disk the log opens without keeping them.
 func TestTheLastTornTailsAreKept(t *testing.T) {
 	fsys, d, l := setup(t, Options{SyncAllFrom: 1000})
 	for n := range tornFiles + 4 {
@@ -211,9 +212,9 @@ type placed struct {
 	base, end  uint64
 }
 
-// One bit flips somewhere in a log of several segments that lost power: in a sealed one or in the
-// active one, in a batch, marker, header, footer or index. At most the batch that it hits is lost,
-// nothing is cut, and it is reported as damage.
+// TestAFlippedBitCostsAtMostItsBatch: one bit flips somewhere in a log of several segments that
+// lost power: in a sealed one or in the active one, in a batch, marker, header, footer or index. At
+// most the batch that it hits is lost, nothing is cut, and it is reported as damage.
 func TestAFlippedBitCostsAtMostItsBatch(t *testing.T) {
 	opts := Options{SegmentSmallest: 16 << 10, SegmentLargest: 32 << 10, TailBytes: 1, SyncAllFrom: 1000}
 	rng := rand.New(rand.NewPCG(5, 17))
@@ -297,8 +298,8 @@ func TestAFlippedBitCostsAtMostItsBatch(t *testing.T) {
 	}
 }
 
-// A marker says of every sector that its run touches whether the run has a nonzero byte in it,
-// wherever the run stands and however long it is.
+// TestAMarkerKnowsTheSectorsOfItsRun: a marker's bitmap has a bit for every sector of its run that
+// says whether the run has a nonzero byte there, at any position and length.
 func TestAMarkerKnowsTheSectorsOfItsRun(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -338,8 +339,9 @@ func TestAMarkerKnowsTheSectorsOfItsRun(t *testing.T) {
 	}
 }
 
-// A file of an earlier version has markers without bitmaps. It is judged as that version did:
-// everything after the last marker is torn. No record is appended to it.
+// TestAFileOfAnEarlierVersionIsJudgedWithoutBitmaps: a file of an earlier version has markers
+// without bitmaps. It is judged as that version did: everything after the last marker is torn. No
+// record is appended to it.
 func TestAFileOfAnEarlierVersionIsJudgedWithoutBitmaps(t *testing.T) {
 	for name, flip := range map[string]int{"whole": -1, "in the middle": 3, "in the last batch": 9} {
 		t.Run(name, func(t *testing.T) {

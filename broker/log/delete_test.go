@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// However a deletion is cut short, what is found afterwards is the whole log or nothing.
+// TestADeletionIsAllOrNothing: after an interrupted deletion there is the whole log or nothing.
 func TestADeletionIsAllOrNothing(t *testing.T) {
 	for steps := 0; ; steps++ {
 		fsys, d, l := setup(t, small)

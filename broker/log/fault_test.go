@@ -103,9 +103,9 @@ func TestAFailedSyncIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Write-back fails between a round's writes and its sync, and another process' sync is the first to
-// hear of it. The disk has had the file system open since before, so its own sync fails
-// nevertheless.
+// TestAFailedWriteBackIsNotMissed: write-back fails between a round's writes and its sync, and
+// another process's sync gets the error first. The disk has kept the file system open since before,
+// so its own sync fails, too.
 func TestAFailedWriteBackIsNotMissed(t *testing.T) {
 	opts := small
 	opts.SyncAllFrom = 2
@@ -221,8 +221,8 @@ func TestAReadErrorIsOneRangeOnly(t *testing.T) {
 	mustRead(t, l, 1, 1002)
 }
 
-// A bit flips somewhere in some file. Whatever is read is right; whatever can't be read is a typed
-// error that says where to go on; and somebody notices.
+// TestAFlippedBitIsNoticed: a bit flips in some file. Every record that is read is right, every
+// unreadable one is a typed error with the offset to continue at, and the damage is reported.
 func TestAFlippedBitIsNoticed(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -310,8 +310,9 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 	}
 }
 
-// A log is set aside, and the sync that makes this survive a crash fails. The log may come back, or
-// a new one of its name may be lost: the disk has failed.
+// TestSettingALogAsideWithoutASyncFailsTheDisk: a log is set aside, and the sync that makes this
+// survive a crash fails. The log may come back, or a new one of its name may be lost: the disk has
+// failed.
 func TestSettingALogAsideWithoutASyncFailsTheDisk(t *testing.T) {
 	for _, dir := range []string{setAsideDir, shardsDir} {
 		fsys, d, l := setup(t, small)

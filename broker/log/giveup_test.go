@@ -96,8 +96,9 @@ func hasAllBut(t testing.TB, l *Log, gone []Span, epochs []Epoch) {
 	}
 }
 
-// A leader's batches are damaged, and no replica has them. They are given up: what is left is
-// copied to a follower, the damaged segment is set aside, and the next life finds nothing damaged.
+// TestDamagedRecordsAreGivenUp: a leader's batches are damaged, and no replica has them. They are
+// given up: the remaining records are copied to a follower, the damaged segment is set aside, and
+// the next process finds no damage.
 func TestDamagedRecordsAreGivenUp(t *testing.T) {
 	for name, spoilt := range map[string]func(t *testing.T, fsys *crashfs.FS, d *Disk, l *Log) *Log{
 		"in a sealed segment": func(t *testing.T, fsys *crashfs.FS, d *Disk, l *Log) *Log {
@@ -201,8 +202,9 @@ func TestDamagedRecordsAreGivenUp(t *testing.T) {
 	}
 }
 
-// Another replica has the first of two damaged batches of a segment. Only the second batch is given
-// up. The first one stays damaged, and is repaired when that replica leads.
+// TestRecordsOnAnotherReplicaAreNotGivenUp: another replica has the first of two damaged batches of
+// a segment. Only the second batch is given up. The first one stays damaged, and is repaired when
+// that replica leads.
 func TestRecordsOnAnotherReplicaAreNotGivenUp(t *testing.T) {
 	for _, form := range []string{"plain", "compressed", "missing"} {
 		t.Run(form, func(t *testing.T) {
@@ -269,7 +271,8 @@ func TestRecordsOnAnotherReplicaAreNotGivenUp(t *testing.T) {
 	}
 }
 
-// No record of a readable segment is given up, nor any beyond the log's end.
+// TestReadableRecordsAreNotGivenUp: no record of a readable segment is given up, nor any beyond the
+// log's end.
 func TestReadableRecordsAreNotGivenUp(t *testing.T) {
 	fsys, _, l := atRest(t, 1990)
 	bad := l.SegmentInfos()[3]
@@ -291,8 +294,8 @@ func TestReadableRecordsAreNotGivenUp(t *testing.T) {
 	}
 }
 
-// The power is cut at each step of giving records up: then they are damaged, or given up, and all
-// others are as they were.
+// TestACrashWhileRecordsAreGivenUp: the power is cut at each step of giving records up: then they
+// are damaged, or given up, and all others are as they were.
 func TestACrashWhileRecordsAreGivenUp(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} { // whether another replica has one of the batches
 		for steps, over := 0, false; !over; steps++ {

@@ -33,9 +33,9 @@ func heldRound(t *testing.T, opts Options) (fsys *crashfs.FS, d *Disk, l *Log, r
 	return fsys, d, l, func() { close(gate) }
 }
 
-// A round seals a segment and then fails, so the manifest never lists that segment. A trim
-// afterwards must not write a start that relies on it: the next life would take the segments for
-// strange ones and set all records aside.
+// TestATrimDoesNotRelyOnASegmentThatIsNotListed: a round seals a segment and then fails, so the
+// manifest never lists that segment. A trim afterwards must not write a start that relies on it:
+// the next life would take the segments for strange ones and set all records aside.
 func TestATrimDoesNotRelyOnASegmentThatIsNotListed(t *testing.T) {
 	fsys, d, l, release := heldRound(t, small)
 	a := newAck()
@@ -70,8 +70,9 @@ func TestATrimDoesNotRelyOnASegmentThatIsNotListed(t *testing.T) {
 	mustRead(t, l, 1, 6)
 }
 
-// A change of the manifest waits while the committer syncs a round with new segments. The sync
-// fails, so the manifest lacks these segments, and the change is refused.
+// TestAChangeBehindAFailedSyncIsRefused: a change of the manifest waits while the committer syncs a
+// round with new segments. The sync fails, so the manifest lacks these segments, and the change is
+// refused.
 func TestAChangeBehindAFailedSyncIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := small
@@ -110,9 +111,9 @@ func TestAChangeBehindAFailedSyncIsRefused(t *testing.T) {
 	})
 }
 
-// A segment's first round is acknowledged, the power is cut before another sync, and the segment's
-// file is lost. The log knows that it lacks these records: they are not taken for records that were
-// never written.
+// TestALostSegmentIsNoticedAfterItsFirstRound: a segment's first round is acknowledged, the power
+// is cut before another sync, and the segment's file is lost. The log knows that it lacks these
+// records: they are not taken for records that were never written.
 func TestALostSegmentIsNoticedAfterItsFirstRound(t *testing.T) {
 	for _, syncAllFrom := range []int{1, 1000} {
 		for _, before := range []int{0, 5} {
@@ -143,8 +144,9 @@ func TestALostSegmentIsNoticedAfterItsFirstRound(t *testing.T) {
 	}
 }
 
-// A crash falls between the sync of a segment's first records and its listing. The next process
-// adopts the file, and vouches for its records. From then on the loss of the file is noticed, too.
+// TestALostAdoptedSegmentIsNoticed: a crash falls between the sync of a segment's first records and
+// its listing. The next process adopts the file, and vouches for its records. From then on the loss
+// of the file is noticed, too.
 func TestALostAdoptedSegmentIsNoticed(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	fsys.SetHook(func(op opKind) error {

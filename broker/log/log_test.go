@@ -128,7 +128,8 @@ func TestInvalidCallsAreRefused(t *testing.T) {
 	}
 }
 
-// Many segments, read from memory, from disk, and after opening again, in steps of any size.
+// TestReadingCrossesSegmentsAndMemory: many segments are read from memory, from disk, and after a
+// restart, in steps of different sizes.
 func TestReadingCrossesSegmentsAndMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := small
@@ -240,7 +241,7 @@ func TestCompletionsWaitForTheirDurability(t *testing.T) {
 	}
 }
 
-// A follower's log is that of its leader, byte by byte.
+// TestAFollowerCopiesTheBatches: a follower's log is that of its leader, byte by byte.
 func TestAFollowerCopiesTheBatches(t *testing.T) {
 	_, d, leader := setup(t, small)
 	put(t, leader, 300)
@@ -424,8 +425,8 @@ func TestAPublisherWaitsForADiskThatIsBehind(t *testing.T) {
 	put(t, l, 1)
 }
 
-// Files of unsynced records must not accumulate open, and must not be closed before they are
-// synced.
+// TestUnsyncedFilesAreSyncedBeforeTheyAreClosed: the number of open files with unsynced records is
+// bounded, and none is closed before it is synced.
 func TestUnsyncedFilesAreSyncedBeforeTheyAreClosed(t *testing.T) {
 	opts := small
 	opts.OpenSegments = 3
@@ -469,7 +470,8 @@ func TestUnsyncedFilesAreSyncedBeforeTheyAreClosed(t *testing.T) {
 	}
 }
 
-// After each round the disk reports whether appends that arrived during the round wait.
+// TestARoundReportsWhetherAppendsWait: after each round the disk reports whether appends that
+// arrived during the round wait.
 func TestARoundReportsWhetherAppendsWait(t *testing.T) {
 	rounds := make(chan bool, 10)
 	during := make(chan struct{})

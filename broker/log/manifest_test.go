@@ -28,7 +28,7 @@ func slotBit(t testing.TB, fsys *crashfs.FS, slot int, byteAt int64) int64 {
 	return (int64(slot)*info.Size/2 + byteAt) * 8
 }
 
-// Any bit may flip in one slot: the other one is intact.
+// TestADamagedManifestSlotCostsNothing: any bit may flip in one slot: the other one is intact.
 func TestADamagedManifestSlotCostsNothing(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 300)
@@ -57,8 +57,8 @@ func TestADamagedManifestSlotCostsNothing(t *testing.T) {
 	}
 }
 
-// With both slots damaged, or without the file, the manifest is made again: every record is there,
-// the state of the copy isn't, and that is told.
+// TestALostManifestIsMadeAgain: with both slots damaged, or without the file, the manifest is
+// rebuilt with every record, and the lost state of the copy is reported.
 func TestALostManifestIsMadeAgain(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, fsys *crashfs.FS){
 		"both slots": func(t *testing.T, fsys *crashfs.FS) {
@@ -113,7 +113,8 @@ func TestALostManifestIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A log that nothing was written to, and of which only meta.json is left, is one that isn't there.
+// TestACreationMayBeCutShortAnywhere: a directory with meta.json only, of a log without a write,
+// counts as no log.
 func TestACreationMayBeCutShortAnywhere(t *testing.T) {
 	for steps, over := 0, false; !over; steps++ {
 		for seed := range uint64(8) {
@@ -146,8 +147,9 @@ func TestACreationMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// The power is cut at every step of opening a log whose manifest is damaged. The next opening finds
-// that damage, or the state for this case in the manifest that was made from the segments.
+// TestARebuildMayBeCutShortAnywhere: the power is cut at every step of opening a log whose manifest
+// is damaged. The next opening finds that damage, or the state for this case in the manifest that
+// was made from the segments.
 func TestARebuildMayBeCutShortAnywhere(t *testing.T) {
 	first := FirstCopy{Made: []byte(`{"state":"partial"}`), Rebuilt: []byte(`{"state":"lost"}`)}
 	for steps, over := 0, false; !over; steps++ {
@@ -226,8 +228,9 @@ func TestMetaJSONIsReadOnceOnly(t *testing.T) {
 	}
 }
 
-// The power is cut at every step of changes that let the manifest grow out of its slots: it says
-// what it said before one of them or after, no less than was acknowledged, and is never lost.
+// TestAChangeMayBeCutShortAnywhere: the power is cut at every step of changes by which the manifest
+// outgrows its slots: it is that from before or after a change, has everything that was
+// acknowledged, and is never lost.
 func TestAChangeMayBeCutShortAnywhere(t *testing.T) {
 	spec := func(n int) []byte { return fmt.Appendf(nil, `{"n":%d,"more":"%s"}`, n, strings.Repeat("x", n*n*150)) }
 	crashes := 0
@@ -267,8 +270,8 @@ func TestAChangeMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// On a full disk the state of a copy can be changed as often as it likes, damage can be noted, and
-// the log can be trimmed.
+// TestAChangeOfStateNeedsNoRoom: on a full disk the state of a copy can be changed any number of
+// times, damage can be recorded, and the log can be trimmed.
 func TestAChangeOfStateNeedsNoRoom(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 1000)
@@ -300,8 +303,9 @@ func TestAChangeOfStateNeedsNoRoom(t *testing.T) {
 	_ = d.Close()
 }
 
-// On a full disk an append is refused if the manifest has no room for it, as one is whose segment
-// has none. When there is room again, appends succeed.
+// TestAFullDiskRefusesAppendsThatTheManifestHasNoRoomFor: on a full disk an append is refused if
+// the manifest has no room for it, as one is whose segment has none. When there is room again,
+// appends succeed.
 func TestAFullDiskRefusesAppendsThatTheManifestHasNoRoomFor(t *testing.T) {
 	fsys, d, l := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10})
 	epoch := uint64(1)
@@ -351,7 +355,8 @@ func TestAFullDiskRefusesAppendsThatTheManifestHasNoRoomFor(t *testing.T) {
 	}
 }
 
-// A log that lost its last files knows where it ended and which epochs began there.
+// TestALogThatLostItsEndKnowsItsEpochs: a log that lost its last files knows where it ended and
+// which epochs began there.
 func TestALogThatLostItsEndKnowsItsEpochs(t *testing.T) {
 	for name, crash := range map[string]bool{"after an end in order": false, "after a kill": true} {
 		t.Run(name, func(t *testing.T) {
@@ -385,7 +390,8 @@ func TestALogThatLostItsEndKnowsItsEpochs(t *testing.T) {
 	}
 }
 
-// A file that the manifest does not name is no part of the log. It is set aside if it has content.
+// TestASegmentThatTheManifestDoesNotNameIsSetAside: a file that the manifest does not name is no
+// part of the log. It is set aside if it has content.
 func TestASegmentThatTheManifestDoesNotNameIsSetAside(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)
@@ -428,8 +434,9 @@ func TestASegmentThatTheManifestDoesNotNameIsSetAside(t *testing.T) {
 	}
 }
 
-// After a kill both slots are read, and which of them is safe isn't known. A power cut in the next
-// change must not take what was acknowledged before the kill.
+// TestAChangeAfterAKillMayBeCutShortAnywhere: after a kill it is unknown which of the two slots is
+// synced. A power cut in the next change must not lose changes that were acknowledged before the
+// kill.
 func TestAChangeAfterAKillMayBeCutShortAnywhere(t *testing.T) {
 	// A slot of several sectors, all of which change.
 	spec := func(epoch uint64) []byte { return []byte(strings.Repeat(fmt.Sprint(epoch), 1000)) }
@@ -458,7 +465,8 @@ func TestAChangeAfterAKillMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// More logs begin in one round than a disk keeps manifests open for. All of them are listed by it.
+// TestManyLogsAreListedInOneRound: more logs begin in one round than a disk keeps manifests open.
+// The round lists the segments of all of them.
 func TestManyLogsAreListedInOneRound(t *testing.T) {
 	for _, syncAllFrom := range []int{0, 1 << 30} {
 		fsys := crashfs.New()

@@ -69,7 +69,8 @@ func TestADamagedMarkIsIgnored(t *testing.T) {
 	}
 }
 
-// Whatever failed while the disk was open, even if it goes on well afterwards: no mark.
+// TestNoMarkIsWrittenAfterAFailure: after any failure while the disk was open there is no mark,
+// even if later operations succeed.
 func TestNoMarkIsWrittenAfterAFailure(t *testing.T) {
 	for name, fault := range map[string]struct {
 		kind, path string
@@ -112,8 +113,9 @@ func TestNoMarkIsWrittenAfterAFailure(t *testing.T) {
 	}
 }
 
-// After a crash at any moment, from the last append of one process to the first one of the next but
-// one, a mark exists only if all appended records exist and none was appended after the mark.
+// TestAMarkIsTrueAfterAnyCrash: after a crash at any moment, from the last append of one process to
+// the first one of the next but one, a mark exists only if all appended records exist and none was
+// appended after the mark.
 func TestAMarkIsTrueAfterAnyCrash(t *testing.T) {
 	marked := 0
 	for steps := range 60 {

@@ -94,8 +94,8 @@ func TestInconsistentPackedRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// Packed and other batches of one log are read from memory, from the file, by a follower and after
-// the log is opened again.
+// TestPackedBatchesAreReadLikeOthers: packed and other batches of one log are read from memory,
+// from the file, by a follower and after the log is opened again.
 func TestPackedBatchesAreReadLikeOthers(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	a := newAck()

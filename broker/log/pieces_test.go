@@ -36,7 +36,8 @@ func pieces(t testing.TB, d *Disk) []Piece {
 	return all
 }
 
-// A piece is listed with its log, its reason, its records and its size.
+// TestSetAsidePiecesAreListed: a piece is listed with its log, its reason, its records and its
+// size.
 func TestSetAsidePiecesAreListed(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)
@@ -101,7 +102,8 @@ func TestSetAsidePiecesAreListed(t *testing.T) {
 	}
 }
 
-// On a full disk a log is set aside, and the reason is missing.
+// TestAFullDiskSetsALogAsideWithoutTheReason: on a full disk a log is set aside, and the reason is
+// missing.
 func TestAFullDiskSetsALogAsideWithoutTheReason(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 20)
@@ -117,8 +119,8 @@ func TestAFullDiskSetsALogAsideWithoutTheReason(t *testing.T) {
 	}
 }
 
-// Only the listed piece is deleted, by its name and the time at which it was set aside: a name may
-// be used again.
+// TestOnlyThePieceThatWasListedIsDeleted: only the listed piece is deleted, by its name and the
+// time at which it was set aside: a name may be used again.
 func TestOnlyThePieceThatWasListedIsDeleted(t *testing.T) {
 	dir := t.TempDir()
 	d := openDisk(t, env.OS, filepath.Join(dir, "data"), tiny)
@@ -198,8 +200,8 @@ var deletions = map[string]func(t *testing.T, d *Disk, l *Log){
 	},
 }
 
-// However a deletion is cut short, what is found afterwards is the whole piece or nothing of it,
-// and its log is what it was.
+// TestTheDeletionOfAPieceIsAllOrNothing: after an interrupted deletion there is the whole piece or
+// nothing of it, and its log is unchanged.
 func TestTheDeletionOfAPieceIsAllOrNothing(t *testing.T) {
 	for name, setAside := range deletions {
 		t.Run(name, func(t *testing.T) {
@@ -256,8 +258,8 @@ func TestTheDeletionOfAPieceIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// A piece to which files are still to be moved is not deleted. If its directory is deleted by hand,
-// the log does not get those files back.
+// TestAnUnfinishedPieceIsNotDeleted: a piece to which files are still to be moved is not deleted.
+// If its directory is deleted by hand, the log does not get those files back.
 func TestAnUnfinishedPieceIsNotDeleted(t *testing.T) {
 	for _, by := range []string{"command", "hand"} {
 		t.Run(by, func(t *testing.T) {
@@ -309,8 +311,8 @@ func TestAnUnfinishedPieceIsNotDeleted(t *testing.T) {
 	}
 }
 
-// While a log is opened, nothing that is set aside of it is deleted; it may be the piece that is
-// being made. That is answered at once, and not judged by what the log says before it is open.
+// TestNoPieceOfALogThatIsBeingOpenedIsDeleted: while a log is being opened, no piece of it is
+// deleted, since it may be under way. The refusal comes at once.
 func TestNoPieceOfALogThatIsBeingOpenedIsDeleted(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)
@@ -353,7 +355,7 @@ func TestNoPieceOfALogThatIsBeingOpenedIsDeleted(t *testing.T) {
 	mustRead(t, l, 1, 100)
 }
 
-// No piece is deleted on a failed disk.
+// TestAFailedDiskDeletesNoPiece: no piece is deleted on a failed disk.
 func TestAFailedDiskDeletesNoPiece(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	put(t, l, 150)

@@ -17,7 +17,8 @@ func firstFile(t *testing.T, l *Log) string {
 	return l.segments[0].path
 }
 
-// Without a clean end only the markers tell an old batch that rotted from a write that was torn.
+// TestAMarkerDistinguishesDamageFromATornTail: without an orderly end only the markers distinguish
+// a damaged old batch from a torn write.
 func TestAMarkerDistinguishesDamageFromATornTail(t *testing.T) {
 	fsys, d, l := setup(t, Options{})
 	var at []int64
@@ -56,8 +57,8 @@ func (d *Disk) position(l *Log) int64 {
 	return l.active.pos
 }
 
-// The end of a log that was closed is known, so its last records may be damaged but not forgotten:
-// their offsets are never assigned to others.
+// TestAnOffsetIsNeverAssignedTwice: the end of a closed log is known, so damage of its last records
+// does not free their offsets.
 func TestAnOffsetIsNeverAssignedTwice(t *testing.T) {
 	fsys, d, l := setup(t, Options{})
 	for range 5 {
@@ -85,8 +86,8 @@ func TestAnOffsetIsNeverAssignedTwice(t *testing.T) {
 	}
 }
 
-// A batch that is whole and stands in the wrong place is no part of the log. Nothing tore it, so it
-// is damage: it stays where it is, and appends go on behind it.
+// TestABatchOutOfPlaceIsRefused: a batch that is whole and stands in the wrong place is no part of
+// the log. It is damage and not torn: it stays, and appends continue behind it.
 func TestABatchOutOfPlaceIsRefused(t *testing.T) {
 	for name, b := range map[string]func(*testing.T) Batch{
 		"offset": func(t *testing.T) Batch { return encode(t, 2, 4, texts(4, 1), nil) },
@@ -115,8 +116,9 @@ func TestABatchOutOfPlaceIsRefused(t *testing.T) {
 	}
 }
 
-// A truncation that a crash cut short at any operation leaves the log as it was, shorter by whole
-// segments, or cut as asked: never damaged, and never with what was cut behind what is left.
+// TestATruncationMayBeCutShortAnywhere: a truncation that a crash cut short at any operation leaves
+// the log as it was, shorter by whole segments, or cut as asked: never damaged, and never with what
+// was cut behind what is left.
 func TestATruncationMayBeCutShortAnywhere(t *testing.T) {
 	for steps := range 12 {
 		for seed := range uint64(40) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Each replica compacts for itself, so the other one's batches lie across the borders, lack other
-// records, or have more.
+// TestReplicasThatWereCompactedDifferently: each replica compacts by itself, so the other one's
+// batches cross segment borders, lack other records, or have more.
 func TestReplicasThatWereCompactedDifferently(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -69,8 +69,9 @@ func TestReplicasThatWereCompactedDifferently(t *testing.T) {
 	}
 }
 
-// Compaction that removes no record still makes larger batches. These have all their offsets, and
-// lie across the segment borders of another replica.
+// TestARepairCopiesBatchesAcrossSegmentBorders: compaction that removes no record still makes
+// larger batches. These have all their offsets, and lie across the segment borders of another
+// replica.
 func TestARepairCopiesBatchesAcrossSegmentBorders(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	_, _, other := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 64 << 10, TailBytes: 1})
@@ -108,7 +109,8 @@ func TestARepairCopiesBatchesAcrossSegmentBorders(t *testing.T) {
 	}
 }
 
-// A segment is repaired while the log is compacted: what came of it isn't taken for compacted.
+// TestARepairDuringACompaction: a segment is repaired while the log is compacted: the repaired
+// segment does not count as compacted.
 func TestARepairDuringACompaction(t *testing.T) {
 	fsys, d, l, other := replicas(t, 2000)
 	spoil(t, fsys, d, l, 2)

@@ -10,7 +10,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// On a full disk the damaged segment stays, and it is repaired when there is room.
+// TestARepairWithoutRoom: on a full disk the damaged segment stays, and it is repaired when there
+// is room.
 func TestARepairWithoutRoom(t *testing.T) {
 	fsys, d, l, other := replicas(t, 2000)
 	want := everything(t, other)
@@ -25,8 +26,8 @@ func TestARepairWithoutRoom(t *testing.T) {
 	}
 }
 
-// The power is cut at every step of setting a damaged tail aside and repairing it: until it is
-// whole again, opening the log finds that it isn't.
+// TestACrashWhileATailIsSetAside: the power is cut at every step of setting a damaged tail aside
+// and repairing it: until it is whole again, opening the log finds that it isn't.
 func TestACrashWhileATailIsSetAside(t *testing.T) {
 	for steps, over := 0, false; !over; steps++ {
 		for seed := range uint64(4) {
@@ -64,9 +65,9 @@ func TestACrashWhileATailIsSetAside(t *testing.T) {
 	}
 }
 
-// The power is cut at every step of a repair: then the log is as damaged as it was, which is found
-// again, lacks what was damaged, which opening it finds, or is repaired. Nothing else of it
-// changes, and repairing it once more makes it whole.
+// TestACrashAtEachStepOfARepair: the power is cut at every step of a repair: then the log is as
+// damaged as it was, which is found again, lacks what was damaged, which opening it finds, or is
+// repaired. Nothing else of it changes, and repairing it once more makes it whole.
 func TestACrashAtEachStepOfARepair(t *testing.T) {
 	damaged, lacking, whole := 0, 0, 0
 	for _, missing := range []bool{false, true} {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// The end of a log is lost, with uncommitted records of an epoch that the other replica lacks.
-// Records of a later epoch take its place. After each segment the log's epochs are those of its
-// records, so that it can be compared with other logs.
+// TestARepairRemovesEpochsWithoutRecords: the end of a log is lost, with uncommitted records of an
+// epoch that the other replica lacks. Records of a later epoch take its place. After each segment
+// the log's epochs are those of its records, so that it can be compared with other logs.
 func TestARepairRemovesEpochsWithoutRecords(t *testing.T) {
 	fsys, d, l, other := replicas(t, 1990)
 	_, parted, _ := l.Offsets()

@@ -145,8 +145,8 @@ func spoil(t testing.TB, fsys *crashfs.FS, d *Disk, l *Log, n int) SegmentInfo {
 	return info
 }
 
-// One flipped bit in a log of many segments: one segment's bytes are fetched, the damaged file is
-// set aside, and what is read is what it was, here and when the log is opened again.
+// TestOneSegmentIsRepaired: a bit flips in a log of many segments: one segment is fetched, the
+// damaged file is set aside, and all records are as before, also after a restart.
 func TestOneSegmentIsRepaired(t *testing.T) {
 	for _, form := range []string{"plain", "compressed"} {
 		t.Run(form, func(t *testing.T) {
@@ -214,8 +214,8 @@ func remove(t testing.TB, fsys *crashfs.FS, d *Disk, name string, bases ...uint6
 	}
 }
 
-// Files that are not there are found when the log is opened, wherever they stood, and fetched
-// alone. What is whole stays whole.
+// TestMissingSegmentsAreRepaired: opening a log finds missing files at any place, and only these
+// are fetched.
 func TestMissingSegmentsAreRepaired(t *testing.T) {
 	for name, which := range map[string][]int{"the first": {0}, "one": {4}, "two that stood side by side": {4, 5}, "several": {1, 4, 7}} {
 		t.Run(name, func(t *testing.T) {
@@ -261,8 +261,8 @@ func TestMissingSegmentsAreRepaired(t *testing.T) {
 	}
 }
 
-// Damage in the segment that was being written, or its loss, costs that segment: it is set aside,
-// and what it held is fetched.
+// TestADamagedTailIsRepaired: damage or loss of the active segment costs that segment: it is set
+// aside, and its records are fetched.
 func TestADamagedTailIsRepaired(t *testing.T) {
 	for what, flip := range map[string]int64{"in the middle": 1000, "up to the end": 3000, "all of it is lost": 0} {
 		t.Run(what, func(t *testing.T) {
@@ -328,8 +328,9 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 	}
 }
 
-// Damage that a read finds before a scrub is known after a restart. A damaged batch is an error for
-// the reader. A damaged run marker destroys no record, so the reader gets all of them.
+// TestDamageFoundByAReaderIsKnownAfterARestart: damage that a read finds before a scrub is known
+// after a restart. A damaged batch is an error for the reader. A damaged run marker destroys no
+// record, so the reader gets all of them.
 func TestDamageFoundByAReaderIsKnownAfterARestart(t *testing.T) {
 	for _, kind := range []frameKind{{"batch", kindBatch}, {"marker", kindMarker}} {
 		t.Run(kind.name, func(t *testing.T) {
@@ -409,8 +410,8 @@ func laterFrame(t *testing.T, fsys *crashfs.FS, path string, kind byte) int64 {
 	}
 }
 
-// The log's start moves into the damaged segment, or past it, before or while it is repaired; the
-// other one has nothing from before.
+// TestRetentionDuringARepair: the log's start moves into the damaged segment, or past it, before or
+// during its repair; the other replica has no records below.
 func TestRetentionDuringARepair(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		fsys, d, l, other := replicas(t, 2000)
@@ -481,7 +482,8 @@ func TestRetentionDuringARepair(t *testing.T) {
 	}
 }
 
-// Records that can't be this log's are refused, and the damaged segment stays in its place.
+// TestARepairRefusesRecordsOfAnotherHistory: records that can't be this log's are refused, and the
+// damaged segment stays in its place.
 func TestARepairRefusesRecordsOfAnotherHistory(t *testing.T) {
 	fsys, d, l, other := replicas(t, 2000)
 	bad := spoil(t, fsys, d, l, 3)
@@ -560,9 +562,10 @@ func TestARepairRefusesRecordsOfAnotherHistory(t *testing.T) {
 	}
 }
 
-// The other replica's history differs within the damaged last segment, and one of its batches begins
-// before the end of this log and ends behind it. The batch is kept as it is, with its extensions,
-// and this log ends with it, also when it is opened again.
+// TestABatchAcrossTheEndOfARepairedLogIsNotCut: the other replica's history differs within the
+// damaged last segment, and one of its batches begins before the end of this log and ends behind
+// it. The batch is kept as it is, with its extensions, and this log ends with it, also when it is
+// opened again.
 func TestABatchAcrossTheEndOfARepairedLogIsNotCut(t *testing.T) {
 	fsys, d, l, other := replicas(t, 1990)
 	for _, each := range []*Log{l, other} {

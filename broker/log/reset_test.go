@@ -94,7 +94,8 @@ func TestAClosedLogCannotBeReset(t *testing.T) {
 	ranged(t, l, 1, 1)
 }
 
-// A reset that a crash cut short at any operation leaves the log as it was, or an empty one.
+// TestAResetMayBeCutShortAnywhere: a reset that a crash cut short at any operation leaves the log
+// as it was, or an empty one.
 func TestAResetMayBeCutShortAnywhere(t *testing.T) {
 	cut := 0
 	for _, start := range []uint64{1, 30, 700} {
@@ -141,8 +142,8 @@ func TestAResetMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// A truncation removes the epochs that began in the truncated records, so that an older epoch may
-// continue at its end.
+// TestATruncationForgetsTheEpochsItCuts: a truncation removes the epochs that began in the
+// truncated records, so that an older epoch may continue at its end.
 func TestATruncationForgetsTheEpochsItCuts(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	putEpoch(t, l, 1, 100)
@@ -184,7 +185,8 @@ func TestATruncationForgetsTheEpochsItCuts(t *testing.T) {
 	ranged(t, openLog(t, openDisk(t, fsys, "data", tiny), orders), 1, 102, Epoch{1, 1}, Epoch{2, 101})
 }
 
-// A truncation of all records leaves neither the epoch that a trim had kept nor the segment.
+// TestATruncationMayEmptyTheLog: a truncation of all records leaves neither the epoch that a trim
+// had kept nor the segment.
 func TestATruncationMayEmptyTheLog(t *testing.T) {
 	for _, start := range []uint64{1, 37, 120} {
 		fsys, d, l := setup(t, tiny)
@@ -209,7 +211,8 @@ func TestATruncationMayEmptyTheLog(t *testing.T) {
 	}
 }
 
-// A log that was trimmed within a batch and is cut within the same begins where that batch does.
+// TestATruncationWithinTheBatchThatHoldsTheStart: a log that was trimmed within a batch and is cut
+// within the same begins where that batch does.
 func TestATruncationWithinTheBatchThatHoldsTheStart(t *testing.T) {
 	_, _, l := setup(t, tiny)
 	a := newAck()
@@ -237,7 +240,8 @@ func TestATruncationWithinTheBatchThatHoldsTheStart(t *testing.T) {
 	ranged(t, l, 11, 16, Epoch{1, 11})
 }
 
-// Damage below the truncation does not prevent it, and stays known, also after a restart.
+// TestATruncationKeepsEarlierDamageKnown: damage below the truncation does not prevent it, and
+// stays known, also after a restart.
 func TestATruncationKeepsEarlierDamageKnown(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
 		fsys, d, l := setup(t, Options{})
@@ -274,8 +278,8 @@ func TestATruncationKeepsEarlierDamageKnown(t *testing.T) {
 	}
 }
 
-// Close, set aside, open: what a log with the wrong past goes through when its owner wants to keep
-// that.
+// TestALogIsSetAsideAndBeginsElsewhere: a log with a diverged history is closed and set aside, and
+// a new one is opened.
 func TestALogIsSetAsideAndBeginsElsewhere(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 50)
@@ -309,8 +313,8 @@ func TestALogIsSetAsideAndBeginsElsewhere(t *testing.T) {
 	mustRead(t, openLog(t, openDisk(t, fsys, "other", small), orders), 1, 51)
 }
 
-// However a log is set aside, made anew and written to: after a crash the old one is at one of two
-// places, whole, and the new one is another.
+// TestSettingAsideMayBeCutShortAnywhere: a log is set aside, created anew and written to: after a
+// crash at any step the old one is complete at one of two places, and the new one is another log.
 func TestSettingAsideMayBeCutShortAnywhere(t *testing.T) {
 	for steps := 0; ; steps++ {
 		fsys, d, l := setup(t, small)

@@ -44,8 +44,8 @@ func TestRetentionDeletesWholeSegments(t *testing.T) {
 	}
 }
 
-// Some records were written by a clock that was wrong. They neither stop retention for good, nor
-// let what is younger go.
+// TestRetentionOutlivesAWrongClock: some records were written by a clock that was wrong. They
+// neither stop retention for ever, nor delete younger records.
 func TestRetentionOutlivesAWrongClock(t *testing.T) {
 	now := time.Unix(10_000_000, 0)
 	const year = 365 * 24 * time.Hour
@@ -79,8 +79,9 @@ func TestRetentionOutlivesAWrongClock(t *testing.T) {
 	}
 }
 
-// Whatever the segments, the policy and the hold: the start is a segment's edge, never goes back,
-// never passes the hold, and what is left reaches every bound that isn't age.
+// TestRetentionKeepsItsBounds: whatever the segments, the policy and the hold: the start is a
+// segment's edge, never goes back, never passes the hold, and what is left reaches every bound that
+// isn't age.
 func TestRetentionKeepsItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1_000_000, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// A broker scrubs in pieces: each call goes on where the one before stopped, also when that was in
-// the middle of something, and together they read every segment and find what is damaged.
+// TestScrubbingGoesOnWhereItStopped: each call continues where the last one stopped, also within a
+// segment. Together they read every segment and find all damage.
 func TestScrubbingGoesOnWhereItStopped(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 1500)
@@ -63,7 +63,7 @@ func TestScrubbingGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// One pace holds for all logs that are scrubbed with it.
+// TestScrubbingKeepsItsPace: one pace holds for all logs that are scrubbed with it.
 func TestScrubbingKeepsItsPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := crashfs.New()
@@ -105,7 +105,7 @@ func TestScrubbingKeepsItsPace(t *testing.T) {
 	})
 }
 
-// A scrub that has hours to go keeps nobody from closing the log.
+// TestClosingEndsAScrub: closing the log ends a scrub that would take hours.
 func TestClosingEndsAScrub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, d, l := setup(t, small)
@@ -132,8 +132,9 @@ func TestClosingEndsAScrub(t *testing.T) {
 	})
 }
 
-// Damage in the segment that is being written, found by a reader while the broker runs: what stands
-// behind it is read at once, and goes on being read as more is appended and when it is sealed.
+// TestReadingGoesOnBehindDamageInTheActiveSegment: a reader finds damage in the active segment of a
+// running broker: the records behind it are readable at once, also later ones, and after the
+// segment is sealed.
 func TestReadingGoesOnBehindDamageInTheActiveSegment(t *testing.T) {
 	fsys, d, l := setup(t, Options{TailBytes: 1})
 	var at []int64

@@ -42,8 +42,8 @@ func killed(fsys *crashfs.FS, d *Disk) *crashfs.FS {
 	return after
 }
 
-// Many logs are killed. Records that the journal proves are not rewritten: only those of the last
-// round, and not even these after the disk was idle.
+// TestOnlyTheLastRoundIsRewrittenAfterAKill: many logs are killed. Records that the journal proves
+// are not rewritten: only those of the last round, and not even these after the disk was idle.
 func TestOnlyTheLastRoundIsRewrittenAfterAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, _ := setup(t, Options{})
@@ -82,7 +82,8 @@ func TestOnlyTheLastRoundIsRewrittenAfterAKill(t *testing.T) {
 	})
 }
 
-// What was written again at opening is proven then, so that a second kill costs nothing.
+// TestATailIsWrittenAgainOnce: a tail that opening wrote again is proven, so it is not written
+// again after a second kill.
 func TestATailIsWrittenAgainOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, l := setup(t, Options{})
@@ -103,8 +104,9 @@ func TestATailIsWrittenAgainOnce(t *testing.T) {
 	})
 }
 
-// A sector of the last round is lost after it was synced. While nothing but the round itself says
-// so it looks torn; once the disk was idle it is known to be damage, and no offset is given twice.
+// TestAClosedLogHasNoTornTail: a sector of the last round is lost after it was synced. It looks
+// torn until the disk has been idle, or another round has followed, which proves that it is damage.
+// No offset is assigned twice.
 func TestAClosedLogHasNoTornTail(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -144,8 +146,8 @@ func wipe(t testing.TB, fsys *crashfs.FS, path string, pos int64) {
 	}
 }
 
-// Each log opens with all its records if the journal is missing, damaged anywhere, of another disk,
-// or without space.
+// TestLogsOpenWithoutTheJournal: each log opens with all its records if the journal is missing,
+// damaged anywhere, of another disk, or without space.
 func TestLogsOpenWithoutTheJournal(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	other := openLog(t, d, Identity{Topic: "other"})
@@ -193,8 +195,8 @@ func TestLogsOpenWithoutTheJournal(t *testing.T) {
 	}
 }
 
-// The journal alternates between two files, and grows with the number of logs. After a kill it
-// knows every sync point of the existing files.
+// TestTheJournalAlternatesBetweenItsFiles: the journal alternates between two files, and grows with
+// the number of logs. After a kill it knows every sync point of the existing files.
 func TestTheJournalAlternatesBetweenItsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, _ := setup(t, Options{})
@@ -240,9 +242,9 @@ func TestTheJournalAlternatesBetweenItsFiles(t *testing.T) {
 	})
 }
 
-// Power is cut while a truncation is under way whose segment has a sync point behind the cut: the
-// disk has the new end of the file, and of its beginning what was there before. The sync point
-// proves nothing of the records that the truncation took, in whatever life that is asked.
+// TestATruncationEndsTheSyncPointsOfItsFile: power is cut during a truncation whose segment has a
+// sync point behind the cut: the disk has the new end of the file and its old beginning. In no
+// later life does the sync point prove truncated records.
 func TestATruncationEndsTheSyncPointsOfItsFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := Options{SyncAllFrom: 1000}
@@ -330,9 +332,9 @@ func beforeSync(fsys *crashfs.FS, path string) func() *crashfs.FS {
 	}
 }
 
-// The watermark that is noted while a log is written, or soon after, is known after a kill, and
-// after a power cut once the disk was idle. It never says more than was noted, and nothing of
-// records that took the place of committed ones.
+// TestTheJournalKnowsTheWatermark: the watermark that is noted while a log is written, or soon
+// after, is known after a kill, and after a power cut once the disk was idle. It is never above the
+// noted one, and never covers records that replaced committed ones.
 func TestTheJournalKnowsTheWatermark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, l := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10})
@@ -423,7 +425,7 @@ func TestTheJournalKnowsTheWatermark(t *testing.T) {
 	})
 }
 
-// A sync that fails is no sync point, also not of the other logs of the round.
+// TestAFailedSyncIsNoSyncPoint: a failed sync is no sync point, for any log of the round.
 func TestAFailedSyncIsNoSyncPoint(t *testing.T) {
 	for seed := range uint64(20) {
 		fsys, d, l := setup(t, Options{SyncAllFrom: 1 + int(seed%2)})

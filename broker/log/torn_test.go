@@ -37,8 +37,9 @@ func sealedOnce(t *testing.T, n int, epochs uint64) (fsys *crashfs.FS, path stri
 	return fsys, path, footer, info.Size, int64(epochs) + 1
 }
 
-// Power is cut while a segment is sealed, and any one sector of the footer isn't on the disk,
-// wherever the footer stands. No record is damaged by that: the footer is cut, and appends go on.
+// TestATornFooterIsNeverTakenForDamage: power is cut while a segment is sealed, and any one sector
+// of the footer isn't on the disk, wherever the footer stands. No record is damaged by that: the
+// footer is cut, and appends go on.
 func TestATornFooterIsNeverTakenForDamage(t *testing.T) {
 	for n := range sectorSize {
 		epochs := uint64(1)
@@ -85,9 +86,10 @@ func clearBytes(t *testing.T, fsys *crashfs.FS, path string, from, until int64) 
 	}
 }
 
-// A run of two batches is torn in the second one. That batch is cut, the segment is sealed there,
-// and the footer is torn as well. The run's marker is still there and covers the footer's bytes:
-// the footer must not be taken for a damaged batch because of it.
+// TestAFooterBehindATornRunMayBeTornToo: a run of two batches is torn in the second one. That batch
+// is cut, the segment is sealed there, and the footer is torn as well. The run's marker is still
+// there and covers the footer's bytes: the footer must not be taken for a damaged batch because of
+// it.
 func TestAFooterBehindATornRunMayBeTornToo(t *testing.T) {
 	for n := range sectorSize {
 		fsys, path, footer, size := sealedBehindATornRun(t, n)
@@ -157,8 +159,8 @@ func sealedBehindATornRun(t *testing.T, n int) (after *crashfs.FS, path string, 
 	return after, path, at, info.Size
 }
 
-// A bit of a footer is flipped after it was written as a whole. That is damage: nothing is cut, and
-// every record is read.
+// TestADamagedFooterIsNeverTakenForTorn: a bit of a complete footer flips. That is damage: nothing
+// is cut, and every record is read.
 func TestADamagedFooterIsNeverTakenForTorn(t *testing.T) {
 	for _, epochs := range []uint64{1, 80} {
 		base, path, footer, size, end := sealedOnce(t, 300, epochs)

@@ -37,9 +37,9 @@ func refused(t testing.TB, l *Log) {
 	}
 }
 
-// A sync fails, and the restarted process finds records in the page cache that the disk lacks. All
-// records that it vouches for from then on, and all that it acknowledges after them, survive a
-// power cut.
+// TestNothingIsVouchedForAfterAFailedSync: a sync fails, and the restarted process finds records in
+// the page cache that the disk lacks. All records that it vouches for from then on, and all that it
+// acknowledges after them, survive a power cut.
 func TestNothingIsVouchedForAfterAFailedSync(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -75,7 +75,8 @@ func TestNothingIsVouchedForAfterAFailedSync(t *testing.T) {
 	}
 }
 
-// The same while a segment is sealed: then the sync that fails is that of its footer.
+// TestNothingIsVouchedForAfterAFailedSyncOfASealedSegment: the same for the sync of a segment's
+// footer.
 func TestNothingIsVouchedForAfterAFailedSyncOfASealedSegment(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 20)
@@ -97,8 +98,9 @@ func TestNothingIsVouchedForAfterAFailedSyncOfASealedSegment(t *testing.T) {
 	}
 }
 
-// Power is cut at each step of opening a log whose last sync had failed: what was acknowledged
-// before that sync is there, and what isn't there was never vouched for.
+// TestACrashWhileATailIsWrittenAgain: power is cut at each step of opening a log whose last sync
+// had failed: what was acknowledged before that sync is there, and what isn't there was never
+// vouched for.
 func TestACrashWhileATailIsWrittenAgain(t *testing.T) {
 	for steps, over := 0, false; !over; steps++ {
 		for seed := range uint64(10) {
@@ -137,9 +139,9 @@ func TestACrashWhileATailIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// Syncs fail, processes are killed and restarted with their page cache or without its clean pages,
-// and the power is cut, in any order and repeatedly. No record is lost that was acknowledged or
-// that an opened log vouched for, and no torn record is taken for damage.
+// TestNothingVouchedForIsLost: syncs fail, processes are killed and restarted with their page cache
+// or without its clean pages, and the power is cut, in any order and repeatedly. No record is lost
+// that was acknowledged or that an opened log vouched for, and no torn record is taken for damage.
 func TestNothingVouchedForIsLost(t *testing.T) {
 	for seed := range uint64(300) {
 		if err := syncStory(t, seed); err != nil {

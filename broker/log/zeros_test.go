@@ -45,8 +45,9 @@ func (b *blocks) see(op crashfs.Op) error {
 	return nil
 }
 
-// Small batches are synced where blocks were written before, and so without the journal; and what
-// this writes too much is no more than the batches themselves, and a little.
+// TestSmallBatchesAreWrittenWhereBlocksAreKnown: small batches are synced where blocks were written
+// before, and so without the journal; and what this writes too much is no more than the batches
+// themselves, and a little.
 func TestSmallBatchesAreWrittenWhereBlocksAreKnown(t *testing.T) {
 	fsys, d, l := setup(t, Options{})
 	seen := &blocks{known: map[string]map[int64]bool{}}

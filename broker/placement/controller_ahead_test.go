@@ -6,7 +6,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// Plans include what was written, until a State shows that write or a later one.
+// TestPlansIncludeWritesThatNoStateShowsYet: plans include what was written, until a State shows
+// that write or a later one.
 func TestPlansIncludeWritesThatNoStateShowsYet(t *testing.T) {
 	w := newWorld("a")
 	orders, gone := w.topic("orders", 3), w.topic("gone", 1)

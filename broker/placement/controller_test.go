@@ -111,8 +111,8 @@ func failover(t testing.TB, shards int) (took time.Duration, revisions int64) {
 	return took, state.Revision - before
 }
 
-// The leader of all shards fails: others are elected in as few transactions as possible, without
-// waiting for each to return by the watch.
+// TestManyLeadersAreElected: the leader of all shards fails: others are elected in as few
+// transactions as possible, without waiting for each to return by the watch.
 func TestManyLeadersAreElected(t *testing.T) {
 	took, revisions := failover(t, 3000)
 	t.Logf("3,000 shards had leaders again after %v, %d transactions", took.Round(time.Millisecond), revisions)
@@ -156,8 +156,8 @@ func (o *slowOffice) WriteShards(ctx context.Context, writes []coordination.Shar
 	return revisions, nil
 }
 
-// The transactions of a plan are concurrent. A failed one stops no other, and the successful ones
-// are counted as written.
+// TestTransactionsOfAPlanAreConcurrent: the transactions of a plan are concurrent. A failed one
+// stops no other, and the successful ones are counted as written.
 func TestTransactionsOfAPlanAreConcurrent(t *testing.T) {
 	const size = coordination.MaxShardWrites
 	var plan Plan
@@ -195,7 +195,7 @@ func TestTransactionsOfAPlanAreConcurrent(t *testing.T) {
 	}
 }
 
-// Leaderships return to their preferred leaders, a few per second.
+// TestLeadershipIsRestoredGently: leaderships return to their preferred leaders, a few per second.
 func TestLeadershipIsRestoredGently(t *testing.T) {
 	endpoint := etcdtest.Start(t).Endpoint()
 	stands, never := make(chan struct{}), make(chan struct{})

@@ -149,8 +149,9 @@ func (n *node) wait(what string, ok func(*coordination.State) bool) *coordinatio
 	}
 }
 
-// Three brokers get a thousand Topics at once, and the controller is stopped in the middle. All are
-// placed, evenly and with few writes, and afterwards nothing is written.
+// TestAThousandTopicsArePlaced: three brokers get a thousand Topics at once, and the controller is
+// stopped in the middle. All are placed, evenly and with few writes, and afterwards nothing is
+// written.
 func TestAThousandTopicsArePlaced(t *testing.T) {
 	endpoint := etcdtest.Start(t).Endpoint()
 	atOnce := make(chan struct{})

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// Brokers and Topics come and go, and brokers are killed, disconnected, damaged and drained, while
-// leaders and followers do their part. In every case:
+// TestPlansLoseNothingAndTerminate: brokers and Topics come and go, and brokers are killed,
+// disconnected, damaged and drained, while leaders and followers do their part. In every case:
 //
 //  1. No broker leads that lacks acknowledged records.
 //  2. Planning comes to an end.
@@ -262,8 +262,8 @@ func (w *world) wholeAndSpread(t failer) {
 	}
 }
 
-// A thousand Topics over seven brokers in three zones: counts differ by at most one, after as few
-// plans as possible.
+// TestPlacementIsBalanced: a thousand Topics over seven brokers in three zones: counts differ by at
+// most one, after as few plans as possible.
 func TestPlacementIsBalanced(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
 		w := newWorld()
@@ -296,7 +296,8 @@ func TestPlacementIsBalanced(t *testing.T) {
 	}
 }
 
-// The shards of one Topic are spread even if the counts alone would put two on one broker.
+// TestOneTopicIsSpread: the shards of one Topic are spread even if the counts alone would put two
+// on one broker.
 func TestOneTopicIsSpread(t *testing.T) {
 	w := newWorld("b")
 	w.topic("odd", 1)
@@ -309,7 +310,8 @@ func TestOneTopicIsSpread(t *testing.T) {
 	}
 }
 
-// Of brokers with equal counts, the one in the zone with fewer replicas is chosen.
+// TestZonesAreSpread: of brokers with equal counts, the one in the zone with fewer replicas is
+// chosen.
 func TestZonesAreSpread(t *testing.T) {
 	w := newWorld()
 	w.start("a", "y")
@@ -324,7 +326,8 @@ func TestZonesAreSpread(t *testing.T) {
 	}
 }
 
-// Many shards lose their leader at once: their leaderships are spread over the remaining brokers.
+// TestTheLoadOfADeadLeaderIsSpread: many shards lose their leader at once: their leaderships are
+// spread over the remaining brokers.
 func TestTheLoadOfADeadLeaderIsSpread(t *testing.T) {
 	w := newWorld("a", "b", "c", "d", "e")
 	for i := range 100 {

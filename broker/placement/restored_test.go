@@ -95,8 +95,9 @@ func members(s coordination.Shard) (ids []string) {
 	return ids
 }
 
-// The backup is older than the shard, so etcd lacks its key. The copies that brokers have are
-// compared before one leads. A shard of which nobody has a copy is placed anew.
+// TestAShardThatIsYoungerThanTheBackup: the backup is older than the shard, so etcd lacks its key.
+// The copies that brokers have are compared before one leads. A shard of which nobody has a copy is
+// placed anew.
 func TestAShardThatIsYoungerThanTheBackup(t *testing.T) {
 	r := newRestored()
 	r.shard = coordination.Shard{}
@@ -119,7 +120,8 @@ func TestAShardThatIsYoungerThanTheBackup(t *testing.T) {
 	}
 }
 
-// A Topic that was made after the generation began has no copies. It waits for nobody.
+// TestATopicThatIsYoungerThanTheGeneration: a Topic that was made after the generation began has no
+// copies. It waits for nobody.
 func TestATopicThatIsYoungerThanTheGeneration(t *testing.T) {
 	r := newRestored()
 	r.shard, r.raised = coordination.Shard{}, 40
@@ -133,9 +135,9 @@ func TestATopicThatIsYoungerThanTheGeneration(t *testing.T) {
 	}
 }
 
-// A restored etcd knows less with each backup that is older than the last. No two leaders of a
-// shard get one epoch, whatever is known of the other one: not if the shard is placed anew, nor if
-// another copy leads because the Topic allows unclean elections.
+// TestEpochsOfTwoGenerationsDiffer: etcd is restored several times, from older and older backups.
+// No two leaders of a shard get the same epoch, not even if the shard is placed anew, or by an
+// unclean election.
 func TestEpochsOfTwoGenerationsDiffer(t *testing.T) {
 	epochs := map[int64]int64{1: 0} // the generation in which it was granted
 	for g := int64(1); g <= generation; g++ {
@@ -163,8 +165,9 @@ func TestEpochsOfTwoGenerationsDiffer(t *testing.T) {
 	}
 }
 
-// The set of the backup has all three, and leads to nothing: c has records of a later epoch, which
-// it and b confirmed since. All say how far they go, and c leads.
+// TestARestoredInSyncSetIsNotBelieved: the set of the backup has all three and is not believed: c
+// has records of a later epoch, which it and b have confirmed since. All report how far they go,
+// and c leads.
 func TestARestoredInSyncSetIsNotBelieved(t *testing.T) {
 	r := newRestored()
 	r.say("b", coordination.Suspect{Epoch: 7, End: 20, Known: 7, Whole: true})
@@ -187,7 +190,8 @@ func TestARestoredInSyncSetIsNotBelieved(t *testing.T) {
 	}
 }
 
-// Everybody is waited for, unless the Topic prefers a loss to waiting.
+// TestARestoredShardWaitsForAllReplicas: the shard waits for all replicas, unless the Topic allows
+// unclean elections.
 func TestARestoredShardWaitsForAllReplicas(t *testing.T) {
 	r := newRestored()
 	r.silent = "b"
@@ -205,8 +209,9 @@ func TestARestoredShardWaitsForAllReplicas(t *testing.T) {
 	}
 }
 
-// Broker d has the copy that goes furthest, and the restored etcd does not say so. It is alive, but
-// registered in the former generation still, or in none. It is not overlooked.
+// TestARestoredShardWaitsForBrokersThatMayBeAlive: broker d has the copy that goes furthest, and
+// the restored etcd does not say so. It is alive, but registered in the former generation still, or
+// in none. It is not overlooked.
 func TestARestoredShardWaitsForBrokersThatMayBeAlive(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -236,7 +241,8 @@ func TestARestoredShardWaitsForBrokersThatMayBeAlive(t *testing.T) {
 	}
 }
 
-// Since the backup the replicas were moved to d, and the copies of the others were deleted.
+// TestARestoredShardIsFoundWhereItWasMoved: since the backup the replicas were moved to d, and the
+// copies of the others were deleted.
 func TestARestoredShardIsFoundWhereItWasMoved(t *testing.T) {
 	r := newRestored()
 	for _, id := range r.brokers {
@@ -260,7 +266,8 @@ func TestARestoredShardIsFoundWhereItWasMoved(t *testing.T) {
 	}
 }
 
-// The only copy is in doubt. It leads, and the shard says so, as without it the broker would not.
+// TestARestoredShardIsLedByItsOnlyCopyInDoubt: the only copy is in doubt. It leads, and the shard
+// records the doubt, without which the broker would not lead.
 func TestARestoredShardIsLedByItsOnlyCopyInDoubt(t *testing.T) {
 	r := newRestored()
 	for _, id := range r.brokers {
@@ -273,9 +280,10 @@ func TestARestoredShardIsLedByItsOnlyCopyInDoubt(t *testing.T) {
 	}
 }
 
-// The leader of epoch 4 died with records that nobody else has. The one of epoch 6 took no record,
-// but acknowledged cursors with its follower. The former leader is back after the restore: its data
-// log goes further, and it lacks what was acknowledged in epoch 6.
+// TestARestoredShardKeepsCursorsOfTheLastEpoch: the leader of epoch 4 died with records that nobody
+// else has. The one of epoch 6 took no record, but acknowledged cursors with its follower. The
+// former leader is back after the restore: its data log goes further, and it lacks what was
+// acknowledged in epoch 6.
 func TestARestoredShardKeepsCursorsOfTheLastEpoch(t *testing.T) {
 	r := newRestored()
 	r.say("a", coordination.Suspect{Epoch: 4, End: 15, StateEpoch: 4, State: 3, Known: 4, Whole: true})

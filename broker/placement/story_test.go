@@ -9,10 +9,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// The only broker with a replica of some shards goes away. The shards wait for it, and no other
-// broker takes them. After its return it leads them in a new epoch, once it has vouched for its
-// copy or reported that it may lack records. The state of a broker of an earlier version is
-// inferred.
+// TestABrokerGoesAndComesBack: the only broker with a replica of some shards goes away. The shards
+// wait for it, and no other broker takes them. After its return it leads them in a new epoch, once
+// it has vouched for its copy or reported that it may lack records. The state of a broker of an
+// earlier version is inferred.
 func TestABrokerGoesAndComesBack(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		w := newWorld()
@@ -55,8 +55,9 @@ func TestABrokerGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// Opening cut a torn tail of every copy: the copy that goes furthest leads, without a doubt, and
-// without waiting for a member that is away. It waits for a member that may still vouch.
+// TestCopiesThatWereCutComeLast: opening cut a torn tail of every copy: the copy that goes furthest
+// leads, without a doubt, and without waiting for a member that is away. It waits for a member that
+// may still vouch.
 func TestCopiesThatWereCutComeLast(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
@@ -88,8 +89,9 @@ func TestCopiesThatWereCutComeLast(t *testing.T) {
 	}
 }
 
-// A volume is rolled back while its broker is away, and the broker vouches for what it finds. A
-// member that was present all the time leads. If there is none, the copy that goes furthest leads.
+// TestAVolumeThatWasRolledBackComesLast: a volume is rolled back while its broker is away, and the
+// broker vouches for what it finds. A member that was present all the time leads. If there is none,
+// the copy that goes furthest leads.
 func TestAVolumeThatWasRolledBackComesLast(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
@@ -132,8 +134,8 @@ func TestAVolumeThatWasRolledBackComesLast(t *testing.T) {
 	}
 }
 
-// A leader withdraws: another member that vouches leads. If there is none, the shard waits for all
-// of them.
+// TestAnotherMemberLeadsWhenALeaderWithdraws: a leader withdraws: another member that vouches
+// leads. If there is none, the shard waits for all of them.
 func TestAnotherMemberLeadsWhenALeaderWithdraws(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
@@ -178,8 +180,8 @@ func waits(t *testing.T, w *world) Wait {
 
 func inLife(w *world, id string) coordination.Replica { return w.brokers[id].Replica() }
 
-// The leader of three replicas dies, and another one leads. The first one returns, catches up, and
-// leads again.
+// TestTheLeaderOfThreeDiesAndReturns: the leader of three replicas dies, and another one leads. The
+// first one returns, catches up, and leads again.
 func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
@@ -223,9 +225,9 @@ func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
 	}
 }
 
-// A broker that only lost its lease has lost nothing. It vouches in its new incarnation and leads
-// on in its epoch, unless another one was elected first. A broker of an earlier version is named
-// again before it leads.
+// TestALeaderThatRegistersAgainLeadsOn: a broker that only lost its lease has lost nothing. It
+// vouches in its new incarnation and leads on in its epoch, unless another one was elected first. A
+// broker of an earlier version is named again before it leads.
 func TestALeaderThatRegistersAgainLeadsOn(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		w := newWorld()
@@ -268,8 +270,8 @@ func TestALeaderThatRegistersAgainLeadsOn(t *testing.T) {
 	}
 }
 
-// All brokers are killed before they have synced: the copy that goes furthest leads when all are
-// present to be compared.
+// TestTheLongestCopyLeadsAfterAllBrokersWereKilled: all brokers are killed before they have synced:
+// the copy that goes furthest leads when all are present to be compared.
 func TestTheLongestCopyLeadsAfterAllBrokersWereKilled(t *testing.T) {
 	for _, unclean := range []bool{false, true} {
 		w := newWorld("a", "b", "c")
@@ -317,8 +319,9 @@ func TestTheLongestCopyLeadsAfterAllBrokersWereKilled(t *testing.T) {
 	}
 }
 
-// A present broker can't open its copy. It counts as away: the election does not wait for its word,
-// and waits for it where it waits for brokers that are away, whatever its report says.
+// TestABrokerThatCannotOpenItsCopyCountsAsAway: a present broker can't open its copy. It counts as
+// away, whatever it reports: an election does not wait for its report, and waits for the broker
+// where it waits for absent ones.
 func TestABrokerThatCannotOpenItsCopyCountsAsAway(t *testing.T) {
 	for _, unclean := range []bool{false, true} {
 		w := newWorld("a", "b", "c")
@@ -369,7 +372,8 @@ func TestABrokerThatCannotOpenItsCopyCountsAsAway(t *testing.T) {
 	}
 }
 
-// Of two copies that go equally far, one has lost segments in between: the complete one leads.
+// TestAWholeCopyIsBetterThanADamagedOne: of two copies that go equally far, one has lost segments
+// in between: the complete one leads.
 func TestAWholeCopyIsBetterThanADamagedOne(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
@@ -394,8 +398,9 @@ func TestAWholeCopyIsBetterThanADamagedOne(t *testing.T) {
 	}
 }
 
-// The copy that went furthest is gone again before another broker has copied it, and returns with
-// less than others have. They are still in the set, and lead instead.
+// TestTheLongestCopyMayReturnShorter: the copy that went furthest is gone again before another
+// broker has copied it, and returns with less than others have. They are still in the set, and lead
+// instead.
 func TestTheLongestCopyMayReturnShorter(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
@@ -428,8 +433,9 @@ func TestTheLongestCopyMayReturnShorter(t *testing.T) {
 	}
 }
 
-// All brokers lose power at once, but the lease of one ends first. If the Topic is not Synced, that
-// broker stays in the set: when all have returned, its copy may go furthest.
+// TestAMemberWhoseLeaseEndsFirstStaysInTheSet: all brokers lose power at once, but the lease of one
+// ends first. If the Topic is not Synced, that broker stays in the set: when all have returned, its
+// copy may go furthest.
 func TestAMemberWhoseLeaseEndsFirstStaysInTheSet(t *testing.T) {
 	for durability, stay := range map[coordination.Durability]int{coordination.Synced: 2, coordination.Replicated: 3} {
 		w := newWorld("a", "b", "c")
@@ -442,8 +448,8 @@ func TestAMemberWhoseLeaseEndsFirstStaysInTheSet(t *testing.T) {
 	}
 }
 
-// A leader of an earlier version that does not vouch for its log is replaced if another member
-// vouches.
+// TestASuspectLeaderIsReplaced: a leader of an earlier version that does not vouch for its log is
+// replaced if another member vouches.
 func TestASuspectLeaderIsReplaced(t *testing.T) {
 	w := newWorld()
 	for _, id := range []string{"a", "b", "c"} {
@@ -463,8 +469,8 @@ func TestASuspectLeaderIsReplaced(t *testing.T) {
 	}
 }
 
-// A leader whose log failed is replaced by an in-sync member. If there is none, it leads on under
-// the next epoch.
+// TestALeaderWithASpentEpochIsReplaced: a leader whose log failed is replaced by an in-sync member.
+// If there is none, it leads on under the next epoch.
 func TestALeaderWithASpentEpochIsReplaced(t *testing.T) {
 	for alone, reason := range map[bool]WriteReason{false: LeaderElected, true: LeaderReturned} {
 		w := newWorld("a", "b", "c")
@@ -488,8 +494,8 @@ func TestALeaderWithASpentEpochIsReplaced(t *testing.T) {
 	}
 }
 
-// A broker that stops soon leads nothing. A broker that is drained for good ends up without
-// replicas, even if it is away.
+// TestABrokerIsDrained: a broker that stops soon leads nothing. A broker that is drained for good
+// ends up without replicas, even if it is away.
 func TestABrokerIsDrained(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		w := newWorld("a", "b", "c", "d")
@@ -541,8 +547,8 @@ func TestABrokerIsDrained(t *testing.T) {
 	}
 }
 
-// New brokers get their share, a few replicas at a time, and leaderships follow, even fewer at a
-// time.
+// TestNewBrokersGetTheirShare: new brokers get their share, a few replicas at a time, and
+// leaderships follow, even fewer at a time.
 func TestNewBrokersGetTheirShare(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	for i := range 50 {
@@ -573,7 +579,8 @@ func TestNewBrokersGetTheirShare(t *testing.T) {
 	}
 }
 
-// One of two zones has more brokers: they share what the single broker of the other zone has alone.
+// TestReplicasMoveWithinTheirZone: one of two zones has more brokers: they share what the single
+// broker of the other zone has alone.
 func TestReplicasMoveWithinTheirZone(t *testing.T) {
 	w := newWorld()
 	w.start("a", "y")
@@ -592,8 +599,9 @@ func TestReplicasMoveWithinTheirZone(t *testing.T) {
 	}
 }
 
-// A Topic asks for more replicas than there are brokers: it is served when enough brokers are
-// present for the in-sync minimum, and gets the other replicas when more brokers come.
+// TestReplicasComeAndGo: a Topic asks for more replicas than there are brokers: it is served when
+// enough brokers are present for the in-sync minimum, and gets the other replicas when more brokers
+// come.
 func TestReplicasComeAndGo(t *testing.T) {
 	w := newWorld("a")
 	three, auto := w.topic("three", 1, coordination.TopicSpec{Replicas: 3}), w.topic("auto", 1, coordination.TopicSpec{})
@@ -634,8 +642,8 @@ func TestReplicasComeAndGo(t *testing.T) {
 	}
 }
 
-// A broker dies while it catches up: another one takes its place. If there is none, the replica to
-// be removed stays.
+// TestAMoveWhoseTargetDies: a broker dies while it catches up: another one takes its place. If
+// there is none, the replica to be removed stays.
 func TestAMoveWhoseTargetDies(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	topic := w.topic("orders", 1, coordination.TopicSpec{Replicas: 3})

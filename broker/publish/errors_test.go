@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each refusal counts under the reason that operators see.
+// TestRefusalsAreCountedByReason: each refusal counts under the reason that operators see.
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	var r Refusals
 	for _, err := range []error{
@@ -23,8 +23,8 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 	}
 }
 
-// A refusal waits for a confirmation of the leader if a newer leader's record could make it untrue,
-// and only then.
+// TestRefusalsByTheLastMessageAreFalsifiable: a refusal waits for a confirmation of the leader if a
+// newer leader's record could make it untrue, and only then.
 func TestRefusalsByTheLastMessageAreFalsifiable(t *testing.T) {
 	for _, err := range []error{&WrongLastError{}, &WrongLastIDError{}, &NotAfterError{}} {
 		if !Falsifiable(err) {

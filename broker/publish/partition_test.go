@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// Where a subject's records are is for ever, so these numbers never change.
+// TestPartitionsNeverChange: the shard of a subject never changes, so these numbers are constant.
 func TestPartitionsNeverChange(t *testing.T) {
 	bySubject := &coordination.TopicSpec{Shards: 4}
 	byTokens := &coordination.TopicSpec{Shards: 4, PartitionBy: coordination.ByTokens, PartitionTokens: []int{3, 1}}

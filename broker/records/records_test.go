@@ -65,8 +65,8 @@ func newShardOn(t *testing.T, options log.Options, batches ...log.Append) *shard
 	return s
 }
 
-// A watermark within a batch, as a follower's may be: what is behind it is not returned, in any
-// form.
+// TestTheWatermarkCutsABatch: a watermark within a batch, as a follower's may be: what is behind it
+// is not returned, in any form.
 func TestTheWatermarkCutsABatch(t *testing.T) {
 	var packed []byte
 	for _, r := range lines("", 0, 9) {
@@ -94,8 +94,8 @@ func TestTheWatermarkCutsABatch(t *testing.T) {
 	}
 }
 
-// Searches find the next and the last record of a subject below the watermark, and say when there
-// is none.
+// TestSearchesBySubject: searches find the next and the last record of a subject below the
+// watermark, and say when there is none.
 func TestSearchesBySubject(t *testing.T) {
 	s := newShard(t, log.Append{Records: lines("orders.eu", 0, 3)}, log.Append{Records: lines("orders.us", 3, 3)}, log.Append{Records: lines("orders.eu", 6, 3)})
 	at := func(r log.Record, err error) string {
@@ -118,8 +118,8 @@ func TestSearchesBySubject(t *testing.T) {
 	}
 }
 
-// While a log is compacted, what readers are told of it fits together: there are no more messages
-// than offsets, and the first one is there.
+// TestInfoDuringCompaction: while a log is compacted, what readers are told of it fits together:
+// there are no more messages than offsets, and the first one is there.
 func TestInfoDuringCompaction(t *testing.T) {
 	const subjects, rounds = 5, 200
 	var batches []log.Append

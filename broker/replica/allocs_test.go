@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// Replicating a record, from the append to the watermark, allocates nothing at either end of a
-// connection.
+// TestReplicatingAllocatesNothing: replicating a record, from the append to the watermark,
+// allocates nothing at either end of a connection.
 func TestReplicatingAllocatesNothing(t *testing.T) {
 	w := overTCP(t, func(string) env.FS { return env.OS }, "a", "b")
 	w.durability = log.Replicated
@@ -32,7 +32,8 @@ func TestReplicatingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A shard without followers costs its leader little memory, since most Topics have one replica.
+// TestALeaderWithoutFollowersNeedsLittleMemory: a shard without followers costs its leader little
+// memory, since most Topics have one replica.
 func TestALeaderWithoutFollowersNeedsLittleMemory(t *testing.T) {
 	w := newWorld(t, "a")
 	defer w.end()

@@ -26,8 +26,8 @@ func (w *world) confirms(l *Leading, limit time.Duration) bool {
 	return true
 }
 
-// A leader proves by a barrier round that it leads, without appending a record. A follower that
-// cannot be reached prevents the proof until it has left the set.
+// TestALeaderProvesThatItLeads: a leader proves by a barrier round that it leads, without appending
+// a record. A follower that cannot be reached prevents the proof until it has left the set.
 func TestALeaderProvesThatItLeads(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -53,8 +53,8 @@ func (w *world) thawed(t *testing.T, l *Leading, broker string) {
 	w.within(5*time.Second, "the question is answered", func() bool { return l.Confirmed() >= round })
 }
 
-// A deposed leader that does not know about it can prove nothing, however long it asks. The new
-// leader can.
+// TestADeposedLeaderProvesNothing: a deposed leader that does not know about it can prove nothing,
+// however long it asks. The new leader can.
 func TestADeposedLeaderProvesNothing(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -78,7 +78,8 @@ func TestADeposedLeaderProvesNothing(t *testing.T) {
 	})
 }
 
-// A question that was sent before the connection ended is asked again on the next one.
+// TestAQuestionIsAskedAgainOnTheNextConnection: a question that was sent before the connection
+// ended is asked again on the next one.
 func TestAQuestionIsAskedAgainOnTheNextConnection(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -93,7 +94,7 @@ func TestAQuestionIsAskedAgainOnTheNextConnection(t *testing.T) {
 	})
 }
 
-// Many concurrent questions share a few rounds and frames.
+// TestQuestionsShareRounds: many concurrent questions share a few rounds and frames.
 func TestQuestionsShareRounds(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -114,7 +115,7 @@ func TestQuestionsShareRounds(t *testing.T) {
 	})
 }
 
-// Moved reports confirmed rounds, as it reports the watermark.
+// TestMovedReportsConfirmedRounds: Moved reports confirmed rounds, as it reports the watermark.
 func TestMovedReportsConfirmedRounds(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -142,8 +143,8 @@ type unannounced struct{ net.Conn }
 
 func (unannounced) Announces(coordination.Feature) bool { return false }
 
-// A follower of a version without probes is sent none. It confirms by being connected, and keeps
-// copying.
+// TestAFollowerOfTheVersionBeforeIsNotProbed: a follower of a version without probes is sent none.
+// It confirms by being connected, and keeps copying.
 func TestAFollowerOfTheVersionBeforeIsNotProbed(t *testing.T) {
 	story(t, "", func(w *world) {
 		w.start("a", crashfs.New())

@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// Three brokers and one shard with random faults: in the end each acknowledged record is on all
-// brokers, at its offset.
+// TestRandomFaultsLoseNoAcknowledgedRecord: three brokers and one shard with random faults: in the
+// end each acknowledged record is on all brokers, at its offset.
 func TestRandomFaultsLoseNoAcknowledgedRecord(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {

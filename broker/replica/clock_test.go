@@ -66,7 +66,8 @@ func TestALeaderAndItsFollowersAgreeOnTheTime(t *testing.T) {
 	})
 }
 
-// A broker of an earlier version is sent no clock frames, and its connection stays up.
+// TestAFollowerOfTheVersionBeforeIsSentNoClocks: a broker of an earlier version is sent no clock
+// frames, and its connection stays up.
 func TestAFollowerOfTheVersionBeforeIsSentNoClocks(t *testing.T) {
 	story(t, "", func(w *world) {
 		w.timed(map[string]time.Duration{"a": 0, "b": 0})

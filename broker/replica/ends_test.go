@@ -8,7 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// End waits for whatever uses the logs or calls back, and nothing does so afterwards.
+// TestEndWaitsForCallbacks: End waits for whatever uses the logs or calls back, and nothing does so
+// afterwards.
 func TestEndWaitsForCallbacks(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -54,7 +55,8 @@ func TestEndWaitsForCallbacks(t *testing.T) {
 	})
 }
 
-// A leader that cannot be reached is reported, and the follower does not count as copying any more.
+// TestALeaderThatCantBeReached: a leader that cannot be reached is reported, and the follower does
+// not count as copying any more.
 func TestALeaderThatCantBeReached(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -72,8 +74,8 @@ func TestALeaderThatCantBeReached(t *testing.T) {
 	})
 }
 
-// The bytes on their way to a follower are bounded by the window. The rest waits in the log until
-// acks arrive.
+// TestBytesInFlightAreBoundedByTheWindow: the bytes on their way to a follower are bounded by the
+// window. The rest waits in the log until acks arrive.
 func TestBytesInFlightAreBoundedByTheWindow(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.options.Backlog = 64 << 20
@@ -108,7 +110,8 @@ func TestBytesInFlightAreBoundedByTheWindow(t *testing.T) {
 	})
 }
 
-// The former connection ends after the follower has joined on a new one: the follower stays joined.
+// TestALateEndOfAFormerConnectionIsIgnored: the former connection ends after the follower has
+// joined on a new one: the follower stays joined.
 func TestALateEndOfAFormerConnectionIsIgnored(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")

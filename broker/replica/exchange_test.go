@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// An acknowledged record is on all members of the set, at the leader's offset.
+// TestAnAcknowledgedRecordIsOnAllMembersOfTheSet: an acknowledged record is on all members of the
+// set, at the leader's offset.
 func TestAnAcknowledgedRecordIsOnAllMembersOfTheSet(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2

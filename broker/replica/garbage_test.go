@@ -21,7 +21,8 @@ func drain(c net.Conn) {
 	}
 }
 
-// A malformed frame of a follower ends its connection with one log line, and has no other effect.
+// TestAMalformedFrameOfAFollowerEndsItsConnection: a malformed frame of a follower ends its
+// connection with one log line, and has no other effect.
 func TestAMalformedFrameOfAFollowerEndsItsConnection(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -55,8 +56,8 @@ func TestAMalformedFrameOfAFollowerEndsItsConnection(t *testing.T) {
 	})
 }
 
-// A follower may ack what it never received, leave a stream that it never had, and ask for unknown
-// shards.
+// TestInventedFramesOfAFollowerAreHarmless: a follower may ack what it never received, leave a
+// stream that it never had, and ask for unknown shards.
 func TestInventedFramesOfAFollowerAreHarmless(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -138,8 +139,8 @@ func (h *heard) take() (refusals []refusal, data map[uint32]int, ended bool) {
 	return refusals, data, h.ended
 }
 
-// A malformed ask or fetch ends its stream, with a reason. The other streams of the connection go
-// on, and the stream works again after a well-formed ask.
+// TestAMalformedAskEndsItsStreamOnly: a malformed ask or fetch ends its stream, with a reason. The
+// other streams of the connection go on, and the stream works again after a well-formed ask.
 func TestAMalformedAskEndsItsStreamOnly(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.store.register("x")
@@ -200,8 +201,8 @@ func TestAMalformedAskEndsItsStreamOnly(t *testing.T) {
 	})
 }
 
-// A malformed frame of a leader ends the connection, and a batch that does not match the stream is
-// not appended.
+// TestAMalformedFrameOfALeaderEndsTheConnection: a malformed frame of a leader ends the connection,
+// and a batch that does not match the stream is not appended.
 func TestAMalformedFrameOfALeaderEndsTheConnection(t *testing.T) {
 	// Batches of another log.
 	var good, other, newer []byte

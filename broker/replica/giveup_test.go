@@ -9,9 +9,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// A leader has damaged records, or cursors, and no replica can copy past them. While one replica is
-// away that may have them, they stay. When all replicas wait there, the leader gives them up, tells
-// of it, and all replicas get in sync.
+// TestDamageThatNoReplicaHasIsGivenUp: a leader has damaged records, or cursors, and no replica can
+// copy past them. While one replica is away that may have them, they stay. When all replicas wait
+// there, the leader gives them up, tells of it, and all replicas get in sync.
 func TestDamageThatNoReplicaHasIsGivenUp(t *testing.T) {
 	for part := range Parts {
 		t.Run(part.String(), func(t *testing.T) { story(t, "a", func(w *world) { damagedEverywhere(t, w, part) }) })

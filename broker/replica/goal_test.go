@@ -6,8 +6,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// A leader that has just been elected knows little of what is safe. A follower that joins it has
-// caught up when it has all that the logs held at the election, and later all that is safe.
+// TestAFollowerCatchesUpWithTheLogsAtTheElection: a leader that has just been elected knows little
+// of what is safe. A follower that joins it has caught up when it has all that the logs held at the
+// election, and later all that is safe.
 func TestAFollowerCatchesUpWithTheLogsAtTheElection(t *testing.T) {
 	a, b := coordination.Replica{Broker: "a", Incarnation: 1}, coordination.Replica{Broker: "b", Incarnation: 1}
 	shard := &coordination.Shard{Topic: "t", Epoch: 2, Leader: "a", Replicas: []string{"a", "b"}, InSync: []coordination.Replica{a, b}}

@@ -17,8 +17,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into the transcripts in testdata, to be read as a diff")
 
-// Each transcript drives one Leader. A block consists of commands, a line of ----, and their output
-// with the state at its end. Lines that begin with # are comments.
+// TestLeaderTranscripts: each transcript drives one Leader. A block consists of commands, a line of
+// ----, and their output with the state at its end. Lines that begin with # are comments.
 func TestLeaderTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/leader_*.txt")
 	if err != nil || len(files) == 0 {

@@ -109,8 +109,8 @@ func TestCompareFindsWhereLogsDiverge(t *testing.T) {
 	}
 }
 
-// A follower sends its newest MaxLineage epochs at most. If the leader knows none of these, the
-// follower's log is reset.
+// TestCompareResetsBelowAPartialLineage: a follower sends its newest MaxLineage epochs at most. If
+// the leader knows none of these, the follower's log is reset.
 func TestCompareResetsBelowAPartialLineage(t *testing.T) {
 	var epochs []uint64
 	for e := range uint64(2 * MaxLineage) {
@@ -140,9 +140,9 @@ func shared(a, b *copyLog) uint64 {
 	return at
 }
 
-// Random histories: the leader of each epoch appends to its log, and others copy some of it after
-// they have carried out Compare's verdicts. Then a follower's log is a prefix of its leader's, and
-// has lost nothing that both shared.
+// TestCompareMakesPrefixesAndKeepsSharedRecords: random histories: the leader of each epoch appends
+// to its log, and others copy some of it after they have carried out Compare's verdicts. Then a
+// follower's log is a prefix of its leader's, and has lost nothing that both shared.
 func TestCompareMakesPrefixesAndKeepsSharedRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logs := []*copyLog{made(), made(), made(), made()}

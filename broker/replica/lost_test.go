@@ -9,8 +9,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// A follower of a Topic in memory confirms records before it writes them. If its log fails and is
-// reopened without them, it leaves the in-sync set at once, and joins when it has caught up.
+// TestAFollowerThatLostConfirmedRecordsLeaves: a follower of a Topic in memory confirms records
+// before it writes them. If its log fails and is reopened without them, it leaves the in-sync set
+// at once, and joins when it has caught up.
 func TestAFollowerThatLostConfirmedRecordsLeaves(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync, w.durability = 2, log.Memory

@@ -82,8 +82,9 @@ func followsEqual(w *world) {
 	}
 }
 
-// The repaired last segment has records of one log only, also if its leader refuses to send some. b
-// hears of a new epoch before its leader does, asks for what is damaged, and is refused.
+// TestARefusedRepairOfADivergedTail: the repaired last segment has records of one log only, also if
+// its leader refuses to send some. b hears of a new epoch before its leader does, asks for what is
+// damaged, and is refused.
 func TestARefusedRepairOfADivergedTail(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		divergedTail(w)
@@ -100,8 +101,9 @@ func TestARefusedRepairOfADivergedTail(t *testing.T) {
 	})
 }
 
-// The same if the leader's copy is damaged in that segment, before or behind the record from which
-// on the logs differ. b waits for what its leader can't send. It doesn't give up its whole copy.
+// TestADivergedTailWaitsForADamagedLeader: the same if the leader's copy is damaged in that
+// segment, before or behind the record from which on the logs differ. b waits for what its leader
+// can't send. It doesn't give up its whole copy.
 func TestADivergedTailWaitsForADamagedLeader(t *testing.T) {
 	for _, share := range []int64{2, 5, 10, 20, 40} { // percent of the leader's segment
 		t.Run(fmt.Sprint(share), func(t *testing.T) {
@@ -133,8 +135,9 @@ func TestADivergedTailWaitsForADamagedLeader(t *testing.T) {
 	}
 }
 
-// The disk can't read the damaged segment of b at all, and the leader's copy is damaged in the same
-// one. b waits. It does not fetch again and again what its leader can send.
+// TestARepairBesideAFileThatCantBeRead: the disk can't read the damaged segment of b at all, and
+// the leader's copy is damaged in the same one. b waits. It does not fetch again and again what its
+// leader can send.
 func TestARepairBesideAFileThatCantBeRead(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")

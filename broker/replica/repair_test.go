@@ -93,8 +93,8 @@ func wide(n int) (texts []string) {
 	return texts
 }
 
-// One flipped bit in a log of many segments costs the transfer of that segment only. Until it is
-// repaired the follower confirms nothing.
+// TestASegmentIsFetchedAlone: one flipped bit in a log of many segments costs the transfer of that
+// segment only. Until it is repaired the follower confirms nothing.
 func TestASegmentIsFetchedAlone(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -134,8 +134,8 @@ func TestASegmentIsFetchedAlone(t *testing.T) {
 	})
 }
 
-// The end of a log is lost, with the start of an epoch of which no other record remains. Only that
-// is fetched.
+// TestALostTailIsFetched: the end of a log is lost, with the start of an epoch of which no other
+// record remains. Only that is fetched.
 func TestALostTailIsFetched(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -176,8 +176,8 @@ func TestALostTailIsFetched(t *testing.T) {
 	})
 }
 
-// A repair completes although the connection breaks at any byte, the leader changes and its log is
-// trimmed.
+// TestFetchingASegmentGoesOn: a repair completes although the connection breaks at any byte, the
+// leader changes and its log is trimmed.
 func TestFetchingASegmentGoesOn(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.place(orders, 1, "a b c")
@@ -239,8 +239,9 @@ func TestFetchingASegmentGoesOn(t *testing.T) {
 	})
 }
 
-// A repair waits if neither the leader nor this broker can read the records, since another leader
-// may come. It fails if the leader never had them or is of a version without fetches.
+// TestARepairWithoutASourceWaitsOrFails: a repair waits if neither the leader nor this broker can
+// read the records, since another leader may come. It fails if the leader never had them or is of a
+// version without fetches.
 func TestARepairWithoutASourceWaitsOrFails(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.place(orders, 1, "a b c")
@@ -312,9 +313,9 @@ func TestARepairWithoutASourceWaitsOrFails(t *testing.T) {
 	})
 }
 
-// Two replicas lack records of the same segment, and different ones. The leader can't send what is
-// damaged in its copy. The other one has it in its damaged segment, and becomes whole. Then it can
-// lead, and the former leader becomes whole, too.
+// TestTwoReplicasWithDamageInTheSameSegment: two replicas lack records of the same segment, and
+// different ones. The leader can't send what is damaged in its copy. The other one has it in its
+// damaged segment, and becomes whole. Then it can lead, and the former leader becomes whole, too.
 func TestTwoReplicasWithDamageInTheSameSegment(t *testing.T) {
 	for part := range Parts {
 		for _, from := range []string{"a", "b"} { // whose damage comes first

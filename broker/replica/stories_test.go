@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// A follower that dies delays acks until it has left the set. It returns in a new incarnation,
-// catches up and joins.
+// TestAFollowerDiesAndComesBack: a follower that dies delays acks until it has left the set. It
+// returns in a new incarnation, catches up and joins.
 func TestAFollowerDiesAndComesBack(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -38,7 +38,8 @@ func TestAFollowerDiesAndComesBack(t *testing.T) {
 	})
 }
 
-// The set never shrinks below the minimum: publishing waits, and continues when the member is back.
+// TestPublishingWaitsForTheMinimum: the set never shrinks below the minimum: publishing waits, and
+// continues when the member is back.
 func TestPublishingWaitsForTheMinimum(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -56,8 +57,8 @@ func TestPublishingWaitsForTheMinimum(t *testing.T) {
 	})
 }
 
-// Records that only the former leader has are not in the new leader's log: the former leader
-// truncates them and copies.
+// TestAFormerLeaderTruncates: records that only the former leader has are not in the new leader's
+// log: the former leader truncates them and copies.
 func TestAFormerLeaderTruncates(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -89,7 +90,8 @@ func TestAFormerLeaderTruncates(t *testing.T) {
 	})
 }
 
-// A replica that ends before the leader's log starts is reset to that start.
+// TestAReplicaThatEndsBelowTheLeadersStartIsReset: a replica that ends before the leader's log
+// starts is reset to that start.
 func TestAReplicaThatEndsBelowTheLeadersStartIsReset(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -115,8 +117,8 @@ func TestAReplicaThatEndsBelowTheLeadersStartIsReset(t *testing.T) {
 	})
 }
 
-// A leader's log may start within a batch. Its followers first start at that batch, and are then
-// trimmed to the same offset.
+// TestALogThatStartsWithinABatchIsCopied: a leader's log may start within a batch. Its followers
+// first start at that batch, and are then trimmed to the same offset.
 func TestALogThatStartsWithinABatchIsCopied(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.place(orders, 1, "a")
@@ -148,8 +150,8 @@ func TestALogThatStartsWithinABatchIsCopied(t *testing.T) {
 	})
 }
 
-// An ask under another epoch than the leader's is refused, and repeated until both know the same
-// epoch.
+// TestAnAskUnderAnotherEpochIsRefused: an ask under another epoch than the leader's is refused, and
+// repeated until both know the same epoch.
 func TestAnAskUnderAnotherEpochIsRefused(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -175,8 +177,8 @@ func TestAnAskUnderAnotherEpochIsRefused(t *testing.T) {
 	})
 }
 
-// A follower that cannot keep up leaves the set, so that publishing continues, and joins when it
-// has caught up. It copies all the time.
+// TestAFollowerThatFallsBehindLeavesAndComesBack: a follower that cannot keep up leaves the set, so
+// that publishing continues, and joins when it has caught up. It copies all the time.
 func TestAFollowerThatFallsBehindLeavesAndComesBack(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -209,7 +211,8 @@ func TestAFollowerThatFallsBehindLeavesAndComesBack(t *testing.T) {
 	})
 }
 
-// The answer to a swap is lost: the leader counts both sets until it knows the result.
+// TestBothSetsCountWhileASwapIsUnanswered: the answer to a swap is lost: the leader counts both
+// sets until it knows the result.
 func TestBothSetsCountWhileASwapIsUnanswered(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.store.mu.Lock()
@@ -231,7 +234,8 @@ func TestBothSetsCountWhileASwapIsUnanswered(t *testing.T) {
 	})
 }
 
-// While it is unknown whether a member was added to the set, nothing is acknowledged without it.
+// TestAPossibleMemberOfTheSetCounts: while it is unknown whether a member was added to the set,
+// nothing is acknowledged without it.
 func TestAPossibleMemberOfTheSetCounts(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.store.mu.Lock()
@@ -259,9 +263,10 @@ func TestAPossibleMemberOfTheSetCounts(t *testing.T) {
 	})
 }
 
-// A leader begins anew in its epoch, as when the durability of its Topic is changed, and its view
-// of etcd is old. What the leader before knew of the set counts: a member that was added, and one
-// that may have been added by a swap without an answer.
+// TestALeaderThatRestartsInItsEpochKnowsTheSet: a leader begins anew in its epoch, as when the
+// durability of its Topic is changed, and its view of etcd is old. What the leader before knew of
+// the set counts: a member that was added, and one that may have been added by a swap without an
+// answer.
 func TestALeaderThatRestartsInItsEpochKnowsTheSet(t *testing.T) {
 	for _, lose := range []int{0, 1} {
 		story(t, "a b c", func(w *world) {
@@ -301,7 +306,8 @@ func TestALeaderThatRestartsInItsEpochKnowsTheSet(t *testing.T) {
 	}
 }
 
-// While etcd is down, data flows as before (R7), and changes of the set wait.
+// TestNothingOfTheDataPathNeedsEtcd: while etcd is down, data flows as before (R7), and changes of
+// the set wait.
 func TestNothingOfTheDataPathNeedsEtcd(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -331,7 +337,8 @@ func TestNothingOfTheDataPathNeedsEtcd(t *testing.T) {
 	})
 }
 
-// A connection may break at any byte. A partly received frame has no effect.
+// TestAConnectionBreaksInTheMiddleOfAFrame: a connection may break at any byte. A partly received
+// frame has no effect.
 func TestAConnectionBreaksInTheMiddleOfAFrame(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -355,7 +362,8 @@ func TestAConnectionBreaksInTheMiddleOfAFrame(t *testing.T) {
 	})
 }
 
-// A peer that is silent for two seconds is disconnected, and found again soon after it is back.
+// TestASilentPeerIsDisconnected: a peer that is silent for two seconds is disconnected, and found
+// again soon after it is back.
 func TestASilentPeerIsDisconnected(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -388,7 +396,8 @@ func TestASilentPeerIsDisconnected(t *testing.T) {
 	})
 }
 
-// A follower whose disk is behind stops reading, and loses nothing.
+// TestAFollowerWithASlowDiskStopsReading: a follower whose disk is behind stops reading, and loses
+// nothing.
 func TestAFollowerWithASlowDiskStopsReading(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.options.Backlog = 2 << 10
@@ -417,7 +426,8 @@ func TestAFollowerWithASlowDiskStopsReading(t *testing.T) {
 	})
 }
 
-// A log that failed appends nothing more: the follower reports it once, and asks no more.
+// TestAFollowerWhoseDiskFails: a log that failed appends nothing more: the follower reports it
+// once, and asks no more.
 func TestAFollowerWhoseDiskFails(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -443,7 +453,8 @@ func TestAFollowerWhoseDiskFails(t *testing.T) {
 	})
 }
 
-// A full disk refuses appends and does no other harm: when there is space, the follower continues.
+// TestAFollowerWithAFullDiskContinuesWhenThereIsSpace: a full disk refuses appends and does no
+// other harm: when there is space, the follower continues.
 func TestAFollowerWithAFullDiskContinuesWhenThereIsSpace(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -465,7 +476,8 @@ func TestAFollowerWithAFullDiskContinuesWhenThereIsSpace(t *testing.T) {
 	})
 }
 
-// A broker whose lease expired registers again and continues, as a leader and as a follower.
+// TestABrokerThatRegistersAgain: a broker whose lease expired registers again and continues, as a
+// leader and as a follower.
 func TestABrokerThatRegistersAgain(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -487,8 +499,8 @@ func TestABrokerThatRegistersAgain(t *testing.T) {
 	})
 }
 
-// Cursor changes without a waiting client are copied, and neither synced nor counted until a client
-// waits.
+// TestCursorChangesWithoutAWaitingClientAreCopiedLazily: cursor changes without a waiting client
+// are copied, and neither synced nor counted until a client waits.
 func TestCursorChangesWithoutAWaitingClientAreCopiedLazily(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -521,7 +533,7 @@ func TestCursorChangesWithoutAWaitingClientAreCopiedLazily(t *testing.T) {
 	})
 }
 
-// Followers delete what their leader has deleted.
+// TestFollowersStartWhereTheirLeaderDoes: followers delete what their leader has deleted.
 func TestFollowersStartWhereTheirLeaderDoes(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -537,7 +549,8 @@ func TestFollowersStartWhereTheirLeaderDoes(t *testing.T) {
 	})
 }
 
-// After End no callback is called and nothing changes, whatever still arrives.
+// TestNothingHappensAfterEnd: after End no callback is called and nothing changes, whatever still
+// arrives.
 func TestNothingHappensAfterEnd(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -567,7 +580,7 @@ func TestNothingHappensAfterEnd(t *testing.T) {
 	})
 }
 
-// For a shard with one replica, the watermark follows what is safe on the leader.
+// TestALoneLeader: for a shard with one replica, the watermark follows what is safe on the leader.
 func TestALoneLeader(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.place(orders, 1, "a")

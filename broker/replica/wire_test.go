@@ -166,8 +166,8 @@ func TestInvalidFramesAreRefused(t *testing.T) {
 	}
 }
 
-// A reader's buffer grows with what was received, not with what the header claims, and shrinks
-// again.
+// TestAReadBufferGrowsWithReceivedBytes: a reader's buffer grows with what was received, not with
+// what the header claims, and shrinks again.
 func TestAReadBufferGrowsWithReceivedBytes(t *testing.T) {
 	claim := be.AppendUint32(nil, maxFrame)
 	r := newReader(bytes.NewReader(claim), 1<<10, maxFrame)

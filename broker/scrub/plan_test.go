@@ -67,8 +67,9 @@ func TestWhichSegmentsAreScrubbedNext(t *testing.T) {
 	}
 }
 
-// A broker crashes every ten minutes, comes to four segments each time, and writes two new ones. It
-// scrubs each segment some day, and the newest of each life in that life.
+// TestABrokerThatKeepsCrashingScrubsAllSegments: a broker crashes every ten minutes, comes to four
+// segments each time, and writes two new ones. It scrubs each segment eventually, and the newest
+// ones of each life within that life.
 func TestABrokerThatKeepsCrashingScrubsAllSegments(t *testing.T) {
 	all := ages(slices.Repeat([]int{-1}, 200)...)
 	now := noon

@@ -119,9 +119,9 @@ func expect(t *testing.T, hub answers, want string) {
 	}
 }
 
-// A sender begins no round with a message that is older than its publisher waits: its process may
-// have been stopped for so long that leaders have forgotten it. The publisher learns that the fate
-// of the message is unknown.
+// TestAMessageThatIsTooOldIsNotResent: a sender begins no round with a message that is older than
+// its publisher waits: its process may have been stopped for so long that leaders have forgotten
+// it. The publisher learns that the fate of the message is unknown.
 func TestAMessageThatIsTooOldIsNotResent(t *testing.T) {
 	fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
 	first, next := &frames{}, &frames{}
@@ -143,8 +143,8 @@ func TestAMessageThatIsTooOldIsNotResent(t *testing.T) {
 	}
 }
 
-// Another link or epoch has all that is unanswered go again; the same leader on the same link has
-// not.
+// TestAnotherLinkOrEpochBeginsARound: another link or epoch has all that is unanswered go again;
+// the same leader on the same link has not.
 func TestAnotherLinkOrEpochBeginsARound(t *testing.T) {
 	fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
 	first, next := &frames{}, &frames{}
@@ -183,8 +183,9 @@ func TestAnotherLinkOrEpochBeginsARound(t *testing.T) {
 	}
 }
 
-// A former leader may be deposed: what it refuses may be kept by its successor, so its refusal is
-// dropped. What it acknowledges is kept. A refusal of the present round counts.
+// TestARefusalCountsInItsOwnRoundOnly: a former leader may be deposed: what it refuses may be kept
+// by its successor, so its refusal is dropped. What it acknowledges is kept. A refusal of the
+// present round counts.
 func TestARefusalCountsInItsOwnRoundOnly(t *testing.T) {
 	fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
 	sent := &frames{}
@@ -221,8 +222,9 @@ func TestARefusalCountsInItsOwnRoundOnly(t *testing.T) {
 	expect(t, hub, "r2: refused")
 }
 
-// An answer of a former leader may come while the leader on this broker reads the message that is
-// answered. The publisher gets the answer at once; the memory stays until the leader has read it.
+// TestALateAnswerDoesNotFreeMemoryThatTheLeaderReads: an answer of a former leader may come while
+// the leader on this broker reads the message that is answered. The publisher gets the answer at
+// once; the memory stays until the leader has read it.
 func TestALateAnswerDoesNotFreeMemoryThatTheLeaderReads(t *testing.T) {
 	for _, large := range []bool{false, true} {
 		fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
@@ -276,8 +278,8 @@ func TestALateAnswerDoesNotFreeMemoryThatTheLeaderReads(t *testing.T) {
 	}
 }
 
-// A message for a single replica that is away is refused at once; what the Topic does not keep is
-// not answered.
+// TestAMessageForAnAbsentSingleReplicaIsRefusedAtOnce: a message for a single replica that is away
+// is refused at once; what the Topic does not keep is not answered.
 func TestAMessageForAnAbsentSingleReplicaIsRefusedAtOnce(t *testing.T) {
 	_, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 1})
 	s.send("$SYS.x", "r0")

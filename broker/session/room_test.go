@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// A client announces 1 MiB. Room is made as it arrives, since anybody can announce. When it has
-// arrived, the client may have as much again at once: its bytes are not copied from slab to slab,
-// and the next operation is not read into the slab of this one.
+// TestRoomForLargeOperations: a client announces 1 MiB. Room is made as it arrives, since anybody
+// can announce. When it has arrived, the client may have as much again at once: its bytes are not
+// copied from slab to slab, and the next operation is not read into the slab of this one.
 func TestRoomForLargeOperations(t *testing.T) {
 	const need = 1<<20 + 100
 	c := &Conn{readSize: fullChunk}

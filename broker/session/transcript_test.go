@@ -23,7 +23,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A transcript in testdata tells one story of clients and a server, line by line:
+// TestTranscripts: a transcript in testdata tells one story of clients and a server, line by line:
 //
 //	C1: PUB a 2          client 1 sends the line and a CRLF, in one piece with those that follow;
 //	                     the first mention connects it

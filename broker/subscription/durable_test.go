@@ -369,8 +369,8 @@ func TestAFullDiskRefusesAcksAndLosesNone(t *testing.T) {
 	})
 }
 
-// The start of a Subscription can't be written while the disk is full. That is tried again about
-// once a second, and not all the time: the broker of a full disk has other work.
+// TestAFullDiskDelaysAStart: the start of a Subscription can't be written while the disk is full.
+// It is retried about once a second, so that retries do not load the broker.
 func TestAFullDiskDelaysAStart(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o", "o")
@@ -483,7 +483,8 @@ func TestADamagedStateLogIsReported(t *testing.T) {
 	story(t, func(t *testing.T, w *world) { damagedStateLog(t, w, false) })
 }
 
-// What was damaged on all replicas, and given up, can be read, and is as honestly reported.
+// TestAStateLogWhoseDamageWasGivenUpIsReported: after a state log's damage on all replicas was
+// given up, its loss is still reported.
 func TestAStateLogWhoseDamageWasGivenUpIsReported(t *testing.T) {
 	story(t, func(t *testing.T, w *world) { damagedStateLog(t, w, true) })
 }

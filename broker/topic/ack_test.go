@@ -2,8 +2,8 @@ package topic
 
 import "testing"
 
-// A broker with an answer to send in every round still releases a shard that it no longer leads,
-// and follows.
+// TestABusyBrokerReleasesAShardThatItNoLongerLeads: a broker with an answer to send in every round
+// still releases a shard that it no longer leads, and follows.
 func TestABusyBrokerReleasesAShardThatItNoLongerLeads(t *testing.T) {
 	c, _ := spoilable(t, 1)
 	a := c.sites[0]

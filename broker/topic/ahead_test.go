@@ -55,8 +55,9 @@ func logEnd(n *site) uint64 {
 	return end
 }
 
-// A leader that its followers can't reach takes a bounded amount. Its publishers wait then, also
-// those that want no answer; and after a while they are refused, and nothing of that is kept.
+// TestALeaderWithoutConfirmationsPushesBack: a leader that its followers can't reach takes a
+// bounded amount. Then its publishers wait, also those without a reply, and are refused after a
+// while; none of the refused messages is kept.
 func TestALeaderWithoutConfirmationsPushesBack(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
@@ -106,7 +107,8 @@ func TestALeaderWithoutConfirmationsPushesBack(t *testing.T) {
 	}
 }
 
-// Publishers that wait go on as soon as the followers confirm, and nothing is refused.
+// TestPublishersGoOnWhenFollowersConfirm: publishers that wait go on as soon as the followers
+// confirm, and nothing is refused.
 func TestPublishersGoOnWhenFollowersConfirm(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
@@ -130,7 +132,8 @@ func TestPublishersGoOnWhenFollowersConfirm(t *testing.T) {
 	}
 }
 
-// What other brokers forward is bounded likewise, and refused when the watermark stands still.
+// TestForwardsToALeaderWithoutConfirmationsAreBounded: forwarded messages are bounded in the same
+// way, and refused when the watermark does not move.
 func TestForwardsToALeaderWithoutConfirmationsAreBounded(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
@@ -152,7 +155,8 @@ func TestForwardsToALeaderWithoutConfirmationsAreBounded(t *testing.T) {
 	}
 }
 
-// A shard without followers waits for nothing but its disk.
+// TestAShardWithoutFollowersWaitsOnlyForItsDisk: a shard without followers waits for nothing but
+// its disk.
 func TestAShardWithoutFollowersWaitsOnlyForItsDisk(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas = 1 })

@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// From the publisher's read to the ack, with the machine's disk.
+// TestKeepingAndAnsweringAllocatesNothing: from the publisher's read to the ack, with the machine's
+// disk.
 func TestKeepingAndAnsweringAllocatesNothing(t *testing.T) {
 	for name, change := range map[string]func(*coordination.TopicSpec){
 		"synced": nil,
@@ -51,7 +52,8 @@ func TestKeepingAndAnsweringAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A follower's part in deduplication, for each batch that it appends.
+// TestKeepingIDsAllocatesNothing: a follower's part in deduplication, for each batch that it
+// appends.
 func TestKeepingIDsAllocatesNothing(t *testing.T) {
 	batches := idBatches(t, 20, 50, "Id: %d")
 	w, counted := newWindow()

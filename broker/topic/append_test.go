@@ -202,7 +202,8 @@ func TestAMessageWithAnIDIsKeptOnce(t *testing.T) {
 	}
 }
 
-// Opening a log reads its message ids only if a message with an id was ever published.
+// TestOpeningALogWithoutIDsDoesNotReadIt: opening a log reads its message ids only if a message
+// with an id was ever published.
 func TestOpeningALogWithoutIDsDoesNotReadIt(t *testing.T) {
 	n := newSite(t)
 	n.options.SegmentSmallest = 1 << 20
@@ -271,7 +272,8 @@ func TestOpeningALogWithoutIDsDoesNotReadIt(t *testing.T) {
 	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
 }
 
-// An answer that rests on a record waits until that record is safe.
+// TestADuplicateOfAMessageUnderWayWaitsForIt: an answer that depends on a record waits until that
+// record is safe.
 func TestADuplicateOfAMessageUnderWayWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newSite(t)
@@ -341,7 +343,8 @@ func TestEveryDurabilityAnswers(t *testing.T) {
 	}
 }
 
-// What one read brings may be more than one batch takes.
+// TestALargeReadIsSeveralBatches: a read with more messages than a batch takes becomes several
+// batches.
 func TestALargeReadIsSeveralBatches(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")

@@ -41,8 +41,8 @@ func newestOf(shown []string) (newest []string) {
 	return newest
 }
 
-// Each replica compacts its copy. One that comes back copies what is left, wherever it ended; and
-// whoever leads next has the newest of each subject.
+// TestReplicasOfACompactedTopic: each replica compacts its copy. A replica that returns copies the
+// remaining records, wherever it ended, and the next leader has the newest record of each subject.
 func TestReplicasOfACompactedTopic(t *testing.T) {
 	c := compacting(t, 3)
 	a, b := c.sites[0], c.sites[1]
@@ -109,9 +109,9 @@ func TestReplicasOfACompactedTopic(t *testing.T) {
 	}
 }
 
-// Of a compacted shard an answer brings as many records as are asked for, with what is left out
-// between them, in both forms; who knows nothing of that gets each run by itself. Either way
-// nothing is missing or twice.
+// TestAnswersWithGaps: an answer from a compacted shard has the requested number of records, with
+// their gaps, in both forms. A client without support for gaps gets each run by itself. Either way
+// no record is missing or doubled.
 func TestAnswersWithGaps(t *testing.T) {
 	c := compacting(t, 1)
 	n := c.sites[0]

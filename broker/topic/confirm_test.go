@@ -31,8 +31,9 @@ func (c *cluster) depose() (a, b *site) {
 	return a, b
 }
 
-// A leader that was deposed and doesn't know it refuses nothing for what it takes for the last
-// message. It says that it can't know, and that nothing is kept. What stays true, it answers.
+// TestADeposedLeaderRefusesNoCondition: a leader that was deposed and doesn't know it refuses no
+// message by a condition on its last message. It answers that it can't know, and keeps nothing. It
+// still gives answers that stay true.
 func TestADeposedLeaderRefusesNoCondition(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.depose()
@@ -65,7 +66,8 @@ func TestADeposedLeaderRefusesNoCondition(t *testing.T) {
 	b.expect(b.ask("orders.b", "no", "Expect-Last: 2"), "no: topic orders: the last message is at offset 3")
 }
 
-// Readers that ask for the latest are not shown what a deposed leader takes for it.
+// TestADeposedLeaderConfirmsNoReader: readers that request the latest message get no answer from a
+// deposed leader.
 func TestADeposedLeaderConfirmsNoReader(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.depose()
@@ -112,7 +114,8 @@ func TestADeposedLeaderConfirmsNoReader(t *testing.T) {
 	}
 }
 
-// A follower that died holds a refusal up until it has left the in-sync set.
+// TestARefusalWaitsForAFollowerToLeave: a follower that died holds a refusal up until it has left
+// the in-sync set.
 func TestARefusalWaitsForAFollowerToLeave(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
@@ -124,8 +127,8 @@ func TestARefusalWaitsForAFollowerToLeave(t *testing.T) {
 	a.expect(a.hub.answer(t, "r"), "no: topic orders: the last message is at offset 1")
 }
 
-// A refusal and an ack of one read don't wait for each other: kept messages are acknowledged as
-// usual.
+// TestARefusalAndAnAckOfOneReadDoNotWaitForEachOther: a refusal and an ack of one read don't wait
+// for each other: kept messages are acknowledged as usual.
 func TestARefusalAndAnAckOfOneReadDoNotWaitForEachOther(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
@@ -140,8 +143,8 @@ func TestARefusalAndAnAckOfOneReadDoNotWaitForEachOther(t *testing.T) {
 	a.expect(a.hub.answer(t, "r4"), "no: topic orders: the last message is at offset 2")
 }
 
-// A message with a condition that was forwarded to a deposed leader goes to the one that there is,
-// where the condition holds.
+// TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext: a message with a condition that was
+// forwarded to a deposed leader is sent again to the present one, where the condition holds.
 func TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b, other := c.sites[0], c.sites[1], c.sites[2]
@@ -174,8 +177,9 @@ func TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext(t *testing.T) {
 	}
 }
 
-// A refusal by condition takes one round trip to the other replicas, also while records are copied:
-// docs/protocol.md. The publisher is at the leader's broker, and time is virtual.
+// TestARefusalTakesOneRoundTrip: a refusal by condition takes one round trip to the other replicas,
+// also while records are copied: docs/protocol.md. The publisher is at the leader's broker, and
+// time is virtual.
 func TestARefusalTakesOneRoundTrip(t *testing.T) {
 	const way, most = 5 * time.Millisecond, 1.2
 	for _, busy := range []bool{false, true} {

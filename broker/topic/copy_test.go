@@ -58,9 +58,9 @@ func (c *cluster) lifeOf(i int) coordination.Replica {
 	return coordination.Replica{Broker: c.sites[i].self, Incarnation: c.sites[i].life}
 }
 
-// Of the set {A, B}, A is away with a healthy copy, and B returns without its copy. A plan that is
-// older than B's report still names B. B withdraws and leads nothing, A vouches when it returns,
-// and no record is lost.
+// TestABrokerThatLostItsCopyWithdraws: of the set {A, B}, A is away with a healthy copy, and B
+// returns without its copy. A plan that is older than B's report still names B. B withdraws and
+// leads nothing, A vouches when it returns, and no record is lost.
 func TestABrokerThatLostItsCopyWithdraws(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	a, b := c.sites[0], c.sites[1]
@@ -123,8 +123,8 @@ func (n *site) cursors() (all []string) {
 	}
 }
 
-// A broker comes back without the folder of a shard's cursors. Its records are all there, and its
-// copy is in doubt all the same, also in the life after that: it does not vouch, and leads nothing,
+// TestACopyWithoutItsCursorsIsInDoubt: a broker comes back without the folder of a shard's cursors.
+// It has all records, but its copy is in doubt, also in the next life: it neither vouches nor leads
 // until it has fetched the cursors.
 func TestACopyWithoutItsCursorsIsInDoubt(t *testing.T) {
 	c, _ := spoilable(t, 30)
@@ -163,8 +163,8 @@ func TestACopyWithoutItsCursorsIsInDoubt(t *testing.T) {
 	c.settle("it has fetched them", func() bool { return c.whole(b, 30) && len(b.cursors()) == 1 })
 }
 
-// A follower finds out that its copy must be fetched anew while its leader is cut off. The
-// controller elects it before it has that report.
+// TestACopyInDoubtThatIsElectedWithdraws: a follower finds out that its copy must be fetched anew
+// while its leader is cut off. The controller elects it before it has that report.
 func TestACopyInDoubtThatIsElectedWithdraws(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -189,8 +189,9 @@ func TestACopyInDoubtThatIsElectedWithdraws(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(b, 300) })
 }
 
-// All brokers are killed. Each opens its copy and vouches for it, though no broker leads; the
-// former leader does not continue its epoch. The answers to some swaps are lost.
+// TestAReturnedReplicaVouchesForItsOwnCopy: all brokers are killed. Each opens its copy and vouches
+// for it, though no broker leads; the former leader does not continue its epoch. The answers to
+// some swaps are lost.
 func TestAReturnedReplicaVouchesForItsOwnCopy(t *testing.T) {
 	c, _ := spoilable(t, 100)
 	for i := range c.sites {
@@ -226,8 +227,8 @@ func TestAReturnedReplicaVouchesForItsOwnCopy(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(c.sites[0], 101) })
 }
 
-// A process loses its lease and registers again. It leads on in its epochs, and vouches again for
-// shards without a leader.
+// TestAProcessThatRegistersAgainVouchesAgain: a process loses its lease and registers again. It
+// leads on in its epochs, and vouches again for shards without a leader.
 func TestAProcessThatRegistersAgainVouchesAgain(t *testing.T) {
 	c, _ := spoilable(t, 10)
 	a := c.sites[0]
@@ -254,9 +255,9 @@ func TestAProcessThatRegistersAgainVouchesAgain(t *testing.T) {
 	})
 }
 
-// Damage is found in a follower's copy: it leaves the set before it follows again, and is repaired.
-// Found in a leader's copy while nobody else vouches, it leads on, and steps down as soon as
-// somebody does.
+// TestACopyInDoubtLeavesTheSet: damage is found in a follower's copy: it leaves the set before it
+// follows again, and is repaired. Found in a leader's copy while nobody else vouches, it leads on,
+// and steps down as soon as somebody does.
 func TestACopyInDoubtLeavesTheSet(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
@@ -295,8 +296,9 @@ func TestACopyInDoubtLeavesTheSet(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(a, 600) })
 }
 
-// A leader in doubt that lacks all records is elected. Its followers set aside the records that
-// they know to be safe, and do not delete them. They know them after a restart, too.
+// TestSafeRecordsAreSetAsideByATruncation: a leader in doubt that lacks all records is elected. Its
+// followers set aside the records that they know to be safe, and do not delete them. They know them
+// after a restart, too.
 func TestSafeRecordsAreSetAsideByATruncation(t *testing.T) {
 	t.Run("of a follower that lives", func(t *testing.T) { setAside(t, false) })
 	t.Run("of a follower that was killed", func(t *testing.T) { setAside(t, true) })
@@ -386,8 +388,8 @@ func (n *site) failSegments(failed *atomic.Bool) {
 	})
 }
 
-// A log of a Topic in memory fails under a follower that has confirmed what it had not written: its
-// copy is in doubt.
+// TestAFollowerInMemoryWhoseLogFailsIsInDoubt: a log of a Topic in memory fails under a follower
+// that has confirmed what it had not written: its copy is in doubt.
 func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
 	c, a, b := inMemory(t)
 	var failed atomic.Bool
@@ -407,9 +409,9 @@ func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(b, n) })
 }
 
-// A Topic in memory. The swap by which the leader puts a follower into the set is under way when
-// the follower confirms a record and loses it with its log. The swap arrives: the follower
-// withdraws, and the record is not lost with the leader.
+// TestASwapMadeBeforeADoubtDoesNotEndIt: a Topic in memory. The swap by which the leader puts a
+// follower into the set is under way when the follower confirms a record and loses it with its log.
+// The swap arrives: the follower withdraws, and the record is not lost with the leader.
 func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
 	c, a, b := inMemory(t)
 	c.kill(1)
@@ -466,8 +468,9 @@ func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
 	c.settle("it has all again", func() bool { return b.service.Suspects() == 0 && len(c.inSync()) == 2 })
 }
 
-// A broker shuts down while it can't open the logs of a copy in doubt. The shutdown is not marked
-// as orderly: the next process would vouch for a copy that lacks confirmed records.
+// TestAShutdownWithACopyInDoubtIsNotMarkedOrderly: a broker shuts down while it can't open the logs
+// of a copy in doubt. The shutdown is not marked as orderly: the next process would vouch for a
+// copy that lacks confirmed records.
 func TestAShutdownWithACopyInDoubtIsNotMarkedOrderly(t *testing.T) {
 	c, a, b := inMemory(t)
 	b.failSegments(new(atomic.Bool))
@@ -480,9 +483,9 @@ func TestAShutdownWithACopyInDoubtIsNotMarkedOrderly(t *testing.T) {
 	}
 }
 
-// A leader that was elected in doubt finds more damage while others vouch. The doubt of its epoch
-// was an earlier one: it withdraws, and does not begin to lead that epoch again while the set that
-// shows so has not reached it.
+// TestAnEpochInDoubtIsLedOnce: a leader that was elected in doubt finds more damage while others
+// vouch. The doubt of its epoch was an earlier one: it withdraws, and does not begin to lead that
+// epoch again while the set that shows so has not reached it.
 func TestAnEpochInDoubtIsLedOnce(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a := c.sites[0]
@@ -504,7 +507,8 @@ func TestAnEpochInDoubtIsLedOnce(t *testing.T) {
 	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 600) })
 }
 
-// A leader's log fails and can't be opened again, while others are whole. It resigns.
+// TestALeaderThatCannotOpenItsLogResigns: a leader's log fails and can't be opened again, while
+// others are whole. It resigns.
 func TestALeaderThatCannotOpenItsLogResigns(t *testing.T) {
 	c, _ := spoilable(t, 10)
 	a := c.sites[0]
@@ -525,8 +529,8 @@ func (n *site) cannotOpen() {
 	})
 }
 
-// A returned broker can't open its copy. It reports that at its second try, so that elections do
-// not wait for it, and withdraws the report when it can.
+// TestABrokerThatCannotOpenItsCopyReportsIt: a returned broker can't open its copy. It reports that
+// at its second try, so that elections do not wait for it, and withdraws the report when it can.
 func TestABrokerThatCannotOpenItsCopyReportsIt(t *testing.T) {
 	c, reports := spoilable(t, 10)
 	b := c.sites[1]
@@ -546,8 +550,9 @@ func TestABrokerThatCannotOpenItsCopyReportsIt(t *testing.T) {
 	})
 }
 
-// A leader's log fails and can't be opened again, and no other member is present. It resigns all
-// the same, and reports it: a member that returns vouches only for a shard without a leader.
+// TestALeaderThatCannotOpenItsLogResignsWithoutASuccessor: a leader's log fails and can't be opened
+// again, and no other member is present. It resigns and reports that, since a member that returns
+// vouches only for a shard without a leader.
 func TestALeaderThatCannotOpenItsLogResignsWithoutASuccessor(t *testing.T) {
 	c, reports := spoilable(t, 10)
 	a, b := c.sites[0], c.sites[1]
@@ -572,7 +577,8 @@ func TestALeaderThatCannotOpenItsLogResignsWithoutASuccessor(t *testing.T) {
 	c.settle("all are whole", func() bool { return len(c.inSync()) == 3 && a.service.Suspects() == 0 })
 }
 
-// A copy in doubt whose logs can't be opened is reported as such, and not only withdrawn.
+// TestACopyInDoubtThatCannotBeOpenedIsReported: a copy in doubt whose logs can't be opened is
+// reported as such, and not only withdrawn.
 func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
 	c, reports := spoilable(t, 600)
 	b := c.sites[1]
@@ -599,9 +605,9 @@ func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
 	c.settle("it is repaired", func() bool { return c.whole(b, 600) })
 }
 
-// The replicas of a shard are moved to other brokers before a broker can open its copy. The copy is
-// removed like others: it is set aside, or deleted if the move was planned, and is no longer
-// reported.
+// TestAClosedCopyIsRemovedLikeOthers: the replicas of a shard are moved to other brokers before a
+// broker can open its copy. The copy is removed like others: it is set aside, or deleted if the
+// move was planned, and is no longer reported.
 func TestAClosedCopyIsRemovedLikeOthers(t *testing.T) {
 	for _, planned := range []bool{false, true} {
 		n := newSite(t)
@@ -627,9 +633,9 @@ func TestAClosedCopyIsRemovedLikeOthers(t *testing.T) {
 	}
 }
 
-// The durability of a Topic changes while a write of its leader hangs, and then fails. Followers
-// have the record, so the leader does not lead this epoch again, in which it would give the offset
-// to another record.
+// TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch: the durability of a Topic changes while a
+// write of its leader hangs, and then fails. Followers have the record, so the leader does not lead
+// this epoch again, in which it would give the offset to another record.
 func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
@@ -665,8 +671,8 @@ func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {
 	}
 }
 
-// A lost copy was fetched again and is whole. Like any other copy, it is in doubt when a leader
-// lacks safe records.
+// TestARefetchedCopyDoubtsLikeOthers: a lost copy was fetched again and is whole. Like any other
+// copy, it is in doubt when a leader lacks safe records.
 func TestARefetchedCopyDoubtsLikeOthers(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -694,9 +700,9 @@ func TestARefetchedCopyDoubtsLikeOthers(t *testing.T) {
 	})
 }
 
-// etcd is away when a leader finds its copy damaged, and others have what is damaged. It leads on,
-// acknowledges what is published, and refuses what it can't read; it withdraws when etcd is back,
-// and stops leading at once.
+// TestADamagedLeaderServesWhileEtcdIsAway: etcd is away when a leader finds its copy damaged, and
+// others have what is damaged. It leads on, acknowledges what is published, and refuses what it
+// can't read; it withdraws when etcd is back, and stops leading at once.
 func TestADamagedLeaderServesWhileEtcdIsAway(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]

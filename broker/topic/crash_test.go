@@ -37,7 +37,8 @@ type promises struct {
 	start  uint64            // records below must be gone
 }
 
-// The power is cut at any step, repeatedly; publishers repeat messages without an ack.
+// TestAPowerCutLosesNoAcknowledgedMessage: the power is cut at any step, repeatedly; publishers
+// repeat messages without an ack.
 func TestAPowerCutLosesNoAcknowledgedMessage(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {
@@ -141,8 +142,9 @@ func cutPower(t *testing.T, seed uint64) {
 	}
 }
 
-// A broker comes back without the log of a shard that counts on it, makes it anew, and its power is
-// cut at every step of that. No step leaves a log that the next process takes for whole.
+// TestNoCrashMakesALogThatWasLostPassForWhole: a broker comes back without the log of a shard that
+// counts on it, makes it anew, and its power is cut at every step of that. No step leaves a log
+// that the next process takes for whole.
 func TestNoCrashMakesALogThatWasLostPassForWhole(t *testing.T) {
 	made := false
 	for steps, over := 0, false; !over; steps++ {
@@ -179,8 +181,8 @@ func TestNoCrashMakesALogThatWasLostPassForWhole(t *testing.T) {
 	}
 }
 
-// Version 018b7c1 called a copy partial in the spec beside its log. That counts until the manifest
-// has a state.
+// TestACopyThatAnEarlierVersionCalledPartialIsInDoubt: version 018b7c1 called a copy partial in the
+// spec beside its log. That counts until the manifest has a state.
 func TestACopyThatAnEarlierVersionCalledPartialIsInDoubt(t *testing.T) {
 	n := newSite(t)
 	d, err := log.OpenDisk(n.fs, "data", n.options)

@@ -36,9 +36,9 @@ func (n *site) anew(p *Shard, budget int64) *dedup.Window {
 	return &fresh.ids
 }
 
-// Whatever happens to a shard, messages, packed ones, other leaders, leaders that nobody hears,
-// deaths, time: what each replica keeps of the deduplication window is what a read of its log would
-// give, so whoever is elected needs none.
+// TestFollowersKeepTheDeduplicationWindow: after any sequence of messages, batches of records,
+// elections, partitions, deaths and time, each replica's deduplication window equals that read from
+// its log, so an elected broker need not read it.
 func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -147,7 +147,8 @@ func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 	}
 }
 
-// A follower that has no room for ids forgets some, and reads them from its log if it is elected.
+// TestAFollowerWithoutRoomForIDsReadsThem: a follower that has no room for ids forgets some, and
+// reads them from its log if it is elected.
 func TestAFollowerWithoutRoomForIDsReadsThem(t *testing.T) {
 	c, a, b, _ := three(t)
 	b.service.counts.followedIDs.Add(dedup.MaxTogether - 2) // as if other Topics had taken the room
@@ -170,7 +171,8 @@ func TestAFollowerWithoutRoomForIDsReadsThem(t *testing.T) {
 	}
 }
 
-// Of a long log a broker that begins to follow reads the end. From when on that is all, it knows.
+// TestTheWindowOfALongLogIsReadInPart: a broker that begins to follow reads the end of a long log,
+// and knows since when its window is complete.
 func TestTheWindowOfALongLogIsReadInPart(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
@@ -254,7 +256,8 @@ func BenchmarkFollowersWindow(b *testing.B) {
 	}
 }
 
-// What a window makes of ids that it reads from batches, by what the clock makes of their times.
+// TestAgesOfIDsFromTheLog: the ages of ids that are read from batches depend on what the clock says
+// about the records' times.
 func TestAgesOfIDsFromTheLog(t *testing.T) {
 	batch := idBatches(t, 1, 1, "Id: %d")[0]
 	for _, c := range []struct {

@@ -18,8 +18,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// On a full disk publishing is refused with the reason. What was refused was not kept, so the same
-// id is free; and where there is room, or there is again, it goes on.
+// TestAFullDiskRefusesAndRecovers: on a full disk publishing is refused with the reason. A refused
+// message is not kept, so its id stays free. Publishing continues when there is room again.
 func TestAFullDiskRefusesAndRecovers(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
@@ -68,8 +68,8 @@ func TestAFullDiskRefusesAndRecovers(t *testing.T) {
 	}
 }
 
-// A write that failed closes the log, since what is in the file is not known any more. The disk
-// works, so it is opened again; all others never notice.
+// TestAFailedLogIsOpenedAgain: a failed write closes the log, since the content of its file is
+// unknown. The disk works, so the log is opened again, and no other log is affected.
 func TestAFailedLogIsOpenedAgain(t *testing.T) {
 	n := newSite(t)
 	var opened []string
@@ -115,8 +115,8 @@ func TestAFailedLogIsOpenedAgain(t *testing.T) {
 	}
 }
 
-// A log fails while a pass over its shard is under way, which ends without an error. The trouble
-// stands, and the log is opened again.
+// TestALogThatFailsDuringAPassIsOpenedAgain: a log fails while a pass over its shard is under way,
+// which ends without an error. The trouble stands, and the log is opened again.
 func TestALogThatFailsDuringAPassIsOpenedAgain(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -142,7 +142,8 @@ func TestALogThatFailsDuringAPassIsOpenedAgain(t *testing.T) {
 	n.expect(n.ask("orders.a", "two"), "orders@2")
 }
 
-// What waits for a record that was lost on its way is refused with it.
+// TestAnswersThatRestOnALostRecordAreRefused: an answer that depends on a lost record is a refusal,
+// too.
 func TestAnswersThatRestOnALostRecordAreRefused(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
@@ -172,8 +173,8 @@ func TestAnswersThatRestOnALostRecordAreRefused(t *testing.T) {
 	n.eventually("nothing waits", func() bool { return n.service.Stats().Unanswered == 0 })
 }
 
-// A sync that failed is the end for the disk: nothing is appended any more, to no Topic, and all of
-// it says why. Reading goes on.
+// TestAFailedDiskRefusesEverything: after a failed sync all appends to the disk are refused, with
+// the reason. Reading continues.
 func TestAFailedDiskRefusesEverything(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills")
@@ -206,7 +207,8 @@ func TestAFailedDiskRefusesEverything(t *testing.T) {
 	n.expect(n.ask("bills.a", "after the restart")[:6], "bills@")
 }
 
-// A bit that flipped hides the records of its batch, says so, and nothing else.
+// TestAFlippedBitIsReportedAndTheRestServed: a flipped bit makes the records of its batch
+// unreadable and is reported; all others are served.
 func TestAFlippedBitIsReportedAndTheRestServed(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills")
@@ -265,7 +267,8 @@ func TestAFlippedBitIsReportedAndTheRestServed(t *testing.T) {
 	}
 }
 
-// Logs that can't be opened are tried again; the rest is served meanwhile.
+// TestALogThatCanNotBeOpenedIsTriedAgain: opening a log is retried; other logs are served
+// meanwhile.
 func TestALogThatCanNotBeOpenedIsTriedAgain(t *testing.T) {
 	n := newSite(t)
 	n.serve("bills")
@@ -288,7 +291,8 @@ func TestALogThatCanNotBeOpenedIsTriedAgain(t *testing.T) {
 	n.expect(n.ask("orders.a", "one"), "orders@1")
 }
 
-// A log that was led before and is not there begins anew, and says what that means.
+// TestALogThatIsMissingIsReported: a missing log that was led before is created anew, and the
+// possible loss is reported.
 func TestALogThatIsMissingIsReported(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -301,8 +305,8 @@ func TestALogThatIsMissingIsReported(t *testing.T) {
 	}
 }
 
-// Who publishes faster than the disk writes is held up, and what comes over links is refused in the
-// end.
+// TestPublishersAreHeldUpWhileTheDiskIsBehind: a publisher that is faster than the disk has to
+// wait, and messages from links are finally refused.
 func TestPublishersAreHeldUpWhileTheDiskIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newSite(t)
@@ -347,7 +351,8 @@ func TestPublishersAreHeldUpWhileTheDiskIsBehind(t *testing.T) {
 	})
 }
 
-// Answers that pile up hold publishers up, too, and end what comes over links.
+// TestPublishersAreHeldUpWhileAnswersPileUp: publishers wait while too many answers are pending,
+// and messages from links are refused.
 func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newSite(t)

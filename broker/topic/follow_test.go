@@ -120,8 +120,8 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 	}
 }
 
-// A shard is led only by the process whose incarnation it names. That process leads on while it
-// registers again.
+// TestAShardIsLedOnlyByTheProcessThatItNames: a shard is led only by the process whose incarnation
+// it names. That process leads on while it registers again.
 func TestAShardIsLedOnlyByTheProcessThatItNames(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -176,7 +176,8 @@ func TestTheSpecIsStoredBesideTheLog(t *testing.T) {
 	n.eventually("the change is kept", func() bool { return strings.Contains(string(data.Meta().Spec), `"maxMessage":123`) })
 }
 
-// A deletion deletes the logs, whether the broker saw its beginning or only its end.
+// TestDeletingATopicDeletesItsLogs: a deletion deletes the logs, whether the broker saw its
+// beginning or only its end.
 func TestDeletingATopicDeletesItsLogs(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills", "kept")
@@ -220,7 +221,7 @@ func TestDeletingATopicDeletesItsLogs(t *testing.T) {
 	})
 }
 
-// Logs of which coordination knows nothing are not ours to delete.
+// TestLogsOfUnknownTopicsAreSetAside: logs of Topics that etcd does not know are not deleted.
 func TestLogsOfUnknownTopicsAreSetAside(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills")
@@ -247,8 +248,8 @@ func TestLogsOfUnknownTopicsAreSetAside(t *testing.T) {
 	}
 }
 
-// Topics are deleted while their broker is away. It deletes its logs of those that have a
-// tombstone, and sets the others aside.
+// TestLogsOfTopicsThatWereDeletedMeanwhileAreDeleted: Topics are deleted while their broker is
+// away. It deletes its logs of those that have a tombstone, and sets the others aside.
 func TestLogsOfTopicsThatWereDeletedMeanwhileAreDeleted(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills", "offers")
@@ -273,7 +274,7 @@ func TestLogsOfTopicsThatWereDeletedMeanwhileAreDeleted(t *testing.T) {
 	}
 }
 
-// A tombstone says nothing of a Topic that exists.
+// TestATombstoneOfATopicThatExists: a tombstone has no effect on a Topic that exists.
 func TestATombstoneOfATopicThatExists(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -288,8 +289,8 @@ func TestATombstoneOfATopicThatExists(t *testing.T) {
 	}
 }
 
-// A log whose Topic other brokers keep is set aside: there are copies of it, or somebody has to
-// look what became of them.
+// TestLogsOfTopicsKeptElsewhereAreSetAside: a log of a shard whose replicas are on other brokers is
+// set aside.
 func TestLogsOfTopicsKeptElsewhereAreSetAside(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -306,7 +307,7 @@ func TestLogsOfTopicsKeptElsewhereAreSetAside(t *testing.T) {
 	}
 }
 
-// A deletion that can't be finished is tried again.
+// TestADeletionIsTriedAgain: a deletion that can't be finished is tried again.
 func TestADeletionIsTriedAgain(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -328,7 +329,7 @@ func TestADeletionIsTriedAgain(t *testing.T) {
 	})
 }
 
-// Whatever is under way, Close ends it, and says what became of each message.
+// TestClosingAnswersEverybody: Close ends everything under way, and answers every message.
 func TestClosingAnswersEverybody(t *testing.T) {
 	n := newSite(t)
 	var told []string
@@ -359,9 +360,9 @@ func TestClosingAnswersEverybody(t *testing.T) {
 	}
 }
 
-// A mark that the log of a leader has no message ids saves reading it when it is opened. A log
-// without messages is read at once, so ten thousand empty ones cost no writes when their leaders
-// change.
+// TestANewLeaderMarksNoEmptyLog: a mark that the log of a leader has no message ids saves reading
+// it when it is opened. A log without messages is read at once, so ten thousand empty ones cost no
+// writes when their leaders change.
 func TestANewLeaderMarksNoEmptyLog(t *testing.T) {
 	c := newCluster(t, 3)
 	c.begin()

@@ -104,8 +104,8 @@ func (n *site) values() (all []string) {
 	return all
 }
 
-// What was appended when the link was cut is not appended again, and its publisher is answered as
-// if nothing had been.
+// TestAForwardIsAnsweredAfterItsLinkWasCut: a message that was appended when the link was cut is
+// not appended again, and its publisher gets the ack.
 func TestAForwardIsAnsweredAfterItsLinkWasCut(t *testing.T) {
 	_, a, b, _ := three(t)
 	_, back, cut := join(b, a)
@@ -136,8 +136,8 @@ func TestAForwardIsAnsweredAfterItsLinkWasCut(t *testing.T) {
 	})
 }
 
-// The leader dies with messages under way, some of them on the other replicas and some not:
-// publishers on other brokers notice nothing.
+// TestForwardsGoOnWithTheNextLeader: the leader dies with messages under way, some of them on the
+// other replicas and some not: publishers on other brokers notice nothing.
 func TestForwardsGoOnWithTheNextLeader(t *testing.T) {
 	c, a, b, other := three(t)
 	there, back, cut := join(b, a)
@@ -171,7 +171,8 @@ func TestForwardsGoOnWithTheNextLeader(t *testing.T) {
 	}
 }
 
-// Leadership comes to the broker that forwards, with messages under way, and leaves it again.
+// TestForwardsToThisBrokerItself: while messages are under way, the forwarding broker becomes the
+// leader, and then loses leadership again.
 func TestForwardsToThisBrokerItself(t *testing.T) {
 	c, a, b, _ := three(t)
 	_, back, cut := join(b, a)
@@ -235,9 +236,9 @@ func (n *site) ends(at uint64) {
 	})
 }
 
-// Leadership moves while messages that were published on the leader's own broker are in flight.
-// Those in the next leader's log are acknowledged at their offsets; the others are sent to it.
-// Publishers see no error.
+// TestPublishersOnTheLeadersBrokerNoticeNoElection: leadership moves while messages that were
+// published on the leader's own broker are in flight. Those in the next leader's log are
+// acknowledged at their offsets; the others are sent to it. Publishers see no error.
 func TestPublishersOnTheLeadersBrokerNoticeNoElection(t *testing.T) {
 	for name, next := range map[string]func(c *cluster){
 		"at once":                  func(c *cluster) { c.elect(1, 1, 2) },
@@ -304,8 +305,8 @@ func (c *cluster) leadsBehindAnother(between func()) {
 	a.ask("orders.a", "3")
 }
 
-// A message that arrived while the shard had no leader is kept before one that arrives when this
-// broker leads.
+// TestMessagesThatWaitedForALeaderAreKeptFirst: a message that arrived while the shard had no
+// leader is kept before one that arrives when this broker leads.
 func TestMessagesThatWaitedForALeaderAreKeptFirst(t *testing.T) {
 	c, a, _, _ := three(t)
 	c.leadsBehindAnother(func() {
@@ -316,8 +317,8 @@ func TestMessagesThatWaitedForALeaderAreKeptFirst(t *testing.T) {
 	}
 }
 
-// A leader that restarts in its epoch, because the Topic's durability changed, sends messages that
-// were not safe to itself.
+// TestALeaderThatRestartsInItsEpochResendsUnsafeMessages: a leader that restarts in its epoch,
+// because the Topic's durability changed, sends messages that were not safe to itself.
 func TestALeaderThatRestartsInItsEpochResendsUnsafeMessages(t *testing.T) {
 	c, a, _, _ := three(t)
 	c.leadsBehindAnother(func() {})
@@ -336,8 +337,9 @@ func TestALeaderThatRestartsInItsEpochResendsUnsafeMessages(t *testing.T) {
 	}
 }
 
-// Messages that the next leader lacks are sent to it, and it dies before they are safe. The leader
-// after it has them from the first leader's log, and does not keep them twice.
+// TestAResentMessageIsKnownToALaterLeader: messages that the next leader lacks are sent to it, and
+// it dies before they are safe. The leader after it has them from the first leader's log, and does
+// not keep them twice.
 func TestAResentMessageIsKnownToALaterLeader(t *testing.T) {
 	c, a, b, other := three(t)
 	_, _, cut := join(a, b)
@@ -364,8 +366,8 @@ func TestAResentMessageIsKnownToALaterLeader(t *testing.T) {
 	}
 }
 
-// A former leader that reaches no other leader for too long tells its publishers that the fate of
-// their messages is unknown.
+// TestTheFateOfAMessageThatCannotBeResentIsUnknown: a former leader that reaches no other leader
+// for too long tells its publishers that the fate of their messages is unknown.
 func TestTheFateOfAMessageThatCannotBeResentIsUnknown(t *testing.T) {
 	c, a, b, _ := three(t)
 	c.alone(0)
@@ -382,8 +384,8 @@ func TestTheFateOfAMessageThatCannotBeResentIsUnknown(t *testing.T) {
 	a.eventually("nothing is held", func() bool { return a.service.Stats().OutboxMessages == 0 })
 }
 
-// A restarted leader finds the messages that were in flight in its log. A message whose fate it
-// can't know is refused, not kept twice.
+// TestARestartedLeaderKeepsNoMessageTwice: a restarted leader finds the messages that were in
+// flight in its log. A message whose fate it can't know is refused, not kept twice.
 func TestARestartedLeaderKeepsNoMessageTwice(t *testing.T) {
 	n := newCluster(t, 1)
 	n.start(0)
@@ -489,7 +491,8 @@ func TestARestartedLeaderKeepsNoMessageTwice(t *testing.T) {
 	}
 }
 
-// A broker holds a bounded amount for leaders that don't answer, and says so.
+// TestAFullOutboxRefuses: an outbox for a leader that does not answer is bounded, and further
+// messages are refused.
 func TestAFullOutboxRefuses(t *testing.T) {
 	c, a, b, _ := three(t)
 	_, back, cut := join(b, a)
@@ -520,8 +523,8 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	b.eventually("nothing is held", func() bool { return b.service.Stats().OutboxBytes == 0 })
 }
 
-// A broker that stops answers the publishers whose messages it holds, and so does a broker whose
-// Topic is deleted.
+// TestStoppingAndDeletingAnswerAllPublishers: a broker that stops answers the publishers whose
+// messages it holds, and so does a broker whose Topic is deleted.
 func TestStoppingAndDeletingAnswerAllPublishers(t *testing.T) {
 	for name, then := range map[string]func(c *cluster, b *site){
 		"stopping": func(_ *cluster, b *site) { _ = b.service.Close() },
@@ -543,7 +546,8 @@ func TestStoppingAndDeletingAnswerAllPublishers(t *testing.T) {
 	}
 }
 
-// A leader forgets senders that have been silent for long, and takes what they send later as new.
+// TestALeaderForgetsSilentSenders: a leader forgets senders that have been silent for long, and
+// takes what they send later as new.
 func TestALeaderForgetsSilentSenders(t *testing.T) {
 	_, a, b, other := three(t)
 	join(b, a)

@@ -81,7 +81,7 @@ func TestRetentionDeletesByAgeAndBytes(t *testing.T) {
 	n.expect(n.ask("old.a", "new"), "old@6")
 }
 
-// The keeper does nothing for a shard that nothing happened to.
+// TestIdleShardsCostNothing: the keeper does no work for idle shards.
 func TestIdleShardsCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newSite(t)

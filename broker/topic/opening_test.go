@@ -29,7 +29,8 @@ func slowly(n *site) (release func()) {
 	return release
 }
 
-// Messages published while the log is being opened wait for it, and stand before later ones.
+// TestMessagesWaitForALogThatIsBeingOpened: messages published while the log is being opened wait
+// for it, and come before later ones.
 func TestMessagesWaitForALogThatIsBeingOpened(t *testing.T) {
 	n := newSite(t)
 	n.serve()
@@ -59,8 +60,8 @@ func TestMessagesWaitForALogThatIsBeingOpened(t *testing.T) {
 	n.eventually("nothing waits", func() bool { return n.service.Stats().OutboxMessages == 0 })
 }
 
-// Messages don't wait for ever for a log that can't be opened, a Topic that is deleted, or a broker
-// that stops.
+// TestMessagesThatWaitForAnUnavailableLogAreRefused: messages don't wait for ever for a log that
+// can't be opened, a Topic that is deleted, or a broker that stops.
 func TestMessagesThatWaitForAnUnavailableLogAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		then func(n *site, release func())
@@ -96,8 +97,8 @@ func TestMessagesThatWaitForAnUnavailableLogAreRefused(t *testing.T) {
 	}
 }
 
-// A publisher that goes on while the log becomes open finds its messages in their order, all of
-// them.
+// TestWaitingKeepsTheOrder: all messages of a publisher that continues while the log is opened are
+// kept in order.
 func TestWaitingKeepsTheOrder(t *testing.T) {
 	n := newSite(t)
 	n.serve()

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// 16,384 records cost as many allocations as one message does, on their way in and out. In memory:
-// the machine's disk would only make it slower.
+// TestRecordsAllocateNothing: 16,384 records cost as many allocations as one message does, on their
+// way in and out. In memory: the machine's disk would only make it slower.
 func TestRecordsAllocateNothing(t *testing.T) {
 	_, hub, topic := benchSite(t, 1, func(s *coordination.TopicSpec) { s.Durability = coordination.Memory })
 	read := []protocol.Message{message("orders.eu", "0", prefixed(slices.Repeat([]string{strings.Repeat("x", 64)}, 16384)...), "Records: 16384")}

@@ -57,8 +57,8 @@ func mixed(n *site, rng *rand.Rand) (kept []string) {
 	return kept
 }
 
-// However an answer is bounded and wherever it begins, one goes on where the other ended, and
-// nothing is missing or twice.
+// TestAnswersFollowEachOther: each answer continues where the last one ended, with any bound and
+// start, and no record is missing or doubled.
 func TestAnswersFollowEachOther(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -104,7 +104,8 @@ func TestAnswersFollowEachOther(t *testing.T) {
 	}
 }
 
-// In the full form a record has its subject, its time and its header.
+// TestTheFullFormHasSubjectTimeAndHeader: in the full form a record has its subject, its time and
+// its header.
 func TestTheFullFormHasSubjectTimeAndHeader(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -185,7 +186,8 @@ func TestReadsOutsideTheLogAndOversizedRecordsAreErrors(t *testing.T) {
 	}
 }
 
-// Nothing is shown before it is as safe as the Topic asks.
+// TestRecordsUnderWayAreNotShown: no record is readable before it is as durable as the Topic
+// requires.
 func TestRecordsUnderWayAreNotShown(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -228,7 +230,8 @@ func BenchmarkReadRecords(b *testing.B) {
 	}
 }
 
-// Pinned records stay readable until they are released; then retention deletes them.
+// TestPinnedRecordsSurviveRetention: pinned records stay readable until they are released; then
+// retention deletes them.
 func TestPinnedRecordsSurviveRetention(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 10 })

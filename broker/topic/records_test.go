@@ -29,7 +29,8 @@ func numbered(n int) (records []string) {
 	return records
 }
 
-// The records of one message stand together. It is answered once, with the offset of the last one.
+// TestAMessageOfManyRecordsIsAnsweredOnce: the records of one message are consecutive, and it is
+// answered once, with the offset of the last one.
 func TestAMessageOfManyRecordsIsAnsweredOnce(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -62,8 +63,8 @@ func TestAMessageOfManyRecordsIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// A message that does not contain the records that it announces is refused whole. Other messages of
-// the same read are kept.
+// TestAMalformedMessageOfRecordsIsRefusedWhole: a message that does not contain the records that it
+// announces is refused whole. Other messages of the same read are kept.
 func TestAMalformedMessageOfRecordsIsRefusedWhole(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.MaxMessage = 20 })
@@ -99,8 +100,8 @@ func TestAMalformedMessageOfRecordsIsRefusedWhole(t *testing.T) {
 	}
 }
 
-// A message's id covers all of its records, also after it was read from the log again. A condition
-// applies to its first record.
+// TestIDsAndConditionsApplyToTheWholeMessageOfRecords: a message's id covers all of its records,
+// also after it was read from the log again. A condition applies to its first record.
 func TestIDsAndConditionsApplyToTheWholeMessageOfRecords(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 120e9 })
@@ -131,7 +132,8 @@ func TestIDsAndConditionsApplyToTheWholeMessageOfRecords(t *testing.T) {
 	n.expect(n.hub.answer(t, "r3"), "orders@19/3")
 }
 
-// A publisher's messages in flight are kept in its order, even if one of them has to be repeated.
+// TestMessagesOfAPublisherKeepTheirOrder: a publisher's messages in flight are kept in its order,
+// even if one of them has to be repeated.
 func TestMessagesOfAPublisherKeepTheirOrder(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 120e9 })
@@ -156,7 +158,8 @@ func TestMessagesOfAPublisherKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// After a power cut at any moment, either all records of a message are kept or none.
+// TestRecordsOfOneMessageAreKeptAllOrNone: after a power cut at any moment, either all records of a
+// message are kept or none.
 func TestRecordsOfOneMessageAreKeptAllOrNone(t *testing.T) {
 	for seed := range uint64(20) {
 		n := newSite(t)

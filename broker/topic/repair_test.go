@@ -118,8 +118,8 @@ func (c *cluster) whole(n *site, messages int) bool {
 	return equal(all) && len(all[0]) == messages && n.service.Suspects() == 0 && len(c.inSync()) == len(c.sites)
 }
 
-// A segment in which damage is found at rest is fetched alone from the leader and set aside; a
-// leader has another one lead first.
+// TestADamagedSegmentIsFetchedAlone: a segment in which damage is found at rest is fetched alone
+// from the leader and set aside; a leader has another one lead first.
 func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 	c, reports := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
@@ -158,7 +158,8 @@ func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 	c.sites[2].expect(c.sites[2].ask("orders.a", "and this"), "orders@602")
 }
 
-// A segment that is not there when a broker starts again is fetched alone, too.
+// TestAMissingSegmentIsFetchedAlone: a segment that is not there when a broker starts again is
+// fetched alone, too.
 func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	b := c.sites[1]
@@ -178,7 +179,8 @@ func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
 	}
 }
 
-// A copy lost its end. It does not report its former end as its reach, so a longer copy is elected.
+// TestACopyThatLostItsEndReportsAShorterReach: a copy lost its end. It does not report its former
+// end as its reach, so a longer copy is elected.
 func TestACopyThatLostItsEndReportsAShorterReach(t *testing.T) {
 	c, reports := spoilable(t, 600)
 	b := c.sites[1]
@@ -201,8 +203,8 @@ func TestACopyThatLostItsEndReportsAShorterReach(t *testing.T) {
 	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
 }
 
-// The leader dies while it is asked for a segment, and so does the broker under repair. The repair
-// starts again with the next leader.
+// TestARepairRestartsWithTheNextLeader: the leader dies while it is asked for a segment, and so
+// does the broker under repair. The repair starts again with the next leader.
 func TestARepairRestartsWithTheNextLeader(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	b := c.sites[1]
@@ -231,7 +233,8 @@ func TestARepairRestartsWithTheNextLeader(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(b, 600) })
 }
 
-// More than segments is amiss: the copy is set aside whole and fetched anew.
+// TestADamagedCopyIsFetchedAnew: a copy that needs more than segments is set aside as a whole and
+// fetched anew.
 func TestADamagedCopyIsFetchedAnew(t *testing.T) {
 	c, reports := spoilable(t, 300)
 	b := c.sites[1]
@@ -279,8 +282,8 @@ func (c *cluster) leadsFrom(b *site, offset int) {
 	b.expect(b.ask("orders.a", "on"), fmt.Sprintf("orders@%d", offset))
 }
 
-// A broker dies while its copy is fetched anew. After its restart the logs are undamaged but
-// incomplete: it does not lead until they have caught up.
+// TestAnUnfinishedCopyDoesNotLeadAfterARestart: a broker dies while its copy is fetched anew. After
+// its restart the logs are undamaged but incomplete: it does not lead until they have caught up.
 func TestAnUnfinishedCopyDoesNotLeadAfterARestart(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -300,9 +303,9 @@ func TestAnUnfinishedCopyDoesNotLeadAfterARestart(t *testing.T) {
 	c.leadsFrom(b, 301)
 }
 
-// A broker is elected although its copy is lost. It withdraws, and dies before it has fetched any
-// record. After its restart it finds the empty log that it created, and does not lead with that
-// either.
+// TestAnEmptyReplacementLogDoesNotLeadAfterARestart: a broker is elected although its copy is lost.
+// It withdraws, and dies before it has fetched any record. After its restart it finds the empty log
+// that it created, and does not lead with that either.
 func TestAnEmptyReplacementLogDoesNotLeadAfterARestart(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -322,7 +325,8 @@ func TestAnEmptyReplacementLogDoesNotLeadAfterARestart(t *testing.T) {
 	c.leadsFrom(b, 301)
 }
 
-// A broker that has met damage ends before that is repaired. In its next life it knows.
+// TestDamageFoundByAReaderIsKnownAfterARestart: a broker that has found damage ends before the
+// repair. It knows the damage after its restart.
 func TestDamageFoundByAReaderIsKnownAfterARestart(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a := c.sites[0]
@@ -344,8 +348,8 @@ func TestDamageFoundByAReaderIsKnownAfterARestart(t *testing.T) {
 	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 600) })
 }
 
-// Damage that is found while a log is opened, by a read of its end for another purpose, is fetched
-// before the broker follows.
+// TestDamageFoundByOpeningIsRepaired: damage that is found while a log is opened, by a read of its
+// end for another purpose, is fetched before the broker follows.
 func TestDamageFoundByOpeningIsRepaired(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
@@ -363,8 +367,8 @@ func TestDamageFoundByOpeningIsRepaired(t *testing.T) {
 	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 300) })
 }
 
-// The leader's first record is damaged, so it can take in no follower that comes back: another one
-// leads.
+// TestALeaderWhoseFirstRecordIsDamaged: the leader's first record is damaged, so no returning
+// follower can copy from it: another replica leads.
 func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
@@ -389,8 +393,9 @@ func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 	b.expect(c.sites[2].ask("orders.a", "on"), "orders@601")
 }
 
-// A reader of the leader finds damage that was not known before. It is not told that records which
-// the other replicas have are gone, and one of these leads.
+// TestALeaderWhoseReaderFindsDamageIsReplaced: a reader of the leader finds damage that was not
+// known before. The reader gets no error for records that other replicas have: one of these leads,
+// and the reader waits for it.
 func TestALeaderWhoseReaderFindsDamageIsReplaced(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	stepsBack := func(leader, next int, read func(shard *ShardLeader) error) {
@@ -428,8 +433,9 @@ func TestALeaderWhoseReaderFindsDamageIsReplaced(t *testing.T) {
 	})
 }
 
-// A broker that finds damage while it reads message ids from its log neither follows nor leads with
-// it: the other replicas know all ids, and no message is kept twice.
+// TestACopyWithADamagedDeduplicationWindowDoesNotLead: a broker that finds damage while it reads
+// message ids from its log neither follows nor leads with it: the other replicas know all ids, and
+// no message is kept twice.
 func TestACopyWithADamagedDeduplicationWindowDoesNotLead(t *testing.T) {
 	c := newCluster(t, 3)
 	c.begin()
@@ -462,9 +468,10 @@ func TestACopyWithADamagedDeduplicationWindowDoesNotLead(t *testing.T) {
 	}
 }
 
-// One of three replicas is present, and readers find damage in it. They wait for the others, which
-// have the damaged records, and skip none; a replica that returns leads, and has them. If unclean
-// election is allowed, readers do not wait.
+// TestDamagedRecordsThatAnAbsentReplicaHasAreNotSkipped: one of three replicas is present, and
+// readers find damage in it. They wait for the others, which have the damaged records, and skip
+// none; a replica that returns leads, and has them. If unclean election is allowed, readers do not
+// wait.
 func TestDamagedRecordsThatAnAbsentReplicaHasAreNotSkipped(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
@@ -547,8 +554,9 @@ func damagedApart(t *testing.T, others, leader int) (c *cluster, read func() err
 	}
 }
 
-// All replicas are damaged, the leader in another segment than the others. Readers wait for what
-// these have, and skip nothing. The leader sends what the others lack, and then one of them leads.
+// TestRecordsThatAReplicaUnderRepairHasAreNotSkipped: all replicas are damaged, the leader in
+// another segment than the others. Readers wait for what these have, and skip nothing. The leader
+// sends what the others lack, and then one of them leads.
 func TestRecordsThatAReplicaUnderRepairHasAreNotSkipped(t *testing.T) {
 	c, read := damagedApart(t, 1, 0)
 	a, b := c.sites[0], c.sites[1]
@@ -574,9 +582,9 @@ func TestRecordsThatAReplicaUnderRepairHasAreNotSkipped(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(a, 600) })
 }
 
-// All replicas are damaged in the same segment, and none has its first record. Readers of the leader
-// wait while others may have it. When all of those have come to that record, and have no other
-// leader, waiting has no end: readers skip it.
+// TestRecordsThatAllReplicasLackAreSkipped: all replicas are damaged in the same segment, and none
+// has its first record. Readers of the leader wait while others may have it. When all of those have
+// come to that record, and have no other leader, waiting has no end: readers skip it.
 func TestRecordsThatAllReplicasLackAreSkipped(t *testing.T) {
 	c, read := damagedApart(t, 0, 0)
 	var why *publish.NotServedError
@@ -600,8 +608,8 @@ func TestRecordsThatAllReplicasLackAreSkipped(t *testing.T) {
 	}
 }
 
-// Damaged records are skipped if no other replica can have them: the others lack them or report
-// damage, too.
+// TestRecordsThatNoReplicaHasAreSkipped: damaged records are skipped if no other replica can have
+// them: the others lack them or report damage, too.
 func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 	c, _ := spoilable(t, 30)
 	a := c.sites[0]

@@ -279,8 +279,9 @@ func equal(all [][]string) bool {
 	return true
 }
 
-// An acknowledged record is on every replica. When the leader dies, another replica continues at
-// its end. A replica that returns is made equal to the leader, whatever unconfirmed records it has.
+// TestAnotherReplicaLeadsWhenTheLeaderDies: an acknowledged record is on every replica. When the
+// leader dies, another replica continues at its end. A replica that returns is made equal to the
+// leader, whatever unconfirmed records it has.
 func TestAnotherReplicaLeadsWhenTheLeaderDies(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
@@ -310,8 +311,9 @@ func TestAnotherReplicaLeadsWhenTheLeaderDies(t *testing.T) {
 	}
 }
 
-// A leader without confirmations acknowledges nothing. When it returns, the records that only it
-// has are truncated, and their messages are sent to the next leader.
+// TestUnconfirmedRecordsOfAFormerLeaderAreTruncated: a leader without confirmations acknowledges
+// nothing. When it returns, the records that only it has are truncated, and their messages are sent
+// to the next leader.
 func TestUnconfirmedRecordsOfAFormerLeaderAreTruncated(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
@@ -345,8 +347,9 @@ func TestUnconfirmedRecordsOfAFormerLeaderAreTruncated(t *testing.T) {
 	}
 }
 
-// What a Topic that isn't synced had on a broker that died may be gone with it. Such a copy is
-// reported, until it leads alone or has caught up, in the life that the set names.
+// TestUnsyncedCopiesAreReportedAfterACrash: a broker that died may have lost records of a Topic
+// that isn't Synced. Its copy is reported until it leads alone or has caught up, in the incarnation
+// that the set names.
 func TestUnsyncedCopiesAreReportedAfterACrash(t *testing.T) {
 	c := newCluster(t, 2)
 	reports := make([]chan []coordination.Suspect, len(c.sites))

@@ -70,9 +70,9 @@ func (n *site) standsStill(told *telling) {
 	}
 }
 
-// After a restore a broker leads nothing by the shards of the backup. It says how far its copies
-// go, and leads when it is named in the new generation. The log of a Topic that the backup lacks is
-// set aside with all that it holds, and not deleted.
+// TestARestoredEtcdIsNotBelieved: after a restore a broker leads nothing by the shards of the
+// backup. It reports how far its copies go, and leads when it is elected in the new generation. The
+// log of a Topic that the backup lacks is set aside and not deleted.
 func TestARestoredEtcdIsNotBelieved(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -127,8 +127,9 @@ func TestARestoredEtcdIsNotBelieved(t *testing.T) {
 	})
 }
 
-// A Topic is unknown when its broker starts, which sets the log aside. Then etcd is restored, and
-// has the Topic: the empty copy that the broker makes is one that lacks records.
+// TestARestoredEtcdHasATopicAgainWhoseLogWasSetAside: a Topic is unknown when its broker starts,
+// which sets the log aside. Then etcd is restored, and has the Topic: the empty copy that the
+// broker makes is one that lacks records.
 func TestARestoredEtcdHasATopicAgainWhoseLogWasSetAside(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -151,9 +152,9 @@ func TestARestoredEtcdHasATopicAgainWhoseLogWasSetAside(t *testing.T) {
 	}
 }
 
-// The same, of a Topic that was deleted, and the disk refuses a step of the deletion of its logs.
-// If they were moved, the copy that is made anew lacks records. If they weren't, it is the former
-// one.
+// TestARestoredEtcdHasATopicAgainWhoseLogWasHalfDeleted: the same, of a Topic that was deleted, and
+// the disk refuses a step of the deletion of its logs. If they were moved, the copy that is made
+// anew lacks records. If they weren't, it is the former one.
 func TestARestoredEtcdHasATopicAgainWhoseLogWasHalfDeleted(t *testing.T) {
 	for refused, end := range map[string]uint64{"remove": 1, "rename": 2} {
 		n, told := newSite(t), &telling{}
@@ -188,8 +189,9 @@ func TestARestoredEtcdHasATopicAgainWhoseLogWasHalfDeleted(t *testing.T) {
 	}
 }
 
-// The backup was made before the replica was moved here. The copy is reported, and not deleted as
-// an unused one. Once another broker leads, it is set aside.
+// TestACopyThatARestoredShardDoesNotNameIsReported: the backup was made before the replica was
+// moved here. The copy is reported, and not deleted as an unused one. Once another broker leads, it
+// is set aside.
 func TestACopyThatARestoredShardDoesNotNameIsReported(t *testing.T) {
 	for _, again := range []bool{false, true} { // the broker is restarted, too
 		n, told := newSite(t), &telling{}
@@ -212,9 +214,9 @@ func TestACopyThatARestoredShardDoesNotNameIsReported(t *testing.T) {
 	}
 }
 
-// The backup that etcd was restored from has the Topic, and is older than its shard. The copy stays
-// where it is and is reported, also if the broker is restarted meanwhile, and the broker leads it
-// when the controller says so.
+// TestACopyOfAShardThatIsYoungerThanTheBackup: the backup that etcd was restored from has the
+// Topic, and is older than its shard. The copy stays where it is and is reported, also if the
+// broker is restarted meanwhile, and the broker leads it when the controller says so.
 func TestACopyOfAShardThatIsYoungerThanTheBackup(t *testing.T) {
 	for _, again := range []bool{false, true} { // the broker is restarted, too
 		n, told := newSite(t), &telling{}
@@ -237,9 +239,10 @@ func TestACopyOfAShardThatIsYoungerThanTheBackup(t *testing.T) {
 	}
 }
 
-// A replica is being moved away when etcd is restored. The broker sees no State of the time in
-// which the copies were compared. The next one that it sees names other replicas: not by that plan,
-// so the copy is set aside. In the same generation it is the plan that was carried out.
+// TestAMoveEndsWithItsGeneration: a replica is being moved away when etcd is restored. The broker
+// sees no State of the time in which the copies were compared. The next one names other replicas,
+// not by that plan, so the copy is set aside. In the same generation it would be the result of that
+// plan.
 func TestAMoveEndsWithItsGeneration(t *testing.T) {
 	for _, restored := range []bool{false, true} {
 		n := newSite(t)
@@ -267,8 +270,9 @@ func TestAMoveEndsWithItsGeneration(t *testing.T) {
 	}
 }
 
-// A shard that is placed after a restore begins with a late epoch. It is new: its leader makes a
-// log, vouches for it and leads. In a later epoch a log that isn't there is one that was lost.
+// TestAShardThatIsPlacedAfterARestore: a shard that is placed after a restore begins with a late
+// epoch. It is new: its leader makes a log, vouches for it and leads. In a later epoch a log that
+// isn't there is one that was lost.
 func TestAShardThatIsPlacedAfterARestore(t *testing.T) {
 	const first = 1 << 32
 	for _, epoch := range []int64{first, first + 1} {
@@ -291,8 +295,9 @@ func TestAShardThatIsPlacedAfterARestore(t *testing.T) {
 	}
 }
 
-// The broker was evicted before the generation changed, so its incarnation does not change with it.
-// It stops at once, and does not lead until it has registered again.
+// TestAnEvictedBrokerStopsLeadingWhenAGenerationBegins: the broker was evicted before the
+// generation changed, so its incarnation does not change with it. It stops at once, and does not
+// lead until it has registered again.
 func TestAnEvictedBrokerStopsLeadingWhenAGenerationBegins(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -314,8 +319,9 @@ func TestAnEvictedBrokerStopsLeadingWhenAGenerationBegins(t *testing.T) {
 	}
 }
 
-// A later registration has the first part of a long report only. So the broker writes its report
-// anew after each registration, though nothing of it has changed.
+// TestAReportIsWrittenAnewForARegistration: a later registration has the first part of a long
+// report only. So the broker writes its report anew after each registration, though nothing of it
+// has changed.
 func TestAReportIsWrittenAnewForARegistration(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -332,9 +338,9 @@ func TestAReportIsWrittenAnewForARegistration(t *testing.T) {
 	n.standsStill(told)
 }
 
-// A pass that began before etcd was restored may end afterwards, while the copy still leads or
-// follows: it reports nothing, and withdraws no report. The next pass reports, when the copy has
-// stopped.
+// TestAPassOfTheFormerGenerationReportsNothing: a pass that began before etcd was restored may end
+// afterwards, while the copy still leads or follows: it reports nothing, and withdraws no report.
+// The next pass reports, when the copy has stopped.
 func TestAPassOfTheFormerGenerationReportsNothing(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -356,9 +362,9 @@ func TestAPassOfTheFormerGenerationReportsNothing(t *testing.T) {
 	})
 }
 
-// The log of a deleted Topic can't be deleted yet when a restored etcd has the Topic again. It is
-// not deleted any more: the broker says how far it goes, though with a doubt, as a deletion was
-// tried, and leads it when it is named.
+// TestATopicIsBackBeforeItsLogIsDeleted: the log of a deleted Topic can't be deleted yet when a
+// restored etcd has the Topic again. It is not deleted any more: the broker says how far it goes,
+// though with a doubt, as a deletion was tried, and leads it when it is named.
 func TestATopicIsBackBeforeItsLogIsDeleted(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -411,9 +417,9 @@ func TestATopicIsBackBeforeItsLogIsDeleted(t *testing.T) {
 	}
 }
 
-// The Topic was deleted with its log after the backup, and the broker has not been restarted since.
-// The copy that it creates is no evidence that the shard is empty: another broker, which is away,
-// may have all records.
+// TestACopyCreatedAfterARestoreIsNotWhole: the Topic was deleted with its log after the backup, and
+// the broker has not been restarted since. The copy that it creates is no evidence that the shard
+// is empty: another broker, which is away, may have all records.
 func TestACopyCreatedAfterARestoreIsNotWhole(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report

@@ -10,9 +10,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// After a crash a broker scrubs within minutes and finds what is damaged. After an orderly restart
-// it scrubs when an hour is over, counted from the life before, and status says how old the oldest
-// is.
+// TestScrubbingAfterACrashAndAfterARestart: after a crash a broker scrubs within minutes and finds
+// what is damaged. After an orderly restart it scrubs when an hour is over, counted from the life
+// before, and status says how old the oldest is.
 func TestScrubbingAfterACrashAndAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newSite(t)

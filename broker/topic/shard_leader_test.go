@@ -2,7 +2,8 @@ package topic
 
 import "testing"
 
-// The in-sync set may change, and call back, before the new leader has its first state.
+// TestTheSetMayAdvanceBeforeALeaderIsReady: the in-sync set may change, and call back, before the
+// new leader has its first state.
 func TestTheSetMayAdvanceBeforeALeaderIsReady(t *testing.T) {
 	shard := &ShardLeader{service: &Service{}}
 	shard.advanced()

@@ -11,9 +11,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// A leader's write fails while its followers have the message already. Its log is open again
-// without that message; so it leads under the next epoch only, or two records would stand at one
-// offset of one epoch, and nobody could tell which of them is kept.
+// TestALeaderWhoseLogFailedNeedsAnotherEpoch: a leader's write fails while its followers have the
+// message already. Its log is open again without that message; so it leads under the next epoch
+// only, or two records would stand at one offset of one epoch, and nobody could tell which of them
+// is kept.
 func TestALeaderWhoseLogFailedNeedsAnotherEpoch(t *testing.T) {
 	c := newCluster(t, 3)
 	reported := make(chan []coordination.Suspect, 16)

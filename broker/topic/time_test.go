@@ -65,9 +65,9 @@ func (n *site) lastTime() time.Duration {
 	return time.Duration(r.Time - time.Now().Add(time.Duration(n.machine.passed.Load())).UnixNano())
 }
 
-// The clock is wrong by a year while one message is published. Its id and later ones are remembered
-// as long as all others, retention continues, and the record has the time at which it was
-// published.
+// TestAClockThatIsWrongDuringOnePublish: the clock is wrong by a year while one message is
+// published. Its id and later ones are remembered as long as all others, retention continues, and
+// the record has the time at which it was published.
 func TestAClockThatIsWrongDuringOnePublish(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		t.Run(wrong.String(), func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestAClockThatIsWrongDuringOnePublish(t *testing.T) {
 	}
 }
 
-// While a lone clock is a year ahead, nothing is deleted by its age, also in the next life of the
-// broker and of its machine. What can be known goes on: ids by the time that passed.
+// TestALoneClockJumps: while a lone clock is a year ahead, nothing is deleted by its age, also in
+// the next life of the broker and of its machine. Ids still expire by the elapsed time.
 func TestALoneClockJumps(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		for _, c := range []struct {
@@ -158,8 +158,8 @@ func TestALoneClockJumps(t *testing.T) {
 	}
 }
 
-// A broker without a memory starts with a clock that is behind, just within the window of an id
-// that it can't know the age of.
+// TestAClockBehindTheLogTakesNothingForADuplicate: a broker without a memory starts with a clock
+// that is behind, just within the window of an id that it can't know the age of.
 func TestAClockBehindTheLogTakesNothingForADuplicate(t *testing.T) {
 	n := timed(t)
 	n.keeps("x")
@@ -176,7 +176,8 @@ func TestAClockBehindTheLogTakesNothingForADuplicate(t *testing.T) {
 	}
 }
 
-// The log of an earlier version has the times of a clock that was a year ahead.
+// TestALogFromAClockThatWasAhead: the log of an earlier version has the times of a clock that was a
+// year ahead.
 func TestALogFromAClockThatWasAhead(t *testing.T) {
 	n := timed(t)
 	n.stop()
@@ -207,8 +208,8 @@ func TestALogFromAClockThatWasAhead(t *testing.T) {
 	n.eventually("what is a day old goes", func() bool { return s.Data().Start() > 3 })
 }
 
-// A broker starts to lead with a clock by which the ids of its log are a year old. When the time is
-// put right, it knows them.
+// TestIDsAreReadAgainWhenTheTimeSteps: a broker starts to lead with a clock by which the ids of its
+// log are a year old. When the time is put right, it knows them.
 func TestIDsAreReadAgainWhenTheTimeSteps(t *testing.T) {
 	n := timed(t)
 	n.keeps("x")
@@ -283,8 +284,9 @@ func (c *cluster) pass(leader int, d time.Duration) {
 	c.votes(leader, len(c.sites))
 }
 
-// The clock of one of three brokers is wrong by a year, of the leader first and then of a follower
-// that is elected. Nothing of that shows: neither in records' times, nor in ids, nor in retention.
+// TestOneOfThreeClocksIsWrong: the clock of one of three brokers is wrong by a year, of the leader
+// first and then of a follower that is elected. It affects neither records' times, nor ids, nor
+// retention.
 func TestOneOfThreeClocksIsWrong(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		t.Run(wrong.String(), func(t *testing.T) {
@@ -321,8 +323,8 @@ func TestOneOfThreeClocksIsWrong(t *testing.T) {
 	}
 }
 
-// A broker is started on a machine whose clock is a year ahead, and is elected. Records have the
-// time of the others.
+// TestABrokerWithAWrongClockIsElected: a broker is started on a machine whose clock is a year
+// ahead, and is elected. Records have the time of the others.
 func TestABrokerWithAWrongClockIsElected(t *testing.T) {
 	c := timedCluster(t)
 	c.sites[0].keeps("x")
@@ -345,8 +347,8 @@ func TestABrokerWithAWrongClockIsElected(t *testing.T) {
 	}
 }
 
-// All clocks jump, one after the other. Records' times and ids go on, whoever leads, and nothing is
-// deleted by its age until the clocks are right again.
+// TestAllClocksJump: all clocks jump, one after the other. Records' times and ids continue under
+// any leader, and nothing is deleted by age until the clocks are right again.
 func TestAllClocksJump(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		t.Run(wrong.String(), func(t *testing.T) {

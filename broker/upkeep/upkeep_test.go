@@ -64,7 +64,7 @@ func newCopy(t *testing.T) (*copied, *Upkeep, *crashfs.FS, *bytes.Buffer) {
 	return c, u, fs, logged
 }
 
-// Scrubbing reports damage to the shard that has it, and counts it.
+// TestDamageIsReportedToItsShard: scrubbing reports damage to the shard that has it, and counts it.
 func TestDamageIsReportedToItsShard(t *testing.T) {
 	c, u, fs, _ := newCopy(t)
 	u.Scrub(t.Context(), c, c.data, log.ScrubOptions{})
@@ -85,8 +85,8 @@ func TestDamageIsReportedToItsShard(t *testing.T) {
 	}
 }
 
-// Compaction deletes records only in shards that are compacted, and only if all in-sync replicas
-// have a newer record of the subject.
+// TestCompactionStaysBelowTheEndsOfAllReplicas: compaction deletes records only in shards that are
+// compacted, and only if all in-sync replicas have a newer record of the subject.
 func TestCompactionStaysBelowTheEndsOfAllReplicas(t *testing.T) {
 	c, u, _, _ := newCopy(t)
 	u.compact(t.Context(), c, nil)
@@ -115,7 +115,8 @@ func (r *replacedCopy) Compaction() (below uint64, window time.Duration, ok bool
 	return r.copied.Compaction()
 }
 
-// What all in-sync replicas have of one copy says nothing about the copy that replaces it.
+// TestACopyIsReplacedBeforeItIsCompacted: what all in-sync replicas have of one copy says nothing
+// about the copy that replaces it.
 func TestACopyIsReplacedBeforeItIsCompacted(t *testing.T) {
 	former, u, _, logged := newCopy(t)
 	next, _, _, _ := newCopy(t)
@@ -129,7 +130,8 @@ func TestACopyIsReplacedBeforeItIsCompacted(t *testing.T) {
 	}
 }
 
-// A log that is closed meanwhile is no fault: nothing is reported or logged.
+// TestAClosedLogIsNoFault: a log that is closed meanwhile is no fault: nothing is reported or
+// logged.
 func TestAClosedLogIsNoFault(t *testing.T) {
 	c, u, _, logged := newCopy(t)
 	c.compact = true

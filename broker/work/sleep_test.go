@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A pause lasts for its time, unless its context ends first; then it ends at once.
+// TestSleepEndsWithItsContext: a pause lasts for its time, unless its context ends first; then it
+// ends at once.
 func TestSleepEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)

@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// Against a broker of our own: what is written is read, in batches and one by one, and nothing
-// stays.
+// TestBenchLog: against a Carillon broker, all written records are read, in batches and one by one,
+// and the stream is deleted.
 func TestBenchLog(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir())
 	report := t.TempDir() + "/report.json"

@@ -91,7 +91,8 @@ func TestBenchKeepsSecretsOutOfTheReport(t *testing.T) {
 	}
 }
 
-// One run says little where a disk takes part: durable repeats by itself, and says so.
+// TestBenchDurableRepeats: single runs vary too much where a disk takes part, so durable repeats by
+// default, and reports that.
 func TestBenchDurableRepeats(t *testing.T) {
 	cmd := newBenchDurableCommand()
 	repeat := cmd.Flags().Lookup("repeat")
@@ -100,7 +101,7 @@ func TestBenchDurableRepeats(t *testing.T) {
 	}
 }
 
-// The sample Job must go on working as the flags change.
+// TestTheBenchmarkJobIsAValidCommandLine: the command line of the sample Job is valid.
 func TestTheBenchmarkJobIsAValidCommandLine(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "config", "samples", "benchmark-job.yaml"))
 	if err != nil {

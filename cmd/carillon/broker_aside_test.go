@@ -57,7 +57,7 @@ NAME                                   TOPIC   SIZE   AGE
 	}
 }
 
-// A person finds out what a broker set aside, and deletes it.
+// TestSetAsidePiecesFromTheCommandLine: the commands list what a broker set aside, and delete it.
 func TestSetAsidePiecesFromTheCommandLine(t *testing.T) {
 	dir := t.TempDir()
 	disk, err := log.OpenDisk(env.OS, dir, log.Options{SegmentSmallest: 4 << 10, SegmentLargest: 8 << 10})
@@ -134,7 +134,8 @@ func TestSetAsidePiecesFromTheCommandLine(t *testing.T) {
 	}
 }
 
-// A list that lacks a broker is a failure; one that is away is only noted.
+// TestASetAsideListThatLacksABrokerFails: a list without the answer of a present broker is a
+// failure; an absent broker is only noted.
 func TestASetAsideListThatLacksABrokerFails(t *testing.T) {
 	state := coordination.NewState(9, []coordination.Broker{{ID: "a", Incarnation: 3, Name: "main-0"}, {ID: "b", Incarnation: 4, Name: "main-1"}}, nil, nil, nil).
 		With(map[string]coordination.DrainMode{"c": coordination.DrainAll}, nil)

@@ -61,7 +61,8 @@ func TestTheOrderOfNames(t *testing.T) {
 	}
 }
 
-// Brokers are listed, drained and undrained through any of them, by name or by id.
+// TestBrokersFromTheCommandLine: brokers are listed, drained and undrained through any of them, by
+// name or by id.
 func TestBrokersFromTheCommandLine(t *testing.T) {
 	shifted := filepath.Join(t.TempDir(), "shift")
 	shift := func(by time.Duration) {
@@ -213,7 +214,8 @@ dd       -                          -         -      -       -      -
 	}
 }
 
-// A broker of which only replicas are left is listed, and drained, by its id.
+// TestABrokerThatIsAwayIsNamedByItsID: an absent broker with replicas is listed, and drained, by
+// its id.
 func TestABrokerThatIsAwayIsNamedByItsID(t *testing.T) {
 	brokers := []coordination.Broker{{ID: "b0", Incarnation: 3, Name: "main-0"}, {ID: "b1", Incarnation: 4, Name: "main-0"}}
 	made := &coordination.Topic{Name: "orders", ID: "id", Generation: 1, Created: time.Now(), Owner: coordination.Owner{Kind: coordination.ClientOwner},
@@ -239,7 +241,8 @@ func TestABrokerThatIsAwayIsNamedByItsID(t *testing.T) {
 	}
 }
 
-// Of another NATS server nobody knows brokers, and nothing that JetStream has no word for is asked.
+// TestAnotherNATSServerHasNoBrokers: on another NATS server the commands about brokers fail, and
+// only JetStream requests are sent.
 func TestAnotherNATSServerHasNoBrokers(t *testing.T) {
 	_, s := serveNothing(t)
 	s.fails(exitFailure, "no Carillon broker", "brokers")

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Every command on a page or in a help text exists, with the flags that are shown.
+// TestDocumentedCommandsExist: every command on a page or in a help text exists, with the flags
+// that are shown.
 func TestDocumentedCommandsExist(t *testing.T) {
 	shown := map[string]string{}
 	pages, err := filepath.Glob("../../docs/*.md")

@@ -285,7 +285,8 @@ func TestPausesBetweenTheLivesOfABroker(t *testing.T) {
 	}
 }
 
-// Brokers are told of when each knows every other one in its present life, and has a link to it.
+// TestBrokersThatKnowEachOther: brokers are announced once each knows the present incarnation of
+// every other one, and has a link to it.
 func TestBrokersThatKnowEachOther(t *testing.T) {
 	for text, want := range map[string]bool{
 		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"b","up":true}]},

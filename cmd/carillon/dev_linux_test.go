@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// A command that is killed can't stop its brokers: the system does.
+// TestDevThatIsKilledLeavesNoBroker: the system kills the brokers of a killed command.
 func TestDevThatIsKilledLeavesNoBroker(t *testing.T) {
 	data := t.TempDir()
 	dev, _ := startDevBrokers(t, 3, "--data", data)

@@ -8,7 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// Ports that one cluster chose stay its own while nothing listens on them, until it ends.
+// TestPortsOfAClusterStayItsOwn: no other cluster chooses the ports of a running one, even while
+// nothing listens there.
 func TestPortsOfAClusterStayItsOwn(t *testing.T) {
 	var mine devPorts
 	chosen, err := mine.free(loopback, 3)

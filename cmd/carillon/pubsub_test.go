@@ -20,7 +20,7 @@ func command(t *testing.T, stdin string, args ...string) (stdout, stderr string,
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// A person subscribes in one terminal and publishes in another.
+// TestPublishedMessagesArePrinted: sub prints what pub publishes.
 func TestPublishedMessagesArePrinted(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir(), "--token", "secret")
 	defer dev.stop()

@@ -261,7 +261,7 @@ Acknowledged up to       #2
 `)
 }
 
-// What another server adds to metadata is not part of a spec.
+// TestAForeignStreamIsShownAsATopic: metadata that another server adds is not part of a spec.
 func TestAForeignStreamIsShownAsATopic(t *testing.T) {
 	foreign := examples()[3]
 	if len(foreign.Spec.Stream.Metadata) > 0 || foreign.Spec.Durability != coordination.Replicated || foreign.Served != nil || foreign.Owner != nil {
@@ -269,7 +269,8 @@ func TestAForeignStreamIsShownAsATopic(t *testing.T) {
 	}
 }
 
-// A manifest's own is refused before anybody is asked, with what to type instead.
+// TestChangingATopicOfAManifestIsRefused: changing a Topic of a manifest is refused before the
+// question, with the command to use instead.
 func TestChangingATopicOfAManifestIsRefused(t *testing.T) {
 	err := declaredElsewhere("topic orders", "topics", manifest)
 	want := "topic orders belongs to the manifest shop/orders (change or delete that manifest): kubectl delete --namespace shop topics.carillon.dev orders"
@@ -284,7 +285,8 @@ func TestChangingATopicOfAManifestIsRefused(t *testing.T) {
 	}
 }
 
-// Of all copies that brokers tell of, the one is shown that has waited longest to be scrubbed.
+// TestTheCopyWithTheOldestScrubIsShown: of all reported copies, the one that has waited longest to
+// be scrubbed is shown.
 func TestTheCopyWithTheOldestScrubIsShown(t *testing.T) {
 	v := topicView{Shards: make([]admin.Shard, 1)}
 	if got := v.unscrubbedText(); got != "" {

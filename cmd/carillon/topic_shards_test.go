@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A Topic of several shards is made, filled, shown, read and deleted as one, and each shard has a
-// line of its own.
+// TestShardsFromTheCommandLine: a Topic with several shards is created, filled, shown, read and
+// deleted as one, and each shard has a line.
 func TestShardsFromTheCommandLine(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()

@@ -80,7 +80,8 @@ func TestTopicsFromTheCommandLine(t *testing.T) {
 	useTail(s)
 }
 
-// The same commands manage another NATS server, as far as it goes.
+// TestTopicsOfAnotherServer: the commands work with another NATS server, as far as JetStream
+// supports them.
 func TestTopicsOfAnotherServer(t *testing.T) {
 	path := os.Getenv("CARILLON_NATS_SERVER")
 	if path == "" {
@@ -342,8 +343,8 @@ func serveNothing(t *testing.T) (*session.Hub, shell) {
 	return hub, shell{t, "nats://" + listener.Addr().String()}
 }
 
-// What a manifest declares is kubectl's to delete; what one left behind is shown; all of many are
-// listed.
+// TestTopicsOfManifestsAreListedAndNotDeleted: a Topic of a manifest can't be deleted, an orphaned
+// one is shown as such, and long lists are complete.
 func TestTopicsOfManifestsAreListedAndNotDeleted(t *testing.T) {
 	owner := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u"}
 	orphan := owner

@@ -46,7 +46,8 @@ func TestMessagesPassThroughABroker(t *testing.T) {
 	wantIn(t, said.String(), "connected to nats://127.0.0.1", "100 messages", "a request was answered")
 }
 
-// Somebody answers what nobody should be able to: the brokers mix up subjects, or clusters.
+// TestAnUnexpectedAnswerIsNoticed: an answer from an unexpected server, with mixed up subjects or
+// clusters, is noticed.
 func TestAnUnexpectedAnswerIsNoticed(t *testing.T) {
 	url := broker(t)
 	conn, err := nats.Connect(url)

@@ -159,7 +159,8 @@ func TestABrokerWithoutAnOperatorIsRemovedAfterTheTimeout(t *testing.T) {
 	wantOnlyMain(t, kube)
 }
 
-// Ready of an older generation says nothing about this one.
+// TestAStatusOfAnotherGenerationIsNotBelieved: Ready of an older generation says nothing about this
+// one.
 func TestAStatusOfAnotherGenerationIsNotBelieved(t *testing.T) {
 	kube := cluster(t, func(_ context.Context, kube client.Client, b *v1alpha1.Broker) {
 		b = b.DeepCopy()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Alone in this test's process for as long as no other test of the package is parallel.
+// TestAGoroutineThatStaysIsFound: a goroutine that stays is found. No other test of the package may
+// be parallel.
 func TestAGoroutineThatStaysIsFound(t *testing.T) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() { defer close(ended); <-end }()

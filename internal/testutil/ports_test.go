@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A port stays with the test that got it, also while nothing listens there.
+// TestPortsAreGivenOnce: a port stays with the test that got it, also while nothing listens there.
 func TestPortsAreGivenOnce(t *testing.T) {
 	seen := map[int]bool{}
 	for range 20 {

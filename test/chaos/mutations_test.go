@@ -91,8 +91,8 @@ func (m mutation) source(root string) (string, error) {
 	return string(source), nil
 }
 
-// The proof of the judge takes minutes and root. This test finds a mutation without its place at
-// once.
+// TestEveryMutationHasItsPlace: every mutation can be applied to the sources. The proof of the
+// judge, which takes minutes and root, would find that later.
 func TestEveryMutationHasItsPlace(t *testing.T) {
 	for _, m := range append(slices.Clone(mutations), leaking) {
 		if _, err := m.source(filepath.Join("..", "..")); err != nil {

@@ -22,8 +22,8 @@ func TestAPlanIsTheSameFromTheSameSeed(t *testing.T) {
 	}
 }
 
-// Two faults of a round do not affect one process at a time, nor a broker that is away, and faults
-// of each kind overlap with those of others.
+// TestFaultsOfARoundGoTogether: two faults of a round do not affect one process at a time, nor a
+// broker that is away, and faults of each kind overlap with those of others.
 func TestFaultsOfARoundGoTogether(t *testing.T) {
 	p := NewPlanner(1, Kinds)
 	seen, shapes, with := map[Kind]int{}, map[string]int{}, map[Kind]map[Kind]int{}

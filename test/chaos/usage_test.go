@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A small leak in each round is found; a fluctuation is not.
+// TestTheJudgeOfUsageFindsGrowth: a small leak in each round is found; a fluctuation is not.
 func TestTheJudgeOfUsageFindsGrowth(t *testing.T) {
 	steady := Usage{Descriptors: 120, Goroutines: 300, Heap: 40 << 20, Resident: 110 << 20}
 	for name, tc := range map[string]struct {

@@ -24,8 +24,8 @@ func TestLintIsClean(t *testing.T) {
 	}
 }
 
-// The files under testdata are what a reviewer reads when a template changes; -update rewrites
-// them.
+// TestRendering: rendered charts equal the files under testdata, which are reviewed when a template
+// changes; -update rewrites them.
 func TestRendering(t *testing.T) {
 	for name, args := range map[string][]string{
 		"default":    nil,

@@ -12,7 +12,7 @@ import (
 
 const resourcePolicy = "helm.sh/resource-policy"
 
-// What the chart installs is what controller-gen made: the copy in the chart is not an older one.
+// TestCRDsAreThoseOfTheAPI: the chart's CRDs equal those of controller-gen.
 func TestCRDsAreThoseOfTheAPI(t *testing.T) {
 	made, err := filepath.Glob("../../config/crd/bases/*.yaml")
 	if err != nil || len(made) == 0 {

@@ -106,8 +106,8 @@ func operate(t *testing.T, config *rest.Config, done func() bool) string {
 	return log.String()
 }
 
-// The life of a release against a real API server: what the operator may do, what an upgrade
-// changes, and what is left when it is gone.
+// TestARelease: the life of a release against a real API server: what the operator may do, what an
+// upgrade changes, and what is left when it is gone.
 func TestARelease(t *testing.T) {
 	kube, config, kubeconfig := apiServer(t)
 	ctx := t.Context()

@@ -13,7 +13,7 @@ import (
 // opaque values are handed to Kubernetes whole; their insides are not the chart's.
 var opaque = []string{"resources"}
 
-// The table in the chart's README names every value, and no other.
+// TestReadmeNamesEveryValue: the table in the chart's README names every value, and no other.
 func TestReadmeNamesEveryValue(t *testing.T) {
 	raw, err := os.ReadFile(chartDir + "/values.yaml")
 	if err != nil {

@@ -137,8 +137,8 @@ func TestMalformedInputHarmsNoOtherConnection(t *testing.T) {
 	backToWhereItWas(t, n, 1, heap, goroutines)
 }
 
-// A client that sends the beginning of an operation holds little memory, whatever size it has
-// announced.
+// TestIncompleteLinesHoldLittleMemory: a client that sends the beginning of an operation holds
+// little memory, whatever size it has announced.
 func TestIncompleteLinesHoldLittleMemory(t *testing.T) {
 	n := startNode(t, nil)
 	b := newBystander(t, n)
@@ -164,8 +164,8 @@ func TestIncompleteLinesHoldLittleMemory(t *testing.T) {
 	backToWhereItWas(t, n, 1, heap, goroutines)
 }
 
-// A client that subscribes to everything and never reads is closed, and leaves no memory.
-// Publishers and other subscribers are not disturbed.
+// TestClientThatNeverReads: a client that subscribes to everything and never reads is closed, and
+// leaves no memory. Publishers and other subscribers are not disturbed.
 func TestClientThatNeverReads(t *testing.T) {
 	n := startNode(t, func(c *session.Config) { c.Profile.Pending = 2 << 20 })
 	b := newBystander(t, n)

@@ -38,7 +38,8 @@ func TestPayloadsUpToTheLimit(t *testing.T) {
 	}
 }
 
-// A client that exceeds the limit loses its connection and gets the reason.
+// TestPayloadOverTheLimit: a client that exceeds the limit loses its connection and gets the
+// reason.
 func TestPayloadOverTheLimit(t *testing.T) {
 	n := startNode(t, func(c *session.Config) { c.Profile.Payload = 1000 })
 	s := dialSocket(t, n)
@@ -139,8 +140,8 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// nats.go drops messages that its application does not take in time, and reports it. The broker is
-// not affected.
+// TestSlowApplication: nats.go drops messages that its application does not take in time, and
+// reports it. The broker is not affected.
 func TestSlowApplication(t *testing.T) {
 	n := startNode(t, nil)
 	slow := make(chan struct{}, 1)

@@ -83,8 +83,8 @@ func settle(t testing.TB, subscriber *nats.Conn, publishers ...*nats.Conn) {
 	}
 }
 
-// The guarantees within one broker hold across brokers: every message of each publisher is received
-// once and in order, and by one member of each group.
+// TestHammerAcrossBrokers: the guarantees within one broker hold across brokers: every message of
+// each publisher is received once and in order, and by one member of each group.
 func TestHammerAcrossBrokers(t *testing.T) {
 	members := startBrokers(t, 3)
 	const publishers, each = 6, 2000
@@ -150,8 +150,8 @@ func TestHammerAcrossBrokers(t *testing.T) {
 	}
 }
 
-// A client that has just connected can send a request at once: its interest in the answer and the
-// request keep their order.
+// TestFirstRequestAcrossBrokers: a client that has just connected can send a request at once: its
+// interest in the answer and the request keep their order.
 func TestFirstRequestAcrossBrokers(t *testing.T) {
 	members := startBrokers(t, 2)
 	server := join(t, members[1])
@@ -233,7 +233,7 @@ func TestMaximumAcrossBrokers(t *testing.T) {
 	}
 }
 
-// A broker that leaves sends its clients to other brokers, where they continue.
+// TestBrokerLeaves: a broker that leaves sends its clients to other brokers, where they continue.
 func TestBrokerLeaves(t *testing.T) {
 	members := startBrokers(t, 3)
 	reconnected := make(chan struct{}, 1)

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A client learns the addresses of other brokers from INFO, and reconnects to one when its broker
-// dies.
+// TestReconnectToNodeThatInfoNamed: a client learns the addresses of other brokers from INFO, and
+// reconnects to one when its broker dies.
 func TestReconnectToNodeThatInfoNamed(t *testing.T) {
 	first, second := startNode(t, nil), startNode(t, nil)
 	discovered, reconnected := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -44,7 +44,7 @@ func TestReconnectToNodeThatInfoNamed(t *testing.T) {
 	}
 }
 
-// A client that is told that a broker has left drops its address.
+// TestNodeThatLeftIsForgotten: a client that is told that a broker has left drops its address.
 func TestNodeThatLeftIsForgotten(t *testing.T) {
 	first, second, third := startNode(t, nil), startNode(t, nil), startNode(t, nil)
 	nc := connect(t, first)
@@ -58,7 +58,7 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 	}
 }
 
-// A broker that is told to leave asks its clients to reconnect. They lose no message.
+// TestLameDuck: a broker that is told to leave asks its clients to reconnect. They lose no message.
 func TestLameDuck(t *testing.T) {
 	first, second := startNode(t, nil), startNode(t, nil)
 	first.SetURLs([]string{second.address})
@@ -90,8 +90,8 @@ func TestLameDuck(t *testing.T) {
 	}
 }
 
-// Brokers join and leave while clients connect. A client expects only a PONG before its first PONG,
-// so it is told of other brokers afterwards.
+// TestNothingComesBeforeTheFirstPong: brokers join and leave while clients connect. A client
+// expects only a PONG before its first PONG, so it is told of other brokers afterwards.
 func TestNothingComesBeforeTheFirstPong(t *testing.T) {
 	first := startNode(t, nil)
 	ctx, stop := context.WithCancel(t.Context())

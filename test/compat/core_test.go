@@ -184,8 +184,9 @@ func TestUnsubscribeTwice(t *testing.T) {
 	flush(t, nc)
 }
 
-// An error that the client does not check and the broker does is reported to the application.
-// nats.go closes the connection on an error that it does not know, such as an invalid subject.
+// TestInvalidSubjectIsReported: an error that the client does not check and the broker does is
+// reported to the application. nats.go closes the connection on an error that it does not know,
+// such as an invalid subject.
 func TestInvalidSubjectIsReported(t *testing.T) {
 	n := startNode(t, nil)
 	closed := make(chan struct{})

@@ -43,9 +43,9 @@ func stamp(publisher int, seq uint64, size int) []byte {
 	return data
 }
 
-// Many clients publish to many, through plain subscriptions, wildcards and queue groups, while
-// others come and go. Every lasting subscription gets all messages of each publisher, once and in
-// order; every group gets each message once.
+// TestHammer: many clients publish to many, through plain subscriptions, wildcards and queue
+// groups, while others come and go. Every lasting subscription gets all messages of each publisher,
+// once and in order; every group gets each message once.
 func TestHammer(t *testing.T) {
 	n := startNode(t, nil)
 	const publishers, each, subjects = 6, 4000, 3
@@ -140,7 +140,7 @@ func TestHammer(t *testing.T) {
 	}
 }
 
-// Each of many concurrent requests gets its own answer.
+// TestManyRequests: each of many concurrent requests gets its own answer.
 func TestManyRequests(t *testing.T) {
 	n := startNode(t, nil)
 	for range 3 {
@@ -168,8 +168,8 @@ func TestManyRequests(t *testing.T) {
 	work.Wait()
 }
 
-// A subscriber that requests its messages one at a time, by setting a maximum repeatedly, gets
-// exactly as many as it requested.
+// TestMaximumUnderLoad: a subscriber that requests its messages one at a time, by setting a maximum
+// repeatedly, gets exactly as many as it requested.
 func TestMaximumUnderLoad(t *testing.T) {
 	n := startNode(t, nil)
 	stop := make(chan struct{})

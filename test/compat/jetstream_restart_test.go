@@ -15,8 +15,9 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil/brokers"
 )
 
-// A broker stops and returns: every acknowledged message is there, and cursors are where they were.
-// Meanwhile, clients of other brokers get an error with the reason; afterwards they continue.
+// TestJetStreamOutlivesItsBroker: a broker stops and returns: every acknowledged message is there,
+// and cursors are where they were. Meanwhile, clients of other brokers get an error with the
+// reason; afterwards they continue.
 func TestJetStreamOutlivesItsBroker(t *testing.T) {
 	local, _ := brokers.Coordinator(t)
 	volume := t.TempDir()
@@ -109,8 +110,9 @@ func (s *site) ledBy(t *testing.T, js jetstream.JetStream, leader string) string
 	return ""
 }
 
-// Without etcd, messages are still kept and delivered, also to consumers that are created in
-// memory. A request that needs etcd is refused with the reason, before clients time out.
+// TestJetStreamWithoutEtcd: without etcd, messages are still kept and delivered, also to consumers
+// that are created in memory. A request that needs etcd is refused with the reason, before clients
+// time out.
 func TestJetStreamWithoutEtcd(t *testing.T) {
 	local, stop := brokers.Coordinator(t)
 	s := &site{}

@@ -15,9 +15,9 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A Topic of four shards on three brokers: 10,000 messages on 100 subjects, published on all
-// brokers, are delivered to clients that pull on all brokers, each once and those of a subject in
-// order. Requests that need one order are refused as documented.
+// TestATopicOfSeveralShards: a Topic of four shards on three brokers: 10,000 messages on 100
+// subjects, published on all brokers, are delivered to clients that pull on all brokers, each once
+// and those of a subject in order. Requests that need one order are refused as documented.
 func TestATopicOfSeveralShards(t *testing.T) {
 	const shards, subjects, each = 4, 100, 100
 	s := brokerSite(t, 3)

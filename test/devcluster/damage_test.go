@@ -32,9 +32,9 @@ func (c *cluster) copies(broker int) []string {
 
 var repaired = regexp.MustCompile(`Repaired a segment.* part=data .*bytes=(\d+)`)
 
-// A leader dies. When it starts again, one of its segments is missing, and a bit of another one is
-// flipped. It fetches only these two from the new leader, sets the damaged file aside, and leads
-// again with all acknowledged records.
+// TestDamagedSegmentsAreRepaired: a leader dies. When it starts again, one of its segments is
+// missing, and a bit of another one is flipped. It fetches only these two from the new leader, sets
+// the damaged file aside, and leads again with all acknowledged records.
 func TestDamagedSegmentsAreRepaired(t *testing.T) {
 	c := startCluster(t)
 	js := c.connect()

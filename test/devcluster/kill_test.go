@@ -106,8 +106,8 @@ func (s *scene) judge(t *testing.T) {
 	}
 }
 
-// Publishers on the other brokers get acks again within a second. Each of their messages is
-// acknowledged, including those in flight.
+// TestALeaderIsKilled: publishers on the other brokers get acks again within a second. Each of
+// their messages is acknowledged, including those in flight.
 func TestALeaderIsKilled(t *testing.T) {
 	s := begin(t, "leader")
 	var outages []time.Duration
@@ -160,7 +160,7 @@ func (s *scene) unharmed(t *testing.T, but int, before []int) {
 	}
 }
 
-// A leader that is told to stop transfers its leadership first.
+// TestALeaderIsStopped: a leader that is told to stop transfers its leadership first.
 func TestALeaderIsStopped(t *testing.T) {
 	s := begin(t, "stopped")
 	var outages []time.Duration
@@ -183,7 +183,7 @@ func TestALeaderIsStopped(t *testing.T) {
 	s.judge(t)
 }
 
-// Acknowledged messages survive a kill of all brokers.
+// TestAllBrokersAreKilledAtOnce: acknowledged messages survive a kill of all brokers.
 func TestAllBrokersAreKilledAtOnce(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "all")
@@ -202,8 +202,8 @@ func TestAllBrokersAreKilledAtOnce(t *testing.T) {
 	s.judge(t)
 }
 
-// A leader whose followers are paused is killed: it must not have acknowledged messages that they
-// lack.
+// TestALeaderWithPausedFollowersIsKilled: a leader whose followers are paused is killed: it must
+// not have acknowledged messages that they lack.
 func TestALeaderWithPausedFollowersIsKilled(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "still")
@@ -221,7 +221,8 @@ func TestALeaderWithPausedFollowersIsKilled(t *testing.T) {
 	s.judge(t)
 }
 
-// A paused follower leaves the in-sync set, so it can't lead when it is resumed.
+// TestALeaderIsKilledAfterAFollowerWasLeftBehind: a paused follower leaves the in-sync set, so it
+// can't lead when it is resumed.
 func TestALeaderIsKilledAfterAFollowerWasLeftBehind(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "behind")
@@ -247,7 +248,8 @@ func TestALeaderIsKilledAfterAFollowerWasLeftBehind(t *testing.T) {
 	s.judge(t)
 }
 
-// A kill loses nothing, even if another broker is still catching up after the kill before.
+// TestOneBrokerAfterTheOtherIsKilled: a kill loses nothing, even if another broker is still
+// catching up after the kill before.
 func TestOneBrokerAfterTheOtherIsKilled(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "rolling")

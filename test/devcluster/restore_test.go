@@ -132,10 +132,11 @@ func (s *scene) create(t *testing.T, stream string) {
 	}
 }
 
-// etcd is restored from a backup that was made before two leaders were killed and replaced, and
-// before all brokers registered again. Messages that the later leaders acknowledged are kept, and
-// publishing continues. A stream that was created after the backup is set aside. A stream that was
-// deleted after the backup exists again without its messages, and can be deleted.
+// TestEtcdIsRestoredFromABackup: etcd is restored from a backup that was made before two leaders
+// were killed and replaced, and before all brokers registered again. Messages that the later
+// leaders acknowledged are kept, and publishing continues. A stream that was created after the
+// backup is set aside. A stream that was deleted after the backup exists again without its
+// messages, and can be deleted.
 func TestEtcdIsRestoredFromABackup(t *testing.T) {
 	snapshots := func(bump bool) func(*testing.T, *scene) func() {
 		return func(t *testing.T, s *scene) func() {

@@ -101,16 +101,17 @@ func (w *writer) count() int {
 	return len(w.acked)
 }
 
-// Leaders of the shards of a Topic are killed one after the other. No acknowledged message is lost,
-// none is stored twice, the order of each subject holds, and publishers on the other brokers get an
-// answer to every message: their brokers resend messages in flight to the next leader.
+// TestShardLeadersAreKilledOneAfterTheOther: leaders of the shards of a Topic are killed one after
+// the other. No acknowledged message is lost, none is stored twice, the order of each subject
+// holds, and publishers on the other brokers get an answer to every message: their brokers resend
+// messages in flight to the next leader.
 func TestShardLeadersAreKilledOneAfterTheOther(t *testing.T) {
 	shardsChangeLeaders(t, syscall.SIGKILL)
 }
 
-// Leaders are told to stop, as in a rolling change. Publishers that are connected to them get an
-// answer to every message, too: the next leader acknowledges the last ones before the connections
-// are closed.
+// TestShardLeadersAreStoppedOneAfterTheOther: leaders are told to stop, as in a rolling change.
+// Publishers that are connected to them get an answer to every message, too: the next leader
+// acknowledges the last ones before the connections are closed.
 func TestShardLeadersAreStoppedOneAfterTheOther(t *testing.T) {
 	shardsChangeLeaders(t, syscall.SIGTERM)
 }

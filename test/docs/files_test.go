@@ -12,8 +12,8 @@ import (
 // "ack.go: Name".
 var sourceFile = regexp.MustCompile(`((?:[a-z0-9]+/)+[a-z_0-9]+\.go)(?: {2,}(?:\w+\.)?(\w+):|: (\w+))?`)
 
-// The Go files that docs/architecture.md names exist, and have the functions that it names with
-// them.
+// TestArchitectureNamesFilesAndFunctions: the Go files that docs/architecture.md names exist, and
+// have the functions that it names with them.
 func TestArchitectureNamesFilesAndFunctions(t *testing.T) {
 	functions := 0
 	for _, found := range sourceFile.FindAllStringSubmatch(pages(t)["docs/architecture.md"], -1) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What an operator of Carillon meets by name, the page on operations explains.
+// TestOperationsExplainsEveryName: docs/operations.md explains every metric, reason and condition.
 func TestOperationsExplainsEveryName(t *testing.T) {
 	page := pages(t)["docs/operations.md"]
 	for _, c := range []struct{ what, files, pattern, prefix string }{

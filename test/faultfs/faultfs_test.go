@@ -61,8 +61,9 @@ func holds(t *testing.T, what, path string, want []byte) {
 	}
 }
 
-// After a failed sync, readers see its writes and the next sync succeeds. A power cut shows that
-// neither sync wrote them: only pages that were written again are kept.
+// TestAFailedSyncLosesItsWrites: after a failed sync, readers see its writes and the next sync
+// succeeds. A power cut shows that neither sync wrote them: only pages that were written again are
+// kept.
 func TestAFailedSyncLosesItsWrites(t *testing.T) {
 	disk, dir := mount(t)
 	path := filepath.Join(dir, "log")
@@ -92,7 +93,8 @@ func TestAFailedSyncLosesItsWrites(t *testing.T) {
 	}
 }
 
-// Names and lengths are safe at once; truncated data does not come back.
+// TestNamesAndLengthsOutliveAPowerCut: names and lengths are safe at once; truncated data does not
+// come back.
 func TestNamesAndLengthsOutliveAPowerCut(t *testing.T) {
 	disk, dir := mount(t)
 	testutil.Must(t, env.OS.MkdirAll(filepath.Join(dir, "a", "b")))
@@ -137,7 +139,8 @@ func TestAFullDisk(t *testing.T) {
 	testutil.Must(t, f.Preallocate(2*pageSize))
 }
 
-// A process in an operation on a hung disk can't be killed before the disk is released.
+// TestAHungDiskHoldsItsProcesses: a process in an operation on a hung disk can't be killed before
+// the disk is released.
 func TestAHungDiskHoldsItsProcesses(t *testing.T) {
 	disk, dir := mount(t)
 	began := time.Now()

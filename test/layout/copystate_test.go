@@ -176,8 +176,9 @@ func fieldsOf(p *types.Package, name string) (fields []string) {
 	return fields
 }
 
-// Package copystate alone judges a copy: only Service.apply changes what is known of one, only what
-// copystate decided is carried out, and no other field says anything about a copy.
+// TestOnlyCopystateJudgesACopy: package copystate alone judges a copy: only Service.apply changes
+// what is known of one, only what copystate decided is carried out, and no other field says
+// anything about a copy.
 func TestOnlyCopystateJudgesACopy(t *testing.T) {
 	for _, p := range packages(t) {
 		from := strings.TrimPrefix(p.ImportPath, module+"/")
@@ -219,7 +220,7 @@ func newInfo() *types.Info {
 	return &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
 }
 
-// Each way to write a field is found, and reading it is allowed.
+// TestWritersOfAFieldAreFound: each way to write a field is found, and reading it is allowed.
 func TestWritersOfAFieldAreFound(t *testing.T) {
 	const text = `package p
 type flag struct{}

@@ -96,7 +96,8 @@ func exported(t *testing.T, fset *token.FileSet, path string) types.Importer {
 
 var listedFile = regexp.MustCompile(`(?m)^//\t(\w+\.go)\s`)
 
-// Each file of broker/topic uses only files that doc.go lists before it.
+// TestFilesOfTopicUseOnlyEarlierOnes: each file of broker/topic uses only files that doc.go lists
+// before it.
 func TestFilesOfTopicUseOnlyEarlierOnes(t *testing.T) {
 	const dir = "../../broker/topic/"
 	doc, err := os.ReadFile(dir + "doc.go")
@@ -129,7 +130,8 @@ func TestFilesOfTopicUseOnlyEarlierOnes(t *testing.T) {
 	}
 }
 
-// Each kind of an arrow is found, and only one against the order is wrong.
+// TestTheOrderOfFilesIsChecked: each kind of an arrow is found, and only one against the order is
+// wrong.
 func TestTheOrderOfFilesIsChecked(t *testing.T) {
 	fset := token.NewFileSet()
 	var files []*ast.File

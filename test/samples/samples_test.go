@@ -39,7 +39,7 @@ func TestSamplesAreValid(t *testing.T) {
 	}
 }
 
-// The manifests on the pages are copied as often as the samples.
+// TestManifestsOnPagesAreValid: the manifests on the pages are valid, like the samples.
 func TestManifestsOnPagesAreValid(t *testing.T) {
 	decoder := strict(t)
 	manifest := regexp.MustCompile("(?ms)^ *(apiVersion: .*?)^ *(```|EOF)")
@@ -83,7 +83,7 @@ func strict(t *testing.T) runtime.Decoder {
 	return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
 }
 
-// The samples are applied together: whatever one refers to, another one makes.
+// TestSamplesReferToEachOther: every object that a sample refers to is another sample's.
 func TestSamplesReferToEachOther(t *testing.T) {
 	made := map[string]string{} // kind/name -> file
 	refers := map[string]string{}

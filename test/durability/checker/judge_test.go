@@ -47,7 +47,8 @@ func TestTheJudgeFindsNothingWhereNothingIsWrong(t *testing.T) {
 	}
 }
 
-// A value whose connection is unknown may stand anywhere. The values around it may not.
+// TestAValueOfAnUnknownConnectionMayStandAnywhere: a value whose connection is unknown may stand
+// anywhere. The values around it may not.
 func TestAValueOfAnUnknownConnectionMayStandAnywhere(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		s := tell(6)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The shard of a subject never changes, so neither do these subjects. Every publisher has a subject
-// of its own.
+// TestSubjectsOfShards: the shard of a subject never changes, so neither do these subjects. Every
+// publisher has a subject of its own.
 func TestSubjectsOfShards(t *testing.T) {
 	topic := NewTopic("orders", 4)
 	got, seen := "", map[string]bool{}
@@ -27,8 +27,8 @@ func TestSubjectsOfShards(t *testing.T) {
 	}
 }
 
-// A delivery to a consumer of the whole Topic counts for its shard, and a shard without deliveries
-// is found.
+// TestAConsumerMissesAShard: a delivery to a consumer of the whole Topic counts for its shard, and
+// a shard without deliveries is found.
 func TestAConsumerMissesAShard(t *testing.T) {
 	topic := NewTopic("orders", 2)
 	stream := map[*History][]Entry{}
