@@ -21,9 +21,9 @@
 //	client.go    publishers
 //	reader.go    readers and snapshots
 //	subscriber.go Subscriptions
-//	flood.go     publishers that want no answers; senders that fall silent
+//	flood.go     publishers without replies; senders that fall silent
 //	deletion.go  Topics that are deleted under load, and made again
-//	decay.go     disks that decay, one after the other
+//	decay.go     disks on which damage appears, one after the other
 //	rollback.go  volumes that are rolled back by an hour
 //	faults.go    the faults
 //	damage.go    damage and loss of several copies of a shard at once
@@ -40,31 +40,31 @@
 //
 // What is judged, for each Topic by what its spec promises (docs/topics.md):
 //
-//	J1  What was acknowledged, or read, is there at the end, where it was, on all replicas; all
-//	    replicas have the same records. A Topic that is Replicated may lose it when all in-sync
-//	    replicas' machines lost power, one in Memory when all their processes ended; what is
-//	    acknowledged after that is kept again.
-//	J2  A message is answered once, and stands in the log once; with a message id, also if it was
-//	    published several times.
+//	J1  Every record that was acknowledged, or read, is on all replicas at the end, at its offset,
+//	    and all replicas have the same records. A Replicated Topic may lose records when the
+//	    machines of all in-sync replicas lose power, a Memory Topic when all their processes end;
+//	    later acknowledged records count again.
+//	J2  A message is answered once and stored once; with a message id, also if it was published
+//	    several times.
 //	J3  Acks, duplicates, refusals by condition and last messages have an order that explains them,
 //	    across all clients, and so have the operations on each subject as a register.
-//	J4  Soon after the last fault all clients get on, all shards are whole, and an orderly end
-//	    leaves logs that can be read.
+//	J4  Soon after the last fault all clients are served, all replicas are in sync, and an orderly
+//	    end leaves readable logs.
 //	J5  A subject's messages are in one shard, which all answers name.
-//	J6  Limits remove nothing before one is exceeded, and what exceeds one soon. Compaction leaves
-//	    the newest record of each subject, and young ones; what one replica lacks has a newer
-//	    record there.
-//	J7  A Subscription delivers all records. What was acknowledged, with an answer, isn't delivered
+//	J6  Retention deletes records only beyond a limit, and soon. Compaction keeps the newest
+//	    record of each subject, and young ones; for every record that a replica lacks it has a
+//	    newer one of the subject.
+//	J7  A Subscription delivers all records. A record whose ack was answered is not delivered
 //	    again by that leader or a later one.
-//	J8  A snapshot has all that was acknowledged before it, and doesn't change while it is held.
-//	J9  What a leader has taken that is not safe is bounded, and so are the senders that it
-//	    remembers.
-//	J10 Nothing of a deleted Topic comes back, unless etcd is restored from an earlier backup. Its
-//	    logs go, or are set aside where the broker was away. Of a Topic that is back all copies are
-//	    compared soon, and it can be deleted again.
-//	J11 A broker that died scrubs its disk soon after its start, whether anybody reads from it or
-//	    not. So damage on all replicas, some minutes apart, loses nothing.
-//	J12 Messages of one connection stand in the order in which it published them.
+//	J8  A snapshot has every record that was acknowledged before it, and doesn't change while it
+//	    is held.
+//	J9  A leader's uncommitted records are bounded, and so are the senders that it remembers.
+//	J10 No record of a deleted Topic returns, unless etcd is restored from an earlier backup. Its
+//	    logs are deleted, or set aside where the broker was away. The copies of a Topic that is
+//	    back are compared soon, and it can be deleted again.
+//	J11 A broker that died scrubs its disk soon after its start, with or without readers. So
+//	    damage on all replicas, some minutes apart, loses nothing.
+//	J12 Messages of one connection are stored in the order in which it published them.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

@@ -33,7 +33,7 @@ func TestMutationsNameTheirPlaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := bytes.Count(source, []byte(e.old)); n != 1 {
-				t.Errorf("%s: %s says %q in %d places; say anew where the rule stands", m.Name, e.file, e.old, n)
+				t.Errorf("%s: %s has %q in %d places, want 1: change the mutation, too", m.Name, e.file, e.old, n)
 			}
 		}
 	}

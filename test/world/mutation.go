@@ -2,28 +2,28 @@ package world
 
 import "slices"
 
-// Mutation takes a rule away from the product: in some places of its sources something else stands.
-// It is how the judge is judged.
+// Mutation removes a rule from the product by replacing text in its sources. It proves that the
+// judge finds the missing rule.
 type Mutation struct {
 	Name  string
 	Edits []edit
-	// Faults are those that are to bring it to light; nil: all.
+	// Faults are the faults that reveal it; nil: all.
 	Faults []string
-	// Found are classes of faults that it takes.
+	// Found are the classes of faults that it needs.
 	Found []Class
-	// Kinds and Readers are of the Topics that it takes; nil: any.
+	// Kinds and Readers are those of the Topics that it needs; nil: any.
 	Kinds, Readers []string
-	// Says is what the judge has to say of it, in part; empty: anything.
+	// Says is a part of the judge's expected message; empty: any message.
 	Says string
 }
 
-// mutations are each found in a few worlds. Whoever changes a place that one names says anew where
-// the rule stands.
+// mutations returns all mutations. Each is found in a few worlds. A change of text that a mutation
+// replaces has to change the mutation, too.
 func mutations() []Mutation {
 	return slices.Concat(mutationsOfReplication, mutationsOfForwarding, mutationsOfKinds, mutationsOfFindings)
 }
 
-// mutationsOfFindings take away rules that the product had first, and what was mended since.
+// mutationsOfFindings remove the first rules of the product, and the fixes since.
 var mutationsOfFindings = []Mutation{
 	{Name: "R2: an ack needs nobody but the leader", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min("},
@@ -48,23 +48,23 @@ var mutationsOfFindings = []Mutation{
 	{Name: "deduplication: ids of messages are forgotten", Edits: []edit{
 		{"broker/dedup/window.go", "offset, ok = w.known[h]\n", "ok = false\n"}},
 		Faults: []string{"kill", "cut in two"}},
-	{Name: "R6: a new leader lets read before it knows what was safe", Edits: []edit{
+	{Name: "R6: a new leader is read before it knows the watermark", Edits: []edit{
 		{"broker/topic/shard_leader.go", "if !l.Readable() {\n\t\t\treturn\n\t\t}\n\t\ts.high.Raise(l.High(replica.Data))", "s.high.Raise(s.end)"}},
 		Faults: []string{"kill", "cut in two", "kill one"}},
-	{Name: "A1: a copy that is gone is taken for an empty one", Edits: []edit{
+	{Name: "A1: a lost copy is taken for an empty one", Edits: []edit{
 		{"broker/copystate/apply.go", "\tif !counted {\n\t\treturn State{}\n", "\tif true {\n\t\treturn State{}\n"}},
 		Faults: []string{"a copy is lost", "kill", "kill all"}, Found: []Class{LostCopies}},
-	{Name: "A2: what follows the last sync point is vouched for as it is read", Edits: []edit{
+	{Name: "A2: an unproven tail is not written again", Edits: []edit{
 		{"broker/log/recover_last.go", "err = rewrite(f, s, found)\n", "_ = rewrite\n"}},
 		Faults: []string{"failing syncs", "kill", "cut power", "cut power of all"}, Found: []Class{FailedSyncs}},
 	// Records are stamped with this time, and their ages are measured by it.
 	{Name: "A3: the wall clock decides, and not the median of all", Edits: []edit{
 		{"broker/clock/clock.go", "v := c.judge.Verdict()\n\tc.off.Store(v.Off)", "v := c.judge.Verdict()\n\tv.Off = r.Wall - r.Mono\n\tc.off.Store(v.Off)"}},
 		Faults: []string{"clock jumps", "kill one", "stop in order"}, Found: []Class{JumpingClocks}},
-	{Name: "A3: records are deleted by ages that are in doubt", Edits: []edit{
+	{Name: "A3: records are deleted by age while the time is in doubt", Edits: []edit{
 		{"broker/topic/keep.go", "pause := policy.Age > 0 && c.InDoubt()\n", "pause := false\n"}},
 		Faults: []string{clocksAhead}, Found: []Class{JumpingClocks}, Kinds: []string{"plain"}, Says: "so old that it may go"},
-	{Name: "A3: records are compacted by ages that are in doubt", Edits: []edit{
+	{Name: "A3: records are compacted while the time is in doubt", Edits: []edit{
 		{"broker/upkeep/compact.go", "len(open) == 0 || u.config.Clock.InDoubt() {", "len(open) == 0 {"}},
 		Faults: []string{clocksAhead}, Found: []Class{JumpingClocks}, Kinds: []string{"compacted"}, Says: "was taken by compaction"},
 	// Reads of the last record and snapshots wait by another rule. The mutation "A10: a deposed
@@ -72,7 +72,7 @@ var mutationsOfFindings = []Mutation{
 	{Name: "A4: refusals don't wait until the leader is confirmed", Edits: []edit{
 		{"broker/topic/confirm.go", "case p.round <= round:", "case true:"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}, Readers: []string{"moving"}, Says: "order explains"},
-	{Name: "A5: a leader that nobody confirms takes messages without end", Edits: []edit{
+	{Name: "A5: a leader without confirmations is not bounded", Edits: []edit{
 		{"broker/topic/ahead.go", "return a.bytes.Load() > times*bound.Bytes || a.records.Load() > times*bound.Records", "return false"}},
 		Faults: []string{"cut off one", "cut in two"}, Readers: []string{"flood"}, Says: "is to push back"},
 	{Name: "A6: nobody notices that etcd was restored", Edits: []edit{
@@ -91,7 +91,7 @@ var mutationsOfFindings = []Mutation{
 	{Name: "A6: a generation does not settle", Edits: []edit{
 		{"broker/coordination/state_follower.go", "next.Settling = f.settling == f.generation && f.generation > 0\n", "next.Settling = false\n"}},
 		Faults: []string{"etcd forgets a shard whose brokers are late"}, Found: []Class{RestoredEtcd}, Kinds: []string{"plain"}, Says: "acknowledged or read"},
-	{Name: "A7: a broker whose disk hangs leads on", Edits: []edit{
+	{Name: "A7: a broker with a hung disk keeps leadership", Edits: []edit{
 		{"broker/stall/watch.go", "limit := c.Limit\n", "limit := time.Duration(0)\n"}},
 		Faults: []string{"disk hangs"}, Found: []Class{HungDisks}},
 	// A flipped bit below a sync point needs this rule and the next one to be gone: the bitmap, too,
@@ -100,13 +100,13 @@ var mutationsOfFindings = []Mutation{
 	// journal is, where no marker follows (see below). The manifest proves records once more when
 	// their end is compared with where the log ends: that rule (l.end < m.Durable) hides behind this
 	// one, and is taken away under A10.
-	{Name: "A8: what was proven to be synced is taken for a torn write", Edits: []edit{
+	{Name: "A8: proven bytes are taken for a torn write", Edits: []edit{
 		{"broker/log/damage.go", "proven := !c.last || behind.proven || s.end < c.floor || s.pos < c.point.pos\n", "proven := !c.last\n"}},
 		Faults: []string{"a sector of an older round is lost, and others are late"}, Kinds: []string{"plain"}, Says: "acknowledged or read"},
 	{Name: "A8: a flipped bit in the last round is taken for a torn write", Edits: []edit{
 		{"broker/log/damage.go", "\t\tif torn {\n\t\t\tc.leaveEmptyRun()", "\t\tif torn || true {\n\t\t\tc.leaveEmptyRun()"}},
 		Faults: []string{"a bit of the last round flips, and others are late"}, Kinds: []string{"plain"}, Says: "acknowledged or read"},
-	{Name: "A8: nothing proves the last round of an idle disk", Edits: []edit{
+	{Name: "A8: the last round of an idle disk is not proven", Edits: []edit{
 		{"broker/log/commit.go", "\t\t\td.journal.close(time.Now(), d.openLogs)\n", ""}},
 		Faults: []string{"a sector is lost that was idle, and others are late"}, Kinds: []string{"plain"}, Says: "acknowledged or read"},
 	{Name: "A8: a cut copy vouches", Edits: []edit{
@@ -129,17 +129,17 @@ var mutationsOfFindings = []Mutation{
 		{"broker/log/recover.go", "if r.End > 0 || !o.there(r) && r.Base < m.Durable {\n", "if r.End > 0 {\n"},
 		{"broker/log/recover.go", "\tif l.end < m.Durable {\n", "\tif false {\n"}},
 		Faults: []string{"the end of a log is lost", "kill", "kill all"}, Found: []Class{LostEnds}},
-	{Name: "A10: the manifest doesn't say that the first records of a segment are safe", Edits: []edit{
+	{Name: "A10: the manifest doesn't list a segment with its first records", Edits: []edit{
 		{"broker/log/commit.go", "\tnext.Durable = max(next.Durable, safe)\n", "\t_ = safe\n"}},
 		Faults: []string{"the end of a log is lost", "cut power", "cut power of all"}, Found: []Class{LostEnds}},
-	{Name: "A10: a deposed leader takes snapshots, and says which record is the last", Edits: []edit{
+	{Name: "A10: a deposed leader takes snapshots and answers with its last record", Edits: []edit{
 		{"broker/topic/confirm.go", "if l.Confirmed() >= round {", "if l.Confirmed() >= round || true {"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}},
 	// Opening a compressed segment of one block reads all of it, so nothing is compressed here.
 	{Name: "A11: scrubbing begins an hour after a start", Edits: []edit{
 		{"broker/upkeep/upkeep.go", "\tstartAfter = time.Minute\n", "\tstartAfter = time.Hour\n"}},
 		Faults: []string{"kill one"}, Kinds: []string{"plain"}, Readers: []string{"decay"}},
-	{Name: "A11: after a crash segments are scrubbed when they are due anyway", Edits: []edit{
+	{Name: "A11: a crash makes no segment due for a scrub", Edits: []edit{
 		{"broker/scrub/plan.go", "unsure := !began.IsZero() && known(s).Before(began)\n", "unsure := false\n"},
 		{"broker/upkeep/upkeep.go", "u.rounds(ctx, u.config.After, compressRest, u.compress)", "u.rounds(ctx, compressRest, compressRest, u.compress)"}},
 		Faults: []string{"kill one"}, Kinds: []string{"plain"}, Readers: []string{"decay"}},

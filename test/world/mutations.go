@@ -1,24 +1,24 @@
 package world
 
-// mutationsOfReplication take away rules of the in-sync set, of elections and of truncation.
+// mutationsOfReplication remove rules of the in-sync set, of elections and of truncation.
 var mutationsOfReplication = []Mutation{
-	{Name: "R1: a follower goes on under an older epoch", Edits: []edit{
+	{Name: "R1: a follower continues under an older epoch", Edits: []edit{
 		{"broker/replica/following.go", "if f.ended || shard.Epoch < epoch ||", "if true || f.ended || shard.Epoch < epoch ||"}},
 		Faults: []string{"late watches", "cut from etcd one way", "cut off from etcd", "drain leadership", "kill one"}},
-	{Name: "R1: a leader leads on in its next life", Edits: []edit{
+	{Name: "R1: a restarted leader continues its epoch", Edits: []edit{
 		{"broker/topic/view.go", "if me, ok := state.Broker(self); ok {\n\t\tv.lead = slices.Contains(v.shard.InSync, coordination.Replica{Broker: self, Incarnation: me.Incarnation})",
 			"if _, ok := state.Broker(self); ok {\n\t\tv.lead = true"}},
 		Faults: []string{"cut power", "cut power of all", "late watches", "stop in order"}},
-	{Name: "R1: a replica is taken away under the same epoch", Edits: []edit{
+	{Name: "R1: a replica is removed under the same epoch", Edits: []edit{
 		{"broker/placement/replicas.go", "c.Epoch = p.next(c.item)", "c.Epoch = c.item.Epoch"}},
 		Faults: []string{"a replica comes back"}},
 	{Name: "R2: an ack needs some of the set", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:min(len(l.shard.InSync), 2)] {\n\t\t\thigh = min("}},
 		Faults: []string{"kill one", "slow disk", "slow way", "cut in two"}},
-	{Name: "R3: who joins doesn't count before the answer is there", Edits: []edit{
+	{Name: "R3: a joining member doesn't count while the swap is under way", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.unanswered {\n\t\t\thigh = min(", "for _, m := range l.unanswered[:0] {\n\t\t\thigh = min("}},
 		Faults: []string{"kill one", "a joiner is cut off"}},
-	{Name: "R3: a lost answer means that nothing was done", Edits: []edit{
+	{Name: "R3: a swap without an answer is taken for a failed one", Edits: []edit{
 		{"broker/replica/leader.go", "\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n", "\tif shard == nil {\n\t\tl.unanswered = nil\n\t}\n\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n"}},
 		Faults: []string{"kill one", "a joiner is cut off"}},
 	{Name: "R3: a set of one is enough", Edits: []edit{
@@ -29,20 +29,20 @@ var mutationsOfReplication = []Mutation{
 		{"broker/placement/elect.go", "\tfor _, m := range it.InSync {\n\t\ts := p.standing(it, m)\n\t\tif s < returned {", "\tfor _, id := range it.Replicas {\n\t\tm, s := coordination.Replica{Broker: id}, present\n\t\tif p.alive[id] == nil {"},
 		{"broker/placement/elect.go", "p.name(it, best, LeaderElected)", "p.nameAlone(it, best, LeaderElected)"}},
 		Faults: []string{"kill", "cut in two"}},
-	{Name: "R4: who may lack what it confirmed vouches for it", Edits: []edit{
+	{Name: "R4: a copy in doubt vouches", Edits: []edit{
 		{"broker/copystate/apply.go", "if first && e.Counted && e.Durability != log.Synced && !e.Orderly {", "if false && first && e.Counted && e.Durability != log.Synced && !e.Orderly {"}},
 		Faults: []string{"kill one", "kill", "cut power"}, Kinds: []string{"memory", "replicated"}},
 	{Name: "R5: followers truncate to the watermark", Edits: []edit{
 		{"broker/replica/following.go", "\t\ta.logs[p] = LineageOf(lg)\n", "\t\ta.logs[p] = LineageOf(lg)\n\t\tif high := f.high[p].Load(); high > 0 && high < a.logs[p].End {\n\t\t\t_, _, _ = lg.TruncateTo(high, 0)\n\t\t\ta.logs[p] = LineageOf(lg)\n\t\t}\n"}},
 		Faults: []string{"kill one", "drain leadership", "kill"}},
-	{Name: "R5: the leader names one epoch, shared or not", Edits: []edit{
+	{Name: "R5: the leader compares one epoch only, shared or not", Edits: []edit{
 		{"broker/replica/lineage.go", "\tfor i := len(follower.Epochs) - 1; i >= 0 && !found; i-- {\n",
 			"\tfor j := len(leader.Epochs) - 1; j >= 0 && !found; j-- {\n\t\tif leader.Epochs[j].Epoch <= follower.Epochs[len(follower.Epochs)-1].Epoch {\n\t\t\tshared, found = min(follower.End, leader.endOf(j)), true\n\t\t}\n\t}\n\tfor i := len(follower.Epochs) - 1; i >= 0 && !found; i-- {\n"}},
 		Faults: []string{"kill", "cut in two", "cut power", "drain leadership"}},
-	{Name: "R6: what isn't safe is read", Edits: []edit{
+	{Name: "R6: uncommitted records are read", Edits: []edit{
 		{"broker/topic/shard_leader.go", "\tend = s.high.Load()\n\tstart = s.data.Start()\n", "\t_, end, _ = s.data.Offsets()\n\tstart = s.data.Start()\n"}},
 		Faults: []string{"cut in two", "cut off one", "kill one"}},
-	{Name: "R9: who lost what was safe doesn't say so", Edits: []edit{
+	{Name: "R9: a copy that lost committed records is not reported", Edits: []edit{
 		{"broker/copystate/apply.go", "\tif e.Damage != \"\" {\n\t\ts = s.doubt(Damaged", "\tif false {\n\t\ts = s.doubt(Damaged"},
 		{"broker/copystate/apply.go", "\ts = s.doubt(Damaged, e.Reason, e.Epoch)\n\ts.failedEpoch", "\ts.failedEpoch"}},
 		Faults: []string{"bits flip", "kill one"}, Found: []Class{FlippedBits}},
@@ -60,14 +60,14 @@ var mutationsOfReplication = []Mutation{
 		Faults: []string{"a leader's copy is damaged while a whole one is away"}, Kinds: []string{"plain"}},
 }
 
-// mutationsOfForwarding take away rules of the way from a publisher to the leader (package sender).
+// mutationsOfForwarding remove rules of forwarding to the leader (package sender).
 var mutationsOfForwarding = []Mutation{
-	{Name: "F3: a leader takes messages behind a gap, and what was missing later", Edits: []edit{
+	{Name: "F3: a leader accepts messages behind a gap, and the missing ones later", Edits: []edit{
 		{"broker/topic/judge.go", "\tcase seq > o.Last+1:\n", "\tcase false:\n"},
 		{"broker/topic/judge.go", "\t\to.Last = max(o.Last, seq)\n\t\tin.refuse(s.shard, &publish.ForgottenError{Topic: s.shard.name})\n",
 			"\t\treturn numberNew\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Readers: []string{"flood"}, Says: "which its connection published later"},
-	{Name: "F4: followers don't keep the numbers of messages", Edits: []edit{
+	{Name: "F4: followers don't keep numbers of messages", Edits: []edit{
 		{"broker/topic/follow.go", "\tw.origins.Note(b, forward.Mono())\n", "\t_ = forward.Mono\n"}},
 		Faults: []string{"kill one", "drain leadership", "cut in two"}, Says: "stands at"},
 	{Name: "F4: batches don't name the numbers of their messages", Edits: []edit{
@@ -81,12 +81,12 @@ var mutationsOfForwarding = []Mutation{
 	{Name: "F4: numbers in a damaged batch are taken for new", Edits: []edit{
 		{"broker/forward/origins.go", "\t\tfrom.inLog = false\n", "\t\t_ = from\n"}},
 		Faults: []string{"copies are damaged in different places"}, Kinds: []string{"plain"}, Says: "stands at"},
-	{Name: "F6: answers that wait when leadership ends are given", Edits: []edit{
+	{Name: "F6: pending answers are given when leadership ends", Edits: []edit{
 		{"broker/topic/ack.go", "if p := s.unreplicated[n]; p.end > high {", "if p := s.unreplicated[n]; false && p.end > high {"}},
 		Faults: []string{"kill one", "drain leadership", "cut in two", "cut off one"}},
 }
 
-// mutationsOfKinds take away what Topics are promised that are not plain.
+// mutationsOfKinds remove promises of Topics that are not plain.
 var mutationsOfKinds = []Mutation{
 	{Name: "shards: a subject's messages go to another shard", Edits: []edit{
 		{"broker/publish/partition.go", "fnvPrime  = 1099511628211", "fnvPrime  = 1099511628213"}},
@@ -102,27 +102,27 @@ var mutationsOfKinds = []Mutation{
 	{Name: "minInSync 1: members that leave don't count while the swap is under way", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync {\n\t\t\tif l.unanswered != nil {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\thigh = min("}},
 		Faults: []string{"cut off from etcd", "cut in two", "cut off one", "kill one"}, Kinds: []string{"one in sync"}},
-	{Name: "compaction: the newest record of a subject goes, too", Edits: []edit{
+	{Name: "compaction: the newest record of a subject is deleted, too", Edits: []edit{
 		{"broker/log/compact.go", "return !known || r.Offset >= newest", "return !known || r.Offset > newest"}},
 		Faults: []string{"kill one"}, Kinds: []string{"compacted"}},
-	{Name: "compaction: young records go", Edits: []edit{
+	{Name: "compaction: young records are deleted", Edits: []edit{
 		{"broker/upkeep/compact.go", "\t\tBefore: u.config.Clock.Time().Add(-max(window, when.Age))}\n", "\t\t}\n\t_ = window\n"}},
 		Faults: []string{"kill one"}, Kinds: []string{"compacted"}, Says: "was taken by compaction"},
-	{Name: "retention: records go before they are as many or as old", Edits: []edit{
+	{Name: "retention: records are deleted before a limit is exceeded", Edits: []edit{
 		{"broker/log/retention.go", "known && now.Sub(newest) > policy.Age", "known && now.Sub(newest) > policy.Age/2"},
 		{"broker/log/retention.go", "bytes-s.Bytes >= policy.Bytes", "bytes-s.Bytes >= policy.Bytes/8"},
 		{"broker/log/retention.go", "end-s.End >= policy.Messages", "end-s.Base >= policy.Messages"}},
 		Faults: []string{"kill one"}, Kinds: []string{"retained"}, Says: "keep"},
-	{Name: "retention: nothing goes", Edits: []edit{
+	{Name: "retention: nothing is deleted", Edits: []edit{
 		{"broker/log/retention.go", "\t\tplan.Start = max(plan.Start, s.End)\n", ""}},
 		Faults: []string{"kill one"}, Kinds: []string{"retained"}, Says: "than it is to keep"},
-	{Name: "S1: an ack is answered before it is kept", Edits: []edit{
+	{Name: "S1: an ack is answered before it is stored", Edits: []edit{
 		{"broker/subscription/cursor_store.go", "\tk.waiters = append(k.waiters, done)\n", "\tgo done(nil)\n"}},
 		Faults: []string{"kill one", "kill all", "cut power"}, Readers: []string{"subscription"}, Says: "is delivered again"},
-	{Name: "S2: what was not delivered is skipped by the next leader", Edits: []edit{
+	{Name: "S2: the next leader skips undelivered records", Edits: []edit{
 		{"broker/subscription/cursor_store.go", "\ts.handle, s.cursor = r.handle, r.cursor\n", "\ts.handle, s.cursor = r.handle, r.cursor\n\tif end > 0 {\n\t\ts.cursor.offset = max(s.cursor.offset, end-1)\n\t}\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Readers: []string{"subscription"}, Says: "never delivered"},
-	{Name: "S3: cursors are compared with where the log ends when they are read", Edits: []edit{
+	{Name: "S3: cursors are compared with the end of the log when they are read", Edits: []edit{
 		{"broker/subscription/journal.go", "\t\tif e.Epoch > epoch {\n", "\t\tif false {\n"}},
 		Faults: []string{"kill all", "cut power of all"}, Kinds: []string{"memory", "replicated"}, Readers: []string{"subscription"}, Says: "never delivered"},
 	{Name: "snapshots: nothing is held", Edits: []edit{
@@ -131,7 +131,7 @@ var mutationsOfKinds = []Mutation{
 	{Name: "deletion: logs of a deleted Topic stay", Edits: []edit{
 		{"broker/topic/role.go", "\t\tdoing, err = \"delete\", s.deleteLogs(p)\n", "\t\tdoing = \"delete\"\n"}},
 		Faults: []string{"a Topic is deleted"}, Says: "of a deleted Topic"},
-	{Name: "deletion: logs of Topics that went while the broker was away are not looked for", Edits: []edit{
+	{Name: "deletion: logs of Topics that were deleted while the broker was away are not looked for", Edits: []edit{
 		{"broker/topic/service.go", "\t\ts.running.Go(func() { s.setUnknownAside(state) })\n", ""}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "of a deleted Topic"},
 	{Name: "deletion: a broker that was away doesn't look for tombstones", Edits: []edit{
@@ -140,7 +140,7 @@ var mutationsOfKinds = []Mutation{
 	{Name: "deletion: a Topic that etcd lost is taken for a deleted one", Edits: []edit{
 		{"broker/topic/service.go", "\t\tcase deleted && is.Topic == named.Topic:\n", "\t\tcase deleted || is.Topic == named.Topic:\n"}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "when etcd lost its Topic"},
-	{Name: "deletion: a Topic goes without a tombstone", Edits: []edit{
+	{Name: "deletion: a Topic is deleted without a tombstone", Edits: []edit{
 		{"broker/coordination/topic_delete.go", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone})", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone}[:1])"}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "was set aside, of a deleted Topic"},
 	{Name: "T4: a condition is judged without the messages before it in its batch", Edits: []edit{
