@@ -29,6 +29,7 @@ type commitRound struct {
 	epochs   []Epoch
 	room     int64
 	listing  bool
+	late     bool // they are written to the manifest after the sync of the records, not before
 }
 
 // tail is a chunk of a log that stays in memory for readers.
@@ -140,6 +141,9 @@ func (d *Disk) makeRoom() {
 // doesn't support that.
 func (d *Disk) syncAll(logs []*Log) bool {
 	err := d.Failed()
+	if err == nil && d.volume != nil {
+		d.rewriteSlots(logs)
+	}
 	if err == nil {
 		if err = d.syncVolume(); errors.Is(err, errors.ErrUnsupported) {
 			d.opts.SyncAllFrom = len(logs) + 1<<30
@@ -171,7 +175,8 @@ func (d *Disk) syncAll(logs []*Log) bool {
 func (d *Disk) syncLists(logs []*Log) {
 	var listing []*Log
 	for _, l := range logs {
-		if f := &l.round; f.sync && f.err == nil && len(f.segments) > 0 {
+		if f := &l.round; f.sync && f.err == nil && f.late {
+			l.man.unsure = false // rewriteSlots wrote it, and the file system was synced
 			if l.list(f.end); f.err == nil {
 				listing = append(listing, l)
 			}
@@ -196,6 +201,29 @@ func (d *Disk) syncLists(logs []*Log) {
 			l.round.err = d.Failed()
 		}
 	}
+}
+
+// rewriteSlots writes again the manifests that this process hasn't written yet, for the logs that
+// list something after the sync of the whole file system. So that sync makes them durable, and not
+// one of each file: a thousand shards that get their first record at once after a start wait for two
+// syncs, and waited for a thousand more.
+func (d *Disk) rewriteSlots(logs []*Log) {
+	for _, l := range logs {
+		if f := &l.round; f.sync && f.err == nil && f.late && l.man.unsure {
+			l.noticeSlot(l.man.rewrite())
+		}
+	}
+}
+
+// noticeSlot fails the round if a slot of the manifest couldn't be written.
+func (l *Log) noticeSlot(err error) {
+	if err == nil {
+		return
+	}
+	l.round.err = l.disk.noticed(err)
+	l.mu.Lock()
+	l.noteFailure()
+	l.mu.Unlock()
 }
 
 func (d *Disk) syncVolume() error {
@@ -250,7 +278,8 @@ func (l *Log) write() {
 	}
 	if lists && f.err == nil {
 		l.man.mu.Lock()
-		if f.listing = true; len(f.segments) == 0 {
+		f.listing = true
+		if f.late = len(f.segments) > 0 || l.man.unsure; !f.late {
 			l.list(0) // epochs alone share the sync of the records
 		}
 	}
@@ -323,10 +352,7 @@ func (l *Log) list(safe uint64) {
 	next.Durable = max(next.Durable, safe)
 	next.tidy()
 	if err := l.man.write(next, f.room); err != nil {
-		f.err = l.disk.noticed(err)
-		l.mu.Lock()
-		l.noteFailure()
-		l.mu.Unlock()
+		l.noticeSlot(err)
 		return
 	}
 	if l.disk.listing++; l.disk.listing > mostListing {
@@ -375,7 +401,7 @@ func (l *Log) listed() {
 		l.room = 0
 	}
 	l.mu.Unlock()
-	f.listing = false
+	f.listing, f.late = false, false
 }
 
 // hold acquires the handle of s, and makes s the last file of the round.
@@ -514,7 +540,7 @@ func (d *Disk) syncIdle() {
 func (l *Log) syncFiles() {
 	if f := &l.round; f.err == nil {
 		f.err = l.disk.syncSegment(f.last)
-		if f.err == nil && len(f.segments) > 0 {
+		if f.err == nil && f.late {
 			l.list(f.end)
 		}
 		if f.err == nil && f.listing {

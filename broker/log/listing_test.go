@@ -2,8 +2,11 @@ package log
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -177,5 +180,72 @@ func TestALostAdoptedSegmentIsNoticed(t *testing.T) {
 	l = openLog(t, openDisk(t, after, "data", small), orders)
 	if r := l.Recovery(); len(r.Damaged) != 1 || r.Damaged[0].From != 1 || r.Damaged[0].Next != 6 {
 		t.Fatalf("%+v", r)
+	}
+}
+
+// TestManyFirstRecordsAfterAStartShareTheirSyncs: a broker starts, and many of its logs get their
+// first record at once. Their manifests are synced with the file system, not one by one.
+func TestManyFirstRecordsAfterAStartShareTheirSyncs(t *testing.T) {
+	for _, before := range []int{0, 3} { // records from before the start: a new segment, or only a new epoch is listed
+		opts := small
+		fsys, d, first := setup(t, opts)
+		name := func(n int) Identity { return Identity{Topic: fmt.Sprint("topic-", n)} }
+		const many = 40
+		for n := range many {
+			put(t, openLog(t, d, name(n)), before)
+		}
+		put(t, first, before)
+		after := fsys.Kill()
+		_ = d.Close()
+		d = openDisk(t, after, "data", opts)
+		first = openLog(t, d, orders)
+		logs := make([]*Log, many)
+		for n := range logs {
+			logs[n] = openLog(t, d, name(n))
+		}
+		var syncs atomic.Int32
+		begun, gate := make(chan struct{}), make(chan struct{})
+		hold := sync.OnceFunc(func() { close(begun); <-gate })
+		after.SetHook(func(op opKind) error {
+			if op.Kind == "sync" && strings.HasSuffix(op.Path, segmentEnd) {
+				hold() // while the next round gathers
+			}
+			if op.Kind == "sync" && strings.HasSuffix(op.Path, "/"+manifestName) {
+				syncs.Add(1)
+			}
+			return nil
+		})
+		a := newAck()
+		add := func(l *Log) {
+			if _, err := l.Append(&Append{Epoch: 2, Records: texts(uint64(before)+1, 1), Done: a}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(first)
+		<-begun
+		for _, l := range logs {
+			add(l)
+		}
+		close(gate)
+		if err := a.wait(t, many+1); err != nil {
+			t.Fatal(err)
+		}
+		if n := syncs.Load(); n > 4 { // two of the first log, and one that confirms the sync of all
+			t.Errorf("%d records before: %d syncs of %d manifests", before, n, many)
+		}
+		// What was acknowledged is listed, and the manifests are durable.
+		cut := after.Crash(rand.New(rand.NewPCG(1, uint64(before))))
+		_ = d.Close()
+		d = openDisk(t, cut, "data", opts)
+		for n := range many {
+			l := openLog(t, d, name(n))
+			mustRead(t, l, 1, uint64(before)+2)
+			if r := l.Recovery(); r.Strange || len(r.Damaged) > 0 {
+				t.Errorf("%+v", r)
+			}
+			if e := l.Epochs(); len(e) == 0 || e[len(e)-1].Epoch != 2 {
+				t.Errorf("epochs %v after the crash", e)
+			}
+		}
 	}
 }

@@ -251,14 +251,8 @@ func (f *manifestFile) write(next *Manifest, room int64) error {
 	}
 	fail := func(err error) error { return errors.Join(err, file.Close()) }
 	if f.unsure {
-		// These are the same bytes in the same place. If they are durable already, they can't be
-		// torn; otherwise the other slot is durable.
-		same, err := encodeSlot(f.now.Load(), f.sequence)
-		if err != nil {
+		if err := f.rewriteIn(file); err != nil {
 			return fail(err)
-		}
-		if _, err := file.WriteAt(same, int64(f.safe)*f.size); err != nil {
-			return fail(&syncError{err})
 		}
 		if err := file.Sync(); err != nil {
 			return fail(&syncError{err})
@@ -269,6 +263,29 @@ func (f *manifestFile) write(next *Manifest, room int64) error {
 		return fail(&syncError{err}) // which manifest a crash would leave is unknown
 	}
 	f.next, f.file, f.data, f.nextLength = next, file, data, n
+	return nil
+}
+
+// rewrite writes the slot safe again, so that a sync of the whole file system makes it durable. mu
+// is held.
+func (f *manifestFile) rewrite() error {
+	file, err := f.fsys.Open(f.path())
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.rewriteIn(file), file.Close())
+}
+
+// rewriteIn writes the same bytes to the same place. If they are durable already, they can't be
+// torn; otherwise the other slot is durable.
+func (f *manifestFile) rewriteIn(file env.File) error {
+	same, err := encodeSlot(f.now.Load(), f.sequence)
+	if err != nil {
+		return err
+	}
+	if _, err := file.WriteAt(same, int64(f.safe)*f.size); err != nil {
+		return &syncError{err}
+	}
 	return nil
 }
 
