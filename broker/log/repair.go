@@ -360,6 +360,10 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 		return "", l.unplace(fresh, err)
 	}
 	l.mu.Lock()
+	if r.tail { // the batches in memory may be of another history
+		l.settle()
+		l.dropTail()
+	}
 	l.cuts++ // voids a compaction under way, which doesn't know the new segment
 	l.segments = slices.DeleteFunc(l.segments, func(s *segment) bool { return s == old })
 	// The rest of its file no longer belongs to the log.
