@@ -18,7 +18,7 @@ type fetch struct {
 }
 
 // piece is the answer: batches from the start of the span on, or from the start of the leader's log
-// if that is later.
+// if that is later. It has none if what the leader has there is damaged, and its log starts later.
 type piece struct {
 	stream, round uint32
 	diverged      bool // the two logs differ before the end of the span
@@ -139,6 +139,9 @@ func (o *followerConn) answerFetch(q *fetch) error {
 				"Could not read what a follower has lost", "follower", o.broker,
 				"topic_id", q.Topic, "shard", q.Shard, "part", q.part.String(), "error", refused)
 		}
+		if _, damaged := errors.AsType[*log.CorruptError](refused); damaged && from > q.span.From {
+			refused = nil // the follower first learns from where on it needs the records
+		}
 	}
 	q.l.noteFetch(o.broker, q, refused)
 	if refused != nil {
@@ -210,12 +213,10 @@ func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, refused error) {
 	}
 	own := LineageOf(l.config.Logs[q.part])
 	p.start = own.Start
-	base, err := l.baseOf(q.part, own)
+	shared, err := l.compare(q.part, own, q.log)
 	if err != nil {
 		return 0, err
 	}
-	own.Start = base
-	shared := Compare(own, q.log)
 	p.diverged = shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) ||
 		own.End < q.span.Next
 	return max(q.span.From, p.start), nil

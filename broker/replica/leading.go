@@ -415,12 +415,10 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 		if l.ended.Load() {
 			return nil, "this broker has ended to lead it"
 		}
-		base, err := l.baseOf(p, lineage)
-		if err != nil {
+		var err error
+		if v.parts[p], err = l.compare(p, lineage, a.logs[p]); err != nil {
 			return nil, err.Error()
 		}
-		lineage.Start = base
-		v.parts[p] = Compare(lineage, a.logs[p])
 		matches = matches && v.parts[p].Verb == Copy
 	}
 	if !matches {
@@ -438,6 +436,7 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 		l.mu.Unlock()
 		return nil, fmt.Sprintf("broker %s is no replica in its life %d", from.Broker, from.Incarnation)
 	}
+	delete(l.refused, o.broker) // a repair has ended
 	if !o.probed {
 		l.leader.WithoutRounds(from)
 	}
@@ -472,6 +471,21 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 		l.x.notifyLater(l)
 	}
 	return s, ""
+}
+
+// compare is Compare of a log that is led, which is in use, with a follower's. If the first batch
+// can't be read, its base is unknown, and the logs are compared from the start on. Then they may
+// seem to share too little, so a Reset is an error.
+func (l *Leading) compare(p Part, own, follower Lineage) (Verdict, error) {
+	base, err := l.baseOf(p, own)
+	if err == nil {
+		own.Start = base
+	}
+	v := Compare(own, follower)
+	if v.Verb != Reset {
+		err = nil
+	}
+	return v, err
 }
 
 // baseOf returns the base of the first batch that a log retains. The log is in use.

@@ -193,7 +193,7 @@ func (m *repairing) appendPiece(f *Following, p *piece) error {
 		} else if at < p.start {
 			return errors.New("what its leader has let go of is held here")
 		}
-		if r.Begun() || p.start >= r.Span().Next {
+		if r.Begun() || p.start >= r.Span().Next || len(p.batches) == 0 {
 			m.abandon() // the next missing segment is determined again
 			return nil
 		}
