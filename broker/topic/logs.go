@@ -129,7 +129,7 @@ func (s *Service) closeLogs(p *Shard) error {
 			errs = append(errs, err)
 		}
 	}
-	p.logs = nil
+	p.logs, p.mended = nil, false
 	p.ids.Forget(dedup.Never)
 	p.fault.Store(nil)
 	return errors.Join(errs...)

@@ -12,14 +12,14 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 		return false, nil
 	}
 	s.unfollow(p)
+	p.mended = true
 	for _, part := range p.logs.parts {
 		to, err := part.SetTailAside()
 		if err != nil {
 			return false, err
 		}
 		if to != "" {
-			s.log.Warn("the damaged end of a log was set aside", "topic", p.Name(), "log", part.Name(),
-				"to", to)
+			s.log.Warn("the damaged end of a log was set aside", "topic", p.Name(), "log", part.Name(), "to", to)
 		}
 	}
 	n := p.logs.lacking()
@@ -27,8 +27,7 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 		s.apply(p, copystate.Repaired{}) // retention deleted what was damaged
 		return true, nil
 	}
-	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside",
-		"topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
+	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside", "topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
 	if err := p.mayHoldIDs(v); err != nil {
 		return false, err
 	}
@@ -36,11 +35,7 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 	p.repair, p.followed = m, v.durability
 	p.following = s.config.Exchange.Follow(replica.FollowConfig{
 		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts,
-		RepairEnded: func(err error) {
-			m.done.Store(&err)
-			s.wake(p)
-		},
-		Failed: p.failed(s),
+		RepairEnded: func(err error) { m.done.Store(&err); s.wake(p) }, Failed: p.failed(s),
 	})
 	return false, nil
 }
@@ -53,10 +48,8 @@ func (s *Service) finishRepair(p *Shard) error {
 	err := *p.repair.done.Load()
 	s.unfollow(p)
 	if err != nil {
-		s.log.Warn("damaged segments can't be fetched alone, so the whole copy is", "topic", p.Name(),
-			"error", err)
-		s.apply(p,
-			copystate.Unrepairable{Reason: "damaged segments can't be fetched alone: " + err.Error()})
+		s.log.Warn("damaged segments can't be fetched alone, so the whole copy is", "topic", p.Name(), "error", err)
+		s.apply(p, copystate.Unrepairable{Reason: "damaged segments can't be fetched alone: " + err.Error()})
 		return p.keepState()
 	}
 	s.log.Info("a damaged copy is whole again", "topic", p.Name())

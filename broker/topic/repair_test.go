@@ -367,8 +367,8 @@ func TestDamageFoundByOpeningIsRepaired(t *testing.T) {
 	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 300) })
 }
 
-// TestALeaderWhoseFirstRecordIsDamaged: the leader's first record is damaged, so no returning
-// follower can copy from it: another replica leads.
+// TestALeaderWhoseFirstRecordIsDamaged: the leader finds that its first record is damaged when a
+// follower returns, and another replica leads.
 func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]

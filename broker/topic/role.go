@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -123,6 +124,12 @@ func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, 
 	}
 	if v.lead && !slices.Contains(actions, copystate.Lead) || !v.lead && v.leader == "" {
 		s.unfollow(p)
+	}
+	if p.mended && (slices.Contains(actions, copystate.Lead) || slices.Contains(actions, copystate.Follow)) {
+		// The repair did not end, and the numbers and ids of messages that were read before it may be
+		// those of other records.
+		s.unfollow(p)
+		return true, errors.Join(s.closeLogs(p), s.openLogs(p, v))
 	}
 	for _, a := range actions {
 		switch a {

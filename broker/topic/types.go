@@ -137,6 +137,7 @@ type Shard struct {
 	following *replica.Following    // nil: not followed
 	followed  log.Durability        // of following
 	repair    *repair               // nil: following copies
+	mended    bool                  // a repair began since the logs were opened
 	high      [replica.Parts]uint64 // the high watermarks when leading or following last ended
 	rest      *replica.Rest         // of the last Leading
 	own       copyOf

@@ -19,7 +19,7 @@ import (
 // until another replica leads. Any other error is returned as it is.
 func (s *ShardLeader) Unreadable(err error) error {
 	damage, ok := errors.AsType[*log.CorruptError](err)
-	if !ok {
+	if !ok || s.leading.Load() == nil { // a follower asks already, and will ask again
 		return err
 	}
 	v, self := s.shard.view.Load(), s.service.config
