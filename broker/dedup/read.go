@@ -18,7 +18,7 @@ type Reading struct {
 	Window time.Duration // of the Topic
 	Budget int64         // how many bytes of the log are read at most
 	// Damaged is called with each range of records that can't be read. If it returns an error, the
-	// reading ends; otherwise it continues after them.
+	// reading ends; otherwise it continues after them, and the Window lists them as Unread.
 	Damaged func(damage *log.CorruptError) error
 }
 
@@ -52,11 +52,16 @@ func (w *Window) ReadLog(data *log.Log, r Reading) (forgotten int, err error) {
 		}
 		budget -= info.Bytes
 	}
+	var unread []*log.CorruptError // since the last batch
 	for from = max(from, start); from < end; {
 		_, err := records.ScanBatches(data, from, end, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
 			if missed {
 				w.ExpireNow(c.Written(b.Time()) + 1)
 				missed = false
+			}
+			if len(unread) > 0 {
+				w.hide(unread, c.Written(b.Time()))
+				unread = nil
 			}
 			n, err := w.Note(r.Codec, c, b, next, int64(r.Window))
 			forgotten += n
@@ -72,7 +77,9 @@ func (w *Window) ReadLog(data *log.Log, r Reading) (forgotten int, err error) {
 		if err := r.Damaged(damage); err != nil {
 			return forgotten, err
 		}
+		unread = append(unread, damage)
 		from = damage.Next
 	}
+	w.hide(unread, mono)
 	return forgotten, nil
 }

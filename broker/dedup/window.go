@@ -32,6 +32,8 @@ import (
 //     a quarter of the window.
 //  3. An id is at least as old as the ids after it in the log.
 //  4. When the time steps, the ages of ids that were read from batches change by that step.
+//
+// Records that could not be read are listed (Unread) until an id there would be too old.
 type Window struct {
 	mu      sync.Mutex // guards all fields; taken after the Shard's
 	counted *atomic.Int64
@@ -41,6 +43,7 @@ type Window struct {
 	since   int64 // all ids of records in the log since this moment are known
 	off     int64 // of the clock's time from Mono, by which the ages of ids were computed
 	logged  int   // number of the oldest ids whose age is from their record's time
+	unread  []Unread
 }
 
 // Hash is the hash of a message id.
@@ -155,6 +158,7 @@ func (w *Window) Expire(before int64) {
 	for w.n > 0 && w.queue[w.head].at < before {
 		w.drop()
 	}
+	w.forgetUnread(before, math.MaxUint64)
 	w.since = max(w.since, before)
 	if w.n == 0 && len(w.queue) > 1024 {
 		w.known, w.queue, w.head = nil, nil, 0 // a map doesn't shrink
@@ -186,7 +190,7 @@ func (w *Window) Forget(since int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.Undo(0)
-	w.known, w.queue, w.head = nil, nil, 0
+	w.known, w.queue, w.head, w.unread = nil, nil, 0, nil
 	w.since = since
 }
 
@@ -214,6 +218,7 @@ func (w *Window) Truncate(end uint64) {
 		n--
 	}
 	w.Undo(n)
+	w.forgetUnread(math.MinInt64, end)
 }
 
 // ExpireNow is Expire for a caller that doesn't hold mu. It returns how many are left.
@@ -319,5 +324,6 @@ func (w *Window) ReplaceLogged(from *Window) {
 	for i, id := range judged {
 		w.Add(id.hash, offsets[i], id.at)
 	}
-	w.since, w.off = from.since, from.off
+	w.since, w.off, w.unread = from.since, from.off, from.unread
+	w.forgetUnread(math.MinInt64, first) // what was judged here is known
 }

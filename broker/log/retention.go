@@ -87,6 +87,25 @@ func believed(segments []SegmentInfo, now time.Time) (last time.Time, known bool
 	return time.Time{}, false
 }
 
+// Next returns when a segment is due by age, to be deleted or to be sealed, and at the latest in an
+// hour.
+func (policy Retention) Next(segments []SegmentInfo, now time.Time) time.Time {
+	next := now.Add(time.Hour)
+	for _, s := range segments {
+		if s.End == s.Base {
+			continue
+		}
+		at := s.Last.Add(policy.Age)
+		if s.Active {
+			at = s.First.Add(policy.Age / limits.SegmentsPerAge)
+		}
+		if at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}
+
 // SegmentInfos describes the log's segments, oldest first.
 func (l *Log) SegmentInfos() []SegmentInfo {
 	l.mu.Lock()

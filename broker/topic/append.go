@@ -66,7 +66,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
 			break
 		}
-		keep := v.keeps(m.Subject) && s.judge(in, p, v, m, now, mono)
+		keep := v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
 		if in.first || in.alone && !keep {
 			break
 		}

@@ -27,8 +27,7 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 			case v.follow:
 				s.queueDamage(p, damageFound+damage.Error())
 			}
-			// A retry with an id that can't be read is kept twice: better than refusing all.
-			s.log.Warn("message ids can't be read; a message that comes again with one is kept twice", "topic", p.name, "error", damage)
+			s.log.Warn("message ids can't be read; a message with an unknown id is refused while another replica may have them", "topic", p.name, "error", damage)
 			return nil
 		},
 	})
@@ -60,6 +59,11 @@ func (s *ShardLeader) knowIDs(v *view) error {
 		}
 	}
 	s.marked = s.ids.ExpireNow(since) > 0
+	s.ids.Lock()
+	defer s.ids.Unlock()
+	if unread := s.ids.Unread(); len(unread) > 0 && len(v.shard.Replicas) > 1 && !s.shard.own.grave.Load() {
+		s.service.queueDamage(s.shard, damageFound+unread[0].Damage.Error()) // another one is to lead soon
+	}
 	return nil
 }
 

@@ -316,3 +316,95 @@ func TestAgesOfIDsFromTheLog(t *testing.T) {
 		t.Errorf("of two ids, the first no later, it knows %+v", all)
 	}
 }
+
+// leadsWithHiddenIDs has three brokers with 300 messages that have ids. All die, and a part of the
+// first one's copy is damaged. It leads alone and in doubt, and can't read some ids. hidden is one
+// of them.
+func leadsWithHiddenIDs(t *testing.T) (c *cluster, hidden uint64) {
+	c = newCluster(t, 3)
+	for _, n := range c.sites {
+		n.machine = newMachine(t)
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.MinInSync, s.Deduplication = 3, 1, time.Minute })
+	}
+	c.begin()
+	a := c.sites[0]
+	for i := range 300 {
+		a.expect(a.ask("orders.a", fmt.Sprintf("%d %0100d", i, i), fmt.Sprintf("Id: %d", i+1)), fmt.Sprintf("orders@%d", i+1))
+	}
+	c.settle("all have it", func() bool { all := c.copies(); return equal(all) && len(all[0]) == 300 })
+	for i := range c.sites {
+		c.kill(i)
+	}
+	a.flip(a.segments()[0])
+	c.start(0)
+	c.elect(0, 0)
+	c.doubt()
+	c.tell()
+	a.open("orders")
+	a.leading().ids.Lock()
+	defer a.leading().ids.Unlock()
+	unread := a.leading().ids.Unread()
+	if len(unread) != 1 {
+		t.Fatalf("damage that hides ids: %+v", unread)
+	}
+	return c, unread[0].Damage.From
+}
+
+func (n *site) leading() *ShardLeader { return n.service.Topic("orders").Shard() }
+
+// hides publishes a message and reports whether it was refused because its id may be hidden.
+func (n *site) hides(headers ...string) bool {
+	n.t.Helper()
+	said := n.ask("orders.a", "x", headers...)
+	hides := strings.HasPrefix(said, "no: topic orders: it isn't known whether the message was kept before") && strings.Contains(said, "may have; try again")
+	if !hides && strings.HasPrefix(said, "no: ") {
+		n.t.Errorf("%v: answered %q", headers, said)
+	}
+	return hides
+}
+
+// A leader in doubt can't read the ids of some messages, and other replicas have them. It refuses
+// unknown ids until another replica leads, which knows them. So no message is kept twice.
+func TestAnIDThatAnotherReplicaMayKnowIsNotTakenForNew(t *testing.T) {
+	c, hidden := leadsWithHiddenIDs(t)
+	a, b := c.sites[0], c.sites[1]
+	id := fmt.Sprintf("Id: %d", hidden)
+	if !a.hides(id) {
+		t.Error("a message whose id can't be read is kept twice")
+	}
+	if !a.hides(fmt.Sprintf("After: %d", hidden)) {
+		t.Error("a message is kept behind one that isn't known")
+	}
+	a.expect(a.ask("orders.a", "x", "Id: 300"), "orders@300 again")
+	a.expect(a.ask("orders.a", "x"), "orders@301")
+	c.start(1)
+	c.settle("the leader withdraws when another one is in sync", func() bool { life, _ := c.entry(0); return life == 0 })
+	c.name(1)
+	c.tell()
+	b.open("orders")
+	b.expect(b.ask("orders.a", "x", id), fmt.Sprintf("orders@%d again", hidden))
+	b.expect(b.ask("orders.a", "x", fmt.Sprintf("After: %d", hidden)), "orders@302")
+}
+
+// Unknown ids are new if no other replica can have the damaged records, and when all ids in them
+// would be too old.
+func TestHiddenIDsAreNewWhenNobodyCanKnowThem(t *testing.T) {
+	c, hidden := leadsWithHiddenIDs(t)
+	a := c.sites[0]
+	if !a.hides("Id: new") {
+		t.Error("an id that may be hidden is taken for new")
+	}
+	none := []coordination.Suspect{{Topic: "id-orders", End: hidden, State: 1}}
+	a.service.state.Store(a.state.With(nil, map[string][]coordination.Suspect{"broker-b": none, "broker-c": none}))
+	if a.hides("Id: new") {
+		t.Error("an id is refused that no replica can know")
+	}
+	a.service.state.Store(a.state)
+	if !a.hides("Id: newer") {
+		t.Error("an id that may be hidden is taken for new")
+	}
+	a.machine.pass(time.Minute + time.Second)
+	if a.hides("Id: newer") {
+		t.Error("an id is refused though those that can't be read are too old")
+	}
+}

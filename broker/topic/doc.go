@@ -66,6 +66,7 @@
 //	work.go         the work queue of shards, and retries
 //	shard_leader.go a shard's leader: watermark, offsets, spec
 //	topic.go        a Topic; why a shard is not served here
+//	elsewhere.go    damage here that other replicas may not have
 //
 // The way from a publish to its ack:
 //

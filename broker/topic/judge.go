@@ -140,6 +140,10 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 			s.answer(in, p, v, m.Reply, answer{offset: offset, kind: isDuplicate})
 			return false
 		}
+		if refusal := s.idHidden(v); refusal != nil {
+			in.refuse(s.shard, refusal)
+			return false
+		}
 	}
 	if len(c.After) > 0 {
 		if refusal := s.judgeAfter(v, c.After); refusal != nil {
@@ -251,10 +255,13 @@ func (s *ShardLeader) judgeAfter(v *view, id []byte) error {
 	if v.window <= 0 {
 		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "publishing after a message id", Why: "the topic has no deduplication window, so ids are not remembered"}
 	}
-	if _, ok := s.ids.Find(dedup.HashOf(id)); !ok {
-		return &publish.NotAfterError{Topic: s.shard.name, ID: string(id)}
+	if _, ok := s.ids.Find(dedup.HashOf(id)); ok {
+		return nil
 	}
-	return nil
+	if refusal := s.idHidden(v); refusal != nil {
+		return refusal
+	}
+	return &publish.NotAfterError{Topic: s.shard.name, ID: string(id)}
 }
 
 // judgeRecords reports whether the records that a message carries are valid. If records of other

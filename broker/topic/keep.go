@@ -7,7 +7,6 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/forward"
-	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
@@ -150,30 +149,11 @@ func (s *ShardLeader) applyRetention(now time.Time, mono int64, policy log.Reten
 		return err
 	}
 	if policy.Age > 0 {
-		s.retention.due.Store(mono + int64(nextByAge(s.data.SegmentInfos(), now, policy.Age)))
+		// No sooner than the next tick: a reader may be holding a segment.
+		next := policy.Next(s.data.SegmentInfos(), now).Sub(now)
+		s.retention.due.Store(mono + int64(max(next, tick)))
 	}
 	return nil
-}
-
-// nextByAge returns in what time a segment is due by age: to be deleted, or to be sealed.
-func nextByAge(segments []log.SegmentInfo, now time.Time, age time.Duration) time.Duration {
-	next := now.Add(time.Hour)
-	for _, segment := range segments {
-		if segment.End == segment.Base {
-			continue
-		}
-		at := segment.Last.Add(age)
-		if segment.Active {
-			at = segment.First.Add(age / limits.SegmentsPerAge)
-		}
-		if at.Before(next) {
-			next = at
-		}
-	}
-	if soon := now.Add(tick); next.Before(soon) { // a reader may be holding it
-		return tick
-	}
-	return next.Sub(now)
 }
 
 // Purge deletes the records below an offset and returns their number. Records that are not

@@ -3,13 +3,12 @@ package topic
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
-	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // view is a shard in one State, in the form that serving it needs. It never changes.
@@ -34,9 +33,7 @@ type view struct {
 	maxMessage  int
 	retention   log.Retention
 	noAck       bool
-	// outright are the patterns that don't begin with a wildcard; if there are others, wild is set.
-	outright [][]byte
-	wild     bool
+	subjects    publish.Subjects
 }
 
 // newView returns the view of a shard in a State. A broker that led in the view before goes on
@@ -47,17 +44,11 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 	v := &view{
 		desired: t, gone: t.Deleting, unsupported: placement.Unsupported(t), durability: durability(spec.Durability),
 		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck,
+		subjects:  publish.NewSubjects(spec.Subjects),
 		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
 	}
 	if spec.MaxMessage > 0 && (payload == 0 || spec.MaxMessage < payload) {
 		v.maxMessage = spec.MaxMessage
-	}
-	for _, pattern := range spec.Subjects {
-		if strings.HasPrefix(pattern, "*") || strings.HasPrefix(pattern, ">") {
-			v.wild = true
-		} else {
-			v.outright = append(v.outright, []byte(pattern))
-		}
 	}
 	v.shard = state.Shard(t.ID, number)
 	if v.gone || v.shard == nil {
@@ -92,20 +83,6 @@ func durability(d coordination.Durability) log.Durability {
 		return log.Memory
 	}
 	return log.Synced
-}
-
-// keeps reports whether a message is kept whose subject matches one of the Topic's patterns. A
-// pattern that begins with a wildcard does not keep subjects of the system, nor inboxes.
-func (v *view) keeps(s []byte) bool {
-	if !v.wild || len(s) == 0 || s[0] != '$' && !strings.HasPrefix(string(s), "_INBOX.") {
-		return true
-	}
-	for _, pattern := range v.outright {
-		if subject.Matches(pattern, s) {
-			return true
-		}
-	}
-	return false
 }
 
 // kept is the Topic as kept in the data log's manifest, from which coordination can be rebuilt.
@@ -149,4 +126,4 @@ func (v *view) Leads() bool         { return v.lead }
 func (v *view) Epoch() uint64       { return v.epoch }
 func (v *view) Replicas() int       { return len(v.shard.Replicas) }
 func (v *view) NoAck() bool         { return v.noAck }
-func (v *view) Keeps(s []byte) bool { return v.keeps(s) }
+func (v *view) Keeps(s []byte) bool { return v.subjects.Keep(s) }

@@ -53,13 +53,11 @@ func (w *world) damageBesideAway() {
 
 // damageApart withholds a leader's answers from brokers without a replica for a moment, and then
 // kills all replicas' brokers. The leader's copy loses one of its last batches, and the others lose
-// an early segment. If the leader is elected, it does not recognise a message that is sent again
-// and that the other copies have.
+// an early segment. If the leader is elected, it does not know the numbers and ids of messages that
+// it can't read and that the other copies have. It must not keep such a message again.
 //
-// It strikes only where it is named: a leader in doubt does not know the ids of messages that it
-// can't read, and keeps such a message twice if it comes again, which the judge reports. Rarely such
-// a shard stays stuck even with the rule: if all replicas lack the same records, and one of them
-// needs these for its repair (docs/progress.md).
+// It strikes only where it is named. Rarely such a shard stays stuck: if all replicas lack the same
+// records, and one of them needs these for its repair (docs/progress.md).
 func (w *world) damageApart() {
 	d, those := w.copies()
 	if d == nil {
