@@ -24,11 +24,13 @@
 //	C2  A Held vote follows its wall clock again when that has agreed with it for Again, when it
 //	    agrees with Time while Time is not in doubt, when it has run evenly for Settle, or when a
 //	    person confirms it.
-//	C3  Time is the median of the votes, this broker's own among them. If the two middle votes of an
-//	    even number are further apart than Bound, Time is the one of the broker that has counted
-//	    longer.
+//	C3  Time is the median of the votes, this broker's own among them. Early and Late votes don't
+//	    count while there are others: they have nothing to continue, however many they are. If the
+//	    two middle votes of an even number are further apart than Bound, Time is the one of the
+//	    broker that has counted longer.
 //	C4  A vote that is further from Time than Bound moves to Time and is Held. So Time goes on when
-//	    the brokers that decided it can't be heard any more.
+//	    the brokers that decided it can't be heard any more. A Time of Early and Late votes is not
+//	    worth it: it would be saved, and make wrong clocks plausible.
 //	C5  Time is in doubt unless more than half of the votes agree with it and are Sure. It is also
 //	    in doubt for Settle after it went forward by more than Bound within a process.
 //	C6  A broker that starts continues the vote that it saved, if the machine has not restarted
@@ -56,6 +58,7 @@
 // a clock a year ahead made message ids duplicates for a year.
 //
 // When the process dies in it, the saved file is the old or the new one, since it is replaced by a
-// rename. It is not synced. After a power cut it may be older, so that a longer absence is assumed,
-// or unreadable, which counts as missing.
+// rename, after it was synced. After a power cut it may be the former one, so that a longer absence
+// is assumed. A broker without the file has nothing to compare its wall clock with but its logs and
+// other votes.
 package clock

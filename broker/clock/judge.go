@@ -49,7 +49,7 @@ type Judge struct {
 	stepped   int64 // when Time last stepped forward, on Mono; 0: never
 	verdict   Verdict
 
-	votes []counted // reused
+	votes, anchored []counted // reused
 }
 
 type counted struct {
@@ -233,9 +233,14 @@ func (j *Judge) count() {
 
 // median returns Time minus Mono (C3).
 func (j *Judge) median() int64 {
-	slices.SortFunc(j.votes, func(a, b counted) int { return cmp.Compare(a.off, b.off) })
-	n := len(j.votes)
-	low, high := j.votes[(n-1)/2], j.votes[n/2]
+	votes := j.votes
+	j.anchored = slices.DeleteFunc(append(j.anchored[:0], votes...), func(c counted) bool { return !c.state.anchored() })
+	if len(j.anchored) > 0 {
+		votes = j.anchored
+	}
+	slices.SortFunc(votes, func(a, b counted) int { return cmp.Compare(a.off, b.off) })
+	n := len(votes)
+	low, high := votes[(n-1)/2], votes[n/2]
 	if time.Duration(high.off-low.off) <= Bound || low.begun <= high.begun+int64(Bound) {
 		return low.off // of two that began together, all brokers choose the same
 	}
@@ -253,7 +258,7 @@ func (j *Judge) align() (changed bool) {
 	switch {
 	case o.state != Sure && certain && time.Duration(o.wallOff()-v.Off).Abs() <= Bound:
 		o.accept()
-	case time.Duration(o.off-v.Off).Abs() > Bound:
+	case time.Duration(o.off-v.Off).Abs() > Bound && len(j.anchored) > 0:
 		o.outvoted(v.Off)
 	default:
 		return false

@@ -342,6 +342,86 @@ func TestAnImplausibleClockIsNotBelievedAfterAnotherStart(t *testing.T) {
 	}
 }
 
+// TestImplausibleClocksDoNotOutvoteARunningOne: most brokers start with clocks that are wrong by
+// about as much. The one that runs on knows the time, and they go by it. Nobody believes such a
+// clock later, whichever broker starts with it.
+func TestImplausibleClocksDoNotOutvoteARunningOne(t *testing.T) {
+	for _, wrong := range []time.Duration{year, -year} {
+		w := newWorld(t, 3)
+		w.start(0, 1, 2)
+		w.pass(2 * time.Minute)
+		for _, i := range []int{0, 1} {
+			w.stop(i)
+			w.reboot(i)
+			w.machines[i].wrong = wrong + time.Duration(i)*time.Second
+			w.start(i)
+			w.pass(time.Second)
+		}
+		w.pass(time.Minute)
+		w.expect("two were started", 0, Jumped, 0, 1, 2)
+		w.stop(2)
+		w.reboot(2)
+		w.machines[2].wrong = wrong + 500*time.Millisecond
+		w.start(2)
+		w.pass(2 * Again)
+		w.expect("all were started, one by one", 0, Jumped, 0, 1, 2)
+		for i, m := range w.machines {
+			w.stop(i)
+			w.reboot(i)
+			m.wrong = wrong
+		}
+		w.start(0, 1, 2)
+		w.pass(Settle - time.Hour)
+		w.expect("all were started together", wrong, Implausible, 0, 1, 2)
+		for _, m := range w.machines {
+			m.wrong = 0
+		}
+		w.pass(Again + 2*time.Second)
+		corrected := None
+		if wrong < 0 {
+			corrected = Stepped
+		}
+		w.expect("corrected", 0, corrected, 0, 1, 2)
+	}
+}
+
+// TestClocksThatAreWrongByAboutAsMuch: brokers start with clocks that are wrong by about as much, are
+// corrected, and start again, in any order. For a day none of them believes such a clock.
+func TestClocksThatAreWrongByAboutAsMuch(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		w := newWorld(t, 1+rng.IntN(5))
+		for i := range w.machines {
+			w.start(i)
+		}
+		w.pass(2 * time.Minute)
+		wrong := []time.Duration{year, -year, Gap + 2*time.Hour}[rng.IntN(3)]
+		for step := range 100 {
+			i := rng.IntN(len(w.machines))
+			m := w.machines[i]
+			off := time.Duration(0)
+			if rng.IntN(4) > 0 {
+				off = wrong + time.Duration(rng.Int64N(int64(5*time.Second)))
+			}
+			what := fmt.Sprintf("%s is wrong by %v", m.name, off)
+			if rng.IntN(3) > 0 {
+				w.stop(i)
+				w.reboot(i)
+				m.wrong = off
+				w.start(i)
+				what += " and starts"
+			}
+			m.wrong = off
+			w.pass(time.Duration(1+rng.IntN(100)) * time.Second)
+			for i, m := range w.machines {
+				if v := m.judge.Verdict(); v.Doubt == None && w.off(i).Abs() > 2*Bound {
+					t.Fatalf("seed %d, step %d, %s: %s doesn't doubt a time that is %v off; verdict %+v", seed, step, what, m.name, w.off(i), v)
+				}
+			}
+		}
+	}
+}
+
 // TestAClusterReturnsAfterAMonth: a cluster is away for a month. The last records do not show for
 // how long, so nothing is deleted for a while. If only one broker was away, the others know.
 func TestAClusterReturnsAfterAMonth(t *testing.T) {

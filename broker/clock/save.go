@@ -38,14 +38,20 @@ func (f File) Load() (*Saved, error) {
 	return s, nil
 }
 
-// Save implements Store. It replaces the file by a rename, without a sync.
+// Save implements Store. It replaces the file by a rename. The new file is synced before, so that a
+// power cut leaves one of them: without either, an arbitrary wall clock would be plausible.
 func (f File) Save(s Saved) error {
 	path := string(f)
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", append(data, '\n'), 0o600); err != nil {
+	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(data, '\n'))
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)
