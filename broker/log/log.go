@@ -251,13 +251,16 @@ func (l *Log) Append(a *Append) (first uint64, err error) {
 // been checked with ParseBatch.
 func (l *Log) AppendBatch(b Batch, durability Durability, done Completion) error {
 	l.mu.Lock()
-	if err := l.admit(len(b), b.Epoch()); err != nil {
+	err := l.writable()
+	if err == nil && b.Base() != l.end {
+		err = &OffsetError{Log: l.name, Base: b.Base(), End: l.end}
+	}
+	if err == nil {
+		err = l.admit(len(b), b.Epoch())
+	}
+	if err != nil {
 		l.mu.Unlock()
 		return err
-	}
-	if b.Base() != l.end {
-		l.mu.Unlock()
-		return &OffsetError{Log: l.name, Base: b.Base(), End: l.end}
 	}
 	c, at := l.begin(len(b))
 	c.buf = append(c.buf, b...)

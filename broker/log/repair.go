@@ -169,6 +169,7 @@ type Repair struct {
 	next uint64
 	low  uint64 // end of the previous segment
 	tail bool   // the span ends with the log
+	file bool   // the damaged segment is there
 	why  string // the reason recorded with the damaged segment
 	// of is a segment that is replaced in part, from span.From on; nil: a whole segment or a
 	// missing one is replaced.
@@ -209,6 +210,7 @@ func (l *Log) Repair() (*Repair, error) {
 		if s.end <= r.next {
 			r.low = s.end
 		}
+		r.file = r.file || s.base <= r.next && r.next < s.end
 	}
 	return r, nil
 }
@@ -287,8 +289,17 @@ func (r *Repair) create() (err error) {
 
 // Full reports whether Finish is due: the span is complete, or the segment has its full size.
 func (r *Repair) Full() bool {
-	return r.Begun() && (r.next >= r.span.Next || r.w.written+int64(len(r.w.buf)) >= r.log.disk.opts.SegmentLargest)
+	largest := r.log.disk.opts.SegmentLargest
+	if r.file {
+		largest *= mostRepaired
+	}
+	return r.Begun() && (r.next >= r.span.Next || r.w.written+int64(len(r.w.buf)) >= largest)
 }
+
+// mostRepaired is by how much a segment that replaces a damaged file may exceed the usual size. The
+// other replica may have compacted less. Until the segment is complete, the damaged file has what
+// the other replica lacks, or does not send any more.
+const mostRepaired = 16
 
 // Finish syncs and verifies the new segment, replaces the damaged one by it, and sets that aside.
 // It returns the path of the damaged one. A crash leaves the log from before or after the repair.

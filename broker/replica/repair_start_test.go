@@ -8,8 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// trimmedPair makes a, which leads, and b, whose logs are equal and begin in the same segment, which
-// is not the first one.
+// trimmedPair makes a, which leads, and b, whose logs are equal.
 func trimmedPair(w *world) (a, b *node) {
 	w.t.Helper()
 	w.place(orders, 1, "a b")
@@ -19,8 +18,8 @@ func trimmedPair(w *world) (a, b *node) {
 	return a, b
 }
 
-// spoilFirst trims a's log to the beginning of a batch in the middle of a segment, which it damages.
-// It returns where the log begins now.
+// spoilFirst damages a batch in the middle of a segment, and trims the log to its beginning. It
+// returns where the log begins now.
 func (n *node) spoilFirst(segment int) (start uint64) {
 	n.w.t.Helper()
 	lg := n.logs[orders][Data]
@@ -59,9 +58,10 @@ func mendedBeside(w *world, start uint64) {
 	}
 }
 
-// The first record of a trimmed log is damaged on the leader, and another segment on the follower.
-// The leader can't read where its first batch begins. It sends what the follower lacks, and takes
-// it into the in-sync set. So each record is on a replica that can lead.
+// TestARepairBesideALeaderWhoseFirstRecordIsDamaged: the first record of a trimmed log is damaged
+// on the leader, and another segment on the follower. The leader can't read where its first batch
+// begins. It sends what the follower lacks, and adds it to the in-sync set. So each record is on a
+// replica that can lead.
 func TestARepairBesideALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		a, b := trimmedPair(w)
@@ -72,8 +72,8 @@ func TestARepairBesideALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 	})
 }
 
-// The leader's log begins behind the damage of the follower's segment, and what it begins with is
-// damaged. The follower has that, and needs nothing before it.
+// TestARepairOfWhatItsLeaderHasTrimmed: the leader's log begins behind the damage of the follower's
+// segment, and its first record is damaged. The follower has that, and needs nothing before it.
 func TestARepairOfWhatItsLeaderHasTrimmed(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		a, b := trimmedPair(w)
@@ -83,8 +83,8 @@ func TestARepairOfWhatItsLeaderHasTrimmed(t *testing.T) {
 	})
 }
 
-// A repair that can't go on is forgotten when the follower copies again: it may lack other segments
-// later.
+// TestAStalledRepairIsForgotten: a stalled repair does not count any more when the follower copies
+// again: it may lack other segments later.
 func TestAStalledRepairIsForgotten(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		a, b := trimmedPair(w)
