@@ -28,6 +28,7 @@
 //	faults.go    the faults
 //	damage.go    damage and loss of several copies of a shard at once
 //	torn.go      damage that resembles a torn write
+//	clocks.go    clocks that are all wrong at once
 //	options.go   the classes of faults that are left out, and why
 //	judge.go     the promises, and whether they hold
 //	order.go     whether an order of events explains all answers

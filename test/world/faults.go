@@ -134,6 +134,7 @@ var faults = []fault{
 		w.after(w.between(50*time.Millisecond, 10*time.Second), m.id+" has the right time", func() { m.offset.Store(0) })
 	}},
 	{clocksAhead, onlyNamed, (*world).failBesideClocks},
+	{clocksBack, onlyNamed, (*world).failToOldClocks},
 	{"drain leadership", "", func(w *world) { w.drain(w.any(), coordination.DrainLeadership) }},
 	{"drain", "", func(w *world) { w.drain(w.any(), coordination.DrainAll) }},
 	{"a Topic is deleted", "", (*world).removeTopic},
@@ -167,28 +168,6 @@ var faults = []fault{
 		}
 	}},
 }
-
-// failBesideClocks has all machines lose power while all of their clocks are a year ahead, once. So
-// brokers start with clocks of which nobody is sure, and which nobody contradicts.
-func (w *world) failBesideClocks() {
-	if w.misled {
-		w.note("clocks were wrong before")
-		return
-	}
-	w.misled = true
-	for _, m := range w.machines {
-		m.offset.Store(int64(365 * 24 * time.Hour))
-	}
-	w.after(w.between(6*time.Second, 12*time.Second), "all have the right time", func() {
-		for _, m := range w.machines {
-			m.offset.Store(0)
-		}
-	})
-	w.crash(w.machines, true)
-}
-
-// clocksAhead is the name of the fault by which all clocks are wrong at once.
-const clocksAhead = "power fails while clocks are a year ahead"
 
 func (w *world) any() *machine { return w.machines[w.rng.IntN(len(w.machines))] }
 

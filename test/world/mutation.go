@@ -48,6 +48,9 @@ var mutationsOfFindings = []Mutation{
 	{Name: "deduplication: ids of messages are forgotten", Edits: []edit{
 		{"broker/dedup/window.go", "offset, ok = w.known[h]\n", "ok = false\n"}},
 		Faults: []string{"kill", "cut in two"}},
+	{Name: "deduplication: an id that another replica may know is taken for new", Edits: []edit{
+		{"broker/topic/elsewhere.go", "for _, u := range s.ids.Unread() {", "for _, u := range s.ids.Unread()[:0] {"}},
+		Faults: []string{"copies are damaged in different places"}, Kinds: []string{"plain"}, Says: "stands at"},
 	{Name: "R6: a new leader is read before it knows the watermark", Edits: []edit{
 		{"broker/topic/shard_leader.go", "if !l.Readable() {\n\t\t\treturn\n\t\t}\n\t\ts.high.Raise(l.High(replica.Data))", "s.high.Raise(s.end)"}},
 		Faults: []string{"kill", "cut in two", "kill one"}},
@@ -67,6 +70,10 @@ var mutationsOfFindings = []Mutation{
 	{Name: "A3: records are compacted while the time is in doubt", Edits: []edit{
 		{"broker/upkeep/compact.go", "len(open) == 0 || u.config.Clock.InDoubt() {", "len(open) == 0 {"}},
 		Faults: []string{clocksAhead}, Found: []Class{JumpingClocks}, Kinds: []string{"compacted"}, Says: "was taken by compaction"},
+	{Name: "A3: message ids in doubt are taken for duplicates", Edits: []edit{
+		{"broker/dedup/read.go", "if r.Window > 0 && !c.Verdict().Elapsed {", "if false {"},
+		{"broker/dedup/window.go", "\tif !c.Verdict().Elapsed {\n", "\tif false {\n"}},
+		Faults: []string{clocksBack}, Found: []Class{JumpingClocks}, Kinds: []string{"plain"}, Says: "acknowledged as a duplicate"},
 	// Reads of the last record and snapshots wait by another rule. The mutation "A10: a deposed
 	// leader takes snapshots" switches that off.
 	{Name: "A4: refusals don't wait until the leader is confirmed", Edits: []edit{

@@ -46,7 +46,7 @@ type Did struct {
 // program whose runtime takes its random choices from the seed (replay.go).
 func Run(seed uint64, o Options) (r Result) {
 	w := newWorld(seed, o)
-	w.jumps = !o.leaveOut(JumpingClocks) && (w.chance(20) || slices.Contains(o.Faults, "clock jumps") || slices.Contains(o.Faults, clocksAhead))
+	w.jumps = !o.leaveOut(JumpingClocks) && (w.chance(20) || slices.Contains(o.Faults, "clock jumps") || slices.Contains(o.Faults, clocksAhead) || slices.Contains(o.Faults, clocksBack))
 	w.old = !w.jumps && (slices.Contains(o.Readers, "hour") || len(o.Readers)+len(o.Faults) == 0 && seed%(100/hourShare) == 80)
 	w.create()
 	w.supervise()
