@@ -59,11 +59,6 @@ func (s *ShardLeader) knowIDs(v *view) error {
 		}
 	}
 	s.marked = s.ids.ExpireNow(since) > 0
-	s.ids.Lock()
-	defer s.ids.Unlock()
-	if unread := s.ids.Unread(); len(unread) > 0 && len(v.shard.Replicas) > 1 && !s.shard.own.grave.Load() {
-		s.service.queueDamage(s.shard, damageFound+unread[0].Damage.Error()) // another one is to lead soon
-	}
 	return nil
 }
 

@@ -377,6 +377,7 @@ func TestAnIDThatAnotherReplicaMayKnowIsNotTakenForNew(t *testing.T) {
 	}
 	a.expect(a.ask("orders.a", "x", "Id: 300"), "orders@300 again")
 	a.expect(a.ask("orders.a", "x"), "orders@301")
+	a.scrub()
 	c.start(1)
 	c.settle("the leader withdraws when another one is in sync", func() bool { life, _ := c.entry(0); return life == 0 })
 	c.name(1)
