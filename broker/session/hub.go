@@ -47,10 +47,11 @@ type Hub struct {
 	senders sync.Pool
 	ids     atomic.Uint64
 
-	// The index lock; see the package's invariants. It guards index, peers and brokers.
-	lock  sync.RWMutex
-	index *subject.Index[*Sub, *Peer]
-	peers []*Peer
+	// The index lock; see the package's invariants. It guards index, peers, watches and brokers.
+	lock    sync.RWMutex
+	index   *subject.Index[*Sub, *Peer]
+	peers   []*Peer
+	watches map[watched][]*Watch
 	// brokers holds the linked peers by broker id.
 	brokers map[string]*Peer
 
@@ -237,6 +238,7 @@ func (h *Hub) insert(s *Sub) error {
 	case leaf.Size() == 1:
 		h.announce(Interest{s.pattern, "", 1})
 	}
+	h.interestChanged(s.pattern, s.queue)
 	return nil
 }
 
@@ -285,6 +287,7 @@ func (h *Hub) end(s *Sub) {
 	case leaf.Size() == 0:
 		h.announce(Interest{s.pattern, "", 0})
 	}
+	h.interestChanged(s.pattern, s.queue)
 }
 
 // retire ends subscriptions that have reached their maximum.

@@ -43,6 +43,7 @@ func (p *Peer) SetInterest(i Interest) {
 	} else {
 		delete(p.interest, key)
 	}
+	p.hub.interestChanged(i.Pattern, i.Queue)
 }
 
 // Deliver adds a message from the other broker for this broker's own clients and Takers. It copies
@@ -76,6 +77,7 @@ func (p *Peer) Detach() {
 	p.detached = true
 	for key := range p.interest {
 		h.index.SetPeer(key.Pattern, key.Queue, p, 0)
+		h.interestChanged(key.Pattern, key.Queue)
 	}
 	p.interest = nil
 	if h.brokers[p.broker] == p {

@@ -214,6 +214,21 @@ func (g *Group[S, P]) setRemote(shares []share[P]) {
 	}
 }
 
+// Subscribed reports whether anyone subscribes to exactly this pattern, in this queue group or, if
+// it is empty, in none. Of the peers without a group, only those count for which counts is true.
+func (x *Index[S, P]) Subscribed(pattern, queue string, counts func(P) bool) bool {
+	leaf := x.find(pattern)
+	if leaf == nil {
+		return false
+	}
+	if queue == "" {
+		return leaf.Size() > 0 || slices.ContainsFunc(leaf.peers, counts)
+	}
+	return slices.ContainsFunc(leaf.groups, func(g *Group[S, P]) bool {
+		return g.Queue == queue && len(g.local)+len(g.remote) > 0
+	})
+}
+
 // Each calls f with every pattern's leaf, for the interest of the whole broker.
 func (x *Index[S, P]) Each(f func(leaf *Leaf[S, P], groups []*Group[S, P])) { x.root.each(f) }
 
