@@ -91,7 +91,7 @@ type ConsumerSettings struct {
 	Replicas          int               `json:"replicas,omitempty"` // 0: as the Topic
 	MemoryStorage     bool              `json:"memoryStorage,omitempty"`
 	DeliverSubject    string            `json:"deliverSubject,omitempty"` // empty: clients pull
-	DeliverGroup      string            `json:"deliverGroup,omitempty"`
+	DeliverGroup      string            `json:"deliverGroup,omitempty"`   // queue group of its subscribers
 	FlowControl       bool              `json:"flowControl,omitempty"`
 	IdleHeartbeat     time.Duration     `json:"idleHeartbeat,omitempty"`
 	PauseUntil        time.Time         `json:"pauseUntil,omitzero"`
@@ -173,6 +173,8 @@ func (s *SubscriptionSpec) valid() string {
 		return "start by Time goes with a time, and nothing else does"
 	case s.Start.From != FromOffset && s.Start.Offset != 0:
 		return "only start by Offset goes with an offset"
+	case s.Consumer.DeliverSubject != "" && (!subject.Valid([]byte(s.Consumer.DeliverSubject)) || len(s.Consumer.DeliverSubject) > maxSubject):
+		return fmt.Sprintf("it delivers to %.300q, which is not a subject without wildcards of at most %d bytes", s.Consumer.DeliverSubject, maxSubject)
 	case s.DeletionPolicy == DeleteIfEmpty:
 		return "deletionPolicy DeleteIfEmpty is for topics (write Retain or Delete)"
 	}
