@@ -137,6 +137,10 @@ type clients struct{ *session.Hub }
 
 func (c clients) Offer(t topic.Taker) topic.Offer { return c.Hub.Offer(t) }
 
+func (c clients) Watch(subject, queue string, changed func()) subscription.Interest {
+	return c.Hub.Watch(subject, queue, changed)
+}
+
 // ways adapts the Topics service to package route.
 type ways struct{ *topic.Service }
 

@@ -25,7 +25,8 @@ func TestDeliveringAllocatesNothing(t *testing.T) {
 			o.Size(&delivery, &r)
 		}
 		o.End(inbox, subscription.BatchDone, 0, 10)
-		o.Heartbeat(inbox, 1, 2)
+		o.Heartbeat(inbox, 1, 2, 3)
+		o.FlowControl(inbox, 3)
 		o.Flush()
 	}
 	all()

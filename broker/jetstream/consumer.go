@@ -59,7 +59,7 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 			s.refuseConsumer(c, t, refusal)
 			return
 		}
-		s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, made)})
+		s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.consumerAt(t, made, made.InitialInfo())})
 	}
 	switch {
 	case stream.MaxConsumers > 0:
@@ -209,6 +209,9 @@ func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsa
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}
+	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
+		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere
+	}
 	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec())
 	updated, err := s.config.Store.UpdateSubscription(ctx, t.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
 	if err != nil {
@@ -353,7 +356,12 @@ func consumerConfig(sub *subscription.Subscription, replicas int) jsapi.Consumer
 
 // describeConsumer returns the info of a consumer that is served here.
 func (s *Server) describeConsumer(t *topic.Shard, sub *subscription.Subscription) *jsapi.ConsumerInfo {
-	is, cluster := sub.Info(), s.selfAsLeader()
+	return s.consumerAt(t, sub, sub.Info())
+}
+
+// consumerAt is describeConsumer at a known state.
+func (s *Server) consumerAt(t *topic.Shard, sub *subscription.Subscription, is subscription.Info) *jsapi.ConsumerInfo {
+	cluster := s.selfAsLeader()
 	if !sub.Ephemeral() {
 		cluster = s.cluster(t.ID(), t.Number())
 	}
@@ -362,7 +370,7 @@ func (s *Server) describeConsumer(t *topic.Shard, sub *subscription.Subscription
 		Delivered:      jsapi.SequenceInfo{Consumer: is.DeliveredSequence, Stream: is.DeliveredOffset, Last: moment(is.LastDelivered)},
 		AckFloor:       jsapi.SequenceInfo{Consumer: is.FloorSequence, Stream: is.FloorOffset, Last: moment(is.LastAcked)},
 		NumAckPending:  is.Pending,
-		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag,
+		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag, PushBound: is.Bound,
 		Cluster: cluster, TimeStamp: time.Now().UTC(),
 	}
 }

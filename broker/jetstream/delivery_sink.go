@@ -101,16 +101,34 @@ func appendEnd(dst []byte, why subscription.End, messages, bytes int) []byte {
 		return jsapi.AppendStatus(dst, jsapi.LeadershipChange)
 	case subscription.Stopping:
 		return jsapi.AppendStatusLeft(dst, jsapi.ServerShutdown, messages, bytes)
+	case subscription.Pushed:
+		return jsapi.AppendStatus(dst, jsapi.ConsumerIsPush)
 	}
 	return dst
 }
 
-// Heartbeat sends an idle heartbeat.
-func (o *deliverySink) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
+// Heartbeat sends an idle heartbeat. A receiver that does not answer a flow control request finds
+// the subject for the answer in it.
+func (o *deliverySink) Heartbeat(to []byte, lastSequence, lastOffset, stalled uint64) {
 	b := o.gather()
 	start := len(b.memory)
-	b.memory = jsapi.AppendHeartbeat(b.memory, lastSequence, lastOffset)
+	if stalled == 0 {
+		b.memory = jsapi.AppendHeartbeat(b.memory, lastSequence, lastOffset, nil)
+	} else {
+		b.memory = jsapi.AppendHeartbeat(b.memory, lastSequence, lastOffset, &jsapi.Flow{Stream: o.stream, Consumer: o.consumer, Token: stalled})
+	}
 	o.status(to, start)
+}
+
+// FlowControl sends a flow control request.
+func (o *deliverySink) FlowControl(to []byte, token uint64) {
+	b := o.gather()
+	m := protocol.Message{Subject: b.copyIn(to)}
+	answer := jsapi.Flow{Stream: o.stream, Consumer: o.consumer, Token: token}
+	m.Reply = b.appended(len(b.memory), answer.AppendSubject(b.memory))
+	m.Data = b.appended(len(b.memory), jsapi.AppendFlowRequest(b.memory))
+	m.Header = len(m.Data)
+	o.add(m)
 }
 
 // status adds a status message, whose bytes were appended since start. It is sent to the inbox
@@ -161,6 +179,11 @@ func (o *deliverySink) sendBatch() {
 
 // Interested reports whether the inbox still has a subscriber.
 func (o *deliverySink) Interested(to []byte) bool { return o.server.config.Hub.Interested(to) }
+
+// Watch watches the subscribers of a deliver subject.
+func (o *deliverySink) Watch(to []byte, group string, changed func()) subscription.Interest {
+	return o.server.config.Hub.Watch(string(to), group, changed)
+}
 
 // copyIn copies p into the batch's memory. When the memory grows, earlier slices stay valid.
 func (b *batch) copyIn(p []byte) []byte { return b.appended(len(b.memory), append(b.memory, p...)) }

@@ -7,12 +7,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subscription"
-	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // sender is a hub that records what is sent, call by call.
 type sender struct {
-	topic.Hub
+	Hub
 	calls [][]protocol.Message
 	waits []int // how much had been sent at each Wait
 	quiet bool
@@ -32,7 +31,7 @@ func (s *sender) Send(messages []protocol.Message) {
 	s.calls = append(s.calls, call)
 }
 
-func newSink(hub topic.Hub) *deliverySink {
+func newSink(hub Hub) *deliverySink {
 	return &deliverySink{server: NewServer(ServerConfig{Hub: hub}), stream: []byte("orders"), consumer: []byte("billing")}
 }
 
@@ -51,13 +50,15 @@ func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
 	o.Deliver([]byte("inbox"), &d, &r)
 	r.Data[len(header)] = 'X' // the sink must have copied its input
 	o.End([]byte("inbox"), subscription.Expired, 4, 100)
-	o.Heartbeat([]byte("other"), 9, 7)
+	o.Heartbeat([]byte("other"), 9, 7, 0)
+	o.FlowControl([]byte("other"), 35)
+	o.Heartbeat([]byte("other"), 9, 7, 36)
 	if len(hub.calls) != 0 {
 		t.Fatal("something was sent before Flush")
 	}
 	o.Flush()
 	o.Flush() // with nothing gathered
-	if len(hub.calls) != 1 || len(hub.calls[0]) != 4 {
+	if len(hub.calls) != 1 || len(hub.calls[0]) != 6 {
 		t.Fatalf("%d calls", len(hub.calls))
 	}
 	if len(hub.waits) != 1 || hub.waits[0] != 1 {
@@ -70,6 +71,8 @@ func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
 		{To: []byte("inbox"), Subject: []byte("orders.eu"), Reply: []byte(ack), Data: []byte("NATS/1.0\r\nColour: blue\r\nNats-Msg-Size: 7\r\n\r\n")},
 		{Subject: []byte("inbox"), Data: []byte("NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 4\r\nNats-Pending-Bytes: 100\r\n\r\n")},
 		{Subject: []byte("other"), Data: []byte("NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 9\r\nNats-Last-Stream: 7\r\n\r\n")},
+		{Subject: []byte("other"), Reply: []byte("$JS.FC.orders.billing.z"), Data: []byte("NATS/1.0 100 FlowControl Request\r\n\r\n")},
+		{Subject: []byte("other"), Data: []byte("NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 9\r\nNats-Last-Stream: 7\r\nNats-Consumer-Stalled: $JS.FC.orders.billing.10\r\n\r\n")},
 	} {
 		if want.Header == 0 {
 			want.Header = len(want.Data)
@@ -96,6 +99,7 @@ func TestPullsEndWithTheStatusThatClientsMatch(t *testing.T) {
 		subscription.TooManyWaiting: "409 Exceeded MaxWaiting",
 		subscription.Deleted:        "409 Consumer Deleted",
 		subscription.LeaderGone:     "409 Leadership Change",
+		subscription.Pushed:         "409 Consumer is push based",
 		subscription.Stopping:       "409 Server Shutdown\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 2",
 	} {
 		hub := &sender{}

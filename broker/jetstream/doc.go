@@ -7,7 +7,7 @@ leads and hands the others on to their leaders. For each consumer it makes a sin
 deliveries as messages.
 
 A durable consumer is a Subscription in etcd. A consumer without a durable name lives in the memory
-of its stream's leader.
+of its stream's leader. A push consumer is either; its leader delivers to the deliver subject.
 
 Invariants, which continue those of jsapi:
 

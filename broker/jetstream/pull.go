@@ -62,6 +62,18 @@ func (s *Server) pull(sub *subscription.Subscription, to, payload []byte) {
 	})
 }
 
+// takeFlow takes a receiver's answer to a flow control request. An answer to a consumer that is gone
+// is dropped.
+func (s *Server) takeFlow(m *protocol.Message, forwarded bool) {
+	f, ok := jsapi.ParseFlowSubject(m.Subject)
+	if !ok {
+		return
+	}
+	if sub := s.consumerFor(m, f.Stream, f.Consumer, forwarded); sub != nil {
+		sub.FlowControlled(f.Token)
+	}
+}
+
 func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
 	d, ok := jsapi.ParseAckSubject(m.Subject)
 	if !ok {

@@ -30,13 +30,21 @@ type Store interface {
 	DeleteSubscription(ctx context.Context, topic, name string, by coordination.Owner) error
 }
 
+// Hub is the clients and links of this broker as a Server uses them.
+type Hub interface {
+	topic.Hub
+	// Watch watches the subscriptions to exactly this subject, on this and on linked brokers, as
+	// subscription.DeliverySink describes.
+	Watch(subject, queue string, changed func()) subscription.Interest
+}
+
 // ServerConfig configures a Server.
 type ServerConfig struct {
 	Self          string // id of this broker
 	Name          string // broker name, shown to clients as leader
 	Cluster       string // cluster name, shown to clients
 	Payload       int    // largest message in bytes that reaches every client; 0: no bound
-	Hub           topic.Hub
+	Hub           Hub
 	Topics        *topic.Service
 	Subscriptions func() *subscription.Service
 	Store         Store
@@ -107,7 +115,7 @@ func NewServer(config ServerConfig) *Server {
 // Start registers the API's subjects. Calls arrive from now on.
 func (s *Server) Start() {
 	s.offer = s.config.Hub.Offer(s)
-	s.offer.Set([]string{jsapi.APISubjects, jsapi.AckSubjects, peerSubjects})
+	s.offer.Set([]string{jsapi.APISubjects, jsapi.AckSubjects, jsapi.FlowSubjects, peerSubjects})
 	s.running.Go(s.groups.run)
 }
 
@@ -140,6 +148,8 @@ func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded 
 			s.takeAck(m, forwarded)
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.APIPrefix)):
 			s.takeCall(m, forwarded)
+		case bytes.HasPrefix(m.Subject, []byte(jsapi.FlowPrefix)):
+			s.takeFlow(m, forwarded)
 		case forwarded: // subjects between brokers; ignored if a client publishes there
 			s.takePeerMessage(m)
 		}

@@ -22,6 +22,7 @@ import (
 //     nor have durable consumers of its own.
 //  2. A call by the Topic's name is sent to the leader of each shard, and the answers are added up.
 //  3. A call that needs one order over all shards is refused.
+//     Push consumers are such calls: nothing merges the shards' deliveries to one subject.
 //  4. A consumer by the Topic's name is a Subscription in etcd, even without a durable name: in the
 //     memory of the leaders, it would lose the messages of a shard whose leader changes.
 
@@ -314,6 +315,8 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 	request, refusal := consumerRequest(c, &stream)
 	if refusal == nil {
 		switch config := &request.Config; {
+		case config.DeliverSubject != "":
+			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "a push consumer")
 		case config.IsOrdered():
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "an ordered consumer, as one is that has no durable name, acknowledges nothing and is kept in memory")
 		case config.DeliverPolicy == jsapi.DeliverFromSequence:

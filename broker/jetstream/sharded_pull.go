@@ -393,7 +393,7 @@ func (g *pullGroup) settle(now time.Time) {
 			w.end = subscription.NoMessages
 		case w.heartbeat > 0 && !now.Before(w.beat):
 			if w.dropped = w.dropped || !g.interested(w); !w.dropped {
-				header := jsapi.AppendHeartbeat(nil, 0, 0)
+				header := jsapi.AppendHeartbeat(nil, 0, 0, nil)
 				server.send(protocol.Message{Subject: w.to, Header: len(header), Data: header})
 			}
 			w.beat = now.Add(w.heartbeat)

@@ -48,8 +48,9 @@ type world struct {
 	created func()
 	cut     map[string]bool // unreachable brokers
 
-	inboxMu sync.Mutex
-	arrived chan struct{} // closed and replaced when messages reached an inbox
+	inboxMu  sync.Mutex
+	arrived  chan struct{}   // closed and replaced when messages reached an inbox
+	deserted map[string]bool // subjects without a subscriber
 }
 
 // node is one broker.
@@ -383,8 +384,26 @@ func (n *node) Send(messages []protocol.Message) {
 
 func clone(b []byte) []byte { return append([]byte(nil), b...) }
 
-func (n *node) Interested([]byte) bool { return true }
-func (n *node) Wait()                  {}
+func (n *node) Interested(to []byte) bool {
+	n.w.inboxMu.Lock()
+	defer n.w.inboxMu.Unlock()
+	return !n.w.deserted[string(to)]
+}
+
+// Watch watches a subject, to which somebody is subscribed unless it is deserted.
+func (n *node) Watch(to, group string, changed func()) subscription.Interest {
+	return &interest{n, to, group}
+}
+
+type interest struct {
+	node      *node
+	to, group string
+}
+
+func (i *interest) Present() bool { return i.node.Interested([]byte(i.to)) }
+func (i *interest) Stop()         {}
+
+func (n *node) Wait() {}
 
 func (n *node) Forward(broker string, m *protocol.Message) bool {
 	n.w.mu.Lock()

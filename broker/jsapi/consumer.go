@@ -96,8 +96,6 @@ var unsupportedConsumer = []struct {
 	setting string
 	asked   func(*ConsumerConfig) bool
 }{
-	{"deliver_subject", func(c *ConsumerConfig) bool { return c.DeliverSubject != "" }},
-	{"deliver_group", func(c *ConsumerConfig) bool { return c.DeliverGroup != "" }},
 	{"ack_policy: flow_control", func(c *ConsumerConfig) bool { return c.AckPolicy == ackFlowControl }},
 	{"replay_policy: original", func(c *ConsumerConfig) bool { return c.ReplayPolicy == replayOriginal }},
 	{"sample_freq", func(c *ConsumerConfig) bool { return c.SampleFrequency != "" }},
@@ -204,26 +202,14 @@ func (c *ConsumerConfig) normalizeBounds(stream *StreamConfig) *Error {
 		return ErrConsumerAckWaitNegative
 	case slices.ContainsFunc(c.Backoff, func(pause time.Duration) bool { return pause < 0 }):
 		return ErrConsumerBackOffNegative
-	case c.RateLimit > 0:
-		return ErrConsumerPullWithRateLimit
-	case c.FlowControl:
-		return ErrConsumerFCRequiresPush
-	case c.Heartbeat > 0:
-		return ErrConsumerHBRequiresPush
 	}
 	if c.Replicas > 0 { // the cursor has as many replicas as its stream
 		c.Replicas = stream.Replicas
 	}
-	c.Heartbeat = 0
+	c.Heartbeat, c.MaxWaiting = max(c.Heartbeat, 0), max(c.MaxWaiting, 0)
 	c.MaxRequestBatch, c.MaxRequestMaxBytes = max(c.MaxRequestBatch, 0), max(c.MaxRequestMaxBytes, 0)
 	c.MaxRequestExpires, c.InactiveThreshold = max(c.MaxRequestExpires, 0), max(c.InactiveThreshold, 0)
-	if c.MaxRequestExpires != 0 && c.MaxRequestExpires < minExpires {
-		return ErrConsumerMaxRequestExpiresTooSmall
-	}
 	unlimited(&c.MaxDeliver)
-	if c.MaxWaiting <= 0 {
-		c.MaxWaiting = DefaultMaxWaiting
-	}
 	if c.AckWait == 0 && c.AckPolicy != ackNone {
 		c.AckWait = defaultAckWait
 	}
@@ -233,7 +219,13 @@ func (c *ConsumerConfig) normalizeBounds(stream *StreamConfig) *Error {
 			return ErrConsumerMaxDeliverBackoff
 		}
 	}
-	return c.normalizePending(&stream.ConsumerLimits)
+	if err := c.normalizePending(&stream.ConsumerLimits); err != nil {
+		return err
+	}
+	if c.DeliverSubject != "" {
+		return c.checkPush(stream)
+	}
+	return c.normalizePull()
 }
 
 func (c *ConsumerConfig) normalizePending(limits *ConsumerLimits) *Error {
@@ -325,6 +317,11 @@ func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 			MaxPending: c.MaxAckPending, Backoff: c.Backoff,
 		},
 		Consumer: coordination.ConsumerSettings{
+			DeliverSubject:    c.DeliverSubject,
+			DeliverGroup:      c.DeliverGroup,
+			FlowControl:       c.FlowControl,
+			IdleHeartbeat:     c.Heartbeat,
+			RateLimit:         c.RateLimit,
 			Description:       c.Description,
 			Metadata:          c.Metadata,
 			HeadersOnly:       c.HeadersOnly,
@@ -383,6 +380,11 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 		Replicas:           s.Replicas,
 		MemoryStorage:      s.MemoryStorage,
 		Metadata:           s.Metadata,
+		DeliverSubject:     s.DeliverSubject,
+		DeliverGroup:       s.DeliverGroup,
+		FlowControl:        s.FlowControl,
+		Heartbeat:          s.IdleHeartbeat,
+		RateLimit:          s.RateLimit,
 	}
 	if !s.Ephemeral {
 		c.Durable = name
@@ -412,7 +414,7 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 	} else {
 		c.FilterSubjects = spec.Subjects
 	}
-	if c.MaxWaiting == 0 {
+	if c.MaxWaiting == 0 && c.DeliverSubject == "" {
 		c.MaxWaiting = DefaultMaxWaiting
 	}
 	unlimited(&c.MaxDeliver)
@@ -458,6 +460,14 @@ func CheckConsumerUpdate(from, to *ConsumerConfig) *Error {
 		return fixed("ack policy")
 	case from.ReplayPolicy != to.ReplayPolicy:
 		return fixed("replay policy")
+	case from.Heartbeat != to.Heartbeat:
+		return fixed("heart beats")
+	case from.FlowControl != to.FlowControl:
+		return fixed("flow control")
+	case from.DeliverSubject == "" && to.DeliverSubject != "":
+		return ErrConsumerCreate.With("can not update pull consumer to push based")
+	case from.DeliverSubject != "" && to.DeliverSubject == "":
+		return ErrConsumerCreate.With("can not update push consumer to pull based")
 	case from.MaxWaiting != to.MaxWaiting:
 		return fixed("max waiting")
 	case (from.Durable == "") != (to.Durable == ""):

@@ -73,6 +73,9 @@ func TestAConsumerConfigIsReturnedAsRequested(t *testing.T) {
 		"what it was told": {asked: filledConsumer(nil), want: filledConsumer(nil)},
 		"one filter":       {asked: config{Durable: "billing", FilterSubject: "orders.eu"}, want: filledConsumer(func(c *config) { c.FilterSubject = "orders.eu" })},
 		"a list of one":    {asked: config{Durable: "billing", FilterSubjects: []string{"orders.eu"}}, want: filledConsumer(func(c *config) { c.FilterSubjects = []string{"orders.eu"} })},
+		"pushed": {asked: config{Durable: "billing", DeliverSubject: "inbox", DeliverGroup: "g", FlowControl: true, IdleHeartbeat: time.Second, RateLimit: 8000, HeadersOnly: true}, want: filledConsumer(func(c *config) {
+			c.DeliverSubject, c.DeliverGroup, c.FlowControl, c.IdleHeartbeat, c.RateLimit, c.HeadersOnly, c.MaxWaiting = "inbox", "g", true, time.Second, 8000, true, 0
+		})},
 		"no acks": {asked: config{Durable: "billing", AckPolicy: jetstream.AckNonePolicy}, want: filledConsumer(func(c *config) {
 			c.AckPolicy, c.AckWait, c.MaxAckPending = jetstream.AckNonePolicy, 0, 0
 		})},
@@ -147,8 +150,6 @@ func TestUnsupportedConsumerSettingsAreNamed(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	seen := map[string]bool{}
 	for names, c := range map[string]ConsumerConfig{
-		"deliver_subject":          {DeliverSubject: "x"},
-		"deliver_group":            {DeliverGroup: "g"},
 		"ack_policy: flow_control": {AckPolicy: ackFlowControl},
 		"replay_policy: original":  {ReplayPolicy: replayOriginal},
 		"sample_freq":              {SampleFrequency: "100%"},

@@ -50,6 +50,7 @@ func OneLine(s string) string {
 var (
 	ErrBadRequest                             = &Error{400, 10003, "bad request"}
 	ErrClusterNotAvailable                    = &Error{503, 10008, "JetStream system temporarily unavailable"}
+	ErrConsumerNameExist                      = &Error{400, 10013, "consumer name already in use"}
 	ErrConsumerNotFound                       = &Error{404, 10014, "consumer not found"}
 	ErrConsumerDurableNameNotMatchSubject     = &Error{400, 10017, "consumer name in subject does not match durable name in request"}
 	ErrConsumerDurableNameNotSet              = &Error{400, 10018, "consumer expected to be durable but a durable name was not set"}
@@ -65,9 +66,16 @@ var (
 	ErrStreamNotMatch                         = &Error{400, 10060, "expected stream does not match"}
 	ErrStreamSubjectOverlap                   = &Error{400, 10065, "subjects overlap with an existing stream"}
 	ErrStreamReplicasNotSupported             = &Error{500, 10074, "replicas > 1 not supported in non-clustered mode"}
+	ErrConsumerDeliverToWildcards             = &Error{400, 10079, "consumer deliver subject has wildcards"}
+	ErrConsumerPushMaxWaiting                 = &Error{400, 10080, "consumer in push mode can not set max waiting"}
+	ErrConsumerDeliverCycle                   = &Error{400, 10081, "consumer deliver subject forms a cycle"}
+	ErrConsumerMaxPendingAckPolicyRequired    = &Error{400, 10082, "consumer requires ack policy for max ack pending"}
+	ErrConsumerSmallHeartbeat                 = &Error{400, 10083, "consumer idle heartbeat needs to be >= 100ms"}
 	ErrConsumerPullWithRateLimit              = &Error{400, 10086, "consumer in pull mode can not have rate limit set"}
 	ErrConsumerHBRequiresPush                 = &Error{400, 10088, "consumer idle heartbeat requires a push based consumer"}
 	ErrConsumerFCRequiresPush                 = &Error{400, 10089, "consumer flow control requires a push based consumer"}
+	ErrConsumerWithFlowControlNeedsHeartbeats = &Error{400, 10108, "consumer with flow control also needs heartbeats"}
+	ErrConsumerInvalidDeliverSubject          = &Error{400, 10112, "invalid push consumer deliver subject"}
 	ErrConsumerMaxRequestExpiresTooSmall      = &Error{400, 10115, "consumer max request expires needs to be >= 1ms"}
 	ErrConsumerMaxDeliverBackoff              = &Error{400, 10116, "max deliver is required to be > length of backoff values"}
 	ErrStreamOffline                          = &Error{500, 10118, "stream is offline"}

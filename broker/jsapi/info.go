@@ -45,6 +45,7 @@ type ConsumerInfo struct {
 	NumRedelivered int            `json:"num_redelivered"`
 	NumWaiting     int            `json:"num_waiting"`
 	NumPending     uint64         `json:"num_pending"`
+	PushBound      bool           `json:"push_bound,omitempty"` // a push consumer with a subscriber
 	Cluster        *ClusterInfo   `json:"cluster,omitempty"`
 	TimeStamp      time.Time      `json:"ts"`
 }

@@ -110,7 +110,7 @@ func TestMessagesCostNoMemory(t *testing.T) {
 		"PubAck, error": func() { AppendPubRefusal(buffer, "ORDERS", ErrStreamNotFound) },
 		"status":        func() { AppendStatus(buffer, NoMessages) },
 		"status left":   func() { AppendStatusLeft(buffer, RequestTimeout, 1, 2) },
-		"heartbeat":     func() { AppendHeartbeat(buffer, 1, 2) },
+		"heartbeat":     func() { AppendHeartbeat(buffer, 1, 2, &Flow{Stream: []byte("s"), Consumer: []byte("c"), Token: 7}) },
 		"direct get":    func() { kept.AppendHeader(buffer) },
 		"headers only":  func() { AppendHeadersOnly(buffer, h, 9) },
 	} {

@@ -95,6 +95,7 @@ const (
 	// once and in a loop. It learns by the missing heartbeats.
 	MaxWaitingExceeded Status = "409 Exceeded MaxWaiting"
 	ConsumerDeleted    Status = "409 Consumer Deleted"
+	ConsumerIsPush     Status = "409 Consumer is push based"
 	LeadershipChange   Status = "409 Leadership Change"
 	ServerShutdown     Status = "409 Server Shutdown" // as there
 
@@ -129,12 +130,18 @@ func AppendStatusLeft(dst []byte, s Status, messages, bytes int) []byte {
 	return append(dst, "\r\n\r\n"...)
 }
 
-// AppendHeartbeat appends the header block of an idle heartbeat for a waiting pull. It has the
-// sequences that were delivered last, so that an ordered consumer detects a gap.
-func AppendHeartbeat(dst []byte, lastConsumer, lastStream uint64) []byte {
+// AppendHeartbeat appends the header block of an idle heartbeat for a waiting pull or a push
+// consumer. It has the sequences that were delivered last, so that an ordered consumer detects a
+// gap. stalled, if not nil, is the flow control request that has to be answered before anything else
+// is sent.
+func AppendHeartbeat(dst []byte, lastConsumer, lastStream uint64, stalled *Flow) []byte {
 	dst = append(dst, headerLine+" 100 Idle Heartbeat\r\nNats-Last-Consumer: "...)
 	dst = strconv.AppendUint(dst, lastConsumer, 10)
 	dst = append(dst, "\r\nNats-Last-Stream: "...)
 	dst = strconv.AppendUint(dst, lastStream, 10)
+	if stalled != nil {
+		dst = append(dst, "\r\nNats-Consumer-Stalled: "...)
+		dst = stalled.AppendSubject(dst)
+	}
 	return append(dst, "\r\n\r\n"...)
 }

@@ -66,7 +66,7 @@ func TestStatuses(t *testing.T) {
 		string(AppendStatus(nil, NoMessages)):                                 "NATS/1.0 404 No Messages\r\n\r\n",
 		string(AppendStatusLeft(nil, RequestTimeout, 3, 0)):                   "NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 3\r\nNats-Pending-Bytes: 0\r\n\r\n",
 		string(AppendStatusLeft([]byte("x"), BatchCompleted, 0, 17)):          "xNATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: 17\r\n\r\n",
-		string(AppendHeartbeat(nil, 7, 9)):                                    "NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\nNats-Last-Stream: 9\r\n\r\n",
+		string(AppendHeartbeat(nil, 7, 9, nil)):                               "NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\nNats-Last-Stream: 9\r\n\r\n",
 		string(AppendHeadersOnly(nil, nil, 5)):                                "NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n",
 		string(AppendHeadersOnly(nil, []byte("NATS/1.0\r\nA: b\r\n\r\n"), 5)): "NATS/1.0\r\nA: b\r\nNats-Msg-Size: 5\r\n\r\n",
 		string(AppendHeadersOnly(nil, []byte("NATS/1.0\r\n\r\n"), 5)):         "NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -33,13 +34,33 @@ func TestDeliveringAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestPushingAllocatesNothing: delivering to a subject allocates as little, with flow control.
+func TestPushingAllocatesNothing(t *testing.T) {
+	w, sink := full(t, 170_000, log.Options{})
+	sink.idle.Store(true)
+	w.declare("billing", 1, pushing(func(s *coordination.SubscriptionSpec) {
+		s.Consumer.FlowControl, s.Consumer.IdleHeartbeat, s.Consumer.RateLimit = true, time.Second, 1<<40
+	}))
+	sink.sub = w.find("billing")
+	sink.push(20_000)
+	if got := testutil.LeastAllocs(10, 10, func() { sink.push(1000) }); got > 10 {
+		t.Errorf("%.1f allocations per 1000 records pushed and acknowledged", got)
+	}
+}
+
 // TestIdleSubscriptionsAreCheap: 10,000 idle Subscriptions share the workers' goroutines and take
-// little memory.
+// little memory, and those that push to a subject without a subscriber hardly more.
 func TestIdleSubscriptionsAreCheap(t *testing.T) {
-	w, _ := full(t, 1, log.Options{})
+	testIdle(t, earliest(), 1500)
+	testIdle(t, pushing(nil), 2500)
+}
+
+func testIdle(t *testing.T, spec coordination.SubscriptionSpec, most int64) {
+	w, sink := full(t, 1, log.Options{})
+	sink.idle.Store(true)
 	const n = 10_000
 	for i := range n {
-		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: fmt.Sprintf("s%d", i), Made: int64(i + 1), Spec: earliest()})
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: fmt.Sprintf("s%d", i), Made: int64(i + 1), Spec: spec})
 	}
 	goroutines := runtime.NumGoroutine()
 	before, after := runtime.MemStats{}, runtime.MemStats{}
@@ -54,7 +75,7 @@ func TestIdleSubscriptionsAreCheap(t *testing.T) {
 	if more := runtime.NumGoroutine() - goroutines; more > max(2, runtime.GOMAXPROCS(0)) {
 		t.Errorf("%d goroutines more", more)
 	}
-	if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / n; each > 1500 {
+	if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / n; each > most {
 		t.Errorf("each takes %d bytes", each)
 	}
 }

@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -18,24 +19,48 @@ type discard struct {
 	offset uint64
 	done   chan struct{}
 	acks   []uint64
+	token  uint64 // of a flow control request that is answered at Flush; 0: none
+	// idle: nobody is subscribed to the destination of a push. until sets it.
+	idle    atomic.Bool
+	changed func() // of Watch
 }
+
+// Present and Stop are those of an Interest.
+func (o *discard) Present() bool { return !o.idle.Load() }
+func (o *discard) Stop()         {}
+
+// always is an Interest that never ends.
+type always struct{}
+
+func (always) Present() bool { return true }
+func (always) Stop()         {}
 
 func (o *discard) Deliver(_ []byte, d *Delivery, _ *log.Record) {
 	o.n++
 	o.offset = d.Offset
 	o.acks = append(o.acks, d.Offset)
 	if o.n == o.until {
+		o.idle.Store(true)
 		o.done <- struct{}{}
 	}
 }
-func (o *discard) End([]byte, End, int, int)        {}
-func (o *discard) Heartbeat([]byte, uint64, uint64) {}
-func (o *discard) Interested([]byte) bool           { return true }
+func (o *discard) End([]byte, End, int, int)                {}
+func (o *discard) Heartbeat([]byte, uint64, uint64, uint64) {}
+func (o *discard) FlowControl(_ []byte, token uint64)       { o.token = token }
+func (o *discard) Interested([]byte) bool                   { return true }
+func (o *discard) Watch(_ []byte, _ string, changed func()) Interest {
+	o.changed = changed
+	return o
+}
 func (o *discard) Flush() {
 	for _, offset := range o.acks {
 		o.sub.Ack(offset, 0, 1, Done, 0, nil)
 	}
 	o.acks = o.acks[:0]
+	if token := o.token; token != 0 {
+		o.token = 0
+		o.sub.FlowControlled(token)
+	}
 }
 
 // full returns a broker whose Topic holds n records of 128 bytes, on a disk with the given options.
@@ -83,6 +108,14 @@ func (w *world) fill(n int) {
 func (o *discard) run(n int) {
 	o.n, o.until = 0, n
 	o.sub.Pull(Pull{To: []byte("inbox"), Batch: n})
+	<-o.done
+}
+
+// push delivers n records to the destination of a push and acknowledges them.
+func (o *discard) push(n int) {
+	o.n, o.until = 0, n
+	o.idle.Store(false)
+	o.changed()
 	<-o.done
 }
 

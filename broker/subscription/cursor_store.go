@@ -224,6 +224,7 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		k.flushLast()
 		k.buffer = appendSnapshot(k.buffer, s.handle, s.id, &s.cursor, k.base)
 	}
+	pushes := s.push != nil
 	k.waiters = append(k.waiters, func(err error) {
 		k.mu.Lock()
 		e.startPending, e.served = false, err == nil
@@ -237,6 +238,9 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		}
 		k.mu.Unlock()
 		k.service.notifyWaiters()
+		if pushes { // nothing else wakes it
+			k.service.tasks.wake(s)
+		}
 	})
 	k.service.tasks.wake(k)
 }
@@ -378,7 +382,7 @@ func (k *cursorStore) retryStarts() {
 
 // apply creates a desired Subscription or updates the existing one. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription) {
-	why := unsupported(&d.Spec, k.service.config.Clock.Time())
+	why := unsupported(&d.Spec, k.shards(), k.service.config.Clock.Time())
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
@@ -497,7 +501,7 @@ func (k *cursorStore) forget(handle uint64) {
 
 // create creates a Subscription in memory only.
 func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
-	if why := unsupported(spec, k.service.config.Clock.Time()); why != "" {
+	if why := unsupported(spec, 1, k.service.config.Clock.Time()); why != "" {
 		return nil, k.notServed(name, Unsupported, why, nil)
 	}
 	s := newSubscription(k, identity{name: name}, spec)

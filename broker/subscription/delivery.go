@@ -8,18 +8,33 @@ import (
 
 // DeliverySink sends deliveries to the clients that requested them. It gathers the arguments of its
 // other methods and sends them at Flush. All methods but Flush are called under the Subscription's
-// lock. Calls never overlap, except with Interested.
+// lock. Calls never overlap, except with Interested and Watch.
 type DeliverySink interface {
 	// Deliver adds one record. d and r, and what they refer to, are valid during the call only.
 	Deliver(to []byte, d *Delivery, r *log.Record)
 	// End ends a request. messages and bytes were requested and not delivered.
 	End(to []byte, why End, messages, bytes int)
-	// Heartbeat reports that there is nothing new, and what was delivered last.
-	Heartbeat(to []byte, lastSequence, lastOffset uint64)
+	// Heartbeat reports that there is nothing new, and what was delivered last. stalled is the
+	// token of the flow control request without whose answer nothing is sent, or 0.
+	Heartbeat(to []byte, lastSequence, lastOffset, stalled uint64)
+	// FlowControl requests an answer with the token, by Subscription.FlowControlled, from a
+	// receiver that has everything that was sent before.
+	FlowControl(to []byte, token uint64)
 	// Flush sends what was gathered.
 	Flush()
 	// Interested reports whether the destination still has a subscriber.
 	Interested(to []byte) bool
+	// Watch watches the subscribers of a push's destination: those of the queue group, or those
+	// outside of groups if group is empty. changed is called when the first one came or the last
+	// one went. It does not block.
+	Watch(to []byte, group string, changed func()) Interest
+}
+
+// Interest knows whether a destination has subscribers.
+type Interest interface {
+	// Present is cheap, since it is called before each delivery.
+	Present() bool
+	Stop()
 }
 
 // Sizer is optionally implemented by a DeliverySink. Size returns the bytes that a delivery counts
@@ -54,10 +69,11 @@ const (
 	LeaderGone                    // this broker leads the shard no longer
 	Stopping                      // this broker is stopping
 	Ready                         // a Peek found a record
+	Pushed                        // the Subscription delivers to a subject, so nobody may pull
 )
 
 func (e End) String() string {
-	names := [...]string{"", "Expired", "NoMessages", "BatchDone", "MaxBytes", "TooManyWaiting", "Deleted", "LeaderGone", "Stopping", "Ready"}
+	names := [...]string{"", "Expired", "NoMessages", "BatchDone", "MaxBytes", "TooManyWaiting", "Deleted", "LeaderGone", "Stopping", "Ready", "Pushed"}
 	if int(e) < len(names) {
 		return names[e]
 	}
@@ -101,9 +117,11 @@ type Info struct {
 	Pending                            int    // delivered and not acknowledged
 	Redelivered                        int    // of Pending, delivered more than once
 	Waiting                            int    // requests
-	Lag                                uint64 // records yet to deliver
-	LagExact                           bool   // else Lag is an upper bound
-	LastDelivered, LastAcked           time.Time
+	// Bound: it delivers to a subject, and somebody is subscribed to that.
+	Bound                    bool
+	Lag                      uint64 // records yet to deliver
+	LagExact                 bool   // else Lag is an upper bound
+	LastDelivered, LastAcked time.Time
 	// Exhausted counts messages dropped after the maximum of deliveries, since this broker leads.
 	Exhausted uint64
 	// Lost counts messages skipped because they cannot be read, since this broker leads.

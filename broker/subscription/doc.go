@@ -28,6 +28,9 @@
 //	S7  An unknown cursor is never guessed: its Subscription is not served, with the reason. If the
 //	    state log is damaged and another replica can lead, that one leads, and has all cursors.
 //	S8  A setting that brokers don't support yet is refused, never ignored.
+//	S9  A Subscription with a deliver subject is served as one standing request (push), by the same
+//	    cursor and acks. It delivers only while somebody is subscribed there, and what flow control
+//	    has not confirmed is bounded.
 //
 // The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
 // when something is delivered or the lag is requested. Without a filter nothing is read.
@@ -38,5 +41,6 @@
 // until the broker is restarted.
 //
 // Lock order: cursorStore.stepping, Subscription.sinkMu, Subscription.mu, cursorStore.mu, the locks
-// of package work. Service.mu is never held while another lock is taken.
+// of package work. A DeliverySink may take locks of its own under Subscription.mu, and call changed
+// of Watch under them. Service.mu is never held while another lock is taken.
 package subscription

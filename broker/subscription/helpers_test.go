@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,7 @@ type shard struct {
 	watchers map[int]func()
 	watches  int
 	asked    func()                // called once, at the next Offsets
+	hold     chan struct{}         // until it is closed, no append to state is reported as durable
 	judge    func(err error) error // judges read errors; nil: no other replica
 }
 
@@ -59,8 +61,27 @@ func (s *shard) Data() *log.Log                    { return s.data }
 func (s *shard) Inherited() uint64                 { return s.inherited }
 
 func (s *shard) AppendState(a *log.Append) (first uint64, err error) {
+	s.mu.Lock()
+	hold := s.hold
+	s.mu.Unlock()
+	if done := a.Done; hold != nil && done != nil {
+		a.Done = held{done, hold}
+	}
 	a.Epoch = s.epoch
 	return s.state.Append(a)
+}
+
+// held is a Completion that waits.
+type held struct {
+	done  log.Completion
+	until chan struct{}
+}
+
+func (h held) Committed(first, end uint64, err error) {
+	go func() {
+		<-h.until
+		h.done.Committed(first, end, err)
+	}()
 }
 
 func (s *shard) Watch(changed func()) (stop func()) {
@@ -119,10 +140,14 @@ type mailbox struct {
 	all      []Delivery
 	flushed  int
 
-	delivering func() // called before each delivery; may be nil
+	delivering func()        // called before each delivery; may be nil
+	token      atomic.Uint64 // of the last flow control request
+	watchers   map[*boxInterest]func()
 }
 
-func newMailbox() *mailbox { return &mailbox{got: map[string][]string{}, gone: map[string]bool{}} }
+func newMailbox() *mailbox {
+	return &mailbox{got: map[string][]string{}, gone: map[string]bool{}, watchers: map[*boxInterest]func(){}}
+}
 
 func (m *mailbox) note(to []byte, format string, args ...any) {
 	m.mu.Lock()
@@ -149,8 +174,44 @@ func (m *mailbox) End(to []byte, why End, messages, bytes int) {
 	m.note(to, "%s %d/%d", why, messages, bytes)
 }
 
-func (m *mailbox) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
+func (m *mailbox) Heartbeat(to []byte, lastSequence, lastOffset, stalled uint64) {
+	if stalled != 0 {
+		m.note(to, "beat %d/%d stalled %v", lastSequence, lastOffset, stalled == m.token.Load())
+		return
+	}
 	m.note(to, "beat %d/%d", lastSequence, lastOffset)
+}
+
+// FlowControl records "flow", and keeps the token.
+func (m *mailbox) FlowControl(to []byte, token uint64) {
+	m.token.Store(token)
+	m.note(to, "flow")
+}
+
+// Watch watches a destination that comes and goes by come and leave. A group is to/group.
+func (m *mailbox) Watch(to []byte, group string, changed func()) Interest {
+	name := string(to)
+	if group != "" {
+		name += "/" + group
+	}
+	i := &boxInterest{m, name}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watchers[i] = changed
+	return i
+}
+
+type boxInterest struct {
+	m  *mailbox
+	to string
+}
+
+func (i *boxInterest) Present() bool { return i.m.Interested([]byte(i.to)) }
+
+func (i *boxInterest) Stop() {
+	i.m.mu.Lock()
+	defer i.m.mu.Unlock()
+	delete(i.m.watchers, i)
 }
 
 func (m *mailbox) Flush() {
@@ -186,10 +247,20 @@ func (m *mailbox) take(to string) []string {
 	return got
 }
 
-func (m *mailbox) leave(to string) {
+func (m *mailbox) leave(to string) { m.set(to, true) }
+
+// come undoes leave.
+func (m *mailbox) come(to string) { m.set(to, false) }
+
+func (m *mailbox) set(to string, gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.gone[to] = true
+	m.gone[to] = gone
+	for i, changed := range m.watchers {
+		if i.to == to {
+			changed()
+		}
+	}
 }
 
 // last returns the last delivery.

@@ -15,6 +15,7 @@ type request struct {
 	beat      int64 // when the next heartbeat is due
 	checked   int64 // when the destination last had a subscriber
 	peek      bool
+	standing  bool          // of a push
 	done      func(Outcome) // nil: the DeliverySink gets the End
 	why       End           // the End for done
 }

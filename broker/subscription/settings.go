@@ -19,6 +19,12 @@ type settings struct {
 	maxDeliver uint32  // maximum deliveries of one record; 0: no bound
 	maxPending int
 	maxWaiting int
+
+	deliverTo     string // destination of a push; empty: clients pull
+	deliverGroup  string // queue group
+	flowControl   bool
+	idleHeartbeat int64  // nanoseconds; 0: none
+	rateLimit     uint64 // bits per second; 0: none
 }
 
 func settingsOf(spec *coordination.SubscriptionSpec) settings {
@@ -28,6 +34,9 @@ func settingsOf(spec *coordination.SubscriptionSpec) settings {
 		maxDeliver: uint32(min(spec.Ack.MaxDeliver, math.MaxUint32)),
 		maxPending: spec.Ack.MaxPending,
 		maxWaiting: spec.Consumer.MaxWaiting,
+
+		deliverTo: spec.Consumer.DeliverSubject, deliverGroup: spec.Consumer.DeliverGroup, flowControl: spec.Consumer.FlowControl,
+		idleHeartbeat: int64(max(spec.Consumer.IdleHeartbeat, 0)), rateLimit: spec.Consumer.RateLimit,
 	}
 	for _, f := range spec.Subjects {
 		if f == ">" {
@@ -95,9 +104,10 @@ func (s *settings) sameFilters(other *settings) bool {
 }
 
 // unsupported returns the first setting of the spec that is not supported yet, or "". None is
-// ignored.
-func unsupported(spec *coordination.SubscriptionSpec, now time.Time) string {
+// ignored. of is the number of shards of the Topic.
+func unsupported(spec *coordination.SubscriptionSpec, of int, now time.Time) string {
 	c := &spec.Consumer
+	pulled := c.DeliverSubject == ""
 	for _, feature := range []struct {
 		asked bool
 		what  string
@@ -105,11 +115,12 @@ func unsupported(spec *coordination.SubscriptionSpec, now time.Time) string {
 		{spec.Push != "", "delivery by push (delivery.push)"},
 		{spec.DeadLetter != "", "dead letters (deadLetter)"},
 		{spec.Where != "", "a filter by content (filter.where)"},
-		{c.DeliverSubject != "" || c.DeliverGroup != "", "delivery to a subject"},
+		{pulled && c.DeliverGroup != "", "a queue group without a subject to deliver to"},
 		{c.ReplayOriginal, "replay at the original speed"},
 		{c.SampleFrequency != "", "sampling of acks"},
-		{c.RateLimit > 0, "a rate limit"},
-		{c.FlowControl || c.IdleHeartbeat > 0, "flow control"},
+		{pulled && c.RateLimit > 0, "a rate limit without a subject to deliver to"},
+		{pulled && (c.FlowControl || c.IdleHeartbeat > 0), "flow control without a subject to deliver to"},
+		{!pulled && of > 1, "delivery to a subject from a topic with several shards"},
 		{c.PauseUntil.After(now), "a pause"},
 	} {
 		if feature.asked {

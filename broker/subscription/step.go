@@ -54,13 +54,14 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	if s.waiting.n > 0 && now >= s.waiting.due {
 		s.tick(now)
 	}
+	s.lookForReceiver(w, now)
 	if s.search.done {
 		s.catchUp(now, start)
 		var err error
 		if more, err = s.deliverSome(w, now, start, end); err != nil {
 			retry = now + int64(retryAfter)
 		}
-		if !more && err == nil && s.waiting.n > 0 && !s.blocked {
+		if !more && err == nil && s.wanting(now) && !s.blocked {
 			more = s.waitForMore(end)
 		}
 	}
@@ -80,7 +81,7 @@ func (s *Subscription) tick(now int64) {
 			if !s.sink.Interested(r.to) {
 				return false
 			}
-			s.sink.Heartbeat(r.to, s.cursor.sequence, s.cursor.offset)
+			s.sink.Heartbeat(r.to, s.cursor.sequence, s.cursor.offset, 0)
 			s.unflushed = true
 			r.beat = now + r.heartbeat
 		}
@@ -117,7 +118,7 @@ func (s *Subscription) nextScan() int64 {
 // deliverSome delivers as much as is requested, available and allowed in one step. mu is held.
 func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (more bool, err error) {
 	s.blocked = false
-	if s.waiting.n == 0 {
+	if !s.wanting(now) {
 		return false, nil
 	}
 	if more := s.countAhead(w, start, end, stepBytes); more && s.ahead.spent < s.service.countBytes {
@@ -179,6 +180,12 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 
 // first returns the request to serve next, or nil. mu is held.
 func (s *Subscription) first(now int64) *request {
+	if s.push != nil {
+		if s.push.open(now) {
+			return &s.push.request
+		}
+		return nil
+	}
 	for s.waiting.n > 0 {
 		r := s.waiting.at(0)
 		if r.checked == now {
@@ -227,10 +234,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 		Sequence: s.cursor.sequence + 1, Time: rec.Time, Pending: lag, HeadersOnly: s.spec.Consumer.HeadersOnly,
 	}
 	if r.bounded {
-		size := len(rec.Subject) + len(rec.Data)
-		if s.sizer != nil {
-			size = s.sizer.Size(&w.delivery, rec)
-		}
+		size := s.sizeOf(&w.delivery, rec)
 		if size > r.bytes {
 			s.end(r, MaxBytes)
 			s.waiting.remove()
@@ -251,6 +255,10 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	s.sink.Deliver(r.to, &w.delivery, rec)
 	s.unflushed = true
 	s.lastSeen.delivered, s.lastSeen.used = now, now
+	if r.standing {
+		s.pushed(&w.delivery, rec, now)
+		return true
+	}
 	r.got++
 	r.left--
 	r.beat = now + r.heartbeat
@@ -329,7 +337,7 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 			s.reader.Seek(next)
 		}
 		w.saved = s.reader
-		want := min(max(s.mean*min(s.waiting.asked(), stepRecords), readSmallest), readLargest)
+		want := min(max(s.mean*min(s.asked(), stepRecords), readSmallest), readLargest)
 		v, err := s.reader.Read(want)
 		if err != nil {
 			if err := s.unreadable(next, err); err != nil {
@@ -369,7 +377,7 @@ func (s *Subscription) releaseBuffers(w *worker) {
 		s.skipUnlogged = false
 		s.change(op{kind: opSkip, offset: s.cursor.offset})
 	}
-	if s.waiting.n == 0 {
+	if s.waiting.n == 0 && s.push == nil {
 		s.cursor.shrink()
 	}
 }
@@ -510,11 +518,26 @@ func (s *Subscription) waitForMore(end uint64) bool {
 func (s *Subscription) arm(now, at int64) (idle bool) {
 	if s.waiting.n > 0 {
 		at = min(at, s.waiting.due)
-		if due := s.cursor.due; due < math.MaxInt64 && s.search.done {
-			at = min(at, max(due*int64(time.Millisecond), s.nextScan()))
-		}
 	}
-	if s.inactive > 0 {
+	if s.push != nil {
+		at = min(at, s.push.dueAt(now))
+	}
+	if due := s.cursor.due; due < math.MaxInt64 && s.search.done && (s.waiting.n > 0 || s.push != nil && s.push.away == 0) {
+		at = min(at, max(due*int64(time.Millisecond), s.nextScan()))
+	}
+	switch {
+	case s.inactive > 0 && s.push != nil:
+		if s.push.away == 0 {
+			break // the end of the interest wakes it
+		}
+		until := s.push.away + s.inactive
+		if now >= until {
+			idle = true
+			s.push.away = now
+			until = now + s.inactive
+		}
+		at = min(at, until)
+	case s.inactive > 0:
 		until := s.lastSeen.used + s.inactive
 		if now >= until {
 			s.dropDeserted()

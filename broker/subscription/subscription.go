@@ -45,6 +45,7 @@ type Subscription struct {
 	readError        string      // why records cannot be read at present
 	redeliveryReader *log.Cursor // of redeliveries
 	mean             int         // average bytes per record
+	push             *push       // nil: clients pull
 	waiting          requests
 	refused          []*request
 	blocked          bool // too many records are pending
@@ -69,6 +70,7 @@ func newSubscription(k *cursorStore, id identity, spec *coordination.Subscriptio
 	s.sizer, _ = s.sink.(Sizer)
 	s.lastSeen.used = k.service.now()
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
+	s.push = newPush(&s.settings)
 	return s
 }
 
@@ -99,6 +101,9 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 		s.ahead = lookahead{}
 		s.newest = nil
 	}
+	if s.closed == 0 {
+		s.redirect(&before)
+	}
 	s.mu.Unlock()
 	s.service.tasks.wake(s)
 }
@@ -118,13 +123,17 @@ func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 	if s.waiting.n >= s.settings.maxWaiting && s.closed == 0 {
 		s.dropDeserted()
 	}
+	why := TooManyWaiting
+	if s.push != nil {
+		why = Pushed
+	}
 	switch {
-	case s.closed == 0 && (s.waiting.n < s.settings.maxWaiting || done != nil):
+	case why == TooManyWaiting && s.closed == 0 && (s.waiting.n < s.settings.maxWaiting || done != nil):
 		s.waiting.add(p, done, now)
-	case p.Heartbeat > 0 && s.closed == 0:
+	case why == TooManyWaiting && p.Heartbeat > 0 && s.closed == 0:
 		// Its client would pull again at once, in a loop. It learns by the missing heartbeats.
 	case len(s.refused) < s.settings.maxWaiting || done != nil:
-		r := &request{to: append([]byte(nil), p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0, done: done}
+		r := &request{to: append([]byte(nil), p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0, done: done, why: why}
 		s.refused = append(s.refused, r)
 	}
 	s.mu.Unlock()
@@ -145,7 +154,7 @@ var errNotDelivered = errors.New("it was not delivered; nothing changed")
 func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, delay time.Duration, done func(error)) {
 	s.mu.Lock()
 	err := s.ack(offset, delivered, kind, delay)
-	wake := s.waiting.n > 0 && (s.blocked && s.cursor.pending.live < s.settings.maxPending || kind == Retry)
+	wake := (s.waiting.n > 0 || s.push != nil) && (s.blocked && s.cursor.pending.live < s.settings.maxPending || kind == Retry)
 	if done != nil && err == nil && !s.ephemeral {
 		// Under mu, so that the op is noted before.
 		err = s.store.await(done)
@@ -240,7 +249,26 @@ func (s *Subscription) Info() Info {
 	defer spareWorkers.Put(w)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.service.now()
+	return s.info(w, s.service.now())
+}
+
+// InitialInfo is Info for the answer to whoever created the Subscription. Of a new push it returns,
+// once, the state before the first delivery: clients count from there.
+func (s *Subscription) InitialInfo() Info {
+	w := spareWorkers.Get().(*worker)
+	defer spareWorkers.Put(w)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.push; p != nil && p.initial != nil {
+		i := *p.initial
+		p.initial = nil
+		return i
+	}
+	return s.info(w, s.service.now())
+}
+
+// info returns the state. mu is held.
+func (s *Subscription) info(w *worker, now int64) Info {
 	start, end := s.store.shard.Offsets()
 	if s.closed == 0 && s.search.done {
 		s.catchUp(now, start)
@@ -259,6 +287,7 @@ func (s *Subscription) Info() Info {
 	if s.readError != "" {
 		i.Trouble = s.readError
 	}
+	i.Bound = s.watched()
 	i.FloorSequence, i.FloorOffset = s.cursor.floor()
 	i.Lag, i.LagExact = s.lag(start, end)
 	return i
@@ -281,6 +310,9 @@ func (s *Subscription) close(why End) {
 			s.waiting.remove()
 		}
 		s.endRefused()
+		if s.push != nil {
+			s.push.stop()
+		}
 		if s.timer != nil {
 			s.timer.Stop()
 		}
@@ -316,13 +348,14 @@ func (s *Subscription) end(r *request, why End) {
 	s.unflushed = true
 }
 
-// endRefused ends the requests that found no place to wait. mu is held.
+// endRefused ends the requests that found no place to wait, or whose Subscription pushes. mu is
+// held.
 func (s *Subscription) endRefused() {
-	why := TooManyWaiting
-	if s.closed != 0 {
-		why = s.closed
-	}
 	for _, r := range s.refused {
+		why := r.why
+		if s.closed != 0 {
+			why = s.closed
+		}
 		s.end(r, why)
 		if r.done != nil {
 			s.waiting.ended = append(s.waiting.ended, ended{r.done, r.outcome()})

@@ -88,8 +88,12 @@ func (o *outlet) End(to []byte, why subscription.End, _, _ int) {
 	o.later(to, fmt.Sprintf("%s ends a pull: %s", o.life, why), func(p *pull) { p.ended = true })
 }
 
-func (o *outlet) Heartbeat([]byte, uint64, uint64) {}
-func (o *outlet) Interested([]byte) bool           { return !o.life.dead.Load() }
+func (o *outlet) Heartbeat([]byte, uint64, uint64, uint64) {}
+func (o *outlet) FlowControl([]byte, uint64)               {}
+func (o *outlet) Interested([]byte) bool                   { return !o.life.dead.Load() }
+
+// Watch is never called: no Subscription of a world delivers to a subject.
+func (o *outlet) Watch([]byte, string, func()) subscription.Interest { panic("nobody pushes here") }
 
 func (o *outlet) Flush() {
 	queue := o.queue

@@ -1,0 +1,291 @@
+package subscription
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// push is the standing request of a Subscription with a deliver subject. It has no end and no bound
+// of messages. It is served while these hold:
+//
+//  1. Somebody is subscribed to the destination, in the queue group if there is one.
+//  2. Its flow control window has room.
+//  3. Its rate permits the next delivery.
+//
+// An end of 1 or 2 needs no timer: new interest and the receiver's answer wake the Subscription.
+// The Subscription's mu guards it. All of it is in memory: another leader begins with a new window.
+type push struct {
+	request // to is the destination
+	group   string
+	// interest is nil until the destination is watched.
+	interest Interest
+	away     int64 // since when nobody is subscribed; 0: somebody is, or nobody has looked
+	served   bool  // the start position is durable (S5)
+	initial  *Info // the state before the first delivery, until InitialInfo takes it
+	flow     flowWindow
+	pace     pace
+}
+
+// newPush returns the push that the settings request, or nil if clients pull.
+func newPush(s *settings) *push {
+	if s.deliverTo == "" {
+		return nil
+	}
+	p := &push{group: s.deliverGroup}
+	p.to, p.left, p.standing = []byte(s.deliverTo), math.MaxInt32, true
+	if s.flowControl {
+		p.flow.limit = firstWindow
+	}
+	p.adjust(s)
+	return p
+}
+
+// adjust applies the settings that may change while the destination stays.
+func (p *push) adjust(s *settings) {
+	p.heartbeat, p.pace.bits = s.idleHeartbeat, s.rateLimit
+}
+
+// open reports whether a record may be delivered now.
+func (p *push) open(now int64) bool {
+	return p.served && p.interest != nil && p.interest.Present() && !p.flow.full() && now >= p.pace.next
+}
+
+// stop ends the watch of the destination.
+func (p *push) stop() {
+	if p.interest != nil {
+		p.interest.Stop()
+		p.interest = nil
+	}
+}
+
+// shards returns the number of shards of the store's Topic.
+func (k *cursorStore) shards() int {
+	if t := k.shard.topic; t != nil {
+		return len(t.Topic().Shards())
+	}
+	return 1
+}
+
+// serves reports whether a Subscription is served. The Subscription's mu is held.
+func (k *cursorStore) serves(s *Subscription) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.subs[s.id.name]
+	return e != nil && e.sub == s && e.served
+}
+
+// watched begins to watch the destination of a push, if there is one, and reports whether somebody
+// is subscribed to it. mu is held.
+func (s *Subscription) watched() bool {
+	p := s.push
+	if p == nil || s.closed != 0 {
+		return false
+	}
+	if p.interest == nil {
+		p.interest = s.sink.Watch(p.to, p.group, func() { s.service.tasks.wake(s) })
+	}
+	return p.interest.Present()
+}
+
+// lookForReceiver notes whether somebody is subscribed to the destination of a push, and sends the
+// heartbeat that is due. mu is held.
+func (s *Subscription) lookForReceiver(w *worker, now int64) {
+	p := s.push
+	if p == nil {
+		return
+	}
+	if !p.served && s.search.done && s.store.serves(s) {
+		p.served = true
+		if s.cursor.sequence == 0 {
+			i := s.info(w, now)
+			p.initial = &i
+		}
+	}
+	if !s.watched() {
+		if p.away == 0 {
+			p.away = now
+		}
+		return
+	}
+	if p.away != 0 || p.beat == 0 {
+		p.away, p.beat = 0, now+p.heartbeat
+		if p.flow.token != 0 { // who was asked may be gone
+			s.sink.FlowControl(p.to, p.flow.token)
+			s.unflushed = true
+		}
+	}
+	s.lastSeen.used = now
+	if p.heartbeat > 0 && now >= p.beat {
+		stalled := uint64(0)
+		if p.flow.full() {
+			stalled = p.flow.token
+		}
+		s.sink.Heartbeat(p.to, s.cursor.sequence, s.cursor.offset, stalled)
+		s.unflushed = true
+		p.beat = now + p.heartbeat
+	}
+	s.requestFlow() // the last answer may have left more than half of the window
+}
+
+// wanting reports whether a delivery is requested that is possible now: by a push, or by a request
+// that waits. mu is held.
+func (s *Subscription) wanting(now int64) bool {
+	if s.push != nil {
+		return s.push.open(now)
+	}
+	return s.waiting.n > 0
+}
+
+// asked returns the number of messages that are requested. mu is held.
+func (s *Subscription) asked() int {
+	if s.push != nil {
+		return s.push.left
+	}
+	return s.waiting.asked()
+}
+
+// sizeOf returns the bytes that a delivery counts. mu is held.
+func (s *Subscription) sizeOf(d *Delivery, r *log.Record) int {
+	if s.sizer != nil {
+		return s.sizer.Size(d, r)
+	}
+	return len(r.Subject) + len(r.Data)
+}
+
+// pushed counts a delivery of a push, and asks its receiver for an answer when enough is under way.
+// mu is held.
+func (s *Subscription) pushed(d *Delivery, r *log.Record, now int64) {
+	p := s.push
+	p.beat = now + p.heartbeat
+	if p.flow.limit == 0 && p.pace.bits == 0 {
+		return
+	}
+	size := s.sizeOf(d, r)
+	p.pace.sent(size, now)
+	p.flow.add(size)
+	s.requestFlow()
+}
+
+// requestFlow sends a flow control request if one is due. mu is held.
+func (s *Subscription) requestFlow() {
+	f := &s.push.flow
+	if !f.due() {
+		return
+	}
+	f.ask(rand.Uint64() | 1)
+	s.sink.FlowControl(s.push.to, f.token)
+	s.unflushed = true
+}
+
+// FlowControlled takes a receiver's answer to a flow control request: it has everything that was
+// sent before. An answer to another request has no effect.
+func (s *Subscription) FlowControlled(token uint64) {
+	s.mu.Lock()
+	wake := s.closed == 0 && s.push != nil && s.push.flow.confirm(token)
+	if wake {
+		s.lastSeen.used = s.service.now()
+	}
+	s.mu.Unlock()
+	if wake {
+		s.service.tasks.wake(s)
+	}
+}
+
+// redirect applies the settings of a push. A new destination begins with a new window, and gets all
+// pending records again. mu is held.
+func (s *Subscription) redirect(before *settings) {
+	now := &s.settings
+	there := before.deliverTo == now.deliverTo
+	if there && before.deliverGroup == now.deliverGroup && before.flowControl == now.flowControl {
+		if s.push != nil {
+			s.push.adjust(now)
+		}
+		return
+	}
+	if s.push != nil {
+		s.push.stop()
+	}
+	if s.push = newPush(now); s.push == nil || there {
+		return
+	}
+	for s.waiting.n > 0 { // the next step ends them
+		r := s.waiting.pop()
+		r.why = Pushed
+		s.refused = append(s.refused, r)
+	}
+	for i := s.cursor.pending.head; i < len(s.cursor.pending.list); i++ {
+		if d := &s.cursor.pending.list[i]; !d.removed && !d.queued {
+			s.change(op{kind: opRetryNow, offset: d.offset})
+		}
+	}
+}
+
+// dueAt returns when a push has to be looked at again without a wake, or MaxInt64. mu is held.
+func (p *push) dueAt(now int64) int64 {
+	if p.away != 0 {
+		return math.MaxInt64
+	}
+	at := int64(math.MaxInt64)
+	if p.heartbeat > 0 {
+		at = p.beat
+	}
+	if p.pace.next > now {
+		at = min(at, p.pace.next)
+	}
+	return at
+}
+
+// flowWindow bounds the bytes that a receiver has not confirmed. Beyond half of the window it is
+// asked to confirm what it has; beyond the window nothing is sent. Each confirmation doubles the
+// window, up to lastWindow.
+type flowWindow struct {
+	limit   int    // the window; 0: no flow control
+	sent    int    // bytes that are not confirmed
+	covered int    // of sent: bytes before the request under way
+	token   uint64 // of the request under way; 0: none
+}
+
+// full reports whether nothing may be sent. A request is under way then.
+func (f *flowWindow) full() bool { return f.limit > 0 && f.sent > f.limit }
+
+func (f *flowWindow) add(bytes int) {
+	if f.limit > 0 {
+		f.sent += bytes
+	}
+}
+
+// due reports whether the receiver is to be asked.
+func (f *flowWindow) due() bool { return f.limit > 0 && f.token == 0 && f.sent > f.limit/2 }
+
+func (f *flowWindow) ask(token uint64) { f.token, f.covered = token, f.sent }
+
+// confirm takes an answer, and reports whether it is that to the request under way.
+func (f *flowWindow) confirm(token uint64) bool {
+	if token == 0 || token != f.token {
+		return false
+	}
+	f.sent -= f.covered
+	f.limit = min(2*f.limit, lastWindow)
+	f.token, f.covered = 0, 0
+	return true
+}
+
+// pace is a rate limit. Each delivery moves the earliest time of the next one by the time that its
+// bytes take. Up to paceBurst of unused time is kept, so that late timers do not lower the rate.
+type pace struct {
+	bits uint64 // per second; 0: no limit
+	next int64  // earliest time of the next delivery
+}
+
+func (p *pace) sent(bytes int, now int64) {
+	if p.bits == 0 {
+		p.next = 0
+		return
+	}
+	// A message has at most 8 MiB, so that this does not overflow.
+	takes := uint64(bytes) * 8 * uint64(time.Second) / p.bits
+	p.next = max(p.next, now-int64(paceBurst)) + int64(min(takes, math.MaxInt64/4))
+}
