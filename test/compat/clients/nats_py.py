@@ -219,6 +219,71 @@ class Stories:
         await a.close()
         await b.close()
 
+    async def push_consumers(self):
+        a, b = await self.pair()
+        js, other = a.jetstream(), b.jetstream()
+        try:
+            await js.delete_stream("pyp")
+        except NotFoundError:
+            pass
+        await js.add_stream(name="pyp", subjects=["pyp.>"])
+        for i in range(10):
+            await js.publish("pyp.a", str(i).encode(), timeout=PATIENCE)
+        ten = [str(i).encode() for i in range(10)]
+
+        sub = await other.subscribe("pyp.a")
+        for want in ten:
+            m = await sub.next_msg(timeout=PATIENCE)
+            assert m.data == want, m
+            await m.ack_sync(timeout=PATIENCE)
+        info = await sub.consumer_info()
+        assert info.push_bound and info.ack_floor.stream_seq == 10, info
+        await sub.unsubscribe()
+
+        durable = await other.subscribe("pyp.a", durable="durable")
+        for want in ten[:5]:
+            m = await durable.next_msg(timeout=PATIENCE)
+            assert m.data == want, m
+            await m.ack_sync(timeout=PATIENCE)
+        await b.close()
+        while (await js.consumer_info("pyp", "durable")).push_bound:
+            await asyncio.sleep(0.01)
+        durable = await js.subscribe("pyp.a", durable="durable")
+        assert (await durable.consumer_info()).ack_floor.stream_seq == 5
+        await js.publish("pyp.a", b"new", timeout=PATIENCE)
+        assert (await durable.next_msg(timeout=PATIENCE)).data == b"new"
+
+        got = []
+
+        async def take(m):
+            got.append(m.data)
+            await m.ack()
+
+        members = [await nats.connect(url) for url in (self.first, self.second, self.second)]
+        for nc in members:
+            await nc.jetstream().subscribe("pyp.a", queue="workers", cb=take)
+        while len(got) < 11:
+            await asyncio.sleep(0.01)
+        while (await js.consumer_info("pyp", "workers")).ack_floor.stream_seq < 11:
+            await asyncio.sleep(0.01)
+        assert sorted(got) == sorted(ten + [b"new"]), got
+
+        for i in range(100):
+            await js.publish("pyp.large", b"x" * 100_000, timeout=PATIENCE)
+        got.clear()
+
+        async def slowly(m):
+            got.append(m.metadata.sequence.stream)
+            await asyncio.sleep(0.002)
+
+        await js.subscribe("pyp.large", ordered_consumer=True, cb=slowly)
+        while len(got) < 100:
+            await asyncio.sleep(0.01)
+        assert got == list(range(12, 112)), got
+        assert await js.delete_stream("pyp")
+        for nc in (a, *members):
+            await nc.close()
+
 
 async def main():
     if not 2 <= len(sys.argv) <= 3:
