@@ -130,6 +130,8 @@ func TestInvalidSubscriptionsAreRefused(t *testing.T) {
 		"backoff":          func(s *SubscriptionSpec) { s.Ack.Backoff = []time.Duration{-1} },
 		"backoffs":         func(s *SubscriptionSpec) { s.Ack.Backoff = make([]time.Duration, maxBackoffs+1) },
 		"push":             func(s *SubscriptionSpec) { s.Push = "ftp://example.org" },
+		"deliver pattern":  func(s *SubscriptionSpec) { s.Consumer.DeliverSubject = "a.*" },
+		"deliver subject":  func(s *SubscriptionSpec) { s.Consumer.DeliverSubject = strings.Repeat("a", maxSubject+1) },
 		"dead letters":     func(s *SubscriptionSpec) { s.DeadLetter = "a.b" },
 		"policy":           func(s *SubscriptionSpec) { s.DeletionPolicy = DeleteIfEmpty },
 	} {

@@ -200,6 +200,8 @@ func TestCallsThatNeedOneOrderAreRefusedForAWholeTopic(t *testing.T) {
 		{"purge by number", "STREAM.PURGE.orders", `{"keep":3}`, 10110, several},
 		{"delete a message", "STREAM.MSG.DELETE.orders", `{"seq":3}`, 10057, several},
 		{"ordered", "CONSUMER.CREATE.orders.c", `{"stream_name":"orders","config":{"name":"c","ack_policy":"none","mem_storage":true,"num_replicas":1}}`, 10012, several + ", so it can't have an ordered consumer"},
+		{"push", "CONSUMER.CREATE.orders.c", consumer("orders", `"deliver_subject":"in.box"`), 10012, several + ", so it can't have a push consumer"},
+		{"push, durable", "CONSUMER.CREATE.orders.c", consumer("orders", `"durable_name":"c","deliver_subject":"in.box"`), 10012, several + ", so it can't have a push consumer"},
 		{"start by sequence", "CONSUMER.CREATE.orders.c", consumer("orders", `"durable_name":"c","deliver_policy":"by_start_sequence","opt_start_seq":3`), 10012, "starts at a sequence"},
 		{"a durable one of a shard", "CONSUMER.CREATE.orders--1.c", consumer("orders--1", `"durable_name":"c"`), 10012, "name stream orders"},
 		{"update a shard", "STREAM.UPDATE.orders--1", `{"name":"orders--1","subjects":["orders.>"]}`, 10069, "can't be changed on its own"},
@@ -225,6 +227,11 @@ func TestCallsThatNeedOneOrderAreRefusedForAWholeTopic(t *testing.T) {
 			t.Errorf("by its shard's sequence: %+v", again.Error)
 		}
 	}
+	pushed := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders--1.p", `{"stream_name":"orders--1","config":{"name":"p","deliver_subject":"in.box"}}`)
+	if pushed.ConsumerInfo == nil || pushed.NumPending == 0 {
+		t.Fatalf("a push consumer of one shard: %+v", pushed.Error)
+	}
+	w.awaitAll("in.box", int(pushed.NumPending))
 	// A consumer of one shard has an order and sequences without gaps.
 	made := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders--1.c", consumer("orders--1", `"mem_storage":true,"deliver_policy":"by_start_sequence","opt_start_seq":3`))
 	if made.ConsumerInfo == nil || made.Stream != "orders--1" || made.NumPending == 0 {
