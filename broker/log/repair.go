@@ -104,53 +104,20 @@ func (l *Log) lookAtBad(m *Manifest) error {
 	return nil
 }
 
-// SetTailAside sets the active segment aside if it is damaged, and returns its path there. From
-// then on the log lacks its records, and appends go to a new segment behind it.
-func (l *Log) SetTailAside() (to string, err error) {
-	l.admin.Lock()
-	defer l.admin.Unlock()
-	if err := l.flush(); err != nil {
-		return "", err
-	}
+// SealDamagedTail seals the active segment if it is damaged, and reports whether it was. From then
+// on Lacks has its offsets, and appends go to a new segment behind it.
+func (l *Log) SealDamagedTail() (sealed bool, err error) {
 	l.mu.Lock()
-	s := l.active
-	if s == nil || !s.bad {
-		l.mu.Unlock()
-		return "", nil
-	}
-	l.settle()
-	if l.durable < l.end || l.active != s {
-		l.mu.Unlock()
-		return "", fmt.Errorf("log %s: appended meanwhile", l.name)
-	}
-	end := l.end
-	l.cutting = true
+	sealed = l.active != nil && l.active.bad
 	l.mu.Unlock()
-	defer l.endCutting()
-	a, err := l.makeAside(s, "the damaged end of the log")
-	if err != nil {
-		return "", err
+	if !sealed {
+		return false, nil
 	}
-	// The manifest still lists it, with its end. A listed segment without a file is damage, so the
-	// next opening finds it again.
-	err = l.change(func(m *Manifest) {
-		m.Durable = max(m.Durable, end)
-		if at, there := m.find(s.base); there {
-			m.Segments[at].End = end
-		}
-		m.Aside = append(m.Aside, *a)
-		m.Generation++
-	})
-	if err != nil {
-		return "", err
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		return false, err
 	}
-	l.mu.Lock()
-	s.closed, l.active = true, nil
-	l.segments = slices.DeleteFunc(l.segments, func(at *segment) bool { return at == s })
-	l.generation = l.man.now.Load().Generation
-	l.mu.Unlock()
-	l.disk.handles.forget(s)
-	return filepath.Join(l.asidePath(a), s.ref().name()), l.disk.noticed(l.moveAside(a))
+	return true, l.NoteDamage()
 }
 
 // makeAside creates the directory for a segment's file that is to be set aside.
@@ -458,8 +425,8 @@ func (r *Repair) judge(fresh *segment) (old *segment, err error) {
 			old = s
 		}
 	}
-	if old == nil {
-		return nil, nil
+	if old == nil || r.tail {
+		return old, nil // at the end of the log, the other replica may have other epochs
 	}
 	// The readable part of the damaged segment contains some of its epochs, each perhaps only from
 	// a later offset on.

@@ -26,9 +26,9 @@ func TestARepairWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestACrashWhileATailIsSetAside: the power is cut at every step of setting a damaged tail aside
-// and repairing it: until it is whole again, opening the log finds that it isn't.
-func TestACrashWhileATailIsSetAside(t *testing.T) {
+// TestACrashWhileATailIsRepaired: the power is cut at every step of sealing a damaged tail and
+// repairing it: until it is whole again, opening the log finds that it isn't.
+func TestACrashWhileATailIsRepaired(t *testing.T) {
 	for steps, over := 0, false; !over; steps++ {
 		for seed := range uint64(4) {
 			fsys, d, l, other := replicas(t, 590)
@@ -43,7 +43,7 @@ func TestACrashWhileATailIsSetAside(t *testing.T) {
 			}
 			l = openLog(t, d, orders)
 			fsys.StopAfter(steps)
-			_, err := l.SetTailAside()
+			_, err := l.SealDamagedTail()
 			if err == nil {
 				_, _, err = mend(t, l, other)
 			}
@@ -55,7 +55,7 @@ func TestACrashWhileATailIsSetAside(t *testing.T) {
 			if r := l.Recovery(); r.Strange || r.Suspect && over || !r.Suspect && !slices.Equal(everything(t, l), want) {
 				t.Fatalf("step %d, seed %d: %+v", steps, seed, r)
 			}
-			if _, err := l.SetTailAside(); err != nil {
+			if _, err := l.SealDamagedTail(); err != nil {
 				t.Fatal(err)
 			}
 			if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), want) {

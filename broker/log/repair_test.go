@@ -261,8 +261,8 @@ func TestMissingSegmentsAreRepaired(t *testing.T) {
 	}
 }
 
-// TestADamagedTailIsRepaired: damage or loss of the active segment costs that segment: it is set
-// aside, and its records are fetched.
+// TestADamagedTailIsRepaired: damage or loss of the active segment costs that segment: it is
+// sealed, and its records are fetched.
 func TestADamagedTailIsRepaired(t *testing.T) {
 	for what, flip := range map[string]int64{"in the middle": 1000, "up to the end": 3000, "all of it is lost": 0} {
 		t.Run(what, func(t *testing.T) {
@@ -300,9 +300,9 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 			if r := l.Recovery(); !r.Suspect || r.Strange {
 				t.Fatalf("%+v", r)
 			}
-			to, err := l.SetTailAside()
-			if err != nil || (to != "") != (flip > 0) {
-				t.Fatalf("set aside to %q: %v", to, err)
+			sealed, err := l.SealDamagedTail()
+			if err != nil || sealed != (flip > 0) {
+				t.Fatalf("sealed: %v, %v", sealed, err)
 			}
 			lacks := []Span{{tail.Base, end}}
 			if got := l.Lacks(); !slices.Equal(got, lacks) {
@@ -325,6 +325,39 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestADamagedTailOfOtherEpochsIsRepaired: an epoch begins in the damaged active segment that the
+// other replica does not have. The segment is replaced by what that has.
+func TestADamagedTailOfOtherEpochsIsRepaired(t *testing.T) {
+	fsys, d, l, other := replicas(t, 590)
+	for _, each := range []struct {
+		l     *Log
+		epoch uint64
+		n     int
+	}{{l, 4, 3}, {other, 5, 40}} {
+		_, end, _ := each.l.Offsets()
+		if _, err := each.l.Append(&Append{Epoch: each.epoch, Records: texts(end, each.n)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := each.l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	infos := l.SegmentInfos()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := fsys.Flip(fileOf(t, l, infos[len(infos)-1].Base), 1000*8); err != nil {
+		t.Fatal(err)
+	}
+	l = openLog(t, d, orders)
+	if sealed, err := l.SealDamagedTail(); !sealed || err != nil {
+		t.Fatalf("sealed: %v, %v", sealed, err)
+	}
+	if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), everything(t, other)) || !slices.Equal(l.Epochs(), other.Epochs()) {
+		t.Errorf("epochs %v and %v: %v", l.Epochs(), other.Epochs(), err)
 	}
 }
 

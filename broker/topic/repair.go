@@ -14,12 +14,8 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 	s.unfollow(p)
 	p.mended = true
 	for _, part := range p.logs.parts {
-		to, err := part.SetTailAside()
-		if err != nil {
+		if _, err := part.SealDamagedTail(); err != nil {
 			return false, err
-		}
-		if to != "" {
-			s.log.Warn("the damaged end of a log was set aside", "topic", p.Name(), "log", part.Name(), "to", to)
 		}
 	}
 	n := p.logs.lacking()
