@@ -126,9 +126,28 @@ func (l *Log) giveUp(from uint64, whole bool) (r *Repair, last int64, err error)
 // addNothing adds batches without records for damaged offsets. last is the time of the last record
 // before the segment.
 func (r *Repair) addNothing(lost Span, last int64) error {
-	epochs := r.log.Epochs()
+	if r.Begun() {
+		last = r.w.s.last
+	}
+	return r.log.nothing(lost, last, r.Add)
+}
+
+// Nothing returns batches without records for damaged offsets that another replica gives up, too.
+// They span lost in the epochs of this log, and have the time of the last record before lost.
+func (l *Log) Nothing(lost Span) (batches []byte, err error) {
+	err = l.nothing(lost, l.timeBefore(lost.From), func(b Batch) error {
+		batches = append(batches, b...)
+		return nil
+	})
+	return batches, err
+}
+
+// nothing passes batches without records, which span lost in the epochs of this log, to add. A batch
+// is valid until add returns. last is their time.
+func (l *Log) nothing(lost Span, last int64, add func(Batch) error) error {
+	epochs := l.Epochs()
 	for at := lost.From; at < lost.Next; {
-		t := thinner{buf: make([]byte, thinnerHeader), base: at, next: at, end: min(lost.Next, at+math.MaxUint32), first: last}
+		t := thinner{buf: make([]byte, thinnerHeader), base: at, next: at, end: min(lost.Next, at+math.MaxUint32), first: last, last: last}
 		for i, e := range epochs {
 			switch {
 			case e.Start <= at || i == 0:
@@ -137,13 +156,36 @@ func (r *Repair) addNothing(lost Span, last int64) error {
 				t.end = e.Start
 			}
 		}
-		if r.Begun() {
-			t.first = r.w.s.last
-		}
-		t.last, at = t.first, t.end
-		if err := r.Add(t.take()); err != nil {
+		at = t.end
+		if err := add(t.take()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// timeBefore returns the time of the last record before an offset. If that can't be read, it
+// returns the time of an earlier record, or of the first one of the offset's segment.
+func (l *Log) timeBefore(offset uint64) (last int64) {
+	if v, err := l.NewCursor(offset - 1).Read(1); err == nil {
+		b, ok := v.Next()
+		if ok {
+			last = b.LastTime()
+		}
+		v.Release()
+		if ok {
+			return last
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.segments {
+		if s.base > offset {
+			break
+		}
+		if last = max(last, s.first); s.end <= offset {
+			last = max(last, s.last)
+		}
+	}
+	return last
 }

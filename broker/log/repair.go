@@ -120,6 +120,28 @@ func (l *Log) SealDamagedTail() (sealed bool, err error) {
 	return true, l.NoteDamage()
 }
 
+// Unreadable returns which of the offsets that the log lacks (Lacks) can't be read, oldest first.
+// Others are in segments with damage elsewhere. It reads these segments. An error means that this
+// is not known: for example, the disk can't read them at present.
+func (l *Log) Unreadable() (out []Span, err error) {
+	for _, span := range l.Lacks() {
+		for c := l.NewCursor(span.From); c.Next() < span.Next; {
+			at := c.Next()
+			v, err := c.Read(scanWindow)
+			if damage, ok := errors.AsType[*CorruptError](err); ok && damage.Next > at {
+				out = append(out, Span{at, min(damage.Next, span.Next)})
+				c.Seek(damage.Next)
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			v.Release()
+		}
+	}
+	return out, nil
+}
+
 // makeAside creates the directory for a segment's file that is to be set aside.
 func (l *Log) makeAside(s *segment, reason string) (*Aside, error) {
 	a, err := l.beginAside(Aside{From: s.base, Next: s.end, Reason: brief(reason), Files: []SegmentRef{s.ref()}})
@@ -224,9 +246,10 @@ func (r *Repair) Add(b Batch) (err error) {
 }
 
 // AddOwn adds what can be read of the damaged segment itself, from the offset on that is due, and
-// reports whether that is anything. What was added before, and is added later, must be of the same
-// log up to the end of the segment. A segment that the disk can't read has nothing.
-func (r *Repair) AddOwn() (added bool, err error) {
+// reports whether that is anything. It adds what is before the offset until, and only batches of
+// epoch, unless that is 0. What was added before, and is added later, must be of the same log up to
+// there. A segment that the disk can't read has nothing.
+func (r *Repair) AddOwn(epoch, until uint64) (added bool, err error) {
 	from := r.next
 	v, err := r.log.NewCursor(from).Read(scanWindow)
 	_, damaged := errors.AsType[*CorruptError](err)
@@ -237,10 +260,31 @@ func (r *Repair) AddOwn() (added bool, err error) {
 		return false, err
 	}
 	defer v.Release()
-	for b, ok := v.Next(); ok && b.Base() < r.span.Next && !r.Full() && err == nil; b, ok = v.Next() {
-		err = r.Add(b)
+	end := min(until, r.span.Next)
+	for b, ok := v.Next(); ok && b.Base() < end && !r.Full() && err == nil; b, ok = v.Next() {
+		if epoch > 0 && b.Epoch() != epoch {
+			break
+		}
+		if b, err = b.Until(until); err == nil {
+			err = r.Add(b)
+		}
 	}
 	return r.next > from, err
+}
+
+// Own returns the epoch of what the damaged segment itself has from the offset on that is due, and
+// the offset up to which it can be read and is of that epoch. It returns zeros if that offset can't
+// be read.
+func (r *Repair) Own() (epoch, until uint64) {
+	v, err := r.log.NewCursor(r.next).Read(scanWindow)
+	if err != nil {
+		return 0, 0
+	}
+	defer v.Release()
+	for b, ok := v.Next(); ok && b.Base() < r.span.Next && (epoch == 0 || b.Epoch() == epoch); b, ok = v.Next() {
+		epoch, until = b.Epoch(), b.End()
+	}
+	return epoch, until
 }
 
 // create creates the file, named after the first batch.

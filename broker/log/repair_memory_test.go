@@ -3,6 +3,7 @@ package log
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 )
@@ -110,7 +111,7 @@ func TestADamagedFileIsKeptUntilAllOfItIsReplaced(t *testing.T) {
 	if int64(bytes) < small.SegmentLargest || r.Span() != (Span{last, end}) {
 		t.Fatalf("%d bytes came, and %v is due", bytes, r.Span())
 	}
-	if added, err := r.AddOwn(); err != nil || !added || !r.Full() {
+	if added, err := r.AddOwn(0, math.MaxUint64); err != nil || !added || !r.Full() {
 		t.Fatalf("added: %v, %v", added, err)
 	}
 	if _, err := r.Finish(); err != nil {

@@ -39,7 +39,9 @@
 //	    that differ from the leader's log are fetched again, and nothing is appended after a gap.
 //	R10 A follower whose logs lack segments has not joined and confirms nothing until it has fetched
 //	    them. A leader sends them if, by their epochs, the two logs are equal up to the segment's
-//	    end. It keeps no state about that but which of them it could not read (Leading.Stalled).
+//	    end. Of a repair it keeps which records it could not read (Leading.Stalled), and what the
+//	    follower said last that it lacks (extent). Records are given up only if each other replica
+//	    has said in this epoch that it lacks them, or has come to its log's end before them.
 //	R11 An answer that a newer leader's record could falsify waits for a barrier round: after the
 //	    question, every member of the set, and of the set of an unanswered swap, confirms that it
 //	    copies under the leader's epoch (barrier).

@@ -14,17 +14,34 @@ type fetch struct {
 	part Part
 	span log.Span
 	log  Lineage // of the follower's log, as far as the span's position is known
-	l    *Leading
+	// extent is what the follower lacks; nil: its version or its leader's does not exchange that.
+	extent *extent
+	l      *Leading
 }
 
 // piece is the answer: batches from the start of the span on, or from the start of the leader's log
 // if that is later. It has none if what the leader has there is damaged, and its log starts later.
 type piece struct {
 	stream, round uint32
-	diverged      bool // the two logs differ before the end of the span
+	kind          pieceKind
 	start         uint64
 	batches       []byte
 }
+
+// pieceKind is the kind of an answer to a fetch.
+type pieceKind uint8
+
+const (
+	pieceBatches  pieceKind = iota
+	pieceDiverged           // nothing: the two logs differ before the end of the span
+	// pieceOwn has an offset instead of batches: the leader's records up to there are damaged, and
+	// the follower's own ones are the same.
+	pieceOwn
+	// pieceLost has batches without records: the leader's records are damaged, and no replica has
+	// them.
+	pieceLost
+	pieceKinds // number of kinds
+)
 
 // refusedFetch is what a follower has asked for and was refused, since it is damaged here.
 type refusedFetch struct {
@@ -49,7 +66,11 @@ func appendFetch(dst []byte, q *fetch) []byte {
 	for _, v := range []uint64{q.span.From, q.span.Next, q.log.Start, q.log.End} {
 		dst = be.AppendUint64(dst, v)
 	}
-	return endFrame(appendEpochs(dst, q.log.Epochs), at)
+	dst = appendEpochs(dst, q.log.Epochs)
+	if q.extent != nil {
+		dst = appendExtent(dst, q.extent)
+	}
+	return endFrame(dst, at)
 }
 
 func parseFetch(body []byte) (*fetch, error) {
@@ -61,6 +82,9 @@ func parseFetch(body []byte) (*fetch, error) {
 	q.log.Start, q.log.End = f.u64(), f.u64()
 	var err error
 	if q.log.Epochs, err = f.epochs(); err != nil {
+		return nil, err
+	}
+	if q.extent, err = f.extent(); err != nil {
 		return nil, err
 	}
 	if err := f.done("fetch"); err != nil {
@@ -79,11 +103,7 @@ func appendPieceHeader(dst []byte, p *piece, size int) []byte {
 	dst, at := beginFrame(dst, framePiece)
 	dst = be.AppendUint32(dst, p.stream)
 	dst = be.AppendUint32(dst, p.round)
-	diverged := byte(0)
-	if p.diverged {
-		diverged = 1
-	}
-	dst = append(dst, diverged)
+	dst = append(dst, byte(p.kind))
 	dst = be.AppendUint64(dst, p.start)
 	be.PutUint32(dst[at:], uint32(len(dst)-at-4+size))
 	return dst
@@ -91,8 +111,8 @@ func appendPieceHeader(dst []byte, p *piece, size int) []byte {
 
 func parsePiece(body []byte) (p piece, err error) {
 	f := fields{rest: body}
-	p.stream, p.round, p.diverged, p.start = f.u32(), f.u32(), f.u8() == 1, f.u64()
-	if f.bad || p.diverged && len(f.rest) > 0 {
+	p.stream, p.round, p.kind, p.start = f.u32(), f.u32(), pieceKind(f.u8()), f.u64()
+	if f.bad || p.kind >= pieceKinds || p.kind == pieceDiverged && len(f.rest) > 0 || p.kind == pieceOwn && len(f.rest) != 8 {
 		return piece{}, fmt.Errorf("a frame %q of the wrong length", "piece")
 	}
 	p.batches = f.rest
@@ -107,6 +127,7 @@ func (o *followerConn) fetch(q *fetch) error {
 		return nil
 	}
 	q.l = l
+	l.noteExtent(o, q)
 	o.mu.Lock()
 	many := len(o.fetches) >= maxStreams
 	if !many && !o.ended {
@@ -132,9 +153,12 @@ func (o *followerConn) answerFetch(q *fetch) error {
 	defer func() { o.memory = c.Lend(o.memory) }()
 	from, refused := q.l.checkFetch(q, &p)
 	var v log.View
-	if refused == nil && !p.diverged && from < q.span.Next {
+	if refused == nil && p.kind != pieceDiverged && from < q.span.Next {
 		c.Seek(from)
 		if v, refused = q.l.read(c); refused != nil {
+			refused = q.l.answerDamaged(o, q, from, refused, &p)
+		}
+		if refused != nil {
 			o.x.warnThrottled(fmt.Sprintf("fetch %s %d", q.Topic, q.Shard),
 				"Could not read what a follower has lost", "follower", o.broker,
 				"topic_id", q.Topic, "shard", q.Shard, "part", q.part.String(), "error", refused)
@@ -150,7 +174,7 @@ func (o *followerConn) answerFetch(q *fetch) error {
 		return err
 	}
 	defer v.Release()
-	size, count := 0, 0
+	size, count := len(p.batches), 0
 	for ahead := v; ; count++ {
 		b, ok := ahead.Next()
 		if !ok || b.Base() >= q.span.Next {
@@ -159,6 +183,9 @@ func (o *followerConn) answerFetch(q *fetch) error {
 		size += len(b)
 	}
 	if _, err := o.out.Write(appendPieceHeader(o.out.AvailableBuffer(), &p, size)); err != nil {
+		return err
+	}
+	if _, err := o.out.Write(p.batches); err != nil {
 		return err
 	}
 	for range count {
@@ -172,9 +199,12 @@ func (o *followerConn) answerFetch(q *fetch) error {
 	return nil
 }
 
+// asDamage returns the damage that an error reports, if it does.
+func asDamage(err error) (*log.CorruptError, bool) { return errors.AsType[*log.CorruptError](err) }
+
 // noteFetch notes that a fetch was refused, or answered.
 func (l *Leading) noteFetch(broker string, q *fetch, refused error) {
-	_, damaged := errors.AsType[*log.CorruptError](refused)
+	_, damaged := asDamage(refused)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := l.refused[broker]
@@ -194,9 +224,9 @@ func (l *Leading) noteFetch(broker string, q *fetch, refused error) {
 }
 
 // Stalled reports whether the repair of a follower can't go on under this leader: the records that
-// are due are damaged here, and the follower lacks them or can't use its own, since they are of its
-// last segment (repairing.confirmed). Every other repair under way ends, or comes to such records:
-// each answer brings it on, and so does what it has itself of what was refused.
+// are due are damaged here, the follower has not used its own, and it is not known that nobody has
+// them (answerDamaged). Every other repair under way ends, or comes to such records: each answer
+// brings it on, and so does what it has itself of what was refused.
 func (l *Leading) Stalled(broker string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,7 +247,8 @@ func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, refused error) {
 	if err != nil {
 		return 0, err
 	}
-	p.diverged = shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) ||
-		own.End < q.span.Next
+	if shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) || own.End < q.span.Next {
+		p.kind = pieceDiverged
+	}
 	return max(q.span.From, p.start), nil
 }

@@ -1,11 +1,5 @@
 package replica
 
-import (
-	"errors"
-
-	"github.com/carillon-mq/carillon/broker/log"
-)
-
 // A leader that was elected in doubt may have damaged records that no other replica has. Followers
 // can't copy past them, so the in-sync set can't grow. The leader gives them up: batches without
 // records take their place, and are copied.
@@ -13,13 +7,16 @@ import (
 //  1. It gives up only what no replica has (Leader.NobodyBeyond). What a replica may have that is
 //     away is not given up, not even if the Topic allows unclean elections: that replica can bring
 //     it back.
-//  2. Of a damaged log of cursors it knows what it gave up (log.Batch.Lost), as does each later
+//  2. A follower under repair says what it lacks (extent). If that, and what all others lack, is
+//     damaged here, too, it gets batches without records from here (answerDamaged). The leader's own
+//     log keeps its damage: the follower may have the rest of it, becomes whole, and leads.
+//  3. Of a damaged log of cursors it knows what it gave up (log.Batch.Lost), as does each later
 //     leader: cursors may have been there.
 
 // stuck notes that a follower can't copy what follows, since a log can't be read there. The stream
 // is current.
 func (l *Leading) stuck(s *stream, p Part, err error) {
-	damage, is := errors.AsType[*log.CorruptError](err)
+	damage, is := asDamage(err)
 	if !is || damage.Next <= s.next[p] {
 		return
 	}

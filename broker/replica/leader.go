@@ -1,10 +1,12 @@
 package replica
 
 import (
+	"math"
 	"slices"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
 )
 
 // LagTime is how long a member may lag before its leader wants the in-sync set without it: longer
@@ -209,6 +211,24 @@ func (l *Leader) NobodyBeyond(p Part) (offset uint64) {
 		offset = max(offset, f.stuck[p])
 	}
 	return offset
+}
+
+// Lost returns the offsets of a log that no other replica has, oldest first. lacks returns what a
+// replica under repair lacks; nil: it is not under repair, or that is not known. Then it lacks what
+// is beyond its log's end if it is stuck. Otherwise it may have any offset: it is away, or copies.
+func (l *Leader) Lost(p Part, lacks func(broker string) []log.Span) []log.Span {
+	lost := []log.Span{{From: 1, Next: math.MaxUint64}}
+	for _, id := range l.shard.Replicas {
+		if id == l.self.Broker {
+			continue
+		}
+		spans := lacks(id)
+		if f := l.followers[id]; len(spans) == 0 && f != nil && !f.gone && f.stuck[p] > 0 {
+			spans = []log.Span{{From: f.stuck[p], Next: math.MaxUint64}}
+		}
+		lost = intersect(lost, spans)
+	}
+	return lost
 }
 
 // has returns the end of what is durable of a member's log, as far as known; 0 if it has not asked

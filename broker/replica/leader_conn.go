@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 // leaderDialer keeps a connection to one leader as long as a shard is followed from there.
@@ -88,6 +90,7 @@ func (fd *leaderDialer) connect() error {
 	if peer, says := conn.(interface{ SendsSegments() bool }); says {
 		in.noFetch = !peer.SendsSegments()
 	}
+	in.extents = announces(conn, coordination.FeatureExtents)
 	in.ctx, in.cancel = context.WithCancel(x.ctx)
 	defer in.cancel()
 	x.mu.Lock()
@@ -117,6 +120,7 @@ type leaderConn struct {
 	// acksReady reports acks that are due and that no committer will signal. Reader only.
 	acksReady bool
 	noFetch   bool // the leader is of a version without fetches
+	extents   bool // the leader's version understands what a follower says of its own damage
 
 	mu         sync.Mutex
 	last       uint32 // newest stream number

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into the transcripts in testdata, to be read as a diff")
@@ -218,6 +220,22 @@ func (s *tale) do(words []string) (string, error) {
 			return fmt.Sprintf("beyond: nobody has anything from %d,%d on", data, state), nil
 		}
 		return "beyond: somebody may", nil
+	case "lost": // lost b=4-9,20- c=1-30: what replicas under repair lack
+		lacks := map[string][]log.Span{}
+		for id, text := range given {
+			for span := range strings.SplitSeq(text, ",") {
+				s := log.Span{Next: math.MaxUint64}
+				if n, _ := fmt.Sscanf(span, "%d-%d", &s.From, &s.Next); n == 0 {
+					return "", fmt.Errorf("%q is no span (write 4-9)", span)
+				}
+				lacks[id] = append(lacks[id], s)
+			}
+		}
+		answer := "lost:"
+		for _, span := range s.l.Lost(Data, func(id string) []log.Span { return lacks[id] }) {
+			answer += fmt.Sprintf(" %d-%d", span.From, span.Next)
+		}
+		return strings.ReplaceAll(answer, fmt.Sprint(uint64(math.MaxUint64)), ""), nil
 	case "mute":
 		s.l.WithoutRounds(who)
 	case "gone": // gone b@2 c@3: exactly these are gone

@@ -40,6 +40,7 @@ type Leading struct {
 	first    [Parts]firstBatch
 	streams  []*stream               // one for each follower that has joined
 	refused  map[string]refusedFetch // by broker; nil: none
+	extents  map[string]said         // by broker under repair; nil: none
 	toSweep  bool                    // in Exchange.unsettled
 }
 
@@ -437,6 +438,7 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 		return nil, fmt.Sprintf("broker %s is no replica in its life %d", from.Broker, from.Incarnation)
 	}
 	delete(l.refused, o.broker) // a repair has ended
+	delete(l.extents, o.broker)
 	if !o.probed {
 		l.leader.WithoutRounds(from)
 	}

@@ -3,6 +3,9 @@ package replica
 import (
 	"bytes"
 	"errors"
+	"math"
+	"slices"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
 )
@@ -10,16 +13,26 @@ import (
 // repairing is the repair of a Following whose logs lack segments (FollowConfig.RepairEnded): it
 // fetches them from its leader, one at a time and one turn at a time, and copies nothing. So the
 // leader does not count it. What the leader can't send, because its own copy is damaged there, is
-// taken from the damaged segment, if it can be read and is not the last one. Afterwards the logs are
-// opened again and followed as usual. A worker of the disk's pool, or mu, owns it.
+// taken from the damaged segment, if it can be read; of the last segment, if the leader confirms
+// that it is the same (pieceOwn). What no replica has is given up (pieceLost). Afterwards the logs
+// are opened again and followed as usual. A worker of the disk's pool, or mu, owns it.
 type repairing struct {
 	repair  *log.Repair // nil: the next missing segment is not determined yet
 	part    Part
 	epoch   int64   // of the leader that sends the segment
 	lineage Lineage // of the log, for the leader's judgement
 	span    log.Span
-	bytes   int // received of this segment
+	bytes   int        // received of this segment
+	gone    []log.Span // of this segment, given up
+
+	extent  extent            // what the logs lack; known since the first refusal
+	of      [Parts][]log.Span // what log.Log.Lacks returned for it
+	scanned time.Duration     // when the segments were read for it; 0: never
 }
+
+// scanEvery is how long a repair waits before it reads its damaged segments once more, to know what
+// it lacks.
+const scanEvery = 10 * time.Second
 
 var errNoFetch = errors.New("the leader's broker is of a version that sends no single segments")
 
@@ -39,6 +52,12 @@ func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
 	q := fetch{
 		requestHead: requestHead{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch},
 		part:        m.part, span: m.repair.Span(), log: m.lineage,
+	}
+	if in.extents {
+		e := m.extent
+		fetched := log.Span{From: m.span.From, Next: q.span.From}
+		e.lacks[m.part] = without(e.lacks[m.part], fetched)
+		q.extent = &e
 	}
 	f.step = asked
 	f.x.counters.outAsks.Add(1)
@@ -133,12 +152,18 @@ func (m *repairing) advance(f *Following, a answered, epoch int64) (whole, own b
 	}
 	switch {
 	case m.repair == nil:
+	case a.piece != nil && a.piece.kind == pieceOwn:
+		if own, err = m.addOwn(f, m.extent.own.epoch, be.Uint64(a.piece.batches)); err == nil && !own {
+			err = errors.New("its own records can't be read any more, or are others")
+		}
 	case a.piece != nil:
 		err = m.appendPiece(f, a.piece)
 	case a.refused != "" && m.confirmed():
-		if own, err = m.repair.AddOwn(); err == nil && m.repair.Full() {
-			err = m.finish(f)
-		}
+		own, err = m.addOwn(f, 0, math.MaxUint64)
+	}
+	m.extent.own = ownRecord{}
+	if err == nil && a.refused != "" && !own && m.repair != nil {
+		m.describe(f)
 	}
 	if err != nil {
 		m.abandon()
@@ -174,16 +199,56 @@ func (l Lineage) around(span log.Span) Lineage {
 	return l
 }
 
+// addOwn adds own records of the damaged segment, and replaces the segment when it is complete.
+func (m *repairing) addOwn(f *Following, epoch, until uint64) (added bool, err error) {
+	if added, err = m.repair.AddOwn(epoch, until); err == nil && m.repair.Full() {
+		err = m.finish(f)
+	}
+	return added, err
+}
+
+// describe determines what the logs lack, and what they have in place of the records that were
+// refused.
+func (m *repairing) describe(f *Following) {
+	e := &m.extent
+	next := log.Span{From: m.repair.Span().From, Next: m.repair.Span().From + 1}
+	if epoch, until := m.repair.Own(); !m.confirmed() {
+		e.own = ownRecord{epoch, until}
+	}
+	var of [Parts][]log.Span
+	same := e.known && (e.own.epoch > 0 || covers(e.lacks[m.part], next))
+	for p, lg := range f.config.Logs {
+		of[p] = lg.Lacks()
+		same = same && slices.Equal(of[p], m.of[p])
+	}
+	now := f.x.config.Now()
+	if same || m.scanned > 0 && now-m.scanned < scanEvery && slices.Equal(of[m.part], m.of[m.part]) {
+		return
+	}
+	m.of, m.scanned = of, max(now, 1)
+	e.known, e.lacks = true, [Parts][]log.Span{}
+	for p, lg := range f.config.Logs {
+		spans, err := lg.Unreadable()
+		if err != nil {
+			f.x.warnThrottled("read "+lg.Name(), "Could not determine what a damaged log lacks", "log", lg.Name(), "error", err)
+			e.known = false
+			return
+		}
+		_, end, _ := lg.Offsets()
+		e.lacks[p] = append(spans, log.Span{From: end, Next: math.MaxUint64})
+	}
+}
+
 // confirmed reports whether each piece confirms that the logs are equal up to the end of the segment.
-// Of the last segment they may differ: the epochs that began in it are not in the lineage. So it is
-// fetched as a whole, and nothing of its own file may stand beside what its leader has.
+// Of the last segment they may differ: the epochs that began in it are not in the lineage. So of its
+// own file only those records may stand beside what its leader has that are of the same epoch.
 func (m *repairing) confirmed() bool { return m.lineage.End >= m.span.Next }
 
 // appendPiece adds a piece to the segment being repaired, and replaces the segment when it is
 // complete.
 func (m *repairing) appendPiece(f *Following, p *piece) error {
 	lg, r := f.config.Logs[m.part], m.repair
-	if p.diverged {
+	if p.kind == pieceDiverged {
 		return &log.UnfitError{Log: lg.Name(),
 			Why: "it diverges from its leader's log before the end of the damage"}
 	}
@@ -201,6 +266,9 @@ func (m *repairing) appendPiece(f *Following, p *piece) error {
 	if len(p.batches) == 0 {
 		return errors.New("its leader has sent nothing of what is damaged")
 	}
+	if p.kind == pieceLost && m.extent.own.epoch == 0 && !covers(m.extent.lacks[m.part], log.Span{From: r.Span().From, Next: r.Span().From + 1}) {
+		return errors.New("its leader gives up a record that is not known to be lost here")
+	}
 	m.bytes += len(p.batches)
 	f.x.counters.inRepairBytes.Add(uint64(len(p.batches)))
 	for rest := p.batches; len(rest) > 0 && !r.Full(); {
@@ -211,8 +279,12 @@ func (m *repairing) appendPiece(f *Following, p *piece) error {
 		if b.Epoch() > uint64(m.epoch) {
 			return &log.UnfitError{Log: lg.Name(), Why: "a batch of a later epoch than its leader's came"}
 		}
+		from := r.Span().From
 		if err := r.Add(b); err != nil {
 			return err
+		}
+		if p.kind == pieceLost {
+			m.gone = append(m.gone, log.Span{From: from, Next: r.Span().From})
 		}
 		rest = rest[len(b):]
 	}
@@ -225,21 +297,32 @@ func (m *repairing) appendPiece(f *Following, p *piece) error {
 // finish replaces the segment, which is complete.
 func (m *repairing) finish(f *Following) error {
 	r := m.repair
+	for _, lost := range m.gone {
+		f.x.log.Error(givingUp, "topic_id", f.config.Topic, "shard", f.config.ID.Shard,
+			"part", m.part.String(), "epoch", m.epoch, "from", lost.From, "up_to", lost.Next)
+	}
 	aside, err := r.Finish()
 	if err != nil {
 		return err
 	}
+	for _, lost := range m.gone {
+		if m.part == Data {
+			f.x.counters.givenUp.Add(lost.Next - lost.From)
+		}
+	}
+	m.extent.lacks[m.part] = without(m.extent.lacks[m.part], log.Span{From: m.span.From, Next: r.Span().From})
+	m.of[m.part] = f.config.Logs[m.part].Lacks()
 	f.x.counters.repaired.Add(1)
 	f.x.log.Warn("Repaired a segment", "topic_id", f.config.Topic,
 		"shard", f.config.ID.Shard, "part", m.part.String(),
 		"epoch", m.epoch, "from", m.span.From, "up_to", r.Span().From, "bytes", m.bytes, "damaged_one_set_aside", aside)
-	m.repair = nil
+	m.repair, m.gone = nil, nil
 	return nil
 }
 
 func (m *repairing) abandon() {
 	if m.repair != nil {
 		m.repair.Abandon()
-		m.repair = nil
+		m.repair, m.gone = nil, nil
 	}
 }

@@ -88,6 +88,10 @@ func TestARepairOfWhatItsLeaderHasTrimmed(t *testing.T) {
 func TestAStalledRepairIsForgotten(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		a, b := trimmedPair(w)
+		shard := *w.store.shard(orders)
+		shard.Replicas = []string{"a", "b", "c"} // c is away, and may have it
+		w.store.put(&shard)
+		a.see()
 		a.spoil(orders, Data, 3)
 		b.ruin(orders, Data, 3)
 		b.mend(orders)

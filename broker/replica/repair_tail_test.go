@@ -101,10 +101,10 @@ func TestARefusedRepairOfADivergedTail(t *testing.T) {
 	})
 }
 
-// TestADivergedTailWaitsForADamagedLeader: the same if the leader's copy is damaged in that
-// segment, before or behind the record from which on the logs differ. b waits for what its leader
-// can't send. It doesn't give up its whole copy.
-func TestADivergedTailWaitsForADamagedLeader(t *testing.T) {
+// TestADivergedTailBesideADamagedLeader: the same if the leader's copy is damaged in that segment,
+// before or behind the record from which on the logs differ. b has what its leader can't send of the
+// records before, and uses it. Of those behind, its own ones are others, so nobody has them.
+func TestADivergedTailBesideADamagedLeader(t *testing.T) {
 	for _, share := range []int64{2, 5, 10, 20, 40} { // percent of the leader's segment
 		t.Run(fmt.Sprint(share), func(t *testing.T) {
 			story(t, "a b", func(w *world) {
@@ -120,16 +120,64 @@ func TestADivergedTailWaitsForADamagedLeader(t *testing.T) {
 				shard.Replicas = []string{"a", "b"}
 				w.store.put(&shard)
 				a.see()
-				told := b.mend(orders)
-				time.Sleep(10 * time.Second)
-				select {
-				case err := <-told:
-					w.t.Fatalf("the repair ended, with %v", err)
-				default:
+				if err := w.told(b.mend(orders)); err != nil {
+					t.Fatal(err)
 				}
-				if _, why := b.follows[orders].State(); why == "" || b.x.Stats().Repaired > 0 {
-					w.t.Errorf("b does not wait: %q, %d repaired", why, b.x.Stats().Repaired)
+				followsEqual(w)
+				bad, lost := a.lost(Data)[0], b.logs[orders][Data].Holes(1)
+				if want := bad.Next - bad.From; bad.Next <= 411 && lost > 0 || bad.From >= 411 && lost != want {
+					t.Errorf("%d are given up, and the leader lacks %v", lost, bad)
 				}
+			})
+		})
+	}
+}
+
+// TestTwoReplicasWithDamageInTheLastSegment: leader and follower lack the same record of the
+// follower's last segment, which is given up, or each another one, and then none is.
+func TestTwoReplicasWithDamageInTheLastSegment(t *testing.T) {
+	for name, spoil := range map[string]func(a, b *node, last int){
+		"the same": func(a, b *node, last int) { b.spoilToo(Data, a) },
+		"others":   func(a, b *node, last int) { b.spoilAt(orders, Data, last, 1500) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, "a b", func(w *world) {
+				w.place(orders, 1, "a b")
+				a, b := w.nodes["a"], w.nodes["b"]
+				a.publish(orders, wide(2000)...)
+				w.within(time.Second, "b has it all", func() bool { return w.equal(orders, "a b") })
+				for _, n := range []*node{a, b} { // as retention by age does
+					n.logs[orders][Data].Roll()
+				}
+				a.publish(orders, wide(12)...)
+				w.within(time.Second, "b has it all", func() bool { return w.equal(orders, "a b") })
+				for _, n := range []*node{a, b} {
+					n.stop() // nothing of its log stays in memory
+				}
+				a, b = w.start("a", a.fs), w.start("b", b.fs)
+				w.within(5*time.Second, "b follows again", func() bool { return w.inSync(orders, "a b") })
+				b.follows[orders].End()
+				for _, n := range []*node{a, b} {
+					n.logs[orders][Data].Roll()
+				}
+				a.spoilAt(orders, Data, len(a.logs[orders][Data].SegmentInfos())-1, 3000)
+				if err := b.logs[orders][Data].Flush(); err != nil {
+					t.Fatal(err)
+				}
+				spoil(a, b, len(b.logs[orders][Data].SegmentInfos())-1)
+				a.publish(orders, wide(1)...)
+				both := sum(intersect(a.lost(Data), b.lost(Data)))
+				if (name == "the same") != (both > 0) {
+					t.Fatalf("a lacks %v, b %v", a.lost(Data), b.lost(Data))
+				}
+				if err := w.told(b.mend(orders)); err != nil {
+					t.Fatal(err)
+				}
+				if n := b.x.Stats().GivenUp; n != both {
+					t.Errorf("%d are given up, and %d were lost", n, both)
+				}
+				b.follow(orders)
+				w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
 			})
 		})
 	}

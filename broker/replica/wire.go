@@ -25,7 +25,9 @@ import (
 //	confirm  u32 stream, u32 round, u64 epoch, u64 number: it still copies, as answer to a probe
 //	fetch    u32 stream, u32 round, u32 shard, u64 epoch, u8 length and id of the Topic, u8 part,
 //	         u64 from, u64 up to, and of that log: u64 start, u64 end, u16 count of epochs,
-//	         each u64 epoch, u64 start
+//	         each u64 epoch, u64 start. To a leader that announces coordination.FeatureExtents also:
+//	         u8 whether what the follower lacks is known, for each part u16 count of spans, each u64
+//	         from, u64 up to, and of its own record at from: u64 epoch or 0, u64 end
 //
 // From the leader:
 //
@@ -36,7 +38,8 @@ import (
 //	probe    u32 stream, u32 round, u64 epoch, u64 number of a barrier round: do you still copy?
 //	data     u32 stream, u8 part, u8 promised, both watermarks, both starts, batches
 //	high     u32 stream, both watermarks, both starts
-//	piece    u32 stream, u32 round, u8 diverged, u64 start, batches: the answer to a fetch
+//	piece    u32 stream, u32 round, u8 kind (pieceKind), u64 start, batches: the answer to a fetch.
+//	         If it is to use its own records: u64 up to, instead of batches
 //
 // A stream is a shard on this connection; the follower numbers them. A round is one ask of a
 // stream. Each answer names its round, and the data after a verdict belongs to that round. An ask

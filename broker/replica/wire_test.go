@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"io"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ var (
 	someRefusal = refusal{stream: 7, round: 3, epoch: 6, why: "this broker doesn't lead it"}
 	someMarks   = marks{high: [Parts]uint64{9, 1}, start: [Parts]uint64{3, 1}}
 	someFetch   = fetch{requestHead: someAsk.requestHead, part: State, span: log.Span{From: 4, Next: 9}, log: someAsk.logs[0]}
+	someExtent  = extent{known: true, lacks: [Parts][]log.Span{{{From: 4, Next: 9}, {From: 20, Next: math.MaxUint64}}, nil}, own: ownRecord{2, 8}}
+	tellsFetch  = fetch{requestHead: someAsk.requestHead, part: State, span: someFetch.span, log: someAsk.logs[0], extent: &someExtent}
 	somePiece   = piece{stream: 7, round: 3, start: 2, batches: []byte("batches")}
 	someProbe   = probe{stream: 7, round: 3, epoch: 5, number: 11}
 	someClock   = clockFrame{sent: 5, returns: true, echo: 3, held: 2, vote: clock.Vote{Time: 1_700_000_000_000_000_000, State: clock.Held, Age: time.Hour}}
@@ -38,6 +41,7 @@ func session() []byte {
 	b = append(appendDataHeader(b, &someData, len(someData.batches)), someData.batches...)
 	b = appendHigh(b, 7, &someMarks)
 	b = appendFetch(b, &someFetch)
+	b = appendFetch(b, &tellsFetch)
 	b = appendProbe(b, frameProbe, &someProbe)
 	b = appendProbe(b, frameConfirm, &someProbe)
 	b = appendClock(b, &someClock)
@@ -79,7 +83,7 @@ func parse(t frameType, body []byte) (any, error) {
 }
 
 func TestFramesArriveAsTheyWereSent(t *testing.T) {
-	want := []any{nil, &someAsk, []any{uint32(7), State, uint64(17)}, uint32(7), someVerdict, someRefusal, []any{uint32(7), uint32(3)}, someData, []any{uint32(7), someMarks}, &someFetch, someProbe, someProbe, someClock, somePiece}
+	want := []any{nil, &someAsk, []any{uint32(7), State, uint64(17)}, uint32(7), someVerdict, someRefusal, []any{uint32(7), uint32(3)}, someData, []any{uint32(7), someMarks}, &someFetch, &tellsFetch, someProbe, someProbe, someClock, somePiece}
 	for name, source := range map[string]io.Reader{"whole": bytes.NewReader(session()), "byte by byte": iotest.OneByteReader(bytes.NewReader(session()))} {
 		r := newReader(source, 16, maxAsk)
 		for i := 0; ; {
@@ -104,6 +108,13 @@ func TestFramesArriveAsTheyWereSent(t *testing.T) {
 	}
 }
 
+// tells returns a fetch that says what its follower lacks.
+func tells(e extent) *fetch {
+	q := someFetch
+	q.extent = &e
+	return &q
+}
+
 func TestInvalidFramesAreRefused(t *testing.T) {
 	spoil := func(change func(*ask)) []byte {
 		a := someAsk
@@ -112,23 +123,27 @@ func TestInvalidFramesAreRefused(t *testing.T) {
 		return appendAsk(nil, &a)
 	}
 	for what, frame := range map[string][]byte{
-		"safe beyond its end":    spoil(func(a *ask) { a.safe[Data] = 21 }),
-		"end before its start":   spoil(func(a *ask) { a.logs[State].End = 0 }),
-		"epochs that go back":    spoil(func(a *ask) { a.logs[Data].Epochs[1].Epoch = 2 }),
-		"epochs out of order":    spoil(func(a *ask) { a.logs[Data].Epochs[1].Start = 1 }),
-		"an epoch of nothing":    spoil(func(a *ask) { a.logs[Data].Epochs[1].Start = 20 }),
-		"no epoch":               spoil(func(a *ask) { a.epoch = 0 }),
-		"no life":                spoil(func(a *ask) { a.incarnation = -1 }),
-		"no topic":               spoil(func(a *ask) { a.Topic = "" }),
-		"too many epochs":        spoil(func(a *ask) { a.logs[Data].Epochs = make([]log.Epoch, MaxLineage+1) }),
-		"an ack of another part": appendAck(nil, 7, Parts, 1),
-		"an unknown verb":        appendVerdict(nil, &verdict{parts: [Parts]Verdict{{Reset + 1, 1}}}),
-		"data of another part":   appendDataHeader(nil, &data{part: Parts}, 0),
-		"a fetch of nothing":     appendFetch(nil, &fetch{requestHead: someFetch.requestHead, span: log.Span{From: 4, Next: 4}, log: someFetch.log}),
-		"a fetch of no part":     appendFetch(nil, &fetch{requestHead: someFetch.requestHead, part: Parts, span: someFetch.span, log: someFetch.log}),
-		"a fetch in no epoch":    appendFetch(nil, &fetch{requestHead: requestHead{ID: someFetch.ID}, span: someFetch.span, log: someFetch.log}),
-		"a fetch for no log":     appendFetch(nil, &fetch{requestHead: someFetch.requestHead, span: someFetch.span, log: Lineage{Start: 5, End: 3}}),
-		"a piece of others":      append(appendPieceHeader(nil, &piece{diverged: true}, 7), "batches"...),
+		"safe beyond its end":        spoil(func(a *ask) { a.safe[Data] = 21 }),
+		"end before its start":       spoil(func(a *ask) { a.logs[State].End = 0 }),
+		"epochs that go back":        spoil(func(a *ask) { a.logs[Data].Epochs[1].Epoch = 2 }),
+		"epochs out of order":        spoil(func(a *ask) { a.logs[Data].Epochs[1].Start = 1 }),
+		"an epoch of nothing":        spoil(func(a *ask) { a.logs[Data].Epochs[1].Start = 20 }),
+		"no epoch":                   spoil(func(a *ask) { a.epoch = 0 }),
+		"no life":                    spoil(func(a *ask) { a.incarnation = -1 }),
+		"no topic":                   spoil(func(a *ask) { a.Topic = "" }),
+		"too many epochs":            spoil(func(a *ask) { a.logs[Data].Epochs = make([]log.Epoch, MaxLineage+1) }),
+		"an ack of another part":     appendAck(nil, 7, Parts, 1),
+		"an unknown verb":            appendVerdict(nil, &verdict{parts: [Parts]Verdict{{Reset + 1, 1}}}),
+		"data of another part":       appendDataHeader(nil, &data{part: Parts}, 0),
+		"a fetch of nothing":         appendFetch(nil, &fetch{requestHead: someFetch.requestHead, span: log.Span{From: 4, Next: 4}, log: someFetch.log}),
+		"a fetch of no part":         appendFetch(nil, &fetch{requestHead: someFetch.requestHead, part: Parts, span: someFetch.span, log: someFetch.log}),
+		"a fetch in no epoch":        appendFetch(nil, &fetch{requestHead: requestHead{ID: someFetch.ID}, span: someFetch.span, log: someFetch.log}),
+		"a fetch for no log":         appendFetch(nil, &fetch{requestHead: someFetch.requestHead, span: someFetch.span, log: Lineage{Start: 5, End: 3}}),
+		"damage out of order":        appendFetch(nil, tells(extent{lacks: [Parts][]log.Span{{{From: 4, Next: 9}, {From: 8, Next: 10}}}})),
+		"damage of nothing":          appendFetch(nil, tells(extent{lacks: [Parts][]log.Span{{{From: 4, Next: 4}}}})),
+		"a piece of no kind":         appendPieceHeader(nil, &piece{kind: pieceKinds}, 0),
+		"own records without an end": appendPieceHeader(nil, &piece{kind: pieceOwn}, 0),
+		"a piece of others":          append(appendPieceHeader(nil, &piece{kind: pieceDiverged}, 7), "batches"...),
 	} {
 		r := newReader(bytes.NewReader(frame), 64, maxAsk)
 		for {

@@ -37,11 +37,12 @@ func (s *ShardLeader) elsewhere(v *view, damage *log.CorruptError) string {
 // mayHave returns the names of the other replicas that may have what is damaged here.
 //
 //  1. A replica that is being added has never had everything.
-//  2. A present replica that doubts its copy has what it reports. The segments that it lacks are
-//     most likely others than what is damaged here. Its repair ends, since this leader sends what
-//     is not damaged here, and what is may be in its own damaged segment. Then it can lead.
-//  3. If its repair is stalled (replica.Leading.Stalled), waiting for it has no end, so it doesn't
-//     count: it may lack the same records.
+//  2. A present replica that doubts its copy has what it reports, unless it says in its requests
+//     that it lacks all of what is damaged here (replica.Leading.Lacks). Its repair ends, since this
+//     leader sends what is not damaged here, and what is may be in its own damaged segment. Then it
+//     can lead.
+//  3. If it doesn't say what it lacks and its repair is stalled (replica.Leading.Stalled), waiting
+//     for it has no end, so it doesn't count: it may lack the same records.
 //  4. A replica that follows, or did in this epoch, has what it confirmed.
 //  5. Any other replica may have it: it is away, or has not opened its copy.
 //
@@ -61,8 +62,9 @@ func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string
 		said, reported := state.Reported(id, v.shard.Topic, v.shard.Number)
 		at := slices.IndexFunc(followers, func(f replica.Follower) bool { return f.Broker == id && f.Safe[replica.Data] > 0 })
 		end := uint64(math.MaxUint64)
+		lacks, known := leading.Lacks(id, part, log.Span{From: damage.From, Next: damage.Next})
 		switch {
-		case said.Lacks > 0 && leading.Stalled(id):
+		case said.Lacks > 0 && (lacks || !known && leading.Stalled(id)):
 			end = 0
 		case said.Lacks == 0 && at >= 0:
 			end = followers[at].Safe[part]

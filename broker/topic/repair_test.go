@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -582,29 +583,67 @@ func TestRecordsThatAReplicaUnderRepairHasAreNotSkipped(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(a, 600) })
 }
 
-// TestRecordsThatAllReplicasLackAreSkipped: all replicas are damaged in the same segment, and none
-// has its first record. Readers of the leader wait while others may have it. When all of those have
-// come to that record, and have no other leader, waiting has no end: readers skip it.
-func TestRecordsThatAllReplicasLackAreSkipped(t *testing.T) {
+// TestRecordsThatAllReplicasLackAreGivenUp: all replicas are damaged in the same segment, and none
+// has a record of it. Readers of the leader wait while others may have them. When all others say
+// that they lack them, they are given up, and all replicas become whole.
+func TestRecordsThatAllReplicasLackAreGivenUp(t *testing.T) {
 	c, read := damagedApart(t, 0, 0)
+	a, b := c.sites[0], c.sites[1]
 	var why *publish.NotServedError
 	if err := read(); !errors.As(err, &why) {
 		t.Fatalf("a reader is told: %v", err)
 	}
 	c.reach(1)
 	c.settle("one has asked for it again and again", func() bool {
-		return c.sites[0].service.Topic("orders").Shard().leading.Load().Stalled("broker-b")
+		return a.service.Topic("orders").Shard().leading.Load().Stalled("broker-b")
 	})
 	if err := read(); !errors.As(err, &why) || !strings.Contains(err.Error(), "which broker main-2 may have") {
 		t.Fatalf("a reader is told: %v", err)
 	}
+	if n := b.exchange.Stats().GivenUp; n > 0 {
+		t.Fatalf("%d are given up, and one replica is away", n)
+	}
 	c.reach(2)
-	c.settle("readers skip it", func() bool {
-		damage, ok := errors.AsType[*log.CorruptError](read())
-		return ok && damage.From <= 1 && damage.Next > 1
+	c.settle("it withdraws when another one is in sync", func() bool { life, leads := c.entry(0); return life == 0 && !leads })
+	leader := 1
+	if life, _ := c.entry(1); life <= 0 {
+		leader = 2
+	}
+	c.name(leader)
+	c.tell()
+	c.sites[leader].open("orders")
+	lost := c.sites[leader].exchange.Stats().GivenUp
+	if lost == 0 {
+		t.Fatal("nothing is given up")
+	}
+	if got := c.sites[leader].read("orders"); uint64(len(got)) != 600-lost {
+		t.Errorf("there are %d, and %d were given up", len(got), lost)
+	}
+	c.settle("all are whole", func() bool { return c.whole(a, int(600-lost)) })
+}
+
+// TestRecordsThatAStalledReplicaHasAreNotSkipped: a repair waits for a record that its leader
+// lacks, too, since a third replica is away. Readers of the leader don't skip what else is damaged
+// there and the replica under repair has.
+func TestRecordsThatAStalledReplicaHasAreNotSkipped(t *testing.T) {
+	c, read := damagedApart(t, 0, 0)
+	a := c.sites[0]
+	c.reach(1)
+	c.settle("one has asked for it again and again", func() bool {
+		return a.service.Topic("orders").Shard().leading.Load().Stalled("broker-b")
 	})
-	if _, leads := c.entry(0); !leads {
-		t.Error("another one leads")
+	other := a.segments()[1]
+	a.ruin(other)
+	first, err := strconv.ParseUint(strings.TrimSuffix(other, ".log"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var why *publish.NotServedError
+	if err := read(); !errors.As(err, &why) || !strings.Contains(err.Error(), "which broker main-2 may have") {
+		t.Errorf("a reader of what both lack is told: %v", err)
+	}
+	if _, err := a.service.Topic("orders").Shard().Get(first); !errors.As(err, &why) || !strings.Contains(err.Error(), "one of the brokers main-1, main-2 may have") {
+		t.Errorf("a reader of what the replica has is told: %v", err)
 	}
 }
 

@@ -1,0 +1,219 @@
+package replica
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// extent is what a follower under repair says of its own damage in a fetch. With the extents of all
+// other replicas, a leader knows which of its damaged records nobody has (Leader.Lost).
+type extent struct {
+	// known reports that lacks is complete. The disk may have refused to read a segment.
+	known bool
+	// lacks are the offsets of which the follower has no record, oldest first. What is behind its
+	// logs' ends is among them.
+	lacks [Parts][]log.Span
+	// own describes the follower's record at the start of the fetched span. It is set for the last
+	// segment of a log only: there the logs may differ.
+	own ownRecord
+}
+
+// ownRecord is the epoch of a follower's own record, and up to where its records have that epoch.
+// The zero value: there is no record.
+type ownRecord struct{ epoch, until uint64 }
+
+// maxSpans bounds the spans that a fetch has of one log, those from the fetched one on. A log with
+// more damage says less than it lacks, so the leader gives up less.
+const maxSpans = 64
+
+// extentLife is for how long a leader uses what a follower said last. A follower that was refused
+// asks again after at most askAgainMax.
+const extentLife = 10 * time.Second
+
+func appendExtent(dst []byte, e *extent) []byte {
+	known := byte(0)
+	if e.known {
+		known = 1
+	}
+	dst = append(dst, known)
+	for _, spans := range e.lacks {
+		spans = spans[:min(len(spans), maxSpans)]
+		dst = be.AppendUint16(dst, uint16(len(spans)))
+		for _, s := range spans {
+			dst = be.AppendUint64(be.AppendUint64(dst, s.From), s.Next)
+		}
+	}
+	return be.AppendUint64(be.AppendUint64(dst, e.own.epoch), e.own.until)
+}
+
+// extent decodes what appendExtent appends; nil: the follower's version does not send it.
+func (f *fields) extent() (*extent, error) {
+	if f.bad || len(f.rest) == 0 {
+		return nil, nil
+	}
+	e := &extent{known: f.u8() == 1}
+	for p := range e.lacks {
+		n := int(f.u16())
+		if n > maxSpans || n*16 > len(f.rest) {
+			return nil, fmt.Errorf("a log that lacks %d spans", n)
+		}
+		at := uint64(1)
+		for range n {
+			s := log.Span{From: f.u64(), Next: f.u64()}
+			if s.From < at || s.Next <= s.From {
+				return nil, fmt.Errorf("a log that lacks %d to %d", s.From, s.Next)
+			}
+			at = s.Next
+			e.lacks[p] = append(e.lacks[p], s)
+		}
+	}
+	e.own = ownRecord{f.u64(), f.u64()}
+	return e, nil
+}
+
+// covers reports whether all offsets of s are in one of the spans.
+func covers(spans []log.Span, s log.Span) bool {
+	return slices.ContainsFunc(spans, func(in log.Span) bool { return in.From <= s.From && s.Next <= in.Next })
+}
+
+// intersect returns the offsets that are in both lists of spans. Both are sorted.
+func intersect(a, b []log.Span) (both []log.Span) {
+	for len(a) > 0 && len(b) > 0 {
+		if s := (log.Span{From: max(a[0].From, b[0].From), Next: min(a[0].Next, b[0].Next)}); s.From < s.Next {
+			both = append(both, s)
+		}
+		if a[0].Next < b[0].Next {
+			a = a[1:]
+		} else {
+			b = b[1:]
+		}
+	}
+	return both
+}
+
+// without returns the spans without the offsets of cut.
+func without(spans []log.Span, cut log.Span) (rest []log.Span) {
+	if cut.From >= cut.Next {
+		return spans
+	}
+	return intersect(spans, []log.Span{{From: 0, Next: cut.From}, {From: cut.Next, Next: math.MaxUint64}})
+}
+
+// said is what a follower said last of its own damage.
+type said struct {
+	conn  *followerConn
+	at    time.Duration
+	lacks [Parts][]log.Span
+}
+
+// noteExtent keeps what a follower says in a fetch. The reader of the connection calls it, so it is
+// in order with the follower's asks.
+func (l *Leading) noteExtent(o *followerConn, q *fetch) {
+	now := l.x.config.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q.extent == nil || !q.extent.known {
+		delete(l.extents, o.broker)
+		return
+	}
+	if l.extents == nil {
+		l.extents = map[string]said{}
+	}
+	l.extents[o.broker] = said{o, now, q.extent.lacks}
+}
+
+// lacks returns the offsets of a log that a follower under repair lacks; nil: that is not known. It
+// counts while the follower keeps the connection and goes on asking: another life of it, or a copy
+// that was restored, has to say it again. mu is held.
+func (l *Leading) lacks(broker string, p Part) []log.Span {
+	x := l.x
+	e, ok := l.extents[broker]
+	if !ok || x.config.Now()-e.at > extentLife {
+		return nil
+	}
+	x.mu.Lock()
+	current := x.followerConns[broker] == e.conn
+	x.mu.Unlock()
+	if !current {
+		return nil
+	}
+	return e.lacks[p]
+}
+
+// Lacks reports whether a follower under repair lacks all records of a span, if its last fetch says
+// what it lacks.
+func (l *Leading) Lacks(broker string, p Part, s log.Span) (lacks, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	spans := l.lacks(broker, p)
+	return covers(spans, s), len(spans) > 0
+}
+
+// epochWithin returns the epoch of a log's records in a damaged span. It is known only if readable
+// records on both sides of the span have the same epoch: if the span hides where an epoch begins,
+// the log takes the first readable record of that epoch for its beginning.
+func epochWithin(l Lineage, s log.Span) (epoch uint64, known bool) {
+	if s.Next >= l.End {
+		return 0, false
+	}
+	for i, e := range l.Epochs {
+		if e.Start <= s.From {
+			epoch, known = e.Epoch, i+1 == len(l.Epochs) || l.Epochs[i+1].Start > s.Next
+		}
+	}
+	return epoch, known
+}
+
+// answerDamaged sets the answer to a fetch of records that are damaged here from an offset on. The
+// follower uses its own ones, if they are the same by their epoch, or batches without records, if
+// no replica has any. Otherwise it returns the refusal.
+func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused error, p *piece) error {
+	damage, is := asDamage(refused)
+	if !is || q.extent == nil || damage.Next <= from || q.span.Next <= from || q.span.From < from {
+		return refused
+	}
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.ended.Load() {
+		return refused
+	}
+	lg, own := l.config.Logs[q.part], q.extent.own
+	at := []log.Span{{From: from, Next: min(damage.Next, q.span.Next)}}
+	lacks := q.extent.lacks[q.part]
+	if own.epoch > 0 {
+		epoch, known := epochWithin(LineageOf(lg), log.Span{From: from, Next: damage.Next})
+		if !known || own.until <= from {
+			return refused
+		}
+		at[0].Next = min(at[0].Next, own.until)
+		if epoch == own.epoch {
+			p.kind, p.batches = pieceOwn, be.AppendUint64(nil, at[0].Next)
+			return nil
+		}
+		lacks = at // what it has there is no record of this log
+	}
+	if !q.extent.known {
+		return refused
+	}
+	l.mu.Lock()
+	lost := intersect(at, l.leader.Lost(q.part, func(broker string) []log.Span {
+		if broker == o.broker {
+			return lacks
+		}
+		return l.lacks(broker, q.part)
+	}))
+	l.mu.Unlock()
+	if len(lost) == 0 || lost[0].From != from {
+		return refused
+	}
+	batches, err := lg.Nothing(lost[0])
+	if err != nil {
+		return err
+	}
+	p.kind, p.batches = pieceLost, batches
+	return nil
+}

@@ -1,0 +1,379 @@
+package replica
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// TestTheEpochOfDamagedRecords: the epoch of damaged records is known between records of the same
+// epoch only.
+func TestTheEpochOfDamagedRecords(t *testing.T) {
+	lineage := Lineage{Start: 3, End: 30, Epochs: []log.Epoch{{Epoch: 2, Start: 1}, {Epoch: 5, Start: 11}, {Epoch: 6, Start: 29}}}
+	for span, want := range map[log.Span]uint64{
+		{From: 3, Next: 10}:  2,
+		{From: 3, Next: 11}:  0, // epoch 5, or another one, may begin before
+		{From: 9, Next: 12}:  0,
+		{From: 11, Next: 12}: 5,
+		{From: 20, Next: 28}: 5,
+		{From: 20, Next: 29}: 0,
+		{From: 28, Next: 30}: 0,
+		{From: 29, Next: 30}: 0, // nothing follows
+	} {
+		epoch, known := epochWithin(lineage, span)
+		if known != (want > 0) || known && epoch != want {
+			t.Errorf("%+v: epoch %d, %v; want %d", span, epoch, known, want)
+		}
+	}
+}
+
+// filled makes a cluster with 2,000 records and cursors on all of these brokers, which a leads.
+func filled(w *world, brokers string) {
+	w.t.Helper()
+	w.place(orders, 1, brokers)
+	a := w.nodes["a"]
+	a.publish(orders, wide(2000)...)
+	a.append(orders, State, true, wide(2000)...)
+	w.within(time.Second, "all have it", func() bool { return w.equal(orders, brokers) })
+}
+
+// lost returns the offsets that a log can't read.
+func (n *node) lost(p Part) []log.Span {
+	n.w.t.Helper()
+	spans, err := n.logs[orders][p].Unreadable()
+	if err != nil {
+		n.w.t.Fatal(err)
+	}
+	return spans
+}
+
+// spoilToo damages records of a log until one of them is among those that another broker can't read.
+func (n *node) spoilToo(p Part, other *node) {
+	n.w.t.Helper()
+	want := other.lost(p)
+	for i, info := range n.logs[orders][p].SegmentInfos() {
+		if want[0].From < info.Base || want[0].From >= info.End {
+			continue
+		}
+		at := max(0, int64(want[0].From-info.Base)*500-2000)
+		for ; len(intersect(want, n.lost(p))) == 0; at += 300 {
+			n.spoilAt(orders, p, i, at)
+		}
+		return
+	}
+	n.w.t.Fatalf("%s has no segment with %v", n.id, want)
+}
+
+func sum(spans []log.Span) (n uint64) {
+	for _, s := range spans {
+		n += s.Next - s.From
+	}
+	return n
+}
+
+// given returns how often a broker logged that it gives up records.
+func (n *node) given() (logged int) {
+	synctest.Wait() // until nobody logs
+	return strings.Count(n.out.String(), givingUp)
+}
+
+// wholeFrom has b lead, and repairs the others. Then all are equal, and lack the same records.
+func wholeFrom(w *world, others string, lost uint64, p Part) {
+	w.t.Helper()
+	w.place(orders, 2, "b "+others)
+	for id := range strings.FieldsSeq(others) {
+		n := w.nodes[id]
+		if len(n.logs[orders][p].Lacks()) > 0 {
+			if err := w.told(n.mend(orders)); err != nil {
+				w.t.Fatal(err)
+			}
+			n.follow(orders)
+		}
+	}
+	w.within(10*time.Second, "all are in sync", func() bool { return w.inSync(orders, "b "+others) })
+	if !w.equal(orders, "b "+others) {
+		w.t.Error("the logs differ")
+	}
+	for id := range strings.FieldsSeq("b " + others) {
+		if holes := w.nodes[id].logs[orders][p].Holes(1); holes != lost {
+			w.t.Errorf("%s lacks %d records, and %d were lost", id, holes, lost)
+		}
+	}
+}
+
+// TestWhatALeaderAndItsFollowerLackIsGivenUp: a leader and a follower lack some of the same records,
+// and others that only one of them lacks. What both lack is given up, and nothing else. The follower
+// becomes whole and can lead.
+func TestWhatALeaderAndItsFollowerLackIsGivenUp(t *testing.T) {
+	for part := range Parts {
+		for name, at := range map[string][2][]int64{ // bytes of the segment where only a, and only b, is damaged
+			"the same":             {nil, nil},
+			"more at the leader":   {{1000, 5500}, nil},
+			"more at the follower": {nil, {1000, 5500}},
+			"each has others":      {{1000}, {5500}},
+		} {
+			t.Run(part.String()+" "+name, func(t *testing.T) {
+				story(t, "a b", func(w *world) {
+					filled(w, "a b")
+					a, b := w.nodes["a"], w.nodes["b"]
+					a.spoilAt(orders, part, 3, 3000)
+					b.spoilToo(part, a)
+					for i, n := range []*node{a, b} {
+						for _, byte := range at[i] {
+							n.spoilAt(orders, part, 3, byte)
+						}
+					}
+					both := intersect(a.lost(part), b.lost(part))
+					if len(both) == 0 {
+						t.Fatalf("a lacks %v, b %v", a.lost(part), b.lost(part))
+					}
+					if err := w.told(b.mend(orders)); err != nil {
+						t.Fatal(err)
+					}
+					if n := b.given(); n != len(both) || a.given() > 0 {
+						t.Errorf("%d lines in the log for %v", n, both)
+					}
+					if counted := b.x.Stats().GivenUp; part == Data && counted != sum(both) || part == State && counted > 0 {
+						t.Errorf("%d messages are counted for %v", counted, both)
+					}
+					b.follow(orders)
+					w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
+					wholeFrom(w, "a", sum(both), part)
+				})
+			})
+		}
+	}
+}
+
+// TestWhatAThirdReplicaMayHaveIsNotGivenUp: nothing is given up while a replica is away that may
+// have it. When it returns and lacks the same, that is given up. If it has it, nothing is.
+func TestWhatAThirdReplicaMayHaveIsNotGivenUp(t *testing.T) {
+	for name, comes := range map[string]func(w *world, c *node) (lost bool){
+		"with the same damage": func(w *world, c *node) bool {
+			c.open(orders)
+			c.spoilToo(Data, w.nodes["a"])
+			if err := w.told(c.mend(orders)); err != nil {
+				w.t.Fatal(err)
+			}
+			w.place(orders, 2, "c a b")
+			return true
+		},
+		"with other damage": func(w *world, c *node) bool {
+			c.open(orders)
+			c.spoilAt(orders, Data, 3, 9000)
+			if err := w.told(c.mend(orders)); err != nil {
+				w.t.Fatal(err)
+			}
+			w.place(orders, 2, "c a b")
+			return false
+		},
+		"without anything": func(w *world, c *node) bool {
+			if _, err := c.open(orders)[Data].ResetTo(1, 0); err != nil {
+				w.t.Fatal(err)
+			}
+			c.see()
+			return true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, "a b c", func(w *world) {
+				filled(w, "a b c")
+				a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+				fs := c.kill()
+				a.spoilAt(orders, Data, 3, 5000)
+				b.spoilToo(Data, a)
+				both := intersect(a.lost(Data), b.lost(Data))
+				told := b.mend(orders)
+				time.Sleep(time.Minute)
+				if len(told) > 0 || b.x.Stats().GivenUp > 0 || !a.leads[orders].Stalled("b") {
+					t.Fatal("b does not wait for c")
+				}
+				if lacks, known := a.leads[orders].Lacks("b", Data, both[0]); !lacks || !known {
+					t.Error("the leader doesn't know what b lacks")
+				}
+				if lacks, known := a.leads[orders].Lacks("b", Data, log.Span{From: both[0].From - 1, Next: both[0].Next}); lacks || !known {
+					t.Error("the leader doesn't know what b has")
+				}
+				shard := *w.store.shard(orders)
+				w.store.put(&shard)
+				c = w.startWithout(func() *node { return w.start("c", fs) })
+				lost := comes(w, c)
+				if err := w.told(told); err != nil {
+					t.Fatal(err)
+				}
+				if n := b.logs[orders][Data].Holes(1); lost && n != sum(both) || !lost && n > 0 {
+					t.Errorf("%d are given up, and both lacked %v", n, both)
+				}
+			})
+		})
+	}
+}
+
+// startWithout starts a broker that doesn't follow at once.
+func (w *world) startWithout(start func() *node) *node {
+	shard := w.store.shard(orders)
+	w.store.mu.Lock()
+	w.store.down = true
+	delete(w.store.shards, orders)
+	w.store.mu.Unlock()
+	n := start()
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	w.store.shards[orders], w.store.down = shard, false
+	return n
+}
+
+// TestWhatAFollowerSaidOnAnEndedConnectionDoesNotCount: what a follower said does not count when its
+// connection has ended: its next life may have another volume. Nor does it count when it does not
+// ask any more.
+func TestWhatAFollowerSaidOnAnEndedConnectionDoesNotCount(t *testing.T) {
+	for name, end := range map[string]func(w *world){
+		"it is cut off":     func(w *world) { w.wires.freeze("c", "a"); w.wires.freeze("a", "c"); w.wires.reset("c") },
+		"it doesn't ask":    func(w *world) { w.nodes["c"].follows[orders].End(); time.Sleep(extentLife) },
+		"it is another one": func(w *world) { w.nodes["c"].kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, "a b c", func(w *world) {
+				filled(w, "a b c")
+				w.place(ID{Topic: "payments"}, 1, "a c") // keeps the connection
+				a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+				a.spoilAt(orders, Data, 3, 5000)
+				b.spoilToo(Data, a)
+				c.spoilToo(Data, a)
+				b.follows[orders].End()
+				span := intersect(a.lost(Data), c.lost(Data))[0]
+				c.mend(orders)
+				w.within(5*time.Second, "c says what it lacks", func() bool { lacks, _ := a.leads[orders].Lacks("c", Data, span); return lacks })
+				end(w)
+				w.within(5*time.Second, "that does not count", func() bool { _, known := a.leads[orders].Lacks("c", Data, span); return !known })
+				told := b.mend(orders)
+				time.Sleep(30 * time.Second)
+				if len(told) > 0 || b.x.Stats().GivenUp > 0 {
+					t.Error("b does not wait for c")
+				}
+				w.wires.thaw("c", "a")
+				w.wires.thaw("a", "c")
+			})
+		})
+	}
+}
+
+// earlier is a connection to a broker of a version that does not exchange what followers lack.
+type earlier struct{ net.Conn }
+
+func (earlier) Announces(f coordination.Feature) bool { return f != coordination.FeatureExtents }
+
+// TestAnEarlierVersionSaysNotWhatItLacks: one of follower and leader is of an earlier version.
+// Nothing is given up, and the repair waits.
+func TestAnEarlierVersionSaysNotWhatItLacks(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.dial = func(ctx context.Context, from, to string) (net.Conn, error) {
+			conn, err := w.wires.dial(ctx, from, to)
+			return earlier{conn}, err
+		}
+		w.nodes["b"].stop()
+		w.start("b", crashfs.New())
+		filled(w, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.spoilAt(orders, Data, 3, 5000)
+		b.spoilToo(Data, a)
+		told := b.mend(orders)
+		time.Sleep(30 * time.Second)
+		if len(told) > 0 || b.x.Stats().GivenUp > 0 || !a.leads[orders].Stalled("b") {
+			t.Error("b does not wait")
+		}
+		if _, known := a.leads[orders].Lacks("b", Data, a.lost(Data)[0]); known {
+			t.Error("the leader believes to know what b lacks")
+		}
+	})
+}
+
+// TestAFollowerDiesWhileItGivesUp: the broker under repair dies at any step of its disk, and starts
+// again. What it gave up is what both lack, in each life.
+func TestAFollowerDiesWhileItGivesUp(t *testing.T) {
+	for steps := 0; steps < 60; steps += 4 {
+		story(t, "a b", func(w *world) {
+			filled(w, "a b")
+			a, b := w.nodes["a"], w.nodes["b"]
+			a.spoilAt(orders, Data, 3, 3000)
+			b.spoilToo(Data, a)
+			both := intersect(a.lost(Data), b.lost(Data))
+			b.follows[orders].End()
+			if err := b.logs[orders][Data].NoteDamage(); err != nil {
+				t.Fatal(err)
+			}
+			b.fs.(*crashfs.FS).StopAfter(steps)
+			b.mend(orders)
+			time.Sleep(5 * time.Second)
+			var fs env.FS = b.kill()
+			b = w.startWithout(func() *node { return w.start("b", fs) })
+			if len(b.open(orders)[Data].Lacks()) > 0 {
+				if err := w.told(b.mend(orders)); err != nil {
+					t.Fatal(err)
+				}
+				b.follow(orders)
+			} else {
+				b.see()
+			}
+			w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
+			wholeFrom(w, "a", sum(both), Data)
+		})
+	}
+}
+
+// TestAFollowerKeepsARecordThatItsLeaderGivesUp: a follower does not give up a record that it has,
+// whatever its leader says.
+func TestAFollowerKeepsARecordThatItsLeaderGivesUp(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		filled(w, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		info := b.spoilAt(orders, Data, 3, 5000)
+		b.follows[orders].End()
+		m := &repairing{}
+		if _, _, err := m.advance(b.follows[orders], answered{}, 1); err != nil || m.repair == nil {
+			t.Fatal(err)
+		}
+		defer m.abandon()
+		m.describe(b.follows[orders])
+		bad := b.lost(Data)[0]
+		batches, err := a.logs[orders][Data].Nothing(log.Span{From: info.Base, Next: bad.From})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.appendPiece(b.follows[orders], &piece{kind: pieceLost, start: 1, batches: batches}); err == nil || m.repair.Begun() {
+			t.Errorf("it was taken: %v", err)
+		}
+	})
+}
+
+// TestDamageThatIsFoundDuringARepair: new damage is found in the follower's copy while its repair
+// waits. It says that, too.
+func TestDamageThatIsFoundDuringARepair(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		filled(w, "a b c")
+		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		c.kill()
+		a.spoilAt(orders, Data, 3, 5000)
+		b.spoilToo(Data, a)
+		b.mend(orders)
+		time.Sleep(20 * time.Second)
+		fresh := b.spoilAt(orders, Data, 5, 5000)
+		damage := slices.DeleteFunc(b.lost(Data), func(s log.Span) bool { return s.From < fresh.Base })
+		if len(damage) != 1 {
+			t.Fatalf("damaged is %v", damage)
+		}
+		w.within(2*scanEvery, "it says that it lacks that", func() bool {
+			lacks, _ := a.leads[orders].Lacks("b", Data, damage[0])
+			return lacks
+		})
+	})
+}
