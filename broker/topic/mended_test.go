@@ -12,9 +12,10 @@ import (
 	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
-// A leader without followers appends a message, finds damage there, and gives way. Its copy is
-// repaired with what the next leader has instead. The end of that repair can't be noted at once.
-// When it leads again, it does not take the message for one that it has, but appends it again.
+// TestARepairedCopyForgetsTheMessagesThatWereReplaced: a leader without followers appends a
+// message, finds damage there, and another one leads. Its copy is repaired with what the next
+// leader has instead. The end of that repair can't be written at once. When it leads again, it does
+// not take the message for one that it has, but appends it again.
 func TestARepairedCopyForgetsTheMessagesThatWereReplaced(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	a, b := c.sites[0], c.sites[1]
@@ -62,8 +63,8 @@ func TestARepairedCopyForgetsTheMessagesThatWereReplaced(t *testing.T) {
 	}
 }
 
-// A follower asks a new leader before that has been set up, and what the leader reads for it is
-// damaged. The broker does not die of that.
+// TestDamageThatIsMetBeforeALeaderIsSetUp: a follower asks a leader that is not set up yet, and
+// what the leader reads for it is damaged. The broker does not panic.
 func TestDamageThatIsMetBeforeALeaderIsSetUp(t *testing.T) {
 	c, _ := spoilable(t, 30)
 	c.kill(1)
