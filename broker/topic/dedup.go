@@ -59,6 +59,9 @@ func (s *ShardLeader) knowIDs(v *view) error {
 		}
 	}
 	s.marked = s.ids.ExpireNow(since) > 0
+	s.ids.Lock()
+	defer s.ids.Unlock()
+	s.marked = s.marked || len(s.ids.Unread()) > 0
 	return nil
 }
 
