@@ -71,6 +71,21 @@ func (m *machine) hook(op crashfs.Op) error {
 	return nil
 }
 
+// failSyncsThenPower has the syncs of all machines fail for a moment, and cuts the power of all some
+// seconds later. Each broker starts again and reads its last round from the page cache, whose pages
+// are clean and not on the disk. What it vouches for then must be written again.
+func (w *world) failSyncsThenPower() {
+	for _, m := range w.machines {
+		m.failing = true
+	}
+	w.after(w.between(10*time.Millisecond, 300*time.Millisecond), "all sync again", func() {
+		for _, m := range w.machines {
+			m.failing = false
+		}
+	})
+	w.after(w.between(3*time.Second, 8*time.Second), "power fails everywhere", func() { w.crash(w.machines, true) })
+}
+
 func (d *disk) Create(path string) (env.File, error) {
 	if err := d.begin("create", path); err != nil {
 		return nil, err

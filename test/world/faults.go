@@ -111,6 +111,7 @@ var faults = []fault{
 		m.failing = true
 		w.after(w.between(10*time.Millisecond, time.Second), m.id+" syncs again", func() { m.failing = false })
 	}},
+	{"syncs fail everywhere, and power fails later", onlyNamed, (*world).failSyncsThenPower},
 	{"a write fails", FailedWrites, func(w *world) {
 		m := w.any()
 		m.failingWrites = 1 + w.rng.IntN(3)
