@@ -385,9 +385,9 @@ func TestImplausibleClocksDoNotOutvoteARunningOne(t *testing.T) {
 	}
 }
 
-// TestClocksThatAreWrongByAboutAsMuch: all brokers start with clocks that are wrong by about as much.
-// Clocks are corrected, wrong again or wrong by a little more, and brokers start again, in any
-// order. For a day none of them believes such a clock.
+// TestClocksThatAreWrongByAboutAsMuch: all brokers start with clocks that are wrong by about as
+// much. Clocks are corrected, wrong again or wrong by a little more, and brokers start again, in
+// any order. For a day none of them believes such a clock.
 func TestClocksThatAreWrongByAboutAsMuch(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 2))

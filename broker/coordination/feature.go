@@ -29,8 +29,9 @@ const (
 	FeatureBarrier Feature = "barrier"
 	// FeatureClock is the exchange of what brokers' clocks say (packages clock and replica).
 	FeatureClock Feature = "clock"
-	// FeatureExtents is that a follower's request for a segment says what the follower itself lacks,
-	// and that the answer may be to use its own records, or that nobody has them (package replica).
+	// FeatureExtents is that a follower's request for a segment says what the follower itself
+	// lacks, and that the answer may be to use its own records, or that nobody has them (package
+	// replica).
 	FeatureExtents Feature = "extents"
 	// FeatureVouches is that a broker writes its own entry of an in-sync set once it has opened and
 	// judged its copy (Client.Vouch). The controller elects no life of it that isn't named there.

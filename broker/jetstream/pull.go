@@ -62,8 +62,8 @@ func (s *Server) pull(sub *subscription.Subscription, to, payload []byte) {
 	})
 }
 
-// takeFlow takes a receiver's answer to a flow control request. An answer to a consumer that is gone
-// is dropped.
+// takeFlow takes a receiver's answer to a flow control request. An answer to a consumer that is
+// gone is dropped.
 func (s *Server) takeFlow(m *protocol.Message, forwarded bool) {
 	f, ok := jsapi.ParseFlowSubject(m.Subject)
 	if !ok {

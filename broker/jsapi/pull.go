@@ -132,8 +132,8 @@ func AppendStatusLeft(dst []byte, s Status, messages, bytes int) []byte {
 
 // AppendHeartbeat appends the header block of an idle heartbeat for a waiting pull or a push
 // consumer. It has the sequences that were delivered last, so that an ordered consumer detects a
-// gap. stalled, if not nil, is the flow control request that has to be answered before anything else
-// is sent.
+// gap. stalled, if not nil, is the flow control request that has to be answered before anything
+// else is sent.
 func AppendHeartbeat(dst []byte, lastConsumer, lastStream uint64, stalled *Flow) []byte {
 	dst = append(dst, headerLine+" 100 Idle Heartbeat\r\nNats-Last-Consumer: "...)
 	dst = strconv.AppendUint(dst, lastConsumer, 10)

@@ -205,8 +205,8 @@ func (d *Disk) syncLists(logs []*Log) {
 
 // rewriteSlots writes again the manifests that this process hasn't written yet, for the logs that
 // list something after the sync of the whole file system. So that sync makes them durable, and not
-// one of each file: a thousand shards that get their first record at once after a start wait for two
-// syncs, and waited for a thousand more.
+// one of each file: a thousand shards that get their first record at once after a start wait for
+// two syncs, and waited for a thousand more.
 func (d *Disk) rewriteSlots(logs []*Log) {
 	for _, l := range logs {
 		if f := &l.round; f.sync && f.err == nil && f.late && l.man.unsure {

@@ -55,8 +55,8 @@ type Compaction struct {
 // each segment up to there is rewritten if it holds an older record of one of these subjects. The
 // manifest remembers the progress, which only saves time.
 //
-// Rejected: lists per subject on disk. A log that has to drop newer records could restore older ones
-// (L14), and each record would cost a write.
+// Rejected: lists per subject on disk. A log that has to drop newer records could restore older
+// ones (L14), and each record would cost a write.
 //
 // Compact runs beside appends and reads, and excludes Compress. It stops with ctx, and when the log
 // is closed. On damage it returns a *CorruptError. A new file is complete, synced and verified

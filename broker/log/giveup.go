@@ -142,8 +142,8 @@ func (l *Log) Nothing(lost Span) (batches []byte, err error) {
 	return batches, err
 }
 
-// nothing passes batches without records, which span lost in the epochs of this log, to add. A batch
-// is valid until add returns. last is their time.
+// nothing passes batches without records, which span lost in the epochs of this log, to add. A
+// batch is valid until add returns. last is their time.
 func (l *Log) nothing(lost Span, last int64, add func(Batch) error) error {
 	epochs := l.Epochs()
 	for at := lost.From; at < lost.Next; {

@@ -19,16 +19,7 @@ func TestARepairedTailIsNotReadFromMemory(t *testing.T) {
 	fill(t, l, other, 900)
 	l.Roll()
 	fill(t, l, other, 5)
-	_, shared, _ := l.Offsets()
-	for i := range uint64(60) { // that the other one never got
-		if _, err := l.Append(&Append{Epoch: 3, Records: texts(shared+i, 1)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.Roll()
-	if err := l.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	appendUnshared(t, l)
 	for range 80 {
 		_, at, _ := other.Offsets()
 		if _, err := other.Append(&Append{Epoch: 4, Records: texts(at+1000, 1)}); err != nil {
@@ -53,9 +44,9 @@ func TestARepairedTailIsNotReadFromMemory(t *testing.T) {
 	}
 }
 
-// compactedToOne has two replicas, of which the first is compacted to one segment. How many rounds the
-// committer takes decides how large the segments are before, and so, rarely, two are left: then it
-// begins anew.
+// compactedToOne returns two replicas, the first compacted to one segment. The number of commit
+// rounds decides the sizes of the segments before. Rarely, two segments are left: then the setup is
+// repeated.
 func compactedToOne(t *testing.T) (fsys *crashfs.FS, d *Disk, l, other *Log, end uint64) {
 	t.Helper()
 	for range 20 {

@@ -90,7 +90,24 @@ func fill(t testing.TB, l, other *Log, n int) {
 	}
 }
 
-// copyTo appends to a log what another one has more.
+// appendUnshared appends 60 records of epoch 3 that the other replica never gets, and seals the
+// segment. It returns the offset of the first one.
+func appendUnshared(t testing.TB, l *Log) (first uint64) {
+	t.Helper()
+	_, first, _ = l.Offsets()
+	for i := range uint64(60) {
+		if _, err := l.Append(&Append{Epoch: 3, Records: texts(first+i, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return first
+}
+
+// copyTo appends the records to a log that only the other one has.
 func copyTo(t testing.TB, from, to *Log) {
 	t.Helper()
 	_, at, _ := to.Offsets()
@@ -608,16 +625,7 @@ func TestABatchAcrossTheEndOfARepairedLogIsNotCut(t *testing.T) {
 		}
 	}
 	fill(t, l, other, 5)
-	_, shared, _ := l.Offsets()
-	for i := range uint64(60) { // that the other one never got
-		if _, err := l.Append(&Append{Epoch: 3, Records: texts(shared+i, 1)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.Roll()
-	if err := l.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	shared := appendUnshared(t, l)
 	for _, n := range []int{50, 30} {
 		_, at, _ := other.Offsets()
 		if _, err := other.Append(&Append{Epoch: 4, Records: texts(at, n), Extensions: []Extension{{Type: 77, Data: []byte("of all its records")}}}); err != nil {

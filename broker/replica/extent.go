@@ -14,8 +14,8 @@ import (
 type extent struct {
 	// known reports that lacks is complete. The disk may have refused to read a segment.
 	known bool
-	// lacks are the offsets of which the follower has no record, oldest first. What is behind its
-	// logs' ends is among them.
+	// lacks are the offsets without a record in the follower's copy, oldest first. Offsets beyond
+	// the ends of its logs are included.
 	lacks [Parts][]log.Span
 	// own describes the follower's record at the start of the fetched span. It is set for the last
 	// segment of a log only: there the logs may differ.

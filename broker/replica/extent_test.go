@@ -56,7 +56,8 @@ func (n *node) lost(p Part) []log.Span {
 	return spans
 }
 
-// spoilToo damages records of a log until one of them is among those that another broker can't read.
+// spoilToo damages records of a log until one of them is among those that another broker can't
+// read.
 func (n *node) spoilToo(p Part, other *node) {
 	n.w.t.Helper()
 	want := other.lost(p)
@@ -110,9 +111,9 @@ func wholeFrom(w *world, others string, lost uint64, p Part) {
 	}
 }
 
-// TestWhatALeaderAndItsFollowerLackIsGivenUp: a leader and a follower lack some of the same records,
-// and others that only one of them lacks. What both lack is given up, and nothing else. The follower
-// becomes whole and can lead.
+// TestWhatALeaderAndItsFollowerLackIsGivenUp: a leader and a follower lack some of the same
+// records, and others that only one of them lacks. What both lack is given up, and nothing else.
+// The follower becomes whole and can lead.
 func TestWhatALeaderAndItsFollowerLackIsGivenUp(t *testing.T) {
 	for part := range Parts {
 		for name, at := range map[string][2][]int64{ // bytes of the segment where only a, and only b, is damaged
@@ -232,9 +233,9 @@ func (w *world) startWithout(start func() *node) *node {
 	return n
 }
 
-// TestWhatAFollowerSaidOnAnEndedConnectionDoesNotCount: what a follower said does not count when its
-// connection has ended: its next life may have another volume. Nor does it count when it does not
-// ask any more.
+// TestWhatAFollowerSaidOnAnEndedConnectionDoesNotCount: what a follower said does not count when
+// its connection has ended: its next life may have another volume. Nor does it count when it does
+// not ask any more.
 func TestWhatAFollowerSaidOnAnEndedConnectionDoesNotCount(t *testing.T) {
 	for name, end := range map[string]func(w *world){
 		"it is cut off":     func(w *world) { w.wires.freeze("c", "a"); w.wires.freeze("a", "c"); w.wires.reset("c") },

@@ -8,8 +8,8 @@ package replica
 //     away is not given up, not even if the Topic allows unclean elections: that replica can bring
 //     it back.
 //  2. A follower under repair says what it lacks (extent). If that, and what all others lack, is
-//     damaged here, too, it gets batches without records from here (answerDamaged). The leader's own
-//     log keeps its damage: the follower may have the rest of it, becomes whole, and leads.
+//     damaged here, too, it gets batches without records from here (answerDamaged). The leader's
+//     own log keeps its damage: the follower may have the rest of it, becomes whole, and leads.
 //  3. Of a damaged log of cursors it knows what it gave up (log.Batch.Lost), as does each later
 //     leader: cursors may have been there.
 

@@ -102,8 +102,8 @@ func TestARefusedRepairOfADivergedTail(t *testing.T) {
 }
 
 // TestADivergedTailBesideADamagedLeader: the same if the leader's copy is damaged in that segment,
-// before or behind the record from which on the logs differ. b has what its leader can't send of the
-// records before, and uses it. Of those behind, its own ones are others, so nobody has them.
+// before or behind the record from which on the logs differ. b has what its leader can't send of
+// the records before, and uses it. Of those behind, its own ones are others, so nobody has them.
 func TestADivergedTailBesideADamagedLeader(t *testing.T) {
 	for _, share := range []int64{2, 5, 10, 20, 40} { // percent of the leader's segment
 		t.Run(fmt.Sprint(share), func(t *testing.T) {

@@ -7,8 +7,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// TestAWatchKnowsTheSubscribersOfItsSubject: a Watch counts subscriptions to exactly its subject, in
-// its queue group or in none, of clients and of other brokers, and reports the first and the last.
+// TestAWatchKnowsTheSubscribersOfItsSubject: a Watch counts subscriptions to exactly its subject,
+// in its queue group or in none, of clients and of other brokers, and reports the first and the
+// last.
 func TestAWatchKnowsTheSubscribersOfItsSubject(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	var plains, groups, agains atomic.Int64

@@ -316,8 +316,8 @@ func TestAPushBeginsWhenItsStartIsDurable(t *testing.T) {
 	})
 }
 
-// TestWhoCreatesAPushSeesTheStateBeforeItsFirstDelivery: the answer to whoever created a push has the state before
-// the first delivery, once.
+// TestWhoCreatesAPushSeesTheStateBeforeItsFirstDelivery: the answer to whoever created a push has
+// the state before the first delivery, once.
 func TestWhoCreatesAPushSeesTheStateBeforeItsFirstDelivery(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publishN("o", 3)

@@ -38,9 +38,9 @@ func (s *ShardLeader) elsewhere(v *view, damage *log.CorruptError) string {
 //
 //  1. A replica that is being added has never had everything.
 //  2. A present replica that doubts its copy has what it reports, unless it says in its requests
-//     that it lacks all of what is damaged here (replica.Leading.Lacks). Its repair ends, since this
-//     leader sends what is not damaged here, and what is may be in its own damaged segment. Then it
-//     can lead.
+//     that it lacks all of what is damaged here (replica.Leading.Lacks). Its repair ends, since
+//     this leader sends what is not damaged here, and what is may be in its own damaged segment.
+//     Then it can lead.
 //  3. If it doesn't say what it lacks and its repair is stalled (replica.Leading.Stalled), waiting
 //     for it has no end, so it doesn't count: it may lack the same records.
 //  4. A replica that follows, or did in this epoch, has what it confirmed.

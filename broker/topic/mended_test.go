@@ -81,8 +81,8 @@ func TestDamageThatIsMetBeforeALeaderIsSetUp(t *testing.T) {
 	}
 }
 
-// TestALogWithHiddenIDsIsNotMarked: the only message with an id is in damaged records of a leader in
-// doubt. Its log is not marked to have no ids, so they are still unknown after a restart.
+// TestALogWithHiddenIDsIsNotMarked: the only message with an id is in damaged records of a leader
+// in doubt. Its log is not marked to have no ids, so they are still unknown after a restart.
 func TestALogWithHiddenIDsIsNotMarked(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {

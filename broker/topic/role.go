@@ -126,8 +126,8 @@ func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, 
 		s.unfollow(p)
 	}
 	if p.mended && (slices.Contains(actions, copystate.Lead) || slices.Contains(actions, copystate.Follow)) {
-		// The repair did not end, and the numbers and ids of messages that were read before it may be
-		// those of other records.
+		// The repair did not end, and the numbers and ids of messages that were read before it may
+		// be those of other records.
 		s.unfollow(p)
 		return true, errors.Join(s.closeLogs(p), s.openLogs(p, v))
 	}

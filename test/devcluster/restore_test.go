@@ -48,8 +48,8 @@ func copyTo(t *testing.T, to, from string) {
 }
 
 // resumption bounds the time without acks around a restore of etcd. An idle machine takes 3 to 4 s,
-// mostly the lease for which brokers that may be alive are waited for. The rest is for a machine that
-// is busy with other tests.
+// mostly the lease for which brokers that may be alive are waited for. The rest is for a machine
+// that is busy with other tests.
 const resumption = 30 * time.Second
 
 // etcdName, etcdPeer and etcdToken are the settings of the etcd of `carillon dev`, which etcdutl

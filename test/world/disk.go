@@ -71,9 +71,9 @@ func (m *machine) hook(op crashfs.Op) error {
 	return nil
 }
 
-// failSyncsThenPower has the syncs of all machines fail for a moment, and cuts the power of all some
-// seconds later. Each broker starts again and reads its last round from the page cache, whose pages
-// are clean and not on the disk. What it vouches for then must be written again.
+// failSyncsThenPower has the syncs of all machines fail for a moment, and cuts the power of all
+// some seconds later. Each broker starts again and reads its last round from the page cache, whose
+// pages are clean and not on the disk. What it vouches for then must be written again.
 func (w *world) failSyncsThenPower() {
 	for _, m := range w.machines {
 		m.failing = true
