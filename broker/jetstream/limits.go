@@ -39,6 +39,13 @@ const (
 	// Each costs a key in etcd and a cursor in every shard. Concurrent creations may exceed it
 	// slightly.
 	shardedEphemerals = 1024
+	// subjectsTime bounds the counting of a stream's subjects: some 10 M take half of it.
+	subjectsTime = 3 * time.Second
+	// numSubjectsPatience is how long the info of a stream waits for an index of its subjects that
+	// is being made. Then it goes without their number. A client that asks for subjects waits
+	// longer.
+	numSubjectsPatience = 50 * time.Millisecond
+	subjectsPatience    = 2 * time.Second
 	// waitingBytes bounds the memory of queued requests, in bytes.
 	waitingBytes = 16 << 20
 	// requestBytes is the largest request in bytes, about what etcd accepts as one value.

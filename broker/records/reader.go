@@ -2,12 +2,14 @@ package records
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subject"
 )
@@ -26,14 +28,16 @@ type Reader struct {
 	source Source
 	name   string // of the shard, for people
 	data   *log.Log
+	index  *indexing.Index // of the subjects of data; nil: there is none
 
 	firstTime, finalTime timeOf
 	firstKept            firstKept
 }
 
-// Init has the Reader read the log of a shard. It precedes all other calls.
-func (s *Reader) Init(source Source, name string, data *log.Log) {
-	s.source, s.name, s.data = source, name, data
+// Init has the Reader read the log of a shard. It precedes all other calls. index may be nil; it is
+// the caller's to close.
+func (s *Reader) Init(source Source, name string, data *log.Log, index *indexing.Index) {
+	s.source, s.name, s.data, s.index = source, name, data, index
 }
 
 // Info is what readers see of a shard.
@@ -145,6 +149,11 @@ func (s *Reader) Get(offset uint64) (log.Record, error) {
 	if start, end := s.source.Offsets(); offset < start || offset >= end {
 		return log.Record{}, &NoRecordError{Topic: s.name, Offset: offset}
 	}
+	return s.get(offset)
+}
+
+// get is Get for an offset that may be beyond the high watermark.
+func (s *Reader) get(offset uint64) (log.Record, error) {
 	c := s.data.NewCursor(offset)
 	v, err := c.Read(1)
 	if err != nil {
@@ -213,10 +222,51 @@ func (s *Reader) NextFor(pattern string, from uint64) (log.Record, error) {
 	return log.Record{}, &NoRecordError{Topic: s.name, Offset: from, Subject: pattern}
 }
 
-// LastFor reads the last record whose subject matches a pattern: from the end backwards, in ever
-// larger steps, and bounded as NextFor is.
+// LastFor reads the last record whose subject matches a pattern. It asks the index, and reads the
+// log backwards if the index is not ready.
 func (s *Reader) LastFor(pattern string) (log.Record, error) {
+	for range lastTries {
+		start, end := s.source.Offsets()
+		if s.index == nil || start == end {
+			break
+		}
+		offset, err := s.index.Last(context.Background(), 0, pattern, start, end)
+		if err != nil {
+			break
+		}
+		if offset == 0 {
+			return log.Record{}, &NoRecordError{Topic: s.name, Offset: start, Subject: pattern}
+		}
+		r, err := s.Get(offset)
+		if _, gone := errors.AsType[*NoRecordError](err); !gone {
+			return r, err
+		}
+		// Retention or compaction was faster: what is the last has changed.
+	}
 	start, end := s.source.Offsets()
+	return s.searchLast(pattern, start, end)
+}
+
+// LastBelow returns the offset of the last record of a subject below an offset, which may be beyond
+// the high watermark; 0: there is none. If the index is not ready, it reads a short log.
+func (s *Reader) LastBelow(subject string, end uint64) (uint64, error) {
+	start, _ := s.source.Offsets()
+	if s.index != nil {
+		offset, err := s.index.Last(context.Background(), 0, subject, start, end)
+		if err == nil || s.Bytes(start) > ReadAtOnce {
+			return offset, err
+		}
+	}
+	r, err := s.searchLast(subject, start, end)
+	if _, none := errors.AsType[*NoRecordError](err); none {
+		return 0, nil
+	}
+	return r.Offset, err
+}
+
+// searchLast is LastFor without the index: it reads from the end backwards, in ever larger steps,
+// and bounded as NextFor is.
+func (s *Reader) searchLast(pattern string, start, end uint64) (log.Record, error) {
 	matches := matcher(pattern)
 	budget := int64(scanBytes)
 	for to, step := end, uint64(256); to > start; step *= 2 {
@@ -249,7 +299,7 @@ func (s *Reader) LastFor(pattern string) (log.Record, error) {
 			return log.Record{}, &ScanError{Topic: s.name, Subject: pattern, Bytes: scanBytes}
 		}
 		if last > 0 {
-			return s.Get(last)
+			return s.get(last)
 		}
 		to = from
 	}

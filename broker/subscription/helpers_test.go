@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
@@ -53,6 +55,27 @@ func (s *shard) Offsets() (start, end uint64) {
 	}
 	return start, end
 }
+
+// Count reads the log.
+func (s *shard) Count(_ context.Context, _ time.Duration, patterns []string, from, end uint64) (n uint64, err error) {
+	for c := s.data.NewCursor(from); c.Next() < end; {
+		v, err := c.Read(64 << 10)
+		if err != nil {
+			return 0, err
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (log.Record{}); it.Next(&r); {
+				if r.Offset >= from && r.Offset < end && slices.ContainsFunc(patterns, func(p string) bool { return subject.Matches([]byte(p), r.Subject) }) {
+					n++
+				}
+			}
+		}
+		v.Release()
+	}
+	return n, nil
+}
+
 func (s *shard) NewCursor(from uint64) *log.Cursor { return s.data.NewCursor(from) }
 func (s *shard) State() *log.Log                   { return s.state }
 func (s *shard) Data() *log.Log                    { return s.data }

@@ -238,6 +238,7 @@ func (s *Subscription) change(o op) {
 func (s *Subscription) Info() Info {
 	w := spareWorkers.Get().(*worker)
 	defer spareWorkers.Put(w)
+	s.countByIndex()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.service.now()

@@ -15,6 +15,9 @@ import (
 func (s *ShardLeader) appendMessages(in *intake, v *view,
 	messages []protocol.Message) (rest []protocol.Message) {
 	messages = messages[s.appendBatch(in, v, messages):]
+	if in.lookup {
+		s.lookUp(in, messages)
+	}
 	if !in.first {
 		return messages
 	}
@@ -27,8 +30,8 @@ func (s *ShardLeader) appendMessages(in *intake, v *view,
 }
 
 // appendBatch judges messages and appends the accepted ones as one batch. It returns how many it
-// dealt with. That is 0 only if the next message is the first with an id, behind a gap, or if
-// leadership ended.
+// dealt with. That is 0 only if the next message is the first with an id, behind a gap, or waits for
+// a lookup, or if leadership ended.
 func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +70,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			break
 		}
 		keep := v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
-		if in.first || in.alone && !keep {
+		if in.first || in.lookup || in.alone && !keep {
 			break
 		}
 		n++

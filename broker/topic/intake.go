@@ -18,6 +18,9 @@ type intake struct {
 	alone   bool // the next message, or the last one that was gathered, is a batch of its own
 	gone    bool // leadership has ended
 
+	lookup       bool  // the next message waits for the last record of a subject
+	lookupFailed error // why that can't be known
+
 	extensions []log.Extension
 
 	from      *sender.Arrival
@@ -38,7 +41,7 @@ var intakes = sync.Pool{New: func() any { return &intake{} }}
 // finish sends the answers that are due at once, and frees in.
 func (in *intake) finish(p *Shard) {
 	in.head = in.back.Carry(&in.answers, p.at(), in.head)
-	in.from, in.back, in.origin, in.why, in.gap, in.gone = nil, sender.Back{}, nil, nil, false, false
+	in.from, in.back, in.origin, in.why, in.gap, in.gone, in.lookup, in.lookupFailed = nil, sender.Back{}, nil, nil, false, false, false, nil
 	intakes.Put(in)
 }
 

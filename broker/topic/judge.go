@@ -152,11 +152,11 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 		}
 	}
 	if c.ExpectsLastBySubject {
-		of := c.ExpectedSubject
-		if len(of) == 0 {
-			of = m.Subject
-		}
+		of := c.LastOf(m.Subject)
 		last, err := s.lastOf(in, of)
+		if in.lookup {
+			return false
+		}
 		if err != nil {
 			in.refuse(s.shard, err)
 			return false

@@ -1,28 +1,35 @@
 package topic
 
 import (
-	"math"
 	"strings"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/dedup"
-	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
-	"github.com/carillon-mq/carillon/broker/records"
 )
 
-// note notes the last record of a subject. If there are too many subjects it forgets all.
+// note notes the last record of a subject. If there are too many subjects it forgets all: the index
+// knows what is below.
 func (x *subjects) note(of []byte, offset uint64) {
-	if x.failure != "" {
-		return
-	}
-	x.last[dedup.HashOf(of)] = offset
-	if len(x.last) > maxSubjects {
-		x.last, x.failure = nil, "it has too many subjects for brokers to remember the last message of each"
+	hash := dedup.HashOf(of)
+	if x.last[hash] = offset; len(x.last) > maxSubjects {
+		*x = subjects{last: map[dedup.Hash]uint64{hash: offset}, below: map[dedup.Hash]uint64{}, from: offset}
 	}
 }
 
+// find returns the last record of a subject; ok is false if the index has to be asked.
+func (x *subjects) find(of []byte) (offset uint64, ok bool) {
+	hash := dedup.HashOf(of)
+	if offset, ok = x.last[hash]; !ok {
+		offset, ok = x.below[hash]
+	}
+	return offset, ok
+}
+
 // lastOf returns the offset of the last message of a subject, including messages that in has
-// gathered, or 0. The error says why that can't be judged, or not yet. mu is held.
+// gathered, or 0. If the index has to be asked first, it sets in.lookup. The error says why that
+// can't be judged, or not yet. mu is held.
 func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 	no := func(why string) error {
 		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
@@ -31,63 +38,69 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 		return 0, no("the subject has wildcards")
 	}
 	if s.subjects == nil {
-		s.readSubjects()
+		s.subjects = &subjects{last: map[dedup.Hash]uint64{}, below: map[dedup.Hash]uint64{}, from: s.end}
 		for i := range in.records { // they are not in the log yet
 			s.subjects.note(in.records[i].Subject, s.end+uint64(i))
 		}
 	}
-	x := s.subjects
-	if x.failure != "" {
-		return 0, no(x.failure)
+	offset, ok := s.subjects.find(of)
+	if !ok && in.lookupFailed != nil {
+		err, in.lookupFailed = in.lookupFailed, nil
+		return 0, no(err.Error())
 	}
-	start, _ := s.Offsets()
-	offset, ok := x.last[dedup.HashOf(of)]
-	switch {
-	case ok && offset >= start:
-		return offset, nil
-	case ok || x.complete:
+	in.lookup = !ok
+	if start, _ := s.Offsets(); offset < start {
 		return 0, nil
 	}
-	return 0, no("its log is being read for that; try again in a moment")
+	return offset, nil
 }
 
-// readSubjects reads the last records from the log: at once if it is short, otherwise in the
-// background, while new records are noted. mu is held.
-func (s *ShardLeader) readSubjects() {
-	x := &subjects{last: map[dedup.Hash]uint64{}, from: s.end}
-	s.subjects = x
-	start, _ := s.Offsets()
-	if s.Bytes(start) <= records.ReadAtOnce {
-		x.complete = true
-		if _, err := s.Scan(start, s.end, math.MaxInt64, func(r *log.Record) bool {
-			x.note(r.Subject, r.Offset)
-			return true
-		}); err != nil {
-			x.failure = err.Error()
+// lookUp asks the index for the last records of the subjects that the first of some messages depend
+// on. It may read the disk. mu is not held.
+func (s *ShardLeader) lookUp(in *intake, messages []protocol.Message) {
+	in.lookup = false
+	began := time.Now()
+	for i := range messages[:min(len(messages), lookupMessages)] {
+		m := &messages[i]
+		if i > 0 && time.Since(began) > lookupTime {
+			return // the index isn't ready, or the disk is slow
 		}
-		return
-	}
-	s.reading.Go(func() {
-		older := &subjects{last: map[dedup.Hash]uint64{}}
-		_, err := s.Scan(start, x.from, math.MaxInt64, func(r *log.Record) bool {
-			older.note(r.Subject, r.Offset)
-			return older.failure == "" && !s.ending.Load()
-		})
+		if m.Header == 0 {
+			continue
+		}
+		c, err := s.service.config.Codec.Conditions(m.Data[:m.Header])
+		if err != nil || !c.ExpectsLastBySubject {
+			continue
+		}
+		of := c.LastOf(m.Subject)
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		switch {
-		case err != nil:
-			x.failure = err.Error()
-		case older.failure != "":
-			x.failure = older.failure
+		x := s.subjects
+		if x == nil { // an append has failed
+			s.mu.Unlock()
+			return
 		}
-		for hash, offset := range older.last {
-			if _, ok := x.last[hash]; !ok && x.failure == "" {
-				x.last[hash] = offset
+		from := x.from
+		_, ok := x.find(of)
+		s.mu.Unlock()
+		if ok {
+			continue
+		}
+		offset, err := s.LastBelow(string(of), from)
+		if err != nil && i == 0 {
+			in.lookupFailed = err
+		}
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		if x.from == from { // otherwise it is asked again
+			if len(x.below) >= maxSubjects {
+				clear(x.below)
 			}
+			x.below[dedup.HashOf(of)] = offset
 		}
-		x.complete = true
-	})
+		s.mu.Unlock()
+	}
 }
 
 // lastMessageID returns the id of the message before next. mu is held.
@@ -95,19 +108,7 @@ func (s *ShardLeader) lastMessageID(next uint64) ([]byte, error) {
 	if s.lastKnown {
 		return s.lastID, nil
 	}
-	s.lastID = s.lastID[:0]
-	if next > s.data.Start() {
-		_, err := records.ScanBatches(s.data, next-1, next, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
-			return true, publish.EachID(s.service.config.Codec, b, next, func(id []byte, offset uint64, _ int64) {
-				if offset == next {
-					s.lastID = append(s.lastID[:0], id...)
-				}
-			})
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	s.lastKnown = true
-	return s.lastID, nil
+	id, err := s.MessageID(s.service.config.Codec, next-1)
+	s.lastID, s.lastKnown = id, err == nil
+	return id, err
 }
