@@ -69,7 +69,7 @@ func (x *Index) open(end uint64) error {
 		}
 		known++
 	}
-	shard, err := subjectindex.Open(subjectindex.Config{
+	shard, err := subjectindex.Open(x.ctx, subjectindex.Config{
 		FS: x.set.disk.FS(), Dir: x.log.Dir(), Cache: x.set.cache, Secret: x.log.Secret(), Source: (*source)(x),
 		Wake: func() { x.set.submit(x) },
 	}, layout.Start, segments)

@@ -17,7 +17,7 @@ import (
 
 func benchShard(b *testing.B) *Shard {
 	b.Helper()
-	s, err := Open(Config{FS: env.OS, Dir: filepath.Join(b.TempDir(), "index"), Cache: NewCache(env.OS, 0), Secret: testSecret}, 1, nil)
+	s, err := Open(context.Background(), Config{FS: env.OS, Dir: filepath.Join(b.TempDir(), "index"), Cache: NewCache(env.OS, 0), Secret: testSecret}, 1, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestReadersBesideChanges(t *testing.T) {
 	log := &committed{of: make([]uint8, records+1000)}
 	log.high.Store(1)
 	wake := make(chan struct{}, 1)
-	s, err := Open(Config{FS: fs, Dir: "index", Cache: NewCache(fs, 256<<10), Secret: testSecret, Source: log, PartBytes: 16 << 10,
+	s, err := Open(context.Background(), Config{FS: fs, Dir: "index", Cache: NewCache(fs, 256<<10), Secret: testSecret, Source: log, PartBytes: 16 << 10,
 		Wake: func() {
 			select {
 			case wake <- struct{}{}:

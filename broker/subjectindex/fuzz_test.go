@@ -1,6 +1,7 @@
 package subjectindex
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,7 +15,7 @@ import (
 func sample(t testing.TB, records []entryOf, end uint64) (fs *crashfs.FS, path string) {
 	t.Helper()
 	fs = crashfs.New()
-	s, err := Open(Config{FS: fs, Dir: "index", Cache: NewCache(fs, 0), Secret: testSecret}, 1, nil)
+	s, err := Open(context.Background(), Config{FS: fs, Dir: "index", Cache: NewCache(fs, 0), Secret: testSecret}, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

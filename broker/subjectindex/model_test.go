@@ -346,7 +346,7 @@ func TestIndexThatMissedATruncationIsMadeAnew(t *testing.T) {
 func TestLookupReadsOneBlock(t *testing.T) {
 	const segments, each = 8, 2000
 	fs := crashfs.New()
-	s, err := Open(Config{FS: fs, Dir: "index", Cache: NewCache(fs, 0), Secret: testSecret}, 1, nil)
+	s, err := Open(context.Background(), Config{FS: fs, Dir: "index", Cache: NewCache(fs, 0), Secret: testSecret}, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

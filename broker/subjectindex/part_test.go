@@ -12,7 +12,7 @@ import (
 func openEmpty(t testing.TB, partBytes int) *Shard {
 	t.Helper()
 	fs := crashfs.New()
-	s, err := Open(Config{FS: fs, Dir: "index", Cache: NewCache(fs, 0), Secret: testSecret, PartBytes: partBytes}, 1, nil)
+	s, err := Open(context.Background(), Config{FS: fs, Dir: "index", Cache: NewCache(fs, 0), Secret: testSecret, PartBytes: partBytes}, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

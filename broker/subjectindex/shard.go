@@ -2,6 +2,7 @@ package subjectindex
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -131,8 +132,8 @@ func (s *layerSet) release() {
 // Open opens the index of a log with some segments, oldest first. It uses the index files of sealed
 // segments, and deletes all others. What is missing is made by Work, except for offsets between
 // segments: their records are damaged. start is the log's first offset. An error is one of the
-// disk.
-func Open(config Config, start uint64, segments []SegmentState) (*Shard, error) {
+// disk, or that of the context.
+func Open(ctx context.Context, config Config, start uint64, segments []SegmentState) (*Shard, error) {
 	if config.PartBytes == 0 {
 		config.PartBytes = PartBytes
 	}
@@ -144,7 +145,7 @@ func Open(config Config, start uint64, segments []SegmentState) (*Shard, error) 
 	if err != nil {
 		return nil, err
 	}
-	layers, err := s.openRuns(names)
+	layers, err := s.openRuns(ctx, names)
 	s.set = newLayerSet(layers)
 	used := map[string]bool{}
 	for _, l := range layers {
@@ -162,9 +163,28 @@ func Open(config Config, start uint64, segments []SegmentState) (*Shard, error) 
 	return s, nil
 }
 
-// openRuns returns the layers of the segments. Each run has a reference.
-func (s *Shard) openRuns(names []string) (layers []*layer, err error) {
+// filesOf returns the names of index files by their segments, and notes the highest number of a
+// file.
+func (s *Shard) filesOf(names []string) map[Segment][]string {
+	out := map[Segment][]string{}
+	for _, name := range names {
+		of, number, ok := segmentOf(name)
+		s.number.Store(max(s.number.Load(), number))
+		if ok {
+			out[of] = append(out[of], name)
+		}
+	}
+	return out
+}
+
+// openRuns returns the layers of the segments. Each run has a reference. Its time is proportional to
+// the number of segments and files.
+func (s *Shard) openRuns(ctx context.Context, names []string) (layers []*layer, err error) {
+	files := s.filesOf(names)
 	for _, g := range s.segments {
+		if err := ctx.Err(); err != nil {
+			return layers, err
+		}
 		if g.Base > s.end {
 			layers = append(layers, lostLayer(Range{s.end, g.Base}))
 		}
@@ -174,10 +194,8 @@ func (s *Shard) openRuns(names []string) (layers []*layer, err error) {
 			continue
 		}
 		layers = append(layers, l)
-		for _, name := range names {
-			of, number, ok := segmentOf(name)
-			s.number.Store(max(s.number.Load(), number))
-			if !ok || of != g.Segment || !g.Sealed || l.run != nil {
+		for _, name := range files[g.Segment] {
+			if !g.Sealed || l.run != nil {
 				continue
 			}
 			l.run, err = s.open(name, g)

@@ -1,6 +1,7 @@
 package subjectindex
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -130,7 +131,7 @@ func (w *world) reopen() {
 	for i := range w.log.segments {
 		w.log.segments[i].Epoch = w.log.epochAt(w.log.segments[i].End)
 	}
-	index, err := Open(Config{FS: w.fs, Dir: "index", Cache: w.cache, Secret: testSecret, Source: &w.log, PartBytes: 2 << 10}, w.log.start, w.log.segments)
+	index, err := Open(context.Background(), Config{FS: w.fs, Dir: "index", Cache: w.cache, Secret: testSecret, Source: &w.log, PartBytes: 2 << 10}, w.log.start, w.log.segments)
 	if err != nil {
 		w.t.Fatalf("open: %v", err)
 	}
