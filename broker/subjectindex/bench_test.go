@@ -233,7 +233,7 @@ func BenchmarkTenMillion(b *testing.B) {
 		for i := range times {
 			s1 := of()
 			at := time.Now()
-			if _, err := s.Last(s1, all); err != nil {
+			if _, err := s.Last(context.Background(), s1, all); err != nil {
 				b.Fatal(err)
 			}
 			times[i] = time.Since(at)
@@ -280,7 +280,7 @@ func BenchmarkTenMillion(b *testing.B) {
 	}
 	numbered := time.Since(at)
 	for b.Loop() {
-		_, _ = s.Last(present(), all)
+		_, _ = s.Last(context.Background(), present(), all)
 	}
 	runtime.KeepAlive(s)
 	mib := func(n uint64) float64 { return float64(n) / (1 << 20) }

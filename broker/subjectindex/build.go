@@ -18,18 +18,18 @@ type input struct {
 
 // cursor returns a cursor of the selected subjects. sources is how many there are, for the size of
 // buffers.
-func (in *input) cursor(sel selection, sources int) cursor {
+func (in *input) cursor(ctx context.Context, sel selection, sources int) cursor {
 	if in.view != nil {
 		return in.view.sorted(sel, in.clip)
 	}
-	return in.run.scan(sel, min(max(scanBytes/sources/2, 2*blockBytes), windowBytes))
+	return in.run.scan(ctx, sel, min(max(scanBytes/sources/2, 2*blockBytes), windowBytes))
 }
 
 // merge returns a merger of inputs, which are in the order of their offsets.
-func merge(inputs []input, sel selection) (*merger, error) {
+func merge(ctx context.Context, inputs []input, sel selection) (*merger, error) {
 	sources := make([]*source, len(inputs))
 	for i := range inputs {
-		sources[i] = &source{cursor: inputs[i].cursor(sel, len(inputs)), order: i, clip: inputs[i].clip}
+		sources[i] = &source{cursor: inputs[i].cursor(ctx, sel, len(inputs)), order: i, clip: inputs[i].clip}
 	}
 	return newMerger(sources)
 }
@@ -81,7 +81,7 @@ func (s *Shard) fill(ctx context.Context, f env.File, path string, h header, end
 		}
 	}
 	w := newWriter(f, path, h, subjects)
-	m, err := merge(inputs, selectAll)
+	m, err := merge(ctx, inputs, selectAll)
 	for n := 0; err == nil; n++ {
 		var subject []byte
 		var group []*source

@@ -160,9 +160,9 @@ func (c *committed) read(ctx context.Context, t *testing.T, s *Shard, reader uin
 			}
 		}
 		subject := subjectNumber(of)
-		last, err := s.Last(subject, in)
+		last, err := s.Last(context.Background(), subject, in)
 		expect("the last record", err, err == nil && last == want.Last)
-		info, err := s.Info(subject, in)
+		info, err := s.Info(context.Background(), subject, in)
 		expect("info", err, err == nil && info == want)
 		f, _ := NewFilter(fmt.Sprintf("s.%d.*", of%5))
 		count, err := s.Count(context.Background(), f, in)
@@ -175,7 +175,7 @@ func (c *committed) read(ctx context.Context, t *testing.T, s *Shard, reader uin
 		if n%8 == 0 {
 			_, err = s.NumSubjects(context.Background(), in)
 			expect("the number of subjects", err, err == nil)
-			_ = s.Resolve(subject)
+			_ = s.Resolve(context.Background(), subject)
 			s.Known(subject)
 		}
 	}

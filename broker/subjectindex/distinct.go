@@ -137,7 +137,7 @@ func (q *snapshot) distinct(ctx context.Context) (n uint64, err error) {
 // distinctAfter counts the subjects of the range of q, which follows that of before with n
 // subjects.
 func (s *Shard) distinctAfter(ctx context.Context, before, q *snapshot, n uint64) (uint64, error) {
-	both := q.lookup(Range{q.in.From, before.in.To})
+	both := q.lookup(ctx, Range{q.in.From, before.in.To})
 	// change adds delta for each subject of one range that has no record in both.
 	change := func(of *snapshot, in Range, delta uint64) error {
 		if in.empty() {
@@ -165,13 +165,14 @@ func (s *Shard) distinctAfter(ctx context.Context, before, q *snapshot, n uint64
 
 // lookup looks up many subjects in a range of a snapshot.
 type lookup struct {
+	ctx   context.Context
 	of    *snapshot
 	in    Range
 	parts []*partCursor // by layer
 }
 
-func (q *snapshot) lookup(in Range) *lookup {
-	return &lookup{of: q, in: in, parts: make([]*partCursor, len(q.layers))}
+func (q *snapshot) lookup(ctx context.Context, in Range) *lookup {
+	return &lookup{ctx: ctx, of: q, in: in, parts: make([]*partCursor, len(q.layers))}
 }
 
 // has reports whether the range has a record of a subject with the hash h.
@@ -191,7 +192,11 @@ func (x *lookup) has(subject []byte, h uint64) (bool, error) {
 			}
 			continue
 		}
-		if err := x.of.known(l, x.in); err != nil {
+		err := x.ctx.Err()
+		if err == nil {
+			err = x.of.known(l, x.in)
+		}
+		if err != nil {
 			return false, err
 		}
 		e, ok, err := l.run.find(subject, h)

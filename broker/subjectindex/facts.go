@@ -1,5 +1,7 @@
 package subjectindex
 
+import "context"
+
 // facts remembers the last records of subjects in runs, for conditions that are judged while no
 // disk may be read. It forgets what was not used lately: of two maps, one takes what is new until
 // it is full; then the other one is dropped.
@@ -74,7 +76,7 @@ func (s *Shard) known(subject []byte, h uint64) (offset uint64, known bool) {
 // Resolve finds the last record of a subject in runs, for Known. It reads the disk and holds no
 // lock meanwhile. After it, Known knows the subject unless parts have become runs meanwhile, or the
 // subject has not been asked for in a long time.
-func (s *Shard) Resolve(subject []byte) error {
+func (s *Shard) Resolve(ctx context.Context, subject []byte) error {
 	h := hash(s.config.Secret, subject)
 	s.mu.Lock()
 	if _, known := s.known(subject, h); known {
@@ -88,7 +90,7 @@ func (s *Shard) Resolve(subject []byte) error {
 		below = layers[n-1].From
 	}
 	s.mu.Unlock()
-	offset, err := s.Last(subject, Range{f.below, below})
+	offset, err := s.Last(ctx, subject, Range{f.below, below})
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func FuzzDamagedFile(f *testing.F) {
 			damagedOnly(t, err)
 		}
 		seen := uint64(0)
-		c := r.scan(selectAll, windowBytes)
+		c := r.scan(context.Background(), selectAll, windowBytes)
 		for {
 			ok, err := c.next()
 			if err == nil && ok {

@@ -86,10 +86,10 @@ func TestDamagedRecordsAreMissingOnlyWhereTheyMatter(t *testing.T) {
 	w.log.end, w.log.high, w.log.damaged = 101, 101, []Range{{40, 50}}
 	w.reopen()
 	w.work(true)
-	if last, err := w.index.Last([]byte("s.3"), Range{1, 101}); err != nil || last != 93 {
+	if last, err := w.index.Last(context.Background(), []byte("s.3"), Range{1, 101}); err != nil || last != 93 {
 		t.Errorf("the last record of s.3 is %d, %v; it is behind the damage, at 93", last, err)
 	}
-	if _, err := w.index.Last([]byte("s.none"), Range{1, 101}); !isDamaged(err) {
+	if _, err := w.index.Last(context.Background(), []byte("s.none"), Range{1, 101}); !isDamaged(err) {
 		t.Errorf("whether there is a record of s.none is not known, but the error is %v", err)
 	}
 	all, _ := NewFilter()
@@ -101,7 +101,7 @@ func TestDamagedRecordsAreMissingOnlyWhereTheyMatter(t *testing.T) {
 	}
 	// The index file says so, too.
 	w.reopen()
-	if _, err := w.index.Last([]byte("s.none"), Range{1, 101}); !isDamaged(err) {
+	if _, err := w.index.Last(context.Background(), []byte("s.none"), Range{1, 101}); !isDamaged(err) {
 		t.Errorf("after a restart: %v", err)
 	}
 	// Another form of the segment has the same damage.
@@ -109,7 +109,7 @@ func TestDamagedRecordsAreMissingOnlyWhereTheyMatter(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.work(true)
-	if _, err := w.index.Last([]byte("s.none"), Range{1, 101}); !isDamaged(err) {
+	if _, err := w.index.Last(context.Background(), []byte("s.none"), Range{1, 101}); !isDamaged(err) {
 		t.Errorf("in another form: %v", err)
 	}
 	// A repair replaces the segment.
@@ -120,7 +120,7 @@ func TestDamagedRecordsAreMissingOnlyWhereTheyMatter(t *testing.T) {
 	}
 	w.log.segments[0].Segment = fresh
 	w.work(true)
-	if last, err := w.index.Last([]byte("s.none"), Range{1, 101}); err != nil || last != 0 {
+	if last, err := w.index.Last(context.Background(), []byte("s.none"), Range{1, 101}); err != nil || last != 0 {
 		t.Errorf("after the repair: %d, %v", last, err)
 	}
 }
@@ -208,10 +208,10 @@ func TestRunHasWhatWasAdded(t *testing.T) {
 				if from < to {
 					want = Info{uint64(to - from), of[s][from], of[s][to-1]}
 				}
-				if got, err := w.index.Info([]byte(s), in); err != nil || got != want {
+				if got, err := w.index.Info(context.Background(), []byte(s), in); err != nil || got != want {
 					t.Fatalf("%s in %v: %v, %v; want %v", s, in, got, err, want)
 				}
-				if got, err := w.index.Last([]byte(s), in); err != nil || got != want.Last {
+				if got, err := w.index.Last(context.Background(), []byte(s), in); err != nil || got != want.Last {
 					t.Fatalf("last of %s in %v: %v, %v; want %v", s, in, got, err, want.Last)
 				}
 			}
@@ -252,7 +252,7 @@ func (w *world) askAtPostingBlocks(of map[string][]uint64) {
 					continue
 				}
 				want := Info{uint64(n), offsets[0], offsets[n-1]}
-				if got, err := w.index.Info([]byte(s), Range{1, to}); err != nil || got != want {
+				if got, err := w.index.Info(context.Background(), []byte(s), Range{1, to}); err != nil || got != want {
 					w.t.Fatalf("%s below %d: %v, %v; want %v", s, to, got, err, want)
 				}
 			}
@@ -299,7 +299,7 @@ func TestIndexOfTruncatedRecordsDoesNotComeBack(t *testing.T) {
 		w.fs = w.fs.Crash(w.rng)
 		w.reopen()
 		for range 2 {
-			last, err := w.index.Last([]byte("old"), Range{1, 100})
+			last, err := w.index.Last(context.Background(), []byte("old"), Range{1, 100})
 			if missing := (*MissingError)(nil); err == nil && last != 49 || err != nil && !errors.As(err, &missing) {
 				t.Fatalf("seed %d: the last old record is %d, %v; want 49", seed, last, err)
 			}
@@ -336,7 +336,7 @@ func TestIndexThatMissedATruncationIsMadeAnew(t *testing.T) {
 	fill("new")
 	w.reopen()
 	w.work(true)
-	if last, err := w.index.Last([]byte("old"), Range{1, 100}); err != nil || last != 49 {
+	if last, err := w.index.Last(context.Background(), []byte("old"), Range{1, 100}); err != nil || last != 49 {
 		t.Fatalf("the last old record is %d, %v; want 49", last, err)
 	}
 }
@@ -376,7 +376,7 @@ func TestLookupReadsOneBlock(t *testing.T) {
 	lookup := func(from, to int) int {
 		reads = 0
 		for n := from; n < to; n++ {
-			if last, err := s.Last(subject(n), Range{1, offset}); err != nil || last != uint64(n) {
+			if last, err := s.Last(context.Background(), subject(n), Range{1, offset}); err != nil || last != uint64(n) {
 				t.Fatalf("%s is last at %d, %v; want %d", subject(n), last, err, n)
 			}
 		}

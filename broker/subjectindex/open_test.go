@@ -44,3 +44,37 @@ func TestOpeningEndsWithItsContext(t *testing.T) {
 		t.Error(fmt.Sprint("the error is ", err))
 	}
 }
+
+// A question whose time is over ends, also one that passes over all subjects of a file and finds
+// none.
+func TestQuestionsEndWithTheirContext(t *testing.T) {
+	s := openEmpty(t, 0)
+	s.Roll(Segment{Base: 1})
+	s.Begin()
+	for n := range uint64(5000) {
+		s.Add(1+n, 1, fmt.Appendf(nil, "orders.%d.eu", n))
+	}
+	s.End()
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	in := Range{1, 5001}
+	none, err := NewFilter("orders.*.us")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, ask := range map[string]func() error{
+		"the last of a filter":       func() error { _, err := s.LastMatch(ctx, none, in); return err },
+		"the number of a filter":     func() error { _, err := s.Count(ctx, none, in); return err },
+		"the last of a subject":      func() error { _, err := s.Last(ctx, []byte("orders.7.eu"), in); return err },
+		"the records of a subject":   func() error { _, err := s.Info(ctx, []byte("orders.7.eu"), in); return err },
+		"the subjects of a filter":   func() error { return s.Subjects(ctx, none, in, "", nil) },
+		"the number of all subjects": func() error { _, err := s.NumSubjects(ctx, in); return err },
+	} {
+		if err := ask(); err != context.Canceled {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

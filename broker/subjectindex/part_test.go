@@ -44,7 +44,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations per 100 records", n)
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		if last, err := s.Last(subjects[5], Range{1, offset}); err != nil || last == 0 {
+		if last, err := s.Last(context.Background(), subjects[5], Range{1, offset}); err != nil || last == 0 {
 			t.Fatal(last, err)
 		}
 		if last, ok := s.Known(subjects[6]); !ok || last == 0 {
@@ -70,10 +70,10 @@ func TestMemoryIsBoundedWithoutAnyWork(t *testing.T) {
 	if s.Stats().GivenUp == 0 {
 		t.Error("nothing was given up")
 	}
-	if last, err := s.Last([]byte("subject.49999"), Range{1, 50_000}); err != nil || last != 49999 {
+	if last, err := s.Last(context.Background(), []byte("subject.49999"), Range{1, 50_000}); err != nil || last != 49999 {
 		t.Errorf("the last record is at %d, %v", last, err)
 	}
-	if _, err := s.Last([]byte("subject.1"), Range{1, 50_000}); err == nil {
+	if _, err := s.Last(context.Background(), []byte("subject.1"), Range{1, 50_000}); err == nil {
 		t.Error("an answer about a range that was given up")
 	}
 }
@@ -107,7 +107,7 @@ func TestMemoryIsBoundedWithinABatch(t *testing.T) {
 	if err := s.drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	info, err := s.Info([]byte("one"), Range{1, records + 1})
+	info, err := s.Info(context.Background(), []byte("one"), Range{1, records + 1})
 	if err != nil || info != (Info{Count: records, First: 1, Last: records}) {
 		t.Errorf("it has %v, %v", info, err)
 	}

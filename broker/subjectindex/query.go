@@ -171,24 +171,27 @@ func (s *Shard) ask(subject []byte, in Range, last bool) (q *points, offset uint
 }
 
 // find returns the entry of the subject in a run.
-func (q *points) find(l *layer) (e entry, ok bool, err error) {
+func (q *points) find(ctx context.Context, l *layer) (e entry, ok bool, err error) {
+	if err := ctx.Err(); err != nil { // each run may take three reads
+		return e, false, err
+	}
 	e, ok, err = l.run.find(q.subject, q.h)
 	return e, ok, q.failed(err)
 }
 
 // Last returns the offset of the last record of a subject within a range; 0: there is none. It
 // reads the newest layers first, and stops when it has found one.
-func (s *Shard) Last(subject []byte, in Range) (uint64, error) {
+func (s *Shard) Last(ctx context.Context, subject []byte, in Range) (uint64, error) {
 	q, offset, err := s.ask(subject, in, true)
 	if offset > 0 || err != nil {
 		return offset, err
 	}
 	defer q.release()
-	return q.last(q.in)
+	return q.last(ctx, q.in)
 }
 
 // last returns the last record of the subject within a range.
-func (q *points) last(in Range) (offset uint64, err error) {
+func (q *points) last(ctx context.Context, in Range) (offset uint64, err error) {
 	parts := q.parts
 	for n := len(q.layers) - 1; n >= 0 && offset == 0; n-- {
 		l := q.layers[n]
@@ -205,7 +208,7 @@ func (q *points) last(in Range) (offset uint64, err error) {
 				offset = parts[0].last(r)
 			}
 		case l.run != nil:
-			e, ok, err := q.find(l)
+			e, ok, err := q.find(ctx, l)
 			if err != nil {
 				return 0, err
 			}
@@ -225,7 +228,7 @@ func (q *points) last(in Range) (offset uint64, err error) {
 }
 
 // Info returns what a range has of a subject: from each layer, oldest first.
-func (s *Shard) Info(subject []byte, in Range) (info Info, err error) {
+func (s *Shard) Info(ctx context.Context, subject []byte, in Range) (info Info, err error) {
 	q, _, err := s.ask(subject, in, false)
 	if err != nil {
 		return info, err
@@ -239,7 +242,7 @@ func (s *Shard) Info(subject []byte, in Range) (info Info, err error) {
 		if l.run == nil || r.empty() {
 			continue
 		}
-		e, ok, err := q.find(l)
+		e, ok, err := q.find(ctx, l)
 		if err == nil && ok {
 			var part Info
 			part, err = e.info(l.run, r, l.run.cached)
@@ -260,7 +263,7 @@ func (s *Shard) Info(subject []byte, in Range) (info Info, err error) {
 // number of subjects that match, in each layer. It holds no lock.
 func (s *Shard) Count(ctx context.Context, f *Filter, in Range) (n uint64, err error) {
 	if subject, ok := f.literal(); ok {
-		info, err := s.Info(subject, in)
+		info, err := s.Info(ctx, subject, in)
 		return info.Count, err
 	}
 	q, err := s.snapshot(in)
@@ -298,13 +301,10 @@ func (q *snapshot) count(ctx context.Context, i int, f *Filter, in Range) (n uin
 // each calls f with what a run has of each matching subject within a range.
 func (q *snapshot) each(ctx context.Context, i int, filter *Filter, in Range, f func(Info)) error {
 	l := q.layers[i]
-	c := l.run.scan(filter.behind(""), windowBytes)
+	c := l.run.scan(ctx, filter.behind(""), windowBytes)
 	in = l.within(in)
-	for n := 0; ; n++ {
+	for {
 		ok, err := c.next()
-		if err == nil && n%checkEvery == 0 {
-			err = ctx.Err()
-		}
 		if !ok || err != nil {
 			return q.failed(err)
 		}
@@ -359,7 +359,7 @@ func (m *matched) has(subject uint32) bool {
 // none.
 func (s *Shard) LastMatch(ctx context.Context, f *Filter, in Range) (offset uint64, err error) {
 	if subject, ok := f.literal(); ok {
-		return s.Last(subject, in)
+		return s.Last(ctx, subject, in)
 	}
 	q, err := s.snapshot(in)
 	if err != nil {
@@ -443,7 +443,7 @@ func (q *snapshot) subjects(ctx context.Context, in Range, sel selection, f func
 			return err
 		}
 	}
-	m, err := merge(q.inputs(in), sel)
+	m, err := merge(ctx, q.inputs(in), sel)
 	if err != nil {
 		return q.failed(err)
 	}
@@ -482,7 +482,7 @@ func (s *Shard) Offsets(ctx context.Context, filter *Filter, in Range, f func(su
 		if err := q.known(q.layers[i], q.in); err != nil {
 			return err
 		}
-		c := input.cursor(filter.behind(""), 1)
+		c := input.cursor(ctx, filter.behind(""), 1)
 		for n := 0; ; n++ {
 			ok, err := c.next()
 			if err == nil && n%checkEvery == 0 {

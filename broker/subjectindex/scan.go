@@ -2,6 +2,7 @@ package subjectindex
 
 import (
 	"bytes"
+	"context"
 	"io"
 )
 
@@ -20,6 +21,7 @@ type cursor interface {
 // runCursor iterates over the selected subjects of a run. It reads the file in large pieces and
 // leaves data blocks out of the cache, so that a scan doesn't evict what lookups need.
 type runCursor struct {
+	ctx   context.Context // of the scan; looked at before each data block
 	run   *run
 	sel   selection
 	spans []span // that are left
@@ -33,9 +35,9 @@ type runCursor struct {
 	data, postings window
 }
 
-// scan returns a cursor that reads up to ahead bytes at once.
-func (r *run) scan(sel selection, ahead int) *runCursor {
-	return &runCursor{run: r, sel: sel, spans: sel.spans, data: window{run: r, most: ahead}, postings: window{run: r, most: ahead}}
+// scan returns a cursor that reads up to ahead bytes at once, until ctx ends.
+func (r *run) scan(ctx context.Context, sel selection, ahead int) *runCursor {
+	return &runCursor{ctx: ctx, run: r, sel: sel, spans: sel.spans, data: window{run: r, most: ahead}, postings: window{run: r, most: ahead}}
 }
 
 func (c *runCursor) subject() []byte { return c.entry.subject }
@@ -94,6 +96,9 @@ func (c *runCursor) entryNext() (bool, error) {
 
 // blockNext reads the next data block.
 func (c *runCursor) blockNext() (bool, error) {
+	if err := c.ctx.Err(); err != nil {
+		return false, err
+	}
 	for len(c.refs) == 0 {
 		if c.index == len(c.run.blocks) {
 			return false, nil

@@ -518,15 +518,15 @@ func (w *world) check(idle bool) {
 	}
 	in, subject := w.span(), w.subject()
 	of := infos(w.log.within(in, func(s string) bool { return s == subject }))[subject]
-	last, err := w.index.Last([]byte(subject), in)
+	last, err := w.index.Last(context.Background(), []byte(subject), in)
 	wrong(fmt.Sprintf("last of %s in %v", subject, in), err, last, of.Last)
-	info, err := w.index.Info([]byte(subject), in)
+	info, err := w.index.Info(context.Background(), []byte(subject), in)
 	wrong(fmt.Sprintf("info of %s in %v", subject, in), err, info, of)
 
 	end := infos(w.log.within(Range{w.log.start, w.log.end}, func(s string) bool { return s == subject }))[subject].Last
 	known, ok := w.index.Known([]byte(subject))
 	if !ok {
-		if err = w.index.Resolve([]byte(subject)); err == nil {
+		if err = w.index.Resolve(context.Background(), []byte(subject)); err == nil {
 			if known, ok = w.index.Known([]byte(subject)); !ok {
 				w.fail("%s isn't known after it was resolved", subject)
 			}
