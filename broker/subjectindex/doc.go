@@ -22,6 +22,10 @@
 // shortens the range of the layers that it cuts, removes the newest records from the part, and
 // changes no file.
 //
+// When compaction replaces segments, their former layers still say which record of a subject is the
+// last one, until the new index file is made: compaction removes no last record. An offset that they
+// name is looked up in the log, which may have lost it.
+//
 // Rejected:
 //
 //  1. One tree of all subjects of a shard: an LSM of its own, or a table as nats-server has. It has

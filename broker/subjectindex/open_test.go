@@ -49,7 +49,6 @@ func TestOpeningEndsWithItsContext(t *testing.T) {
 // none.
 func TestQuestionsEndWithTheirContext(t *testing.T) {
 	s := openEmpty(t, 0)
-	s.Roll(Segment{Base: 1})
 	s.Begin()
 	for n := range uint64(5000) {
 		s.Add(1+n, 1, fmt.Appendf(nil, "orders.%d.eu", n))

@@ -219,12 +219,63 @@ func (q *points) last(ctx context.Context, in Range) (offset uint64, err error) 
 				}
 				offset = info.Last
 			}
+		case len(l.former) > 0:
+			if offset, err = q.lastFormer(ctx, l, r); err != nil {
+				return 0, err
+			}
+			continue
 		}
 		if err := q.known(l, Range{max(offset+1, r.From), r.To}); err != nil {
 			return 0, err
 		}
 	}
 	return offset, nil
+}
+
+// lastFormer is last for a layer whose run is not made yet, by its former layers.
+func (q *points) lastFormer(ctx context.Context, l *layer, in Range) (offset uint64, err error) {
+	for n := len(l.former) - 1; n >= 0 && offset == 0; n-- {
+		f := l.former[n]
+		r := f.within(in)
+		switch {
+		case r.empty():
+		case f.part != nil:
+			q.shard.mu.Lock()
+			p, ok := f.part.point(q.subject, q.h, r)
+			q.shard.mu.Unlock()
+			if ok {
+				offset = p.last(r)
+			}
+		default:
+			e, ok, err := q.find(ctx, f)
+			if err != nil {
+				return 0, err
+			}
+			if ok {
+				info, err := e.info(f.run, r, f.run.cached)
+				if err != nil {
+					return 0, q.failed(err)
+				}
+				offset = info.Last
+			}
+		}
+	}
+	return offset, q.has(ctx, l, offset)
+}
+
+// has returns an error unless the log still has the record that a former layer of l has, at an offset
+// that is not 0. Otherwise a newer record of its subject is beyond the range of the question, or the
+// record is lost.
+func (q *snapshot) has(ctx context.Context, l *layer, offset uint64) error {
+	if offset == 0 {
+		return nil
+	}
+	if has := q.shard.config.Has; has != nil {
+		if ok, err := has(ctx, offset); ok || err != nil {
+			return err
+		}
+	}
+	return &MissingError{From: l.From, To: l.To}
 }
 
 // Info returns what a range has of a subject: from each layer, oldest first.
@@ -294,13 +345,12 @@ func (q *snapshot) count(ctx context.Context, i int, f *Filter, in Range) (n uin
 	if r := l.run; f.all && in.contains(l.Range) && l.contains(Range{r.h.from, r.end}) {
 		return r.records, nil
 	}
-	err = q.each(ctx, i, f, in, func(info Info) { n += info.Count })
+	err = q.each(ctx, l, f, in, func(info Info) { n += info.Count })
 	return n, err
 }
 
 // each calls f with what a run has of each matching subject within a range.
-func (q *snapshot) each(ctx context.Context, i int, filter *Filter, in Range, f func(Info)) error {
-	l := q.layers[i]
+func (q *snapshot) each(ctx context.Context, l *layer, filter *Filter, in Range, f func(Info)) error {
 	c := l.run.scan(ctx, filter.behind(""), windowBytes)
 	in = l.within(in)
 	for {
@@ -371,24 +421,55 @@ func (s *Shard) LastMatch(ctx context.Context, f *Filter, in Range) (offset uint
 		r := l.within(q.in)
 		switch {
 		case q.views[i] != nil:
-			v := q.views[i]
-			a, b := v.numbers(r)
-			m := matched{filter: f, view: v, records: b - a}
-			for n := b - 1; n >= a && offset == 0; n-- {
-				if m.has(v.records.at(n).subject) {
-					offset = offsetAt(v.stretches, n)
-				}
-			}
+			offset = q.views[i].lastMatching(f, r)
 		case l.run != nil:
-			if err := q.each(ctx, i, f, q.in, func(info Info) { offset = max(offset, info.Last) }); err != nil {
+			if err := q.each(ctx, l, f, q.in, func(info Info) { offset = max(offset, info.Last) }); err != nil {
 				return 0, err
 			}
+		case len(l.former) > 0:
+			if offset, err = q.lastMatchFormer(ctx, l, f, r); err != nil {
+				return 0, err
+			}
+			continue
 		}
 		if err := q.known(l, Range{max(offset+1, r.From), r.To}); err != nil {
 			return 0, err
 		}
 	}
 	return offset, nil
+}
+
+// lastMatching returns the offset of the last matching record of a range; 0: there is none.
+func (v *partView) lastMatching(f *Filter, in Range) (offset uint64) {
+	a, b := v.numbers(in)
+	m := matched{filter: f, view: v, records: b - a}
+	for n := b - 1; n >= a && offset == 0; n-- {
+		if m.has(v.records.at(n).subject) {
+			offset = offsetAt(v.stretches, n)
+		}
+	}
+	return offset
+}
+
+// lastMatchFormer is LastMatch for a layer whose run is not made yet, by its former layers.
+func (q *snapshot) lastMatchFormer(ctx context.Context, l *layer, filter *Filter, in Range) (offset uint64, err error) {
+	for n := len(l.former) - 1; n >= 0 && offset == 0; n-- {
+		f := l.former[n]
+		r := f.within(in)
+		switch {
+		case r.empty():
+		case f.part != nil:
+			q.shard.mu.Lock()
+			v := f.part.view()
+			q.shard.mu.Unlock()
+			offset = v.lastMatching(filter, r)
+		default:
+			if err := q.each(ctx, f, filter, r, func(info Info) { offset = max(offset, info.Last) }); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return offset, q.has(ctx, l, offset)
 }
 
 // NextMatch returns the offset of the first record within a range that matches a filter; 0: there
@@ -406,7 +487,7 @@ func (s *Shard) NextMatch(ctx context.Context, f *Filter, in Range) (offset uint
 		case q.views[i] != nil:
 			q.views[i].matching(f, r, func(o uint64) bool { offset = o; return false })
 		case l.run != nil:
-			if err := q.each(ctx, i, f, q.in, func(info Info) {
+			if err := q.each(ctx, l, f, q.in, func(info Info) {
 				if info.Count > 0 && (offset == 0 || info.First < offset) {
 					offset = info.First
 				}

@@ -24,6 +24,9 @@ type Config struct {
 	// Secret is the log's secret number, which all its files have.
 	Secret uint64
 	Source Source
+	// Has reports whether the log still has a record. It may read the disk. Without it, layers that
+	// compaction has replaced answer no questions.
+	Has func(ctx context.Context, offset uint64) (bool, error)
 	// Wake is called when there is work, with the shard's lock held. It must not block.
 	Wake func()
 	// PartBytes is the memory of a part; 0 is the package's PartBytes.
@@ -91,6 +94,10 @@ type layer struct {
 	of    Segment
 	run   *run
 	part  *part
+	// former are the layers of the segments that compaction has replaced, oldest first, while the run
+	// is not made yet. The log has no record that they lack. One that they have may be gone, but only
+	// if the log has a newer one of its subject, or has lost it: see Config.Has.
+	former []*layer
 }
 
 // lost is the generation of the layers of segments that are missing in the log.
@@ -110,23 +117,27 @@ type layerSet struct {
 func newLayerSet(layers []*layer) *layerSet {
 	s := &layerSet{layers: layers}
 	s.refs.Store(1)
+	s.eachRun((*run).retain)
+	return s
+}
+
+// eachRun calls f with the runs of all layers.
+func (s *layerSet) eachRun(f func(r *run)) { eachRun(s.layers, f) }
+
+func eachRun(layers []*layer, f func(r *run)) {
 	for _, l := range layers {
 		if l.run != nil {
-			l.run.retain()
+			f(l.run)
 		}
+		eachRun(l.former, f)
 	}
-	return s
 }
 
 func (s *layerSet) release() {
 	if s.refs.Add(-1) > 0 {
 		return
 	}
-	for _, l := range s.layers {
-		if l.run != nil {
-			l.run.release()
-		}
-	}
+	s.eachRun((*run).release)
 }
 
 // Open opens the index of a log with some segments, oldest first. It uses the index files of sealed
@@ -264,6 +275,7 @@ func (s *Shard) Close() (err error) {
 	s.garbage = nil
 	s.garbageMu.Unlock()
 	for _, l := range s.set.layers {
+		eachRun(l.former, func(r *run) { gone = append(gone, r) })
 		if l.run != nil && l.run.h.kind == kindPart {
 			gone = append(gone, l.run)
 		}
@@ -300,8 +312,10 @@ func (s *Shard) replace(layers []*layer) {
 	s.set = newLayerSet(layers)
 	s.frozen = 0
 	for _, l := range layers {
-		if l.part != nil && l.part != s.part {
-			s.frozen += l.part.bytes()
+		for _, l := range append(l.former[:len(l.former):len(l.former)], l) {
+			if l.part != nil && l.part != s.part {
+				s.frozen += l.part.bytes()
+			}
 		}
 	}
 	doom(old.layers, layers)
@@ -319,14 +333,12 @@ func doom(old, layers []*layer) {
 		old, layers = old[1:], layers[1:]
 	}
 	kept := map[*run]bool{}
-	for _, l := range layers {
-		kept[l.run] = true
-	}
-	for _, l := range old {
-		if l.run != nil && !kept[l.run] {
-			l.run.doomed.Store(true)
+	eachRun(layers, func(r *run) { kept[r] = true })
+	eachRun(old, func(r *run) {
+		if !kept[r] {
+			r.doomed.Store(true)
 		}
-	}
+	})
 }
 
 // Bytes returns about how much memory the parts take.
@@ -584,8 +596,11 @@ func (s *Shard) segmentAt(g Segment) int {
 
 // Replace notes that consecutive sealed segments were replaced by one that ends at end. same says
 // that it has the same records, in another form, or repaired: then their index serves, as far as it
-// lacks nothing, until that of the new one is written. Otherwise built is its index, which was made while it was written; with nil the index
-// is missing until Work has made it. Replace owns built.
+// lacks nothing, until that of the new one is written. Otherwise the new one lacks records: those
+// that compaction has removed, since their subjects have newer ones, or those that are lost. built
+// is its index, which was made while it was written. With nil the index is missing until Work has
+// made it; until then the former one says which record of a subject is the last one. Replace owns
+// built.
 func (s *Shard) Replace(old []Segment, fresh Segment, end uint64, same bool, built *Built) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -619,12 +634,14 @@ func (s *Shard) Replace(old []Segment, fresh Segment, end uint64, same bool, bui
 		case same && len(l.unknown()) == 0:
 			layers = append(layers, &layer{Range: l.Range, of: fresh, run: l.run, part: l.part})
 		case same:
-			layers = append(layers, &layer{Range: l.Range, of: fresh})
+			layers = append(layers, &layer{Range: l.Range, of: fresh, former: l.former})
 		case !placed:
 			placed = true
 			next := &layer{Range: Range{fresh.Base, end}, of: fresh}
 			if built != nil && built.run.h.of == fresh && built.run.end == end {
 				next.run, used = built.run, true
+			} else {
+				next.former = s.formerOf(old)
 			}
 			layers = append(layers, next)
 		}
@@ -636,6 +653,23 @@ func (s *Shard) Replace(old []Segment, fresh Segment, end uint64, same bool, bui
 	s.replace(layers)
 	s.wake()
 	return nil
+}
+
+// formerOf returns the layers of segments that compaction replaces, or nothing if they lack offsets.
+// mu is held.
+func (s *Shard) formerOf(old []Segment) (former []*layer) {
+	for _, l := range s.set.layers {
+		switch {
+		case !slices.Contains(old, l.of):
+		case l.run == nil && l.part == nil && len(l.former) > 0:
+			former = append(former, l.former...)
+		case len(l.unknown()) > 0 || l.part != nil && l.part == s.part:
+			return nil
+		default:
+			former = append(former, l)
+		}
+	}
+	return former
 }
 
 // Insert notes that a missing segment is there again. Its index is missing until Work has made it.

@@ -277,7 +277,8 @@ func (s *Shard) dropDamaged(err error) bool {
 	layers := slices.Clone(s.set.layers)
 	found := false
 	for i, l := range layers {
-		if l.run != nil && l.run.path == failed.Path {
+		damaged := func(l *layer) bool { return l.run != nil && l.run.path == failed.Path }
+		if damaged(l) || slices.ContainsFunc(l.former, damaged) {
 			layers[i] = &layer{Range: l.Range, of: l.of}
 			found = true
 		}

@@ -70,6 +70,11 @@ func (m *model) Subjects(from, to uint64, record func(offset uint64, subject []b
 	return nil
 }
 
+// has reports whether the log has a record.
+func (m *model) has(_ context.Context, offset uint64) (bool, error) {
+	return slices.ContainsFunc(m.records, func(r entryOf) bool { return r.offset == offset }), nil
+}
+
 // within returns the records within a range that match.
 func (m *model) within(in Range, match func(subject string) bool) (out []entryOf) {
 	in = in.within(Range{m.start, m.end})
@@ -131,7 +136,7 @@ func (w *world) reopen() {
 	for i := range w.log.segments {
 		w.log.segments[i].Epoch = w.log.epochAt(w.log.segments[i].End)
 	}
-	index, err := Open(context.Background(), Config{FS: w.fs, Dir: "index", Cache: w.cache, Secret: testSecret, Source: &w.log, PartBytes: 2 << 10}, w.log.start, w.log.segments)
+	index, err := Open(context.Background(), Config{FS: w.fs, Dir: "index", Cache: w.cache, Secret: testSecret, Source: &w.log, Has: w.log.has, PartBytes: 2 << 10}, w.log.start, w.log.segments)
 	if err != nil {
 		w.t.Fatalf("open: %v", err)
 	}
