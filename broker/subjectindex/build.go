@@ -67,6 +67,9 @@ func (s *Shard) write(ctx context.Context, h header, end uint64, gaps []Range, i
 		return nil, errors.Join(err, s.config.FS.Remove(path))
 	}
 	r.gone = s.discard
+	if h.kind == kindSegment && s.config.Added != nil {
+		s.config.Added(name, r.size)
+	}
 	return r, nil
 }
 

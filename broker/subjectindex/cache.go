@@ -1,6 +1,8 @@
 package subjectindex
 
 import (
+	"errors"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 
@@ -59,7 +61,7 @@ func NewCache(fs env.FS, bytes int) *Cache {
 	if bytes == 0 {
 		bytes = CacheBytes
 	}
-	c := &Cache{files: files{fs: fs, keep: openFiles}}
+	c := &Cache{files: files{disk: fs, keep: openFiles}}
 	for i := range c.stripes {
 		c.stripes[i].blocks, c.stripes[i].budget = map[blockKey]*cachedBlock{}, bytes/cacheStripes
 	}
@@ -134,7 +136,7 @@ func (s *stripe) insert(b *cachedBlock) {
 
 // files keeps the files of runs open that were used last: keep of them, or as many as are in use.
 type files struct {
-	fs   env.FS
+	disk env.FS
 	keep int
 
 	mu   sync.Mutex
@@ -156,8 +158,11 @@ func (h *files) acquire(r *run) (env.File, error) {
 	defer h.mu.Unlock()
 	if r.handle.f == nil {
 		h.mu.Unlock()
-		f, err := h.fs.Open(r.path)
+		f, err := h.disk.Open(r.path)
 		h.mu.Lock()
+		if errors.Is(err, fs.ErrNotExist) { // the log deletes a file with its segment
+			return nil, r.wrong(0, "the file is gone")
+		}
 		if err != nil {
 			return nil, err
 		}

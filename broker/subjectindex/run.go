@@ -17,6 +17,7 @@ type run struct {
 	footer
 	h     header
 	path  string
+	size  int64
 	cache *Cache
 	id    uint64 // in the cache
 	salt  uint32
@@ -59,6 +60,7 @@ func (r *run) load(f env.File) error {
 	if err != nil {
 		return err
 	}
+	r.size = size
 	if size < headerSize+footerFixed+crcSize+trailerSize {
 		return r.wrong(0, "it has %d bytes only", size)
 	}

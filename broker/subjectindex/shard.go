@@ -24,6 +24,10 @@ type Config struct {
 	// Secret is the log's secret number, which all its files have.
 	Secret uint64
 	Source Source
+	// Added and Dropped are called when an index file of a segment has got its name, and when a file
+	// was deleted. They may be nil.
+	Added   func(name string, bytes int64)
+	Dropped func(name string)
 	// Has reports whether the log still has a record. It may read the disk. Without it, layers that
 	// compaction has replaced answer no questions.
 	Has func(ctx context.Context, offset uint64) (bool, error)
@@ -225,10 +229,20 @@ func (s *Shard) removeOthers(names []string, used map[string]bool) error {
 		if used[name] || !ours(name) {
 			continue
 		}
-		err := s.config.FS.Remove(filepath.Join(s.config.Dir, name))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.remove(filepath.Join(s.config.Dir, name)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// remove deletes a file, if it is there.
+func (s *Shard) remove(path string) error {
+	if err := s.config.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if s.config.Dropped != nil {
+		s.config.Dropped(filepath.Base(path))
 	}
 	return nil
 }
@@ -285,9 +299,7 @@ func (s *Shard) Close() (err error) {
 	s.part, s.set = nil, newLayerSet(nil)
 	s.mu.Unlock()
 	for _, r := range gone {
-		if failed := s.config.FS.Remove(r.path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
-			err = errors.Join(err, failed)
-		}
+		err = errors.Join(err, s.remove(r.path))
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package subjectindex
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"slices"
 )
 
@@ -81,7 +80,7 @@ func (s *Shard) removeGarbage() error {
 		if !r.doomed.Load() {
 			continue
 		}
-		if err := s.config.FS.Remove(r.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.remove(r.path); err != nil {
 			s.garbageMu.Lock()
 			s.garbage = append(s.garbage, garbage[i:]...)
 			s.garbageMu.Unlock()
