@@ -7,32 +7,77 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// follow has the index read the log up to, not including, end, but no more than some bytes. It
-// opens the index if it is not open. The turn is held.
-func (x *Index) follow(ctx context.Context, end uint64, bytes int) error {
-	defer x.count()
-	for attempt := 0; ; attempt++ {
-		if x.shard == nil || !x.adapt() {
-			if attempt > 2 {
-				return x.notReady("its segments change all the time")
-			}
-			x.shut()
-			if err := x.open(end); err != nil {
-				return err
-			}
-		}
-		err := x.read(ctx, end, bytes)
-		if gone, ok := errors.AsType[*log.RangeError](err); ok && gone.Start > x.end {
-			x.shut() // retention was faster
-			continue
-		}
-		return err
+// step does a piece of what questions want: it closes the index, opens it, or reads more of the log.
+// more says that there is more to do.
+func (x *Index) step() (more bool, err error) {
+	x.stepping.Lock()
+	defer x.stepping.Unlock()
+	if x.ctx.Err() != nil {
+		return false, nil
 	}
+	x.turn <- struct{}{}
+	unwanted := x.unwanted.Swap(false)
+	x.wanted = x.wanted && !unwanted
+	wanted, open := x.wanted, x.shard != nil
+	again := open && (x.stale || !x.adapt())
+	x.unlock()
+	if open && (unwanted || again) {
+		x.shut()
+		open = false
+	}
+	if !wanted {
+		x.turn <- struct{}{}
+		defer x.unlock()
+		x.report() // a question that still met it asks again
+		return false, nil
+	}
+	if !open {
+		if err := x.open(); err != nil {
+			x.log.UseBeside(false)
+			return false, passing(err)
+		}
+	}
+	x.turn <- struct{}{}
+	defer x.unlock()
+	err = x.read(x.ctx, x.want, stepBytes)
+	x.count()
+	x.report()
+	return err == errMore, passing(err)
 }
 
-// count tells the set how much memory the index takes, and has it flushed if all take too much.
+// passing returns an error unless the next question settles it: the index was not ready, or retention
+// was faster than what read the log.
+func passing(err error) error {
+	if _, gone := errors.AsType[*log.RangeError](err); gone || notReady(err) {
+		return nil
+	}
+	return err
+}
+
+// make writes one file.
+func (x *Index) make() (more bool, err error) {
+	x.turn <- struct{}{}
+	shard, ctx := x.shard, x.making
+	x.unlock()
+	if shard == nil {
+		return false, nil
+	}
+	more, err = shard.Work(ctx)
+	if ctx.Err() != nil {
+		return false, nil // it is being closed
+	}
+	x.turn <- struct{}{}
+	defer x.unlock()
+	x.count()
+	x.report()
+	return more, passing(err)
+}
+
+// count tells the set how much memory the index takes, and has it flushed if all take too much. The
+// turn is held.
 func (x *Index) count() {
 	if x.shard == nil {
 		return
@@ -42,12 +87,17 @@ func (x *Index) count() {
 	x.bytes = now
 	if sum > partsBytes && now > partsBytes/mostOpen {
 		x.shard.Freeze()
-		x.set.submit(x)
+		x.set.makers.Wake(&x.maker, work.Urgent)
 	}
 }
 
-// open opens the index with the sealed segments that end below the high watermark.
-func (x *Index) open(end uint64) error {
+// open opens the index with the sealed segments that end below what questions want: the high
+// watermark, or for conditions the log's end. stepping is held, and not the turn.
+func (x *Index) open() error {
+	x.turn <- struct{}{}
+	end := x.want
+	x.unlock()
+	x.log.UseBeside(true)
 	layout, states := x.log.SegmentStates()
 	states = from(states, layout.Start)
 	known := 0
@@ -70,13 +120,16 @@ func (x *Index) open(end uint64) error {
 		known++
 	}
 	shard, err := subjectindex.Open(x.ctx, subjectindex.Config{
-		FS: x.set.disk.FS(), Dir: x.log.Dir(), Cache: x.set.cache, Secret: x.log.Secret(), Source: (*source)(x),
-		Wake: func() { x.set.submit(x) },
+		FS: x.set.disk.FS(), Dir: x.log.Dir(), Cache: x.set.cache, Secret: x.log.Secret(), Source: (*source)(x), Has: x.has,
+		Added: x.log.AddBeside, Dropped: x.log.DropBeside, Wake: func() { x.set.makers.Wake(&x.maker, work.Urgent) },
 	}, layout.Start, segments)
 	if err != nil {
 		return err
 	}
-	x.shard, x.layout, x.start, x.end = shard, layout, layout.Start, next
+	x.turn <- struct{}{}
+	defer x.unlock()
+	x.making, x.cancel = context.WithCancel(context.Background())
+	x.shard, x.stale, x.layout, x.start, x.end = shard, false, layout, layout.Start, next
 	x.segments, x.ahead = slices.Clone(states[:known]), slices.Clone(states[known:])
 	if known > sealed {
 		x.segments[known-1].Sealed = false // it is read record by record
@@ -86,8 +139,42 @@ func (x *Index) open(end uint64) error {
 	if known > sealed && states[sealed].Sealed {
 		x.cursor = x.log.NewFileCursor(next)
 	}
-	x.set.submit(x) // what is missing
+	x.report()
+	x.set.makers.Wake(&x.maker, work.Urgent) // what is missing
 	return nil
+}
+
+// shut closes the shard's index, if it is open, after the work on it has ended. stepping is held, and
+// not the turn: questions don't wait for the work.
+func (x *Index) shut() {
+	x.turn <- struct{}{}
+	shard, cancel := x.shard, x.cancel
+	x.shard, x.stale, x.cursor, x.segments, x.ahead = nil, false, nil, nil, nil
+	x.set.parts.Add(-x.bytes)
+	x.bytes = 0
+	x.unlock()
+	if shard == nil {
+		return
+	}
+	cancel()
+	if err := shard.Close(); err != nil {
+		x.set.log.Warn("files of a subject index were left behind; they are deleted when it is used again", "log", x.log.Name(), "error", err)
+	}
+	x.log.UseBeside(false)
+}
+
+// has reports whether the files of the log still have a record.
+func (x *Index) has(_ context.Context, offset uint64) (found bool, err error) {
+	v, err := x.log.NewFileCursor(offset).Read(1)
+	if err != nil {
+		return false, err
+	}
+	defer v.Release()
+	err = each(&v, offset, offset+1, func(uint64, []byte) error {
+		found = true
+		return nil
+	})
+	return found, err
 }
 
 // from returns segments without those that end at an offset or before. One always stays.
@@ -165,7 +252,7 @@ func (x *Index) adapt() bool {
 // errMore says that an index was read as far as it was to be at once.
 var errMore = &NotReadyError{Why: "it is being made"}
 
-// read adds the records up to, not including, end.
+// read adds the records up to, not including, end, but no more than some bytes. The turn is held.
 func (x *Index) read(ctx context.Context, end uint64, bytes int) error {
 	for x.end < end {
 		if err := ctx.Err(); err != nil {
@@ -173,7 +260,7 @@ func (x *Index) read(ctx context.Context, end uint64, bytes int) error {
 		}
 		switch {
 		case x.set.parts.Load() > 2*partsBytes:
-			return x.notReady("other indexes take all memory for records that are not in files yet")
+			return x.busy("other indexes take all memory for records that are not in files yet")
 		case bytes <= 0:
 			return errMore
 		}
@@ -184,6 +271,10 @@ func (x *Index) read(ctx context.Context, end uint64, bytes int) error {
 			x.cursor.Seek(x.end)
 		}
 		v, err := x.cursor.Read(readBytes)
+		if gone, ok := errors.AsType[*log.RangeError](err); ok && gone.Start > x.end {
+			x.stale = true
+			return x.notReady("retention was faster")
+		}
 		if err != nil {
 			return err
 		}
@@ -264,45 +355,6 @@ func (x *Index) add(v *log.View, end uint64) (bytes int, err error) {
 		}
 	}
 	return bytes, nil
-}
-
-// work does a piece of work: it reads more of the log if questions need it, and makes one file. more
-// says that there is more to do.
-func (x *Index) work() (more bool, err error) {
-	if err := x.lock(x.ctx); err != nil {
-		return false, err
-	}
-	if x.unwanted.Swap(false) {
-		x.shut()
-	}
-	if x.shard == nil {
-		x.report()
-		x.unlock()
-		return false, nil
-	}
-	err = x.follow(x.ctx, x.want, workBytes)
-	behind := err == errMore
-	shard := x.shard
-	x.unlock()
-	if shard == nil || err != nil && !notReady(err) {
-		return false, err
-	}
-	more, err = shard.Work(x.ctx)
-	if x.lock(x.ctx) != nil {
-		return false, err
-	}
-	defer x.unlock()
-	x.count()
-	x.report()
-	return more || behind, err
-}
-
-// report wakes those that wait for the worker. The turn is held.
-func (x *Index) report() {
-	if x.progress != nil {
-		close(x.progress)
-		x.progress = nil
-	}
 }
 
 // source reads the log to make what an index lacks.

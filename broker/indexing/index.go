@@ -4,27 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Index is the subject index of a log that this broker leads. Goroutines may share it.
 type Index struct {
-	set *Indexes
-	log *log.Log
-	ctx *lifetime // ends when Close begins
+	work.State // of the set's readers
+	maker      maker
+	set        *Indexes
+	log        *log.Log
+	ctx        *lifetime // ends when Close begins
 
 	asked    atomic.Int64 // when it was asked last, in nanoseconds since 1970
-	unwanted atomic.Bool  // the worker is to close it
-	failing  atomic.Bool  // the last piece of work failed
-	queued   bool         // for the worker; guarded by the set's mu
+	unwanted atomic.Bool  // a reader is to close it
+	// readFailed and makeFailed say that the last step, and the last writing of a file, failed.
+	readFailed, makeFailed atomic.Bool
 
-	turn     chan struct{} // held by what uses the fields below
+	// stepping is held by the reader, which alone opens and closes the shard's index. It comes before
+	// turn.
+	stepping sync.Mutex
+
+	turn     chan struct{} // held by what uses the fields below; never over writing or opening files
 	over     bool
+	wanted   bool                // a question asked for it since it was closed
 	shard    *subjectindex.Shard // nil: it is not open
+	stale    bool                // shard can't follow the segments of the log; a reader opens it anew
+	making   context.Context     // of the work on shard; cancel ends it
+	cancel   func()
 	layout   log.Layout
 	segments []log.SegmentState // that shard knows, oldest first; the last takes what is read next
 	ahead    []log.SegmentState // that follow
@@ -34,7 +46,7 @@ type Index struct {
 	start    uint64
 	cursor   *log.Cursor
 	bytes    int64         // of shard's parts, as the set counts them
-	progress chan struct{} // closed when the worker has done a piece; nil: nobody waits
+	progress chan struct{} // closed when there is progress; nil: nobody waits
 }
 
 // lifetime is a context that ends when its channel is closed. Unlike one of package context it costs
@@ -43,6 +55,8 @@ type lifetime struct {
 	context.Context
 	done chan struct{}
 }
+
+func newLifetime() *lifetime { return &lifetime{context.Background(), make(chan struct{})} }
 
 func (l *lifetime) Done() <-chan struct{} { return l.done }
 
@@ -57,7 +71,11 @@ func (l *lifetime) Err() error {
 
 // NotReadyError reports that an index is not complete yet. The caller reads the log, or asks again
 // later.
-type NotReadyError struct{ Why string }
+type NotReadyError struct {
+	Why string
+	// Busy: the broker has no room for the index. Waiting for it is of no use.
+	Busy bool
+}
 
 func (e *NotReadyError) Error() string {
 	return fmt.Sprintf("the index of the subjects is not ready: %s; try again in a moment", e.Why)
@@ -72,13 +90,30 @@ func notReady(err error) bool {
 	return ok || errors.Is(err, subjectindex.ErrClosed)
 }
 
+func busy(err error) bool {
+	is, ok := errors.AsType[*NotReadyError](err)
+	return ok && is.Busy
+}
+
 func (x *Index) notReady(why string) error { return &NotReadyError{Why: why} }
 
-// lock takes the turn.
-func (x *Index) lock(ctx context.Context) error {
+func (x *Index) busy(why string) error { return &NotReadyError{Why: why, Busy: true} }
+
+// lock takes the turn. A question waits for other questions, and for one read of a reader, but no
+// longer than lockTime or its patience.
+func (x *Index) lock(ctx context.Context, patience time.Duration) error {
 	select {
 	case x.turn <- struct{}{}:
 		return nil
+	default:
+	}
+	timer := time.NewTimer(max(patience, lockTime))
+	defer timer.Stop()
+	select {
+	case x.turn <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return x.notReady("the disk is slow")
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -87,8 +122,8 @@ func (x *Index) lock(ctx context.Context) error {
 func (x *Index) unlock() { <-x.turn }
 
 // ask returns the shard's index with all records below the end of a range.
-func (x *Index) ask(ctx context.Context, end uint64) (*subjectindex.Shard, error) {
-	if err := x.lock(ctx); err != nil {
+func (x *Index) ask(ctx context.Context, patience time.Duration, end uint64) (*subjectindex.Shard, error) {
+	if err := x.lock(ctx, patience); err != nil {
 		return nil, err
 	}
 	defer x.unlock()
@@ -98,11 +133,21 @@ func (x *Index) ask(ctx context.Context, end uint64) (*subjectindex.Shard, error
 	case x.over:
 		return nil, x.notReady("the broker leads the shard no longer")
 	case x.shard == nil && !x.set.admit(x):
-		return nil, x.notReady("too many indexes are in use")
+		return nil, x.busy("too many indexes are in use")
+	case x.shard == nil:
+		x.wanted = true
+		x.set.readers.Wake(x, work.Urgent)
+		return nil, x.notReady("it is being opened")
 	}
-	if err := x.follow(x.ctx, end, askBytes); err != nil {
+	if x.stale = x.stale || !x.adapt(); x.stale {
+		x.set.readers.Wake(x, work.Urgent)
+		return nil, x.notReady("it is being opened anew")
+	}
+	err := x.read(ctx, end, askBytes)
+	x.count()
+	if err != nil {
 		if notReady(err) {
-			x.set.submit(x)
+			x.set.readers.Wake(x, work.Urgent)
 		}
 		return nil, err
 	}
@@ -113,16 +158,16 @@ func (x *Index) ask(ctx context.Context, end uint64) (*subjectindex.Shard, error
 // caller has patience. With none it asks once.
 func (x *Index) query(ctx context.Context, patience time.Duration, end uint64, f func(s *subjectindex.Shard) error) error {
 	var over <-chan time.Time
-	for {
+	for n := 0; ; n++ {
 		wait, err := x.waitForWork(ctx, patience)
 		if err != nil {
 			return err
 		}
-		shard, err := x.ask(ctx, end)
+		shard, err := x.ask(ctx, patience, end)
 		if err == nil {
 			err = f(shard)
 		}
-		if err == nil || wait == nil || !notReady(err) || x.failing.Load() {
+		if err == nil || wait == nil || !notReady(err) || busy(err) || x.readFailed.Load() || x.makeFailed.Load() {
 			return err
 		}
 		if over == nil {
@@ -130,7 +175,7 @@ func (x *Index) query(ctx context.Context, patience time.Duration, end uint64, f
 			defer timer.Stop()
 			over = timer.C
 		}
-		x.set.submit(x)
+		x.set.wake(x)
 		select {
 		case <-wait:
 		case <-over:
@@ -140,16 +185,22 @@ func (x *Index) query(ctx context.Context, patience time.Duration, end uint64, f
 		case <-x.ctx.Done():
 			return err
 		}
+		if n >= quickTries {
+			select { // progress with other files may be frequent
+			case <-time.After(tryTime):
+			case <-ctx.Done():
+				return err
+			}
+		}
 	}
 }
 
-// waitForWork returns a channel that is closed when the worker has done a piece of work, or nil
-// without patience.
+// waitForWork returns a channel that is closed when there is progress, or nil without patience.
 func (x *Index) waitForWork(ctx context.Context, patience time.Duration) (<-chan struct{}, error) {
 	if patience <= 0 {
 		return nil, nil
 	}
-	if err := x.lock(ctx); err != nil {
+	if err := x.lock(ctx, patience); err != nil {
 		return nil, err
 	}
 	defer x.unlock()
@@ -159,9 +210,17 @@ func (x *Index) waitForWork(ctx context.Context, patience time.Duration) (<-chan
 	return x.progress, nil
 }
 
+// report wakes those that wait for progress. The turn is held.
+func (x *Index) report() {
+	if x.progress != nil {
+		close(x.progress)
+		x.progress = nil
+	}
+}
+
 // Last returns the offset of the last record from start up to, not including, end whose subject
 // matches a pattern; 0: there is none. end is at most the log's. All questions wait for an index
-// that is not ready for as long as the caller has patience.
+// that is not ready for as long as the caller has patience, and end with ctx.
 func (x *Index) Last(ctx context.Context, patience time.Duration, pattern string, start, end uint64) (offset uint64, err error) {
 	in := subjectindex.Range{From: start, To: end}
 	filter, err := subjectindex.NewFilter(pattern)
@@ -170,6 +229,15 @@ func (x *Index) Last(ctx context.Context, patience time.Duration, pattern string
 	}
 	err = x.query(ctx, patience, end, func(s *subjectindex.Shard) (err error) {
 		offset, err = s.LastMatch(ctx, filter, in)
+		return err
+	})
+	return offset, err
+}
+
+// LastOf is Last for one subject, which may be no valid pattern.
+func (x *Index) LastOf(ctx context.Context, patience time.Duration, subject string, start, end uint64) (offset uint64, err error) {
+	err = x.query(ctx, patience, end, func(s *subjectindex.Shard) (err error) {
+		offset, err = s.Last(ctx, []byte(subject), subjectindex.Range{From: start, To: end})
 		return err
 	})
 	return offset, err
@@ -218,22 +286,11 @@ func (x *Index) Subjects(ctx context.Context, patience time.Duration, pattern st
 // Close closes the index for good, once. Questions that are being answered finish.
 func (x *Index) Close() {
 	close(x.ctx.done)
+	x.stepping.Lock()
+	defer x.stepping.Unlock()
 	x.turn <- struct{}{}
-	defer x.unlock()
-	x.over = true
+	x.over, x.wanted = true, false
+	x.unlock()
 	x.shut()
 	x.set.closed(x)
-}
-
-// shut closes the shard's index, if it is open. The turn is held.
-func (x *Index) shut() {
-	if x.shard == nil {
-		return
-	}
-	if err := x.shard.Close(); err != nil {
-		x.set.log.Warn("files of a subject index were left behind; they are deleted when it is used again", "log", x.log.Name(), "error", err)
-	}
-	x.shard, x.cursor, x.segments, x.ahead = nil, nil, nil, nil
-	x.set.parts.Add(-x.bytes)
-	x.bytes = 0
 }

@@ -10,9 +10,10 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// Indexes has the indexes of the shards on a disk, and the one goroutine that works on them.
+// Indexes has the indexes of the shards on a disk, and the goroutines that work on them.
 type Indexes struct {
 	disk   *log.Disk
 	log    *slog.Logger
@@ -22,11 +23,13 @@ type Indexes struct {
 	cancel context.CancelFunc
 	over   chan struct{}
 
+	readers *work.Tasks[*Index, struct{}] // open and close indexes, and read logs
+	makers  *work.Tasks[*maker, struct{}] // write files
+	finders *work.Tasks[*Lasts, struct{}] // find last records
+
 	mu      sync.Mutex
 	open    map[*Index]struct{}
-	queue   []*Index
 	retries []*Index // after a failure, at the next tick of retryTime
-	wake    chan struct{}
 }
 
 // New returns the indexes of a disk. Close ends them. logger may be nil.
@@ -35,21 +38,35 @@ func New(disk *log.Disk, logger *slog.Logger) *Indexes {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Indexes{disk: disk, log: logger, cache: subjectindex.NewCache(disk.FS(), 0), over: make(chan struct{}),
-		open: map[*Index]struct{}{}, wake: make(chan struct{}, 1)}
+		open: map[*Index]struct{}{}}
+	s.readers = work.NewTasks(readersAtOnce, func(_ *struct{}, x *Index, _ work.Lane) bool {
+		more, err := x.step()
+		return s.did(x, &x.readFailed, more, err)
+	})
+	s.makers = work.NewTasks(makersAtOnce, func(_ *struct{}, m *maker, _ work.Lane) bool {
+		more, err := m.of.make()
+		return s.did(m.of, &m.of.makeFailed, more, err)
+	})
+	s.finders = work.NewTasks(findersAtOnce, func(_ *struct{}, l *Lasts, _ work.Lane) bool { return l.step() })
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	go s.run()
 	return s
 }
 
-// Close ends the worker. Each Index has been closed by its owner.
+// Close ends the goroutines. Each Index and each Lasts has been closed by its owner.
 func (s *Indexes) Close() {
 	s.cancel()
 	<-s.over
+	s.finders.Close()
+	s.readers.Close()
+	s.makers.Close()
 }
 
 // Of returns the index of a log, which is not open yet. The caller closes it before the log.
 func (s *Indexes) Of(l *log.Log) *Index {
-	return &Index{set: s, log: l, turn: make(chan struct{}, 1), ctx: &lifetime{context.Background(), make(chan struct{})}}
+	x := &Index{set: s, log: l, turn: make(chan struct{}, 1), ctx: newLifetime()}
+	x.maker.of = x
+	return x
 }
 
 // admit notes an index that is to be open. If too many are, it has the one closed that was asked
@@ -65,6 +82,7 @@ func (s *Indexes) admit(x *Index) bool {
 		return false
 	}
 	s.open[x] = struct{}{}
+	x.unwanted.Store(false)
 	return true
 }
 
@@ -82,7 +100,7 @@ func (s *Indexes) evict(before time.Time) bool {
 	}
 	delete(s.open, oldest)
 	oldest.unwanted.Store(true)
-	s.enqueue(oldest)
+	s.readers.Wake(oldest, work.Urgent)
 	return true
 }
 
@@ -93,40 +111,13 @@ func (s *Indexes) closed(x *Index) {
 	delete(s.open, x)
 }
 
-// submit queues an index for the worker.
-func (s *Indexes) submit(x *Index) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.enqueue(x)
+// wake has a reader and the maker look at an index.
+func (s *Indexes) wake(x *Index) {
+	s.readers.Wake(x, work.Urgent)
+	s.makers.Wake(&x.maker, work.Urgent)
 }
 
-// enqueue is submit with mu held.
-func (s *Indexes) enqueue(x *Index) {
-	if x.queued {
-		return
-	}
-	x.queued = true
-	s.queue = append(s.queue, x)
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// next returns the next index of the queue, or nil.
-func (s *Indexes) next() *Index {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.queue) == 0 {
-		return nil
-	}
-	x := s.queue[0]
-	s.queue = s.queue[1:]
-	x.queued = false
-	return x
-}
-
-// run works on the indexes that are queued, a piece of each in turn.
+// run looks for indexes that nobody asks for, and tries again what has failed.
 func (s *Indexes) run() {
 	defer close(s.over)
 	sweep, retry := time.NewTicker(sweepTime), time.NewTicker(retryTime)
@@ -140,53 +131,44 @@ func (s *Indexes) run() {
 			s.sweep()
 		case <-retry.C:
 			s.retry()
-		default:
-		}
-		if x := s.next(); x != nil {
-			s.work(x)
-			continue
-		}
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-s.wake:
-		case <-sweep.C:
-			s.sweep()
-		case <-retry.C:
-			s.retry()
 		}
 	}
 }
 
-// work does a piece of work on an index, and queues it again if there is more.
-func (s *Indexes) work(x *Index) {
-	more, err := x.work()
+// maker is an Index as the makers see it.
+type maker struct {
+	work.State
+	of *Index
+}
+
+// did notes in failed how a piece of work on an index ended.
+func (s *Indexes) did(x *Index, failed *atomic.Bool, more bool, err error) bool {
 	switch {
 	case x.ctx.Err() != nil:
-	case err != nil:
-		if !x.failing.Swap(true) {
-			s.log.Warn("the subject index of a Topic can't be made for now; questions about subjects read the log", "log", x.log.Name(), "error", err)
-		}
-		s.mu.Lock()
-		if !slices.Contains(s.retries, x) {
-			s.retries = append(s.retries, x)
-		}
-		s.mu.Unlock()
-	case more:
-		x.failing.Store(false)
-		s.submit(x)
-	default:
-		x.failing.Store(false)
+		return false
+	case err == nil:
+		failed.Store(false)
+		return more
 	}
+	if !failed.Swap(true) {
+		s.log.Warn("the subject index of a Topic can't be made for now; questions about subjects read the log", "log", x.log.Name(), "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.retries, x) {
+		s.retries = append(s.retries, x)
+	}
+	return false
 }
 
 func (s *Indexes) retry() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range s.retries {
-		s.enqueue(x)
-	}
+	retries := s.retries
 	s.retries = nil
+	s.mu.Unlock()
+	for _, x := range retries {
+		s.wake(x)
+	}
 }
 
 // sweep has indexes closed that nobody has asked for lately.

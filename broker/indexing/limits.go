@@ -9,10 +9,21 @@ const (
 	// partsBytes is the memory for records that are not in files yet, over all indexes of a disk.
 	// An index alone may take 48 MiB (subjectindex.PartBytes).
 	partsBytes = 128 << 20
+	// readersAtOnce is how many indexes are opened, closed and read for at once, makersAtOnce how many
+	// files are written: the disk is the log's first.
+	readersAtOnce = 4
+	makersAtOnce  = 1
+	// findersAtOnce is for how many shards last records are found at once: what a disk reads at once.
+	findersAtOnce = 16
 	// askBytes is how much of a log is read while a question waits: some 20 ms.
 	askBytes = 16 << 20
-	// workBytes is how much the worker reads of one log before it turns to another one.
-	workBytes = 32 << 20
+	// lockTime is how long a question waits for another one that reads as much.
+	lockTime = 50 * time.Millisecond
+	// tryTime is the pause before a question that waits is tried again, after quickTries without one.
+	tryTime    = 5 * time.Millisecond
+	quickTries = 8
+	// stepBytes is how much a reader reads of one log before questions have their turn.
+	stepBytes = 1 << 20
 	// readBytes is how much is read at once.
 	readBytes = 256 << 10
 	// behindSegments is how many segments an index reads record by record to catch up. If it lacks
@@ -25,6 +36,19 @@ const (
 	evictTime = 10 * time.Second
 	// sweepTime is how often indexes are looked for that nobody asks for.
 	sweepTime = time.Minute
-	// retryTime is when the worker tries again after a failure of the disk.
+	// retryTime is when work is tried again after a failure of the disk.
 	retryTime = 5 * time.Second
+	// mostLasts is of how many subjects a shard remembers the last record, twice, at about 50 bytes
+	// each. The index knows the others.
+	mostLasts = 1 << 20
+	// mostFinds is how many subjects of a shard may wait for being found.
+	mostFinds = 4096
+	// findsAtOnce is how many are found before other shards have their turn.
+	findsAtOnce = 64
+	// findTime bounds the finding of one. Publishers wait up to 5 s for their acks.
+	findTime = 2 * time.Second
+	// restTime is how long no subject is looked for after the index was not ready.
+	restTime = 500 * time.Millisecond
+	// failedTime is how long the failure to find a subject is remembered for the message that waits.
+	failedTime = 10 * time.Second
 )
