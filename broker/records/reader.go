@@ -225,34 +225,40 @@ func (s *Reader) NextFor(pattern string, from uint64) (log.Record, error) {
 // LastFor reads the last record whose subject matches a pattern. It asks the index, and reads the
 // log backwards if the index is not ready.
 func (s *Reader) LastFor(pattern string) (log.Record, error) {
-	for range lastTries {
+	ctx, cancel := context.WithTimeout(context.Background(), lastTime)
+	defer cancel()
+	for try := 1; ; try++ {
+		layout := s.data.Layout()
 		start, end := s.source.Offsets()
-		if s.index == nil || start == end {
-			break
-		}
-		offset, err := s.index.Last(context.Background(), 0, pattern, start, end)
-		if err != nil {
-			break
-		}
-		if offset == 0 {
-			return log.Record{}, &NoRecordError{Topic: s.name, Offset: start, Subject: pattern}
-		}
-		r, err := s.Get(offset)
-		if _, gone := errors.AsType[*NoRecordError](err); !gone {
+		r, err := s.lastWithin(ctx, pattern, start, end)
+		if _, none := errors.AsType[*NoRecordError](err); !none || try == lastTries || layout == s.data.Layout() {
 			return r, err
 		}
-		// Retention or compaction was faster: what is the last has changed.
+		// Compaction may have removed the last record below end because of a newer one.
 	}
-	start, end := s.source.Offsets()
+}
+
+// lastWithin returns the last record within a range whose subject matches a pattern.
+func (s *Reader) lastWithin(ctx context.Context, pattern string, start, end uint64) (log.Record, error) {
+	if s.index != nil && start < end {
+		offset, err := s.index.Last(ctx, 0, pattern, start, end)
+		if err == nil && offset == 0 {
+			return log.Record{}, &NoRecordError{Topic: s.name, Offset: start, Subject: pattern}
+		}
+		if err == nil {
+			return s.Get(offset)
+		}
+	}
 	return s.searchLast(pattern, start, end)
 }
 
 // LastBelow returns the offset of the last record of a subject below an offset, which may be beyond
-// the high watermark; 0: there is none. If the index is not ready, it reads a short log.
-func (s *Reader) LastBelow(subject string, end uint64) (uint64, error) {
+// the high watermark; 0: there is none. If the index is not ready, it reads a short log. It is exact
+// if the log has no record of the subject from end on.
+func (s *Reader) LastBelow(ctx context.Context, subject string, end uint64) (uint64, error) {
 	start, _ := s.source.Offsets()
 	if s.index != nil {
-		offset, err := s.index.Last(context.Background(), 0, subject, start, end)
+		offset, err := s.index.LastOf(ctx, lastPatience, subject, start, end)
 		if err == nil || s.Bytes(start) > ReadAtOnce {
 			return offset, err
 		}

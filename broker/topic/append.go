@@ -15,9 +15,6 @@ import (
 func (s *ShardLeader) appendMessages(in *intake, v *view,
 	messages []protocol.Message) (rest []protocol.Message) {
 	messages = messages[s.appendBatch(in, v, messages):]
-	if in.lookup {
-		s.lookUp(in, messages)
-	}
 	if !in.first {
 		return messages
 	}
@@ -43,6 +40,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		return len(messages)
 	}
 	now, mono := s.now()
+	in.lookup = false
 	defer s.settleRefusals(in)
 	s.ids.Lock()
 	defer s.ids.Unlock()
@@ -54,6 +52,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	p.back = in.back
 	in.origin = s.origins.Of(in.from.Source, in.from.Floor)
 	in.origin.Heard = forward.Mono()
+	in.origin.Arrived(in.from.Epoch, in.from.Below)
 	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.alone {
 		m := &messages[n]
@@ -70,6 +69,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			break
 		}
 		keep := v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
+		if in.lookup {
+			s.lookUp(in, messages[n:])
+		}
 		if in.first || in.lookup || in.alone && !keep {
 			break
 		}
@@ -109,6 +111,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		s.leading.Load().Appended(replica.Data, s.end, true)
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
+		if s.subjects != nil {
+			s.subjects.Appended(s.end)
+		}
 		return n
 	}
 	if p.size > 0 {
@@ -116,7 +121,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		p.size, p.records = 0, 0
 	}
 	s.ids.Undo(known)
-	s.lastKnown, s.subjects = false, nil
+	if s.lastKnown = false; s.subjects != nil {
+		s.subjects.Reset(s.end)
+	}
 	s.notAppended(in, v, p, kept, err)
 	return n
 }

@@ -86,10 +86,13 @@ func (s *ShardLeader) advanced() {
 func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err error) {
 	shard.mu.Lock()
 	shard.closed = true
+	subjects := shard.subjects
 	shard.mu.Unlock()
 	p.leading.CompareAndSwap(shard, nil)
 	shard.ending.Store(true)
-	shard.index.Close()
+	if shard.index.Close(); subjects != nil {
+		subjects.Close()
+	}
 	s.announce(shard, false)
 	s.openMu.Lock()
 	delete(s.open, shard)

@@ -18,13 +18,8 @@ const (
 	idsBytes = 256 << 20
 	// maxID is the longest message id: the last one of each shard is kept in memory.
 	maxID = 1 << 10
-	// lookupMessages is for how many messages the index is asked at once, and lookupTime for how long:
-	// the other messages of the connection wait meanwhile.
+	// lookupMessages is for how many messages last records are looked up at once.
 	lookupMessages = 256
-	lookupTime     = 10 * time.Millisecond
-	// maxSubjects is of how many subjects a shard remembers the last record, twice, at about 50 bytes
-	// each. The index knows the others.
-	maxSubjects = 1 << 20
 	// maxUnanswered is how many messages may wait for their answer, at about 100 bytes each, before
 	// connections are not read. At twice as many, messages from links are refused.
 	maxUnanswered = 256 << 10

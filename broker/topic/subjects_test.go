@@ -1,32 +1,55 @@
 package topic
 
 import (
-	"encoding/binary"
+	"strings"
 	"testing"
+	"time"
 
-	"github.com/carillon-mq/carillon/broker/dedup"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A shard with more subjects than it remembers asks the index for those that it has forgotten, and
-// knows all that came since.
-func TestSubjectsBeyondThoseThatAreRemembered(t *testing.T) {
-	x := &subjects{last: map[dedup.Hash]uint64{}, below: map[dedup.Hash]uint64{}, from: 1}
-	name := func(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
-	x.below[dedup.HashOf(name(1))] = 0 // the index knew no record then
-	for n := 1; n <= maxSubjects; n++ {
-		x.note(name(n), uint64(n))
-	}
-	if offset, ok := x.find(name(1)); !ok || offset != 1 || x.from != 1 {
-		t.Fatalf("the first subject is at %d, %v, of those from %d on", offset, ok, x.from)
-	}
-	x.note(name(maxSubjects+1), maxSubjects+1)
-	x.note(name(7), maxSubjects+2)
-	if _, ok := x.find(name(1)); ok || x.from != maxSubjects+1 {
-		t.Errorf("a subject is remembered without the others: those from %d on", x.from)
-	}
-	for n, want := range map[int]uint64{maxSubjects + 1: maxSubjects + 1, 7: maxSubjects + 2} {
-		if offset, ok := x.find(name(n)); !ok || offset != want {
-			t.Errorf("subject %d is at %d, %v; want %d", n, offset, ok, want)
+// hangIndex has the disk hang when the index of a Topic's subjects is opened, until it is released.
+func (n *site) hangIndex(name string) (release func()) {
+	over, released := make(chan struct{}), false
+	release = func() {
+		if !released {
+			released = true
+			n.fs.(*crashfs.FS).SetHook(nil)
+			close(over)
 		}
 	}
+	n.t.Cleanup(release) // before the site is stopped
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind == "list" && strings.Contains(op.Path, name) {
+			<-over
+		}
+		return nil
+	})
+	return release
+}
+
+// A condition on a subject whose last message isn't known waits for the disk, and the goroutine that
+// brings it does not: it goes on, and so do messages for other shards. Messages behind it in the
+// shard keep their order.
+func TestAConditionHoldsNobodyElseUp(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders", "bills")
+	n.expect(n.ask("orders.eu", "a"), "orders@1")
+	release := n.hangIndex("orders")
+	published := make(chan struct{})
+	go func() {
+		defer close(published)
+		n.hub.publish(message("orders.eu", "r1", "b", "Expect-Last-By-Subject: 1"), message("orders.eu", "r2", "c"), message("orders.us", "r3", "d", "Expect-Last-By-Subject: 7"))
+	}()
+	select {
+	case <-published:
+	case <-time.After(testutil.Patience):
+		t.Fatal("the publisher waits for the disk")
+	}
+	n.expect(n.ask("bills.x", "x"), "bills@1")
+	release()
+	n.expect(n.hub.answer(t, "r1"), "orders@2")
+	n.expect(n.hub.answer(t, "r2"), "orders@3")
+	n.expect(n.hub.answer(t, "r3"), "no: topic orders: the last message of subject orders.us is at offset 0")
 }

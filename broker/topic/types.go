@@ -255,7 +255,7 @@ type ShardLeader struct {
 	ids       *dedup.Window    // the shard's
 	origins   *forward.Origins // the shard's, while it is led here
 	sources   atomic.Int64     // how many senders origins had when silent ones were last removed
-	subjects  *subjects        // nil until a condition asks for the last record of a subject
+	subjects  *indexing.Lasts  // nil until a condition asks for the last record of a subject
 	waiting   []*pending       // without records of their own; they wait for earlier records
 
 	stateMu      sync.Mutex     // guards appends to state
@@ -284,14 +284,6 @@ type confirm struct {
 	round uint64
 	asked int64 // on forward.Mono's clock
 	done  func(error)
-}
-
-// subjects has the offset of the last record of each subject from an offset on: those that were
-// noted since the first condition asked for one. The index has what is below: few Topics need it.
-type subjects struct {
-	last  map[dedup.Hash]uint64
-	from  uint64
-	below map[dedup.Hash]uint64 // what the index said of records below from
 }
 
 // answerKind is the kind of an answer to a publisher.
