@@ -33,8 +33,9 @@ type shard struct {
 	mu       sync.Mutex
 	watchers map[int]func()
 	watches  int
-	asked    func()                // called once, at the next Offsets
-	judge    func(err error) error // judges read errors; nil: no other replica
+	asked    func()                          // called once, at the next Offsets
+	judge    func(err error) error           // judges read errors; nil: no other replica
+	counting func(ctx context.Context) error // the index when it counts; nil: it is ready
 }
 
 func (s *shard) Unreadable(err error) error {
@@ -57,7 +58,12 @@ func (s *shard) Offsets() (start, end uint64) {
 }
 
 // Count reads the log.
-func (s *shard) Count(_ context.Context, _ time.Duration, patterns []string, from, end uint64) (n uint64, err error) {
+func (s *shard) Count(ctx context.Context, _ time.Duration, patterns []string, from, end uint64) (n uint64, err error) {
+	if s.counting != nil {
+		if err := s.counting(ctx); err != nil {
+			return 0, err
+		}
+	}
 	for c := s.data.NewCursor(from); c.Next() < end; {
 		v, err := c.Read(64 << 10)
 		if err != nil {

@@ -74,22 +74,23 @@ func (s *Subscription) restartCount(start uint64) {
 	}
 }
 
-// countByIndex counts further records by the index of the shard's subjects, if they are more than
-// countAhead should read. If the index isn't ready, nothing is counted. mu is not held.
-func (s *Subscription) countByIndex() {
+// Count counts the matching records for Info by the index of the shard's subjects, if they are more
+// than Info should read. If the index isn't ready, or ctx ends, nothing is counted, and Info's number
+// may be an upper bound.
+func (s *Subscription) Count(ctx context.Context) {
 	for range countTries {
 		s.mu.Lock()
 		from, end, ok := s.toCount()
 		filters := s.settings.filters
 		s.mu.Unlock()
-		if !ok || end-from < indexedCount {
+		if !ok || end-from < indexedCount || ctx.Err() != nil {
 			return
 		}
 		patterns := make([]string, len(filters))
 		for i, f := range filters {
 			patterns[i] = string(f)
 		}
-		n, err := s.store.shard.Count(context.Background(), countPatience, patterns, from, end)
+		n, err := s.store.shard.Count(ctx, countPatience, patterns, from, end)
 		if err != nil {
 			return
 		}

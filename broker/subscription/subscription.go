@@ -234,11 +234,10 @@ func (s *Subscription) change(o op) {
 	}
 }
 
-// Info returns the state of the Subscription.
+// Info returns the state of the Subscription. Count before it makes its lag exact.
 func (s *Subscription) Info() Info {
 	w := spareWorkers.Get().(*worker)
 	defer spareWorkers.Put(w)
-	s.countByIndex()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.service.now()
