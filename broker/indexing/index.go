@@ -283,6 +283,22 @@ func (x *Index) Subjects(ctx context.Context, patience time.Duration, pattern st
 	})
 }
 
+// Lasts calls f with each subject that has records from start up to, not including, end, and with the
+// offset of the last one, until it says no. f must not keep the subject. begin is called before each
+// attempt.
+func (x *Index) Lasts(ctx context.Context, patience time.Duration, start, end uint64, begin func(), f func(subject []byte, last uint64) bool) error {
+	all, err := subjectindex.NewFilter()
+	if err != nil {
+		return err
+	}
+	return x.query(ctx, patience, end, func(s *subjectindex.Shard) error {
+		begin()
+		return s.Subjects(ctx, all, subjectindex.Range{From: start, To: end}, "", func(subject []byte, info subjectindex.Info) bool {
+			return f(subject, info.Last)
+		})
+	})
+}
+
 // Close closes the index for good, once. Questions that are being answered finish.
 func (x *Index) Close() {
 	close(x.ctx.done)

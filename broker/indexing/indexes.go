@@ -26,6 +26,7 @@ type Indexes struct {
 	readers *work.Tasks[*Index, struct{}] // open and close indexes, and read logs
 	makers  *work.Tasks[*maker, struct{}] // write files
 	finders *work.Tasks[*Lasts, struct{}] // find last records
+	loaders *work.Tasks[*loader, struct{}]
 
 	mu      sync.Mutex
 	open    map[*Index]struct{}
@@ -48,6 +49,12 @@ func New(disk *log.Disk, logger *slog.Logger) *Indexes {
 		return s.did(m.of, &m.of.makeFailed, more, err)
 	})
 	s.finders = work.NewTasks(findersAtOnce, func(_ *struct{}, l *Lasts, _ work.Lane) bool { return l.step() })
+	s.loaders = work.NewTasks(loadersAtOnce, func(_ *struct{}, l *loader, _ work.Lane) bool {
+		if l.of.ctx.Err() == nil {
+			l.of.load()
+		}
+		return false
+	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	go s.run()
 	return s
@@ -58,6 +65,7 @@ func (s *Indexes) Close() {
 	s.cancel()
 	<-s.over
 	s.finders.Close()
+	s.loaders.Close()
 	s.readers.Close()
 	s.makers.Close()
 }

@@ -12,14 +12,18 @@ import (
 
 // Lasts has the last records of a shard's subjects for publish conditions, which are judged by
 // goroutines that must not wait for a disk. It has the records that were noted since it was made, and
-// finds the others in the background, on demand.
+// finds the others in the background, on demand. Once one was asked for it loads all of them, unless
+// they are too many: then it knows also which subjects have none, and nobody waits any more.
 type Lasts struct {
 	work.State // of the set's finders
+	loader     loader
 	set        *Indexes
 	find       Find
+	all        FindAll
 	found      func()
 	ctx        *lifetime
 	stepping   sync.Mutex // held by the finder
+	loading    sync.Mutex // held by the loader
 
 	mu     sync.Mutex
 	last   map[lastKey]uint64 // of all records from from on
@@ -30,10 +34,24 @@ type Lasts struct {
 	failed map[lastKey]lastFailure
 	why    error // why nothing is looked for until rest
 	rest   time.Time
+
+	complete bool      // below has all subjects with records below from
+	tooMany  bool      // they are too many
+	loadNext time.Time // when they are loaded at the earliest
+}
+
+// loader is a Lasts as the loaders see it.
+type loader struct {
+	work.State
+	of *Lasts
 }
 
 // Find returns the offset of the last record of a subject below an offset; 0: there is none.
 type Find func(ctx context.Context, subject string, below uint64) (uint64, error)
+
+// FindAll calls f with each subject that has a record below an offset, and the offset of the last one,
+// until it says no. It calls begin before each attempt.
+type FindAll func(ctx context.Context, below uint64, begin func(), f func(subject []byte, last uint64) bool) error
 
 // lastKey is a hash of a subject. Its seeds are of this process, so clients can't choose subjects
 // that collide.
@@ -57,8 +75,9 @@ type lastFailure struct {
 
 // NewLasts returns the last records of a shard whose log ends at an offset. found is called when
 // subjects were found, or could not be, with no lock held. Close follows.
-func (s *Indexes) NewLasts(end uint64, find Find, found func()) *Lasts {
-	x := &Lasts{set: s, find: find, found: found, ctx: newLifetime()}
+func (s *Indexes) NewLasts(end uint64, find Find, all FindAll, found func()) *Lasts {
+	x := &Lasts{set: s, find: find, all: all, found: found, ctx: newLifetime()}
+	x.loader.of = x
 	x.Reset(end)
 	return x
 }
@@ -73,6 +92,7 @@ func (x *Lasts) Reset(end uint64) {
 // reset is Reset with mu held.
 func (x *Lasts) reset(end uint64) {
 	x.last, x.below, x.from = map[lastKey]uint64{}, map[lastKey]uint64{}, end
+	x.complete, x.tooMany = false, false
 	if x.queued == nil {
 		x.queued, x.failed = map[lastKey]struct{}{}, map[lastKey]lastFailure{}
 	}
@@ -93,6 +113,7 @@ func (x *Lasts) Appended(end uint64) {
 	defer x.mu.Unlock()
 	if len(x.last) > mostLasts {
 		x.reset(end)
+		x.tooMany = true
 	}
 }
 
@@ -131,13 +152,17 @@ func (x *Lasts) known(key lastKey) (offset uint64, ok bool) {
 	if offset, ok = x.last[key]; !ok {
 		offset, ok = x.below[key]
 	}
-	return offset, ok
+	return offset, ok || x.complete
 }
 
 // want queues a subject for a finder. mu is held.
 func (x *Lasts) want(key lastKey, subject []byte) error {
 	if _, ok := x.queued[key]; ok {
 		return nil
+	}
+	if now := time.Now(); !x.tooMany && !now.Before(x.loadNext) {
+		x.loadNext = now.Add(loadRest)
+		x.set.loaders.Wake(&x.loader, work.Urgent)
 	}
 	switch {
 	case x.why != nil && time.Now().Before(x.rest):
@@ -199,6 +224,7 @@ func (x *Lasts) answer(w lastWanted, from, offset uint64, err error) {
 	case err == nil:
 		if x.why = nil; len(x.below) >= mostLasts {
 			clear(x.below)
+			x.complete = false
 		}
 		x.below[w.key] = offset
 	case notReady(err) || errors.Is(err, context.DeadlineExceeded):
@@ -221,9 +247,36 @@ func (x *Lasts) answer(w lastWanted, from, offset uint64, err error) {
 	}
 }
 
+// load finds all subjects.
+func (x *Lasts) load() {
+	x.loading.Lock()
+	defer x.loading.Unlock()
+	x.mu.Lock()
+	from := x.from
+	x.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
+	defer cancel()
+	all := map[lastKey]uint64{}
+	err := x.all(ctx, from, func() { clear(all) }, func(subject []byte, last uint64) bool {
+		all[lastKeyOf(subject)] = last
+		return len(all) <= mostLasts && x.ctx.Err() == nil
+	})
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case err != nil || x.ctx.Err() != nil || x.from != from: // later, if another subject is asked for
+	case len(all) > mostLasts:
+		x.tooMany = true
+	default:
+		x.below, x.complete = all, true
+	}
+}
+
 // Close ends finding, once, and waits for what is being found. found is not called any more.
 func (x *Lasts) Close() {
 	close(x.ctx.done)
 	x.stepping.Lock()
 	defer x.stepping.Unlock()
+	x.loading.Lock()
+	defer x.loading.Unlock()
 }

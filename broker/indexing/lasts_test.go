@@ -14,21 +14,72 @@ type finding struct {
 	answers chan error
 	below   chan uint64
 	found   chan struct{}
+	loads   chan []string // of loads; closed: there are none
 }
 
 func newLasts(t *testing.T, end uint64) (*Lasts, *finding) {
 	s := newShard(t, 1)
-	f := &finding{asked: make(chan string, 100), answers: make(chan error, 100), below: make(chan uint64, 100), found: make(chan struct{}, 100)}
+	f := &finding{asked: make(chan string, 100), answers: make(chan error, 100), below: make(chan uint64, 100), found: make(chan struct{}, 100), loads: make(chan []string, 10)}
 	x := s.set.NewLasts(end, func(_ context.Context, subject string, below uint64) (uint64, error) {
 		f.asked <- subject
 		f.below <- below
 		return below / 2, <-f.answers
-	}, func() { f.found <- struct{}{} })
+	}, f.all, func() { f.found <- struct{}{} })
 	t.Cleanup(func() {
 		close(f.answers)
+		close(f.loads)
 		x.Close()
 	})
 	return x, f
+}
+
+// all answers a load: each subject has its place in the list as its last record.
+func (f *finding) all(_ context.Context, _ uint64, begin func(), each func(subject []byte, last uint64) bool) error {
+	subjects, ok := <-f.loads
+	if !ok {
+		return &NotReadyError{Why: "it is being made"}
+	}
+	begin()
+	for i, of := range subjects {
+		if !each([]byte(of), uint64(i+1)) {
+			break
+		}
+	}
+	return nil
+}
+
+// Once all subjects are loaded, nothing is looked for, also not for a subject that has no record. What
+// was noted since counts more.
+func TestAllLastRecordsAreLoaded(t *testing.T) {
+	x, f := newLasts(t, 100)
+	x.Want([]byte("c"))
+	f.answers <- nil
+	f.wait(t, x)
+	x.Note([]byte("b"), 100)
+	f.loads <- []string{"a", "b", "c"}
+	for until := time.Now().Add(patience); ; {
+		x.mu.Lock()
+		complete := x.complete
+		x.mu.Unlock()
+		if complete {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("they aren't loaded")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for of, want := range map[string]uint64{"a": 1, "b": 100, "c": 3, "none": 0} {
+		if offset, pending, err := x.Last([]byte(of)); offset != want || pending || err != nil {
+			t.Errorf("%s: %d, %v, %v; want %d", of, offset, pending, err, want)
+		}
+	}
+	x.Reset(200)
+	if _, pending, _ := x.Last([]byte("none")); !pending {
+		t.Error("what was loaded is believed of records that came later")
+	}
+	f.answers <- nil
+	f.wait(t, x)
 }
 
 // wait waits until nothing is being found, and that was told.

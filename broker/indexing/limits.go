@@ -49,6 +49,11 @@ const (
 	findTime = 2 * time.Second
 	// restTime is how long no subject is looked for after the index was not ready.
 	restTime = 500 * time.Millisecond
+	// loadersAtOnce is for how many shards all subjects are loaded at once, loadTime for how long, and
+	// loadRest how long it is not tried again.
+	loadersAtOnce = 1
+	loadTime      = 30 * time.Second
+	loadRest      = 5 * time.Second
 	// failedTime is how long the failure to find a subject is remembered for the message that waits.
 	failedTime = 10 * time.Second
 )

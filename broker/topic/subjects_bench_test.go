@@ -60,3 +60,32 @@ func BenchmarkPublishBesideQuestions(b *testing.B) {
 		})
 	}
 }
+
+// Publishers create subjects, as a key-value bucket does: each message expects that its subject has
+// none, and the next one waits for its ack.
+func BenchmarkCreateSubjects(b *testing.B) {
+	for _, publishers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("publishers=%d", publishers), func(b *testing.B) {
+			_, hub, topic := benchSite(b, publishers, func(s *coordination.TopicSpec) { s.Durability = coordination.Memory })
+			next := make(chan int, publishers)
+			done := make(chan struct{})
+			for p := range publishers {
+				go func() {
+					for i := range next {
+						(*taker)(topic).Take([]protocol.Message{message(fmt.Sprintf("orders.%d", i), fmt.Sprint(p), "x", "Expect-Last-By-Subject: 0")}, nil, false)
+						<-hub.waiting[p]
+					}
+					done <- struct{}{}
+				}()
+			}
+			b.ResetTimer()
+			for i := range b.N {
+				next <- i
+			}
+			close(next)
+			for range publishers {
+				<-done
+			}
+		})
+	}
+}
