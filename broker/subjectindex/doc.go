@@ -89,7 +89,8 @@
 //	    the call.
 //	I3  Layers are in order, do not overlap, and cover all offsets from the start to the end. Offsets
 //	    of a segment that the log lacks are missing until Insert.
-//	I4  A file never changes. Questions that read a file finish before it is deleted.
+//	I4  A file never changes. Questions that read a file finish before it is deleted, unless
+//	    the log deletes it with its segment. Then its range is missing, as if it were damaged.
 //	I5  Every byte of a file that an answer depends on was checked by CRC when it was read from the
 //	    disk. The run of a damaged file is dropped: its range is missing, and is rebuilt.
 //	I6  An index file is of one version of one segment's file: log, base, generation, end and the
