@@ -22,6 +22,9 @@ const (
 	// blockBytes is the size of data and index blocks: a page, which a disk reads at once. Half of
 	// a data block is decoded for a lookup, about 2 µs.
 	blockBytes = 4 << 10
+	// leastEntries is how many entries a data block, and an index block, has at least, whatever their
+	// bytes: so the footer has the separator of one in 256 of the longest subjects.
+	leastEntries = 16
 	// postingBytes is the size of a posting block. A count of a range reads at most two of them per
 	// subject and run.
 	postingBytes = 16 << 10

@@ -22,11 +22,12 @@ type writer struct {
 	buf     []byte // not written yet
 	written int64
 
-	block     []byte // data block
-	separator []byte // of block
-	index     []byte // index block
-	first     []byte // separator of index
-	bloom     *bloom
+	block         []byte // data block
+	separator     []byte // of block
+	index         []byte // index block
+	first         []byte // separator of index
+	bloom         *bloom
+	entries, refs int // of block and index
 
 	// The subject whose offsets are being added.
 	subject  []byte
@@ -152,7 +153,7 @@ func (w *writer) endSubject() error {
 			return err
 		}
 	}
-	if len(w.block) >= blockBytes {
+	if len(w.block) >= blockBytes && w.entries >= leastEntries {
 		if err := w.endData(); err != nil {
 			return err
 		}
@@ -191,6 +192,7 @@ func (w *writer) endSubject() error {
 		b = append(b, w.tokens.buf...)
 	}
 	w.block = b
+	w.entries++
 	w.previous = append(w.previous[:0], w.subject...)
 	w.foot.subjects++
 	w.foot.records += w.count
@@ -211,8 +213,8 @@ func (w *writer) endData() error {
 	}
 	ref := blockRef{separator: w.separator, pos: pos, size: len(w.block)}
 	w.index = ref.encode(w.index)
-	w.block = w.block[:0]
-	if len(w.index) >= blockBytes {
+	w.block, w.entries = w.block[:0], 0
+	if w.refs++; len(w.index) >= blockBytes && w.refs >= leastEntries {
 		return w.endIndex()
 	}
 	return nil
@@ -225,7 +227,7 @@ func (w *writer) endIndex() error {
 	}
 	pos, err := w.put(w.index)
 	w.foot.blocks = append(w.foot.blocks, blockRef{separator: slices.Clone(w.first), pos: pos, size: len(w.index)})
-	w.index = w.index[:0]
+	w.index, w.refs = w.index[:0], 0
 	return err
 }
 
