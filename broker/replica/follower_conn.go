@@ -96,7 +96,7 @@ func (x *Exchange) Serve(conn net.Conn, broker string) {
 	}
 	x.mu.Unlock()
 	for _, s := range o.streams {
-		s.l.disconnected(s)
+		s.l.left(s)
 	}
 	x.ended(&o.connection, "follower")
 }
@@ -199,7 +199,7 @@ func (o *followerConn) confirmed(p *probe) {
 func (o *followerConn) leave(id uint32) {
 	if s := o.streams[id]; s != nil {
 		delete(o.streams, id)
-		s.l.disconnected(s)
+		s.l.left(s)
 	}
 }
 
@@ -219,9 +219,11 @@ func (o *followerConn) ask(a *ask) error {
 	if s != nil {
 		o.streams[a.stream] = s
 	}
-	if before != nil {
-		// A new stream of the same shard has replaced it already, if the follower joined.
-		before.l.disconnected(before)
+	switch {
+	case before != nil && s != nil:
+		before.l.disconnected(before) // the new stream has replaced it already
+	case before != nil:
+		before.l.left(before)
 	}
 	if why != "" {
 		o.refuse(&a.requestHead, epoch, why, soon)

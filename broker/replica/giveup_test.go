@@ -59,3 +59,44 @@ func damagedEverywhere(t *testing.T, w *world, part Part) {
 		t.Errorf("%d offsets have no record, and %d were given up", holes, n)
 	}
 }
+
+// TestAReplicaThatWaitedIsAway: a replica on a new volume waits where its leader is damaged. It
+// ends, and its leader still sees it registered, or can't ask etcd. What the leader lacks is not
+// given up when another replica waits there, too: the former volume of the first one, which has it,
+// returns.
+func TestAReplicaThatWaitedIsAway(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		filled(w, "a b")
+		a := w.nodes["a"]
+		former := w.nodes["b"].kill()
+		bad := a.spoil(orders, Data, 3)
+		w.place(orders, 2, "a (b) (c)") // before b asks: without c, it is the only other replica
+		b := w.start("b", crashfs.New())
+		waits := func(n *node) func() bool {
+			return func() bool {
+				_, end, _ := n.logs[orders][Data].Offsets()
+				_, why := n.follows[orders].State()
+				return end >= bad.Base && end < bad.End && strings.Contains(why, "can't be read here")
+			}
+		}
+		w.within(5*time.Second, "b waits", waits(b))
+		b.fs.(*crashfs.FS).StopAfter(0)
+		w.wires.reset("b")
+		b.stop()
+		synctest.Wait() // until a has noticed
+		delete(w.nodes, "b")
+		c := w.start("c", crashfs.New())
+		w.within(5*time.Second, "c waits", waits(c))
+		time.Sleep(30 * time.Second)
+		if n := a.x.Stats().GivenUp; n > 0 {
+			t.Fatalf("%d are given up, and b may have them", n)
+		}
+		b = w.startWithout(func() *node { return w.start("b", former) })
+		b.open(orders)
+		w.place(orders, 3, "b a c")
+		w.within(5*time.Second, "c is in sync", func() bool { return w.inSync(orders, "b a c") && w.equal(orders, "b c") })
+		if n := b.logs[orders][Data].Holes(1); n > 0 {
+			t.Errorf("%d are lost", n)
+		}
+	})
+}

@@ -195,8 +195,15 @@ func (l *Leader) Stuck(from coordination.Replica, ends [Parts]uint64) {
 	}
 }
 
+// Left records that a follower does not ask any more. When it does again, it may have another copy.
+func (l *Leader) Left(from coordination.Replica) {
+	if f := l.followers[from.Broker]; f != nil && f.Replica == from {
+		f.stuck = [Parts]uint64{}
+	}
+}
+
 // NobodyBeyond returns the offset from which on no other replica has any record of a log, if all
-// other replicas followed in this epoch and are stuck. Otherwise it returns 0: one of them is away,
+// other replicas ask in this epoch and are stuck. Otherwise it returns 0: one of them is away,
 // is repairing its copy, or copies, and may have what is damaged here. Nobody but this leader could
 // have sent them more.
 func (l *Leader) NobodyBeyond(p Part) (offset uint64) {

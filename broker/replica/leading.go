@@ -404,6 +404,14 @@ func (l *Leading) disconnected(s *stream) {
 	}
 }
 
+// left is disconnected for a follower that does not ask again on this connection.
+func (l *Leading) left(s *stream) {
+	l.disconnected(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leader.Left(s.from)
+}
+
 // ask answers a follower's ask with a verdict, or with why it is refused. With matching logs it has
 // joined.
 func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
