@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
@@ -135,7 +136,7 @@ func (b *Broker) closeTopics() {
 // clients adapts the hub to package topic.
 type clients struct{ *session.Hub }
 
-func (c clients) Offer(t topic.Taker) topic.Offer { return c.Hub.Offer(t) }
+func (c clients) Offer(t publish.Taker) publish.Offer { return c.Hub.Offer(t) }
 
 func (c clients) Watch(subject, queue string, changed func()) subscription.Interest {
 	return c.Hub.Watch(subject, queue, changed)

@@ -30,7 +30,7 @@ type node struct {
 	*testing.T
 	topics *topic.Service
 	server *Server
-	orders topic.Taker
+	orders publish.Taker
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -82,11 +82,11 @@ func (n *node) Forward(broker string, m *protocol.Message) bool {
 	return true
 }
 
-func (n *node) Offer(t topic.Taker) topic.Offer { return &offer{n, t} }
+func (n *node) Offer(t publish.Taker) publish.Offer { return &offer{n, t} }
 
 type offer struct {
 	node  *node
-	taker topic.Taker
+	taker publish.Taker
 }
 
 func (o *offer) Set(patterns []string) {

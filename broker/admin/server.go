@@ -36,7 +36,7 @@ const maxAnswers = 16
 // maxUnreadable bounds the unreadable keys that are listed.
 const maxUnreadable = 16
 
-// Server answers requests. It is the topic.Taker of Subjects, and safe for concurrent use.
+// Server answers requests. It is the publish.Taker of Subjects, and safe for concurrent use.
 type Server struct {
 	self   string // id of this broker
 	topics Topics
@@ -132,7 +132,7 @@ func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded 
 // Wait returns at once: answers are built during Take, or on a bounded number of goroutines.
 func (s *Server) Wait() {}
 
-var _ topic.Taker = (*Server)(nil)
+var _ publish.Taker = (*Server)(nil)
 
 // answer returns the answer, or nil if it comes later.
 func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {

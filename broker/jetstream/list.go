@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -237,4 +238,4 @@ func (s *Server) describeLed(key string) *jsapi.StreamInfo {
 	return s.describeStream(t, shard)
 }
 
-var _ topic.Taker = (*Server)(nil)
+var _ publish.Taker = (*Server)(nil)

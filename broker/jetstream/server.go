@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -32,7 +33,7 @@ type Store interface {
 
 // Hub is the clients and links of this broker as a Server uses them.
 type Hub interface {
-	topic.Hub
+	publish.Hub
 	// Watch watches the subscriptions to exactly this subject, on this and on linked brokers, as
 	// subscription.DeliverySink describes.
 	Watch(subject, queue string, changed func()) subscription.Interest
@@ -67,7 +68,7 @@ type Server struct {
 
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
-	offer   topic.Offer
+	offer   publish.Offer
 	slow    *work.Jobs
 	reads   *work.Jobs
 	running sync.WaitGroup
@@ -139,7 +140,7 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Take implements topic.Taker. Readers of connections and links call it, so it never blocks.
+// Take implements publish.Taker. Readers of connections and links call it, so it never blocks.
 func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded bool) (behind bool) {
 	for i := range messages {
 		m := &messages[i]

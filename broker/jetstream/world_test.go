@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subscription"
@@ -327,9 +328,9 @@ func (w *world) set(change func()) {
 	change()
 }
 
-// The node's side of topic.Hub.
+// The node's side of publish.Hub.
 
-func (n *node) Offer(t topic.Taker) topic.Offer {
+func (n *node) Offer(t publish.Taker) publish.Offer {
 	o := &offered{node: n, taker: t}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -339,7 +340,7 @@ func (n *node) Offer(t topic.Taker) topic.Offer {
 
 type offered struct {
 	node     *node
-	taker    topic.Taker
+	taker    publish.Taker
 	patterns []string
 }
 
@@ -354,7 +355,7 @@ func (o *offered) Close() { o.Set(nil) }
 // publish is a publish by a client of this broker. Topics with another leader do not receive it.
 func (n *node) publish(to, reply, payload string) {
 	n.mu.Lock()
-	var takers []topic.Taker
+	var takers []publish.Taker
 	for _, o := range n.offers {
 		if slices.ContainsFunc(o.patterns, func(p string) bool { return subject.Matches([]byte(p), []byte(to)) }) {
 			takers = append(takers, o.taker)

@@ -108,7 +108,7 @@ func (a *acker) round() bool {
 	for i, p := range queue {
 		answered += p.messages()
 		if p.size > 0 {
-			p.shard.ahead.remove(p.size, p.records)
+			p.shard.ahead.Remove(p.size, p.records)
 		}
 		a.answer(p)
 		if len(a.out.Messages) >= answersPerSend || i == len(queue)-1 {
@@ -221,7 +221,7 @@ func (s *ShardLeader) settled(queue []*pending) []*pending {
 		}
 		queue = append(queue, p)
 		if p.round > 0 {
-			s.confirms.pending.Add(-1)
+			s.confirms.Count(-1)
 		}
 	}
 	clear(s.waiting[len(left):])

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/ahead"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
@@ -62,7 +63,7 @@ func TestALeaderWithoutConfirmationsPushesBack(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
 	c.begin()
-	a.service.aheadBound = AheadBound{Bytes: 64 << 10, Records: 1000, Time: 5 * time.Second}
+	a.service.aheadBound = ahead.Bound{Bytes: 64 << 10, Records: 1000, Time: 5 * time.Second}
 	a.expect(a.ask("orders.a", "one"), "orders@1")
 	c.sever(a)
 
@@ -81,7 +82,7 @@ func TestALeaderWithoutConfirmationsPushesBack(t *testing.T) {
 	case <-time.After(testutil.Patience):
 		t.Fatal("a publisher waits for ever")
 	}
-	if since, stalled := a.service.Topic("orders").Shard().ahead.stalled(&a.service.aheadBound); !stalled {
+	if since, stalled := a.service.Topic("orders").Shard().ahead.Stalled(&a.service.aheadBound); !stalled {
 		t.Errorf("it goes on after %v", since)
 	}
 
@@ -113,7 +114,7 @@ func TestPublishersGoOnWhenFollowersConfirm(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
 	c.begin()
-	a.service.aheadBound = AheadBound{Bytes: 64 << 10, Records: 10, Time: time.Hour}
+	a.service.aheadBound = ahead.Bound{Bytes: 64 << 10, Records: 10, Time: time.Hour}
 	c.sever(a)
 	if n := a.fillUp(1000); n != 11 {
 		t.Errorf("it asks to wait after %d messages; the bound is 10", n)
@@ -139,7 +140,7 @@ func TestForwardsToALeaderWithoutConfirmationsAreBounded(t *testing.T) {
 	a, b := c.sites[0], c.sites[1]
 	c.begin()
 	join(a, b)
-	a.service.aheadBound = AheadBound{Bytes: 64 << 10, Records: 10, Time: 5 * time.Second}
+	a.service.aheadBound = ahead.Bound{Bytes: 64 << 10, Records: 10, Time: 5 * time.Second}
 	a.expect(b.ask("orders.a", "one"), "orders@1")
 	c.sever(a)
 	for i := range uint64(21) {
@@ -161,7 +162,7 @@ func TestAShardWithoutFollowersWaitsOnlyForItsDisk(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas = 1 })
 	n.serve("orders")
-	n.service.aheadBound = AheadBound{Bytes: 1, Records: 1}
+	n.service.aheadBound = ahead.Bound{Bytes: 1, Records: 1}
 	for range 100 {
 		n.hub.publish(message("orders.a", "", "data"))
 	}

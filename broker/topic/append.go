@@ -93,7 +93,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	p.durability, p.end = v.durability, s.end+count
 	if len(v.shard.Replicas) > 1 {
 		p.size, p.records = size, int(count)
-		s.ahead.add(p.size, p.records)
+		s.ahead.Add(p.size, p.records)
 	}
 	_, err := s.data.Append(&in.append)
 	in.appended(err)
@@ -109,7 +109,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		return n
 	}
 	if p.size > 0 {
-		s.ahead.remove(p.size, p.records)
+		s.ahead.Remove(p.size, p.records)
 		p.size, p.records = 0, 0
 	}
 	s.ids.Undo(known)
@@ -127,7 +127,7 @@ func (s *ShardLeader) settleRefusals(in *intake) {
 	in.refusals = nil
 	if len(p.answers) > 0 {
 		p.round, p.asked = s.leading.Load().RequestRound(), forward.Mono()
-		s.confirms.pending.Add(1)
+		s.confirms.Count(1)
 	}
 	s.settleLater(p)
 }

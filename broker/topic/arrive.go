@@ -25,9 +25,9 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 		case !v.lead || s.closing.Load() || a.Epoch < shard.begun || a.Epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
 			took = false
 		default:
-			if in.why = shard.ahead.refusal(&s.aheadBound, p.name); !shard.enough() {
+			if in.why = shard.ahead.Refusal(&s.aheadBound, p.name); !shard.enough() {
 				in.why = p.refusal()
-			} else if in.why == nil && shard.ahead.beyond(&s.aheadBound, 2) {
+			} else if in.why == nil && shard.ahead.Beyond(&s.aheadBound, 2) {
 				took = false
 				continue
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // signals is a hub that wakes the publisher whose number is its reply subject.
@@ -39,7 +40,7 @@ func benchSite(t testing.TB, publishers int, change func(*coordination.TopicSpec
 	for range publishers {
 		hub.waiting = append(hub.waiting, make(chan struct{}, 4096))
 	}
-	n.front = func(h *testHub) Hub {
+	n.front = func(h *testHub) publish.Hub {
 		hub.testHub = h
 		return hub
 	}

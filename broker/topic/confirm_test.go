@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/confirm"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -59,8 +60,8 @@ func TestADeposedLeaderRefusesNoCondition(t *testing.T) {
 		}
 	}
 	const clientsWait = 5 * time.Second // nats.go's usual
-	if confirmTime >= clientsWait {
-		t.Errorf("clients have given up after %v", confirmTime)
+	if confirm.Time >= clientsWait {
+		t.Errorf("clients have given up after %v", confirm.Time)
 	}
 	b.expect(b.ask("orders.b", "three", "Expect-Last: 2"), "orders@3")
 	b.expect(b.ask("orders.b", "no", "Expect-Last: 2"), "no: topic orders: the last message is at offset 3")
@@ -160,7 +161,7 @@ func TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext(t *testing.T) {
 	c.mu.Unlock()
 	c.tell()
 	other.hub.publish(message("orders.a", "r", "three", "Expect-Last: 2"))
-	a.eventually("the former leader has judged it", func() bool { return a.service.Topic("orders").Shard().confirms.pending.Load() > 0 })
+	a.eventually("the former leader has judged it", func() bool { return a.service.Topic("orders").Shard().confirms.Waiting() })
 	c.mu.Lock()
 	c.lives[other.self] = other.life
 	c.mu.Unlock()

@@ -2,7 +2,7 @@
 // follows them as the cluster's State says, appends what is published, and acknowledges it.
 //
 // A Service is a broker's part in all Topics. Follow gives it each new State; its workers then
-// open, close and delete logs. The hub gives it published messages (Taker.Take). The messages of
+// open, close and delete logs. The hub gives it published messages (publish.Taker). The messages of
 // one read of a connection make one batch with one completion. The disk's committer calls the
 // completions of a round, which raise the high watermark and do nothing else. The acker, a
 // goroutine of its own, then builds all answers of the round and gives them to the hub in one call.
@@ -32,9 +32,9 @@
 //	T8  Messages for a log that is being opened wait, for a bounded time and in a bounded amount,
 //	    and go before all later ones.
 //	T9  An answer that a newer leader's record could falsify, such as a refusal by condition,
-//	    waits until the in-sync replicas have confirmed that this broker leads (confirm.go).
+//	    waits until the in-sync replicas have confirmed that this broker leads (package confirm).
 //	T10 What a leader appends beyond its high watermark is bounded. Beyond the bound publishers
-//	    wait, and are refused when the watermark doesn't move (ahead.go).
+//	    wait, and are refused when the watermark doesn't move (package ahead).
 //	T11 Nothing is deleted by age, and nothing compacted, while the time is in doubt. An id is a
 //	    duplicate only while its age is surely within the window (packages dedup and clock).
 //
@@ -43,6 +43,9 @@
 //	publish   conditions and refusals
 //	records   reads of records
 //	dedup     the window of message ids
+//	ahead     the bound beyond the high watermark
+//	confirm   readers that wait for a barrier round
+//	retention deletes old records
 //	sender    brings every message here, with the invariants F1 to F8 of forwarding. F3, F4 and
 //	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches
 //	upkeep    scrubs, compresses and compacts segments at rest
@@ -57,9 +60,7 @@
 // exception. Calls through interfaces and callbacks are not counted.
 //
 //	limits.go       every bound, with its reason
-//	hub.go          the clients and links of this broker, as Topics use them
 //	view.go         a shard in one State; never changes
-//	ahead.go        the bound beyond the high watermark
 //	types.go        all types that refer to each other, with their locks
 //	shard.go        names and ids of a shard
 //	lookup.go       Topics, shards, leaders and brokers by name or id
@@ -71,7 +72,7 @@
 // The way from a publish to its ack:
 //
 //	pending.go      answers that wait, and the queue of the acker
-//	confirm.go      barrier rounds
+//	confirm.go      readers and answers that wait for a barrier round
 //	statelog.go     appends to the log of cursors
 //	ack.go          the acker: answers of a round
 //	intake.go       messages on their way to a batch
@@ -99,7 +100,7 @@
 //
 // The Service:
 //
-//	keep.go         what is due by time: retention, expiry
+//	keep.go         what is due by time: retention, expiry; purging
 //	stats.go        counters
 //	upkeep.go       a shard as package upkeep sees it
 //	service.go      Open, Follow, Close

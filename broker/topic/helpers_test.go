@@ -46,7 +46,7 @@ type testHub struct {
 
 type testOffer struct {
 	hub      *testHub
-	taker    Taker
+	taker    publish.Taker
 	patterns []string
 }
 
@@ -56,7 +56,7 @@ func newHub() *testHub {
 	return h
 }
 
-func (h *testHub) Offer(t Taker) Offer {
+func (h *testHub) Offer(t publish.Taker) publish.Offer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o := &testOffer{hub: h, taker: t}
@@ -227,7 +227,7 @@ func message(on, reply, data string, headers ...string) protocol.Message {
 
 // site is one broker and what coordination says.
 type site struct {
-	front   func(h *testHub) Hub // before hub; nil: nothing
+	front   func(h *testHub) publish.Hub // before hub; nil: nothing
 	t       testing.TB
 	self    string
 	name    string
@@ -299,7 +299,7 @@ func (n *site) count(what string) int {
 // start starts the broker in a new life.
 func (n *site) start() error {
 	n.hub = newHub()
-	var hub Hub = n.hub
+	var hub publish.Hub = n.hub
 	if n.front != nil {
 		hub = n.front(n.hub)
 	}

@@ -93,7 +93,9 @@ func TestIdleShardsCostNothing(t *testing.T) {
 		shards := n.service.leaders()
 		time.Sleep(2 * tick) // they are looked at
 		synctest.Wait()
-		if slices.ContainsFunc(shards, func(s *ShardLeader) bool { return s.isDue(n.service.config.Clock.Mono()) }) {
+		if slices.ContainsFunc(shards, func(s *ShardLeader) bool {
+			return s.retention.IsDue(s.shard.view.Load().retention, n.service.config.Clock.Mono())
+		}) {
 			t.Fatal("they are not looked at")
 		}
 		var ops atomic.Int64
@@ -104,7 +106,9 @@ func TestIdleShardsCostNothing(t *testing.T) {
 			t.Errorf("%d operations on the disk", ops.Load())
 		}
 		n.fill("idle", 1)
-		if !slices.ContainsFunc(shards, func(s *ShardLeader) bool { return s.isDue(n.service.config.Clock.Mono()) }) {
+		if !slices.ContainsFunc(shards, func(s *ShardLeader) bool {
+			return s.retention.IsDue(s.shard.view.Load().retention, n.service.config.Clock.Mono())
+		}) {
 			t.Error("a change is not noticed")
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/retention"
 )
 
 // newLeader begins to lead with the open logs of p. doubt says what is wrong with the copy, for
@@ -28,6 +29,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 	shard.end, shard.inherited = end, end
 	shard.visible.Store(first)
 	shard.high.Store(first)
+	shard.retention.Init(retention.Shard{Name: p.name, Data: data, High: &shard.high, Visible: &shard.visible, Clock: s.config.Clock, Logger: s.log})
 	for _, info := range data.SegmentInfos() {
 		if info.End > info.Base {
 			shard.lastTime = info.Last.UnixNano()
@@ -103,7 +105,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	shard.leading.Load().End()
 	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
 	p.rest = shard.leading.Load().Rest()
-	shard.endConfirms(over)
+	shard.confirms.End(over)
 	s.acker.end(shard, over)
 	shard.mu.Lock()
 	shard.origins.HandOver()
@@ -135,7 +137,7 @@ func (s *ShardLeader) follow(v *view) {
 	}
 	s.mu.Unlock()
 	s.advanced()
-	s.retention.due.Store(0)
+	s.retention.Renew()
 }
 
 // lead begins to lead the shard, or applies a changed view. harmed reports that this found damage

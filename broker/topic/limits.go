@@ -4,8 +4,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/forward"
-	"github.com/carillon-mq/carillon/broker/replica"
-	"github.com/carillon-mq/carillon/broker/sender"
+	"github.com/carillon-mq/carillon/broker/retention"
 )
 
 const (
@@ -23,25 +22,12 @@ const (
 	// maxUnanswered is how many messages may wait for their answer, at about 100 bytes each, before
 	// connections are not read. At twice as many, messages from links are refused.
 	maxUnanswered = 256 << 10
-	// aheadBytes is how much a leader appends to one shard beyond its high watermark before
-	// publishers wait. It is twice an outbox, so that forwarding brokers wait first, and more than
-	// 1 Gbit/s brings while a follower collects garbage. aheadRecords is the same in records, at
-	// about 250 bytes each for pending answers.
-	aheadBytes   = 2 * sender.OutboxBytes
-	aheadRecords = 256 << 10
-	// aheadTime is how long publishers wait for a watermark that doesn't move before they are
-	// refused. A member that lags leaves the in-sync set before that (replica.LagTime and a sweep).
-	aheadTime = replica.LagTime + 2*time.Second
-	// confirmTime is how long an answer waits for a barrier round. It is longer than a follower
-	// that died stays in the set (replica.DisconnectTime and a swap), and with a tick shorter than
-	// the 5 s for which JetStream's clients wait.
-	confirmTime = replica.DisconnectTime + 1500*time.Millisecond
 	// answersPerSend bounds the memory in which the answers of one round are built.
 	answersPerSend = 16 << 10
 	// openers is how many logs are opened and closed at once. Most of that is waiting for the disk.
 	openers = 8
-	// tick is how often retention is checked. Idle shards cost nothing.
-	tick = 500 * time.Millisecond
+	// tick is how often the keeper looks at shards. Idle shards cost nothing.
+	tick = retention.Tick
 	// firstRetry and lastRetry bound how long after a failure a log is opened again: soon, since
 	// its messages wait, and no more often than a person would want to read about it.
 	firstRetry = time.Second
@@ -56,9 +42,4 @@ const (
 	// compactAge is how old records are at least when compaction deletes them, so that readers that
 	// keep up see all records. It covers the ids and the origins that are read again from the log.
 	compactAge = time.Minute + forward.OriginTime
-	// reportTime bounds how long a broker waits for etcd when it reports a damaged copy.
-	reportTime = 5 * time.Second
-	// reportPace is how long a report waits for the next one, for each of its copies. etcd keeps
-	// the last 10,000 revisions, and 10,000 copies take a megabyte of it.
-	reportPace = 400 * time.Microsecond
 )

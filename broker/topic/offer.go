@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// taker is a Topic as the hub sees it: a Taker.
+// taker is a Topic as the hub sees it: a publish.Taker.
 type taker Topic
 
 // Take accepts messages of this broker's clients. Links bring numbered messages to Link.Take
@@ -40,7 +40,7 @@ func (p *Shard) publish(messages []protocol.Message, memory protocol.Memory) (be
 	s := p.topic.service
 	behind = p.sender().Publish(p.view.Load(), messages, memory)
 	if shard := p.leading.Load(); shard != nil {
-		behind = behind || shard.ahead.pushesBack(&s.aheadBound)
+		behind = behind || shard.ahead.PushesBack(&s.aheadBound)
 	}
 	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
 }
@@ -56,7 +56,7 @@ func (t *taker) Wait() { t.service.waitRoom((*Topic)(t)) }
 // pushesBack reports whether publishers have to wait for a shard of the Topic that is led here.
 func (t *Topic) pushesBack() bool {
 	for _, p := range t.shards {
-		if shard := p.leading.Load(); shard != nil && shard.ahead.pushesBack(&t.service.aheadBound) {
+		if shard := p.leading.Load(); shard != nil && shard.ahead.PushesBack(&t.service.aheadBound) {
 			return true
 		}
 	}

@@ -1,13 +1,9 @@
 package topic
 
 import (
-	"context"
-	"time"
-
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/replica"
-	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Suspects returns for how many shards this broker doesn't vouch for its copy.
@@ -64,41 +60,7 @@ func (p *Shard) suspectClosed() coordination.Suspect {
 		End: p.own.reached[replica.Data], State: p.own.reached[replica.State], Closed: true}
 }
 
-// reporter writes the reports when they have changed, until the Service closes.
-func (s *Service) reporter() {
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-s.reports.Changed():
-		}
-		for {
-			copies, err := s.writeReports()
-			rest := time.Duration(copies) * reportPace
-			if err != nil {
-				if s.ctx.Err() != nil {
-					return
-				}
-				s.log.Warn("which copies this broker doubts could not be reported; trying again", "error", err)
-				rest = firstRetry
-			}
-			if !work.Sleep(s.ctx, rest) {
-				return
-			}
-			if err == nil {
-				break
-			}
-		}
-	}
-}
-
-// writeReports writes all reports to etcd, and returns how many copies they are of.
-func (s *Service) writeReports() (copies int, err error) {
-	if s.config.Report == nil {
-		return 0, nil
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, reportTime)
-	defer cancel()
-	generation, suspects := s.reports.All()
-	return len(suspects), s.config.Report(ctx, generation, suspects)
+// notReported logs that the reports could not be written to etcd.
+func (s *Service) notReported(err error) {
+	s.log.Warn("which copies this broker doubts could not be reported; trying again", "error", err)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/carillon-mq/carillon/broker/ahead"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -35,8 +36,8 @@ func Open(config Config) (*Service, error) {
 	s := &Service{config: config, log: config.Logger, found: found, diskLogs: map[string]bool{},
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{}, removed: map[string]*Topic{},
 		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, entryRetries: map[*Shard]struct{}{}, reports: coordination.NewSuspects()}
-	if s.aheadBound = config.Ahead; s.aheadBound == (AheadBound{}) {
-		s.aheadBound = AheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
+	if s.aheadBound = config.Ahead; s.aheadBound == (ahead.Bound{}) {
+		s.aheadBound = ahead.Default
 	}
 	for _, name := range found {
 		s.diskLogs[name] = true
@@ -50,7 +51,9 @@ func Open(config Config) (*Service, error) {
 		return false
 	})
 	s.running.Go(s.keeper)
-	s.running.Go(s.reporter)
+	if config.Report != nil {
+		s.running.Go(func() { s.reports.Keep(s.ctx, config.Report, s.notReported) })
+	}
 	s.running.Go(func() { s.upkeep.Run(s.ctx) })
 	return s, nil
 }

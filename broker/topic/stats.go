@@ -39,7 +39,7 @@ func (s *Service) Stats() Stats {
 		out.Open++
 		out.Messages += shard.Messages(start, end)
 		out.Bytes += shard.Bytes(start)
-		out.Ahead += shard.ahead.bytes.Load()
+		out.Ahead += shard.ahead.Bytes()
 		out.Sources += shard.sources.Load()
 	}
 	s.mu.RLock()

@@ -44,9 +44,8 @@ func (n *site) looked(paused bool) *ShardLeader {
 		// The keeper may be at the shard already, by the time before. So it is to come to it, and
 		// once more: then it has been through with it.
 		for range 2 {
-			const never = math.MaxUint64
-			s.retention.seen.Store(never)
-			n.eventually("the keeper comes to it", func() bool { return s.retention.seen.Load() != never })
+			s.retention.Renew()
+			n.eventually("the keeper comes to it", s.retention.Seen)
 		}
 		reason, _ := s.AgePaused()
 		return (reason != clock.None) == paused

@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/ahead"
 	"github.com/carillon-mq/carillon/broker/clock"
+	"github.com/carillon-mq/carillon/broker/confirm"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/dedup"
@@ -16,6 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/retention"
 	"github.com/carillon-mq/carillon/broker/sender"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/broker/work"
@@ -26,12 +29,12 @@ type Config struct {
 	Self    string // id of this broker
 	Name    string // for people
 	Disk    *log.Disk
-	Hub     Hub
+	Hub     publish.Hub
 	Codec   publish.Codec
 	Payload int               // the largest message that the broker takes, with headers
 	Clock   *clock.Clock      // nil: the machine's, without votes
 	Compact upkeep.Compacting // zero: as limits.go has it
-	Ahead   AheadBound        // zero: as limits.go has it
+	Ahead   ahead.Bound       // zero: ahead.Default
 	// UpkeepAfter is when scrubbing and compression of segments begin. 0: as package upkeep has it.
 	UpkeepAfter time.Duration
 	// Exchange brings batches to followers and from leaders.
@@ -63,7 +66,7 @@ type Service struct {
 	acker   *acker
 	counts  counts
 	// aheadBound bounds each ShardLeader.ahead. It never changes.
-	aheadBound AheadBound
+	aheadBound ahead.Bound
 	upkeep     *upkeep.Upkeep
 
 	senders sender.Senders
@@ -106,7 +109,7 @@ type counts struct {
 type Topic struct {
 	service  *Service
 	id, name string
-	offer    Offer // used by Follow and Close only, one after the other
+	offer    publish.Offer // used by Follow and Close only, one after the other
 	shards   []*Shard
 }
 
@@ -230,15 +233,15 @@ type ShardLeader struct {
 	inRound      bool        // it is in the acker's round; the acker's
 	unreplicated []*pending  // not yet on all in-sync replicas, by offset; the acker's
 
-	ahead    ahead // of data beyond high
-	confirms confirms
+	ahead    ahead.Ahead // of data beyond high
+	confirms confirm.Readers
 
 	watchers atomic.Pointer[[]*func()] // replaced as a whole, under watchMu
 	watchMu  sync.Mutex
 
 	records.Reader // of the records below high
 
-	retention retained
+	retention retention.Keeper
 
 	specMu sync.Mutex // guards writes of the spec that is kept beside the log
 
@@ -258,30 +261,6 @@ type ShardLeader struct {
 
 	stateMu      sync.Mutex     // guards appends to state
 	stateAppends []*stateAppend // in the order of state; guarded by stateMu
-}
-
-// retained says when old records of a shard are due to be deleted.
-type retained struct {
-	seen   atomic.Uint64 // the high watermark of the last pass
-	due    atomic.Int64  // when records are due by age, on the clock's Mono; 0: at once
-	policy log.Retention // of the last pass; the keeper's
-	paused atomic.Bool   // deletion by age is paused, as the time is in doubt
-}
-
-// confirms are the readers that wait until the in-sync replicas have confirmed that this broker
-// leads the shard.
-type confirms struct {
-	mu      sync.Mutex
-	ended   bool
-	waiting []confirm
-	pending atomic.Int32 // the number of waiting, and of refusals that wait for a round
-}
-
-// confirm is one waiting reader.
-type confirm struct {
-	round uint64
-	asked int64 // on forward.Mono's clock
-	done  func(error)
 }
 
 // subjects has the offset of the last record of each subject of a shard. It is read from the log at

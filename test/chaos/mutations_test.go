@@ -47,9 +47,9 @@ var mutations = []mutation{
 		"return it.Epoch + max(p.facts.Stride, 1)",
 		"return it.Epoch",
 		nil, lost, nil},
-	{"expire by the clock of one machine", "broker/topic/keep.go",
-		"pause := policy.Age > 0 && c.InDoubt()",
-		"pause := false\n\tnow = c.Status().Wall.UnixNano()",
+	{"expire by the clock of one machine", "broker/retention/keeper.go",
+		"pause := policy.Age > 0 && s.Clock.InDoubt()",
+		"pause := false\n\tnow = s.Clock.Status().Wall.UnixNano()",
 		nil, lost, Round{
 			{Kind: Clock, Nodes: from(0, founders), Shifts: []time.Duration{leap, leap, leap}},
 			{Kind: Kill, At: time.Second, For: time.Second, Nodes: from(0, founders)},

@@ -5,21 +5,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/ahead"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// ahead bounds the records that a leader accepts before its followers confirm them: so few that a
-// flooding client exceeds the bound within a second.
-var ahead = topic.AheadBound{Bytes: 1 << 20, Records: 64, Time: 6 * time.Second}
+// aheadBound bounds the records that a leader accepts before its followers confirm them: so few that
+// a flooding client exceeds the bound within a second.
+var aheadBound = ahead.Bound{Bytes: 1 << 20, Records: 64, Time: 6 * time.Second}
 
 const (
 	// floodBurst is how many messages a flooding client publishes at once, of floodBytes each.
 	floodBurst = 10
 	floodBytes = 1000
 	// unsafeMost is the number of unsafe records at which a leader must accept no more. A leader
-	// accepts what a sender brings at once as a whole, so it may exceed topic.AheadBound by that.
+	// accepts what a sender brings at once as a whole, so it may exceed ahead.Bound by that.
 	unsafeMost = 2 * 64
 )
 

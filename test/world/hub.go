@@ -13,7 +13,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subject"
-	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -29,7 +28,7 @@ type hub struct {
 
 type offer struct {
 	hub      *hub
-	taker    topic.Taker
+	taker    publish.Taker
 	patterns []string
 }
 
@@ -41,7 +40,7 @@ type box struct {
 
 func newHub(l *life) *hub { return &hub{life: l, boxes: map[string]*box{}, pulls: map[string]*pull{}} }
 
-func (h *hub) Offer(t topic.Taker) topic.Offer {
+func (h *hub) Offer(t publish.Taker) publish.Offer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o := &offer{hub: h, taker: t}
@@ -90,7 +89,7 @@ func (h *hub) publish(messages []protocol.Message) (taken bool) {
 	h.mu.Lock()
 	offers := slices.Clone(h.offers)
 	h.mu.Unlock()
-	var behind []topic.Taker
+	var behind []publish.Taker
 	for _, o := range offers {
 		var mine []protocol.Message
 		for i := range messages {

@@ -264,7 +264,7 @@ func (l *life) run() (err error) {
 	l.exchange = replica.NewExchange(replica.Config{Self: m.id, Clock: l.clock, Store: l.store, Logger: l.log,
 		Dial: func(ctx context.Context, broker string) (net.Conn, error) { return l.mesh.DialReplication(ctx, broker) }})
 	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: l.clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
-		Exchange: l.exchange, Compact: compacting, Ahead: ahead,
+		Exchange: l.exchange, Compact: compacting, Ahead: aheadBound,
 		Deleted: l.store.TopicDeleted,
 		Leading: func(s *topic.ShardLeader, open bool) { l.subscriptions.ShardChanged(s, open) },
 		Report: func(ctx context.Context, generation int64, suspects []coordination.Suspect) error {

@@ -65,7 +65,7 @@ var mutationsOfFindings = []Mutation{
 		{"broker/clock/clock.go", "v := c.judge.Verdict()\n\tc.off.Store(v.Off)", "v := c.judge.Verdict()\n\tv.Off = r.Wall - r.Mono\n\tc.off.Store(v.Off)"}},
 		Faults: []string{"clock jumps", "kill one", "stop in order"}, Found: []Class{JumpingClocks}},
 	{Name: "A3: records are deleted by age while the time is in doubt", Edits: []edit{
-		{"broker/topic/keep.go", "pause := policy.Age > 0 && c.InDoubt()\n", "pause := false\n"}},
+		{"broker/retention/keeper.go", "pause := policy.Age > 0 && s.Clock.InDoubt()\n", "pause := false\n"}},
 		Faults: []string{clocksAhead}, Found: []Class{JumpingClocks}, Kinds: []string{"plain"}, Says: "so old that it may go"},
 	{Name: "A3: records are compacted while the time is in doubt", Edits: []edit{
 		{"broker/upkeep/compact.go", "len(open) == 0 || u.config.Clock.InDoubt() {", "len(open) == 0 {"}},
@@ -80,7 +80,7 @@ var mutationsOfFindings = []Mutation{
 		{"broker/topic/confirm.go", "case p.round <= round:", "case true:"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}, Readers: []string{"moving"}, Says: "order explains"},
 	{Name: "A5: a leader without confirmations is not bounded", Edits: []edit{
-		{"broker/topic/ahead.go", "return a.bytes.Load() > times*bound.Bytes || a.records.Load() > times*bound.Records", "return false"}},
+		{"broker/ahead/ahead.go", "return a.bytes.Load() > times*bound.Bytes || a.records.Load() > times*bound.Records", "return false"}},
 		Faults: []string{"cut off one", "cut in two"}, Readers: []string{"flood"}, Says: "is to push back"},
 	{Name: "A6: nobody notices that etcd was restored", Edits: []edit{
 		{"broker/coordination/history.go", "\t\treturn generation, seen.compare(marks, generation, done)\n", "\t\t_ = seen\n\t\treturn generation, nil\n"},
@@ -140,7 +140,7 @@ var mutationsOfFindings = []Mutation{
 		{"broker/log/commit.go", "\tnext.Durable = max(next.Durable, safe)\n", "\t_ = safe\n"}},
 		Faults: []string{"the end of a log is lost", "cut power", "cut power of all"}, Found: []Class{LostEnds}},
 	{Name: "A10: a deposed leader takes snapshots and answers with its last record", Edits: []edit{
-		{"broker/topic/confirm.go", "if l.Confirmed() >= round {", "if l.Confirmed() >= round || true {"}},
+		{"broker/confirm/readers.go", "if l.Confirmed() >= round {", "if l.Confirmed() >= round || true {"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}},
 	// Opening a compressed segment of one block reads all of it, so nothing is compressed here.
 	{Name: "A11: scrubbing begins an hour after a start", Edits: []edit{

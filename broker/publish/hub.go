@@ -1,4 +1,4 @@
-package topic
+package publish
 
 import "github.com/carillon-mq/carillon/broker/protocol"
 

@@ -1,4 +1,4 @@
-package topic
+package ahead
 
 import (
 	"sync/atomic"
@@ -8,20 +8,20 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// ahead is how much the leader of a shard has appended beyond the high watermark. It is bounded:
+// Ahead is how much the leader of a shard has appended beyond the high watermark. It is bounded:
 // otherwise a leader that is cut off from its followers would append, and keep pending answers in
 // memory, without end. Rules:
 //
 //  1. Beyond the bound, connections that publish to the shard are not read until the watermark has
 //     moved. Their messages wait in their broker's outbox, which is bounded as well.
-//  2. When the watermark has not moved for AheadBound.Time, connections are read again, so that
+//  2. When the watermark has not moved for Bound.Time, connections are read again, so that
 //     they can publish to other shards. Messages are refused with a *publish.StalledError and not
 //     kept.
 //  3. The leader accepts messages up to twice the bound. Beyond that they wait in the outboxes.
 //
 // A shard without followers is not counted: its watermark waits for the disk only, and the disk has
 // a bound of its own (log.ErrOverloaded).
-type ahead struct {
+type Ahead struct {
 	bytes   atomic.Int64
 	records atomic.Int64
 	// moved is when the watermark last took some of it, or it last became more than zero, on
@@ -29,15 +29,15 @@ type ahead struct {
 	moved atomic.Int64
 }
 
-// AheadBound bounds the records of one shard beyond its watermark, and for how long publishers
+// Bound bounds the records of one shard beyond its watermark, and for how long publishers
 // wait.
-type AheadBound struct {
+type Bound struct {
 	Bytes, Records int64
 	Time           time.Duration
 }
 
-// add notes an append. The shard's mu is held.
-func (a *ahead) add(bytes, records int) {
+// Add notes an append. The shard's mu is held.
+func (a *Ahead) Add(bytes, records int) {
 	if a.records.Load() == 0 {
 		a.moved.Store(forward.Mono())
 	}
@@ -45,40 +45,43 @@ func (a *ahead) add(bytes, records int) {
 	a.records.Add(int64(records))
 }
 
-// remove notes that an append is durable on all in-sync replicas, or has failed.
-func (a *ahead) remove(bytes, records int) {
+// Remove notes that an append is durable on all in-sync replicas, or has failed.
+func (a *Ahead) Remove(bytes, records int) {
 	a.moved.Store(forward.Mono())
 	a.bytes.Add(-int64(bytes))
 	a.records.Add(-int64(records))
 }
 
-// beyond reports whether more than so many times the bound stands beyond the watermark.
-func (a *ahead) beyond(bound *AheadBound, times int64) bool {
+// Beyond reports whether more than so many times the bound stands beyond the watermark.
+func (a *Ahead) Beyond(bound *Bound, times int64) bool {
 	return a.bytes.Load() > times*bound.Bytes || a.records.Load() > times*bound.Records
 }
 
-// stalled returns for how long the watermark has not moved, and whether rule 2 applies.
-func (a *ahead) stalled(bound *AheadBound) (since time.Duration, ok bool) {
+// Stalled returns for how long the watermark has not moved, and whether rule 2 applies.
+func (a *Ahead) Stalled(bound *Bound) (since time.Duration, ok bool) {
 	since = time.Duration(forward.Mono() - a.moved.Load())
-	return since, since > bound.Time && a.beyond(bound, 1)
+	return since, since > bound.Time && a.Beyond(bound, 1)
 }
 
-// pushesBack reports whether publishers have to wait (rule 1).
-func (a *ahead) pushesBack(bound *AheadBound) bool {
-	if !a.beyond(bound, 1) {
+// PushesBack reports whether publishers have to wait (rule 1).
+func (a *Ahead) PushesBack(bound *Bound) bool {
+	if !a.Beyond(bound, 1) {
 		return false
 	}
-	_, stalled := a.stalled(bound)
+	_, stalled := a.Stalled(bound)
 	return !stalled
 }
 
-// refusal returns why messages are refused (rule 2), or nil. name is the shard's.
-func (a *ahead) refusal(bound *AheadBound, name string) error {
-	if !a.beyond(bound, 1) {
+// Refusal returns why messages are refused (rule 2), or nil. name is the shard's.
+func (a *Ahead) Refusal(bound *Bound, name string) error {
+	if !a.Beyond(bound, 1) {
 		return nil
 	}
-	if since, stalled := a.stalled(bound); stalled {
+	if since, stalled := a.Stalled(bound); stalled {
 		return &publish.StalledError{Topic: name, Bytes: a.bytes.Load(), Records: a.records.Load(), Since: since}
 	}
 	return nil
 }
+
+// Bytes returns the bytes beyond the watermark.
+func (a *Ahead) Bytes() int64 { return a.bytes.Load() }

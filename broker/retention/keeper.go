@@ -1,0 +1,135 @@
+package retention
+
+import (
+	"errors"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/clock"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+const (
+	// Tick is how often retention is checked.
+	Tick = 500 * time.Millisecond
+	// retry is how long after a failure the keeper looks at a shard again.
+	retry = 30 * time.Second
+	// rest is when a shard is looked at again by which nothing is due.
+	rest = time.Hour
+)
+
+// Shard is what a Keeper works on: the records of a shard that is led here. Readers see nothing at
+// or beyond High, and nothing below Visible, which never goes back.
+type Shard struct {
+	Name          string
+	Data          *log.Log
+	High, Visible *replica.Watermark
+	Clock         *clock.Clock
+	Logger        *slog.Logger
+}
+
+// Keeper says when old records of a shard are due to be deleted, and deletes them. Init comes first.
+// Retain has one caller at a time. Other methods may be called concurrently.
+type Keeper struct {
+	shard  Shard
+	seen   atomic.Uint64 // the high watermark of the last pass, or unseen
+	due    atomic.Int64  // when records are due by age, on the clock's Mono; 0: at once
+	policy log.Retention // of the last pass
+	paused atomic.Bool   // deletion by age is paused, as the time is in doubt
+}
+
+// unseen is the seen of a shard that is to be looked at.
+const unseen = math.MaxUint64
+
+// Init sets the shard. It is to be looked at.
+func (k *Keeper) Init(shard Shard) {
+	k.shard = shard
+	k.Renew()
+}
+
+// Renew has the shard looked at again.
+func (k *Keeper) Renew() {
+	k.seen.Store(unseen)
+	k.due.Store(0)
+}
+
+// Seen reports whether the shard was looked at since Renew.
+func (k *Keeper) Seen() bool { return k.seen.Load() != unseen }
+
+// IsDue reports whether policy may have something to delete at mono, of the clock's Mono.
+func (k *Keeper) IsDue(policy log.Retention, mono int64) bool {
+	if due := k.due.Load(); due == 0 || policy.Age > 0 && mono >= due {
+		return true
+	}
+	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) && k.shard.High.Load() != k.seen.Load()
+}
+
+// Retain deletes records by policy. While the time is in doubt, nothing is deleted by age.
+func (k *Keeper) Retain(policy log.Retention) {
+	s := &k.shard
+	k.seen.Store(s.High.Load()) // first: later records are looked at next time
+	now, mono := s.Clock.Read()
+	k.due.Store(mono + int64(rest))
+	pause := policy.Age > 0 && s.Clock.InDoubt()
+	k.pauseAge(pause)
+	if pause {
+		policy.Age = 0
+		k.due.Store(mono + int64(Tick))
+	}
+	if err := k.apply(time.Unix(0, now), mono, policy); err != nil && !errors.Is(err, log.ErrClosed) {
+		k.due.Store(mono + int64(retry))
+		s.Logger.Warn("old records of a Topic could not be deleted", "topic", s.Name, "error", err)
+	}
+}
+
+// pauseAge notes whether deletion by age is paused, and logs it when that begins and ends.
+func (k *Keeper) pauseAge(pause bool) {
+	s := &k.shard
+	if k.paused.Swap(pause) == pause {
+		return
+	}
+	if pause {
+		s.Logger.Warn("Records of a Topic are not deleted by their age, as the time is in doubt",
+			"topic", s.Name, "why", s.Clock.Verdict().Why)
+		return
+	}
+	s.Logger.Info("Records of a Topic are deleted by their age again", "topic", s.Name)
+}
+
+// AgePaused returns why deletion by age is paused, as a reason and for people; empty: it isn't.
+func (k *Keeper) AgePaused() (reason clock.Reason, why string) {
+	if v := k.shard.Clock.Verdict(); k.paused.Load() {
+		return v.Doubt, v.Why
+	}
+	return clock.None, ""
+}
+
+// apply deletes records by policy, and notes when the next ones are due.
+func (k *Keeper) apply(now time.Time, mono int64, policy log.Retention) error {
+	s := &k.shard
+	before := k.policy
+	k.policy = policy
+	if before.Messages > 0 && policy.Messages != before.Messages {
+		// Records that were hidden must stay hidden when more is kept.
+		if end := s.High.Load(); end > before.Messages {
+			if _, err := s.Data.Trim(s.Visible.Raise(end - before.Messages)); err != nil {
+				return err
+			}
+		}
+	}
+	if policy == (log.Retention{}) {
+		return nil
+	}
+	if _, err := s.Data.Retain(now, policy); err != nil {
+		return err
+	}
+	if policy.Age > 0 {
+		// No sooner than the next tick: a reader may be holding a segment.
+		next := policy.Next(s.Data.SegmentInfos(), now).Sub(now)
+		k.due.Store(mono + int64(max(next, Tick)))
+	}
+	return nil
+}
