@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
@@ -103,6 +104,46 @@ func without(spans []log.Span, cut log.Span) (rest []log.Span) {
 	return intersect(spans, []log.Span{{From: 0, Next: cut.From}, {From: cut.Next, Next: math.MaxUint64}})
 }
 
+// union returns the sorted spans with the offsets of s added.
+func union(spans []log.Span, s log.Span) (all []log.Span) {
+	before, behind := 0, len(spans)
+	for i, other := range spans {
+		switch {
+		case other.Next < s.From:
+			before = i + 1
+		case other.From > s.Next:
+			behind = min(behind, i)
+		default:
+			s = log.Span{From: min(s.From, other.From), Next: max(s.Next, other.Next)}
+		}
+	}
+	return slices.Concat(spans[:before], []log.Span{s}, spans[behind:])
+}
+
+// unionAll is union for several spans.
+func unionAll(spans, more []log.Span) []log.Span {
+	for _, s := range more {
+		spans = union(spans, s)
+	}
+	return spans
+}
+
+// repairs is a leader's knowledge of its followers' repairs.
+type repairs struct {
+	refused map[string]refusedFetch // by broker
+	extents map[string]said         // by broker under repair
+	// nothing are the offsets for which followers were sent batches without records.
+	nothing map[coordination.Replica][Parts][]log.Span
+}
+
+// repair returns what is known of repairs. mu is held.
+func (l *Leading) repair() *repairs {
+	if l.repairs == nil {
+		l.repairs = &repairs{map[string]refusedFetch{}, map[string]said{}, map[coordination.Replica][Parts][]log.Span{}}
+	}
+	return l.repairs
+}
+
 // said is what a follower said last of its own damage.
 type said struct {
 	conn  *followerConn
@@ -117,13 +158,10 @@ func (l *Leading) noteExtent(o *followerConn, q *fetch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if q.extent == nil || !q.extent.known {
-		delete(l.extents, o.broker)
+		delete(l.repair().extents, o.broker)
 		return
 	}
-	if l.extents == nil {
-		l.extents = map[string]said{}
-	}
-	l.extents[o.broker] = said{o, now, q.extent.lacks}
+	l.repair().extents[o.broker] = said{o, now, q.extent.lacks}
 }
 
 // lacks returns the offsets of a log that a follower under repair lacks; nil: that is not known. It
@@ -131,7 +169,7 @@ func (l *Leading) noteExtent(o *followerConn, q *fetch) {
 // that was restored, has to say it again. mu is held.
 func (l *Leading) lacks(broker string, p Part) []log.Span {
 	x := l.x
-	e, ok := l.extents[broker]
+	e, ok := l.repair().extents[broker]
 	if !ok || x.config.Now()-e.at > extentLife {
 		return nil
 	}
@@ -142,6 +180,23 @@ func (l *Leading) lacks(broker string, p Part) []log.Span {
 		return nil
 	}
 	return e.lacks[p]
+}
+
+// registered returns a broker in its registered incarnation.
+func (l *Leading) registered(broker string) coordination.Replica {
+	l.x.mu.Lock()
+	defer l.x.mu.Unlock()
+	return coordination.Replica{Broker: broker, Incarnation: l.x.registered[broker]}
+}
+
+// noteNothing keeps that a follower is sent batches without records for a span. It lacks these
+// records, and when it follows, only this leader could have sent them since. mu is held.
+func (l *Leading) noteNothing(broker string, p Part, s log.Span) {
+	r := l.registered(broker)
+	all := l.repair().nothing[r]
+	if all[p] = union(all[p], s); len(all[p]) <= maxSpans { // otherwise others wait for it
+		l.repairs.nothing[r] = all
+	}
 }
 
 // Lacks reports whether a follower under repair lacks all records of a span, if its last fetch says
@@ -205,7 +260,7 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 			return lacks
 		}
 		return l.lacks(broker, q.part)
-	}))
+	}, func(r coordination.Replica) []log.Span { return l.repair().nothing[r][q.part] }))
 	l.mu.Unlock()
 	if len(lost) == 0 || lost[0].From != from {
 		return refused
@@ -214,6 +269,9 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	l.noteNothing(o.broker, q.part, lost[0])
+	l.mu.Unlock()
 	p.kind, p.batches = pieceLost, batches
 	return nil
 }

@@ -378,3 +378,93 @@ func TestDamageThatIsFoundDuringARepair(t *testing.T) {
 		})
 	})
 }
+
+// TestRecordsGivenUpForOneFollowerAndThenForAnother: a leader lacks two records, and two followers
+// lack the earlier one. It is given up for b, which ends before the later one, and so is stuck
+// there. Then it is given up for c, which has the later one, and becomes whole.
+func TestRecordsGivenUpForOneFollowerAndThenForAnother(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		w.place(orders, 1, "a b c")
+		a := w.nodes["a"]
+		a.publish(orders, wide(1000)...)
+		w.within(time.Second, "all have it", func() bool { return w.equal(orders, "a b c") })
+		fs := w.nodes["b"].kill()
+		w.place(orders, 2, "a c (b)")
+		a.publish(orders, wide(1000)...)
+		w.within(time.Second, "c has it", func() bool { return w.equal(orders, "a c") })
+		c := w.nodes["c"]
+		a.spoilAt(orders, Data, 3, 5000)
+		c.spoilToo(Data, a)
+		both := intersect(a.lost(Data), c.lost(Data))
+		later := slices.IndexFunc(a.logs[orders][Data].SegmentInfos(), func(s log.SegmentInfo) bool { return s.Base > 1001 })
+		a.spoilAt(orders, Data, later, 5000)
+		toldC := c.mend(orders)
+		b := w.startWithout(func() *node { return w.start("b", fs) })
+		b.open(orders)
+		b.spoilToo(Data, a)
+		if err := w.told(b.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		b.follow(orders)
+		if err := w.told(toldC); err != nil {
+			t.Fatal(err)
+		}
+		c.follow(orders)
+		w.within(5*time.Second, "c is in sync", func() bool { return w.inSync(orders, "a c") })
+		w.place(orders, 3, "c a b")
+		if err := w.told(a.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		a.follow(orders)
+		w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") && w.equal(orders, "a b c") })
+		if n := c.logs[orders][Data].Holes(1); n != sum(both) {
+			t.Errorf("%d are given up, and both lacked %v", n, both)
+		}
+	})
+}
+
+// TestRecordsGivenUpForAFollowerThatStillRepairs: leader and two followers lack a record, and only
+// c has a later one of the same segment. b is first to ask, and waits for c before the segment is
+// complete. Then the first record is given up for c, too, which becomes whole.
+func TestRecordsGivenUpForAFollowerThatStillRepairs(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		filled(w, "a b c")
+		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		a.spoilAt(orders, Data, 3, 3000)
+		b.spoilToo(Data, a)
+		c.spoilToo(Data, a)
+		first := a.lost(Data)[0]
+		a.spoilAt(orders, Data, 3, 9000)
+		behind := log.Span{From: first.Next, Next: first.Next + 1000}
+		for at := int64(6000); len(intersect(intersect(a.lost(Data), b.lost(Data)), []log.Span{behind})) == 0; at += 300 {
+			b.spoilAt(orders, Data, 3, at)
+		}
+		both := intersect(a.lost(Data), c.lost(Data))
+		if lost := intersect(both, []log.Span{behind}); len(lost) > 0 {
+			t.Fatalf("c lacks %v, too", lost)
+		}
+		c.follows[orders].End()
+		if err := c.logs[orders][Data].NoteDamage(); err != nil {
+			t.Fatal(err)
+		}
+		toldB, toldC := b.mend(orders), c.mend(orders)
+		if err := w.told(toldC); err != nil {
+			t.Fatal(err)
+		}
+		c.follow(orders)
+		w.within(5*time.Second, "c copies", func() bool { copies, _ := c.follows[orders].State(); return copies })
+		w.place(orders, 2, "c (a) (b)")
+		if err := w.told(a.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		a.follow(orders)
+		if err := w.told(toldB); err != nil {
+			t.Fatal(err)
+		}
+		b.follow(orders)
+		w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") && w.equal(orders, "a b c") })
+		if n := c.logs[orders][Data].Holes(1); n != sum(both) {
+			t.Errorf("%d are given up, and both lacked %v", n, both)
+		}
+	})
+}

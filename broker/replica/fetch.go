@@ -207,19 +207,17 @@ func (l *Leading) noteFetch(broker string, q *fetch, refused error) {
 	_, damaged := asDamage(refused)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.refused[broker]
+	refusals := l.repair().refused
+	before := refusals[broker]
 	switch {
 	case refused == nil:
-		delete(l.refused, broker)
+		delete(refusals, broker)
 	case !damaged:
 	case before.part == q.part && before.from == q.span.From:
 		before.times++
-		l.refused[broker] = before
+		refusals[broker] = before
 	default:
-		if l.refused == nil {
-			l.refused = map[string]refusedFetch{}
-		}
-		l.refused[broker] = refusedFetch{part: q.part, from: q.span.From, times: 1}
+		refusals[broker] = refusedFetch{part: q.part, from: q.span.From, times: 1}
 	}
 }
 
@@ -230,7 +228,7 @@ func (l *Leading) noteFetch(broker string, q *fetch, refused error) {
 func (l *Leading) Stalled(broker string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.refused[broker].times >= stalledAfter
+	return l.repair().refused[broker].times >= stalledAfter
 }
 
 // checkFetch judges whether and from where a fetch can be answered. refused is the reason if it

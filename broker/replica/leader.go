@@ -222,16 +222,20 @@ func (l *Leader) NobodyBeyond(p Part) (offset uint64) {
 
 // Lost returns the offsets of a log that no other replica has, oldest first. lacks returns what a
 // replica under repair lacks; nil: it is not under repair, or that is not known. Then it lacks what
-// is beyond its log's end if it is stuck. Otherwise it may have any offset: it is away, or copies.
-func (l *Leader) Lost(p Part, lacks func(broker string) []log.Span) []log.Span {
+// it got nothing for, and what is beyond its log's end if it is stuck. Otherwise it may have any
+// offset: it is away, or copies.
+func (l *Leader) Lost(p Part, lacks func(broker string) []log.Span,
+	nothing func(r coordination.Replica) []log.Span) []log.Span {
 	lost := []log.Span{{From: 1, Next: math.MaxUint64}}
 	for _, id := range l.shard.Replicas {
 		if id == l.self.Broker {
 			continue
 		}
 		spans := lacks(id)
-		if f := l.followers[id]; len(spans) == 0 && f != nil && !f.gone && f.stuck[p] > 0 {
-			spans = []log.Span{{From: f.stuck[p], Next: math.MaxUint64}}
+		if f := l.followers[id]; len(spans) == 0 && f != nil && !f.gone && (f.joined || f.stuck[p] > 0) {
+			if spans = nothing(f.Replica); f.stuck[p] > 0 {
+				spans = union(spans, log.Span{From: f.stuck[p], Next: math.MaxUint64})
+			}
 		}
 		lost = intersect(lost, spans)
 	}

@@ -220,7 +220,9 @@ func (s *tale) do(words []string) (string, error) {
 			return fmt.Sprintf("beyond: nobody has anything from %d,%d on", data, state), nil
 		}
 		return "beyond: somebody may", nil
-	case "lost": // lost b=4-9,20- c=1-30: what replicas under repair lack
+	case "left":
+		s.l.Left(who)
+	case "lost": // lost b=4-9,20- c@3=1-30: what b, under repair, lacks, and what c@3 got nothing for
 		lacks := map[string][]log.Span{}
 		for id, text := range given {
 			for span := range strings.SplitSeq(text, ",") {
@@ -232,7 +234,8 @@ func (s *tale) do(words []string) (string, error) {
 			}
 		}
 		answer := "lost:"
-		for _, span := range s.l.Lost(Data, func(id string) []log.Span { return lacks[id] }) {
+		for _, span := range s.l.Lost(Data, func(id string) []log.Span { return lacks[id] },
+			func(r coordination.Replica) []log.Span { return lacks[fmt.Sprintf("%s@%d", r.Broker, r.Incarnation)] }) {
 			answer += fmt.Sprintf(" %d-%d", span.From, span.Next)
 		}
 		return strings.ReplaceAll(answer, fmt.Sprint(uint64(math.MaxUint64)), ""), nil

@@ -38,10 +38,9 @@ type Leading struct {
 	appended [Parts]uint64 // readable ends of the logs: whether they are promised is known
 	promised [Parts]uint64 // ends of what a client waits for
 	first    [Parts]firstBatch
-	streams  []*stream               // one for each follower that has joined
-	refused  map[string]refusedFetch // by broker; nil: none
-	extents  map[string]said         // by broker under repair; nil: none
-	toSweep  bool                    // in Exchange.unsettled
+	streams  []*stream // one for each follower that has joined
+	repairs  *repairs  // of followers in this epoch; nil: none
+	toSweep  bool      // in Exchange.unsettled
 }
 
 // ledShard is what a Leading keeps of its LeadConfig: a broker has tens of thousands of them.
@@ -445,8 +444,10 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 		l.mu.Unlock()
 		return nil, fmt.Sprintf("broker %s is no replica in its life %d", from.Broker, from.Incarnation)
 	}
-	delete(l.refused, o.broker) // a repair has ended
-	delete(l.extents, o.broker)
+	if l.repairs != nil { // one has ended
+		delete(l.repairs.refused, o.broker)
+		delete(l.repairs.extents, o.broker)
+	}
 	if !o.probed {
 		l.leader.WithoutRounds(from)
 	}

@@ -22,8 +22,9 @@ type repairing struct {
 	epoch   int64   // of the leader that sends the segment
 	lineage Lineage // of the log, for the leader's judgement
 	span    log.Span
-	bytes   int        // received of this segment
-	gone    []log.Span // of this segment, given up
+	bytes   int               // received of this segment
+	gone    []log.Span        // of this segment, given up
+	nothing [Parts][]log.Span // of the segments before, given up
 
 	extent  extent            // what the logs lack; known since the first refusal
 	of      [Parts][]log.Span // what log.Log.Lacks returned for it
@@ -57,6 +58,13 @@ func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
 		e := m.extent
 		fetched := log.Span{From: m.span.From, Next: q.span.From}
 		e.lacks[m.part] = without(e.lacks[m.part], fetched)
+		for p := range Parts {
+			nothing := m.nothing[p]
+			if p == m.part {
+				nothing = unionAll(nothing, m.gone)
+			}
+			e.lacks[p] = unionAll(e.lacks[p], nothing[max(0, len(nothing)-maxSpans/2):])
+		}
 		q.extent = &e
 	}
 	f.step = asked
@@ -310,12 +318,14 @@ func (m *repairing) finish(f *Following) error {
 			f.x.counters.givenUp.Add(lost.Next - lost.From)
 		}
 	}
-	m.extent.lacks[m.part] = without(m.extent.lacks[m.part], log.Span{From: m.span.From, Next: r.Span().From})
 	m.of[m.part] = f.config.Logs[m.part].Lacks()
 	f.x.counters.repaired.Add(1)
 	f.x.log.Warn("Repaired a segment", "topic_id", f.config.Topic,
 		"shard", f.config.ID.Shard, "part", m.part.String(),
 		"epoch", m.epoch, "from", m.span.From, "up_to", r.Span().From, "bytes", m.bytes, "damaged_one_set_aside", aside)
+	fetched := log.Span{From: m.span.From, Next: r.Span().From}
+	m.extent.lacks[m.part] = without(m.extent.lacks[m.part], fetched)
+	m.nothing[m.part] = unionAll(without(m.nothing[m.part], fetched), m.gone)
 	m.repair, m.gone = nil, nil
 	return nil
 }
