@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/membership"
 	"github.com/carillon-mq/carillon/broker/metrics"
@@ -27,7 +28,7 @@ import (
 
 // ProtocolVersion is the version of nats-server that clients see. They choose features by it.
 // Features beyond the core protocol that are not supported are refused by name.
-const ProtocolVersion = "2.12.0"
+const ProtocolVersion = jsapi.ServerVersion
 
 // Config configures a broker.
 type Config struct {
@@ -146,7 +147,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	}
 	b.hub = session.NewHub(session.Config{
 		ServerID: rand.Text(), ServerName: config.Name, Version: ProtocolVersion + "-carillon", Cluster: config.Cluster,
-		Advertise: b.listening, Profile: config.Profile, Auth: config.Auth, JetStream: true, Logger: b.log,
+		Advertise: b.listening, Profile: config.Profile, Auth: config.Auth, JetStream: true, APILevel: jsapi.APILevel, Logger: b.log,
 	})
 	b.member = membership.New(b.identity.ID, b.hub, b.log)
 	if err = b.openDisk(); err != nil {

@@ -79,7 +79,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Inactive: func(of *topic.Shard, name string) { t.api.Inactive(of, name) },
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
-		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Payload: b.config.Profile.Payload,
+		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,
 		Hub: hub, Topics: t.topics, Store: store, Logger: b.log,
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
 	})

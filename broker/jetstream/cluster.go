@@ -36,14 +36,22 @@ func clusterInfo(cluster string, state *coordination.State, shard *coordination.
 	return info
 }
 
-// cluster describes the leader and the replicas of a shard of a stream.
+// cluster describes the leader and the replicas of a shard of a stream. It is nil on a standalone
+// broker.
 func (s *Server) cluster(id string, number int) *jsapi.ClusterInfo {
+	if s.config.Standalone {
+		return nil
+	}
 	state := s.state()
 	return clusterInfo(s.config.Cluster, state, state.Shard(id, number), s.topics.BrokerName)
 }
 
 // selfAsLeader returns the ClusterInfo of a stream that exists on this broker only, as its leader.
+// It is nil on a standalone broker.
 func (s *Server) selfAsLeader() *jsapi.ClusterInfo {
+	if s.config.Standalone {
+		return nil
+	}
 	return &jsapi.ClusterInfo{Name: s.config.Cluster, Leader: s.config.Name}
 }
 

@@ -46,6 +46,9 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	desired := t.Desired()
 	stream := s.streamOf(desired)
 	request, refusal := consumerRequest(c, &stream)
+	if refusal == jsapi.ErrConsumerReplicasExceedsStream && s.config.Standalone {
+		refusal = jsapi.ErrStreamReplicasNotSupported // as nats-server does, whatever the stream has
+	}
 	if refusal == nil && isShardOfMany(t) && request.Config.Durable != "" {
 		refusal = refuseForOneShard(jsapi.ErrConsumerCreate, t, "given a durable consumer")
 	}
@@ -366,7 +369,8 @@ func (s *Server) consumerAt(t *topic.Shard, sub *subscription.Subscription, is s
 		cluster = s.cluster(t.ID(), t.Number())
 	}
 	return &jsapi.ConsumerInfo{
-		Stream: t.Name(), Name: sub.Name(), Created: sub.Created().UTC(), Config: consumerConfig(sub, replicasOf(s.state(), t.Desired())),
+		Stream: t.Name(), Name: sub.Name(), Created: sub.Created().UTC(),
+		Config:         consumerConfig(sub, replicasOf(s.state(), t.Desired())).Versioned(),
 		Delivered:      jsapi.SequenceInfo{Consumer: is.DeliveredSequence, Stream: is.DeliveredOffset, Last: moment(is.LastDelivered)},
 		AckFloor:       jsapi.SequenceInfo{Consumer: is.FloorSequence, Stream: is.FloorOffset, Last: moment(is.LastAcked)},
 		NumAckPending:  is.Pending,

@@ -159,19 +159,24 @@ func (s *Server) leaderReachable(t *topic.Shard) bool {
 	return member
 }
 
-// usage is the storage used by the streams that one broker leads, in bytes.
+// usage is what one broker serves of the account: the storage of the streams that it leads in
+// bytes, their consumers without a durable name, and its API calls.
 type usage struct {
 	Memory, Storage uint64
-	Ephemerals      int // consumers without a durable name
+	Ephemerals      int
+	Calls, Errors   uint64
 }
 
 func (u *usage) add(other usage) {
 	u.Memory += other.Memory
 	u.Storage += other.Storage
 	u.Ephemerals += other.Ephemerals
+	u.Calls += other.Calls
+	u.Errors += other.Errors
 }
 
 func (s *Server) ownUsage() (u usage) {
+	u.Calls, u.Errors = s.calls.Load(), s.errors.Load()
 	subs := s.config.Subscriptions()
 	for _, t := range s.topics.Shards() {
 		shard := t.Led()
@@ -193,27 +198,33 @@ func (s *Server) ownUsage() (u usage) {
 	return u
 }
 
-// accountInfo answers with the totals of the account. Brokers that do not answer in time are left
-// out.
+// accountInfo answers with the totals of the account, whatever the payload. Brokers that do not
+// answer in time are left out.
 func (s *Server) accountInfo(ctx context.Context, c *call) {
-	if !emptyRequest(c.payload) {
-		s.refuse(c, jsapi.ErrNotEmptyRequest)
-		return
-	}
+	s.answer(c, jsapi.AccountResponse{Response: c.Call.Answer(), Account: s.account(ctx)})
+}
+
+func (s *Server) account(ctx context.Context) *jsapi.Account {
 	state := s.state()
 	total := s.ownUsage()
 	s.askUsage(ctx, others(state, s.config.Self), &total)
 	account := &jsapi.Account{
 		Memory: total.Memory, Storage: total.Storage, Consumers: total.Ephemerals, Limits: jsapi.NoAccountLimits,
-		API: jsapi.APIStats{Level: jsapi.APILevel, Total: s.calls.Load(), Errors: s.errors.Load()},
+		API: jsapi.APIStats{Level: jsapi.APILevel, Total: total.Calls, Errors: total.Errors},
 	}
 	for t := range state.Topics() {
-		if !t.Deleting {
-			account.Streams++
-			account.Consumers += len(state.Subscriptions(t.ID))
+		if t.Deleting {
+			continue
 		}
+		account.Streams++
+		account.Consumers += len(state.Subscriptions(t.ID))
+		reserved := &account.ReservedStorage
+		if t.Spec.Durability == coordination.Memory {
+			reserved = &account.ReservedMemory
+		}
+		*reserved += uint64(max(t.Spec.Retention.Bytes, 0)) * uint64(max(t.Spec.Shards, 1))
 	}
-	s.answer(c, jsapi.AccountResponse{Response: c.Call.Answer(), Account: account})
+	return account
 }
 
 func others(state *coordination.State, self string) (ids []string) {

@@ -44,6 +44,7 @@ type ServerConfig struct {
 	Self          string // id of this broker
 	Name          string // broker name, shown to clients as leader
 	Cluster       string // cluster name, shown to clients
+	Standalone    bool   // links to no other brokers: clients see no cluster
 	Payload       int    // largest message in bytes that reaches every client; 0: no bound
 	Hub           Hub
 	Topics        *topic.Service
@@ -198,7 +199,10 @@ func (c *call) size() int {
 
 func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 	r, _ := jsapi.ParseSubject(m.Subject)
-	if r.Call == jsapi.ConsumerNext {
+	switch r.Call {
+	case jsapi.Unknown: // nats-server does not answer either
+		return
+	case jsapi.ConsumerNext:
 		s.takePull(m, &r, forwarded)
 		return
 	}
@@ -260,8 +264,7 @@ func (s *Server) levelServed(header protocol.Header) bool {
 	if !ok {
 		return true
 	}
-	level, ok := jsapi.ParseUint(needs)
-	return ok && level <= jsapi.APILevel
+	return jsapi.LevelServed(needs)
 }
 
 // serve serves a call. It runs on a pool.
@@ -308,7 +311,7 @@ func (s *Server) serveAnywhere(ctx context.Context, c *call) {
 	case jsapi.StreamList:
 		s.streamList(ctx, c)
 	default:
-		s.refuse(c, jsapi.ErrBadRequest)
+		s.refuse(c, c.Call.Declined(s.config.Standalone))
 	}
 }
 

@@ -361,7 +361,7 @@ func TestRefusals(t *testing.T) {
 		what, call, payload string
 		number              int
 	}{
-		{"no such call", "STREAM.SNAPSHOT.s", "", 10003},
+		{"a call that brokers decline", "STREAM.SNAPSHOT.s", "", 10051},
 		{"no such stream", "STREAM.INFO.none", "", 10059},
 		{"consumer of no such stream", "CONSUMER.INFO.none.c", "", 10059},
 		{"no such consumer", "CONSUMER.INFO.s.none", "", 10014},

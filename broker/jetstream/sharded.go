@@ -199,7 +199,7 @@ func (s *Server) sumStreamInfo(ctx context.Context, of *topic.Topic) (*jsapi.Str
 // sumShards adds up the shards' stream infos to the Topic's. Its sequences count records: last_seq
 // is the number of records ever stored.
 func (s *Server) sumShards(desired *coordination.Topic, shards []*jsapi.StreamInfo) *jsapi.StreamInfo {
-	info := &jsapi.StreamInfo{Config: s.streamOf(desired), Created: desired.Created.UTC(), TimeStamp: time.Now().UTC()}
+	info := &jsapi.StreamInfo{Config: s.streamOf(desired).Versioned(), Created: desired.Created.UTC(), TimeStamp: time.Now().UTC()}
 	state := &info.State
 	state.Consumers = len(s.state().Subscriptions(desired.ID))
 	for _, one := range shards {
@@ -429,7 +429,7 @@ func (s *Server) sumConsumerInfo(ctx context.Context, of *topic.Topic, declared 
 		shards, refusal := askShards[jsapi.ConsumerResponse](ctx, s, of, consumerInfoOf(declared.Name), nil)
 		if refusal == nil && (!just || allApplied(shards, declared, &want)) {
 			info := &jsapi.ConsumerInfo{
-				Stream: of.Name(), Name: declared.Name, Created: declared.Created.UTC(), Config: want, TimeStamp: time.Now().UTC(),
+				Stream: of.Name(), Name: declared.Name, Created: declared.Created.UTC(), Config: want.Versioned(), TimeStamp: time.Now().UTC(),
 				NumWaiting: s.groups.waiting(of.ID(), declared.Name),
 			}
 			for i := range shards {

@@ -236,7 +236,11 @@ func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	case request.SubjectsFilter != "":
 		s.refuse(c, withReason(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)")))
 	default: // deleted_details is always empty, since messages are not deleted one by one
-		s.answer(c, jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
+		info := s.describeStream(t, shard)
+		if s.config.Standalone { // of all calls only this one names the leader then, as with nats-server
+			info.Cluster = &jsapi.ClusterInfo{Leader: s.config.Name}
+		}
+		s.answer(c, jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: info})
 	}
 }
 
@@ -289,7 +293,7 @@ func (s *Server) describeStream(t *topic.Shard, shard *topic.ShardLeader) *jsapi
 	config := s.streamOf(desired)
 	config.Name = t.Name()
 	return &jsapi.StreamInfo{
-		Config: config, Created: desired.Created.UTC(), State: state,
+		Config: config.Versioned(), Created: desired.Created.UTC(), State: state,
 		Cluster: s.cluster(desired.ID, t.Number()), TimeStamp: time.Now().UTC(),
 	}
 }

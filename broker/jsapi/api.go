@@ -16,17 +16,10 @@ const APIPrefix = "$JS.API."
 // APISubjects is the pattern of all API calls.
 const APISubjects = APIPrefix + ">"
 
-// APILevel is the JetStream API level of this implementation: the one before nats-server introduced
-// levels. A stream or request that requires a higher level is refused.
-const APILevel = 0
-
-// RequiredLevelHeader is the header of a request that requires an API level.
-const RequiredLevelHeader = "Nats-Required-Api-Level"
-
 // Call is the kind of an API call.
 type Call uint8
 
-// The calls. Unknown includes those that nats-server supports and Carillon does not.
+// The calls. Unknown ones are not answered, as with nats-server.
 const (
 	Unknown Call = iota
 	AccountInfo
@@ -48,6 +41,22 @@ const (
 	ConsumerNames
 	ConsumerList
 	ConsumerNext
+
+	// Calls that are declined, see Declined.
+	StreamStepDown
+	StreamPeerRemove
+	StreamPeerEvacuate
+	StreamCancelMove
+	StreamSnapshot
+	StreamRestore
+	ConsumerStepDown
+	ConsumerPeerRemove
+	ConsumerPeerEvacuate
+	ConsumerPause
+	ConsumerReset
+	ConsumerUnpin
+	MetaStepDown
+	ServerRemove
 )
 
 // responseTypes are the types by which jsm.go and the nats command line tell answers apart. Direct
@@ -73,6 +82,30 @@ var responseTypes = [...]string{
 	ConsumerNames:    "consumer_names_response",
 	ConsumerList:     "consumer_list_response",
 	ConsumerNext:     "",
+
+	StreamStepDown:       "stream_leader_stepdown_response",
+	StreamPeerRemove:     "stream_remove_peer_response",
+	StreamPeerEvacuate:   "stream_evacuate_peer_response",
+	StreamCancelMove:     "stream_cancel_move_response",
+	StreamSnapshot:       "stream_snapshot_response",
+	StreamRestore:        "stream_restore_response",
+	ConsumerStepDown:     "consumer_leader_stepdown_response",
+	ConsumerPeerRemove:   "consumer_remove_peer_response",
+	ConsumerPeerEvacuate: "consumer_evacuate_peer_response",
+	ConsumerPause:        "consumer_pause_response",
+	ConsumerReset:        "consumer_reset_response",
+	ConsumerUnpin:        "consumer_unpin_response",
+	MetaStepDown:         "meta_leader_stepdown_response",
+	ServerRemove:         "meta_server_remove_response",
+}
+
+// Calls yields all calls but Unknown.
+func Calls(yield func(Call) bool) {
+	for c := Unknown + 1; int(c) < len(responseTypes); c++ {
+		if !yield(c) {
+			return
+		}
+	}
 }
 
 // ResponseType returns the "type" of the answer to the call. It is empty for calls that are
@@ -92,8 +125,8 @@ type Request struct {
 	Filter   []byte // of a ConsumerCreate, or the subject of a DirectGetLast
 }
 
-// ParseSubject parses an API subject. It reports false for other subjects. An API subject that is
-// not supported is Unknown; it is answered with ErrBadRequest, as nats-server does.
+// ParseSubject parses an API subject. It reports false for other subjects. An API subject that
+// nats-server does not know either is Unknown.
 func ParseSubject(subject []byte) (r Request, ok bool) {
 	rest, ok := bytes.CutPrefix(subject, []byte(APIPrefix))
 	if !ok || len(rest) == 0 {
@@ -111,6 +144,14 @@ func ParseSubject(subject []byte) (r Request, ok bool) {
 		r = parseDirect(rest)
 	case "CONSUMER":
 		r = parseConsumer(rest)
+	case "META":
+		if string(rest) == "LEADER.STEPDOWN" {
+			r.Call = MetaStepDown
+		}
+	case "SERVER":
+		if string(rest) == "REMOVE" {
+			r.Call = ServerRemove
+		}
 	}
 	return r, true
 }
@@ -140,8 +181,29 @@ func parseStream(rest []byte) Request {
 		case "DELETE":
 			return ofStream(MessageDelete, rest)
 		}
+	case "SNAPSHOT":
+		return ofStream(StreamSnapshot, rest)
+	case "RESTORE":
+		return ofStream(StreamRestore, rest)
+	case "CANCEL_MOVE":
+		return ofStream(StreamCancelMove, rest)
+	case "LEADER":
+		return ofStream(after(rest, "STEPDOWN.", StreamStepDown))
+	case "PEER":
+		if call, rest := after(rest, "REMOVE.", StreamPeerRemove); call != Unknown {
+			return ofStream(call, rest)
+		}
+		return ofStream(after(rest, "EVACUATE.", StreamPeerEvacuate))
 	}
 	return Request{}
+}
+
+// after returns the call and what follows the verb, or Unknown if it is another verb.
+func after(rest []byte, verb string, call Call) (Call, []byte) {
+	if of, ok := bytes.CutPrefix(rest, []byte(verb)); ok {
+		return call, of
+	}
+	return Unknown, nil
 }
 
 func parseDirect(rest []byte) Request {
@@ -185,6 +247,19 @@ func parseConsumer(rest []byte) Request {
 		if rest, ok := bytes.CutPrefix(rest, []byte("NEXT.")); ok {
 			return ofConsumer(ConsumerNext, rest)
 		}
+	case "PAUSE":
+		return ofConsumer(ConsumerPause, rest)
+	case "RESET":
+		return ofConsumer(ConsumerReset, rest)
+	case "UNPIN":
+		return ofConsumer(ConsumerUnpin, rest)
+	case "LEADER":
+		return ofConsumer(after(rest, "STEPDOWN.", ConsumerStepDown))
+	case "PEER":
+		if call, rest := after(rest, "REMOVE.", ConsumerPeerRemove); call != Unknown {
+			return ofConsumer(call, rest)
+		}
+		return ofConsumer(after(rest, "EVACUATE.", ConsumerPeerEvacuate))
 	}
 	return Request{}
 }
@@ -358,5 +433,36 @@ func (c Call) OfOneStream() bool {
 	case Unknown, AccountInfo, StreamCreate, StreamDelete, StreamNames, StreamList:
 		return false
 	}
-	return true
+	return c < StreamStepDown
+}
+
+// Declined returns the refusal of a call that Carillon does not serve, or nil. standalone is a
+// broker that links to no others, where nats-server refuses calls about replicas.
+func (c Call) Declined(standalone bool) *Error {
+	switch c {
+	case StreamSnapshot, StreamRestore:
+		return ErrStreamGeneral.With("backups of streams in nats-server's format are not supported yet")
+	case StreamStepDown, StreamPeerRemove, StreamPeerEvacuate, StreamCancelMove, ConsumerStepDown, ConsumerPeerRemove, ConsumerPeerEvacuate,
+		MetaStepDown, ServerRemove:
+		if standalone {
+			return ErrClusterRequired
+		}
+	}
+	switch c {
+	case ConsumerPause:
+		return ErrConsumerCreate.With("pausing a consumer is not supported yet")
+	case ConsumerReset:
+		return ErrConsumerCreate.With("resetting a consumer is not supported yet (a new consumer starts where it is told to)")
+	case ConsumerUnpin:
+		return ErrConsumerCreate.With("priority groups are not supported yet, so no client is pinned")
+	case StreamStepDown, ConsumerStepDown:
+		return ErrStreamGeneral.With("brokers elect the leaders of streams themselves (carillon brokers drain BROKER --leadership moves all that one leads)")
+	case StreamPeerRemove, StreamPeerEvacuate, StreamCancelMove, ConsumerPeerRemove, ConsumerPeerEvacuate:
+		return ErrStreamGeneral.With("brokers place replicas themselves (carillon brokers drain BROKER moves all of one's)")
+	case MetaStepDown:
+		return ErrStreamGeneral.With("there is no meta leader: brokers elect their controller themselves")
+	case ServerRemove:
+		return ErrStreamGeneral.With("brokers leave by themselves when their registration ends (carillon brokers drain BROKER moves what one has)")
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package jsapi
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"time"
@@ -165,7 +166,7 @@ func (c *ConsumerConfig) Normalize(stream *StreamConfig) *Error {
 	}
 	for _, feature := range unsupportedConsumer {
 		if feature.asked(c) {
-			return ErrConsumerCreate.With(feature.setting + " is not supported yet (leave it out)")
+			return ErrConsumerCreate.With(feature.setting + " is not supported yet")
 		}
 	}
 	c.PauseUntil, c.PriorityPolicy = nil, ""
@@ -280,7 +281,7 @@ func (c *ConsumerConfig) checkFilters() *Error {
 	return nil
 }
 
-// checkStart checks the optional start against the deliver policy.
+// checkStart checks the optional start against the deliver policy, and bounds a start time.
 func (c *ConsumerConfig) checkStart() *Error {
 	const also, missing = "consumer delivery policy is deliver %s, but optional start %s is also set", "consumer delivery policy is deliver %s, but optional %s is not set"
 	policy := map[string]string{
@@ -297,12 +298,25 @@ func (c *ConsumerConfig) checkStart() *Error {
 		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(also, policy, "sequence"))
 	case !byTime && c.StartTime != nil:
 		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(also, policy, "time"))
-	case byTime && c.StartTime.IsZero():
-		return ErrConsumerInvalidPolicy.With("consumer start time is the year 1 (use deliver policy all)")
 	case c.DeliverPolicy == deliverLastBySubject && len(c.Filters()) == 0:
 		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(missing, policy, "filter subject"))
+	case byTime:
+		start := recordTime(*c.StartTime)
+		c.StartTime = &start
 	}
 	return nil
+}
+
+// recordTime returns the time nearest to t that a record can have: records have nanoseconds since
+// 1970. Some clients send the year 1 for "from the start".
+func recordTime(t time.Time) time.Time {
+	if first := time.Unix(0, 0); t.Before(first) {
+		return first.UTC()
+	}
+	if last := time.Unix(0, math.MaxInt64); t.After(last) {
+		return last.UTC()
+	}
+	return t
 }
 
 // SubscriptionSpec returns the Subscription of a consumer. The configuration must be normalized.
@@ -490,7 +504,7 @@ func sameTime(a, b *time.Time) bool {
 }
 
 // Equal reports whether two normalized configurations mean the same, even if they write it
-// differently.
+// differently, or if only one of them is Versioned.
 func (c *ConsumerConfig) Equal(other *ConsumerConfig) bool {
 	return c.Name == other.Name && c.Durable == other.Durable &&
 		sameTime(c.StartTime, other.StartTime) && sameButTimes(c, other)
@@ -499,6 +513,7 @@ func (c *ConsumerConfig) Equal(other *ConsumerConfig) bool {
 func sameButTimes(a, b *ConsumerConfig) bool {
 	x, y := *a, *b
 	x.StartTime, y.StartTime = nil, nil
+	x.Metadata, y.Metadata = ownMetadata(a.Metadata), ownMetadata(b.Metadata)
 	x.FilterSubject, x.FilterSubjects = "", slices.Clip(slices.Clone(a.Filters()))
 	y.FilterSubject, y.FilterSubjects = "", slices.Clip(slices.Clone(b.Filters()))
 	return reflect.DeepEqual(x, y)

@@ -23,8 +23,8 @@ Invariants:
 
 Deliberate differences from nats-server:
 
- 1. Answers carry no "_nats." metadata, so that they equal the configuration that was requested.
- 2. The default persist_mode acknowledges a message once it is on the disk; async acknowledges it
+ 1. The default persist_mode acknowledges a message once it is on the disk; async acknowledges it
     once the operating system has it.
+ 2. The required API level of a configuration is derived from its settings, and never stored.
 */
 package jsapi

@@ -50,6 +50,7 @@ func OneLine(s string) string {
 var (
 	ErrBadRequest                             = &Error{400, 10003, "bad request"}
 	ErrClusterNotAvailable                    = &Error{503, 10008, "JetStream system temporarily unavailable"}
+	ErrClusterRequired                        = &Error{503, 10010, "JetStream clustering support required"}
 	ErrConsumerNameExist                      = &Error{400, 10013, "consumer name already in use"}
 	ErrConsumerNotFound                       = &Error{404, 10014, "consumer not found"}
 	ErrConsumerDurableNameNotMatchSubject     = &Error{400, 10017, "consumer name in subject does not match durable name in request"}

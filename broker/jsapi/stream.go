@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,6 +131,55 @@ var unsupportedStream = []struct {
 	{"allow_batched", func(c *StreamConfig) bool { return c.AllowBatched }},
 }
 
+// UnsupportedSettings returns the settings of streams and of consumers that are refused by name, as
+// "setting" or "setting: value".
+func UnsupportedSettings() (streams, consumers []string) {
+	for _, feature := range unsupportedStream {
+		streams = append(streams, feature.setting)
+	}
+	for _, feature := range unsupportedConsumer {
+		consumers = append(consumers, feature.setting)
+	}
+	return streams, consumers
+}
+
+// unsupported returns the settings in use that are not supported yet.
+func (c *StreamConfig) unsupported() (settings []string) {
+	for _, feature := range unsupportedStream {
+		if feature.asked(c) {
+			settings = append(settings, feature.setting)
+		}
+	}
+	return settings
+}
+
+// refusal says which settings are missing, in the words of what the user asked for: clients make
+// key-value buckets and object stores of streams with settings that their users never typed.
+func (c *StreamConfig) refusal(missing []string) string {
+	settings := listed(missing)
+	for _, kind := range []struct{ prefix, subjects, of string }{
+		{"KV_", "$KV.", "key-value buckets"}, {"OBJ_", "$O.", "object stores"},
+	} {
+		bucket, ok := strings.CutPrefix(c.Name, kind.prefix)
+		if ok && slices.ContainsFunc(c.Subjects, func(s string) bool { return strings.HasPrefix(s, kind.subjects) }) {
+			return fmt.Sprintf("%s need %s, not supported yet: %s can't be made", kind.of, settings, bucket)
+		}
+	}
+	if len(missing) > 1 {
+		return settings + " are not supported yet"
+	}
+	return settings + " is not supported yet"
+}
+
+// listed joins words as a sentence does: a, b and c.
+func listed(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
 func given(setting json.RawMessage) bool { return len(setting) > 0 && string(setting) != "null" }
 
 // Normalize checks the configuration and fills in defaults as nats-server does, so that clients see
@@ -164,10 +213,8 @@ func (c *StreamConfig) Normalize() *Error {
 			return ErrStreamInvalidConfig.With(word.wrong)
 		}
 	}
-	for _, feature := range unsupportedStream {
-		if feature.asked(c) {
-			return ErrStreamInvalidConfig.With(feature.setting + " is not supported yet (leave it out)")
-		}
+	if missing := c.unsupported(); len(missing) > 0 {
+		return ErrStreamInvalidConfig.With(c.refusal(missing))
 	}
 	c.Placement, c.Mirror, c.SubjectTransform, c.RePublish = nil, nil, nil, nil // the rest are empty
 	if c.PersistMode == defaultPersist {
@@ -401,26 +448,4 @@ func metadataSize(metadata map[string]string) (size int) {
 		size += len(key) + len(value)
 	}
 	return size
-}
-
-// userMetadata removes the metadata that nats-server adds to its answers; clients send it back when
-// they copy a configuration. Carillon adds none, so that answers equal requests.
-func userMetadata(metadata map[string]string) (map[string]string, *Error) {
-	const level = "_nats.req.level"
-	if needs, ok := metadata[level]; ok && needs != "" {
-		if n, err := strconv.Atoi(needs); err != nil || n > APILevel {
-			return nil, ErrRequiredAPILevel
-		}
-	}
-	var own map[string]string
-	for key, value := range metadata {
-		if key == level || key == "_nats.ver" || key == "_nats.level" {
-			continue
-		}
-		if own == nil {
-			own = make(map[string]string, len(metadata))
-		}
-		own[key] = value
-	}
-	return own, nil
 }

@@ -28,6 +28,7 @@ type Config struct {
 	Profile    limits.Profile
 	Auth       Auth
 	JetStream  bool          // shown in INFO: the JetStream API is served
+	APILevel   int           // of JetStream, shown in INFO
 	Loops      int           // number of sender loops; 0: one per core that Go uses
 	Ping       time.Duration // between PINGs to a silent client; 0: limits.PingInterval
 	AuthWait   time.Duration // for CONNECT; 0: limits.AuthTimeout
@@ -377,7 +378,7 @@ func (h *Hub) infoLine(c *Conn, connectInfo bool) []byte {
 	return protocol.AppendInfo(nil, &protocol.Info{
 		ServerID: h.config.ServerID, ServerName: h.config.ServerName, Version: h.config.Version, Proto: 1, Go: runtime.Version(),
 		Host: host, Port: port, Headers: true, AuthRequired: h.auth.Required(), MaxPayload: h.profile.Payload, JetStream: h.config.JetStream,
-		ClientID: c.id, ClientIP: client, Cluster: h.config.Cluster, ConnectURLs: urls, LameDuck: leaving, ConnectInfo: connectInfo,
+		ClientID: c.id, ClientIP: client, Cluster: h.config.Cluster, ConnectURLs: urls, LameDuck: leaving, ConnectInfo: connectInfo, APILevel: h.config.APILevel,
 	})
 }
 

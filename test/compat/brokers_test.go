@@ -38,14 +38,24 @@ func startBrokers(t *testing.T, count int) []*member {
 	return members
 }
 
+// startStandalone starts a broker that links to no others.
+func startStandalone(t *testing.T) *member {
+	t.Helper()
+	local, _ := brokers.Coordinator(t)
+	return runBroker(t, broker.Config{Name: "compat-0", Data: t.TempDir(), Endpoints: local.Endpoints(), Route: broker.Address{Listen: brokers.NoRoutes}})
+}
+
 // startBroker runs the broker with the volume data until it is stopped or the test ends.
 func startBroker(t *testing.T, local *coordinator.Local, i int, data string) *member {
 	t.Helper()
+	return runBroker(t, broker.Config{Name: fmt.Sprintf("compat-%d", i), Data: data, Endpoints: local.Endpoints()})
+}
+
+func runBroker(t *testing.T, config broker.Config) *member {
+	t.Helper()
+	config.Cluster, config.LameDuck = "test/compat", 200*time.Millisecond
 	m := &member{}
-	m.address, m.stop = brokers.Run(t, limits.DefaultProfile, broker.Config{
-		Name: fmt.Sprintf("compat-%d", i), Cluster: "test/compat", Data: data,
-		Endpoints: local.Endpoints(), LameDuck: 200 * time.Millisecond,
-	})
+	m.address, m.stop = brokers.Run(t, limits.DefaultProfile, config)
 	return m
 }
 

@@ -34,12 +34,12 @@ type story struct {
 // CARILLON_NATS_SERVER=/path/to/nats-server the same stories run at nats-server, too, which
 // verifies them.
 func TestJetStream(t *testing.T) {
-	stories := slices.Concat(streamStories, messageStories, consumerStories, pullStories, pushStories)
+	stories := slices.Concat(apiStories, streamStories, messageStories, consumerStories, pullStories, pushStories)
 	sites := []struct {
 		name  string
 		start func(*testing.T) *site
 	}{
-		{"one broker", func(t *testing.T) *site { return brokerSite(t, 1) }},
+		{"one broker", func(t *testing.T) *site { return &site{urls: []string{startStandalone(t).url()}} }},
 		{"three brokers", func(t *testing.T) *site { return brokerSite(t, 3) }},
 	}
 	if path := os.Getenv("CARILLON_NATS_SERVER"); path != "" {

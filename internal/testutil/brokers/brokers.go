@@ -33,9 +33,13 @@ func Coordinator(t testing.TB) (local *coordinator.Local, stop func()) {
 	return local, stop
 }
 
+// NoRoutes is the route address of a broker that links to no others.
+const NoRoutes = "none"
+
 // Run runs a broker until stop is called or the test ends, and waits until it is ready. address is
 // where it serves clients. config needs a Name, a Cluster, Endpoints and Data. Its Profile
-// is set to the named one, and empty addresses to free ports of the loopback interface.
+// is set to the named one, and empty addresses to free ports of the loopback interface; with a route
+// address of NoRoutes it links to no others.
 func Run(t testing.TB, profile string, config broker.Config) (address string, stop func()) {
 	t.Helper()
 	var err error
@@ -43,7 +47,9 @@ func Run(t testing.TB, profile string, config broker.Config) (address string, st
 	testutil.Must(t, err)
 	config.Version = "test"
 	config.Client.Listen = cmp.Or(config.Client.Listen, "127.0.0.1:0")
-	config.Route.Listen = cmp.Or(config.Route.Listen, "127.0.0.1:0")
+	if config.Route.Listen = cmp.Or(config.Route.Listen, "127.0.0.1:0"); config.Route.Listen == NoRoutes {
+		config.Route.Listen = ""
+	}
 	ready, stopped := make(chan string, 1), make(chan error, 1)
 	config.Ready = func(address string) { ready <- address }
 	ctx, cancel := context.WithCancel(context.Background())
