@@ -129,6 +129,9 @@ func (l *Log) plan(o CompactOptions, judge bool) (*compaction, []*segment) {
 		if !s.closed || s.index != nil || s.end > bound || !o.Before.IsZero() && s.last >= o.Before.UnixNano() {
 			break
 		}
+		if _, disowned := l.man.now.Load().disownedIn(s); disowned {
+			break // it is to be replaced
+		}
 		todo = append(todo, s)
 		c.limit = s.end
 		all += s.pos

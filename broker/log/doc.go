@@ -88,6 +88,7 @@
 //	    2. Records of a segment count as durable only once it is listed, so no change of the
 //	       manifest relies on a segment that a failed round never listed.
 //	L18 A change of the copy's state, a record of damage and a trim need no space on the disk.
+//	    Disowning many ranges of records may.
 //	L19 A truncation or a reset never deletes records that the caller knows to be committed: it sets
 //	    them aside, or does nothing.
 //	L20 A lost manifest is rebuilt from the segments, with every record, and Recovery.Rebuilt is
@@ -95,6 +96,8 @@
 //	    first segment are back.
 //	L21 The first manifest of a log, made or rebuilt, has the state of the copy that the caller
 //	    gave for that case (FirstCopy). So a crash after it leaves no log that passes for whole.
+//	L22 Offsets that the log disowns can't be read until their segment is replaced, in no process,
+//	    whatever its file has. Their segment counts as damaged.
 //
 // When the process dies, by what was under way:
 //

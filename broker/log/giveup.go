@@ -132,8 +132,8 @@ func (r *Repair) addNothing(lost Span, last int64) error {
 	return r.log.nothing(lost, last, r.Add)
 }
 
-// Nothing returns batches without records for damaged offsets that another replica gives up, too.
-// They span lost in the epochs of this log, and have the time of the last record before lost.
+// Nothing returns batches without records for damaged offsets that another replica gives up. Before
+// it gets them, this log disowns the offsets (Disown), so that no replica has them again. They span lost in the epochs of this log, and have the time of the last record before lost.
 func (l *Log) Nothing(lost Span) (batches []byte, err error) {
 	err = l.nothing(lost, l.timeBefore(lost.From), func(b Batch) error {
 		batches = append(batches, b...)

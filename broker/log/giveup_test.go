@@ -29,8 +29,9 @@ func damagesOf(t testing.TB, l *Log) (out []Span) {
 }
 
 // spoilBatch flips a bit of a batch of a plain segment, the first one at or behind a position.
-// Where batches stand depends on the committer's rounds.
-func spoilBatch(t testing.TB, fsys *crashfs.FS, l *Log, base uint64, behind int64) {
+// Where batches stand depends on the committer's rounds. It returns a function that flips the bit
+// back.
+func spoilBatch(t testing.TB, fsys *crashfs.FS, l *Log, base uint64, behind int64) (restore func(*crashfs.FS)) {
 	t.Helper()
 	path := fileOf(t, l, base)
 	f, err := fsys.Open(path)
@@ -48,10 +49,13 @@ func spoilBatch(t testing.TB, fsys *crashfs.FS, l *Log, base uint64, behind int6
 			t.Fatal(err)
 		}
 		if fr.kind() == kindBatch && pos >= behind {
-			if err := fsys.Flip(path, (pos+batchHeader)*8); err != nil {
-				t.Fatal(err)
+			flip := func(fsys *crashfs.FS) {
+				if err := fsys.Flip(path, (pos+batchHeader)*8); err != nil {
+					t.Fatal(err)
+				}
 			}
-			return
+			flip(fsys)
+			return flip
 		}
 		pos += int64(len(fr))
 	}

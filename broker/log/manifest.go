@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 )
@@ -59,6 +60,9 @@ type Manifest struct {
 	// the next process knows damage that opening the log does not find. An entry of a segment that
 	// was removed or repaired meanwhile is harmless.
 	Bad []uint64 `json:"bad,omitempty"`
+	// Disowned are the offsets that can't be read here, since other replicas have given up their
+	// records (Log.Disown), oldest first.
+	Disowned []Span `json:"disowned,omitempty"`
 	// Aside are the pieces that were set aside most recently, oldest first. DeleteAside may have
 	// deleted some of them.
 	Aside []Aside `json:"aside,omitempty"`
@@ -143,7 +147,7 @@ func (o *opaque) UnmarshalJSON(data []byte) error {
 func (m *Manifest) clone() *Manifest {
 	next := *m
 	next.Epochs, next.Segments, next.Gone = slices.Clone(m.Epochs), slices.Clone(m.Segments), slices.Clone(m.Gone)
-	next.Bad, next.Aside = slices.Clone(m.Bad), slices.Clone(m.Aside)
+	next.Bad, next.Aside, next.Disowned = slices.Clone(m.Bad), slices.Clone(m.Aside), slices.Clone(m.Disowned)
 	return &next
 }
 
@@ -167,6 +171,7 @@ func (m *Manifest) tidy() {
 		m.drop(m.Segments[0])
 		m.Segments = m.Segments[1:]
 	}
+	m.own(Span{0, m.Start})
 	for len(m.Epochs) > 1 && m.Epochs[1].Start <= m.Start {
 		m.Epochs = m.Epochs[1:]
 	}
@@ -226,6 +231,7 @@ func (m *Manifest) cut(base uint64) (gone []SegmentRef) {
 	for n := len(m.Epochs); n > 0 && m.Epochs[n-1].Start >= base; n-- {
 		m.Epochs = m.Epochs[:n-1]
 	}
+	m.own(Span{base, math.MaxUint64})
 	m.Durable, m.Clean, m.Committed = max(m.Start, base), min(m.Clean, base), min(m.Committed, base)
 	m.Generation++
 	return gone

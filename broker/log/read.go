@@ -101,6 +101,11 @@ func (c *Cursor) Read(max int) (View, error) {
 			l.mu.Unlock()
 			return View{From: c.next, End: c.next}, nil
 		}
+		gone, ok := l.man.now.Load().disownedFrom(c.next)
+		if ok && gone.From <= c.next {
+			l.mu.Unlock()
+			return View{}, c.disowned(gone)
+		}
 		if len(l.tail) > 0 && c.next >= l.tail[0].first {
 			return c.fromMemory(max)
 		}
@@ -109,7 +114,7 @@ func (c *Cursor) Read(max int) (View, error) {
 		if s == nil {
 			return View{}, l.missing(c.next)
 		}
-		v, err := c.fromDisk(s, limit, index, max)
+		v, err := c.fromDisk(s, limit, index, max, gone)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the segment was removed; the log may begin later now
 		}
@@ -196,8 +201,14 @@ func (l *Log) missing(offset uint64) error {
 	return &CorruptError{File: l.dir, From: offset, Next: next, Reason: "the segment is not there"}
 }
 
-// fromDisk reads from a segment's file.
-func (c *Cursor) fromDisk(s *segment, limit, pos int64, max int) (View, error) {
+// disowned returns the error for offsets that the log disowns, and for those before them in a batch
+// that has some of them.
+func (c *Cursor) disowned(gone Span) error {
+	return &CorruptError{File: c.log.dir, From: c.next, Next: gone.Next, Reason: reasonDisowned}
+}
+
+// fromDisk reads from a segment's file. gone is the next disowned range, or empty.
+func (c *Cursor) fromDisk(s *segment, limit, pos int64, max int, gone Span) (View, error) {
 	l := c.log
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
@@ -219,8 +230,11 @@ func (c *Cursor) fromDisk(s *segment, limit, pos int64, max int) (View, error) {
 	if c.seg == s && c.segPos >= pos {
 		pos = c.segPos
 	}
-	v, err := c.parse(f, s, pos, limit, max)
+	v, err := c.parse(f, s, pos, limit, max, gone)
 	for again := true; err != nil; again = false {
+		if err == errDisowned {
+			return View{}, c.disowned(gone)
+		}
 		if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
 			return View{}, fmt.Errorf("log %s: offset %d: %w", l.name, c.next, err)
 		}
@@ -231,13 +245,16 @@ func (c *Cursor) fromDisk(s *segment, limit, pos int64, max int) (View, error) {
 		if !again {
 			return View{}, &CorruptError{File: s.path, From: c.next, Next: c.next, Reason: met.Error() + ", but not when it was looked at again"}
 		}
-		v, err = c.parse(f, s, pos, limit, max) // the damage is before the offset, so begin behind it
+		v, err = c.parse(f, s, pos, limit, max, gone) // the damage is before the offset, so begin behind it
 	}
 	return v, nil
 }
 
-// parse collects batches between the positions pos and limit.
-func (c *Cursor) parse(f env.File, s *segment, pos, limit int64, max int) (View, error) {
+// errDisowned means that the first batch has disowned offsets.
+var errDisowned = errors.New(reasonDisowned)
+
+// parse collects batches between the positions pos and limit, without disowned offsets.
+func (c *Cursor) parse(f env.File, s *segment, pos, limit int64, max int, gone Span) (View, error) {
 	v := View{From: c.next, End: c.next}
 	size := min(max, limits.BatchBytes) + limits.IndexInterval
 	from := -1
@@ -278,6 +295,8 @@ func (c *Cursor) parse(f env.File, s *segment, pos, limit int64, max int) (View,
 				err = fmt.Errorf("a batch from offset %d stands where %d is due", b.Base(), v.End)
 			case from >= 0 && at+len(fr)-from > max:
 				err = errPartial
+			case gone.Next > 0 && b.End() > gone.From:
+				err = errDisowned
 			default:
 				if from < 0 {
 					from = at

@@ -15,9 +15,6 @@ import (
 // next opening removes one that a crash has left.
 const beingRepaired = segmentEnd + ".repair"
 
-// Span is a range of offsets: From ≤ offset < Next.
-type Span struct{ From, Next uint64 }
-
 // Lacks returns the offsets that must be fetched from another replica, oldest first: those of
 // damaged sealed segments and of missing segments. If a damaged log lacks nothing, retention has
 // deleted the damaged segments.
@@ -85,6 +82,7 @@ func (l *Log) lookAtBad(m *Manifest) error {
 	m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool {
 		return !slices.ContainsFunc(l.segments, func(s *segment) bool { return s.base == base && s.closed && s.end > l.start })
 	})
+	l.lookAtDisowned(m)
 	for _, s := range l.segments {
 		if !slices.Contains(m.Bad, s.base) || s.bad {
 			continue
@@ -372,6 +370,7 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 			return old != nil && r.file() == old.ref() || r.Base >= fresh.base && r.Base < fresh.end
 		})
 		m.insert(fresh)
+		m.own(Span{fresh.base, fresh.end})
 		m.Epochs = replaceEpochs(m.Epochs, fresh)
 		m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool { return base == fresh.base || old != nil && base == old.base })
 		if r.of != nil {

@@ -276,6 +276,7 @@ func (l *Log) endAt(base uint64) error {
 	if err := l.shorten(fresh, f, index); err != nil {
 		return err
 	}
+	l.markDisowned(fresh)
 	l.disk.handles.forget(s)
 	l.segments[n-1] = fresh
 	return nil

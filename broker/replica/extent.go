@@ -104,26 +104,10 @@ func without(spans []log.Span, cut log.Span) (rest []log.Span) {
 	return intersect(spans, []log.Span{{From: 0, Next: cut.From}, {From: cut.Next, Next: math.MaxUint64}})
 }
 
-// union returns the sorted spans with the offsets of s added.
-func union(spans []log.Span, s log.Span) (all []log.Span) {
-	before, behind := 0, len(spans)
-	for i, other := range spans {
-		switch {
-		case other.Next < s.From:
-			before = i + 1
-		case other.From > s.Next:
-			behind = min(behind, i)
-		default:
-			s = log.Span{From: min(s.From, other.From), Next: max(s.Next, other.Next)}
-		}
-	}
-	return slices.Concat(spans[:before], []log.Span{s}, spans[behind:])
-}
-
-// unionAll is union for several spans.
-func unionAll(spans, more []log.Span) []log.Span {
+// union returns the offsets that are in one of two lists of spans. Both are sorted.
+func union(spans, more []log.Span) []log.Span {
 	for _, s := range more {
-		spans = union(spans, s)
+		spans = log.AddSpan(spans, s)
 	}
 	return spans
 }
@@ -194,7 +178,7 @@ func (l *Leading) registered(broker string) coordination.Replica {
 func (l *Leading) noteNothing(broker string, p Part, s log.Span) {
 	r := l.registered(broker)
 	all := l.repair().nothing[r]
-	if all[p] = union(all[p], s); len(all[p]) <= maxSpans { // otherwise others wait for it
+	if all[p] = log.AddSpan(all[p], s); len(all[p]) <= maxSpans { // otherwise others wait for it
 		l.repairs.nothing[r] = all
 	}
 }
@@ -265,6 +249,10 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 	if len(lost) == 0 || lost[0].From != from {
 		return refused
 	}
+	if !lg.Disowned(lost[0]) {
+		l.x.disk.Submit(func() { l.disown(lg, lost[0]) }, 0)
+		return refused // the follower asks again
+	}
 	batches, err := lg.Nothing(lost[0])
 	if err != nil {
 		return err
@@ -274,4 +262,19 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 	l.mu.Unlock()
 	p.kind, p.batches = pieceLost, batches
 	return nil
+}
+
+// disown makes a log disown offsets before a follower gets batches without records for them: the
+// damage may be gone when the log is read again, and then this replica would have the records, and
+// others have none.
+func (l *Leading) disown(lg *log.Log, lost log.Span) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.ended.Load() {
+		return
+	}
+	if err := lg.Disown(lost); err != nil {
+		l.x.warnThrottled("disown "+lg.Name(), "Could not note that records are given up that are damaged here and that no replica has",
+			"log", lg.Name(), "from", lost.From, "up_to", lost.Next, "error", err)
+	}
 }

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -467,4 +468,69 @@ func TestRecordsGivenUpForAFollowerThatStillRepairs(t *testing.T) {
 			t.Errorf("%d are given up, and both lacked %v", n, both)
 		}
 	})
+}
+
+// TestALeadersDamageThatWasInMemoryOnly: a leader and a follower lack a record, which is given up.
+// Then the leader's damage is gone: it was in the page cache only, and its broker restarts, or the
+// file is read again. The leader doesn't have the record again, since its follower has none, and
+// gets what the follower has when that one leads.
+func TestALeadersDamageThatWasInMemoryOnly(t *testing.T) {
+	for _, restarts := range []bool{true, false} {
+		t.Run(fmt.Sprintf("restarts %v", restarts), func(t *testing.T) {
+			story(t, "a b", func(w *world) {
+				filled(w, "a b")
+				a, b := w.nodes["a"], w.nodes["b"]
+				if err := a.logs[orders][Data].Flush(); err != nil {
+					t.Fatal(err)
+				}
+				file, bit := a.logs[orders][Data].SegmentInfos()[3].File, int64(3000*8)
+				flip := func() {
+					if err := a.fs.(*crashfs.FS).Flip(file, bit); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for flip(); ; flip() {
+					if _, err := a.logs[orders][Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					if len(a.lost(Data)) > 0 {
+						break
+					}
+					flip() // that was no record's
+					bit += 100 * 8
+				}
+				b.spoilToo(Data, a)
+				both := intersect(a.lost(Data), b.lost(Data))
+				if err := w.told(b.mend(orders)); err != nil {
+					t.Fatal(err)
+				}
+				b.follow(orders)
+				w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
+				if err := a.logs[orders][Data].NoteDamage(); err != nil {
+					t.Fatal(err)
+				}
+				flip()
+				if restarts {
+					fs := a.kill()
+					w.place(orders, 2, "b (a)")
+					a = w.startWithout(func() *node { return w.start("a", fs) })
+					a.open(orders)
+				} else {
+					a.fs.(*crashfs.FS).DropCache()
+					w.place(orders, 2, "b (a)")
+				}
+				if lacks := a.lost(Data); !slices.Equal(lacks, both) {
+					t.Errorf("a lacks %v, and %v was given up", lacks, both)
+				}
+				if err := w.told(a.mend(orders)); err != nil {
+					t.Fatal(err)
+				}
+				a.follow(orders)
+				w.within(5*time.Second, "both are in sync", func() bool { return w.inSync(orders, "a b") })
+				if !w.equal(orders, "a b") {
+					t.Error("the logs differ")
+				}
+			})
+		})
+	}
 }

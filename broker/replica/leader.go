@@ -234,7 +234,7 @@ func (l *Leader) Lost(p Part, lacks func(broker string) []log.Span,
 		spans := lacks(id)
 		if f := l.followers[id]; len(spans) == 0 && f != nil && !f.gone && (f.joined || f.stuck[p] > 0) {
 			if spans = nothing(f.Replica); f.stuck[p] > 0 {
-				spans = union(spans, log.Span{From: f.stuck[p], Next: math.MaxUint64})
+				spans = log.AddSpan(spans, log.Span{From: f.stuck[p], Next: math.MaxUint64})
 			}
 		}
 		lost = intersect(lost, spans)

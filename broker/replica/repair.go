@@ -61,9 +61,9 @@ func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
 		for p := range Parts {
 			nothing := m.nothing[p]
 			if p == m.part {
-				nothing = unionAll(nothing, m.gone)
+				nothing = union(nothing, m.gone)
 			}
-			e.lacks[p] = unionAll(e.lacks[p], nothing[max(0, len(nothing)-maxSpans/2):])
+			e.lacks[p] = union(e.lacks[p], nothing[max(0, len(nothing)-maxSpans/2):])
 		}
 		q.extent = &e
 	}
@@ -325,7 +325,7 @@ func (m *repairing) finish(f *Following) error {
 		"epoch", m.epoch, "from", m.span.From, "up_to", r.Span().From, "bytes", m.bytes, "damaged_one_set_aside", aside)
 	fetched := log.Span{From: m.span.From, Next: r.Span().From}
 	m.extent.lacks[m.part] = without(m.extent.lacks[m.part], fetched)
-	m.nothing[m.part] = unionAll(without(m.nothing[m.part], fetched), m.gone)
+	m.nothing[m.part] = union(without(m.nothing[m.part], fetched), m.gone)
 	m.repair, m.gone = nil, nil
 	return nil
 }
