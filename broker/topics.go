@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/advisory"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/jetstream"
@@ -31,6 +32,7 @@ type topics struct {
 	subscriptions *subscription.Service
 	controller    *placement.Controller
 	api           *jetstream.Server
+	advisories    *advisory.Publisher
 	exchange      *replica.Exchange
 	admin         *admin.Server
 	stop          sync.Once
@@ -68,11 +70,17 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 			return store.Report(ctx, b.member.Replica(), generation, suspects)
 		},
 		Deleted: store.TopicDeleted,
-		Leading: func(s *topic.ShardLeader, open bool) { t.subscriptions.ShardChanged(s, open) },
+		Leading: func(s *topic.ShardLeader, open bool) {
+			t.subscriptions.ShardChanged(s, open)
+			if open {
+				t.api.Leading(s)
+			}
+		},
 	})
 	if err != nil {
 		return err
 	}
+	t.advisories = advisory.NewPublisher(b.hub, b.config.Name)
 	t.subscriptions = subscription.New(subscription.Config{
 		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, Logger: b.log,
 		Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return t.api.Sink(of, name) },
@@ -80,7 +88,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,
-		Hub: hub, Topics: t.topics, Store: store, Logger: b.log,
+		Hub: hub, Topics: t.topics, Store: store, Advisories: t.advisories, Logger: b.log,
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
 	})
 	t.api.Start()
@@ -124,6 +132,7 @@ func (b *Broker) closeTopics() {
 	if t.topics != nil {
 		t.api.Close()
 		t.admin.Close()
+		t.advisories.Close() // before the Topics, which may keep them
 		failed = errors.Join(t.subscriptions.Close(), t.topics.Close())
 		t.exchange.Close()
 	}

@@ -184,7 +184,7 @@ func validTopicName(name string) string {
 }
 
 // claimable returns why a Topic may not claim the subject, or "". Subjects between clients and
-// brokers are reserved; $KV and $O are plain data.
+// brokers are reserved; $KV and $O are plain data, and advisories may be kept.
 func claimable(s string) string {
 	if len(s) > maxSubject {
 		return fmt.Sprintf("a subject of %d bytes (use at most %d)", len(s), maxSubject)
@@ -192,8 +192,10 @@ func claimable(s string) string {
 	if !subject.ValidPattern([]byte(s)) || !utf8.ValidString(s) {
 		return fmt.Sprintf("%q is not a subject (write tokens with dots between them, * for one token, > at the end for the rest)", s)
 	}
-	first, _, _ := strings.Cut(s, ".")
+	first, rest, _ := strings.Cut(s, ".")
 	switch {
+	case first == "$JS" && strings.HasPrefix(rest, "EVENT."):
+		return ""
 	case first == ">", first == "_INBOX", strings.HasPrefix(first, "$") && first != "$KV" && first != "$O":
 		return fmt.Sprintf("subject %q is or holds the protocol's own messages (write for example orders.>)", s)
 	}

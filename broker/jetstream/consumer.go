@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/advisory"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/subscription"
@@ -100,6 +101,9 @@ func (s *Server) createOrUpdateConsumer(ctx context.Context, t *topic.Shard, str
 		return nil, jsapi.ErrMaximumConsumersLimit
 	}
 	made, refusal := s.makeConsumer(ctx, t, request)
+	if refusal == nil {
+		s.config.Advisories.Consumer(t.Name(), name, advisory.Created)
+	}
 	if refusal == nil || !errors.Is(refusal, jsapi.ErrConsumerAlreadyExists) {
 		return made, refusal
 	}
@@ -272,6 +276,7 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	gone := func() bool { is := subs.Find(t.Key(), name); return is == nil || is != was }
 	if was != nil && was.Ephemeral() {
 		subs.Remove(t.Key(), name)
+		s.config.Advisories.Consumer(t.Name(), name, advisory.Deleted)
 		s.until(ctx, gone)
 		s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
 		return
@@ -285,6 +290,7 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
 			s.refuse(c, consumerRefusal(err))
 			return
 		}
+		s.config.Advisories.Consumer(t.Name(), name, advisory.Deleted)
 		s.until(ctx, gone)
 		s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
 	})
@@ -303,7 +309,11 @@ func (s *Server) Inactive(t *topic.Shard, name string) {
 		if declared == nil || isShardOfMany(t) && s.usedInAShard(ctx, t.Topic(), name, declared.Spec.Consumer.InactiveThreshold) {
 			return // it is gone, or will be checked again
 		}
-		if err := s.config.Store.DeleteSubscription(ctx, t.Topic().Name(), name, client); err != nil && !isNotFound(err) {
+		err := s.config.Store.DeleteSubscription(ctx, t.Topic().Name(), name, client)
+		switch {
+		case err == nil:
+			s.config.Advisories.Consumer(t.Topic().Name(), name, advisory.Deleted)
+		case !isNotFound(err):
 			s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", t.Name(), "consumer", name, "error", err)
 		}
 	}, 0)

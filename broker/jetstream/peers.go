@@ -159,6 +159,7 @@ func (s *Server) takeCreated(m *protocol.Message) {
 	c := &call{
 		Request: jsapi.Request{Call: jsapi.StreamCreate, Stream: []byte(q.Name)}, reply: append([]byte(nil), m.Reply...),
 		forwarded: true, deadline: time.Now().Add(min(q.Within, s.timeouts.answer)),
+		message: protocol.Message{Subject: []byte(jsapi.APIPrefix + "STREAM.CREATE." + q.Name)},
 	}
 	s.submitSlow(c, func(ctx context.Context) { s.answerCreated(ctx, c, q.Stream) })
 }

@@ -96,10 +96,12 @@ func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
 		kind = subscription.Done
 	case jsapi.AckRetry:
 		kind = subscription.Retry
+		s.reportRefusal(sub, &d, &ack)
 	case jsapi.AckProgress:
 		kind = subscription.Progress
 	case jsapi.AckTerm:
 		kind = subscription.Term
+		s.reportRefusal(sub, &d, &ack)
 	default:
 		if done != nil {
 			done(nil) // it changes nothing, so it is done

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/advisory"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -50,7 +51,8 @@ type ServerConfig struct {
 	Topics        *topic.Service
 	Subscriptions func() *subscription.Service
 	Store         Store
-	Logger        *slog.Logger // nil: none
+	Advisories    *advisory.Publisher // nil: none
+	Logger        *slog.Logger        // nil: none
 }
 
 // Server serves the JetStream API and acks on every broker. A call about one stream is served by
@@ -96,6 +98,7 @@ type Stats struct {
 	Acks       uint64
 	Forwarded  uint64 // calls, pulls and acks forwarded to the leader
 	Delivered  uint64 // messages delivered
+	Advisories advisory.Stats
 }
 
 // NewServer returns a server. Start starts it.
@@ -138,6 +141,7 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Calls: s.calls.Load(), Errors: s.errors.Load(), Overloaded: s.overloaded.Load(), Pulls: s.pulls.Load(),
 		Acks: s.acks.Load(), Forwarded: s.forwards.Load(), Delivered: s.delivered.Load(),
+		Advisories: s.config.Advisories.Stats(),
 	}
 }
 
@@ -213,7 +217,7 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 		}
 	}
 	if len(m.Data) > requestBytes {
-		s.refuse(&call{Request: r, reply: m.Reply}, jsapi.ErrBadRequest)
+		s.refuse(&call{Request: r, reply: m.Reply, message: protocol.Message{Subject: bytes.Clone(m.Subject)}}, jsapi.ErrBadRequest)
 		return
 	}
 	c := newCall(m, forwarded, s.timeouts.answer)
@@ -466,6 +470,12 @@ func (s *Server) answer(c *call, response any) {
 		c.respond(data)
 		return
 	}
+	s.reply(c, data)
+}
+
+// reply sends an answer in JSON, and reports the call.
+func (s *Server) reply(c *call, data []byte) {
+	s.config.Advisories.Audit(c.message.Subject, c.payload, data)
 	s.send(protocol.Message{Subject: c.reply, Data: data})
 }
 
@@ -494,7 +504,7 @@ func (s *Server) refuse(c *call, err *jsapi.Error) {
 		}
 		return
 	}
-	s.send(protocol.Message{Subject: c.reply, Data: c.Call.Refuse(err)})
+	s.reply(c, c.Call.Refuse(err))
 }
 
 func (s *Server) send(m protocol.Message) { s.config.Hub.Send([]protocol.Message{m}) }

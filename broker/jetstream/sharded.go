@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/advisory"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -358,6 +359,7 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 		}
 		made, err := s.config.Store.CreateSubscription(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client)
 		if err == nil {
+			s.config.Advisories.Consumer(of.Name(), to.Name, advisory.Created)
 			return made, nil
 		}
 		if refusal := consumerRefusal(err); !errors.Is(refusal, jsapi.ErrConsumerAlreadyExists) {
@@ -485,6 +487,7 @@ func (s *Server) deleteShardedConsumer(ctx context.Context, c *call, of *topic.T
 		s.refuse(c, consumerRefusal(err))
 		return
 	}
+	s.config.Advisories.Consumer(of.Name(), name, advisory.Deleted)
 	// The answer must come after the consumer can't be found here any more.
 	s.until(ctx, func() bool {
 		is := s.state().Subscription(of.ID(), name)

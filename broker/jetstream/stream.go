@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/advisory"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -71,6 +72,9 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 	if made == nil {
 		s.refuse(c, streamRefusal(err, jsapi.ErrStreamCreate))
 		return
+	}
+	if err == nil {
+		s.config.Advisories.Stream(config.Name, advisory.Created)
 	}
 	s.answerCreated(ctx, c, made.ID)
 }
@@ -186,6 +190,7 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 	if err != nil {
 		return nil, streamRefusal(err, jsapi.ErrStreamUpdate)
 	}
+	s.config.Advisories.Stream(desired.Name, advisory.Changed)
 	return updated, nil
 }
 
@@ -220,6 +225,7 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 		s.refuse(c, streamRefusal(err, jsapi.ErrStreamDelete))
 		return
 	}
+	s.config.Advisories.Stream(name, advisory.Deleted)
 	// The answer must come after the stream can't be found here any more.
 	s.until(ctx, func() bool {
 		t := s.topics.Topic(name)

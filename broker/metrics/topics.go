@@ -39,6 +39,7 @@ var (
 	descAPICalls     = describe("api_calls_total", "Calls of the JetStream API.")
 	descAPIErrors    = describe("api_errors_total", "Of these, those that were refused.")
 	descAPIOverload  = describe("api_overloaded_total", "Of these, those refused because too much was under way.")
+	descAdvisories   = describe("advisories_total", "Advisories of JetStream that somebody wanted.", "outcome")
 	descAPIForwarded = describe("api_forwarded_total", "Calls, requests for messages and acks handed on to the leading broker.")
 	descDiskFailed   = describe("disk_failed", "1 once the disk takes no appends; restart the broker when it is repaired.")
 	descDiskStalled  = describe("disk_stalled_seconds", "For how long an operation on the disk, or a commit round, has been under way if that is too long; else 0.")
@@ -110,6 +111,8 @@ func (c Collector) subscriptions(to sample) {
 	to.count(descAPIErrors, a.Errors)
 	to.count(descAPIOverload, a.Overloaded)
 	to.count(descAPIForwarded, a.Forwarded)
+	to.count(descAdvisories, a.Advisories.Published, "published")
+	to.count(descAdvisories, a.Advisories.Dropped, "dropped")
 }
 
 func (c Collector) disk(to sample) {

@@ -96,12 +96,20 @@ func (b *batch) callTaker(t Taker, messages []Message) {
 
 // Send publishes this broker's own messages to all subscribers, on this and on linked brokers, but
 // to no Taker. It copies them and never waits; use Wait for that.
-func (h *Hub) Send(messages []Message) {
+func (h *Hub) Send(messages []Message) { h.send(messages, true) }
+
+// Publish publishes messages as a client of this broker does: to subscribers and to Takers. It
+// copies them and waits for nobody, so the caller bounds what is under way.
+func (h *Hub) Publish(messages []Message) { h.send(messages, false) }
+
+func (h *Hub) send(messages []Message, internal bool) {
 	c := h.senders.Get().(*slabCopier)
+	c.batch.internal = internal
 	for i := range messages {
 		c.batch.publish(c.copyIn(&messages[i]))
 	}
 	c.flush()
+	c.batch.internal = true
 	h.releaseSender(c)
 }
 
@@ -136,8 +144,13 @@ func (h *Hub) Wait() {
 }
 
 // Interested reports whether a message on the subject would have a receiver, here or on a linked
-// broker.
-func (h *Hub) Interested(of []byte) bool {
+// broker. Takers don't count.
+func (h *Hub) Interested(of []byte) bool { return h.reaches(of, false) }
+
+// Reaches reports whether a message on the subject would have a receiver or a Taker.
+func (h *Hub) Reaches(of []byte) bool { return h.reaches(of, true) }
+
+func (h *Hub) reaches(of []byte, takers bool) bool {
 	c := h.caches.Get().(*cache)
 	defer h.caches.Put(c)
 	h.lock.RLock()
@@ -149,7 +162,7 @@ func (h *Hub) Interested(of []byte) bool {
 		}
 	}
 	for _, p := range match.Peers {
-		if p.offer == nil {
+		if p.offer == nil || takers {
 			return true
 		}
 	}

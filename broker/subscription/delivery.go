@@ -43,6 +43,12 @@ type Sizer interface {
 	Size(d *Delivery, r *log.Record) int
 }
 
+// ExhaustedSink is optionally implemented by a DeliverySink. Exhausted reports that a record was
+// given up after as many deliveries as the Subscription permits. It does not block.
+type ExhaustedSink interface {
+	Exhausted(offset, deliveries uint64)
+}
+
 // Delivery describes one delivery of a record.
 type Delivery struct {
 	Topic, Name string // of the Topic and the Subscription

@@ -100,6 +100,9 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 	}
 	for _, offset := range s.cursor.exhausted {
 		if d := s.cursor.pending.find(offset); d != nil && d.queued {
+			if sink, ok := s.sink.(ExhaustedSink); ok {
+				sink.Exhausted(offset, uint64(d.count))
+			}
 			s.change(op{kind: opExhausted, offset: offset})
 			s.exhausted++
 			s.service.exhausted.Add(1)

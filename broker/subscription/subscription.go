@@ -174,6 +174,16 @@ func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, del
 	}
 }
 
+// Deliveries returns how often a pending record was delivered, or 0 if it isn't pending.
+func (s *Subscription) Deliveries(offset uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.cursor.pending.find(offset); d != nil {
+		return uint64(d.count)
+	}
+	return 0
+}
+
 // ack changes the cursor. mu is held.
 func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Duration) error {
 	if s.closed != 0 {

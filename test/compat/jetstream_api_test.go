@@ -3,6 +3,7 @@ package compat
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -147,5 +148,126 @@ var apiStories = []story{
 		testutil.Must(t, err)
 		batch, err := consumer.Fetch(3)
 		equalTexts(t, "messages", texts(take(t, batch, err)), count(1, 3))
+	}},
+}
+
+// event returns the next advisory of that subject, without what differs each time.
+func event(t *testing.T, sub *nats.Subscription, subject string) map[string]any {
+	t.Helper()
+	m, err := sub.NextMsgWithContext(within(t))
+	if err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
+	equal(t, "subject", m.Subject, subject)
+	var fields map[string]any
+	testutil.Must(t, json.Unmarshal(m.Data, &fields))
+	for _, name := range []string{"id", "timestamp"} {
+		if fields[name] == nil {
+			t.Errorf("%s has no %s: %s", subject, name, m.Data)
+		}
+		delete(fields, name)
+	}
+	return fields
+}
+
+var advisoryStories = []story{
+	{"advisories tell what happens to streams", func(t *testing.T, s *site) {
+		js, other := s.client(t), s.client(t)
+		name := s.name("advised")
+		sub, err := js.Conn().SubscribeSync("$JS.EVENT.ADVISORY.STREAM.*." + name)
+		testutil.Must(t, err)
+		settle(t, js.Conn(), other.Conn())
+		config := jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}
+		_, err = other.CreateStream(within(t), config)
+		testutil.Must(t, err)
+		is := event(t, sub, "$JS.EVENT.ADVISORY.STREAM.CREATED."+name)
+		equal(t, "type", is["type"], any("io.nats.jetstream.advisory.v1.stream_action"))
+		equal(t, "stream", is["stream"], any(name))
+		equal(t, "action", is["action"], any("create"))
+		config.MaxMsgs = 10
+		_, err = other.UpdateStream(within(t), config)
+		testutil.Must(t, err)
+		equal(t, "action", event(t, sub, "$JS.EVENT.ADVISORY.STREAM.UPDATED."+name)["action"], any("modify"))
+		testutil.Must(t, other.DeleteStream(within(t), name))
+		equal(t, "action", event(t, sub, "$JS.EVENT.ADVISORY.STREAM.DELETED."+name)["action"], any("delete"))
+	}},
+
+	{"advisories tell what happens to consumers and messages", func(t *testing.T, s *site) {
+		name := s.stream(t, nil)
+		js := s.client(t)
+		other := s.client(t)
+		fill(t, other, name+".x", 3)
+		sub, err := js.Conn().SubscribeSync("$JS.EVENT.ADVISORY.CONSUMER.*." + name + ".*")
+		testutil.Must(t, err)
+		settle(t, js.Conn(), other.Conn())
+		settle(t, js.Conn(), s.client(t).Conn(), s.client(t).Conn(), s.client(t).Conn())
+		made, err := other.CreateConsumer(within(t), name, jetstream.ConsumerConfig{
+			Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 2, AckWait: 200 * time.Millisecond,
+		})
+		testutil.Must(t, err)
+		is := event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.CREATED."+name+".c")
+		equal(t, "consumer", is["consumer"], any("c"))
+		next := func() jetstream.Msg {
+			m, err := made.Next(jetstream.FetchMaxWait(patience))
+			testutil.Must(t, err)
+			return m
+		}
+		m := next()
+		testutil.Must(t, m.TermWithReason("it is bad"))
+		is = event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED."+name+".c")
+		equal(t, "reason", is["reason"], any("it is bad"))
+		equal(t, "sequence", is["stream_seq"], any(1.0))
+		testutil.Must(t, next().Nak())
+		is = event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.MSG_NAKED."+name+".c")
+		equal(t, "type", is["type"], any("io.nats.jetstream.advisory.v1.nak"))
+		equal(t, "sequence", is["stream_seq"], any(2.0))
+		equal(t, "sequence in the consumer", is["consumer_seq"], any(2.0))
+		equal(t, "deliveries", is["deliveries"], any(1.0))
+		again := next() // not acked in time, for the last time
+		testutil.Must(t, next().Ack())
+		if meta, err := again.Metadata(); err != nil || meta.NumDelivered != 2 {
+			t.Errorf("delivered again: %+v, %v", meta, err)
+		}
+		batch, err := made.Fetch(1, jetstream.FetchMaxWait(time.Second))
+		testutil.Must(t, err)
+		is = event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."+name+".c")
+		equal(t, "type", is["type"], any("io.nats.jetstream.advisory.v1.max_deliver"))
+		equal(t, "sequence", is["stream_seq"], any(2.0))
+		equal(t, "deliveries", is["deliveries"], any(2.0))
+		for m := range batch.Messages() {
+			t.Errorf("%s was delivered a third time", m.Data())
+		}
+		testutil.Must(t, other.DeleteConsumer(within(t), name, "c"))
+		equal(t, "action", event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.DELETED."+name+".c")["action"], any("delete"))
+	}},
+
+	{"a stream keeps advisories, and calls are audited", func(t *testing.T, s *site) {
+		js, other := s.client(t), s.client(t)
+		keeper := s.name("keeper")
+		_, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: keeper, Subjects: []string{"$JS.EVENT.ADVISORY.API"}})
+		testutil.Must(t, err)
+		defer func() { testutil.Must(t, js.DeleteStream(within(t), keeper)) }()
+		name := s.name("audited")
+		testutil.Eventually(t, "an audit that is kept", func() error {
+			ask(t, other, "$JS.API.STREAM.INFO."+name, `{"deleted_details":false}`)
+			stream, err := js.Stream(within(t), keeper)
+			testutil.Must(t, err)
+			last := stream.CachedInfo().State.LastSeq
+			for seq := uint64(1); seq <= last; seq++ {
+				m, err := stream.GetMsg(within(t), seq)
+				testutil.Must(t, err)
+				var is struct{ Type, Server, Subject, Request, Response string }
+				testutil.Must(t, json.Unmarshal(m.Data, &is))
+				if is.Subject == "$JS.API.STREAM.INFO."+name {
+					equal(t, "type", is.Type, "io.nats.jetstream.advisory.v1.api_audit")
+					equal(t, "request", is.Request, `{"deleted_details":false}`)
+					if !strings.Contains(is.Response, "10059") || is.Server == "" {
+						t.Errorf("%s", m.Data)
+					}
+					return nil
+				}
+			}
+			return fmt.Errorf("none of %d", last)
+		})
 	}},
 }
