@@ -30,13 +30,15 @@ const (
 	Follow
 	// Repair: fetch single segments from the leader.
 	Repair
+	// Offer: let the leader take what it lacks of the copy, which is set aside afterwards.
+	Offer
 	// SetAside: move the copy aside. It starts anew and is fetched as a whole.
 	SetAside
 )
 
 func (a Action) String() string {
 	return [...]string{"nothing", "keep", "step down", "report", "vouch", "withdraw", "resign", "lead",
-		"follow", "repair", "set aside"}[a]
+		"follow", "repair", "offer", "set aside"}[a]
 }
 
 // Apply returns the State after an event, and the actions that follow from it.
@@ -304,6 +306,8 @@ type ShardSeen struct {
 	// has had everything that was safe when the leader let it copy. Without that, an entry of the
 	// current incarnation proves nothing: the leader may have made its swap before the doubt.
 	CaughtUp bool
+	// Unwanted reports that the leader of this epoch lacks nothing of what this copy has.
+	Unwanted bool
 }
 
 func (e ShardSeen) apply(s State) (State, []Action) {
@@ -341,6 +345,8 @@ func (e ShardSeen) applyShard(s State) (State, []Action) {
 		s.follows = e.Epoch
 	}
 	switch {
+	case s.Anew() && !e.Unwanted:
+		return s, []Action{Offer}
 	case s.Anew():
 		return s, []Action{SetAside}
 	case s.doubts&Damaged != 0:

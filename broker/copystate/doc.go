@@ -50,6 +50,8 @@
 //	    can't open its copy resigns as soon as another member vouches, and otherwise at the second
 //	    failure: a member that returns vouches only while nobody leads. A single replica stays the
 //	    leader.
+//	S10 A copy that is to be set aside as a whole is offered to the leader first. It is set aside
+//	    when the leader of the epoch lacks nothing of what the copy has.
 //
 // When the process dies, the next incarnation starts with the State in the manifest, and opening
 // adds what it finds. A crash between an event and its Keep loses the record of the damage, not the

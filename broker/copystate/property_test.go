@@ -186,7 +186,7 @@ func (w *copyWorld) shard(t *rapid.T) ShardSeen {
 		entry = Undecided
 	}
 	return ShardSeen{Epoch: w.epoch, Entry: entry, Leader: w.leader, Doubted: w.doubted, Leading: w.leads,
-		Others: rapid.Bool().Draw(t, "others"), CaughtUp: w.follows && w.caughtUp}
+		Others: rapid.Bool().Draw(t, "others"), CaughtUp: w.follows && w.caughtUp, Unwanted: rapid.Bool().Draw(t, "unwanted")}
 }
 
 // happens applies an event and carries its actions out.
@@ -260,7 +260,12 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 			w.holds = w.s.Doubts() == Damaged || w.holds
 			w.follows, w.caughtUp = false, false
 			w.happens(t, Repaired{})
+		case Offer:
+			w.follows, w.caughtUp = false, false
 		case SetAside:
+			if !seen.Unwanted {
+				t.Fatalf("S10: %v is set aside, and its leader may lack what it has", before)
+			}
 			w.found, w.kept, w.open, w.follows, w.caughtUp = false, nil, false, false, false
 			w.happens(t, MovedAside{})
 			kept := w.s

@@ -69,7 +69,8 @@ func (s State) Whole() bool { return s.doubts == 0 }
 // Grave reports whether the copy may lack what its broker confirmed: it has a doubt other than Cut.
 func (s State) Grave() bool { return s.doubts&grave != 0 }
 
-// Anew reports whether the copy is to be set aside and fetched as a whole when it has a leader.
+// Anew reports whether the copy is to be set aside and fetched as a whole when it has a leader, and
+// that leader wants nothing of it.
 func (s State) Anew() bool { return s.doubts&Damaged != 0 && s.anew }
 
 // Reason returns why the copy is in doubt, for people; empty: it is not.

@@ -171,7 +171,7 @@ func parseEvent(t *testing.T, line string, kept []byte, epoch *uint64) Event {
 	case "seen":
 		*epoch = number(words[0])
 		e := ShardSeen{Epoch: *epoch, Doubted: has("doubted"), Leading: has("leading"), Alone: has("alone"), Others: has("others"),
-			CaughtUp: has("caught-up")}
+			CaughtUp: has("caught-up"), Unwanted: has("unwanted")}
 		for entry := NoMember; entry <= Undecided; entry++ {
 			if strings.Contains(rest, entry.String()) {
 				e.Entry = entry

@@ -184,15 +184,34 @@ func (l *Log) unfit(format string, args ...any) error {
 var errMeanwhile = errors.New("the log was changed while it was repaired")
 
 // Repair begins to repair the first span that the log lacks. It returns nil if it lacks none.
+// Nothing may be appended until Finish or Abandon.
 func (l *Log) Repair() (*Repair, error) {
 	spans := l.Lacks()
+	if len(spans) == 0 {
+		return nil, nil
+	}
+	return l.repair(spans[0], false)
+}
+
+// RepairLed is Repair of the span that contains an offset, while the log may be appended to. It
+// returns nil if the log does not lack the offset.
+func (l *Log) RepairLed(offset uint64) (*Repair, error) {
+	for _, span := range l.Lacks() {
+		if span.From <= offset && offset < span.Next {
+			return l.repair(span, true)
+		}
+	}
+	return nil, nil
+}
+
+func (l *Log) repair(span Span, led bool) (*Repair, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.writable(); err != nil || len(spans) == 0 {
+	if err := l.writable(); err != nil {
 		return nil, err
 	}
-	r := &Repair{log: l, span: spans[0], cuts: l.cuts, next: spans[0].From, why: "damaged, and repaired from another replica"}
-	r.tail = r.span.Next == l.end
+	r := &Repair{log: l, span: span, cuts: l.cuts, next: span.From, why: "damaged, and repaired from another replica"}
+	r.tail = !led && r.span.Next == l.end
 	for _, s := range l.segments {
 		if s.end <= r.next {
 			r.low = s.end

@@ -85,6 +85,10 @@ type FollowConfig struct {
 	// logs are complete, or with the reason why they cannot be completed. It must not block, nor
 	// End this.
 	RepairEnded func(error)
+	// Unwanted is set if the copy is to be set aside as a whole. Then nothing is fetched or copied:
+	// the leader takes what it lacks of the copy (package comment of offer.go), and Unwanted is
+	// called once when the leader of an epoch wants nothing of it. It must not block, nor End this.
+	Unwanted func(epoch int64)
 	// Watch is called with every change of the data log; nil: there is none. It is called by one
 	// goroutine at a time, and not after End.
 	Watch Watcher
@@ -115,6 +119,9 @@ type Exchange struct {
 	workers sync.WaitGroup
 	disk    *work.Jobs // flushes, truncations, resets, trims
 	swaps   *work.Jobs
+	// mends are of leaders' own copies, and lookPace bounds how fast these are read.
+	mends    *work.Jobs
+	lookPace *log.Pace
 	counters
 
 	mu            sync.Mutex
@@ -160,6 +167,7 @@ func NewExchange(c Config) *Exchange {
 		config: c, log: c.Logger.With("component", "replication"),
 		self: coordination.Replica{Broker: c.Self},
 		disk: work.NewJobs(diskWorkers, 0, 0), swaps: work.NewJobs(swapWorkers, 0, 0),
+		mends: work.NewJobs(mendWorkers, mendJobs, mendBytes), lookPace: log.NewPace(lookRate),
 		leads: make(map[ID]*Leading), follows: make(map[ID]*Following), followerConns: make(map[string]*followerConn), dialers: make(map[string]*leaderDialer),
 		lastLogged: make(map[string]time.Duration), wake: make(chan struct{}, 1),
 	}
@@ -187,6 +195,7 @@ func (x *Exchange) Close() {
 		c.fail(errClosing)
 	}
 	x.disk.Close()
+	x.mends.Close()
 	x.swaps.Close()
 	x.workers.Wait()
 }

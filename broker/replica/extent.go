@@ -21,6 +21,8 @@ type extent struct {
 	// own describes the follower's record at the start of the fetched span. It is set for the last
 	// segment of a log only: there the logs may differ.
 	own ownRecord
+	// offer reports that nothing is fetched: the follower offers what its log has.
+	offer offer
 }
 
 // ownRecord is the epoch of a follower's own record, and up to where its records have that epoch.
@@ -40,7 +42,7 @@ func appendExtent(dst []byte, e *extent) []byte {
 	if e.known {
 		known = 1
 	}
-	dst = append(dst, known)
+	dst = append(dst, known, byte(e.offer))
 	for _, spans := range e.lacks {
 		spans = spans[:min(len(spans), maxSpans)]
 		dst = be.AppendUint16(dst, uint16(len(spans)))
@@ -56,7 +58,10 @@ func (f *fields) extent() (*extent, error) {
 	if f.bad || len(f.rest) == 0 {
 		return nil, nil
 	}
-	e := &extent{known: f.u8() == 1}
+	e := &extent{known: f.u8() == 1, offer: offer(f.u8())}
+	if e.offer > offersLast {
+		return nil, fmt.Errorf("an offer of kind %d", e.offer)
+	}
 	for p := range e.lacks {
 		n := int(f.u16())
 		if n > maxSpans || n*16 > len(f.rest) {
@@ -112,18 +117,19 @@ func union(spans, more []log.Span) []log.Span {
 	return spans
 }
 
-// repairs is a leader's knowledge of its followers' repairs.
+// repairs is a leader's knowledge of repairs in its epoch: its followers' and its own.
 type repairs struct {
 	refused map[string]refusedFetch // by broker
 	extents map[string]said         // by broker under repair
 	// nothing are the offsets for which followers were sent batches without records.
 	nothing map[coordination.Replica][Parts][]log.Span
+	mend    mending // of this broker's own copy
 }
 
 // repair returns what is known of repairs. mu is held.
 func (l *Leading) repair() *repairs {
 	if l.repairs == nil {
-		l.repairs = &repairs{map[string]refusedFetch{}, map[string]said{}, map[coordination.Replica][Parts][]log.Span{}}
+		l.repairs = &repairs{refused: map[string]refusedFetch{}, extents: map[string]said{}, nothing: map[coordination.Replica][Parts][]log.Span{}}
 	}
 	return l.repairs
 }

@@ -40,7 +40,10 @@ const (
 	// pieceLost has batches without records: the leader's records are damaged, and no replica has
 	// them.
 	pieceLost
-	pieceKinds // number of kinds
+	// pieceWanted has a span instead of batches: the leader lacks these records, which were offered.
+	pieceWanted
+	pieceUnwanted // nothing: the leader lacks nothing of what was offered
+	pieceKinds    // number of kinds
 )
 
 // refusedFetch is what a follower has asked for and was refused, since it is damaged here.
@@ -112,10 +115,19 @@ func appendPieceHeader(dst []byte, p *piece, size int) []byte {
 func parsePiece(body []byte) (p piece, err error) {
 	f := fields{rest: body}
 	p.stream, p.round, p.kind, p.start = f.u32(), f.u32(), pieceKind(f.u8()), f.u64()
-	if f.bad || p.kind >= pieceKinds || p.kind == pieceDiverged && len(f.rest) > 0 || p.kind == pieceOwn && len(f.rest) != 8 {
+	p.batches = f.rest
+	bad := f.bad || p.kind >= pieceKinds
+	switch p.kind {
+	case pieceDiverged, pieceUnwanted:
+		bad = bad || len(p.batches) > 0
+	case pieceOwn:
+		bad = bad || len(p.batches) != 8
+	case pieceWanted:
+		bad = bad || len(p.batches) != 16
+	}
+	if bad {
 		return piece{}, fmt.Errorf("a frame %q of the wrong length", "piece")
 	}
-	p.batches = f.rest
 	return p, nil
 }
 
@@ -148,6 +160,9 @@ func (o *followerConn) answerFetch(q *fetch) error {
 		return nil
 	}
 	p := piece{stream: q.stream, round: q.round}
+	if q.extent != nil && q.extent.offer != offersNothing {
+		return o.answerOffer(q, &p)
+	}
 	c := q.l.config.Logs[q.part].NewCursor(1)
 	o.memory = c.Lend(o.memory)
 	defer func() { o.memory = c.Lend(o.memory) }()
@@ -169,9 +184,7 @@ func (o *followerConn) answerFetch(q *fetch) error {
 	}
 	q.l.noteFetch(o.broker, q, refused)
 	if refused != nil {
-		_, err := o.out.Write(appendRefusal(o.out.AvailableBuffer(),
-			&refusal{stream: q.stream, round: q.round, epoch: q.l.epoch, why: refused.Error()}))
-		return err
+		return o.refuseFetch(q, refused)
 	}
 	defer v.Release()
 	size, count := len(p.batches), 0
@@ -197,6 +210,13 @@ func (o *followerConn) answerFetch(q *fetch) error {
 	o.allowance -= size
 	o.x.counters.outRepairBytes.Add(uint64(size))
 	return nil
+}
+
+// refuseFetch sends why a fetch or an offer has no answer at present.
+func (o *followerConn) refuseFetch(q *fetch, why error) error {
+	_, err := o.out.Write(appendRefusal(o.out.AvailableBuffer(),
+		&refusal{stream: q.stream, round: q.round, epoch: q.l.epoch, why: why.Error()}))
+	return err
 }
 
 // asDamage returns the damage that an error reports, if it does.

@@ -84,7 +84,7 @@ func (x *Exchange) Serve(conn net.Conn, broker string) {
 	x.log.Debug("Follower connected", "broker", broker)
 	var writer sync.WaitGroup
 	writer.Go(func() { o.fail(o.write()) })
-	o.fail(o.read(newReader(conn, askBuffer, maxAsk), o.handle, o.allHandled))
+	o.fail(o.read(newReader(conn, askBuffer, maxFrame), o.handle, o.allHandled))
 	writer.Wait()
 	o.mu.Lock()
 	o.ended = true
@@ -113,6 +113,9 @@ func (x *Exchange) ended(c *connection, peer string) {
 
 // handle handles one frame of the follower.
 func (o *followerConn) handle(t frameType, body []byte) error {
+	if t != frameGiven && len(body) > maxAsk {
+		return garbage("a frame of type %d with %d bytes", t, len(body))
+	}
 	switch t {
 	case frameBeat:
 	case frameClock:
@@ -141,6 +144,12 @@ func (o *followerConn) handle(t frameType, body []byte) error {
 			return o.malformed(body, err)
 		}
 		return o.fetch(q)
+	case frameGiven:
+		g, err := parseGiven(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		o.given(g)
 	case frameLeave:
 		id, err := parseLeave(body)
 		if err != nil {

@@ -99,7 +99,10 @@ func (x *Exchange) Follow(c FollowConfig) *Following {
 	f.free.L = &f.mu
 	f.epoch.Store(c.Shard.Epoch)
 	f.config.Shard = nil
-	if c.RepairEnded != nil {
+	switch {
+	case c.Unwanted != nil:
+		f.repair = &repairing{offering: offering{kind: offersLast}}
+	case c.RepairEnded != nil:
 		f.repair = &repairing{}
 	}
 	for p := range f.parts {

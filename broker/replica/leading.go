@@ -39,7 +39,7 @@ type Leading struct {
 	promised [Parts]uint64 // ends of what a client waits for
 	first    [Parts]firstBatch
 	streams  []*stream // one for each follower that has joined
-	repairs  *repairs  // of followers in this epoch; nil: none
+	repairs  *repairs  // in this epoch; nil: none
 	toSweep  bool      // in Exchange.unsettled
 }
 
@@ -356,6 +356,11 @@ func (l *Leading) End() {
 	x.mu.Unlock()
 	l.use.Lock() // wait for users
 	defer l.use.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.repairs != nil {
+		l.repairs.mend.abandon()
+	}
 }
 
 // Rest is what a Leading that has ended leaves to the next one of its shard and epoch on this

@@ -62,7 +62,7 @@ const (
 	swapTimeout = 5 * time.Second
 
 	// maxAsk bounds the frames of a follower: an ask with two lineages. maxFrame bounds those of a
-	// leader: a turn, or one batch.
+	// leader, and what a follower gives it: a turn, or one batch.
 	maxAsk   = 16 << 10
 	maxFrame = limits.BatchBytes + frameHeader + dataHeader
 	// maxStreams bounds the shards of one connection, far above what a broker holds.

@@ -26,6 +26,9 @@ type repairing struct {
 	gone    []log.Span        // of this segment, given up
 	nothing [Parts][]log.Span // of the segments before, given up
 
+	offering offering
+	offers   time.Duration // when the last offer ended; 0: never
+
 	extent  extent            // what the logs lack; known since the first refusal
 	of      [Parts][]log.Span // what log.Log.Lacks returned for it
 	scanned time.Duration     // when the segments were read for it; 0: never
@@ -40,12 +43,21 @@ var errNoFetch = errors.New("the leader's broker is of a version that sends no s
 // askPiece appends the frame that requests the next piece. mu is held.
 func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
 	m := f.repair
+	if m.offering.kind == offersMore && !in.extents {
+		m.offering = offering{}
+	}
 	switch {
-	case in.noFetch:
+	case in.noFetch && m.offering.kind != offersLast:
 		f.step = repairEnded
 		f.x.disk.Submit(func() { f.notifyRepairEnded(errNoFetch) }, 0)
 		return dst
-	case m.repair == nil || m.epoch != f.epoch.Load():
+	case m.offering.kind == offersLast && !in.extents: // as that version expects
+		f.step, m.offering.epoch = repairEnded, f.epoch.Load()
+		f.x.disk.Submit(func() { f.notifyRepairEnded(nil) }, 0)
+		return dst
+	case m.offering.kind != offersNothing && m.extent.known && m.offering.epoch == f.epoch.Load():
+		return f.appendOffer(dst)
+	case m.offering.kind != offersNothing, m.repair == nil || m.epoch != f.epoch.Load():
 		f.step = working
 		f.x.disk.Submit(func() { f.workRepair(answered{}) }, 0)
 		return dst
@@ -55,21 +67,27 @@ func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
 		part:        m.part, span: m.repair.Span(), log: m.lineage,
 	}
 	if in.extents {
-		e := m.extent
-		fetched := log.Span{From: m.span.From, Next: q.span.From}
-		e.lacks[m.part] = without(e.lacks[m.part], fetched)
-		for p := range Parts {
-			nothing := m.nothing[p]
-			if p == m.part {
-				nothing = union(nothing, m.gone)
-			}
-			e.lacks[p] = union(e.lacks[p], nothing[max(0, len(nothing)-maxSpans/2):])
-		}
-		q.extent = &e
+		q.extent = m.lacking()
 	}
 	f.step = asked
 	f.x.counters.outAsks.Add(1)
 	return appendFetch(dst, &q)
+}
+
+// lacking returns what the logs lack: without what is fetched already, and with what was given up.
+func (m *repairing) lacking() *extent {
+	e := m.extent
+	if m.repair != nil {
+		e.lacks[m.part] = without(e.lacks[m.part], log.Span{From: m.span.From, Next: m.repair.Span().From})
+	}
+	for p := range Parts {
+		nothing := m.nothing[p]
+		if p == m.part {
+			nothing = union(nothing, m.gone)
+		}
+		e.lacks[p] = union(e.lacks[p], nothing[max(0, len(nothing)-maxSpans/2):])
+	}
+	return &e
 }
 
 // receivePiece handles a piece. A worker writes it to the disk, so that batches of other shards do
@@ -114,7 +132,17 @@ func (f *Following) workRepair(a answered) {
 	epoch := f.epoch.Load()
 	f.users++
 	f.mu.Unlock()
-	whole, own, err := f.repair.advance(f, a, epoch)
+	var whole, own bool
+	var err error
+	if m := f.repair; m.offering.kind != offersNothing {
+		whole, err = m.offered(f, a, epoch)
+		whole = whole && f.config.Unwanted != nil
+	} else {
+		whole, own, err = m.advance(f, a, epoch)
+		if err == nil && a.refused != "" && !own {
+			m.beginOffer(f)
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.workDone()
@@ -138,6 +166,7 @@ func (f *Following) workRepair(a answered) {
 }
 
 // notifyRepairEnded calls RepairEnded: the logs are complete, or an error says why they cannot be.
+// Of a copy that is to be set aside, it calls Unwanted.
 func (f *Following) notifyRepairEnded(err error) {
 	f.mu.Lock()
 	if f.ended || f.step != repairEnded {
@@ -145,8 +174,13 @@ func (f *Following) notifyRepairEnded(err error) {
 		return
 	}
 	f.users++ // so that End waits for the call
+	epoch := f.repair.offering.epoch
 	f.mu.Unlock()
-	f.config.RepairEnded(err)
+	if f.config.Unwanted != nil {
+		f.config.Unwanted(epoch)
+	} else {
+		f.config.RepairEnded(err)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.release()
@@ -219,12 +253,15 @@ func (m *repairing) addOwn(f *Following, epoch, until uint64) (added bool, err e
 // refused.
 func (m *repairing) describe(f *Following) {
 	e := &m.extent
-	next := log.Span{From: m.repair.Span().From, Next: m.repair.Span().From + 1}
-	if epoch, until := m.repair.Own(); !m.confirmed() {
-		e.own = ownRecord{epoch, until}
+	same := e.known
+	if m.repair != nil {
+		next := log.Span{From: m.repair.Span().From, Next: m.repair.Span().From + 1}
+		if epoch, until := m.repair.Own(); !m.confirmed() {
+			e.own = ownRecord{epoch, until}
+		}
+		same = same && (e.own.epoch > 0 || covers(e.lacks[m.part], next))
 	}
 	var of [Parts][]log.Span
-	same := e.known && (e.own.epoch > 0 || covers(e.lacks[m.part], next))
 	for p, lg := range f.config.Logs {
 		of[p] = lg.Lacks()
 		same = same && slices.Equal(of[p], m.of[p])

@@ -26,8 +26,10 @@ import (
 //	fetch    u32 stream, u32 round, u32 shard, u64 epoch, u8 length and id of the Topic, u8 part,
 //	         u64 from, u64 up to, and of that log: u64 start, u64 end, u16 count of epochs,
 //	         each u64 epoch, u64 start. To a leader that announces coordination.FeatureExtents also:
-//	         u8 whether what the follower lacks is known, for each part u16 count of spans, each u64
-//	         from, u64 up to, and of its own record at from: u64 epoch or 0, u64 end
+//	         u8 whether what the follower lacks is known, u8 offer, for each part u16 count of spans,
+//	         each u64 from, u64 up to, and of its own record at from: u64 epoch or 0, u64 end
+//	given    u32 stream, u32 round, u32 shard, u64 epoch, u8 length and id of the Topic, u8 part,
+//	         batches: what the leader wanted of an offer
 //
 // From the leader:
 //
@@ -39,7 +41,8 @@ import (
 //	data     u32 stream, u8 part, u8 promised, both watermarks, both starts, batches
 //	high     u32 stream, both watermarks, both starts
 //	piece    u32 stream, u32 round, u8 kind (pieceKind), u64 start, batches: the answer to a fetch.
-//	         If it is to use its own records: u64 up to, instead of batches
+//	         If it is to use its own records: u64 up to, instead of batches. If the leader wants
+//	         records that were offered: u64 from, u64 up to
 //
 // A stream is a shard on this connection; the follower numbers them. A round is one ask of a
 // stream. Each answer names its round, and the data after a verdict belongs to that round. An ask
@@ -68,6 +71,7 @@ const (
 	frameProbe
 	frameConfirm
 	frameClock
+	frameGiven
 )
 
 const (
@@ -88,6 +92,13 @@ type ask struct {
 	incarnation int64
 	logs        [Parts]Lineage
 	safe        [Parts]uint64
+}
+
+// given are records that a leader wanted of a follower's offer.
+type given struct {
+	requestHead
+	part    Part
+	batches []byte
 }
 
 // verdict is the positive answer to an ask.
@@ -382,6 +393,27 @@ func parseVerdict(body []byte) (v verdict, err error) {
 		}
 	}
 	return v, f.done("verdict")
+}
+
+func appendGiven(dst []byte, g *given) []byte {
+	dst, at := beginFrame(dst, frameGiven)
+	dst = appendRequestHead(dst, &g.requestHead)
+	dst = append(dst, byte(len(g.Topic)))
+	dst = append(dst, g.Topic...)
+	dst = append(dst, byte(g.part))
+	return endFrame(append(dst, g.batches...), at)
+}
+
+func parseGiven(body []byte) (*given, error) {
+	f := fields{rest: body}
+	g := &given{requestHead: f.requestHead()}
+	g.Topic = string(f.next(int(f.u8())))
+	g.part = Part(f.u8())
+	if f.bad || g.part >= Parts {
+		return nil, fmt.Errorf("a frame %q of %d bytes for part %d", "given", len(body), g.part)
+	}
+	g.batches = f.rest
+	return g, nil
 }
 
 func parseRefusal(body []byte) (r refusal, err error) {

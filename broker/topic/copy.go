@@ -136,6 +136,7 @@ func (s *Service) seen(p *Shard, v *view) copystate.ShardSeen {
 		Epoch: v.epoch, Leading: p.leading.Load() != nil, Alone: len(v.shard.Replicas) == 1, Others: s.othersCanLead(v),
 		Doubted: v.shard.Doubt.Leader == s.config.Self && uint64(v.shard.Doubt.Epoch) == v.epoch,
 	}
+	e.Unwanted = p.repair != nil && v.epoch > 0 && uint64(p.repair.unwanted.Load()) == v.epoch
 	e.CaughtUp = p.following != nil && uint64(p.following.CaughtUp()) == v.epoch
 	me, registered := state.Broker(s.config.Self)
 	if m, in := v.shard.Member(s.config.Self); in {

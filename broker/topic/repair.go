@@ -7,7 +7,7 @@ import (
 
 // repair starts to fetch the segments that the logs lack. repaired reports that they lack none.
 func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
-	if p.repair != nil {
+	if p.repair != nil && !p.repair.offers {
 		p.following.Adopt(v.shard)
 		return false, nil
 	}
@@ -34,6 +34,21 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 		RepairEnded: func(err error) { m.done.Store(&err); s.wake(p) }, Failed: p.failed(s),
 	})
 	return false, nil
+}
+
+// offer lets the leader take what it lacks of a copy that is to be set aside.
+func (s *Service) offer(p *Shard, v *view) {
+	if m := p.repair; m != nil && m.offers && m.unwanted.Load() == 0 {
+		p.following.Adopt(v.shard)
+		return
+	}
+	s.unfollow(p)
+	m := &repair{offers: true}
+	p.repair, p.followed = m, v.durability
+	p.following = s.config.Exchange.Follow(replica.FollowConfig{
+		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts, Failed: p.failed(s),
+		Unwanted: func(epoch int64) { m.unwanted.Store(epoch); s.wake(p) },
+	})
 }
 
 // finishRepair ends a repair that is done. The logs are then closed, or the copy is unrepairable.

@@ -290,7 +290,12 @@ func TestAnUnfinishedCopyDoesNotLeadAfterARestart(t *testing.T) {
 	b := c.sites[1]
 	c.kill(1)
 	b.loseManifest()
-	c.alone(1)
+	b.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind == "rename" && strings.HasSuffix(op.Path, "id-orders-0") {
+			c.alone(1) // after the leader has said that it wants nothing of the copy
+		}
+		return nil
+	})
 	c.start(1)
 	c.settle("it begins anew, and nothing comes", func() bool {
 		open := b.service.Topic("orders").shards[0].opened.Load()
@@ -694,5 +699,42 @@ func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 		if got := shard.mayHave(v, &log.CorruptError{File: "data/shards/id-orders-0/1.log", From: 30, Next: 31}); len(got) != want {
 			t.Errorf("of %+v: %q", report, got)
 		}
+	}
+}
+
+// TestALeaderTakesWhatItLacksBeforeACopyIsSetAside: a replica's manifest is lost, and a bit of the
+// leader's copy flips. The replica can read all records: the leader takes from it what it lacks,
+// and only then is the replica's copy set aside and fetched anew.
+func TestALeaderTakesWhatItLacksBeforeACopyIsSetAside(t *testing.T) {
+	for name, knows := range map[string]bool{"the leader knows of its damage": true, "nobody knows of it": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 2)
+			c.begin()
+			a, b := c.sites[0], c.sites[1]
+			for i := range 600 {
+				a.expect(a.ask("orders.a", fmt.Sprintf("%d %0100d", i, i)), fmt.Sprintf("orders@%d", i+1))
+			}
+			c.settle("all are whole", func() bool { return c.whole(a, 600) && c.whole(b, 600) })
+			c.kill(1)
+			c.elect(0, 0)
+			c.tell()
+			a.open("orders")
+			b.loseManifest()
+			a.flip(a.segments()[0])
+			if knows {
+				a.scrub()
+				a.eventually("a knows of its damage", func() bool { return a.service.Suspects() == 1 })
+			}
+			c.start(1)
+			c.settle("b's copy is fetched anew", func() bool { return b.service.Stats().SetAside == 2 && slices.Contains(c.inSync(), "b") })
+			c.elect(1, 1)
+			c.settle("all is there again", func() bool { return c.whole(b, 600) })
+			if n := a.exchange.Stats().GivenUp + b.exchange.Stats().GivenUp; n > 0 {
+				t.Errorf("%d messages are given up", n)
+			}
+			if a.exchange.Stats().Repaired == 0 {
+				t.Error("a took nothing from b")
+			}
+		})
 	}
 }

@@ -147,6 +147,9 @@ func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, 
 			return false, s.follow(p, v)
 		case copystate.Repair:
 			return s.repair(p, v)
+		case copystate.Offer:
+			s.offer(p, v)
+			return false, nil
 		case copystate.SetAside:
 			return true, s.setAside(p, v)
 		}

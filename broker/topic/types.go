@@ -190,6 +190,10 @@ type copyOf struct {
 // count it.
 type repair struct {
 	done atomic.Pointer[error] // nil: under way; points to nil: the logs are whole
+	// offers reports that nothing is repaired: the leader takes what it lacks of a copy that is to
+	// be set aside. unwanted is the epoch of the leader that lacks nothing of it; 0: none does.
+	offers   bool
+	unwanted atomic.Int64
 }
 
 // publishing is a Shard as senders and links see it: a sender.Shard.

@@ -38,7 +38,7 @@ var copyRules = []rule{
 var copyFields = map[string]string{
 	"copyOf": "state reached epoch follows doubted grave events entry",
 	"logs":   "parts",
-	"repair": "done",
+	"repair": "done offers unwanted",
 	"Shard": "topic number name view cleared leading trouble out waiters State failures lastFailure logs origins ids following " +
 		"followed repair mended high rest own tried copying opened fault known removing",
 	"kept": "Version Name ID Generation Owner Created Spec NoIDs",

@@ -1,0 +1,360 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// mending is how a leader repairs its own copy, which it goes on leading, from what followers
+// offer. It replaces one segment at a time. While busy is set, what is before it belongs to a worker
+// that holds Leading.use, and otherwise to Leading.mu.
+type mending struct {
+	repair *log.Repair // nil: none is under way
+	part   Part
+	moved  time.Duration // when the repair last went on
+	of     [Parts][]log.Span
+	lacks  [Parts][]log.Span // which of them can't be read, when looked
+	looked time.Duration     // 0: never
+	read   time.Duration     // when the whole logs were read before that; 0: never
+
+	busy bool // a worker looks, or adds records
+	want wanted
+}
+
+// wanted is what a leader has asked a follower for; the zero value: nothing.
+type wanted struct {
+	conn *followerConn
+	part Part
+	span log.Span
+}
+
+const (
+	// mendWorkers, mendJobs and mendBytes bound the leaders of one broker that read or mend their
+	// own copies at a time, those that wait for it, and the bytes that followers have given them.
+	mendWorkers = 2
+	mendJobs    = 64
+	mendBytes   = 32 << 20
+	// lookRate bounds how many bytes per second are read of led logs, before a follower sets its
+	// copy aside.
+	lookRate = 64 << 20
+	// looksAgain is for how long a leader uses what it knows of its own damage, and readsAgain for
+	// how long it needs not read the whole log again.
+	looksAgain = 10 * time.Second
+	readsAgain = 10 * time.Minute
+	// mendPatience is how long a repair waits for the records that are due, from any follower.
+	mendPatience = 10 * time.Second
+)
+
+// answerOffer answers a follower's offer of one log.
+func (o *followerConn) answerOffer(q *fetch, p *piece) error {
+	want, err := q.l.offered(o, q)
+	switch {
+	case err != nil:
+		return o.refuseFetch(q, err)
+	case want == log.Span{}:
+		p.kind = pieceUnwanted
+	default:
+		p.kind = pieceWanted
+		p.batches = be.AppendUint64(be.AppendUint64(nil, want.From), want.Next)
+	}
+	if _, err := o.out.Write(appendPieceHeader(o.out.AvailableBuffer(), p, len(p.batches))); err != nil {
+		return err
+	}
+	_, err = o.out.Write(p.batches)
+	return err
+}
+
+// offered returns what this leader wants of a log that a follower offers; the zero span: nothing.
+// An error says why that is not known.
+func (l *Leading) offered(o *followerConn, q *fetch) (want log.Span, err error) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.ended.Load() {
+		return want, errors.New("this broker has ended to lead it")
+	}
+	if !q.extent.known {
+		return want, errNotKnown
+	}
+	own := LineageOf(l.config.Logs[q.part])
+	shared, err := l.compare(q.part, own, q.log)
+	if err != nil {
+		return want, err
+	}
+	has := []log.Span{{From: q.log.Start, Next: shared.At}}
+	if shared.Verb == Reset || shared.At <= q.log.Start {
+		has = nil
+	}
+	now := l.x.config.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.repair()
+	m := &d.mend
+	if m.busy {
+		return want, errMending
+	}
+	all := q.extent.offer == offersLast
+	if m.looked == 0 || now-m.looked > looksAgain || all && (m.read == 0 || now-m.read > readsAgain) {
+		m.busy = l.x.mends.Submit(func() { l.look(all) }, 0)
+		return want, errLooking
+	}
+	if m.repair != nil && now-m.moved > mendPatience {
+		m.abandon()
+	}
+	want, err = m.choose(q.part, has, q.extent.lacks[q.part])
+	if want != (log.Span{}) {
+		m.want = wanted{o, q.part, want}
+		delete(d.refused, o.broker) // it goes on, later
+	}
+	return want, err
+}
+
+// choose returns the first span that is wanted of what a follower has, without what it lacks. A
+// segment is written from front to back, so what is wanted is the first of its records that is
+// missing. An error reports that the follower has something that is not yet due.
+func (m *mending) choose(p Part, has, lacks []log.Span) (want log.Span, err error) {
+	for _, span := range m.lacks[p] {
+		gives := intersect([]log.Span{span}, has)
+		for _, cut := range lacks {
+			gives = without(gives, cut)
+		}
+		if len(gives) == 0 {
+			continue
+		}
+		due := m.due(p, span)
+		if m.repair != nil {
+			due = log.Span{}
+			if m.part == p {
+				due = m.repair.Span()
+			}
+		}
+		for _, g := range gives {
+			if g.From <= due.From && due.From < g.Next {
+				return log.Span{From: due.From, Next: g.Next}, nil
+			}
+		}
+		err = errWantMore
+	}
+	return want, err
+}
+
+// due returns the first unreadable span of the segment that span is in.
+func (m *mending) due(p Part, span log.Span) log.Span {
+	for _, segment := range m.of[p] {
+		if !covers([]log.Span{segment}, span) {
+			continue
+		}
+		for _, first := range m.lacks[p] {
+			if covers([]log.Span{segment}, first) {
+				return first
+			}
+		}
+	}
+	return span
+}
+
+func (m *mending) abandon() {
+	if m.repair != nil {
+		m.repair.Abandon()
+		m.repair = nil
+	}
+}
+
+// look determines what this leader's logs lack; all: after reading them as a whole. It does not
+// block End for longer than one segment takes.
+func (l *Leading) look(all bool) {
+	err := l.lookAt(all)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := &l.repairs.mend
+	m.busy = false
+	if err != nil {
+		m.looked = 0
+		return
+	}
+	m.looked = max(l.x.config.Now(), 1)
+	if all {
+		m.read = m.looked
+	}
+}
+
+func (l *Leading) lookAt(all bool) error {
+	for p, lg := range l.config.Logs {
+		if all {
+			if err := l.readWhole(lg); err != nil {
+				return err
+			}
+		}
+		if err := l.inUse(func() error { return l.lookAtPart(Part(p), lg) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inUse runs do while End waits for it, or returns log.ErrClosed.
+func (l *Leading) inUse(do func() error) error {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.ended.Load() {
+		return log.ErrClosed
+	}
+	return do()
+}
+
+func (l *Leading) lookAtPart(p Part, lg *log.Log) error {
+	if _, err := lg.SealDamagedTail(); err != nil {
+		return err
+	}
+	m := &l.repairs.mend // it belongs to this worker
+	m.of[p] = lg.Lacks()
+	spans, err := lg.Unreadable()
+	m.lacks[p] = spans
+	if err != nil {
+		l.x.warnThrottled("look "+lg.Name(), "Could not determine what a damaged log lacks", "log", lg.Name(), "error", err)
+	}
+	return err
+}
+
+// readWhole reads a log to find damage in it.
+func (l *Leading) readWhole(lg *log.Log) error {
+	if err := l.inUse(func() error { lg.Roll(); return lg.Flush() }); err != nil {
+		return err
+	}
+	_, end, _ := lg.Offsets()
+	for next := uint64(0); next < end; {
+		var found log.ScrubReport
+		err := l.inUse(func() (err error) {
+			found, err = lg.Scrub(l.x.ctx, log.ScrubOptions{From: next, Most: 1, Pace: l.x.lookPace})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if found.Next <= next {
+			break
+		}
+		next = found.Next
+	}
+	return nil
+}
+
+// given handles records that this leader wanted of a follower.
+func (o *followerConn) given(g *given) {
+	if l, _, why, _ := o.x.leaderFor(g.ID, g.epoch); why == "" {
+		l.given(o, g)
+	}
+}
+
+func (l *Leading) given(o *followerConn, g *given) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.repairs == nil {
+		return
+	}
+	m := &l.repairs.mend
+	if m.busy || m.want.conn != o || m.want.part != g.part {
+		return // it is not wanted any more
+	}
+	want := m.want
+	m.want = wanted{}
+	batches := bytes.Clone(g.batches)
+	m.busy = l.x.mends.Submit(func() { l.mendWith(want, batches) }, len(batches))
+}
+
+// mendWith adds what a follower gave to the segment being repaired.
+func (l *Leading) mendWith(want wanted, batches []byte) {
+	m, done := &l.repairs.mend, false
+	err := l.inUse(func() (err error) { done, err = l.add(m, want, batches); return err })
+	if err != nil && !errors.Is(err, log.ErrClosed) {
+		l.x.warnThrottled(fmt.Sprintf("mend %s %d", l.config.Topic, l.config.ID.Shard),
+			"Could not repair a leader's own copy from a follower", "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
+			"part", want.part.String(), "follower", want.conn.broker, "from", want.span.From, "up_to", want.span.Next, "error", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.busy, m.moved = false, l.x.config.Now()
+	if err != nil {
+		m.abandon()
+	}
+	if done || err != nil {
+		m.looked = 0
+	}
+}
+
+// add adds batches to the segment being repaired, and what can be read of it. done reports that it
+// was replaced. The logs are in use.
+func (l *Leading) add(m *mending, want wanted, batches []byte) (done bool, err error) {
+	lg := l.config.Logs[want.part]
+	if m.repair == nil {
+		if m.repair, err = lg.RepairLed(want.span.From); err != nil {
+			return false, err
+		}
+		if m.repair == nil {
+			return true, nil // it does not lack it any more
+		}
+		m.part = want.part
+		if err := m.addOwn(); err != nil {
+			return false, err
+		}
+	}
+	if due := m.repair.Span(); due.From != want.span.From {
+		return false, fmt.Errorf("offset %d is due, and %d was wanted", due.From, want.span.From)
+	}
+	lineage := LineageOf(lg)
+	for len(batches) > 0 && !m.repair.Full() {
+		b, err := log.ParseBatch(batches)
+		if err != nil {
+			return false, err
+		}
+		batches = batches[len(b):]
+		due := m.repair.Span().From
+		if b.End() <= due || due >= want.span.Next {
+			continue
+		}
+		if b, err = b.Until(want.span.Next); err != nil {
+			return false, err
+		}
+		if !lineage.holds(b.Epoch(), log.Span{From: due, Next: b.End()}) {
+			return false, fmt.Errorf("the follower's records from %d to %d are of epoch %d, and this log has others there", due, b.End(), b.Epoch())
+		}
+		if err := m.repair.Add(b); err != nil {
+			return false, err
+		}
+		l.x.counters.inRepairBytes.Add(uint64(len(b)))
+	}
+	if err := m.addOwn(); err != nil || !m.repair.Full() {
+		return false, err
+	}
+	span := m.repair.Span()
+	aside, err := m.repair.Finish()
+	m.repair = nil
+	if err != nil {
+		return false, err
+	}
+	l.x.counters.repaired.Add(1)
+	l.x.log.Warn("Repaired a segment of the leader's own copy from a follower", "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
+		"part", want.part.String(), "epoch", l.epoch, "follower", want.conn.broker, "up_to", span.From, "damaged_one_set_aside", aside)
+	return true, nil
+}
+
+// addOwn adds what can be read of the damaged segment from the offset on that is due.
+func (m *mending) addOwn() error {
+	for !m.repair.Full() {
+		if added, err := m.repair.AddOwn(0, math.MaxUint64); err != nil || !added {
+			return err
+		}
+	}
+	return nil
+}
+
+// holds reports whether all records of a span are of an epoch.
+func (l *Lineage) holds(epoch uint64, s log.Span) bool {
+	i := slices.IndexFunc(l.Epochs, func(e log.Epoch) bool { return e.Epoch == epoch })
+	return i >= 0 && l.Epochs[i].Start <= s.From && s.Next <= l.endOf(i)
+}
