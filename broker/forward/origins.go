@@ -43,6 +43,8 @@ type Origin struct {
 	// numbers below Last, and nothing behind them was missed.
 	inLog   bool
 	kept    []Span
+	epoch   uint64             // for which it sent last
+	fresh   uint64             // it has sent numbers from here on for that epoch only
 	Settled map[uint64]Outcome // judged and not kept, by this leader only
 }
 
@@ -147,6 +149,18 @@ func (o *Origin) Settle(seq uint64, out Outcome) {
 	}
 	o.Settled[seq] = out
 }
+
+// Arrived notes that messages arrived that were sent for an epoch. The source never sent numbers from
+// below on before. So it has sent them to the leader of that epoch only, as long as it sends for that
+// epoch: also when it sends them again because the leader was not ready to judge them.
+func (o *Origin) Arrived(epoch, below uint64) {
+	if o.epoch != epoch {
+		o.epoch, o.fresh = epoch, below
+	}
+}
+
+// Fresh reports whether no leader of another epoch got a message that arrived last.
+func (o *Origin) Fresh(seq uint64) bool { return seq >= o.fresh }
 
 // truncate deletes the records from end on, which the log lacks now.
 func (o *Origin) truncate(end uint64) {

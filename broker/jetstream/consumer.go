@@ -63,6 +63,9 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 			s.refuseConsumer(c, t, refusal)
 			return
 		}
+		counted, cancel := context.WithTimeout(ctx, countTime)
+		made.Count(counted)
+		cancel()
 		s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.consumerAt(t, made, made.InitialInfo())})
 	}
 	switch {
@@ -262,7 +265,7 @@ func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Shard) {
 		s.refuseConsumer(c, t, refusal)
 		return
 	}
-	s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, sub)})
+	s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(ctx, t, sub)})
 }
 
 func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
@@ -347,8 +350,10 @@ func (s *Server) consumerList(c *call, t *topic.Shard) {
 	page, paged := jsapi.Page(served, request.Offset, jsapi.ListPage)
 	response.Paged = paged
 	size := 0
+	ctx, cancel := context.WithTimeout(s.ctx, listCountTime)
+	defer cancel()
 	for _, sub := range page {
-		info := s.describeConsumer(t, sub)
+		info := s.describeConsumer(ctx, t, sub)
 		if size += info.Size(); size > listBytes && len(response.Consumers) > 0 {
 			break
 		}
@@ -367,8 +372,12 @@ func consumerConfig(sub *subscription.Subscription, replicas int) jsapi.Consumer
 	return config
 }
 
-// describeConsumer returns the info of a consumer that is served here.
-func (s *Server) describeConsumer(t *topic.Shard, sub *subscription.Subscription) *jsapi.ConsumerInfo {
+// describeConsumer returns the info of a consumer that is served here. Its pending messages are
+// counted until ctx ends.
+func (s *Server) describeConsumer(ctx context.Context, t *topic.Shard, sub *subscription.Subscription) *jsapi.ConsumerInfo {
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	sub.Count(ctx)
 	return s.consumerAt(t, sub, sub.Info())
 }
 

@@ -39,6 +39,17 @@ const (
 	// Each costs a key in etcd and a cursor in every shard. Concurrent creations may exceed it
 	// slightly.
 	shardedEphemerals = 1024
+	// subjectsTime bounds the counting of a stream's subjects: some 10 M take half of it.
+	subjectsTime = 3 * time.Second
+	// countTime bounds the counting of a consumer's pending messages by the index. listCountTime bounds
+	// it for all consumers of a list together. Then the numbers are upper bounds.
+	countTime     = 2 * time.Second
+	listCountTime = 250 * time.Millisecond
+	// numSubjectsPatience is how long the info of a stream waits for an index of its subjects that
+	// is being made. Then it goes without their number. A client that asks for subjects waits
+	// longer.
+	numSubjectsPatience = 50 * time.Millisecond
+	subjectsPatience    = 2 * time.Second
 	// waitingBytes bounds the memory of queued requests, in bytes.
 	waitingBytes = 16 << 20
 	// requestBytes is the largest request in bytes, about what etcd accepts as one value.

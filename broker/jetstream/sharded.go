@@ -168,33 +168,40 @@ func (s *Server) answerFor(q peerRequest, tell func(peerAnswer)) {
 
 func (s *Server) shardedInfo(ctx context.Context, c *call, of *topic.Topic) {
 	request, refusal := jsapi.Decode[jsapi.StreamInfoRequest](c.payload)
-	if refusal == nil && request.SubjectsFilter != "" {
-		refusal = withReason(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)"))
-	}
-	var info *jsapi.StreamInfo
+	response := jsapi.StreamInfoResponse{Response: c.Call.Answer()}
 	if refusal == nil {
-		info, refusal = s.sumStreamInfo(ctx, of)
+		response.StreamInfo, response.Paged, refusal = s.sumStreamInfo(ctx, of, request.SubjectsFilter)
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
-	s.answer(c, jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: info})
+	s.answer(c, response)
 }
 
-func (s *Server) sumStreamInfo(ctx context.Context, of *topic.Topic) (*jsapi.StreamInfo, *jsapi.Error) {
-	answers, refusal := askShards[jsapi.StreamInfoResponse](ctx, s, of, func(stream string) string { return jsapi.APIPrefix + "STREAM.INFO." + stream }, nil)
+// sumStreamInfo returns the info of a Topic with several shards, with the subjects that match a
+// filter if it is not empty.
+func (s *Server) sumStreamInfo(ctx context.Context, of *topic.Topic, subjects string) (*jsapi.StreamInfo, jsapi.Paged, *jsapi.Error) {
+	var payload []byte
+	if subjects != "" {
+		payload, _ = json.Marshal(jsapi.StreamInfoRequest{SubjectsFilter: subjects}) // a struct of this form can always be encoded
+	}
+	answers, refusal := askShards[jsapi.StreamInfoResponse](ctx, s, of, func(stream string) string { return jsapi.APIPrefix + "STREAM.INFO." + stream }, payload)
 	if refusal != nil {
-		return nil, refusal
+		return nil, jsapi.Paged{}, refusal
 	}
 	shards := make([]*jsapi.StreamInfo, 0, len(answers))
 	for i := range answers {
 		if answers[i].StreamInfo == nil {
-			return nil, jsapi.ErrStreamOffline
+			return nil, jsapi.Paged{}, jsapi.ErrStreamOffline
 		}
 		shards = append(shards, answers[i].StreamInfo)
 	}
-	return s.sumShards(of.Desired(), shards), nil
+	info, paged := s.sumShards(of.Desired(), shards), jsapi.Paged{}
+	if subjects != "" {
+		paged, refusal = s.sumSubjects(info, answers, of.Name())
+	}
+	return info, paged, refusal
 }
 
 // sumShards adds up the shards' stream infos to the Topic's. Its sequences count records: last_seq
@@ -203,17 +210,23 @@ func (s *Server) sumShards(desired *coordination.Topic, shards []*jsapi.StreamIn
 	info := &jsapi.StreamInfo{Config: s.streamOf(desired).Versioned(), Created: desired.Created.UTC(), TimeStamp: time.Now().UTC()}
 	state := &info.State
 	state.Consumers = len(s.state().Subscriptions(desired.ID))
+	unknown := false // how many subjects a shard has
 	for _, one := range shards {
 		is := &one.State
 		state.Messages += is.Messages
 		state.Bytes += is.Bytes
 		state.LastSeq += is.LastSeq
+		state.NumSubjects += is.NumSubjects
+		unknown = unknown || is.Messages > 0 && is.NumSubjects == 0
 		if is.LastSeq > 0 && (state.FirstTime.IsZero() || is.FirstTime.Before(state.FirstTime)) {
 			state.FirstTime = is.FirstTime
 		}
 		if is.LastTime.After(state.LastTime) {
 			state.LastTime = is.LastTime
 		}
+	}
+	if unknown {
+		state.NumSubjects = 0
 	}
 	if state.LastSeq > 0 {
 		state.FirstSeq = state.LastSeq - state.Messages + 1
@@ -235,7 +248,7 @@ func (s *Server) updateSharded(ctx context.Context, c *call, of *topic.Topic) {
 		is := s.topics.ByID(updated.ID)
 		return is != nil && is.Desired().Revision >= updated.Revision
 	})
-	info, refusal := s.sumStreamInfo(ctx, of)
+	info, _, refusal := s.sumStreamInfo(ctx, of, "")
 	if !known || refusal != nil {
 		s.refuse(c, jsapi.ErrStreamOfflineReason.With("the update is noted, and the stream is not served at the moment"))
 		return

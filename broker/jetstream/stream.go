@@ -124,7 +124,7 @@ func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 		}
 	})
 	if whole != nil {
-		info, refusal := s.sumStreamInfo(ctx, whole)
+		info, _, refusal := s.sumStreamInfo(ctx, whole, "")
 		if refusal != nil {
 			s.refuse(c, refusal)
 			return
@@ -234,20 +234,26 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 	s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
 }
 
+// streamInfo answers with the info of a stream that is led here. deleted_details is always empty,
+// since messages are not deleted one by one.
 func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	request, refusal := jsapi.Decode[jsapi.StreamInfoRequest](c.payload)
-	switch {
-	case refusal != nil:
+	if refusal != nil {
 		s.refuse(c, refusal)
-	case request.SubjectsFilter != "":
-		s.refuse(c, withReason(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)")))
-	default: // deleted_details is always empty, since messages are not deleted one by one
-		info := s.describeStream(t, shard)
-		if s.config.Standalone { // of all calls only this one names the leader then, as with nats-server
-			info.Cluster = &jsapi.ClusterInfo{Leader: s.config.Name}
-		}
-		s.answer(c, jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: info})
+		return
 	}
+	response := jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)}
+	if s.config.Standalone { // of all calls only this one names the leader then, as with nats-server
+		response.Cluster = &jsapi.ClusterInfo{Leader: s.config.Name}
+	}
+	response.State.NumSubjects = s.numSubjects(shard)
+	if request.SubjectsFilter != "" {
+		if refusal := s.listSubjects(&response, shard, &request); refusal != nil {
+			s.refuse(c, refusal)
+			return
+		}
+	}
+	s.answer(c, response)
 }
 
 func (s *Server) purgeStream(c *call, t *topic.Shard, shard *topic.ShardLeader) {

@@ -327,8 +327,9 @@ type Paged struct {
 
 // Page lengths of nats-server. Names are short, and infos are not.
 const (
-	NamesPage = 1024
-	ListPage  = 256
+	NamesPage    = 1024
+	ListPage     = 256
+	SubjectsPage = 100_000
 )
 
 // Page returns the page of all that begins at offset. all must be in the same order each time.

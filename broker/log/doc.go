@@ -18,6 +18,8 @@
 //	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record, and
 //	shards/<topic id>-<n>[.part]/<offset>.<generation>.log  after the switch that brought the file
 //	                                             (plain, or in blocks of zstd: see compressed.go)
+//	shards/<topic id>-<n>[.part]/<offset>.<generation>.*  files beside segments, which others wrote:
+//	                                             indexes of their subjects (beside.go)
 //	set-aside/<name>.<n>/                        whole logs, damaged segments, and committed records
 //	                                             that a truncation took; only DeleteAside deletes
 //	                                             them

@@ -101,6 +101,7 @@ type Log struct {
 	// room is the slot size of a larger manifest file that was prepared; 0: there is none.
 	room    int64
 	removed []SegmentRef // files whose removal may not be durable yet
+	beside  besides
 
 	// The newest records, in memory.
 	chunk     *chunk // the one being filled, the last of tail

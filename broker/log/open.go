@@ -83,7 +83,9 @@ func (l *Log) open(start, epoch uint64, spec []byte, first FirstCopy) error {
 			return &syncError{err}
 		}
 	}
-	return l.dropBelowStart()
+	err := l.dropBelowStart()
+	l.sweepBeside()
+	return err
 }
 
 // writeOpened writes the manifest and meta.json if opening the log has changed them.
@@ -143,6 +145,7 @@ func (l *Log) readFiles(o *opening) error {
 	if err != nil {
 		return err
 	}
+	l.readBeside(names)
 	for _, name := range names {
 		r, ok := segmentFile(name)
 		switch {

@@ -16,6 +16,7 @@ import (
 type Cursor struct {
 	log  *Log
 	next uint64
+	file bool // it reads files only
 
 	// Hints, which hold while that chunk or segment exists.
 	chunkID  uint64
@@ -28,6 +29,12 @@ type Cursor struct {
 
 // NewCursor returns a cursor that begins at offset.
 func (l *Log) NewCursor(offset uint64) *Cursor { return &Cursor{log: l, next: offset} }
+
+// NewFileCursor returns a cursor of sealed segments that reads their files, and not what memory
+// still has of them. So it doesn't see records that compaction has removed.
+func (l *Log) NewFileCursor(offset uint64) *Cursor {
+	return &Cursor{log: l, next: offset, file: true}
+}
 
 // Seek moves the cursor to an offset.
 func (c *Cursor) Seek(offset uint64) {
@@ -106,7 +113,7 @@ func (c *Cursor) Read(max int) (View, error) {
 			l.mu.Unlock()
 			return View{}, c.disowned(gone)
 		}
-		if len(l.tail) > 0 && c.next >= l.tail[0].first {
+		if !c.file && len(l.tail) > 0 && c.next >= l.tail[0].first {
 			return c.fromMemory(max)
 		}
 		s, limit, index := l.segmentOf(c.next)

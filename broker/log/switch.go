@@ -113,6 +113,7 @@ func (l *Log) swap(old []*segment, fresh *segment, path string, more func(m *Man
 	}
 	l.generation = max(l.generation, fresh.gen)
 	l.mu.Unlock()
+	defer l.sweepBeside()
 	return l.remove(old...)
 }
 

@@ -111,6 +111,9 @@ func (l *Log) dropBelowStart() error {
 	if err := l.remove(gone...); err != nil {
 		return fmt.Errorf("log %s: %w", l.name, err)
 	}
+	if len(gone) > 0 {
+		l.sweepBeside()
+	}
 	return nil
 }
 
@@ -249,6 +252,7 @@ func (l *Log) leave(gone []*segment, kept *Aside) error {
 			return err
 		}
 	}
+	defer l.sweepBeside()
 	return l.remove(gone...)
 }
 

@@ -40,5 +40,14 @@ func (c *Conditions) Any() bool {
 	return c.ExpectsLast || c.ExpectsLastBySubject || len(c.ID) > 0 || len(c.After) > 0 || len(c.ExpectedTopic) > 0 || len(c.ExpectedLastID) > 0
 }
 
+// LastOf returns the subject whose last message is expected, if ExpectsLastBySubject, of a message on
+// a subject.
+func (c *Conditions) LastOf(subject []byte) []byte {
+	if len(c.ExpectedSubject) > 0 {
+		return c.ExpectedSubject
+	}
+	return subject
+}
+
 // Span returns how far behind its first record the last record of the message stands.
 func (c *Conditions) Span() uint64 { return uint64(max(c.Records, 1)) - 1 }

@@ -3,6 +3,7 @@
 // Source only.
 //
 //	reader.go  Reader: Info, Get, NextFor, LastFor
+//	subjects.go  counts per subject, and of a filter
 //	bulk.go    BulkReader: many records in one answer, copied at most once
 //	pin.go     Pin: a range of offsets that retention leaves alone
 //	scan.go    ScanBatches: a log from one offset to another

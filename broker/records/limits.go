@@ -1,10 +1,22 @@
 package records
 
+import "time"
+
 const (
 	// scanBytes is how much one search for a record of a subject reads: about half a second.
 	scanBytes = 256 << 20
 	// readBytes is how much of it is read at once.
 	readBytes = 256 << 10
+	// lastTries is how often a last record is looked for that compaction removes meanwhile.
+	lastTries = 3
+	// lastTime bounds the question to the index for the last record that matches a pattern: clients
+	// wait 5 s, and reading the log instead takes time, too.
+	lastTime = 2 * time.Second
+	// lastPatience is how long a condition waits for an index that is being opened. Later messages of
+	// the shard wait meanwhile.
+	lastPatience = 100 * time.Millisecond
+	// loadPatience is how long the last records of all subjects wait for an index that is being made.
+	loadPatience = 10 * time.Second
 	// ReadAtOnce is how much of a log is read for them while publishers wait: some 20 ms.
 	ReadAtOnce = 16 << 20
 )

@@ -2,12 +2,14 @@ package records
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subject"
 )
@@ -26,14 +28,16 @@ type Reader struct {
 	source Source
 	name   string // of the shard, for people
 	data   *log.Log
+	index  *indexing.Index // of the subjects of data; nil: there is none
 
 	firstTime, finalTime timeOf
 	firstKept            firstKept
 }
 
-// Init has the Reader read the log of a shard. It precedes all other calls.
-func (s *Reader) Init(source Source, name string, data *log.Log) {
-	s.source, s.name, s.data = source, name, data
+// Init has the Reader read the log of a shard. It precedes all other calls. index may be nil; it is
+// the caller's to close.
+func (s *Reader) Init(source Source, name string, data *log.Log, index *indexing.Index) {
+	s.source, s.name, s.data, s.index = source, name, data, index
 }
 
 // Info is what readers see of a shard.
@@ -41,7 +45,7 @@ type Info struct {
 	First, Last         uint64 // offsets; Last is First-1 if there is nothing
 	FirstTime, LastTime time.Time
 	Messages            uint64 // fewer than offsets, if it is compacted
-	Bytes               int64  // on disk, of the files that hold them
+	Bytes               int64  // on disk, of the files that hold them and their indexes
 }
 
 // Info describes what readers see. All of it is of one moment, also while compaction goes on. It
@@ -64,7 +68,7 @@ func (s *Reader) info(start, end, holes uint64) Info {
 	if start == end {
 		return info
 	}
-	info.Bytes = s.Bytes(start)
+	info.Bytes = s.Bytes(start) + s.data.BesideBytes()
 	info.First = s.firstKept.from(s, start, end, holes)
 	info.FirstTime, info.LastTime = s.firstTime.at(s, info.First), s.finalTime.at(s, end-1)
 	return info
@@ -145,6 +149,11 @@ func (s *Reader) Get(offset uint64) (log.Record, error) {
 	if start, end := s.source.Offsets(); offset < start || offset >= end {
 		return log.Record{}, &NoRecordError{Topic: s.name, Offset: offset}
 	}
+	return s.get(offset)
+}
+
+// get is Get for an offset that may be beyond the high watermark.
+func (s *Reader) get(offset uint64) (log.Record, error) {
 	c := s.data.NewCursor(offset)
 	v, err := c.Read(1)
 	if err != nil {
@@ -213,10 +222,57 @@ func (s *Reader) NextFor(pattern string, from uint64) (log.Record, error) {
 	return log.Record{}, &NoRecordError{Topic: s.name, Offset: from, Subject: pattern}
 }
 
-// LastFor reads the last record whose subject matches a pattern: from the end backwards, in ever
-// larger steps, and bounded as NextFor is.
+// LastFor reads the last record whose subject matches a pattern. It asks the index, and reads the
+// log backwards if the index is not ready.
 func (s *Reader) LastFor(pattern string) (log.Record, error) {
-	start, end := s.source.Offsets()
+	ctx, cancel := context.WithTimeout(context.Background(), lastTime)
+	defer cancel()
+	for try := 1; ; try++ {
+		layout := s.data.Layout()
+		start, end := s.source.Offsets()
+		r, err := s.lastWithin(ctx, pattern, start, end)
+		if _, none := errors.AsType[*NoRecordError](err); !none || try == lastTries || layout == s.data.Layout() {
+			return r, err
+		}
+		// Compaction may have removed the last record below end because of a newer one.
+	}
+}
+
+// lastWithin returns the last record within a range whose subject matches a pattern.
+func (s *Reader) lastWithin(ctx context.Context, pattern string, start, end uint64) (log.Record, error) {
+	if s.index != nil && start < end {
+		offset, err := s.index.Last(ctx, 0, pattern, start, end)
+		if err == nil && offset == 0 {
+			return log.Record{}, &NoRecordError{Topic: s.name, Offset: start, Subject: pattern}
+		}
+		if err == nil {
+			return s.Get(offset)
+		}
+	}
+	return s.searchLast(pattern, start, end)
+}
+
+// LastBelow returns the offset of the last record of a subject below an offset, which may be beyond
+// the high watermark; 0: there is none. If the index is not ready, it reads a short log. It is exact
+// if the log has no record of the subject from end on.
+func (s *Reader) LastBelow(ctx context.Context, subject string, end uint64) (uint64, error) {
+	start, _ := s.source.Offsets()
+	if s.index != nil {
+		offset, err := s.index.LastOf(ctx, lastPatience, subject, start, end)
+		if err == nil || s.Bytes(start) > ReadAtOnce {
+			return offset, err
+		}
+	}
+	r, err := s.searchLast(subject, start, end)
+	if _, none := errors.AsType[*NoRecordError](err); none {
+		return 0, nil
+	}
+	return r.Offset, err
+}
+
+// searchLast is LastFor without the index: it reads from the end backwards, in ever larger steps,
+// and bounded as NextFor is.
+func (s *Reader) searchLast(pattern string, start, end uint64) (log.Record, error) {
 	matches := matcher(pattern)
 	budget := int64(scanBytes)
 	for to, step := end, uint64(256); to > start; step *= 2 {
@@ -249,7 +305,7 @@ func (s *Reader) LastFor(pattern string) (log.Record, error) {
 			return log.Record{}, &ScanError{Topic: s.name, Subject: pattern, Bytes: scanBytes}
 		}
 		if last > 0 {
-			return s.Get(last)
+			return s.get(last)
 		}
 		to = from
 	}

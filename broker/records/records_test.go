@@ -61,7 +61,7 @@ func newShardOn(t *testing.T, options log.Options, batches ...log.Append) *shard
 	}
 	_, end, _ := data.Offsets()
 	s := &shard{start: 1, high: end}
-	s.Init(s, "orders", data)
+	s.Init(s, "orders", data, nil)
 	return s
 }
 

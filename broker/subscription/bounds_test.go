@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -70,6 +71,47 @@ func TestCountingMatchesIsBounded(t *testing.T) {
 		}
 		if i := s.Info(); i.Lag != 60_000-1 || !i.LagExact {
 			t.Errorf("it stands at %+v", i)
+		}
+	})
+}
+
+// TestOnlyCountAsksTheIndex: Info reads a bounded part of the log, and doesn't ask the index. Count
+// does, and ends with its context: so a list of many Subscriptions waits once.
+func TestOnlyCountAsksTheIndex(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		many := make([]string, 1000)
+		for i := range many {
+			many[i] = "o"
+		}
+		for range 30 {
+			w.shard.publish(many...)
+		}
+		asked := 0
+		w.shard.counting = func(ctx context.Context) error {
+			asked++
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for n := range 20 {
+			name := fmt.Sprint("s", n)
+			w.declare(name, int64(n+1), startAt(coordination.Start{From: coordination.FromEarliest}, "o"))
+			w.find(name).Count(ctx)
+		}
+		if took := time.Since(began); asked != 1 || took != time.Second {
+			t.Errorf("the index was asked %d times, for %v", asked, took)
+		}
+		asked = 0
+		w.find("s3").Info()
+		if asked > 0 {
+			t.Error("Info asks the index")
+		}
+		w.shard.counting = func(context.Context) error { asked++; return nil }
+		w.find("s4").Count(t.Context())
+		if i := w.find("s4").Info(); i.Lag != 30_000 || !i.LagExact || asked != 1 {
+			t.Errorf("it stands at %+v; the index was asked %d times", i, asked)
 		}
 	})
 }

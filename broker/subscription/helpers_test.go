@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
@@ -32,9 +34,10 @@ type shard struct {
 	mu       sync.Mutex
 	watchers map[int]func()
 	watches  int
-	asked    func()                // called once, at the next Offsets
-	hold     chan struct{}         // until it is closed, no append to state is reported as durable
-	judge    func(err error) error // judges read errors; nil: no other replica
+	asked    func()                          // called once, at the next Offsets
+	hold     chan struct{}                   // until it is closed, no append to state is reported as durable
+	judge    func(err error) error           // judges read errors; nil: no other replica
+	counting func(ctx context.Context) error // the index when it counts; nil: it is ready
 }
 
 func (s *shard) Unreadable(err error) error {
@@ -55,6 +58,32 @@ func (s *shard) Offsets() (start, end uint64) {
 	}
 	return start, end
 }
+
+// Count reads the log.
+func (s *shard) Count(ctx context.Context, _ time.Duration, patterns []string, from, end uint64) (n uint64, err error) {
+	if s.counting != nil {
+		if err := s.counting(ctx); err != nil {
+			return 0, err
+		}
+	}
+	for c := s.data.NewCursor(from); c.Next() < end; {
+		v, err := c.Read(64 << 10)
+		if err != nil {
+			return 0, err
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (log.Record{}); it.Next(&r); {
+				if r.Offset >= from && r.Offset < end && slices.ContainsFunc(patterns, func(p string) bool { return subject.Matches([]byte(p), r.Subject) }) {
+					n++
+				}
+			}
+		}
+		v.Release()
+	}
+	return n, nil
+}
+
 func (s *shard) NewCursor(from uint64) *log.Cursor { return s.data.NewCursor(from) }
 func (s *shard) State() *log.Log                   { return s.state }
 func (s *shard) Data() *log.Log                    { return s.data }

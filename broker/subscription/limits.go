@@ -33,6 +33,13 @@ const (
 	countBytes = 64 << 20
 	// infoBytes bounds what is read to answer Info with the number of matching records.
 	infoBytes = 8 << 20
+	// indexedCount is from how many offsets on the index of the shard's subjects counts for Info.
+	// Fewer are read, so that a Subscription that keeps up needs no index.
+	indexedCount = 16 << 10
+	// countPatience is how long Count waits for an index that is being made.
+	countPatience = 250 * time.Millisecond
+	// countTries is how often Count counts anew when records were delivered meanwhile.
+	countTries = 3
 	// createBytes bounds what is read before Create returns, to find the start position. The rest
 	// is read in later steps.
 	createBytes = 32 << 20

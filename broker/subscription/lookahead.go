@@ -1,6 +1,8 @@
 package subscription
 
 import (
+	"context"
+
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
@@ -63,6 +65,60 @@ func (s *Subscription) passedOver(offset, start uint64) uint64 {
 	return offset - base
 }
 
+// restartCount begins to count anew if retention deleted counted records before their delivery. If
+// compaction did, the count is too high until everything that was there is delivered. mu is held.
+func (s *Subscription) restartCount(start uint64) {
+	l := &s.ahead
+	if base := s.base(start); l.at <= base || start > max(l.start, s.cursor.offset+1) {
+		l.at, l.n, l.start = base, 0, start
+	}
+}
+
+// Count counts the matching records for Info by the index of the shard's subjects, if they are more
+// than Info should read. If the index isn't ready, or ctx ends, nothing is counted, and Info's number
+// may be an upper bound.
+func (s *Subscription) Count(ctx context.Context) {
+	for range countTries {
+		s.mu.Lock()
+		from, end, ok := s.toCount()
+		filters := s.settings.filters
+		s.mu.Unlock()
+		if !ok || end-from < indexedCount || ctx.Err() != nil {
+			return
+		}
+		patterns := make([]string, len(filters))
+		for i, f := range filters {
+			patterns[i] = string(f)
+		}
+		n, err := s.store.shard.Count(ctx, countPatience, patterns, from, end)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		is, _, ok := s.toCount()
+		// Otherwise records were delivered, or counted, meanwhile, or the filters were changed.
+		counted := ok && is == from && len(filters) == len(s.settings.filters) && &filters[0] == &s.settings.filters[0]
+		if counted {
+			s.ahead.at, s.ahead.n, s.ahead.spent = end, s.ahead.n+n, 0
+		}
+		s.mu.Unlock()
+		if counted {
+			return
+		}
+	}
+}
+
+// toCount returns the records that are not counted yet. ok is false if the index can't count them:
+// it doesn't know which were acknowledged ahead of the cursor. mu is held.
+func (s *Subscription) toCount() (from, end uint64, ok bool) {
+	start, end := s.store.shard.Offsets()
+	if len(s.settings.filters) == 0 || !s.search.done || s.closed != 0 || len(s.cursor.ahead) > 0 {
+		return 0, end, false
+	}
+	s.restartCount(start)
+	return s.ahead.at, end, s.ahead.at < end
+}
+
 // countAhead counts further records and reads about the given number of bytes. It reports whether
 // there is more to count. mu is held.
 func (s *Subscription) countAhead(w *worker, start, end uint64, bytes int) (more bool) {
@@ -70,11 +126,7 @@ func (s *Subscription) countAhead(w *worker, start, end uint64, bytes int) (more
 	if len(s.settings.filters) == 0 || !s.search.done {
 		return false
 	}
-	// Count anew if retention deleted counted records before their delivery. If compaction did, the
-	// count is too high until everything that was there is delivered.
-	if base := s.base(start); l.at <= base || start > max(l.start, s.cursor.offset+1) {
-		l.at, l.n, l.start = base, 0, start
-	}
+	s.restartCount(start)
 	if l.at >= end {
 		l.spent = 0
 		return false

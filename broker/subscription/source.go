@@ -1,6 +1,9 @@
 package subscription
 
 import (
+	"context"
+	"time"
+
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -24,6 +27,10 @@ type Source interface {
 	// Inherited returns where the data log ended when this broker began to lead. An earlier leader
 	// may have delivered what is below, and none has delivered the rest.
 	Inherited() uint64
+	// Count returns how many records from an offset up to, not including, end match one of some
+	// patterns, by the index of the shard's subjects. end is at most that of Offsets. An error says
+	// that the index is not ready or was not within patience.
+	Count(ctx context.Context, patience time.Duration, patterns []string, from, end uint64) (uint64, error)
 	// Data returns the data log, for the times of its segments and for its epochs.
 	Data() *log.Log
 }

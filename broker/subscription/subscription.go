@@ -253,7 +253,7 @@ func (s *Subscription) change(o op) {
 	}
 }
 
-// Info returns the state of the Subscription.
+// Info returns the state of the Subscription. Count before it makes its lag exact.
 func (s *Subscription) Info() Info {
 	w := spareWorkers.Get().(*worker)
 	defer spareWorkers.Put(w)

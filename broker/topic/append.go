@@ -27,8 +27,8 @@ func (s *ShardLeader) appendMessages(in *intake, v *view,
 }
 
 // appendBatch judges messages and appends the accepted ones as one batch. It returns how many it
-// dealt with. That is 0 only if the next message is the first with an id, behind a gap, or if
-// leadership ended.
+// dealt with. That is 0 only if the next message is the first with an id, behind a gap, or waits for
+// a lookup, or if leadership ended.
 func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,6 +40,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		return len(messages)
 	}
 	now, mono := s.now()
+	in.lookup = false
 	defer s.settleRefusals(in)
 	s.ids.Lock()
 	defer s.ids.Unlock()
@@ -51,6 +52,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	p.back = in.back
 	in.origin = s.origins.Of(in.from.Source, in.from.Floor)
 	in.origin.Heard = forward.Mono()
+	in.origin.Arrived(in.from.Epoch, in.from.Below)
 	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.alone {
 		m := &messages[n]
@@ -67,7 +69,10 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			break
 		}
 		keep := v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
-		if in.first || in.alone && !keep {
+		if in.lookup {
+			s.lookUp(in, messages[n:])
+		}
+		if in.first || in.lookup || in.alone && !keep {
 			break
 		}
 		n++
@@ -106,6 +111,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		s.leading.Load().Appended(replica.Data, s.end, true)
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
+		if s.subjects != nil {
+			s.subjects.Appended(s.end)
+		}
 		return n
 	}
 	if p.size > 0 {
@@ -113,7 +121,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		p.size, p.records = 0, 0
 	}
 	s.ids.Undo(known)
-	s.lastKnown, s.subjects = false, nil
+	if s.lastKnown = false; s.subjects != nil {
+		s.subjects.Reset(s.end)
+	}
 	s.notAppended(in, v, p, kept, err)
 	return n
 }

@@ -32,36 +32,13 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 				continue
 			}
 			messages = shard.appendMessages(in, v, messages)
-			took = !in.gap && !in.gone
+			if took = !in.gap && !in.gone && !in.lookup; in.lookup {
+				defer shard.awaitLookup(l, a)
+			}
 		}
 	}
 	if !took {
 		in.back.Again(p.at())
 	}
 	in.finish(p)
-}
-
-// awaitOpen adds a sender to those that announceOpen notifies.
-func (p *Shard) awaitOpen(l *sender.Link, a *sender.Arrival) {
-	p.waiters.Lock()
-	defer p.waiters.Unlock()
-	b := a.Back(l)
-	for i := range p.waiters.senders {
-		if p.waiters.senders[i].Same(b) {
-			p.waiters.senders[i] = b
-			return
-		}
-	}
-	p.waiters.senders = append(p.waiters.senders, b)
-}
-
-// announceOpen notifies the senders of awaitOpen that the shard is open.
-func (p *Shard) announceOpen() {
-	p.waiters.Lock()
-	away := p.waiters.senders
-	p.waiters.senders = nil
-	p.waiters.Unlock()
-	for i := range away {
-		away[i].Ready(p.at())
-	}
 }

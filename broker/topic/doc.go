@@ -75,8 +75,8 @@
 //	confirm.go      readers and answers that wait for a barrier round
 //	statelog.go     appends to the log of cursors
 //	ack.go          the acker: answers of a round
-//	intake.go       messages on their way to a batch
-//	subjects.go     the last record of each subject
+//	intake.go       messages on their way to a batch, and senders that wait
+//	subjects.go     the last records that conditions ask for
 //	judge.go        numbers, conditions and message ids
 //	append.go       one batch of the accepted messages
 //	arrive.go       messages that senders bring to the leader

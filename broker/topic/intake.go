@@ -18,6 +18,8 @@ type intake struct {
 	alone   bool // the next message, or the last one that was gathered, is a batch of its own
 	gone    bool // leadership has ended
 
+	lookup bool // the next message waits for the last record of a subject
+
 	extensions []log.Extension
 
 	from      *sender.Arrival
@@ -38,7 +40,7 @@ var intakes = sync.Pool{New: func() any { return &intake{} }}
 // finish sends the answers that are due at once, and frees in.
 func (in *intake) finish(p *Shard) {
 	in.head = in.back.Carry(&in.answers, p.at(), in.head)
-	in.from, in.back, in.origin, in.why, in.gap, in.gone = nil, sender.Back{}, nil, nil, false, false
+	in.from, in.back, in.origin, in.why, in.gap, in.gone, in.lookup = nil, sender.Back{}, nil, nil, false, false, false
 	intakes.Put(in)
 }
 
@@ -105,4 +107,30 @@ func (in *intake) appended(err error) {
 		}
 	}
 	in.spans = in.spans[:0]
+}
+
+// awaitOpen adds a sender to those that announceOpen notifies: its messages wait for the shard to be
+// open, or for last records.
+func (p *Shard) awaitOpen(l *sender.Link, a *sender.Arrival) {
+	p.waiters.Lock()
+	defer p.waiters.Unlock()
+	b := a.Back(l)
+	for i := range p.waiters.senders {
+		if p.waiters.senders[i].Same(b) {
+			p.waiters.senders[i] = b
+			return
+		}
+	}
+	p.waiters.senders = append(p.waiters.senders, b)
+}
+
+// announceOpen notifies the senders of awaitOpen that the shard takes their messages now.
+func (p *Shard) announceOpen() {
+	p.waiters.Lock()
+	away := p.waiters.senders
+	p.waiters.senders = nil
+	p.waiters.Unlock()
+	for i := range away {
+		away[i].Ready(p.at())
+	}
 }

@@ -28,7 +28,7 @@ func (s *ShardLeader) judgeNumber(in *intake, p *pending, v *view, m *protocol.M
 	case seq > o.Last && len(m.Subject) == 0: // void: its sender has given it up
 		o.Last = seq
 		return numberJudged
-	case seq > o.Last && (seq >= in.from.Below || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):
+	case seq > o.Last && (o.Fresh(seq) || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):
 		if in.why == nil {
 			return numberNew
 		}
@@ -105,7 +105,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
 	if s.subjects != nil {
-		s.subjects.note(m.Subject, last)
+		s.subjects.Note(m.Subject, last)
 	}
 	p.kept(s.end, answer{offset: last, records: uint32(c.Records), seq: in.seq})
 	if c.Records > 0 {
@@ -152,11 +152,11 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 		}
 	}
 	if c.ExpectsLastBySubject {
-		of := c.ExpectedSubject
-		if len(of) == 0 {
-			of = m.Subject
-		}
+		of := c.LastOf(m.Subject)
 		last, err := s.lastOf(in, of)
+		if in.lookup {
+			return false
+		}
 		if err != nil {
 			in.refuse(s.shard, err)
 			return false
@@ -211,7 +211,7 @@ func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answe
 	in.origin.Settle(a.seq, forward.Outcome{Offset: a.offset, Duplicate: a.kind == isDuplicate, Err: a.err})
 	switch {
 	case a.kind == isRefusal && len(v.shard.Replicas) > 1:
-		a.again = a.seq < in.from.Below
+		a.again = !in.origin.Fresh(a.seq)
 		q := s.pendingRefusals(in)
 		q.answers = append(q.answers, a)
 	case a.offset >= s.high.Load():

@@ -23,7 +23,8 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 		}
 	}
 	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
-	shard.Reader.Init(shard, p.name, data)
+	shard.index = s.indexes.Of(data)
+	shard.Reader.Init(shard, p.name, data, shard.index)
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end, shard.inherited = end, end
@@ -87,10 +88,13 @@ func (s *ShardLeader) advanced() {
 func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err error) {
 	shard.mu.Lock()
 	shard.closed = true
+	subjects := shard.subjects
 	shard.mu.Unlock()
 	p.leading.CompareAndSwap(shard, nil)
 	shard.ending.Store(true)
-	shard.reading.Wait()
+	if shard.index.Close(); subjects != nil {
+		subjects.Close()
+	}
 	s.announce(shard, false)
 	s.openMu.Lock()
 	delete(s.open, shard)

@@ -17,8 +17,8 @@ const (
 	idsBytes = 256 << 20
 	// maxID is the longest message id: the last one of each shard is kept in memory.
 	maxID = 1 << 10
-	// maxSubjects is of how many subjects a shard knows the last record, at about 50 bytes each.
-	maxSubjects = 1 << 20
+	// lookupMessages is for how many messages last records are looked up at once.
+	lookupMessages = 256
 	// maxUnanswered is how many messages may wait for their answer, at about 100 bytes each, before
 	// connections are not read. At twice as many, messages from links are refused.
 	maxUnanswered = 256 << 10

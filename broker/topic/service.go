@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/ahead"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -44,6 +45,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
+	s.indexes = indexing.New(config.Disk, s.log)
 	s.newSenders()
 	s.upkeep = upkeep.New(upkeep.Config{Disk: config.Disk, Clock: config.Clock, Compact: config.Compact, After: config.UpkeepAfter, Shards: s.upkeepShards, Logger: s.log})
 	s.tasks = work.NewTasks(openers, func(_ *struct{}, p *Shard, lane work.Lane) (more bool) {
@@ -274,6 +276,7 @@ func (s *Service) Close() error {
 	s.tasks.Close()
 	s.running.Wait() // from here on nothing else opens or closes logs
 	err := s.closeAll()
+	s.indexes.Close()
 	s.acker.close()   // acknowledges what the logs have kept,
 	s.senders.Close() // and only then the rest is refused
 	return err

@@ -1,28 +1,16 @@
 package topic
 
 import (
-	"math"
 	"strings"
 
-	"github.com/carillon-mq/carillon/broker/dedup"
-	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
-	"github.com/carillon-mq/carillon/broker/records"
+	"github.com/carillon-mq/carillon/broker/sender"
 )
 
-// note notes the last record of a subject. If there are too many subjects it forgets all.
-func (x *subjects) note(of []byte, offset uint64) {
-	if x.failure != "" {
-		return
-	}
-	x.last[dedup.HashOf(of)] = offset
-	if len(x.last) > maxSubjects {
-		x.last, x.failure = nil, "it has too many subjects for brokers to remember the last message of each"
-	}
-}
-
 // lastOf returns the offset of the last message of a subject, including messages that in has
-// gathered, or 0. The error says why that can't be judged, or not yet. mu is held.
+// gathered, or 0. If that is being found it sets in.lookup. The error says why that can't be judged.
+// mu is held.
 func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 	no := func(why string) error {
 		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
@@ -31,63 +19,43 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 		return 0, no("the subject has wildcards")
 	}
 	if s.subjects == nil {
-		s.readSubjects()
+		s.subjects = s.service.indexes.NewLasts(s.end, s.LastBelow, s.EachLast, s.shard.announceOpen)
 		for i := range in.records { // they are not in the log yet
-			s.subjects.note(in.records[i].Subject, s.end+uint64(i))
+			s.subjects.Note(in.records[i].Subject, s.end+uint64(i))
 		}
 	}
-	x := s.subjects
-	if x.failure != "" {
-		return 0, no(x.failure)
+	if offset, in.lookup, err = s.subjects.Last(of); err != nil {
+		return 0, no(err.Error())
 	}
-	start, _ := s.Offsets()
-	offset, ok := x.last[dedup.HashOf(of)]
-	switch {
-	case ok && offset >= start:
-		return offset, nil
-	case ok || x.complete:
+	if start, _ := s.Offsets(); offset < start {
 		return 0, nil
 	}
-	return 0, no("its log is being read for that; try again in a moment")
+	return offset, nil
 }
 
-// readSubjects reads the last records from the log: at once if it is short, otherwise in the
-// background, while new records are noted. mu is held.
-func (s *ShardLeader) readSubjects() {
-	x := &subjects{last: map[dedup.Hash]uint64{}, from: s.end}
-	s.subjects = x
-	start, _ := s.Offsets()
-	if s.Bytes(start) <= records.ReadAtOnce {
-		x.complete = true
-		if _, err := s.Scan(start, s.end, math.MaxInt64, func(r *log.Record) bool {
-			x.note(r.Subject, r.Offset)
-			return true
-		}); err != nil {
-			x.failure = err.Error()
+// lookUp has the last records found that the first of some messages depend on. mu is held.
+func (s *ShardLeader) lookUp(in *intake, messages []protocol.Message) {
+	for i := range messages[:min(len(messages), lookupMessages)] {
+		m := &messages[i]
+		if m.Header == 0 {
+			continue
 		}
-		return
+		if c, err := s.service.config.Codec.Conditions(m.Data[:m.Header]); err == nil && c.ExpectsLastBySubject {
+			s.subjects.Want(c.LastOf(m.Subject))
+		}
 	}
-	s.reading.Go(func() {
-		older := &subjects{last: map[dedup.Hash]uint64{}}
-		_, err := s.Scan(start, x.from, math.MaxInt64, func(r *log.Record) bool {
-			older.note(r.Subject, r.Offset)
-			return older.failure == "" && !s.ending.Load()
-		})
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		switch {
-		case err != nil:
-			x.failure = err.Error()
-		case older.failure != "":
-			x.failure = older.failure
-		}
-		for hash, offset := range older.last {
-			if _, ok := x.last[hash]; !ok && x.failure == "" {
-				x.last[hash] = offset
-			}
-		}
-		x.complete = true
-	})
+}
+
+// awaitLookup has a sender notified when last records were found. The sender was told to send again
+// before.
+func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival) {
+	s.shard.awaitOpen(l, a)
+	s.mu.Lock()
+	idle := s.subjects.Idle()
+	s.mu.Unlock()
+	if idle {
+		s.shard.announceOpen()
+	}
 }
 
 // lastMessageID returns the id of the message before next. mu is held.
@@ -95,19 +63,7 @@ func (s *ShardLeader) lastMessageID(next uint64) ([]byte, error) {
 	if s.lastKnown {
 		return s.lastID, nil
 	}
-	s.lastID = s.lastID[:0]
-	if next > s.data.Start() {
-		_, err := records.ScanBatches(s.data, next-1, next, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
-			return true, publish.EachID(s.service.config.Codec, b, next, func(id []byte, offset uint64, _ int64) {
-				if offset == next {
-					s.lastID = append(s.lastID[:0], id...)
-				}
-			})
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	s.lastKnown = true
-	return s.lastID, nil
+	id, err := s.MessageID(s.service.config.Codec, next-1)
+	s.lastID, s.lastKnown = id, err == nil
+	return id, err
 }

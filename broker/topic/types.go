@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/records"
@@ -68,6 +69,7 @@ type Service struct {
 	// aheadBound bounds each ShardLeader.ahead. It never changes.
 	aheadBound ahead.Bound
 	upkeep     *upkeep.Upkeep
+	indexes    *indexing.Indexes
 
 	senders sender.Senders
 
@@ -243,7 +245,8 @@ type ShardLeader struct {
 	watchers atomic.Pointer[[]*func()] // replaced as a whole, under watchMu
 	watchMu  sync.Mutex
 
-	records.Reader // of the records below high
+	index          *indexing.Index // of the subjects of data; until closeLeader
+	records.Reader                 // of the records below high
 
 	retention retention.Keeper
 
@@ -259,21 +262,11 @@ type ShardLeader struct {
 	ids       *dedup.Window    // the shard's
 	origins   *forward.Origins // the shard's, while it is led here
 	sources   atomic.Int64     // how many senders origins had when silent ones were last removed
-	subjects  *subjects        // nil until a condition asks for the last record of a subject
-	reading   sync.WaitGroup   // of readers of the log for subjects; begun while not closed
+	subjects  *indexing.Lasts  // nil until a condition asks for the last record of a subject
 	waiting   []*pending       // without records of their own; they wait for earlier records
 
 	stateMu      sync.Mutex     // guards appends to state
 	stateAppends []*stateAppend // in the order of state; guarded by stateMu
-}
-
-// subjects has the offset of the last record of each subject of a shard. It is read from the log at
-// the first condition that asks for a subject's last record: few Topics need it.
-type subjects struct {
-	last     map[dedup.Hash]uint64
-	complete bool   // it covers all records that readers see
-	from     uint64 // otherwise it covers records from here on
-	failure  string // why it can't cover them; empty: nothing failed
 }
 
 // answerKind is the kind of an answer to a publisher.

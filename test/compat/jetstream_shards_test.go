@@ -184,6 +184,10 @@ func TestATopicOfSeveralShards(t *testing.T) {
 	if string(newest.Data) != strconv.Itoa(each-1) {
 		t.Errorf("the last of a subject is %s", newest.Data)
 	}
+	testutil.EventuallyTrue(t, "the shards count their subjects", func() bool {
+		is, err := stream.Info(within(t), jetstream.WithSubjectFilter("orders.>"))
+		return err == nil && is.State.NumSubjects == subjects && len(is.State.Subjects) == subjects && is.State.Subjects["orders.7"] == each
+	})
 	_, err = first.Publish(within(t), "orders.7", []byte("100"), jetstream.WithExpectLastSequencePerSubject(newest.Sequence))
 	testutil.Must(t, err)
 	_, err = first.Publish(within(t), "orders.7", []byte("100"), jetstream.WithExpectLastSequencePerSubject(newest.Sequence))

@@ -335,6 +335,79 @@ var messageStories = []story{
 		}
 	}},
 
+	{"a stream counts its subjects", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.stream(t, nil)
+		fill(t, js, name+".a.x", 3)
+		fill(t, js, name+".a.y", 2)
+		fill(t, js, name+".b.x", 1)
+		stream, err := s.client(t).Stream(within(t), name)
+		testutil.Must(t, err)
+		is, err := stream.Info(within(t), jetstream.WithSubjectFilter(name+".a.*"))
+		testutil.Must(t, err)
+		equal(t, "subjects", is.State.NumSubjects, 3)
+		equal(t, "matching", fmt.Sprint(is.State.Subjects), fmt.Sprintf("map[%s.a.x:3 %s.a.y:2]", name, name))
+		testutil.Must(t, stream.Purge(within(t), jetstream.WithPurgeSequence(4)))
+		is, err = stream.Info(within(t), jetstream.WithSubjectFilter(">"))
+		testutil.Must(t, err)
+		equal(t, "subjects that are left", is.State.NumSubjects, 2)
+		equal(t, "all of them", fmt.Sprint(is.State.Subjects), fmt.Sprintf("map[%s.a.y:2 %s.b.x:1]", name, name))
+		is, err = stream.Info(within(t), jetstream.WithSubjectFilter(name+".c"))
+		testutil.Must(t, err)
+		equal(t, "of none", len(is.State.Subjects), 0)
+		testutil.Must(t, stream.Purge(within(t)))
+		is, err = stream.Info(within(t))
+		testutil.Must(t, err)
+		equal(t, "subjects after a purge", is.State.NumSubjects, 0)
+	}},
+
+	{"much lies between the messages of a subject", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.stream(t, nil)
+		noise := make([]byte, 1000)
+		crowd := func() { // more than one answer reads of a log
+			for range 20_000 {
+				_, err := js.PublishAsync(name+".noise", noise)
+				testutil.Must(t, err)
+			}
+			select {
+			case <-js.PublishAsyncComplete():
+			case <-time.After(patience):
+				t.Fatal("messages were not acknowledged")
+			}
+		}
+		fill(t, js, name+".rare", 4)
+		crowd()
+		fill(t, js, name+".rare", 3)
+		c := s.consumer(t, name, jetstream.ConsumerConfig{FilterSubject: name + ".rare"})
+		batch, err := c.Fetch(2)
+		take(t, batch, err)
+		standing(t, "what is to be delivered is counted", c, func(is *jetstream.ConsumerInfo) bool { return is.NumPending == 5 })
+		none := s.consumer(t, name, jetstream.ConsumerConfig{FilterSubject: name + ".none"})
+		standing(t, "nothing is pending of a subject without messages", none, func(is *jetstream.ConsumerInfo) bool { return is.NumPending == 0 })
+		crowd()
+		stream, err := s.client(t).Stream(within(t), name)
+		testutil.Must(t, err)
+		last, err := stream.GetLastMsgForSubject(within(t), name+".rare")
+		testutil.Must(t, err)
+		equal(t, "the last of a subject", last.Sequence, 20_007)
+		// While its subjects are being indexed, a broker refuses what depends on them.
+		testutil.EventuallyTrue(t, "another last message is refused", func() bool {
+			_, err = js.Publish(within(t), name+".rare", nil, jetstream.WithExpectLastSequencePerSubject(20_006))
+			return number(err) == jetstream.JSErrCodeStreamWrongLastSequence
+		})
+		testutil.EventuallyTrue(t, "the right one is kept", func() bool {
+			_, err = js.Publish(within(t), name+".rare", nil, jetstream.WithExpectLastSequencePerSubject(20_007))
+			return err == nil
+		})
+		testutil.EventuallyTrue(t, "the first of a subject is kept", func() bool {
+			_, err = js.Publish(within(t), name+".none", nil, jetstream.WithExpectLastSequencePerSubject(0))
+			return err == nil
+		})
+		_, err = js.Publish(within(t), name+".none", nil, jetstream.WithExpectLastSequencePerSubject(0))
+		equal(t, "the first, again", number(err), jetstream.JSErrCodeStreamWrongLastSequence)
+	}},
+
 	{"limits let the oldest go", func(t *testing.T, s *site) {
 		js := s.client(t)
 		name := s.stream(t, func(c *jetstream.StreamConfig) { c.MaxMsgs = 5 })

@@ -74,7 +74,7 @@ var mutationsOfForwarding = []Mutation{
 		{"broker/topic/append.go", "\tin.sign(in.from.Source, in.from.Floor)\n", ""}},
 		Faults: []string{"kill one", "drain leadership", "cut in two"}, Says: "stands at"},
 	{Name: "F4: a leader keeps messages of which it can't know whether they were kept", Edits: []edit{
-		{"broker/topic/judge.go", "case seq > o.Last && (seq >= in.from.Below || s.origins.Knows(", "case seq > o.Last && (true || s.origins.Knows("},
+		{"broker/topic/judge.go", "case seq > o.Last && (o.Fresh(seq) || s.origins.Knows(", "case seq > o.Last && (true || s.origins.Knows("},
 		{"broker/topic/judge.go", "\t\to.Last = max(o.Last, seq)\n\t\tin.refuse(s.shard, &publish.ForgottenError{Topic: s.shard.name})\n",
 			"\t\treturn numberNew\n"}},
 		Faults: []string{"kill one", "drain leadership", "cut in two", "kill"}, Says: "stands at"},

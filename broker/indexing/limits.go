@@ -1,0 +1,59 @@
+package indexing
+
+import "time"
+
+const (
+	// mostOpen is how many indexes are open at once. Each takes some KiB, and the footers of its
+	// files.
+	mostOpen = 1024
+	// partsBytes is the memory for records that are not in files yet, over all indexes of a disk.
+	// An index alone may take 48 MiB (subjectindex.PartBytes).
+	partsBytes = 128 << 20
+	// readersAtOnce is how many indexes are opened, closed and read for at once, makersAtOnce how many
+	// files are written: the disk is the log's first.
+	readersAtOnce = 4
+	makersAtOnce  = 1
+	// findersAtOnce is for how many shards last records are found at once: what a disk reads at once.
+	findersAtOnce = 16
+	// askBytes is how much of a log is read while a question waits: some 20 ms.
+	askBytes = 16 << 20
+	// lockTime is how long a question waits for another one that reads as much.
+	lockTime = 50 * time.Millisecond
+	// tryTime is the pause before a question that waits is tried again, after quickTries without one.
+	tryTime    = 5 * time.Millisecond
+	quickTries = 8
+	// stepBytes is how much a reader reads of one log before questions have their turn.
+	stepBytes = 1 << 20
+	// readBytes is how much is read at once.
+	readBytes = 256 << 10
+	// behindSegments is how many segments an index reads record by record to catch up. If it lacks
+	// more, it is opened anew, and the worker makes the files of the segments.
+	behindSegments = 2
+	// idleTime is after how long an index closes that nobody asks for: scrapers ask once a minute.
+	idleTime = 5 * time.Minute
+	// evictTime is how long an index is spared that was asked lately, if another one needs its
+	// place.
+	evictTime = 10 * time.Second
+	// sweepTime is how often indexes are looked for that nobody asks for.
+	sweepTime = time.Minute
+	// retryTime is when work is tried again after a failure of the disk.
+	retryTime = 5 * time.Second
+	// mostLasts is of how many subjects a shard remembers the last record, twice, at about 50 bytes
+	// each. The index knows the others.
+	mostLasts = 1 << 20
+	// mostFinds is how many subjects of a shard may wait for being found.
+	mostFinds = 4096
+	// findsAtOnce is how many are found before other shards have their turn.
+	findsAtOnce = 64
+	// findTime bounds the finding of one. Publishers wait up to 5 s for their acks.
+	findTime = 2 * time.Second
+	// restTime is how long no subject is looked for after the index was not ready.
+	restTime = 500 * time.Millisecond
+	// loadersAtOnce is for how many shards all subjects are loaded at once, loadTime for how long, and
+	// loadRest how long it is not tried again.
+	loadersAtOnce = 1
+	loadTime      = 30 * time.Second
+	loadRest      = 5 * time.Second
+	// failedTime is how long the failure to find a subject is remembered for the message that waits.
+	failedTime = 10 * time.Second
+)

@@ -1,0 +1,138 @@
+package log
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// besides are the files in the log's directory that belong to segments and that others wrote: their
+// subject indexes. A name is that of the segment and an ending: <base>.<generation>.<ending>. The
+// log counts them, and deletes one with its segment, also on followers and after a crash. It never
+// reads them.
+type besides struct {
+	files map[string]besideFile // by name
+	bytes int64
+	used  bool // their owner deletes those of former versions of segments
+}
+
+type besideFile struct {
+	of    SegmentRef
+	bytes int64
+}
+
+// besideOf reads the name of a file beside a segment.
+func besideOf(name string) (r SegmentRef, ok bool) {
+	if _, segment := segmentFile(name); segment || strings.HasSuffix(name, segmentEnd) || strings.Contains(name, segmentEnd+".") {
+		return r, false
+	}
+	parts := strings.SplitN(name, ".", 3)
+	if len(parts) < 3 || len(parts[0]) != 20 || parts[2] == "" {
+		return r, false
+	}
+	var baseErr, err error
+	r.Base, baseErr = strconv.ParseUint(parts[0], 10, 64)
+	r.Generation, err = strconv.ParseUint(parts[1], 10, 64)
+	return r, baseErr == nil && err == nil && r.Base > 0
+}
+
+// AddBeside counts a file beside a segment, which its owner has written. It deletes the file if the
+// log has no such segment any more.
+func (l *Log) AddBeside(name string, bytes int64) {
+	of, ok := besideOf(name)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	l.noteBeside(name, besideFile{of, bytes})
+	stays := l.keepsBeside(of)
+	l.mu.Unlock()
+	if !stays {
+		l.removeBeside(name)
+	}
+}
+
+// noteBeside counts a file. mu is held.
+func (l *Log) noteBeside(name string, f besideFile) {
+	b := &l.beside
+	if b.files == nil {
+		b.files = map[string]besideFile{}
+	}
+	b.bytes += f.bytes - b.files[name].bytes
+	b.files[name] = f
+}
+
+// DropBeside no longer counts a file that its owner has deleted.
+func (l *Log) DropBeside(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beside.bytes -= l.beside.files[name].bytes
+	delete(l.beside.files, name)
+}
+
+// UseBeside says whether the files beside segments are in use. Then their owner deletes those of
+// segments that were replaced, and the log only those of segments that were dropped.
+func (l *Log) UseBeside(used bool) {
+	l.mu.Lock()
+	l.beside.used = used
+	l.mu.Unlock()
+	l.sweepBeside()
+}
+
+// BesideBytes returns the size of the files beside segments.
+func (l *Log) BesideBytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.beside.bytes
+}
+
+// readBeside counts the files beside segments when the log is opened. names are those of all files
+// in its directory.
+func (l *Log) readBeside(names []string) {
+	for _, name := range names {
+		of, ok := besideOf(name)
+		if !ok {
+			continue
+		}
+		info, err := l.disk.fs.Stat(filepath.Join(l.dir, name))
+		if err == nil {
+			l.noteBeside(name, besideFile{of, info.Size})
+		}
+	}
+}
+
+// keepsBeside reports whether a file beside a version of a segment stays. mu is held.
+func (l *Log) keepsBeside(of SegmentRef) bool {
+	i, ok := slices.BinarySearchFunc(l.segments, of.Base, func(s *segment, base uint64) int { return cmp.Compare(s.base, base) })
+	if ok && l.segments[i].ref() == of {
+		return true
+	}
+	return l.beside.used && len(l.segments) > 0 && of.Base >= l.segments[0].base && of.Base < l.end
+}
+
+// sweepBeside deletes the files whose segments the log does not have. What can't be deleted is tried
+// again at the next change of segments.
+func (l *Log) sweepBeside() {
+	var gone []string
+	l.mu.Lock()
+	for name, f := range l.beside.files {
+		if !l.keepsBeside(f.of) {
+			gone = append(gone, name)
+		}
+	}
+	l.mu.Unlock()
+	slices.Sort(gone)
+	for _, name := range gone {
+		l.removeBeside(name)
+	}
+}
+
+func (l *Log) removeBeside(name string) {
+	if err := l.disk.fs.Remove(filepath.Join(l.dir, name)); err == nil || errors.Is(err, fs.ErrNotExist) {
+		l.DropBeside(name)
+	}
+}

@@ -1,0 +1,96 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
+)
+
+// ErrNoIndex is the error of questions that need an index of subjects, if there is none.
+var ErrNoIndex = errors.New("there is no index of the subjects")
+
+// SubjectCount is a subject, and how many records it has.
+type SubjectCount struct {
+	Subject string
+	Records uint64
+}
+
+// NumSubjects returns how many subjects have records that readers see. It waits for an index
+// that is being made for as long as the caller has patience, and then returns an error.
+func (s *Reader) NumSubjects(ctx context.Context, patience time.Duration) (uint64, error) {
+	start, end := s.source.Offsets()
+	switch {
+	case start == end:
+		return 0, nil
+	case s.index == nil:
+		return 0, ErrNoIndex
+	}
+	return s.index.NumSubjects(ctx, patience, start, end)
+}
+
+// Subjects returns the subjects that match a pattern, in the order of their bytes, with how many
+// records of each readers see: those from number skip on, and no more than most of them. total is
+// how many subjects match. It waits as NumSubjects does.
+func (s *Reader) Subjects(ctx context.Context, patience time.Duration, pattern string, skip, most int) (page []SubjectCount, total int, err error) {
+	start, end := s.source.Offsets()
+	switch {
+	case start == end:
+		return nil, 0, nil
+	case s.index == nil:
+		return nil, 0, ErrNoIndex
+	}
+	begin := func() { page, total = nil, 0 }
+	err = s.index.Subjects(ctx, patience, pattern, start, end, begin, func(subject []byte, records uint64) {
+		if total >= skip && len(page) < most {
+			page = append(page, SubjectCount{string(subject), records})
+		}
+		total++
+	})
+	return page, total, err
+}
+
+// EachLast calls f with each subject that has a record below an offset, which may be beyond the high
+// watermark, and with the offset of the last one, until it says no. begin is called before each
+// attempt.
+func (s *Reader) EachLast(ctx context.Context, end uint64, begin func(), f func(subject []byte, last uint64) bool) error {
+	if s.index == nil {
+		return ErrNoIndex
+	}
+	start, _ := s.source.Offsets()
+	return s.index.Lasts(ctx, loadPatience, start, end, begin, f)
+}
+
+// Count returns how many records from an offset up to, not including, end match one of some
+// patterns. end is at most the high watermark. It waits as NumSubjects does.
+func (s *Reader) Count(ctx context.Context, patience time.Duration, patterns []string, from, end uint64) (uint64, error) {
+	start, _ := s.source.Offsets()
+	from = max(from, start)
+	switch {
+	case from >= end:
+		return 0, nil
+	case s.index == nil:
+		return 0, ErrNoIndex
+	}
+	return s.index.Count(ctx, patience, patterns, from, end)
+}
+
+// MessageID returns the id of the message at an offset, or nothing if it has none or is gone. It may
+// read the disk.
+func (s *Reader) MessageID(codec publish.Codec, offset uint64) (id []byte, err error) {
+	if offset < s.data.Start() {
+		return nil, nil
+	}
+	_, err = ScanBatches(s.data, offset, offset+1, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
+		return true, publish.EachID(codec, b, next, func(is []byte, at uint64, _ int64) {
+			if at == offset {
+				id = slices.Clone(is)
+			}
+		})
+	})
+	return id, err
+}
