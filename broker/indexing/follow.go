@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
@@ -40,12 +41,18 @@ func (x *Index) step() (more bool, err error) {
 			return false, passing(err)
 		}
 	}
+	more, err = x.readMore()
+	return more, passing(x.unreadable(err))
+}
+
+// readMore reads a piece of the log.
+func (x *Index) readMore() (more bool, err error) {
 	x.turn <- struct{}{}
 	defer x.unlock()
 	err = x.read(x.ctx, x.want, stepBytes)
 	x.count()
 	x.report()
-	return err == errMore, passing(err)
+	return err == errMore, err
 }
 
 // passing returns an error unless the next question settles it: the index was not ready, or retention
@@ -262,7 +269,7 @@ func (x *Index) read(ctx context.Context, end uint64, bytes int) error {
 			return err
 		}
 		switch {
-		case x.set.parts.Load() > 2*partsBytes:
+		case x.set.parts.Load() > x.mostParts():
 			return x.busy("other indexes take all memory for records that are not in files yet")
 		case bytes <= 0:
 			return errMore
@@ -293,6 +300,14 @@ func (x *Index) read(ctx context.Context, end uint64, bytes int) error {
 		bytes -= n
 	}
 	return nil
+}
+
+// mostParts returns the bound for records that are not in files yet.
+func (x *Index) mostParts() int64 {
+	if x.needed.Load() > time.Now().Add(-evictTime).UnixNano() {
+		return conditionParts
+	}
+	return mostParts
 }
 
 // enter begins the segment that the next record is in.
@@ -370,6 +385,7 @@ func (x *source) Subjects(from, to uint64, record func(offset uint64, subject []
 		c.Seek(next)
 		v, err := c.Read(readBytes)
 		if damage, ok := errors.AsType[*log.CorruptError](err); ok && damage.Next > next {
+			_ = x.unreadable(err) // the index lacks the records until they are repaired
 			if err := gap(next, min(damage.Next, to)); err != nil {
 				return err
 			}

@@ -21,7 +21,11 @@ type Index struct {
 	log        *log.Log
 	ctx        *lifetime // ends when Close begins
 
+	// unreadable judges an error of reading the log: another replica may have what is damaged here.
+	unreadable func(err error) error
+
 	asked    atomic.Int64 // when it was asked last, in nanoseconds since 1970
+	needed   atomic.Int64 // the same, by conditions
 	unwanted atomic.Bool  // a reader is to close it
 	// readFailed and makeFailed say that the last step, and the last writing of a file, failed.
 	readFailed, makeFailed atomic.Bool
@@ -121,18 +125,29 @@ func (x *Index) lock(ctx context.Context, patience time.Duration) error {
 
 func (x *Index) unlock() { <-x.turn }
 
+// asker is what a question is for.
+type asker uint8
+
+const (
+	forReaders    asker = iota // they can do without, or read the log
+	forConditions              // messages are refused without
+)
+
 // ask returns the shard's index with all records below the end of a range.
-func (x *Index) ask(ctx context.Context, patience time.Duration, end uint64) (*subjectindex.Shard, error) {
+func (x *Index) ask(ctx context.Context, patience time.Duration, by asker, end uint64) (*subjectindex.Shard, error) {
 	if err := x.lock(ctx, patience); err != nil {
 		return nil, err
 	}
 	defer x.unlock()
-	x.asked.Store(time.Now().UnixNano())
+	now := time.Now().UnixNano()
+	if x.asked.Store(now); by == forConditions {
+		x.needed.Store(now)
+	}
 	x.want = max(x.want, end)
 	switch {
 	case x.over:
 		return nil, x.notReady("the broker leads the shard no longer")
-	case x.shard == nil && !x.set.admit(x):
+	case x.shard == nil && !x.set.admit(x, by):
 		return nil, x.busy("too many indexes are in use")
 	case x.shard == nil:
 		x.wanted = true
@@ -156,16 +171,19 @@ func (x *Index) ask(ctx context.Context, patience time.Duration, end uint64) (*s
 
 // query calls f with the index until the answer is no error that passes, or for as long as the
 // caller has patience. With none it asks once.
-func (x *Index) query(ctx context.Context, patience time.Duration, end uint64, f func(s *subjectindex.Shard) error) error {
+func (x *Index) query(ctx context.Context, patience time.Duration, by asker, end uint64, f func(s *subjectindex.Shard) error) error {
 	var over <-chan time.Time
 	for n := 0; ; n++ {
 		wait, err := x.waitForWork(ctx, patience)
 		if err != nil {
 			return err
 		}
-		shard, err := x.ask(ctx, patience, end)
+		shard, err := x.ask(ctx, patience, by, end)
 		if err == nil {
 			err = f(shard)
+		}
+		if err != nil {
+			err = x.unreadable(err)
 		}
 		if err == nil || wait == nil || !notReady(err) || busy(err) || x.readFailed.Load() || x.makeFailed.Load() {
 			return err
@@ -227,16 +245,16 @@ func (x *Index) Last(ctx context.Context, patience time.Duration, pattern string
 	if err != nil {
 		return 0, err
 	}
-	err = x.query(ctx, patience, end, func(s *subjectindex.Shard) (err error) {
+	err = x.query(ctx, patience, forReaders, end, func(s *subjectindex.Shard) (err error) {
 		offset, err = s.LastMatch(ctx, filter, in)
 		return err
 	})
 	return offset, err
 }
 
-// LastOf is Last for one subject, which may be no valid pattern.
+// LastOf is Last for one subject, which may be no valid pattern. It is for conditions.
 func (x *Index) LastOf(ctx context.Context, patience time.Duration, subject string, start, end uint64) (offset uint64, err error) {
-	err = x.query(ctx, patience, end, func(s *subjectindex.Shard) (err error) {
+	err = x.query(ctx, patience, forConditions, end, func(s *subjectindex.Shard) (err error) {
 		offset, err = s.Last(ctx, []byte(subject), subjectindex.Range{From: start, To: end})
 		return err
 	})
@@ -250,7 +268,7 @@ func (x *Index) Count(ctx context.Context, patience time.Duration, patterns []st
 	if err != nil {
 		return 0, err
 	}
-	err = x.query(ctx, patience, end, func(s *subjectindex.Shard) (err error) {
+	err = x.query(ctx, patience, forReaders, end, func(s *subjectindex.Shard) (err error) {
 		n, err = s.Count(ctx, filter, in)
 		return err
 	})
@@ -259,7 +277,7 @@ func (x *Index) Count(ctx context.Context, patience time.Duration, patterns []st
 
 // NumSubjects returns how many subjects have records from start up to, not including, end.
 func (x *Index) NumSubjects(ctx context.Context, patience time.Duration, start, end uint64) (n uint64, err error) {
-	err = x.query(ctx, patience, end, func(s *subjectindex.Shard) (err error) {
+	err = x.query(ctx, patience, forReaders, end, func(s *subjectindex.Shard) (err error) {
 		n, err = s.NumSubjects(ctx, subjectindex.Range{From: start, To: end})
 		return err
 	})
@@ -274,7 +292,7 @@ func (x *Index) Subjects(ctx context.Context, patience time.Duration, pattern st
 	if err != nil {
 		return err
 	}
-	return x.query(ctx, patience, end, func(s *subjectindex.Shard) error {
+	return x.query(ctx, patience, forReaders, end, func(s *subjectindex.Shard) error {
 		begin()
 		return s.Subjects(ctx, filter, subjectindex.Range{From: start, To: end}, "", func(subject []byte, info subjectindex.Info) bool {
 			f(subject, info.Count)
@@ -285,13 +303,13 @@ func (x *Index) Subjects(ctx context.Context, patience time.Duration, pattern st
 
 // Lasts calls f with each subject that has records from start up to, not including, end, and with the
 // offset of the last one, until it says no. f must not keep the subject. begin is called before each
-// attempt.
+// attempt. It is for conditions.
 func (x *Index) Lasts(ctx context.Context, patience time.Duration, start, end uint64, begin func(), f func(subject []byte, last uint64) bool) error {
 	all, err := subjectindex.NewFilter()
 	if err != nil {
 		return err
 	}
-	return x.query(ctx, patience, end, func(s *subjectindex.Shard) error {
+	return x.query(ctx, patience, forConditions, end, func(s *subjectindex.Shard) error {
 		begin()
 		return s.Subjects(ctx, all, subjectindex.Range{From: start, To: end}, "", func(subject []byte, info subjectindex.Info) bool {
 			return f(subject, info.Last)

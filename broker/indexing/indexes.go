@@ -28,6 +28,9 @@ type Indexes struct {
 	finders *work.Tasks[*Lasts, struct{}] // find last records
 	loaders *work.Tasks[*loader, struct{}]
 
+	lasts    lastsMemory
+	mostOpen int // indexes
+
 	mu      sync.Mutex
 	open    map[*Index]struct{}
 	retries []*Index // after a failure, at the next tick of retryTime
@@ -39,7 +42,8 @@ func New(disk *log.Disk, logger *slog.Logger) *Indexes {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Indexes{disk: disk, log: logger, cache: subjectindex.NewCache(disk.FS(), 0), over: make(chan struct{}),
-		open: map[*Index]struct{}{}}
+		open: map[*Index]struct{}{}, mostOpen: mostOpen}
+	s.lasts.most, s.lasts.all = lastsInAll, map[*Lasts]struct{}{}
 	s.readers = work.NewTasks(readersAtOnce, func(_ *struct{}, x *Index, _ work.Lane) bool {
 		more, err := x.step()
 		return s.did(x, &x.readFailed, more, err)
@@ -71,22 +75,29 @@ func (s *Indexes) Close() {
 }
 
 // Of returns the index of a log, which is not open yet. The caller closes it before the log.
-func (s *Indexes) Of(l *log.Log) *Index {
-	x := &Index{set: s, log: l, turn: make(chan struct{}, 1), ctx: newLifetime()}
+// unreadable judges errors of reading the log, as for all its readers, and returns what is to be said.
+func (s *Indexes) Of(l *log.Log, unreadable func(err error) error) *Index {
+	x := &Index{set: s, log: l, unreadable: unreadable, turn: make(chan struct{}, 1), ctx: newLifetime()}
 	x.maker.of = x
 	return x
 }
 
 // admit notes an index that is to be open. If too many are, it has the one closed that was asked
 // for least lately, and reports whether there is room.
-func (s *Indexes) admit(x *Index) bool {
+func (s *Indexes) admit(x *Index, by asker) bool {
+	spared := time.Now().Add(-evictTime)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.parts.Load() > partsBytes {
-		s.evict(time.Now().Add(-evictTime))
-		return false
+	if _, ok := s.open[x]; ok {
+		return true
 	}
-	if len(s.open) >= mostOpen && !s.evict(time.Now().Add(-evictTime)) {
+	if parts := s.parts.Load(); parts > partsBytes {
+		s.evict(spared, by)
+		if by != forConditions || parts > conditionParts {
+			return false
+		}
+	}
+	if len(s.open) >= s.mostOpen && !s.evict(spared, by) {
 		return false
 	}
 	s.open[x] = struct{}{}
@@ -94,12 +105,17 @@ func (s *Indexes) admit(x *Index) bool {
 	return true
 }
 
-// evict has the index closed that was asked for least lately, and before a time. mu is held.
-func (s *Indexes) evict(before time.Time) bool {
+// evict has the index closed that was asked for least lately, and before a time. A condition spares
+// only those that conditions asked since. mu is held.
+func (s *Indexes) evict(before time.Time, by asker) bool {
 	var oldest *Index
-	least := before.UnixNano()
+	var least int64
 	for x := range s.open {
-		if asked := x.asked.Load(); asked < least {
+		asked, spared := x.asked.Load(), x.asked.Load()
+		if by == forConditions {
+			spared = x.needed.Load()
+		}
+		if spared < before.UnixNano() && (oldest == nil || asked < least) {
 			oldest, least = x, asked
 		}
 	}
@@ -183,6 +199,6 @@ func (s *Indexes) retry() {
 func (s *Indexes) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.evict(time.Now().Add(-idleTime)) {
+	for s.evict(time.Now().Add(-idleTime), forReaders) {
 	}
 }

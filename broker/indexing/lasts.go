@@ -5,8 +5,10 @@ import (
 	"errors"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/subjectindex"
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
@@ -24,16 +26,26 @@ type Lasts struct {
 	ctx        *lifetime
 	stepping   sync.Mutex // held by the finder
 	loading    sync.Mutex // held by the loader
+	telling    sync.Mutex // held over found
+
+	share atomic.Int64 // of the set's memory for last records
+	asked atomic.Int64 // when a condition asked last, in nanoseconds since 1970
 
 	mu     sync.Mutex
 	last   map[lastKey]uint64 // of all records from from on
 	from   uint64
+	end    uint64             // of the log, as of Appended
+	noted  bool               // last has records that may not be in the log yet
+	forget bool               // everything is to be forgotten when they are
 	below  map[lastKey]uint64 // what was found below from
 	queue  []lastWanted
-	queued map[lastKey]struct{}
+	queued map[lastKey]bool // true: a message waits for it
 	failed map[lastKey]lastFailure
-	why    error // why nothing is looked for until rest
-	rest   time.Time
+	why    error     // why nothing is looked for until rest
+	rest   time.Time // until then finding one has no patience
+
+	told   uint64      // how often found was called, and 1
+	untold *time.Timer // a subject was found for which a message waits; nil: none
 
 	complete bool      // below has all subjects with records below from
 	tooMany  bool      // they are too many
@@ -46,11 +58,12 @@ type loader struct {
 	of *Lasts
 }
 
-// Find returns the offset of the last record of a subject below an offset; 0: there is none.
-type Find func(ctx context.Context, subject string, below uint64) (uint64, error)
+// Find returns the offset of the last record of a subject below an offset; 0: there is none. If it is
+// not patient it waits for no index that is being made.
+type Find func(ctx context.Context, subject string, below uint64, patient bool) (uint64, error)
 
 // FindAll calls f with each subject that has a record below an offset, and the offset of the last one,
-// until it says no. It calls begin before each attempt.
+// until it says no. It calls begin before each attempt, and waits for no index that is being made.
 type FindAll func(ctx context.Context, below uint64, begin func(), f func(subject []byte, last uint64) bool) error
 
 // lastKey is a hash of a subject. Its seeds are of this process, so clients can't choose subjects
@@ -73,12 +86,13 @@ type lastFailure struct {
 	at  time.Time
 }
 
-// NewLasts returns the last records of a shard whose log ends at an offset. found is called when
-// subjects were found, or could not be, with no lock held. Close follows.
+// NewLasts returns the last records of a shard whose log ends at an offset. found is called when a
+// subject that Last was asked for was found, or could not be, with no lock held. Close follows.
 func (s *Indexes) NewLasts(end uint64, find Find, all FindAll, found func()) *Lasts {
-	x := &Lasts{set: s, find: find, all: all, found: found, ctx: newLifetime()}
+	x := &Lasts{set: s, find: find, all: all, found: found, ctx: newLifetime(), told: 1}
 	x.loader.of = x
 	x.Reset(end)
+	s.lasts.add(x)
 	return x
 }
 
@@ -87,15 +101,22 @@ func (x *Lasts) Reset(end uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.reset(end)
+	x.count()
 }
 
 // reset is Reset with mu held.
 func (x *Lasts) reset(end uint64) {
-	x.last, x.below, x.from = map[lastKey]uint64{}, map[lastKey]uint64{}, end
-	x.complete, x.tooMany = false, false
+	x.last, x.below, x.from, x.end = map[lastKey]uint64{}, map[lastKey]uint64{}, end, end
+	x.complete, x.tooMany, x.noted, x.forget = false, false, false, false
 	if x.queued == nil {
-		x.queued, x.failed = map[lastKey]struct{}{}, map[lastKey]lastFailure{}
+		x.queued, x.failed = map[lastKey]bool{}, map[lastKey]lastFailure{}
 	}
+}
+
+// count tells the set how many records are remembered. mu is held.
+func (x *Lasts) count() {
+	now := int64(len(x.last) + len(x.below))
+	x.set.lasts.held.Add(now - x.share.Swap(now))
 }
 
 // Note notes the last record of a subject, which may not be in the log yet.
@@ -103,38 +124,76 @@ func (x *Lasts) Note(subject []byte, offset uint64) {
 	key := lastKeyOf(subject)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.last[key] = offset
+	x.last[key], x.noted = offset, true
 }
 
 // Appended says that all records that were noted are in the log, which ends at an offset. If there are
 // too many subjects it forgets them, and finds them again when they are asked for.
 func (x *Lasts) Appended(end uint64) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if len(x.last) > mostLasts {
+	x.end, x.noted = end, false
+	switch {
+	case x.forget:
+		x.forgetAll()
+	case len(x.last) > mostLasts:
 		x.reset(end)
 		x.tooMany = true
 	}
+	x.count()
+	x.mu.Unlock()
+	x.set.lasts.limit()
+}
+
+// release forgets everything because all shards together remember too much. It reports whether it
+// has; otherwise Appended does.
+func (x *Lasts) release() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.noted {
+		x.forget = true
+		return false
+	}
+	x.forgetAll()
+	x.count()
+	return true
+}
+
+// forgetAll forgets everything, for a while also what was loaded. mu is held, and nothing is noted
+// that the log lacks.
+func (x *Lasts) forgetAll() {
+	x.reset(x.end)
+	x.loadNext = time.Now().Add(crowdedRest)
 }
 
 // Last returns the offset of the last record of a subject; 0: there is none. If that is not known,
-// it is being found: pending is set, and found is called later. An error says why it can't be known
-// for now.
-func (x *Lasts) Last(subject []byte) (offset uint64, pending bool, err error) {
+// it is being found: wait is not 0, and found is called later, unless Told says that it was. An
+// error says why it can't be known for now.
+func (x *Lasts) Last(subject []byte) (offset, wait uint64, err error) {
 	key := lastKeyOf(subject)
+	x.asked.Store(time.Now().UnixNano())
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if offset, ok := x.known(key); ok {
-		return offset, false, nil
+		return offset, 0, nil
 	}
 	if f, ok := x.failed[key]; ok {
 		delete(x.failed, key)
 		if time.Since(f.at) < failedTime {
-			return 0, false, f.err
+			return 0, 0, f.err
 		}
 	}
-	err = x.want(key, subject)
-	return 0, err == nil, err
+	if err := x.want(key, subject); err != nil {
+		return 0, 0, err
+	}
+	x.queued[key] = true
+	return 0, x.told, nil
+}
+
+// Told reports whether found was called since Last returned wait.
+func (x *Lasts) Told(wait uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.told != wait
 }
 
 // Want has the last record of a subject found that Last will be asked for.
@@ -170,81 +229,112 @@ func (x *Lasts) want(key lastKey, subject []byte) error {
 	case len(x.queue) >= mostFinds:
 		return &NotReadyError{Why: "too many last messages are being looked for"}
 	}
-	x.queued[key] = struct{}{}
+	x.queued[key] = false
 	x.queue = append(x.queue, lastWanted{key, string(subject)})
 	x.set.finders.Wake(x, work.Urgent)
 	return nil
-}
-
-// Idle reports whether nothing is being found.
-func (x *Lasts) Idle() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.queued) == 0
 }
 
 // step finds some of the subjects that are queued.
 func (x *Lasts) step() (more bool) {
 	x.stepping.Lock()
 	defer x.stepping.Unlock()
-	for n := range findsAtOnce {
-		if x.ctx.Err() != nil {
-			return false
-		}
-		x.mu.Lock()
-		if len(x.queue) == 0 {
-			x.mu.Unlock()
-			if n == 0 {
-				return false
-			}
+	for range findsAtOnce {
+		w, from, patient, ok := x.next()
+		if !ok {
 			break
 		}
-		w, from := x.queue[0], x.from
-		x.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), findTime)
-		offset, err := x.find(ctx, w.subject, from)
+		offset, err := x.find(ctx, w.subject, from, patient)
 		cancel()
 		x.answer(w, from, offset, err)
+		x.set.lasts.limit()
 	}
-	x.found()
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.queue) > 0
+	due := x.untold != nil && x.untold.Stop()
+	more = len(x.queue) > 0 && x.ctx.Err() == nil
+	x.mu.Unlock()
+	if due {
+		x.tell()
+	}
+	return more
 }
 
-// answer notes what was found of the first subject that is queued. If the index was not ready, the
-// others can't be known for now either.
+// next returns the first subject that is queued and isn't known yet, and the offset below which it
+// is to be found.
+func (x *Lasts) next() (w lastWanted, from uint64, patient, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for len(x.queue) > 0 && x.ctx.Err() == nil {
+		w = x.queue[0]
+		if _, known := x.known(w.key); !known {
+			return w, x.from, !time.Now().Before(x.rest), true
+		}
+		x.answered(1)
+	}
+	return w, 0, false, false
+}
+
+// answer notes what was found of the first subject that is queued. If the index was not ready at all,
+// the others can't be known for now either.
 func (x *Lasts) answer(w lastWanted, from, offset uint64, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	answered := 1
-	switch {
-	case err == nil && x.from != from:
+	if err == nil && x.from != from {
 		return // it is looked for again, below the new offset
-	case err == nil:
+	}
+	if err == nil {
 		if x.why = nil; len(x.below) >= mostLasts {
-			clear(x.below)
-			x.complete = false
+			x.below, x.complete = map[lastKey]uint64{}, false
 		}
 		x.below[w.key] = offset
-	case notReady(err) || errors.Is(err, context.DeadlineExceeded):
-		x.why, x.rest = err, time.Now().Add(restTime)
-		answered = len(x.queue)
-		fallthrough
-	default:
-		if len(x.failed) > mostFinds {
-			clear(x.failed)
-		}
-		for _, w := range x.queue[:answered] {
-			x.failed[w.key] = lastFailure{err, time.Now()}
+		x.count()
+		x.answered(1)
+		return
+	}
+	n := 1
+	_, missing := errors.AsType[*subjectindex.MissingError](err)
+	if late := errors.Is(err, context.DeadlineExceeded); late || notReady(err) {
+		x.rest = time.Now().Add(restTime)
+		if late || !missing { // a part that is missing concerns this subject
+			x.why, n = err, len(x.queue)
 		}
 	}
-	for _, w := range x.queue[:answered] {
+	if len(x.failed) > mostFinds {
+		clear(x.failed)
+	}
+	for _, w := range x.queue[:n] {
+		x.failed[w.key] = lastFailure{err, time.Now()}
+	}
+	x.answered(n)
+}
+
+// answered removes the first subjects that are queued. If a message waits for one, found is called
+// within tellTime: not at once, since the sender sends everything again that it has. mu is held.
+func (x *Lasts) answered(n int) {
+	for _, w := range x.queue[:n] {
+		if x.queued[w.key] && x.untold == nil {
+			x.untold = time.AfterFunc(tellTime, x.tell)
+		}
 		delete(x.queued, w.key)
 	}
-	if x.queue = x.queue[answered:]; len(x.queue) == 0 {
+	if x.queue = x.queue[n:]; len(x.queue) == 0 {
 		x.queue = nil
 	}
+}
+
+// tell calls found.
+func (x *Lasts) tell() {
+	x.telling.Lock()
+	defer x.telling.Unlock()
+	if x.ctx.Err() != nil {
+		return
+	}
+	x.mu.Lock()
+	x.untold = nil
+	x.told++
+	x.mu.Unlock()
+	x.found()
 }
 
 // load finds all subjects.
@@ -257,19 +347,43 @@ func (x *Lasts) load() {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
 	defer cancel()
 	all := map[lastKey]uint64{}
-	err := x.all(ctx, from, func() { clear(all) }, func(subject []byte, last uint64) bool {
+	held := &x.set.lasts.held
+	crowded := false
+	err := x.all(ctx, from, func() {
+		held.Add(-int64(len(all)))
+		clear(all)
+	}, func(subject []byte, last uint64) bool {
+		before := len(all)
 		all[lastKeyOf(subject)] = last
-		return len(all) <= mostLasts && x.ctx.Err() == nil
+		held.Add(int64(len(all) - before))
+		crowded = !x.set.lasts.room(len(all))
+		return len(all) <= mostLasts && !crowded && x.ctx.Err() == nil
 	})
+	held.Add(-int64(len(all)))
+	if x.loaded(from, all, crowded, err) {
+		x.tell()
+	}
+	x.set.lasts.limit()
+}
+
+// loaded takes all subjects over, and reports whether it has.
+func (x *Lasts) loaded(from uint64, all map[lastKey]uint64, crowded bool, err error) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
-	case err != nil || x.ctx.Err() != nil || x.from != from: // later, if another subject is asked for
+	case x.ctx.Err() != nil || x.from != from || notReady(err): // later, if another subject is asked for
+	case crowded:
+		x.loadNext = time.Now().Add(crowdedRest)
+	case err != nil:
+		x.loadNext = time.Now().Add(failedRest)
 	case len(all) > mostLasts:
 		x.tooMany = true
 	default:
 		x.below, x.complete = all, true
+		x.count()
+		return true
 	}
+	return false
 }
 
 // Close ends finding, once, and waits for what is being found. found is not called any more.
@@ -279,4 +393,12 @@ func (x *Lasts) Close() {
 	defer x.stepping.Unlock()
 	x.loading.Lock()
 	defer x.loading.Unlock()
+	x.telling.Lock()
+	defer x.telling.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.untold != nil {
+		x.untold.Stop()
+	}
+	x.set.lasts.remove(x)
 }

@@ -7,8 +7,11 @@ const (
 	// files.
 	mostOpen = 1024
 	// partsBytes is the memory for records that are not in files yet, over all indexes of a disk.
-	// An index alone may take 48 MiB (subjectindex.PartBytes).
-	partsBytes = 128 << 20
+	// An index alone may take 48 MiB (subjectindex.PartBytes). Beyond, no index is opened but for
+	// conditions. At mostParts nothing is read, and at conditionParts not for conditions either.
+	partsBytes     = 128 << 20
+	mostParts      = 2 * partsBytes
+	conditionParts = 3 * partsBytes
 	// readersAtOnce is how many indexes are opened, closed and read for at once, makersAtOnce how many
 	// files are written: the disk is the log's first.
 	readersAtOnce = 4
@@ -32,15 +35,17 @@ const (
 	// idleTime is after how long an index closes that nobody asks for: scrapers ask once a minute.
 	idleTime = 5 * time.Minute
 	// evictTime is how long an index is spared that was asked lately, if another one needs its
-	// place.
+	// place. A condition spares only those that conditions asked.
 	evictTime = 10 * time.Second
 	// sweepTime is how often indexes are looked for that nobody asks for.
 	sweepTime = time.Minute
 	// retryTime is when work is tried again after a failure of the disk.
 	retryTime = 5 * time.Second
 	// mostLasts is of how many subjects a shard remembers the last record, twice, at about 50 bytes
-	// each. The index knows the others.
-	mostLasts = 1 << 20
+	// each. lastsInAll is how many records all shards of a disk remember together: 100 MiB. The index
+	// knows the others.
+	mostLasts  = 1 << 20
+	lastsInAll = 2 << 20
 	// mostFinds is how many subjects of a shard may wait for being found.
 	mostFinds = 4096
 	// findsAtOnce is how many are found before other shards have their turn.
@@ -49,11 +54,16 @@ const (
 	findTime = 2 * time.Second
 	// restTime is how long no subject is looked for after the index was not ready.
 	restTime = 500 * time.Millisecond
-	// loadersAtOnce is for how many shards all subjects are loaded at once, loadTime for how long, and
-	// loadRest how long it is not tried again.
-	loadersAtOnce = 1
+	// tellTime is how long a sender waits for further subjects after its own was found.
+	tellTime = 2 * time.Millisecond
+	// loadersAtOnce is for how many shards all subjects are loaded at once, and loadTime for how long.
+	// It is not tried again for loadRest if the index was not ready, for failedRest if the disk was
+	// too slow or failed, and for crowdedRest if other shards need the memory.
+	loadersAtOnce = 4
 	loadTime      = 30 * time.Second
-	loadRest      = 5 * time.Second
+	loadRest      = time.Second
+	failedRest    = 30 * time.Second
+	crowdedRest   = time.Minute
 	// failedTime is how long the failure to find a subject is remembered for the message that waits.
 	failedTime = 10 * time.Second
 )

@@ -1,6 +1,7 @@
 package indexing
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,18 @@ type shard struct {
 	epoch uint64
 	high  uint64
 	said  []string
+	read  chan error // errors of reading the log, if a test takes them
+}
+
+// judge is what a leader says of errors of reading its log.
+func (s *shard) judge(err error) error {
+	if s.read != nil && err != nil {
+		select {
+		case s.read <- err:
+		default:
+		}
+	}
+	return err
 }
 
 func newShard(t testing.TB, seed uint64) *shard {
@@ -48,7 +61,7 @@ func (s *shard) open() {
 	if s.log, err = s.disk.Open(log.Identity{Topic: "orders"}, 1, s.epoch, []byte("{}")); err != nil {
 		s.t.Fatal(err)
 	}
-	s.index = s.set.Of(s.log)
+	s.index = s.set.Of(s.log, s.judge)
 }
 
 func (s *shard) close() {
@@ -80,7 +93,7 @@ func (s *shard) append(n int, of func(i int) string) {
 	s.t.Helper()
 	var records []log.Record
 	for i := range n {
-		records = append(records, log.Record{Time: 1_000_000_000, Subject: []byte(of(i)), Data: make([]byte, 50)})
+		records = append(records, log.Record{Time: 1_000_000_000, Subject: []byte(of(i)), Data: bytes.Repeat([]byte("x"), 50)})
 	}
 	d := make(done, 1)
 	if _, err := s.log.Append(&log.Append{Epoch: s.epoch, Records: records, Done: d}); err != nil {
@@ -217,7 +230,7 @@ func (s *shard) step(pick func() string) {
 			_, s.high, _ = s.log.Offsets() // the batch of it may have gone as a whole
 		}
 		s.epoch++
-		s.index = s.set.Of(s.log)
+		s.index = s.set.Of(s.log, s.judge)
 	case n < 94:
 		s.say("restart")
 		s.close()
@@ -225,7 +238,7 @@ func (s *shard) step(pick func() string) {
 	case n < 97:
 		s.say("nobody asks for long")
 		s.set.mu.Lock()
-		s.set.evict(time.Now().Add(time.Hour))
+		s.set.evict(time.Now().Add(time.Hour), forReaders)
 		s.set.mu.Unlock()
 	default:
 		s.commit()
@@ -375,9 +388,9 @@ func TestOpenIndexesAreBounded(t *testing.T) {
 	s.commit()
 	others := make([]*Index, mostOpen)
 	for i := range others {
-		others[i] = s.set.Of(s.log) // never used for a question, but counted
+		others[i] = s.set.Of(s.log, s.judge) // never used for a question, but counted
 		others[i].asked.Store(time.Now().UnixNano())
-		if !s.set.admit(others[i]) {
+		if !s.set.admit(others[i], forReaders) {
 			t.Fatal("there is no room for index", i)
 		}
 	}
@@ -392,5 +405,72 @@ func TestOpenIndexesAreBounded(t *testing.T) {
 	}
 	if _, open := s.set.open[others[5]]; open {
 		t.Error("the index that nobody asked for is open")
+	}
+}
+
+// A condition has an index closed that only readers ask for, however lately. It spares those of
+// conditions.
+func TestConditionsComeBeforeReaders(t *testing.T) {
+	s := newShard(t, 1)
+	s.append(10, func(i int) string { return fmt.Sprint("orders.", i) })
+	s.commit()
+	s.set.mostOpen = 2
+	others := []*Index{s.set.Of(s.log, s.judge), s.set.Of(s.log, s.judge)}
+	for _, x := range others {
+		x.asked.Store(time.Now().UnixNano())
+		if !s.set.admit(x, forReaders) {
+			t.Fatal("there is no room")
+		}
+	}
+	others[0].needed.Store(time.Now().UnixNano())
+	if _, err := s.index.Last(context.Background(), 0, "orders.1", 1, s.high); !busy(err) {
+		t.Fatalf("a reader takes the place of another one: %v", err)
+	}
+	if last, err := s.index.LastOf(context.Background(), patience, "orders.1", 1, s.high); err != nil || last != 2 {
+		t.Fatalf("%d, %v; want 2", last, err)
+	}
+	if _, open := s.set.open[others[0]]; !open {
+		t.Error("the index of other conditions is closed")
+	}
+	if _, err := others[1].LastOf(context.Background(), 0, "orders.1", 1, s.high); !busy(err) {
+		t.Errorf("there are three: %v", err)
+	}
+}
+
+// Damage that the index meets is told, whoever reads: a question, or the work on its files.
+func TestDamageThatTheIndexMeetsIsTold(t *testing.T) {
+	for _, sealed := range []bool{false, true} {
+		t.Run(fmt.Sprint("sealed ", sealed), func(t *testing.T) {
+			s := newShard(t, 1)
+			s.append(100, orders)
+			if sealed {
+				s.log.Roll()
+				s.append(1, orders)
+			}
+			s.commit()
+			s.close()
+			_, states := s.log.SegmentStates()
+			if err := s.fs.FlipPayload(fmt.Sprintf("%s/%020d.log", s.log.Dir(), states[0].Base), 200); err != nil {
+				t.Fatal(err)
+			}
+			s.open()
+			s.read = make(chan error, 100)
+			for until := time.Now().Add(patience); ; {
+				_, err := s.index.LastOf(context.Background(), 0, "orders.none", 1, s.high)
+				if err == nil {
+					t.Fatal("an index of damaged records says that there is no record")
+				}
+				select {
+				case err := <-s.read:
+					if _, ok := errors.AsType[*log.CorruptError](err); ok {
+						return
+					}
+				case <-time.After(time.Millisecond):
+				}
+				if time.Now().After(until) {
+					t.Fatal("nobody is told")
+				}
+			}
+		})
 	}
 }

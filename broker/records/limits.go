@@ -15,8 +15,6 @@ const (
 	// lastPatience is how long a condition waits for an index that is being opened. Later messages of
 	// the shard wait meanwhile.
 	lastPatience = 100 * time.Millisecond
-	// loadPatience is how long the last records of all subjects wait for an index that is being made.
-	loadPatience = 10 * time.Second
 	// ReadAtOnce is how much of a log is read for them while publishers wait: some 20 ms.
 	ReadAtOnce = 16 << 20
 )

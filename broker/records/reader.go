@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/subjectindex"
 )
 
 // Source is the shard that a Reader reads.
@@ -253,14 +254,18 @@ func (s *Reader) lastWithin(ctx context.Context, pattern string, start, end uint
 }
 
 // LastBelow returns the offset of the last record of a subject below an offset, which may be beyond
-// the high watermark; 0: there is none. If the index is not ready, it reads a short log. It is exact
-// if the log has no record of the subject from end on.
-func (s *Reader) LastBelow(ctx context.Context, subject string, end uint64) (uint64, error) {
+// the high watermark; 0: there is none. If the index is not ready, which it waits for a moment if it
+// is patient, it reads a short log. It is exact if the log has no record of the subject from end on.
+func (s *Reader) LastBelow(ctx context.Context, subject string, end uint64, patient bool) (uint64, error) {
 	start, _ := s.source.Offsets()
 	if s.index != nil {
-		offset, err := s.index.LastOf(ctx, lastPatience, subject, start, end)
+		patience := time.Duration(0)
+		if patient {
+			patience = lastPatience
+		}
+		offset, err := s.index.LastOf(ctx, patience, subject, start, end)
 		if err == nil || s.Bytes(start) > ReadAtOnce {
-			return offset, err
+			return offset, s.damaged(err)
 		}
 	}
 	r, err := s.searchLast(subject, start, end)
@@ -268,6 +273,21 @@ func (s *Reader) LastBelow(ctx context.Context, subject string, end uint64) (uin
 		return 0, nil
 	}
 	return r.Offset, err
+}
+
+// damaged returns the error of reading the records that the index lacks because they are damaged, or
+// err if it is another one.
+func (s *Reader) damaged(err error) error {
+	missing, ok := errors.AsType[*subjectindex.MissingError](err)
+	if !ok || !missing.Damaged {
+		return err
+	}
+	v, reading := s.data.NewFileCursor(missing.From).Read(1)
+	if reading == nil {
+		v.Release()
+		return err
+	}
+	return s.source.Unreadable(reading)
 }
 
 // searchLast is LastFor without the index: it reads from the end backwards, in ever larger steps,

@@ -16,10 +16,17 @@ import (
 type shard struct {
 	Reader
 	start, high uint64
+	judge       func(err error) error // of errors of reading the log; nil: it returns them
 }
 
 func (s *shard) Offsets() (start, high uint64) { return s.start, s.high }
-func (s *shard) Unreadable(err error) error    { return err }
+
+func (s *shard) Unreadable(err error) error {
+	if s.judge == nil {
+		return err
+	}
+	return s.judge(err)
+}
 
 type done chan error
 
@@ -49,6 +56,16 @@ func newShardOn(t *testing.T, options log.Options, batches ...log.Append) *shard
 	if err != nil {
 		t.Fatal(err)
 	}
+	fill(t, data, batches)
+	_, end, _ := data.Offsets()
+	s := &shard{start: 1, high: end}
+	s.Init(s, "orders", data, nil)
+	return s
+}
+
+// fill appends batches to a log.
+func fill(t *testing.T, data *log.Log, batches []log.Append) {
+	t.Helper()
 	for i := range batches {
 		d := make(done, 1)
 		batches[i].Epoch, batches[i].Done = 1, d
@@ -59,10 +76,6 @@ func newShardOn(t *testing.T, options log.Options, batches ...log.Append) *shard
 			t.Fatal(err)
 		}
 	}
-	_, end, _ := data.Offsets()
-	s := &shard{start: 1, high: end}
-	s.Init(s, "orders", data, nil)
-	return s
 }
 
 // TestTheWatermarkCutsABatch: a watermark within a batch, as a follower's may be: what is behind it

@@ -56,13 +56,13 @@ func (s *Reader) Subjects(ctx context.Context, patience time.Duration, pattern s
 
 // EachLast calls f with each subject that has a record below an offset, which may be beyond the high
 // watermark, and with the offset of the last one, until it says no. begin is called before each
-// attempt.
+// attempt. It waits for no index that is being made.
 func (s *Reader) EachLast(ctx context.Context, end uint64, begin func(), f func(subject []byte, last uint64) bool) error {
 	if s.index == nil {
 		return ErrNoIndex
 	}
 	start, _ := s.source.Offsets()
-	return s.index.Lasts(ctx, loadPatience, start, end, begin, f)
+	return s.index.Lasts(ctx, 0, start, end, begin, f)
 }
 
 // Count returns how many records from an offset up to, not including, end match one of some

@@ -74,7 +74,8 @@
 //	footer
 //	  u64 offset after the last that is covered, u64 records, u64 subjects
 //	  u64 position of the filter, u32 blocks of the filter, u32 gaps, u32 index blocks, u32 zero
-//	  gaps: u64 from, u64 to: damaged ranges of the segment, of which nothing is known
+//	  gaps: u64 from, u64 to: damaged ranges of the segment, of which nothing is known; Open has such
+//	    a file made again
 //	  of each index block, as of data blocks there: the separator, position and bytes
 //	trailer, 16 bytes: u64 position of the footer, u32 CRC-32C of that, u32 magic "CSUE"
 //

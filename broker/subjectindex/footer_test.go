@@ -15,7 +15,7 @@ func longSubject(n int) []byte {
 }
 
 // The index of any subjects that clients can publish to can be written.
-func TestAttackLongSubjectsCanBeIndexed(t *testing.T) {
+func TestLongSubjectsCanBeIndexed(t *testing.T) {
 	s := openEmpty(t, 0)
 	s.Begin()
 	for n := range 3000 { // 12 MB of subjects: less than one part
@@ -34,7 +34,7 @@ func TestAttackLongSubjectsCanBeIndexed(t *testing.T) {
 }
 
 // An open run takes about the memory that the package says (1 KiB), whatever its subjects are.
-func TestAttackFootersAreBounded(t *testing.T) {
+func TestFootersAreBounded(t *testing.T) {
 	s := openEmpty(t, 0)
 	s.Begin()
 	for n := range 1000 {

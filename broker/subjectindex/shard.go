@@ -254,7 +254,8 @@ func ours(name string) bool {
 	return strings.HasSuffix(name, indexEnd) || strings.HasSuffix(name, partEnd)
 }
 
-// open opens the index file of a sealed segment.
+// open opens the index file of a sealed segment. One that lacks records is made again: they may be
+// readable now.
 func (s *Shard) open(name string, g SegmentState) (*run, error) {
 	r, err := openRun(s.config.Cache, filepath.Join(s.config.Dir, name), kindSegment, s.config.Secret, g.Segment)
 	if err != nil {
@@ -264,6 +265,11 @@ func (s *Shard) open(name string, g SegmentState) (*run, error) {
 	if r.h.from > max(g.Base, s.start) || r.end != g.End || r.h.epoch != g.Epoch {
 		err := r.wrong(0, "it covers offsets %d to %d, the last of epoch %d, of a segment from %d to %d, the last of epoch %d",
 			r.h.from, r.end, r.h.epoch, g.Base, g.End, g.Epoch)
+		r.release()
+		return nil, err
+	}
+	if len(r.gaps) > 0 {
+		err := r.wrong(0, "records were damaged when it was made")
 		r.release()
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		return len(messages)
 	}
 	now, mono := s.now()
-	in.lookup = false
+	in.lookup = 0
 	defer s.settleRefusals(in)
 	s.ids.Lock()
 	defer s.ids.Unlock()
@@ -69,10 +69,10 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			break
 		}
 		keep := v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
-		if in.lookup {
+		if in.lookup > 0 {
 			s.lookUp(in, messages[n:])
 		}
-		if in.first || in.lookup || in.alone && !keep {
+		if in.first || in.lookup > 0 || in.alone && !keep {
 			break
 		}
 		n++

@@ -32,8 +32,8 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 				continue
 			}
 			messages = shard.appendMessages(in, v, messages)
-			if took = !in.gap && !in.gone && !in.lookup; in.lookup {
-				defer shard.awaitLookup(l, a)
+			if took = !in.gap && !in.gone && in.lookup == 0; in.lookup > 0 {
+				defer shard.awaitLookup(l, a, in.lookup)
 			}
 		}
 	}

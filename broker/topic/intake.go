@@ -18,7 +18,7 @@ type intake struct {
 	alone   bool // the next message, or the last one that was gathered, is a batch of its own
 	gone    bool // leadership has ended
 
-	lookup bool // the next message waits for the last record of a subject
+	lookup uint64 // not 0: the next message waits for the last record of a subject (indexing.Lasts)
 
 	extensions []log.Extension
 
@@ -40,7 +40,7 @@ var intakes = sync.Pool{New: func() any { return &intake{} }}
 // finish sends the answers that are due at once, and frees in.
 func (in *intake) finish(p *Shard) {
 	in.head = in.back.Carry(&in.answers, p.at(), in.head)
-	in.from, in.back, in.origin, in.why, in.gap, in.gone, in.lookup = nil, sender.Back{}, nil, nil, false, false, false
+	in.from, in.back, in.origin, in.why, in.gap, in.gone, in.lookup = nil, sender.Back{}, nil, nil, false, false, 0
 	intakes.Put(in)
 }
 

@@ -154,7 +154,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 	if c.ExpectsLastBySubject {
 		of := c.LastOf(m.Subject)
 		last, err := s.lastOf(in, of)
-		if in.lookup {
+		if in.lookup > 0 {
 			return false
 		}
 		if err != nil {

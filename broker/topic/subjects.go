@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -24,7 +25,11 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 			s.subjects.Note(in.records[i].Subject, s.end+uint64(i))
 		}
 	}
-	if offset, in.lookup, err = s.subjects.Last(of); err != nil {
+	offset, in.lookup, err = s.subjects.Last(of)
+	if _, damaged := errors.AsType[*publish.NotServedError](err); damaged {
+		return 0, err
+	}
+	if err != nil {
 		return 0, no(err.Error())
 	}
 	if start, _ := s.Offsets(); offset < start {
@@ -46,14 +51,11 @@ func (s *ShardLeader) lookUp(in *intake, messages []protocol.Message) {
 	}
 }
 
-// awaitLookup has a sender notified when last records were found. The sender was told to send again
-// before.
-func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival) {
+// awaitLookup has a sender notified when the last record was found that it waits for. The sender was
+// told to send again before.
+func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival, wait uint64) {
 	s.shard.awaitOpen(l, a)
-	s.mu.Lock()
-	idle := s.subjects.Idle()
-	s.mu.Unlock()
-	if idle {
+	if s.subjects.Told(wait) {
 		s.shard.announceOpen()
 	}
 }
