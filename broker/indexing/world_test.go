@@ -14,6 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/subjectindex"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // patience is how long a test waits for an index before it has failed.
@@ -472,5 +474,36 @@ func TestDamageThatTheIndexMeetsIsTold(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Offsets that the log disowns are not answered from an index file of before, nor from memory.
+func TestDisownedRecordsAreNotAnswered(t *testing.T) {
+	s := newShard(t, 1)
+	s.append(100, orders)
+	s.log.Roll()
+	s.append(1, orders)
+	s.commit()
+	s.check(1, ">")
+	s.settle(func() bool { return len(s.files()) == 1 })
+	if err := s.fs.FlipPayload(fmt.Sprintf("%s/%020d.log", s.log.Dir(), 1), 200); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := s.log.Scrub(t.Context(), log.ScrubOptions{}); err != nil || len(found.Damaged) == 0 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if err := s.log.Disown(log.Span{From: 91, Next: 101}); err != nil {
+		t.Fatal(err)
+	}
+	testutil.EventuallyTrue(t, "the index says that the records can't be read", func() bool {
+		last, err := s.index.LastOf(context.Background(), 0, "orders.3", 1, s.high)
+		if err == nil {
+			t.Fatalf("the last record is %d, which is disowned", last)
+		}
+		missing, ok := errors.AsType[*subjectindex.MissingError](err)
+		return ok && missing.Damaged
+	})
+	if last, err := s.index.LastOf(context.Background(), 0, "orders.0", 1, s.high); err != nil || last != 101 {
+		t.Errorf("%d, %v; want 101, which is not disowned", last, err)
 	}
 }

@@ -68,7 +68,7 @@ func (l *Log) SegmentStates() (Layout, []SegmentState) {
 		}
 		out = append(out, SegmentState{
 			Base: s.base, Generation: s.gen, End: s.end, Epoch: epoch, Holes: s.holes,
-			Sealed: s.closed && s.index == nil && s != l.active && s.end <= l.durable,
+			Sealed:   s.closed && s.index == nil && s != l.active && s.end <= l.durable,
 			Disowned: l.man.now.Load().disowned(Span{From: s.base, Next: s.end}),
 		})
 	}
