@@ -198,19 +198,39 @@ func (l *Leading) Lacks(broker string, p Part, s log.Span) (lacks, known bool) {
 	return covers(spans, s), len(spans) > 0
 }
 
-// epochWithin returns the epoch of a log's records in a damaged span. It is known only if readable
-// records on both sides of the span have the same epoch: if the span hides where an epoch begins,
-// the log takes the first readable record of that epoch for its beginning.
-func epochWithin(l Lineage, s log.Span) (epoch uint64, known bool) {
-	if s.Next >= l.End {
-		return 0, false
-	}
-	for i, e := range l.Epochs {
-		if e.Start <= s.From {
-			epoch, known = e.Epoch, i+1 == len(l.Epochs) || l.Epochs[i+1].Start > s.Next
+// epochWithin returns the epoch of a log's records from a damaged offset up to the next record that
+// can be read. It is known only if that record has the epoch of the offset: if the damage hides
+// where an epoch begins, the log takes the first readable record of that epoch for its beginning.
+func epochWithin(lg *log.Log, damaged uint64) (epoch uint64, known bool) {
+	epoch = epochBehind(lg, damaged)
+	return epoch, hadBegun(lg.Epochs(), epoch, damaged)
+}
+
+// hadBegun reports whether an epoch had begun at an offset.
+func hadBegun(all []log.Epoch, epoch, at uint64) bool {
+	return slices.ContainsFunc(all, func(e log.Epoch) bool { return e.Epoch == epoch && e.Start <= at })
+}
+
+// epochBehind returns the epoch of the first record behind damage that can be read; 0: that is not
+// known. Damaged ranges may follow each other.
+func epochBehind(lg *log.Log, damaged uint64) (epoch uint64) {
+	c := lg.NewCursor(damaged)
+	for range maxSpans {
+		v, err := c.Read(1)
+		if damage, is := asDamage(err); is && damage.Next > c.Next() {
+			c.Seek(damage.Next)
+			continue
 		}
+		if err != nil {
+			return 0
+		}
+		if b, ok := v.Next(); ok {
+			epoch = b.Epoch()
+		}
+		v.Release()
+		return epoch
 	}
-	return epoch, known
+	return 0
 }
 
 // answerDamaged sets the answer to a fetch of records that are damaged here from an offset on. The
@@ -230,7 +250,7 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 	at := []log.Span{{From: from, Next: min(damage.Next, q.span.Next)}}
 	lacks := q.extent.lacks[q.part]
 	if own.epoch > 0 {
-		epoch, known := epochWithin(LineageOf(lg), log.Span{From: from, Next: damage.Next})
+		epoch, known := epochWithin(lg, from)
 		if !known || own.until <= from {
 			return refused
 		}

@@ -16,23 +16,20 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// TestTheEpochOfDamagedRecords: the epoch of damaged records is known between records of the same
-// epoch only.
-func TestTheEpochOfDamagedRecords(t *testing.T) {
-	lineage := Lineage{Start: 3, End: 30, Epochs: []log.Epoch{{Epoch: 2, Start: 1}, {Epoch: 5, Start: 11}, {Epoch: 6, Start: 29}}}
-	for span, want := range map[log.Span]uint64{
-		{From: 3, Next: 10}:  2,
-		{From: 3, Next: 11}:  0, // epoch 5, or another one, may begin before
-		{From: 9, Next: 12}:  0,
-		{From: 11, Next: 12}: 5,
-		{From: 20, Next: 28}: 5,
-		{From: 20, Next: 29}: 0,
-		{From: 28, Next: 30}: 0,
-		{From: 29, Next: 30}: 0, // nothing follows
+// TestAnEpochOfDamagedRecordsHadBegun: the epoch of the record behind damage is that of the damaged
+// records only if it had begun there. Of an epoch whose beginning is damaged, that isn't known.
+func TestAnEpochOfDamagedRecordsHadBegun(t *testing.T) {
+	epochs := []log.Epoch{{Epoch: 2, Start: 1}, {Epoch: 5, Start: 11}, {Epoch: 6, Start: 29}}
+	for _, at := range []struct {
+		damaged, behind uint64 // an offset, and the epoch of the next readable record
+		want            bool
+	}{
+		{3, 2, true}, {9, 5, false}, {10, 6, false}, {11, 5, true}, {20, 5, true}, {20, 6, false}, {29, 6, true},
+		{20, 0, false}, // nothing follows
+		{20, 7, false},
 	} {
-		epoch, known := epochWithin(lineage, span)
-		if known != (want > 0) || known && epoch != want {
-			t.Errorf("%+v: epoch %d, %v; want %d", span, epoch, known, want)
+		if got := hadBegun(epochs, at.behind, at.damaged); got != at.want {
+			t.Errorf("%+v: %v", at, got)
 		}
 	}
 }

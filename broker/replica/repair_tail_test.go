@@ -2,7 +2,11 @@ package replica
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"path"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +43,7 @@ func divergedTail(w *world) (from uint64) {
 	w.wires.reset("b")
 	w.wires.thaw("b", "a")
 	w.place(orders, 2, "a")
+	a.publish(orders, wide(1)...) // in a run of its own
 	a.publish(orders, wide(200)...)
 	seal(a)
 	b.stop() // nothing of its log stays in memory
@@ -131,6 +136,81 @@ func TestADivergedTailBesideADamagedLeader(t *testing.T) {
 			})
 		})
 	}
+}
+
+// flipText flips a bit of the n-th place of a file where a text stands.
+func (w *world) flipText(fs *crashfs.FS, file, text string, n int) {
+	w.t.Helper()
+	f, err := fs.Open(file)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	data := make([]byte, size)
+	if _, err := f.ReadAt(data, 0); err != nil && err != io.EOF {
+		w.t.Fatal(err)
+	}
+	pos := -1
+	for range n {
+		pos += 1 + bytes.Index(data[pos+1:], []byte(text))
+	}
+	if err := fs.Flip(file, int64(pos)*8); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestADivergedTailBesideAHiddenEpoch: the first two records of the leader's epoch are damaged, one
+// behind the other, and neither its manifest nor its segment's footer says where the epoch begins.
+// The epoch of the first one is not known, so b, which has a record of an earlier epoch there,
+// does not take that for its leader's.
+func TestADivergedTailBesideAHiddenEpoch(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		from := divergedTail(w)
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.publish(orders, wide(1)...)
+		if err := a.logs[orders][Data].Flush(); err != nil {
+			t.Fatal(err)
+		}
+		segment := func(n *node) log.SegmentInfo {
+			infos := n.logs[orders][Data].SegmentInfos()
+			return infos[slices.IndexFunc(infos, func(s log.SegmentInfo) bool { return s.Base <= 411 && 411 < s.End })]
+		}
+		info := segment(a)
+		a.stop()
+		fs := a.fs.(*crashfs.FS)
+		w.flipText(fs, info.File, "0 xxxx", 2) // 411, if the first one is 401
+		w.flipText(fs, info.File, "0 xxxx", 2) // 412, since that of 411 is another text now
+		file, err := fs.Stat(info.File)
+		if err := errors.Join(err, fs.Flip(info.File, (file.Size-100)*8), fs.Remove(path.Dir(info.File)+"/manifest")); err != nil {
+			t.Fatal(err)
+		}
+		a = w.start("a", fs)
+		lost, epochs := a.lost(Data), a.logs[orders][Data].Epochs()
+		if !slices.Equal(lost, []log.Span{{From: 411, Next: 412}, {From: 412, Next: 413}}) || epochs[1].Start != 413 {
+			t.Fatalf("a lacks %v, and has the epochs %v", lost, epochs)
+		}
+		if from < 411 { // 412 is to be given up
+			w.flipText(b.fs.(*crashfs.FS), segment(b).File, "1 xxxx", 2)
+		} else {
+			w.flipText(b.fs.(*crashfs.FS), segment(b).File, "1 xxxx", 1)
+		}
+		shard := *w.store.shard(orders)
+		shard.Replicas = []string{"a", "b"}
+		w.store.put(&shard)
+		a.see()
+		told := b.mend(orders)
+		time.Sleep(10 * time.Second)
+		if len(told) > 0 {
+			err := <-told
+			v, _ := b.logs[orders][Data].NewCursor(411).Read(1)
+			got, _ := v.Next()
+			t.Errorf("b is repaired (%v), with a record of epoch %d at 411", err, got.Epoch())
+		}
+	})
 }
 
 // TestTwoReplicasWithDamageInTheLastSegment: leader and follower lack the same record of the
