@@ -3,6 +3,7 @@ package indexing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -128,7 +129,7 @@ func (x *Index) open() error {
 	}
 	shard, err := subjectindex.Open(x.ctx, subjectindex.Config{
 		FS: x.set.disk.FS(), Dir: x.log.Dir(), Cache: x.set.cache, Secret: x.log.Secret(), Source: (*source)(x), Has: x.has,
-		Added: x.log.AddBeside, Dropped: x.log.DropBeside, Wake: func() { x.set.makers.Wake(&x.maker, work.Urgent) },
+		Room: x.set.room, Added: x.log.AddBeside, Dropped: x.log.DropBeside, Wake: func() { x.set.makers.Wake(&x.maker, work.Urgent) },
 	}, layout.Start, segments)
 	if err != nil {
 		return err
@@ -168,6 +169,15 @@ func (x *Index) shut() {
 		x.set.log.Warn("files of a subject index were left behind; they are deleted when it is used again", "log", x.log.Name(), "error", err)
 	}
 	x.log.UseBeside(false)
+}
+
+// room returns an error if the disk is too full for another file.
+func (s *Indexes) room() error {
+	free, err := s.disk.Free()
+	if err == nil && free < leastFree {
+		err = fmt.Errorf("the disk has %d MiB of free space, which the log may need", free>>20)
+	}
+	return err
 }
 
 // has reports whether the files of the log still have a record.

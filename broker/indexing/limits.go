@@ -18,6 +18,9 @@ const (
 	makersAtOnce  = 1
 	// findersAtOnce is for how many shards last records are found at once: what a disk reads at once.
 	findersAtOnce = 16
+	// leastFree is the free space of the disk below which no files are written: what the log needs is
+	// more urgent.
+	leastFree = 64 << 20
 	// askBytes is how much of a log is read while a question waits: some 20 ms.
 	askBytes = 16 << 20
 	// lockTime is how long a question waits for another one that reads as much.

@@ -24,7 +24,7 @@ func (s *Server) confirmed(c *call, shard *topic.ShardLeader, serve func()) {
 			s.refuse(c, streamOffline(err))
 			return
 		}
-		s.submit(s.reads, c, serve)
+		s.submit(s.poolOf(c), c, serve)
 	})
 	if now {
 		serve()

@@ -63,9 +63,7 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 			s.refuseConsumer(c, t, refusal)
 			return
 		}
-		counted, cancel := context.WithTimeout(ctx, countTime)
-		made.Count(counted)
-		cancel()
+		s.countPending(ctx, made)
 		s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.consumerAt(t, made, made.InitialInfo())})
 	}
 	switch {
@@ -375,10 +373,18 @@ func consumerConfig(sub *subscription.Subscription, replicas int) jsapi.Consumer
 // describeConsumer returns the info of a consumer that is served here. Its pending messages are
 // counted until ctx ends.
 func (s *Server) describeConsumer(ctx context.Context, t *topic.Shard, sub *subscription.Subscription) *jsapi.ConsumerInfo {
+	s.countPending(ctx, sub)
+	return s.consumerAt(t, sub, sub.Info())
+}
+
+// countPending counts the pending messages of a consumer, until ctx ends, if they are many.
+func (s *Server) countPending(ctx context.Context, sub *subscription.Subscription) {
+	if !sub.Uncounted() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()
-	sub.Count(ctx)
-	return s.consumerAt(t, sub, sub.Info())
+	s.count(ctx, func() { sub.Count(ctx) })
 }
 
 // consumerAt is describeConsumer at a known state.

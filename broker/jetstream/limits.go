@@ -35,6 +35,12 @@ const (
 	// readsAtOnce and readsWaiting bound the other calls, which may read from the disk.
 	readsAtOnce  = 32
 	readsWaiting = 4096
+	// infosAtOnce and infosWaiting bound the calls that may count by an index, and countsAtOnce those
+	// of them that do. Others wait for countWait, and then go without.
+	infosAtOnce  = 32
+	infosWaiting = 4096
+	countsAtOnce = 8
+	countWait    = 50 * time.Millisecond
 	// shardedEphemerals bounds the consumers without a durable name per Topic with several shards.
 	// Each costs a key in etcd and a cursor in every shard. Concurrent creations may exceed it
 	// slightly.

@@ -59,8 +59,9 @@ type ServerConfig struct {
 // the stream's leader: other brokers forward it there.
 //
 // A connection's reader parses the subject, looks up the leader, and forwards, pulls or acks.
-// Everything else runs on one of two bounded pools: slow for work that waits for etcd or other
-// brokers, reads for work that only reads locally and goes on while etcd is away. A forwarded
+// Everything else runs on one of three bounded pools: slow for work that waits for etcd or other
+// brokers, reads for work that only reads locally and goes on while etcd is away, and infos for what
+// may count, so that no direct get waits for that. A forwarded
 // message is never forwarded again, so two brokers that disagree about the leader refuse a call
 // instead of passing it back and forth.
 type Server struct {
@@ -74,6 +75,8 @@ type Server struct {
 	offer   publish.Offer
 	slow    *work.Jobs
 	reads   *work.Jobs
+	infos   *work.Jobs
+	counts  chan struct{} // one for each count under way
 	running sync.WaitGroup
 
 	peerRequests session.Requests[peerAnswer]
@@ -110,6 +113,7 @@ func NewServer(config ServerConfig) *Server {
 		config: config, topics: config.Topics, log: config.Logger, timeouts: defaultTimeouts,
 		slow:  work.NewJobs(slowAtOnce, slowWaiting, waitingBytes),
 		reads: work.NewJobs(readsAtOnce, readsWaiting, waitingBytes),
+		infos: work.NewJobs(infosAtOnce, infosWaiting, waitingBytes), counts: make(chan struct{}, countsAtOnce),
 	}
 	s.outgoing.New = func() any { return new(batch) }
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -134,6 +138,7 @@ func (s *Server) Close() {
 	s.groups.close()
 	s.slow.Finish()
 	s.reads.Finish()
+	s.infos.Finish()
 }
 
 // Stats returns the server's counters.
@@ -225,11 +230,18 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 		s.refuse(c, jsapi.ErrRequiredAPILevel)
 		return
 	}
-	to := s.reads
-	if c.Call.MayWait() {
-		to = s.slow
+	s.submit(s.poolOf(c), c, func() { s.serve(c) })
+}
+
+// poolOf returns the pool on which a call is served.
+func (s *Server) poolOf(c *call) *work.Jobs {
+	switch {
+	case c.Call.MayWait():
+		return s.slow
+	case c.Call.MayCount():
+		return s.infos
 	}
-	s.submit(to, c, func() { s.serve(c) })
+	return s.reads
 }
 
 // submit runs do on a pool, or refuses the call if the pool is full.

@@ -163,7 +163,7 @@ func timeLeft(ctx context.Context) time.Duration {
 func (s *Server) answerFor(q peerRequest, tell func(peerAnswer)) {
 	c := newCall(&protocol.Message{Subject: []byte(q.Name), Data: q.Payload}, true, min(max(q.Within, 0), s.timeouts.answer))
 	c.respond = func(data []byte) { tell(peerAnswer{Number: q.Number, Stream: q.Stream, Answer: data}) }
-	s.submit(s.reads, c, func() { s.serve(c) })
+	s.submit(s.poolOf(c), c, func() { s.serve(c) })
 }
 
 func (s *Server) shardedInfo(ctx context.Context, c *call, of *topic.Topic) {

@@ -427,6 +427,16 @@ func (c Call) MayWait() bool {
 	return false
 }
 
+// MayCount reports whether the call may count messages or subjects by an index, which may take
+// seconds.
+func (c Call) MayCount() bool {
+	switch c {
+	case StreamInfoCall, ConsumerCreate, ConsumerDurable, ConsumerInfoCall, ConsumerList:
+		return true
+	}
+	return false
+}
+
 // OfOneStream reports whether the call is served by the stream's leader. Deletions are not: a
 // stream without a reachable leader must be deletable.
 func (c Call) OfOneStream() bool {

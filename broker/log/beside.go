@@ -90,10 +90,25 @@ func (l *Log) BesideBytes() int64 {
 	return l.beside.bytes
 }
 
-// readBeside counts the files beside segments when the log is opened. names are those of all files
-// in its directory.
+// interrupted reports whether a name is that of a file which an index was writing when the process
+// died, or of a part of one, which serves until then only.
+func interrupted(name string) bool {
+	if _, ok := besideOf(name); ok {
+		return strings.HasSuffix(name, ".new")
+	}
+	number, ok := strings.CutSuffix(strings.TrimSuffix(name, ".new"), ".part")
+	_, err := strconv.ParseUint(number, 10, 64)
+	return ok && err == nil
+}
+
+// readBeside counts the files beside segments when the log is opened, and deletes what an index left
+// unfinished. names are those of all files in the log's directory.
 func (l *Log) readBeside(names []string) {
 	for _, name := range names {
+		if interrupted(name) {
+			_ = l.disk.fs.Remove(filepath.Join(l.dir, name)) // otherwise at the next opening
+			continue
+		}
 		of, ok := besideOf(name)
 		if !ok {
 			continue

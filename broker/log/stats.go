@@ -10,7 +10,7 @@ import (
 type Stats struct {
 	Start, End, Durable     uint64
 	Segments                int
-	Bytes                   int64  // on the disk, in segments and files beside them
+	Bytes                   int64  // on the disk, in segments
 	Compressed              int    // segments
 	Saved                   int64  // bytes saved by compression
 	Holes                   uint64 // offsets without a record, left by compaction
@@ -36,7 +36,6 @@ func (l *Log) Stats() Stats {
 			s.Saved += seg.size - seg.stored
 		}
 	}
-	s.Bytes += l.beside.bytes
 	for _, c := range l.tail {
 		s.MemoryBytes += int64(cap(c.buf))
 	}

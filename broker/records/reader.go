@@ -46,7 +46,7 @@ type Info struct {
 	First, Last         uint64 // offsets; Last is First-1 if there is nothing
 	FirstTime, LastTime time.Time
 	Messages            uint64 // fewer than offsets, if it is compacted
-	Bytes               int64  // on disk, of the files that hold them and their indexes
+	Bytes               int64  // on disk, of the files that hold them
 }
 
 // Info describes what readers see. All of it is of one moment, also while compaction goes on. It
@@ -69,7 +69,7 @@ func (s *Reader) info(start, end, holes uint64) Info {
 	if start == end {
 		return info
 	}
-	info.Bytes = s.Bytes(start) + s.data.BesideBytes()
+	info.Bytes = s.Bytes(start)
 	info.First = s.firstKept.from(s, start, end, holes)
 	info.FirstTime, info.LastTime = s.firstTime.at(s, info.First), s.finalTime.at(s, end-1)
 	return info

@@ -33,10 +33,19 @@ func (s *Reader) NumSubjects(ctx context.Context, patience time.Duration) (uint6
 	return s.index.NumSubjects(ctx, patience, start, end)
 }
 
+// Page bounds a list of subjects.
+type Page struct {
+	Subjects int
+	Bytes    int // as JSON, about
+}
+
+// subjectOverhead is what a subject takes in JSON beside its bytes.
+const subjectOverhead = len(`"":18446744073709551615,`)
+
 // Subjects returns the subjects that match a pattern, in the order of their bytes, with how many
-// records of each readers see: those from number skip on, and no more than most of them. total is
+// records of each readers see: those from number skip on that fit into a page, at least one. total is
 // how many subjects match. It waits as NumSubjects does.
-func (s *Reader) Subjects(ctx context.Context, patience time.Duration, pattern string, skip, most int) (page []SubjectCount, total int, err error) {
+func (s *Reader) Subjects(ctx context.Context, patience time.Duration, pattern string, skip int, most Page) (page []SubjectCount, total int, err error) {
 	start, end := s.source.Offsets()
 	switch {
 	case start == end:
@@ -44,10 +53,13 @@ func (s *Reader) Subjects(ctx context.Context, patience time.Duration, pattern s
 	case s.index == nil:
 		return nil, 0, ErrNoIndex
 	}
-	begin := func() { page, total = nil, 0 }
+	bytes := 0
+	begin := func() { page, total, bytes = nil, 0, 0 }
 	err = s.index.Subjects(ctx, patience, pattern, start, end, begin, func(subject []byte, records uint64) {
-		if total >= skip && len(page) < most {
-			page = append(page, SubjectCount{string(subject), records})
+		if total >= skip && total == skip+len(page) && len(page) < most.Subjects {
+			if bytes += len(subject) + subjectOverhead; bytes <= most.Bytes || len(page) == 0 {
+				page = append(page, SubjectCount{string(subject), records})
+			}
 		}
 		total++
 	})

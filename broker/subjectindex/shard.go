@@ -28,6 +28,8 @@ type Config struct {
 	// was deleted. They may be nil.
 	Added   func(name string, bytes int64)
 	Dropped func(name string)
+	// Room returns an error if no file is to be written now: the disk is almost full. It may be nil.
+	Room func() error
 	// Has reports whether the log still has a record. It may read the disk. Without it, layers that
 	// compaction has replaced answer no questions.
 	Has func(ctx context.Context, offset uint64) (bool, error)

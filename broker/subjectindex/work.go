@@ -32,6 +32,11 @@ func (s *Shard) Work(ctx context.Context) (more bool, err error) {
 		return false, ctx.Err()
 	}
 	defer j.set.release()
+	if s.config.Room != nil {
+		if err := s.config.Room(); err != nil {
+			return false, err
+		}
+	}
 	var r *run
 	if j.rebuild {
 		r, err = s.rebuild(ctx, j)

@@ -74,6 +74,14 @@ func (s *Subscription) restartCount(start uint64) {
 	}
 }
 
+// Uncounted reports whether Count has so much to count that it asks the index.
+func (s *Subscription) Uncounted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from, end, ok := s.toCount()
+	return ok && end-from >= indexedCount
+}
+
 // Count counts the matching records for Info by the index of the shard's subjects, if they are more
 // than Info should read. If the index isn't ready, or ctx ends, nothing is counted, and Info's number
 // may be an upper bound.

@@ -1,0 +1,76 @@
+package jetstream
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/jsapi"
+)
+
+// TestGetsDoNotWaitForCounts: while as many calls count as may, and all others that may count wait,
+// messages are read. Infos of streams go without what would be counted.
+func TestGetsDoNotWaitForCounts(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.orders", `{"name":"orders","subjects":["orders.>"],"allow_direct":true}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	w.publish("orders.a", "x")
+	over := make(chan struct{})
+	counting := func() { <-over }
+	for range countsAtOnce {
+		n.infos.Submit(func() { n.count(t.Context(), counting) }, 0)
+	}
+	if info := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", ""); info.Error != nil || info.State.Messages != 1 {
+		t.Errorf("info: %+v", info)
+	}
+	expect(t, "subjects", n, "STREAM.INFO.orders", `{"subjects_filter":">"}`, jsapi.ErrInsufficientResources.ErrCode)
+	for range infosAtOnce - countsAtOnce {
+		n.infos.Submit(counting, 0)
+	}
+	waits := n.say("$JS.API.STREAM.INFO.orders", "")
+	if m := w.await(n.say("$JS.API.DIRECT.GET.orders.orders.a", "")); string(m.Data[m.Header:]) != "x" {
+		t.Errorf("a direct get is answered with %q", m.Data)
+	}
+	if got := len(w.received(waits)); got > 0 {
+		t.Error("the pool of infos has room: the test shows nothing")
+	}
+	close(over)
+	w.await(waits)
+}
+
+// TestPagesOfSubjectsAreBounded: a page of subjects has a bounded number of bytes, and the next one
+// goes on where it ends.
+func TestPagesOfSubjectsAreBounded(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.orders", `{"name":"orders","subjects":["orders.>"]}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	const all, size = 1200, 4000
+	for i := range all {
+		w.publish(fmt.Sprintf("orders.%0*d", size, i), "")
+	}
+	seen := map[string]bool{}
+	pages := 0
+	for ; len(seen) < all; pages++ {
+		page := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", fmt.Sprintf(`{"subjects_filter":">","offset":%d}`, len(seen)))
+		if page.Error != nil || page.Total != all || page.Offset != len(seen) || len(page.State.Subjects) == 0 {
+			t.Fatalf("page %d from %d on: %+v, %d of %d subjects", pages, len(seen), page.Error, len(page.State.Subjects), page.Total)
+		}
+		bytes := 0
+		for of, records := range page.State.Subjects {
+			if seen[of] || records != 1 {
+				t.Fatalf("%s has %d messages, seen %v", of, records, seen[of])
+			}
+			seen[of] = true
+			bytes += len(of)
+		}
+		if bytes > listBytes {
+			t.Fatalf("a page has %d bytes", bytes)
+		}
+	}
+	if pages != 2 {
+		t.Errorf("there are %d pages", pages)
+	}
+}
