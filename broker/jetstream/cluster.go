@@ -46,15 +46,6 @@ func (s *Server) cluster(id string, number int) *jsapi.ClusterInfo {
 	return clusterInfo(s.config.Cluster, state, state.Shard(id, number), s.topics.BrokerName)
 }
 
-// selfAsLeader returns the ClusterInfo of a stream that exists on this broker only, as its leader.
-// It is nil on a standalone broker.
-func (s *Server) selfAsLeader() *jsapi.ClusterInfo {
-	if s.config.Standalone {
-		return nil
-	}
-	return &jsapi.ClusterInfo{Name: s.config.Cluster, Leader: s.config.Name}
-}
-
 // replicasOf returns how many replicas a Topic has or is to have, also if the number is left to the
 // brokers.
 func replicasOf(state *coordination.State, t *coordination.Topic) int {

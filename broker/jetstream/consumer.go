@@ -77,7 +77,7 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	case request.Config.Durable != "":
 		s.submitSlow(c, settle)
 	default:
-		settle(ctx)
+		s.continueOn(s.writes, c, settle)
 	}
 }
 
@@ -138,26 +138,24 @@ func (s *Server) findConsumer(ctx context.Context, t *topic.Shard, name string) 
 	ctx, cancel := context.WithTimeout(ctx, s.timeouts.open)
 	defer cancel()
 	subs := s.config.Subscriptions()
+	var why error
+	declared := false
 	s.until(ctx, func() bool {
 		if found = subs.Find(t.Key(), name); found != nil {
 			return true
 		}
-		return s.state().Subscription(t.ID(), name) == nil || !consumerStarting(subs.WhyNot(t.Key(), name))
+		declared = s.state().Subscription(t.ID(), name) != nil
+		why = subs.WhyNot(t.Key(), name)
+		return !consumerStarting(why, declared)
 	})
+	var not *subscription.NotServedError
 	switch {
 	case found != nil:
 		return found, nil
-	case s.state().Subscription(t.ID(), name) == nil:
+	case !declared && errors.As(why, &not) && not.Reason == subscription.NoSuch:
 		return nil, jsapi.ErrConsumerNotFound
 	}
-	return nil, consumerOffline(subs.WhyNot(t.Key(), name))
-}
-
-// consumerStarting reports whether the reason why a consumer is not served is expected to pass
-// soon.
-func consumerStarting(why error) bool {
-	var e *subscription.NotServedError
-	return why == nil || errors.As(why, &e) && (e.Reason == subscription.Opening || e.Reason == subscription.NoSuch)
+	return nil, consumerOffline(why)
 }
 
 func consumerOffline(why error) *jsapi.Error {
@@ -193,7 +191,7 @@ func (s *Server) makeConsumer(ctx context.Context, t *topic.Shard, request *jsap
 	config := &request.Config
 	spec := config.SubscriptionSpec()
 	if config.Durable == "" {
-		made, err := s.config.Subscriptions().Create(t.Key(), config.Name, spec, config.InactiveThreshold)
+		made, err := s.config.Subscriptions().Create(ctx, t.Key(), config.Name, spec, config.InactiveThreshold)
 		var notServed *subscription.NotServedError
 		switch {
 		case errors.As(err, &notServed):
@@ -242,7 +240,7 @@ func (s *Server) served(ctx context.Context, t *topic.Shard, declared *coordinat
 	want := jsapi.ConsumerOf(declared.Name, &declared.Spec)
 	served := s.until(ctx, func() bool {
 		if is = subs.Find(t.Key(), declared.Name); is == nil {
-			return !consumerStarting(subs.WhyNot(t.Key(), declared.Name))
+			return !consumerStarting(subs.WhyNot(t.Key(), declared.Name), true)
 		}
 		has := jsapi.ConsumerOf(declared.Name, is.Spec())
 		return !is.Ephemeral() && is.Created().Equal(declared.Created) && has.Equal(&want)
@@ -258,12 +256,19 @@ func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Shard) {
 		s.refuse(c, jsapi.ErrNotEmptyRequest)
 		return
 	}
-	sub, refusal := s.findConsumer(ctx, t, string(c.Consumer))
-	if refusal != nil {
-		s.refuseConsumer(c, t, refusal)
+	answer := func(ctx context.Context) {
+		sub, refusal := s.findConsumer(ctx, t, string(c.Consumer))
+		if refusal != nil {
+			s.refuseConsumer(c, t, refusal)
+			return
+		}
+		s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(ctx, t, sub)})
+	}
+	if name := string(c.Consumer); s.config.Subscriptions().Find(t.Key(), name) == nil && s.consumerMaySoon(t, name) {
+		s.submitSlow(c, answer) // it waits
 		return
 	}
-	s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(ctx, t, sub)})
+	answer(ctx)
 }
 
 func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
@@ -273,6 +278,21 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	}
 	name, subs := string(c.Consumer), s.config.Subscriptions()
 	was := subs.Find(t.Key(), name)
+	if was == nil && s.consumerMaySoon(t, name) {
+		s.submitSlow(c, func(ctx context.Context) {
+			waiting, cancel := context.WithTimeout(ctx, s.timeouts.open)
+			defer cancel()
+			s.until(waiting, func() bool { return subs.Find(t.Key(), name) != nil || !s.consumerMaySoon(t, name) })
+			s.deleteFound(ctx, c, t, subs.Find(t.Key(), name))
+		})
+		return
+	}
+	s.deleteFound(ctx, c, t, was)
+}
+
+// deleteFound deletes a consumer that is served here, or a declared one that is not, if was is nil.
+func (s *Server) deleteFound(ctx context.Context, c *call, t *topic.Shard, was *subscription.Subscription) {
+	name, subs := string(c.Consumer), s.config.Subscriptions()
 	// The answer must come after the consumer can't be found here any more.
 	gone := func() bool { is := subs.Find(t.Key(), name); return is == nil || is != was }
 	if was != nil && was.Ephemeral() {
@@ -389,10 +409,6 @@ func (s *Server) countPending(ctx context.Context, sub *subscription.Subscriptio
 
 // consumerAt is describeConsumer at a known state.
 func (s *Server) consumerAt(t *topic.Shard, sub *subscription.Subscription, is subscription.Info) *jsapi.ConsumerInfo {
-	cluster := s.selfAsLeader()
-	if !sub.Ephemeral() {
-		cluster = s.cluster(t.ID(), t.Number())
-	}
 	return &jsapi.ConsumerInfo{
 		Stream: t.Name(), Name: sub.Name(), Created: sub.Created().UTC(),
 		Config:         consumerConfig(sub, replicasOf(s.state(), t.Desired())).Versioned(),
@@ -400,7 +416,7 @@ func (s *Server) consumerAt(t *topic.Shard, sub *subscription.Subscription, is s
 		AckFloor:       jsapi.SequenceInfo{Consumer: is.FloorSequence, Stream: is.FloorOffset, Last: moment(is.LastAcked)},
 		NumAckPending:  is.Pending,
 		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag, PushBound: is.Bound,
-		Cluster: cluster, TimeStamp: time.Now().UTC(),
+		Cluster: s.cluster(t.ID(), t.Number()), TimeStamp: time.Now().UTC(),
 	}
 }
 

@@ -6,8 +6,8 @@ The Server takes calls, pulls and acks from clients. It serves those for streams
 leads and hands the others on to their leaders. For each consumer it makes a sink, which encodes
 deliveries as messages.
 
-A durable consumer is a Subscription in etcd. A consumer without a durable name lives in the memory
-of its stream's leader. A push consumer is either; its leader delivers to the deliver subject.
+A durable consumer is a Subscription in etcd. A consumer without a durable name is a reader in the
+stream's log of cursors. A push consumer is either; its leader delivers to the deliver subject.
 
 Invariants, which continue those of jsapi:
 

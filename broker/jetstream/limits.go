@@ -32,6 +32,10 @@ const (
 	// done in a second or two, so that a queued call is still answered in time.
 	slowAtOnce  = 128
 	slowWaiting = 2048
+	// writesAtOnce and writesWaiting bound the calls that wait for the logs of this broker's shards:
+	// a log takes milliseconds, or as long as its replicas don't confirm.
+	writesAtOnce  = 256
+	writesWaiting = 4096
 	// readsAtOnce and readsWaiting bound the other calls, which may read from the disk.
 	readsAtOnce  = 32
 	readsWaiting = 4096
@@ -56,7 +60,14 @@ const (
 	// longer.
 	numSubjectsPatience = 50 * time.Millisecond
 	subjectsPatience    = 2 * time.Second
-	// waitingBytes bounds the memory of queued requests, in bytes.
+	// waitingMessages bounds the pulls and acks that wait for their consumers to be served: those of
+	// some thousand clients that come back at once.
+	waitingMessages = 16384
+	// waitingPoll is the interval in which they are taken again. Longer than timeouts.poll, since
+	// there may be many.
+	waitingPoll = 20 * time.Millisecond
+	// waitingBytes bounds the memory of queued requests, and that of the waiting pulls and acks, in
+	// bytes.
 	waitingBytes = 16 << 20
 	// requestBytes is the largest request in bytes, about what etcd accepts as one value.
 	requestBytes = 1 << 20

@@ -1,43 +1,73 @@
 package jetstream
 
 import (
+	"bytes"
+	"time"
+
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subscription"
 )
 
-// consumerFor returns the consumer for a pull or an ack. It returns nil if the message was
-// forwarded to the leader, or if there is no such consumer; then a message with a reply subject is
-// answered with no responders.
-func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwarded bool) *subscription.Subscription {
+// consumerFor returns the consumer for a pull or an ack, or nil if it is not served here. wait
+// reports whether it may be served soon; otherwise the message was forwarded to the leader, or a
+// reply subject was answered with no responders.
+func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwarded, mayWait bool) (sub *subscription.Subscription, wait bool) {
 	if t := s.topics.Shard(string(stream)); t != nil {
 		leader := t.Leader()
 		if leader == s.config.Self {
 			if sub := s.config.Subscriptions().Find(t.Key(), string(consumer)); sub != nil {
-				return sub
+				return sub, false
 			}
 		} else if !forwarded && s.sendToLeader(leader, m) {
-			return nil
+			return nil, false
+		}
+		if mayWait && s.consumerMaySoon(t, string(consumer)) {
+			return nil, true
 		}
 	}
 	if len(m.Reply) > 0 {
 		s.sendStatus(m.Reply, noResponders)
 	}
-	return nil
+	return nil, false
 }
 
-func (s *Server) takePull(m *protocol.Message, r *jsapi.Request, forwarded bool) {
+// takeForConsumer takes a pull or an ack. If the consumer may be served soon, the message waits.
+func (s *Server) takeForConsumer(m *protocol.Message, forwarded bool) {
+	if !s.takeOfConsumer(m, forwarded, time.Now()) && !s.waiting.add(m, forwarded) && len(m.Reply) > 0 {
+		s.sendStatus(m.Reply, noResponders)
+	}
+}
+
+// takeOfConsumer takes a pull or an ack that came at a time. It reports false if the message is to
+// be taken again soon.
+func (s *Server) takeOfConsumer(m *protocol.Message, forwarded bool, came time.Time) (taken bool) {
+	mayWait := time.Since(came) < s.timeouts.open
+	if bytes.HasPrefix(m.Subject, []byte(jsapi.AckPrefix)) {
+		return s.takeAck(m, forwarded, mayWait)
+	}
+	r, _ := jsapi.ParseSubject(m.Subject)
+	return s.takePull(m, &r, forwarded, mayWait)
+}
+
+func (s *Server) takePull(m *protocol.Message, r *jsapi.Request, forwarded, mayWait bool) (taken bool) {
 	if len(m.Reply) == 0 {
-		return
+		return true
 	}
 	if of := s.shardedTopic(string(r.Stream)); of != nil {
 		s.takeShardedPull(m, r, of)
-		return
+		return true
 	}
-	sub := s.consumerFor(m, r.Stream, r.Consumer, forwarded)
+	sub, wait := s.consumerFor(m, r.Stream, r.Consumer, forwarded, mayWait)
 	if sub == nil {
-		return
+		return !wait
 	}
+	s.pullFrom(sub, m)
+	return true
+}
+
+// pullFrom serves a pull from a consumer that is served here.
+func (s *Server) pullFrom(sub *subscription.Subscription, m *protocol.Message) {
 	header, payload := protocol.SplitData(m.Data, m.Header)
 	if !s.levelServed(header) {
 		s.sendStatus(m.Reply, jsapi.LevelRequired)
@@ -69,20 +99,26 @@ func (s *Server) takeFlow(m *protocol.Message, forwarded bool) {
 	if !ok {
 		return
 	}
-	if sub := s.consumerFor(m, f.Stream, f.Consumer, forwarded); sub != nil {
+	if sub, _ := s.consumerFor(m, f.Stream, f.Consumer, forwarded, false); sub != nil {
 		sub.FlowControlled(f.Token)
 	}
 }
 
-func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
+func (s *Server) takeAck(m *protocol.Message, forwarded, mayWait bool) (taken bool) {
 	d, ok := jsapi.ParseAckSubject(m.Subject)
 	if !ok {
-		return
+		return true
 	}
-	sub := s.consumerFor(m, d.Stream, d.Consumer, forwarded)
+	sub, wait := s.consumerFor(m, d.Stream, d.Consumer, forwarded, mayWait)
 	if sub == nil {
-		return
+		return !wait
 	}
+	s.ackTo(sub, m, &d)
+	return true
+}
+
+// ackTo serves an ack to a consumer that is served here.
+func (s *Server) ackTo(sub *subscription.Subscription, m *protocol.Message, d *jsapi.Delivery) {
 	s.acks.Add(1)
 	_, payload := protocol.SplitData(m.Data, m.Header)
 	ack := jsapi.ParseAck(payload)
@@ -96,12 +132,12 @@ func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
 		kind = subscription.Done
 	case jsapi.AckRetry:
 		kind = subscription.Retry
-		s.reportRefusal(sub, &d, &ack)
+		s.reportRefusal(sub, d, &ack)
 	case jsapi.AckProgress:
 		kind = subscription.Progress
 	case jsapi.AckTerm:
 		kind = subscription.Term
-		s.reportRefusal(sub, &d, &ack)
+		s.reportRefusal(sub, d, &ack)
 	default:
 		if done != nil {
 			done(nil) // it changes nothing, so it is done

@@ -60,10 +60,11 @@ type ServerConfig struct {
 //
 // A connection's reader parses the subject, looks up the leader, and forwards, pulls or acks.
 // Everything else runs on one of three bounded pools: slow for work that waits for etcd or other
-// brokers, reads for work that only reads locally and goes on while etcd is away, and infos for what
-// may count, so that no direct get waits for that. A forwarded
-// message is never forwarded again, so two brokers that disagree about the leader refuse a call
-// instead of passing it back and forth.
+// brokers, writes for work that waits for the logs of this broker's shards, reads for work that only
+// reads locally, and infos for what may count, so that no direct get waits for that. The latter three
+// go on while etcd is away. Pulls and acks for a consumer that is about to be served wait in a room of
+// their own. A forwarded message is never forwarded again, so two brokers that disagree about the
+// leader refuse a call instead of passing it back and forth.
 type Server struct {
 	config   ServerConfig
 	topics   *topic.Service
@@ -74,9 +75,11 @@ type Server struct {
 	stop    context.CancelFunc
 	offer   publish.Offer
 	slow    *work.Jobs
+	writes  *work.Jobs
 	reads   *work.Jobs
 	infos   *work.Jobs
 	counts  chan struct{} // one for each count under way
+	waiting *waitingRoom
 	running sync.WaitGroup
 
 	peerRequests session.Requests[peerAnswer]
@@ -114,7 +117,9 @@ func NewServer(config ServerConfig) *Server {
 		slow:  work.NewJobs(slowAtOnce, slowWaiting, waitingBytes),
 		reads: work.NewJobs(readsAtOnce, readsWaiting, waitingBytes),
 		infos: work.NewJobs(infosAtOnce, infosWaiting, waitingBytes), counts: make(chan struct{}, countsAtOnce),
+		writes: work.NewJobs(writesAtOnce, writesWaiting, waitingBytes),
 	}
+	s.waiting = newWaitingRoom(s)
 	s.outgoing.New = func() any { return new(batch) }
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.groups.server = s
@@ -126,6 +131,7 @@ func (s *Server) Start() {
 	s.offer = s.config.Hub.Offer(s)
 	s.offer.Set([]string{jsapi.APISubjects, jsapi.AckSubjects, jsapi.FlowSubjects, peerSubjects})
 	s.running.Go(s.groups.run)
+	s.running.Go(s.waiting.run)
 }
 
 // Close stops taking calls, cancels the ones in progress and waits for them.
@@ -137,6 +143,7 @@ func (s *Server) Close() {
 	s.running.Wait()
 	s.groups.close()
 	s.slow.Finish()
+	s.writes.Finish()
 	s.reads.Finish()
 	s.infos.Finish()
 }
@@ -156,7 +163,7 @@ func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded 
 		m := &messages[i]
 		switch {
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.AckPrefix)):
-			s.takeAck(m, forwarded)
+			s.takeForConsumer(m, forwarded)
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.APIPrefix)):
 			s.takeCall(m, forwarded)
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.FlowPrefix)):
@@ -212,7 +219,7 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 	case jsapi.Unknown: // nats-server does not answer either
 		return
 	case jsapi.ConsumerNext:
-		s.takePull(m, &r, forwarded)
+		s.takeForConsumer(m, forwarded)
 		return
 	}
 	s.calls.Add(1)
@@ -253,8 +260,11 @@ func (s *Server) submit(to *work.Jobs, c *call, do func()) {
 }
 
 // submitSlow continues a call on the pool for work that waits for etcd or other brokers.
-func (s *Server) submitSlow(c *call, do func(ctx context.Context)) {
-	s.submit(s.slow, c, func() {
+func (s *Server) submitSlow(c *call, do func(ctx context.Context)) { s.continueOn(s.slow, c, do) }
+
+// continueOn continues a call on another pool.
+func (s *Server) continueOn(pool *work.Jobs, c *call, do func(ctx context.Context)) {
+	s.submit(pool, c, func() {
 		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
 		defer cancel()
 		do(ctx)
@@ -369,11 +379,11 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard
 // a moment for a stream that was just created through another broker, a log that is being opened,
 // or a leader that was just elected.
 func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard *topic.ShardLeader, refusal *jsapi.Error) {
-	name, asked, gone := string(c.Stream), false, false
+	name, asked, gone, sent := string(c.Stream), false, false, false
 	var whole *topic.Topic
 	waiting, cancel := context.WithTimeout(ctx, s.timeouts.open)
 	defer cancel()
-	found := s.until(waiting, func() bool {
+	s.until(waiting, func() bool {
 		if t = s.topics.Shard(name); t == nil {
 			if whole = s.shardedTopic(name); whole != nil {
 				return true
@@ -398,10 +408,11 @@ func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard
 		case c.forwarded:
 			return false
 		}
-		if !s.sendToLeader(leader, &c.message) {
-			refusal = streamOffline(t.WhyNot())
+		if s.sendToLeader(leader, &c.message) {
+			sent = true
+			return true
 		}
-		return true
+		return !s.mayServeSoon(t)
 	})
 	switch {
 	case refusal != nil || shard != nil:
@@ -409,7 +420,7 @@ func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard
 		s.serveSharded(ctx, c, whole)
 	case gone || t == nil:
 		refusal = jsapi.ErrStreamNotFound
-	case !found || t.Leader() == "" || t.Leader() == s.config.Self:
+	case !sent:
 		refusal = streamOffline(t.WhyNot())
 	}
 	return t, shard, refusal

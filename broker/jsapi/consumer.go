@@ -320,8 +320,7 @@ func recordTime(t time.Time) time.Time {
 }
 
 // SubscriptionSpec returns the Subscription of a consumer. The configuration must be normalized.
-// Consumers without a durable name are in the leader's memory only, unless they read a Topic with
-// several shards.
+// A consumer without a durable name is not in etcd, unless it reads a Topic with several shards.
 func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 	spec := coordination.SubscriptionSpec{
 		Start:    coordination.Start{From: coordination.FromEarliest},

@@ -243,7 +243,7 @@ func TestNewRecordsWakeAllWaitingSubscriptions(t *testing.T) {
 		const n = 1000
 		for i := range n {
 			name := fmt.Sprintf("s%d", i)
-			if _, err := w.service.Create(topicID, name, coordination.SubscriptionSpec{}, 0); err != nil {
+			if _, err := w.service.Create(t.Context(), topicID, name, coordination.SubscriptionSpec{}, 0); err != nil {
 				t.Fatal(err)
 			}
 			if i%2 == 0 {

@@ -24,8 +24,6 @@ type cursorStore struct {
 	// stepping is held by step and close. It is locked before the locks of Subscriptions, and those
 	// before mu.
 	stepping  sync.Mutex
-	opened    bool
-	handles   uint64               // the greatest handle in use
 	recovered map[string]recovered // cursors of the state log whose Subscription is not known yet
 	damage    error                // the damage of the state log, if any
 	since     time.Time            // when the state log was opened
@@ -36,9 +34,13 @@ type cursorStore struct {
 	stopWatch func()
 
 	mu         sync.Mutex
+	opened     bool   // the state log was read; set by step
+	handles    uint64 // the greatest handle in use
 	subs       map[string]*entry
 	buffer     []byte
 	spare      []byte
+	readers    []byte // reader items that go with buffer
+	readerSize int    // of all reader items of this store, in bytes
 	last       op     // not yet in buffer, so that acks in sequence merge; kind 0: none
 	lastHandle uint64 // handle
 	waiters    []func(error)
@@ -81,12 +83,12 @@ func (k *cursorStore) step(*worker) (more bool) {
 	k.stepping.Lock()
 	defer k.stepping.Unlock()
 	k.mu.Lock()
-	closed := k.closed
+	closed, opened := k.closed, k.opened
 	k.mu.Unlock()
 	if closed != 0 {
 		return false
 	}
-	if !k.opened {
+	if !opened {
 		if err := k.open(); err != nil {
 			k.service.config.Logger.Error("the cursors of a topic can't be read; trying again", "topic", k.shard.name, "error", err)
 			k.mu.Lock()
@@ -96,10 +98,11 @@ func (k *cursorStore) step(*worker) (more bool) {
 			k.service.notifyWaiters()
 			return false
 		}
-		k.opened = true
+		k.restoreReaders()
 		k.mu.Lock()
-		k.failed = nil
+		k.opened, k.failed = true, nil
 		k.mu.Unlock()
+		k.service.notifyWaiters()
 		k.stopWatch = k.shard.Watch(k.moved)
 	}
 	k.reconcile()
@@ -213,17 +216,19 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		e.why = k.notServed(s.id.name, Unsupported, s.search.failed, nil)
 		k.service.notifyWaiters()
 		return
-	case s.ephemeral:
+	}
+	if !k.dirty {
+		k.addSnapshot(s)
+	}
+	if s.volatile() {
 		e.served = true
 		k.service.notifyWaiters()
+		if !k.armed {
+			k.arm(lazyFor)
+		}
 		return
 	}
 	e.startPending = true
-	if !k.dirty {
-		k.fill()
-		k.flushLast()
-		k.buffer = appendSnapshot(k.buffer, s.handle, s.id, &s.cursor, k.base)
-	}
 	pushes := s.push != nil
 	k.waiters = append(k.waiters, func(err error) {
 		k.mu.Lock()
@@ -231,7 +236,7 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		e.why = nil
 		if err != nil {
 			e.why = k.notServed(s.id.name, Troubled, "where it starts can't be written; trying again: "+err.Error(), err)
-			if k.startAgain.IsZero() {
+			if k.startAgain.IsZero() && !s.ephemeral { // whoever creates a reader tries again
 				k.startAgain = time.Now().Add(retryAfter)
 			}
 			k.arm(retryAfter)
@@ -293,7 +298,7 @@ func (k *cursorStore) reconcile() {
 		for _, name := range names {
 			if d := state.Subscription(k.shard.topicID, name); d != nil {
 				k.apply(d)
-			} else if !unreadable(state, k.shard.topicID, name) && !k.isEphemeral(name) {
+			} else if !unreadable(state, k.shard.topicID, name) && !k.isReader(name) {
 				k.drop(name)
 			}
 		}
@@ -315,13 +320,6 @@ func (k *cursorStore) desiredChanged(name string, all bool) {
 	}
 	k.mu.Unlock()
 	k.service.tasks.wake(k)
-}
-
-func (k *cursorStore) isEphemeral(name string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e := k.subs[name]
-	return e != nil && e.sub != nil && e.sub.ephemeral
 }
 
 // applyAll applies all desired Subscriptions. stepping is held.
@@ -412,8 +410,7 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
 	case !known && k.damage != nil && d.Created.Before(k.since):
 		// Whether it had a cursor is unknown, and starting anew could deliver acknowledged records.
-		k.handles++
-		k.recovered[d.Name] = recovered{handle: k.handles, id: identity{d.Name, d.Made}, cursor: cursor{lost: true}}
+		k.recovered[d.Name] = recovered{handle: k.newHandle(), id: identity{d.Name, d.Made}, cursor: cursor{lost: true}}
 		k.mu.Lock()
 		k.dirty = true
 		k.mu.Unlock()
@@ -426,8 +423,7 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 		if known {
 			k.restoreCursor(e.sub, &r)
 		} else {
-			k.handles++
-			e.sub.handle = k.handles
+			e.sub.handle = k.newHandle()
 		}
 	}
 	k.mu.Lock()
@@ -480,11 +476,18 @@ func (k *cursorStore) drop(name string) {
 		return
 	}
 	e.sub.close(Deleted)
-	if !e.sub.ephemeral {
-		k.mu.Lock()
-		k.forget(e.sub.handle)
-		k.mu.Unlock()
-	}
+	k.mu.Lock()
+	k.readerSize -= e.sub.readerSize
+	k.forget(e.sub.handle)
+	k.mu.Unlock()
+}
+
+// newHandle returns a handle that is not in use.
+func (k *cursorStore) newHandle() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.handles++
+	return k.handles
 }
 
 // forget notes that a handle is free. mu is held.
@@ -499,56 +502,6 @@ func (k *cursorStore) forget(handle uint64) {
 	}
 }
 
-// create creates a Subscription in memory only.
-func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
-	if why := unsupported(spec, 1, k.service.config.Clock.Time()); why != "" {
-		return nil, k.notServed(name, Unsupported, why, nil)
-	}
-	s := newSubscription(k, identity{name: name}, spec)
-	s.ephemeral, s.created, s.inactive = true, k.service.config.Clock.Time(), int64(inactive)
-	k.mu.Lock()
-	switch {
-	case k.closed != 0:
-		defer k.mu.Unlock()
-		return nil, k.notServed(name, NoShard, "it is not served here any more ("+k.closed.String()+")", nil)
-	case k.subs[name] != nil:
-		defer k.mu.Unlock()
-		return nil, &ExistsError{Topic: k.shard.topicID, Name: name}
-	case len(k.subs) >= mostEphemerals:
-		defer k.mu.Unlock()
-		return nil, k.notServed(name, Unsupported, fmt.Sprintf("the topic has %d readers, as many as may be; end some, or share them", len(k.subs)), nil)
-	}
-	k.subs[name] = &entry{sub: s}
-	k.mu.Unlock()
-	w := spareWorkers.Get().(*worker)
-	defer spareWorkers.Put(w)
-	start, end := k.shard.Offsets()
-	s.mu.Lock()
-	for read := 0; !s.search.done && read < createBytes; read += stepBytes {
-		if more, err := s.seek(w, start, end, stepBytes); !more || err != nil {
-			break
-		}
-	}
-	failed := s.search.failed
-	s.mu.Unlock()
-	if failed != "" {
-		k.removeEphemeral(s)
-		return nil, k.notServed(name, Unsupported, failed, nil)
-	}
-	k.service.tasks.wake(s)
-	return s, nil
-}
-
-// removeEphemeral ends a Subscription in memory.
-func (k *cursorStore) removeEphemeral(s *Subscription) {
-	k.mu.Lock()
-	if e := k.subs[s.id.name]; e != nil && e.sub == s {
-		delete(k.subs, s.id.name)
-	}
-	k.mu.Unlock()
-	s.close(Deleted)
-}
-
 // close ends all Subscriptions and appends what is not written yet. After it returns, the store
 // does not use the shard any more.
 func (k *cursorStore) close(why End) {
@@ -560,7 +513,10 @@ func (k *cursorStore) close(why End) {
 	for _, s := range k.each() {
 		s.close(why)
 	}
-	if k.opened {
+	k.mu.Lock()
+	opened := k.opened
+	k.mu.Unlock()
+	if opened {
 		k.write()
 	}
 	k.mu.Lock()

@@ -23,7 +23,8 @@
 //	S4  Deliveries, and acks without a reply, reach the state log within lazyFor. So a crash repeats
 //	    at most what happened in that time. Acks of deliveries that the log lacks are kept
 //	    (cursor.ahead).
-//	S5  A Subscription is served once its start position is on the disk.
+//	S5  A Subscription is served once its start position is on the disk, unless it is a reader with
+//	    memory storage.
 //	S6  A Subscription that is deleted and created again shares nothing with the former one.
 //	S7  An unknown cursor is never guessed: its Subscription is not served, with the reason. If the
 //	    state log is damaged and another replica can lead, that one leads, and has all cursors.
@@ -35,8 +36,11 @@
 // The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
 // when something is delivered or the lag is requested. Without a filter nothing is read.
 //
-// When the process dies, the next opening replays the state log. Subscriptions in memory are gone;
-// their clients create them again. On a full disk deliveries go on and acks that request a reply
+// A reader is a Subscription that nobody declared: a JetStream consumer without a durable name. Its
+// spec is in the state log, beside its cursor, and it is deleted when it was unused for some time.
+// One with memory storage is served at once, and S1 does not hold for it.
+//
+// When the process dies, the next opening replays the state log. On a full disk deliveries go on and acks that request a reply
 // are refused; once there is room, a snapshot is written. On a failed disk such acks are refused
 // until the broker is restarted.
 //

@@ -156,14 +156,14 @@ func TestUnsupportedSubscriptionsAreRefusedWithTheReason(t *testing.T) {
 	})
 }
 
-func TestUnusedEphemeralSubscriptionsAreDeleted(t *testing.T) {
+func TestUnusedReadersAreDeleted(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
-		s, err := w.service.Create(topicID, "reader", earliest(), 5*time.Second)
+		s, err := w.service.Create(t.Context(), topicID, "reader", earliest(), 5*time.Second)
 		if err != nil || !s.Ephemeral() || w.service.Find(topicID, "reader") != s {
 			t.Fatal(s, err)
 		}
 		var exists *ExistsError
-		if _, err := w.service.Create(topicID, "reader", earliest(), 0); !errors.As(err, &exists) {
+		if _, err := w.service.Create(t.Context(), topicID, "reader", earliest(), 0); !errors.As(err, &exists) {
 			t.Errorf("it was made twice: %v", err)
 		}
 		w.shard.publish("o")
@@ -189,15 +189,17 @@ func TestUnusedEphemeralSubscriptionsAreDeleted(t *testing.T) {
 		if w.service.Find(topicID, "reader") != nil {
 			t.Fatal("it is still there")
 		}
-		if _, err = w.service.Create(topicID, "reader", earliest(), 0); err != nil {
+		if _, err = w.service.Create(t.Context(), topicID, "reader", earliest(), 0); err != nil {
 			t.Error(err)
 		}
 		w.service.Remove(topicID, "reader")
 		if n := w.service.Stats().Subscriptions; n != 0 {
 			t.Errorf("%d are left", n)
 		}
-		if state := w.shard.state.Stats(); state.Appended != 0 {
-			t.Errorf("%d records stand in the state log for it", state.Appended)
+		w.restart()
+		synctest.Wait()
+		if is := w.service.List(topicID); len(is) != 0 {
+			t.Errorf("%d are back after a restart", len(is))
 		}
 	})
 }

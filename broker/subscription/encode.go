@@ -13,6 +13,13 @@ import (
 //	  an op:         uvarint offset [uvarint count] [varint deadline, relative to the record's time]
 //	  itemSnapshot:  uvarint length, and as many bytes: identity and cursor
 //	  itemGone:      nothing
+//
+// The specs of readers are in the attributes of the same record, which apply after its items:
+//
+//	uvarint handle, uvarint length, and as many bytes: a reader in JSON
+//
+// Programs without them ignore attributes, and drop the cursors of readers as those of
+// Subscriptions that were deleted.
 const (
 	itemSnapshot = 64
 	itemGone     = 65

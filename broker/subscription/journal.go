@@ -54,7 +54,7 @@ func (k *cursorStore) write() {
 	failed := k.failed
 	if failed != nil {
 		waiters := k.waiters
-		k.waiters, k.buffer = nil, k.buffer[:0]
+		k.waiters, k.buffer, k.readers = nil, k.buffer[:0], nil
 		k.mu.Unlock()
 		for _, done := range waiters {
 			done(fmt.Errorf("it can't be kept: %w", failed))
@@ -62,7 +62,7 @@ func (k *cursorStore) write() {
 		return
 	}
 	whole := k.dirty || k.written > max(k.service.wholeAfter, snapshotFactor*k.snapshot)
-	nothing := len(k.buffer) == 0 && len(k.waiters) == 0
+	nothing := len(k.buffer) == 0 && len(k.readers) == 0 && len(k.waiters) == 0
 	k.mu.Unlock()
 	switch {
 	case whole:
@@ -80,19 +80,19 @@ func (k *cursorStore) writeAll() {
 	_, mark, _ := state.Offsets()
 	k.mu.Lock()
 	k.dirty = false
-	k.buffer, k.last = k.buffer[:0], op{} // the snapshots contain it
+	k.buffer, k.readers, k.last = k.buffer[:0], nil, op{} // the snapshots contain it
 	k.mu.Unlock()
 	total := 0
 	for _, s := range k.each() {
 		s.mu.Lock()
-		if s.search.done && s.closed == 0 && !s.ephemeral {
-			total += k.putSnapshot(s.handle, s.id, &s.cursor)
+		if s.search.done && s.closed == 0 {
+			total += k.putSubscription(s)
 		}
 		s.mu.Unlock()
 		k.putSome()
 	}
 	for _, r := range k.recovered {
-		total += k.putSnapshot(r.handle, r.id, &r.cursor)
+		total += k.putRecovered(&r)
 		k.putSome()
 	}
 	k.mu.Lock()
@@ -104,13 +104,35 @@ func (k *cursorStore) writeAll() {
 	}
 }
 
-func (k *cursorStore) putSnapshot(handle uint64, id identity, c *cursor) int {
+// putSubscription adds a Subscription to the buffer, and returns how many bytes it takes. The
+// Subscription's mu is held.
+func (k *cursorStore) putSubscription(s *Subscription) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := len(k.buffer) + len(k.readers)
+	k.addSnapshot(s)
+	return len(k.buffer) + len(k.readers) - before
+}
+
+// addSnapshot is putSubscription under mu.
+func (k *cursorStore) addSnapshot(s *Subscription) {
+	k.fill()
+	k.flushLast()
+	k.buffer = appendSnapshot(k.buffer, s.handle, s.id, &s.cursor, k.base)
+	if s.ephemeral {
+		k.readers = appendReader(k.readers, s.handle, s.reading())
+	}
+}
+
+// putRecovered adds a Subscription that is not known yet to the buffer, and returns how many bytes
+// it takes. It has no reader item: readers are known once the state log was read.
+func (k *cursorStore) putRecovered(r *recovered) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fill()
 	k.flushLast()
 	before := len(k.buffer)
-	k.buffer = appendSnapshot(k.buffer, handle, id, c, k.base)
+	k.buffer = appendSnapshot(k.buffer, r.handle, r.id, &r.cursor, k.base)
 	return len(k.buffer) - before
 }
 
@@ -118,7 +140,7 @@ func (k *cursorStore) putSnapshot(handle uint64, id identity, c *cursor) int {
 // waiters. stepping is held.
 func (k *cursorStore) putSome() {
 	k.mu.Lock()
-	many := len(k.buffer) > snapshotBatch && !k.dirty
+	many := len(k.buffer)+len(k.readers) > snapshotBatch && !k.dirty
 	k.mu.Unlock()
 	if many {
 		k.put(false, 0)
@@ -130,8 +152,8 @@ func (k *cursorStore) putSome() {
 func (k *cursorStore) put(answer bool, trim uint64) {
 	k.mu.Lock()
 	k.flushLast()
-	data := k.buffer
-	k.buffer, k.spare = k.spare[:0], nil
+	data, readers := k.buffer, k.readers
+	k.buffer, k.spare, k.readers = k.spare[:0], nil, nil
 	k.putting = true
 	var c *completion
 	if answer && len(k.waiters) > 0 || trim > 0 {
@@ -143,7 +165,7 @@ func (k *cursorStore) put(answer bool, trim uint64) {
 	}
 	base := k.base
 	k.mu.Unlock()
-	k.record[0] = log.Record{Time: k.service.recordTime(base * int64(time.Millisecond)), Data: data}
+	k.record[0] = log.Record{Time: k.service.recordTime(base * int64(time.Millisecond)), Data: data, Attributes: readers}
 	k.append = log.Append{Records: k.record[:], Durability: log.Memory}
 	if c != nil {
 		k.append.Done, k.append.Durability = c, k.shard.ackDurability()
@@ -152,11 +174,11 @@ func (k *cursorStore) put(answer bool, trim uint64) {
 		}
 	}
 	if _, err := k.shard.AppendState(&k.append); err != nil {
-		k.refused(err, data, c)
+		k.refused(err, data, readers, c)
 		return
 	}
-	k.written += len(data)
-	k.service.stateBytes.Add(uint64(len(data)))
+	k.written += len(data) + len(readers)
+	k.service.stateBytes.Add(uint64(len(data) + len(readers)))
 	k.mu.Lock()
 	k.spare, k.putting = data[:0], false
 	k.mu.Unlock()
@@ -174,7 +196,7 @@ func (k *cursorStore) completion() *completion {
 
 // refused handles a failed append: its content is written later, or a full snapshot is. stepping is
 // held.
-func (k *cursorStore) refused(err error, data []byte, c *completion) {
+func (k *cursorStore) refused(err error, data, readers []byte, c *completion) {
 	var waiters []func(error)
 	k.mu.Lock()
 	k.putting = false
@@ -184,13 +206,13 @@ func (k *cursorStore) refused(err error, data []byte, c *completion) {
 	} else if c != nil {
 		waiters = c.waiters
 	}
-	if behind && (c == nil || c.trim == 0) && len(data)+len(k.buffer) <= heldBytes {
-		k.buffer = append(data, k.buffer...)
+	if behind && (c == nil || c.trim == 0) && len(data)+len(readers)+len(k.buffer)+len(k.readers) <= heldBytes {
+		k.buffer, k.readers = append(data, k.buffer...), append(readers, k.readers...)
 		k.arm(lazyFor)
 	} else {
 		// From now on the memory is ahead of the log.
 		k.dirty = true
-		k.buffer, k.last = k.buffer[:0], op{}
+		k.buffer, k.readers, k.last = k.buffer[:0], nil, op{}
 		k.spare = data[:0]
 		k.arm(retryAfter)
 	}
@@ -229,6 +251,7 @@ type recovered struct {
 	epoch   uint64 // of the leader that changed the cursor last
 	known   uint64
 	trouble string
+	reader  *reader // nil: it is no reader, or its item is lost
 }
 
 // open reads the state log. stepping is held.
@@ -236,7 +259,8 @@ func (k *cursorStore) open() error {
 	state := k.shard.State()
 	start, _, _ := state.Offsets()
 	byHandle := map[uint64]*recovered{}
-	k.damage, k.handles = nil, 0
+	k.damage = nil
+	handles := uint64(0)
 	c := state.NewCursor(start)
 	for {
 		v, err := c.Read(readLargest)
@@ -261,7 +285,9 @@ func (k *cursorStore) open() error {
 			}
 			it := b.Records()
 			for r := (log.Record{}); it.Next(&r); {
-				if err := k.replay(byHandle, &r, b.Epoch()); err != nil {
+				greatest, err := k.replay(byHandle, &r, b.Epoch())
+				handles = max(handles, greatest)
+				if err != nil {
 					k.dropDamaged(byHandle, err)
 				}
 			}
@@ -271,6 +297,9 @@ func (k *cursorStore) open() error {
 		}
 		v.Release()
 	}
+	k.mu.Lock()
+	k.handles = handles
+	k.mu.Unlock()
 	_, end := k.shard.Offsets()
 	epochs, known := k.shard.Data().Epochs(), min(end, k.shard.Inherited())
 	k.recovered = make(map[string]recovered, len(byHandle))
@@ -311,18 +340,23 @@ func endOfEpoch(epochs []log.Epoch, epoch uint64) uint64 {
 	return math.MaxUint64
 }
 
-// replay applies one record of the state log, of a batch of that epoch.
-func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record, epoch uint64) error {
+// replay applies one record of the state log, of a batch of that epoch. It returns the greatest
+// handle in it.
+func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record, epoch uint64) (greatest uint64, err error) {
 	base := k.service.written(r.Time) / int64(time.Millisecond)
 	var it item
 	for in := (decoder{data: r.Data}); len(in.data) > 0; {
 		if err := in.next(&it, base); err != nil {
-			return fmt.Errorf("offset %d of the state log: %w", r.Offset, err)
+			return greatest, fmt.Errorf("offset %d of the state log: %w", r.Offset, err)
 		}
-		k.handles = max(k.handles, it.handle)
+		greatest = max(greatest, it.handle)
 		switch known := byHandle[it.handle]; {
 		case it.snapshot:
-			byHandle[it.handle] = &recovered{id: it.id, cursor: it.cursor, epoch: epoch}
+			r := &recovered{id: it.id, cursor: it.cursor, epoch: epoch}
+			if known != nil {
+				r.reader = known.reader
+			}
+			byHandle[it.handle] = r
 		case it.gone:
 			delete(byHandle, it.handle)
 		case known != nil:
@@ -330,7 +364,16 @@ func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record, epoc
 			known.epoch = epoch
 		}
 	}
-	return nil
+	for in := (decoder{data: r.Attributes}); len(in.data) > 0; {
+		handle, item, err := in.nextReader()
+		if err != nil {
+			return greatest, fmt.Errorf("offset %d of the state log: %w", r.Offset, err)
+		}
+		if known := byHandle[handle]; known != nil {
+			known.reader = item
+		}
+	}
+	return greatest, nil
 }
 
 // dropDamaged records that a part of the state log cannot be read, so the cursors before it may be

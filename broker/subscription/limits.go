@@ -10,12 +10,19 @@ const (
 	// mostAhead bounds the acks of deliveries from an earlier life that the state log lacks: those
 	// of the last tenth of a second.
 	mostAhead = 1 << 16
-	// mostEphemerals bounds the Subscriptions in memory of one shard: clients create one per
-	// reader, at about 1 KiB each.
-	mostEphemerals = 1 << 16
+	// mostReaders bounds the readers of one shard: clients create one each time they begin to read,
+	// at about 1 KiB of memory and 300 bytes of the state log each.
+	mostReaders = 1 << 16
+	// readerBytes bounds the settings of the readers of one shard in the state log, in bytes: each
+	// may have 128 KiB of metadata, and a snapshot writes all of them.
+	readerBytes = 32 << 20
 	// mostSubjects bounds the subjects of a Subscription that starts with the newest record of
 	// each: about 100 bytes each during the search.
 	mostSubjects = 1 << 18
+
+	// restoredFor is how long a reader lives at least under a new leader. Clients notice the end of
+	// their requests by missed heartbeats: after two of them, and they are at most 30 s apart.
+	restoredFor = time.Minute
 
 	defaultAckWait    = 30 * time.Second
 	defaultMaxPending = 1000

@@ -270,7 +270,7 @@ func TestAPushGoesOnAfterARestart(t *testing.T) {
 
 func TestAnEphemeralPushLivesWhileSomebodyIsSubscribed(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
-		made, err := w.service.Create(topicID, "watcher", pushing(nil), 5*time.Second)
+		made, err := w.service.Create(t.Context(), topicID, "watcher", pushing(nil), 5*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +322,7 @@ func TestWhoCreatesAPushSeesTheStateBeforeItsFirstDelivery(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publishN("o", 3)
 		w.declare("billing", 1, pushing(nil))
-		ephemeral, err := w.service.Create(topicID, "watcher", pushing(nil), time.Minute)
+		ephemeral, err := w.service.Create(t.Context(), topicID, "watcher", pushing(nil), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

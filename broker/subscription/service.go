@@ -303,30 +303,6 @@ func (s *Service) List(key string) []*Subscription {
 	return all
 }
 
-// Create creates a Subscription in this broker's memory. It ends with the process, when the shard
-// gets another leader, or when it was unused for the duration inactive, unless that is 0.
-func (s *Service) Create(key, name string, spec coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
-	k := s.store(key)
-	if k == nil {
-		return nil, &NotServedError{Topic: key, Name: name, Reason: NoShard, Why: "its topic is not led by this broker"}
-	}
-	return k.create(name, &spec, inactive)
-}
-
-// Remove ends a Subscription that Create created.
-func (s *Service) Remove(key, name string) {
-	k := s.store(key)
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	e := k.subs[name]
-	k.mu.Unlock()
-	if e != nil && e.sub != nil && e.sub.ephemeral {
-		k.removeEphemeral(e.sub)
-	}
-}
-
 // Close ends all requests, writes the cursors, and stops the workers.
 func (s *Service) Close() error {
 	s.mu.Lock()

@@ -176,7 +176,7 @@ func TestTooManySubjectsAreRefused(t *testing.T) {
 		if _, err := w.service.Wait(t.Context(), topicID, "s"); !errors.As(err, &not) || not.Reason != Unsupported {
 			t.Errorf("a durable one: %v", err)
 		}
-		if _, err := w.service.Create(topicID, "e", spec, 0); !errors.As(err, &not) || not.Reason != Unsupported {
+		if _, err := w.service.Create(t.Context(), topicID, "e", spec, 0); !errors.As(err, &not) || not.Reason != Unsupported {
 			t.Errorf("one in memory: %v", err)
 		}
 		if w.service.Find(topicID, "e") != nil {
@@ -201,14 +201,14 @@ func TestReadingIsTriedAgain(t *testing.T) {
 			}
 			return nil
 		})
-		s, err := w.service.Create(topicID, "e", startAt(coordination.Start{From: coordination.FromLast}, "b"), 0)
+		s, err := w.service.Create(t.Context(), topicID, "e", startAt(coordination.Start{From: coordination.FromLast}, "b"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := pull("a", 2)
 		p.Expires, p.Heartbeat = time.Minute, 5*time.Second
 		s.Pull(p)
-		d, err := w.service.Create(topicID, "d", earliest(), 0)
+		d, err := w.service.Create(t.Context(), topicID, "d", earliest(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

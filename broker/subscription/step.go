@@ -376,6 +376,7 @@ func (s *Subscription) releaseBuffers(w *worker) {
 		}
 	}
 	w.open, w.have, w.otherOpen = false, false, false
+	s.notePasses()
 	if s.skipUnlogged {
 		s.skipUnlogged = false
 		s.change(op{kind: opSkip, offset: s.cursor.offset})
@@ -533,7 +534,7 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 		if s.push.away == 0 {
 			break // the end of the interest wakes it
 		}
-		until := s.push.away + s.inactive
+		until := max(s.push.away+s.inactive, s.keepUntil)
 		if now >= until {
 			idle = true
 			s.push.away = now
@@ -541,7 +542,7 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 		}
 		at = min(at, until)
 	case s.inactive > 0:
-		until := s.lastSeen.used + s.inactive
+		until := max(s.lastSeen.used+s.inactive, s.keepUntil)
 		if now >= until {
 			s.dropDeserted()
 			s.lastSeen.used = now
@@ -562,11 +563,11 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 	return idle
 }
 
-// retire ends an unused ephemeral Subscription, and reports an unused durable one. A durable one is
+// retire deletes an unused reader, and reports an unused durable Subscription. A durable one is
 // reported again after the same time if it still exists.
 func (s *Subscription) retire() {
 	if s.ephemeral {
-		s.store.removeEphemeral(s)
+		s.store.removeReader(s)
 	} else if inactive := s.service.config.Inactive; inactive != nil {
 		inactive(s.store.shard.topic, s.id.name)
 	}

@@ -19,10 +19,13 @@ type Subscription struct {
 	store   *cursorStore
 	id      identity
 	created time.Time
-	// inactive is how long an unused ephemeral Subscription lives, and a durable one is unused
-	// before it is reported, in nanoseconds. 0: for ever.
-	inactive  int64
-	ephemeral bool
+	// inactive is how long an unused reader lives, and a durable Subscription is unused before it is
+	// reported, in nanoseconds. 0: for ever.
+	inactive   int64
+	ephemeral  bool // a reader: its spec is in the state log, too
+	readerSize int  // of its reader item, in bytes; guarded by the store's mu
+	// keepUntil is before when it is not retired, in nanoseconds of Service.now.
+	keepUntil int64
 
 	// sinkMu is held while the sink is used. It is locked before mu.
 	sinkMu sync.Mutex
@@ -42,6 +45,7 @@ type Subscription struct {
 	reader           log.Cursor  // of first deliveries
 	readEnd          uint64      // end of what it read last
 	skipUnlogged     bool        // the state log lacks the last skip
+	passes           uint64      // the state log lacks these last deliveries without acks
 	readError        string      // why records cannot be read at present
 	redeliveryReader *log.Cursor // of redeliveries
 	mean             int         // average bytes per record
@@ -87,8 +91,12 @@ func (s *Subscription) Spec() *coordination.SubscriptionSpec {
 // Created returns when it was created.
 func (s *Subscription) Created() time.Time { return s.created }
 
-// Ephemeral reports whether it exists in this broker's memory only.
+// Ephemeral reports whether it is a reader: it is in the shard's state log only, and deleted when
+// it was unused for some time.
 func (s *Subscription) Ephemeral() bool { return s.ephemeral }
+
+// volatile reports whether nobody waits until its start and its acks are durable. mu is held.
+func (s *Subscription) volatile() bool { return s.ephemeral && s.spec.Consumer.MemoryStorage }
 
 // respecify applies a changed spec.
 func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
@@ -155,7 +163,7 @@ func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, del
 	s.mu.Lock()
 	err := s.ack(offset, delivered, kind, delay)
 	wake := (s.waiting.n > 0 || s.push != nil) && (s.blocked && s.cursor.pending.live < s.settings.maxPending || kind == Retry)
-	if done != nil && err == nil && !s.ephemeral {
+	if done != nil && err == nil && !s.volatile() {
 		// Under mu, so that the op is noted before.
 		err = s.store.await(done)
 		if err == nil {
@@ -245,11 +253,25 @@ func (s *Subscription) settle(offset uint64, kind AckKind) {
 	s.service.acked.Add(1)
 }
 
-// change applies an op and notes it for the state log. mu is held.
+// change applies an op and notes it for the state log. Deliveries without acks are noted together,
+// by the next op or at the end of the step. mu is held.
 func (s *Subscription) change(o op) {
+	if o.kind == opPass {
+		s.cursor.apply(o)
+		s.passes += o.count
+		return
+	}
+	s.notePasses()
 	s.cursor.apply(o)
-	if !s.ephemeral {
-		s.store.note(s.handle, o)
+	s.store.note(s.handle, o)
+}
+
+// notePasses notes deliveries without acks for the state log. A cursor keeps their number and the
+// last offset only, so one op has all of them. mu is held.
+func (s *Subscription) notePasses() {
+	if n := s.passes; n > 0 {
+		s.passes = 0
+		s.store.note(s.handle, op{kind: opPass, offset: s.cursor.offset - n + 1, count: n})
 	}
 }
 

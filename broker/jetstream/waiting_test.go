@@ -1,0 +1,138 @@
+package jetstream
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/internal/testutil"
+)
+
+// leads makes a broker the leader of the stream orders, under the next epoch.
+func (w *world) leads(leader string) {
+	w.set(func() { w.lead(w.topics["orders"], 0, leader) })
+}
+
+// unled creates a stream that no broker leads yet, with a durable consumer.
+func unled(t *testing.T, w *world) {
+	t.Helper()
+	config := jsapi.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, AllowDirect: true}
+	if err := config.Normalize(); err != nil {
+		t.Fatal(err)
+	}
+	w.place = func(string) string { return "" }
+	_, err := w.CreateTopic(t.Context(), "orders", config.TopicSpec(), client)
+	testutil.Must(t, err)
+	spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}}
+	_, err = w.CreateSubscription(t.Context(), "orders", "billing", spec, client)
+	testutil.Must(t, err)
+}
+
+// TestRequestsWaitForALeader: pulls, acks and calls that come while a stream has no leader are
+// answered by the next one, on whichever broker they came.
+func TestRequestsWaitForALeader(t *testing.T) {
+	w := newWorld(t, 2)
+	for _, n := range w.nodes {
+		n.timeouts.open = patience
+		n.timeouts.answer = patience
+	}
+	unled(t, w)
+	var pulls, calls, acks []string
+	for _, n := range w.nodes {
+		pulls = append(pulls, n.say(nextCall, ""))
+		acks = append(acks, n.say("$JS.ACK.orders.billing.1.1.1.1.1", "+WPI"))
+		calls = append(calls, n.say("$JS.API.CONSUMER.INFO.orders.billing", ""), n.say("$JS.API.STREAM.INFO.orders", ""),
+			n.say("$JS.API.DIRECT.GET.orders.orders.eu", ""), n.say("$JS.API.CONSUMER.CREATE.orders.reader", `{"stream_name":"orders","config":{"name":"reader"}}`))
+	}
+	for _, inbox := range slices.Concat(pulls, calls, acks) {
+		if got := w.received(inbox); len(got) > 0 {
+			t.Errorf("%s has an answer without a leader: %q", inbox, got[0].Data)
+		}
+	}
+	leader := w.nodes[1]
+	w.leads(leader.id)
+	for _, inbox := range calls {
+		if m := w.await(inbox); strings.Contains(string(m.Data), "error") || strings.Contains(string(m.Data), "503") {
+			t.Errorf("a call was answered with %q", m.Data)
+		}
+	}
+	for i := range pulls {
+		w.await(leader.say("orders.eu", fmt.Sprint(i)))
+	}
+	for _, inbox := range pulls {
+		if m := w.await(inbox); string(m.Subject) != "orders.eu" {
+			t.Errorf("a pull was answered with %q", m.Data)
+		}
+	}
+	for _, inbox := range acks { // nothing was delivered to acknowledge, which is no reason for a 503
+		if got := w.received(inbox); len(got) > 0 {
+			t.Errorf("an ack of nothing was answered with %q", got[0].Data)
+		}
+	}
+}
+
+// TestWaitingForALeaderIsBounded: in time, in number and in bytes.
+func TestWaitingForALeaderIsBounded(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	unled(t, w)
+	n.timeouts.open = 100 * time.Millisecond
+	if m := w.await(n.say(nextCall, "")); string(m.Data) != "NATS/1.0 503\r\n\r\n" {
+		t.Errorf("without a leader a pull got %q", m.Data)
+	}
+	room := newWaitingRoom(n.Server) // nobody takes messages from this one
+	m := protocol.Message{Subject: []byte(nextCall), Data: make([]byte, 100)}
+	kept := 0
+	for room.add(&m, false) {
+		kept++
+	}
+	if kept != waitingMessages {
+		t.Errorf("%d messages wait, and %d may", kept, waitingMessages)
+	}
+	room = newWaitingRoom(n.Server)
+	m.Data = make([]byte, 1<<20)
+	for kept = 0; room.add(&m, false); {
+		kept++
+	}
+	if kept != waitingBytes>>20-1 {
+		t.Errorf("%d messages of 1 MiB wait in %d bytes", kept, waitingBytes)
+	}
+}
+
+// TestAReaderGoesOnUnderTheNextLeader: a consumer without a durable name is where it was, and a
+// deleted one is gone.
+func TestAReaderGoesOnUnderTheNextLeader(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	orders(t, w, n, 6)
+	for _, name := range []string{"reader", "gone"} {
+		made := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders."+name, fmt.Sprintf(`{"stream_name":"orders","config":{"name":%q,"ack_policy":"explicit","description":"reads"}}`, name))
+		if made.Error != nil {
+			t.Fatal(made.Error)
+		}
+	}
+	for i := range 3 {
+		m := w.await(n.say("$JS.API.CONSUMER.MSG.NEXT.orders.reader", ""))
+		if string(m.Data) != fmt.Sprint(i+1) {
+			t.Fatalf("pull %d got %q", i+1, m.Data)
+		}
+		w.await(n.say(string(m.Reply), "+ACK"))
+	}
+	if done := ask[jsapi.DoneResponse](n, "CONSUMER.DELETE.orders.gone", ""); !done.Success {
+		t.Fatal(done.Error)
+	}
+	w.leads(n.id)
+	is := ask[jsapi.ConsumerResponse](n, "CONSUMER.INFO.orders.reader", "")
+	if is.Error != nil || is.AckFloor.Stream != 3 || is.Delivered.Consumer != 3 || is.NumPending != 3 || is.Config.Description != "reads" {
+		t.Fatalf("under the next leader it is %+v, %v", is.ConsumerInfo, is.Error)
+	}
+	if m := w.await(n.say("$JS.API.CONSUMER.MSG.NEXT.orders.reader", "")); string(m.Data) != "4" {
+		t.Errorf("the next message is %q", m.Data)
+	}
+	expect(t, "the deleted one", n, "CONSUMER.INFO.orders.gone", "", jsapi.ErrConsumerNotFound.ErrCode)
+}

@@ -1,0 +1,223 @@
+package subscription
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// reader is what the state log has of a Subscription that nobody declared, beside its cursor. Such
+// a Subscription, a reader, is deleted when it was unused for some time. Nothing of it is in etcd,
+// since clients create one each time they begin to read.
+type reader struct {
+	V        int                           `json:"v"`
+	Spec     coordination.SubscriptionSpec `json:"spec"`
+	Created  time.Time                     `json:"created"`
+	Inactive time.Duration                 `json:"inactive,omitempty"` // 0: for ever
+}
+
+const readerVersion = 1
+
+// reading returns the reader item of a Subscription. mu is held.
+func (s *Subscription) reading() *reader {
+	return &reader{V: readerVersion, Spec: *s.spec, Created: s.created, Inactive: time.Duration(s.inactive)}
+}
+
+// appendReader encodes the reader of that handle.
+func appendReader(dst []byte, handle uint64, r *reader) []byte {
+	data, err := json.Marshal(r)
+	if err != nil { // cannot fail: the fields are plain
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, handle)
+	dst = binary.AppendUvarint(dst, uint64(len(data)))
+	return append(dst, data...)
+}
+
+// nextReader decodes the next reader.
+func (r *decoder) nextReader() (handle uint64, item *reader, err error) {
+	handle = r.uint()
+	data := r.bytes(r.uint())
+	if r.bad {
+		return 0, nil, errMalformed
+	}
+	item = new(reader)
+	if err := json.Unmarshal(data, item); err != nil {
+		return 0, nil, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	if item.V != readerVersion {
+		return 0, nil, fmt.Errorf("a reader of version %d; this program knows %d", item.V, readerVersion)
+	}
+	return handle, item, nil
+}
+
+// Create creates a reader in the shard's state log. It is deleted when it was unused for the
+// duration inactive, unless that is 0. Create returns when the reader's start is durable. It returns
+// at once if the spec asks for memory storage, when a crash within lazyFor ends the reader, and if
+// the search for the start takes long, when a crash ends the reader before its end.
+func (s *Service) Create(ctx context.Context, key, name string, spec coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
+	k, err := s.openStore(ctx, key, name)
+	if err != nil {
+		return nil, err
+	}
+	made, err := k.create(name, &spec, inactive)
+	if err != nil {
+		return nil, err
+	}
+	made.mu.Lock()
+	wait := made.search.done && !made.volatile()
+	made.mu.Unlock()
+	if !wait {
+		return made, nil
+	}
+	if is, err := s.Wait(ctx, key, name); err != nil || is != made {
+		k.removeReader(made)
+		if err == nil {
+			err = &ExistsError{Topic: k.shard.topicID, Name: name}
+		}
+		return nil, err
+	}
+	return made, nil
+}
+
+// openStore returns the store of a shard once its state log was read.
+func (s *Service) openStore(ctx context.Context, key, name string) (*cursorStore, error) {
+	for {
+		s.changedMu.Lock()
+		changed := s.changed
+		s.changedMu.Unlock()
+		k := s.store(key)
+		if k == nil {
+			return nil, &NotServedError{Topic: key, Name: name, Reason: NoShard, Why: "its topic is not led by this broker"}
+		}
+		k.mu.Lock()
+		opened, failed := k.opened, k.failed
+		k.mu.Unlock()
+		switch {
+		case opened:
+			return k, nil
+		case failed != nil:
+			return nil, k.notServed(name, Troubled, "the cursors of its topic can't be read: "+failed.Error(), failed)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, k.notServed(name, Opening, "the cursors of its topic are being read", nil)
+		}
+	}
+}
+
+// Remove deletes a reader. Its deletion is durable within lazyFor.
+func (s *Service) Remove(key, name string) {
+	k := s.store(key)
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	e := k.subs[name]
+	k.mu.Unlock()
+	if e != nil && e.sub != nil && e.sub.ephemeral {
+		k.removeReader(e.sub)
+	}
+}
+
+// newReader returns a reader that is not served yet.
+func (k *cursorStore) newReader(id identity, r *reader) *Subscription {
+	s := newSubscription(k, id, &r.Spec)
+	s.ephemeral, s.created, s.inactive = true, r.Created, int64(r.Inactive)
+	s.readerSize = len(appendReader(nil, 0, r))
+	return s
+}
+
+// create adds a reader and begins to search its start.
+func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
+	now := k.service.config.Clock.Time()
+	if why := unsupported(spec, 1, now); why != "" {
+		return nil, k.notServed(name, Unsupported, why, nil)
+	}
+	s := k.newReader(identity{name: name}, &reader{V: readerVersion, Spec: *spec, Created: now, Inactive: inactive})
+	if err := k.add(s); err != nil {
+		return nil, err
+	}
+	w := spareWorkers.Get().(*worker)
+	defer spareWorkers.Put(w)
+	start, end := k.shard.Offsets()
+	s.mu.Lock()
+	for read := 0; !s.search.done && read < createBytes; read += stepBytes {
+		if more, err := s.seek(w, start, end, stepBytes); !more || err != nil {
+			break
+		}
+	}
+	failed := s.search.failed
+	s.mu.Unlock()
+	if failed != "" {
+		k.removeReader(s)
+		return nil, k.notServed(name, Unsupported, failed, nil)
+	}
+	k.service.tasks.wake(s)
+	return s, nil
+}
+
+// add adds a new reader under its name, if the bounds permit it.
+func (k *cursorStore) add(s *Subscription) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.closed != 0:
+		return k.notServed(s.id.name, NoShard, "it is not served here any more ("+k.closed.String()+")", nil)
+	case k.subs[s.id.name] != nil:
+		return &ExistsError{Topic: k.shard.topicID, Name: s.id.name}
+	case len(k.subs) >= mostReaders:
+		return k.notServed(s.id.name, Unsupported, fmt.Sprintf("the topic has %d readers, as many as may be; end some, or share them", len(k.subs)), nil)
+	case k.readerSize+s.readerSize > readerBytes:
+		return k.notServed(s.id.name, Unsupported, fmt.Sprintf("the settings of the topic's readers take %d bytes, and may take %d; end some, or give them less metadata", k.readerSize, readerBytes), nil)
+	}
+	k.handles++
+	s.handle = k.handles
+	k.readerSize += s.readerSize
+	k.subs[s.id.name] = &entry{sub: s}
+	return nil
+}
+
+// restoreReaders serves the readers of the state log again. When each was used last is not known, and
+// its client may not have noticed yet that its requests ended with the former leader. stepping is
+// held.
+func (k *cursorStore) restoreReaders() {
+	for name, r := range k.recovered {
+		if r.reader == nil || r.cursor.lost || unsupported(&r.reader.Spec, 1, k.service.config.Clock.Time()) != "" {
+			continue
+		}
+		s := k.newReader(r.id, r.reader)
+		s.keepUntil = k.service.now() + int64(restoredFor)
+		k.restoreCursor(s, &r)
+		k.mu.Lock()
+		k.readerSize += s.readerSize
+		k.subs[name] = &entry{sub: s, served: true}
+		k.mu.Unlock()
+		k.service.tasks.wake(s)
+	}
+}
+
+// isReader reports whether the name is that of a reader.
+func (k *cursorStore) isReader(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.subs[name]
+	return e != nil && e.sub != nil && e.sub.ephemeral
+}
+
+// removeReader ends a reader and deletes it.
+func (k *cursorStore) removeReader(s *Subscription) {
+	k.mu.Lock()
+	if e := k.subs[s.id.name]; e != nil && e.sub == s {
+		delete(k.subs, s.id.name)
+		k.readerSize -= s.readerSize
+		k.forget(s.handle)
+	}
+	k.mu.Unlock()
+	s.close(Deleted)
+}

@@ -1,0 +1,124 @@
+//go:build linux
+
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
+)
+
+// received counts how often each message was received.
+type received struct {
+	mu    sync.Mutex
+	times map[string]int
+}
+
+func (r *received) take(m jetstream.Msg) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.times[string(m.Data())]++
+	_ = m.Ack() // a lost ack means that the message comes again
+}
+
+// has reports an error unless all messages from 1 to n were received.
+func (r *received) has(n int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range n {
+		if r.times[fmt.Sprint(i+1)] == 0 {
+			return fmt.Errorf("message %d of %d was not received", i+1, n)
+		}
+	}
+	return nil
+}
+
+// TestConsumersWithoutADurableNameOutliveTheirLeader: whoever consumes from one goes on after the
+// leader was killed, and after all brokers were. The consumer is the same one, and is deleted once
+// it is not used.
+func TestConsumersWithoutADurableNameOutliveTheirLeader(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	js := c.connect()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "news", Subjects: []string{"news.>"}, Replicas: 3})
+	testutil.Must(t, err)
+	c.whole(js, "news")
+
+	readers := map[string]*received{}
+	made := map[string]jetstream.Consumer{}
+	for kind, config := range map[string]jetstream.ConsumerConfig{
+		"stored":    {AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * time.Second},
+		"in memory": {AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * time.Second, MemoryStorage: true},
+	} {
+		consumer, err := stream.CreateConsumer(ctx, config)
+		testutil.Must(t, err)
+		got := &received{times: map[string]int{}}
+		consuming, err := consumer.Consume(got.take, jetstream.PullExpiry(4*time.Second), jetstream.PullHeartbeat(time.Second),
+			jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) {}))
+		testutil.Must(t, err)
+		defer consuming.Stop()
+		readers[kind], made[kind] = got, consumer
+	}
+	published := 0
+	publish := func() {
+		t.Helper()
+		for range 100 {
+			published++
+			if _, err := js.Publish(ctx, "news.x", fmt.Append(nil, published), jetstream.WithRetryAttempts(100)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range tries(2, 6) {
+		publish()
+		for kind, got := range readers {
+			testutil.Eventually(t, "all messages are received by the consumer that is "+kind, func() error { return got.has(published) })
+		}
+		if leader := c.whole(js, "news"); i%2 == 0 {
+			c.kill(leader)
+		} else {
+			c.kill(0, 1, 2)
+		}
+		// The first requests come before the next leader serves the stream.
+		for kind, consumer := range made {
+			if is := informed(t, consumer); is.Delivered.Stream == 0 {
+				t.Errorf("the consumer that is %s has started anew: %+v", kind, is)
+			}
+		}
+	}
+	publish()
+	for kind, got := range readers {
+		testutil.Eventually(t, "all messages are received by the consumer that is "+kind, func() error { return got.has(published) })
+	}
+	for kind, consumer := range made {
+		is := informed(t, consumer)
+		if is.Delivered.Consumer < uint64(published) {
+			t.Errorf("the consumer that is %s has delivered %d of %d messages, so it is another one", kind, is.Delivered.Consumer, published)
+		}
+	}
+}
+
+// informed returns the info of a consumer. A request that was forwarded to a broker as it died gets
+// no answer; any other answer than the info is an error.
+func informed(t *testing.T, consumer jetstream.Consumer) (is *jetstream.ConsumerInfo) {
+	t.Helper()
+	testutil.Eventually(t, "the consumer's info is answered", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var err error
+		if is, err = consumer.Info(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		return err
+	})
+	return is
+}
