@@ -27,6 +27,15 @@ func (s *Server) reportRefusal(sub *subscription.Subscription, d *jsapi.Delivery
 	}
 }
 
+// reportAck publishes an ack if the consumer samples this one.
+func (s *Server) reportAck(sub *subscription.Subscription, d *jsapi.Delivery) {
+	if is, ok := sub.Sample(d.StreamSeq); ok {
+		s.config.Advisories.Acked(advisory.Message{
+			Stream: string(d.Stream), Consumer: string(d.Consumer), Sequence: is.Sequence, Offset: d.StreamSeq, Deliveries: is.Deliveries,
+		}, is.After)
+	}
+}
+
 // Exhausted publishes that a message was given up. It implements subscription.ExhaustedSink.
 func (o *deliverySink) Exhausted(offset, deliveries uint64) {
 	o.server.config.Advisories.Exhausted(advisory.Message{

@@ -212,14 +212,27 @@ func (s *Server) makeConsumer(ctx context.Context, t *topic.Shard, request *jsap
 func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsapi.StreamConfig, existing *subscription.Subscription, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
 	to := &request.Config
 	from := consumerConfig(existing, stream.Replicas)
+	to.PauseUntil = from.PauseUntil // only a ConsumerPause changes it
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}
 	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
 		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere
 	}
-	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec())
-	updated, err := s.config.Store.UpdateSubscription(ctx, t.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
+	return s.respecify(ctx, t, existing, keepUnmapped(to.SubscriptionSpec(), existing.Spec()))
+}
+
+// respecify changes the spec of a consumer, and waits until this broker serves it so.
+func (s *Server) respecify(ctx context.Context, t *topic.Shard, existing *subscription.Subscription, spec coordination.SubscriptionSpec) (*subscription.Subscription, *jsapi.Error) {
+	name := existing.Name()
+	if existing.Ephemeral() {
+		updated, err := s.config.Subscriptions().Update(ctx, t.Key(), name, spec)
+		if err != nil {
+			return nil, consumerOffline(err)
+		}
+		return updated, nil
+	}
+	updated, err := s.config.Store.UpdateSubscription(ctx, t.Name(), name, coordination.SubscriptionUpdate{By: client, Spec: spec})
 	if err != nil {
 		return nil, consumerRefusal(err)
 	}
@@ -416,6 +429,7 @@ func (s *Server) consumerAt(t *topic.Shard, sub *subscription.Subscription, is s
 		AckFloor:       jsapi.SequenceInfo{Consumer: is.FloorSequence, Stream: is.FloorOffset, Last: moment(is.LastAcked)},
 		NumAckPending:  is.Pending,
 		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag, PushBound: is.Bound,
+		Paused: is.PausedFor > 0, PauseRemaining: is.PausedFor,
 		Cluster: s.cluster(t.ID(), t.Number()), TimeStamp: time.Now().UTC(),
 	}
 }

@@ -119,6 +119,12 @@ func (s *Server) takeAck(m *protocol.Message, forwarded, mayWait bool) (taken bo
 
 // ackTo serves an ack to a consumer that is served here.
 func (s *Server) ackTo(sub *subscription.Subscription, m *protocol.Message, d *jsapi.Delivery) {
+	if !sub.ExpectsAcks() { // nats-server does not subscribe to them
+		if len(m.Reply) > 0 {
+			s.sendStatus(m.Reply, noResponders)
+		}
+		return
+	}
 	s.acks.Add(1)
 	_, payload := protocol.SplitData(m.Data, m.Header)
 	ack := jsapi.ParseAck(payload)
@@ -143,6 +149,9 @@ func (s *Server) ackTo(sub *subscription.Subscription, m *protocol.Message, d *j
 			done(nil) // it changes nothing, so it is done
 		}
 		return
+	}
+	if kind == subscription.Done {
+		s.reportAck(sub, d)
 	}
 	sub.Ack(d.StreamSeq, d.ConsumerSeq, d.Delivered, kind, ack.Delay, done)
 	if ack.Kind != jsapi.AckNext || len(m.Reply) == 0 {

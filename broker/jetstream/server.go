@@ -59,7 +59,7 @@ type ServerConfig struct {
 // the stream's leader: other brokers forward it there.
 //
 // A connection's reader parses the subject, looks up the leader, and forwards, pulls or acks.
-// Everything else runs on one of three bounded pools: slow for work that waits for etcd or other
+// Everything else runs on one of four bounded pools: slow for work that waits for etcd or other
 // brokers, writes for work that waits for the logs of this broker's shards, reads for work that only
 // reads locally, and infos for what may count, so that no direct get waits for that. The latter three
 // go on while etcd is away. Pulls and acks for a consumer that is about to be served wait in a room of
@@ -365,6 +365,10 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard
 		s.consumerInfo(ctx, c, t)
 	case jsapi.ConsumerDelete:
 		s.deleteConsumer(ctx, c, t)
+	case jsapi.ConsumerPause:
+		s.pauseConsumer(ctx, c, t)
+	case jsapi.ConsumerReset:
+		s.resetConsumer(ctx, c, t, shard)
 	case jsapi.ConsumerNames:
 		s.consumerNames(c, t)
 	case jsapi.ConsumerList:

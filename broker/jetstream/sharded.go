@@ -82,6 +82,10 @@ func (s *Server) serveSharded(ctx context.Context, c *call, of *topic.Topic) {
 		s.shardedConsumerInfo(ctx, c, of)
 	case jsapi.ConsumerDelete:
 		s.deleteShardedConsumer(ctx, c, of)
+	case jsapi.ConsumerPause:
+		s.pauseShardedConsumer(ctx, c, of)
+	case jsapi.ConsumerReset:
+		s.refuse(c, refuseUnordered(jsapi.ErrConsumerInvalidReset, of, "a consumer reset to a sequence"))
 	case jsapi.ConsumerNames:
 		s.shardedConsumerNames(c, of)
 	case jsapi.ConsumerList:
@@ -384,6 +388,7 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 		}
 	}
 	from := s.shardedConsumerConfig(of, existing)
+	to.PauseUntil = from.PauseUntil // only a ConsumerPause changes it
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}

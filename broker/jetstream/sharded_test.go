@@ -305,7 +305,22 @@ func TestAnEphemeralConsumerOfAllShards(t *testing.T) {
 	if again := ask[jsapi.ConsumerResponse](w.nodes[2], "CONSUMER.CREATE.orders.watch", request("")); again.ConsumerInfo == nil || !again.Created.Equal(made.Created) {
 		t.Errorf("made again: %+v", again.Error)
 	}
-	expect(t, "changed", n, "CONSUMER.CREATE.orders.watch", request(`,"description":"other"`), 10012, "can not be updated")
+	if changed := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders.watch", request(`,"description":"other"`)); changed.ConsumerInfo == nil || changed.Config.Description != "other" {
+		t.Errorf("changed: %+v", changed.Error)
+	}
+	until := time.Now().Add(time.Hour).UTC()
+	paused := ask[jsapi.PauseResponse](w.nodes[0], "CONSUMER.PAUSE.orders.watch", fmt.Sprintf(`{"pause_until":%q}`, until.Format(time.RFC3339Nano)))
+	if !paused.Paused || !paused.Until.Equal(until) || paused.Remaining > time.Hour {
+		t.Errorf("paused in all shards: %+v", paused)
+	}
+	if is := ask[jsapi.ConsumerResponse](n, "CONSUMER.INFO.orders.watch", ""); is.ConsumerInfo == nil || !is.Paused {
+		t.Errorf("during the pause it is %+v, %v", is.ConsumerInfo, is.Error)
+	}
+	if resumed := ask[jsapi.PauseResponse](n, "CONSUMER.PAUSE.orders.watch", ""); resumed.Error != nil || resumed.Paused {
+		t.Errorf("resumed: %+v", resumed)
+	}
+	expect(t, "paused in one shard", n, "CONSUMER.PAUSE.orders--1.watch", "", 10012, "can't be paused alone")
+	expect(t, "reset by the topic's name", n, "CONSUMER.RESET.orders.watch", `{"seq":3}`, 10204, "4 shards")
 	expect(t, "made durable", n, "CONSUMER.DURABLE.CREATE.orders.watch", `{"stream_name":"orders","config":{"durable_name":"watch","ack_policy":"explicit"}}`, 10012, "durable name can not be updated")
 	unnamed := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders", `{"stream_name":"orders","config":{"ack_policy":"none"}}`)
 	if unnamed.ConsumerInfo == nil || unnamed.Name == "" || unnamed.Config.InactiveThreshold != jsapi.DefaultInactiveThreshold {

@@ -152,6 +152,10 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
 		s.refuse(c, refuseForOneShard(jsapi.ErrStreamUpdate, t, "changed"))
 		return
 	}
+	if refusal := s.consumersAllow(t, to); refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
 	updated, refusal := s.storeUpdate(ctx, t.Desired(), to)
 	if refusal != nil {
 		s.refuse(c, refusal)

@@ -41,6 +41,8 @@ const (
 	ConsumerNames
 	ConsumerList
 	ConsumerNext
+	ConsumerPause
+	ConsumerReset
 
 	// Calls that are declined, see Declined.
 	StreamStepDown
@@ -52,8 +54,6 @@ const (
 	ConsumerStepDown
 	ConsumerPeerRemove
 	ConsumerPeerEvacuate
-	ConsumerPause
-	ConsumerReset
 	ConsumerUnpin
 	MetaStepDown
 	ServerRemove
@@ -460,10 +460,6 @@ func (c Call) Declined(standalone bool) *Error {
 		}
 	}
 	switch c {
-	case ConsumerPause:
-		return ErrConsumerCreate.With("pausing a consumer is not supported yet")
-	case ConsumerReset:
-		return ErrConsumerCreate.With("resetting a consumer is not supported yet (a new consumer starts where it is told to)")
 	case ConsumerUnpin:
 		return ErrConsumerCreate.With("priority groups are not supported yet, so no client is pinned")
 	case StreamStepDown, ConsumerStepDown:

@@ -5,6 +5,8 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -98,11 +100,8 @@ var unsupportedConsumer = []struct {
 	asked   func(*ConsumerConfig) bool
 }{
 	{"ack_policy: flow_control", func(c *ConsumerConfig) bool { return c.AckPolicy == ackFlowControl }},
-	{"replay_policy: original", func(c *ConsumerConfig) bool { return c.ReplayPolicy == replayOriginal }},
-	{"sample_freq", func(c *ConsumerConfig) bool { return c.SampleFrequency != "" }},
 	{"direct", func(c *ConsumerConfig) bool { return c.Direct }},
 	{"sourcing", func(c *ConsumerConfig) bool { return c.Sourcing }},
-	{"pause_until", func(c *ConsumerConfig) bool { return c.PauseUntil != nil && !c.PauseUntil.IsZero() }},
 	{"priority_policy", func(c *ConsumerConfig) bool { return c.PriorityPolicy != priorityNone }},
 	{"priority_groups", func(c *ConsumerConfig) bool { return len(c.PriorityGroups) > 0 }},
 	{"priority_timeout", func(c *ConsumerConfig) bool { return c.PriorityTimeout != 0 }},
@@ -169,7 +168,10 @@ func (c *ConsumerConfig) Normalize(stream *StreamConfig) *Error {
 			return ErrConsumerCreate.With(feature.setting + " is not supported yet")
 		}
 	}
-	c.PauseUntil, c.PriorityPolicy = nil, ""
+	c.PriorityPolicy = ""
+	if c.PauseUntil != nil {
+		c.PauseUntil = optionalTime(*c.PauseUntil)
+	}
 	if err := c.normalizeText(); err != nil {
 		return err
 	}
@@ -203,6 +205,9 @@ func (c *ConsumerConfig) normalizeBounds(stream *StreamConfig) *Error {
 		return ErrConsumerAckWaitNegative
 	case slices.ContainsFunc(c.Backoff, func(pause time.Duration) bool { return pause < 0 }):
 		return ErrConsumerBackOffNegative
+	}
+	if _, err := SamplePercent(c.SampleFrequency); err != nil {
+		return ErrConsumerInvalidSampling.With(err)
 	}
 	if c.Replicas > 0 { // the cursor has as many replicas as its stream
 		c.Replicas = stream.Replicas
@@ -347,7 +352,12 @@ func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 			MemoryStorage:     c.MemoryStorage,
 			FilterList:        len(c.FilterSubjects) == 1,
 			Ephemeral:         c.Durable == "",
+			ReplayOriginal:    c.ReplayPolicy == replayOriginal,
+			SampleFrequency:   c.SampleFrequency,
 		},
+	}
+	if c.PauseUntil != nil {
+		spec.Consumer.PauseUntil = *c.PauseUntil
 	}
 	switch c.DeliverPolicy {
 	case deliverLast:
@@ -398,6 +408,11 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 		FlowControl:        s.FlowControl,
 		Heartbeat:          s.IdleHeartbeat,
 		RateLimit:          s.RateLimit,
+		SampleFrequency:    s.SampleFrequency,
+		PauseUntil:         optionalTime(s.PauseUntil),
+	}
+	if s.ReplayOriginal {
+		c.ReplayPolicy = replayOriginal
 	}
 	if !s.Ephemeral {
 		c.Durable = name
@@ -452,8 +467,6 @@ func (r *ConsumerRequest) CheckUpdate(is *ConsumerConfig) (same bool, _ *Error) 
 		return false, ErrConsumerAlreadyExists
 	case refusal != nil:
 		return false, refusal
-	case is.Durable == "":
-		return false, ErrConsumerCreate.With("a consumer that is not durable can not be updated (delete it and make it anew)")
 	}
 	return false, nil
 }
@@ -491,6 +504,31 @@ func CheckConsumerUpdate(from, to *ConsumerConfig) *Error {
 	return nil
 }
 
+// optionalTime returns a time in UTC, or nil if it is zero.
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// SamplePercent returns the share of acks that is sampled, in percent. It may end with a percent
+// sign; empty is 0.
+func SamplePercent(frequency string) (int, error) {
+	if frequency == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(frequency, "%"))
+	switch {
+	case err != nil:
+		return 0, err
+	case n < 0:
+		return 0, fmt.Errorf("%d is negative", n)
+	}
+	return min(n, 100), nil
+}
+
 // IsOrdered reports whether the configuration is that of an ordered consumer, which clients create
 // anew whenever they miss a sequence. JetStream does not mark them; all clients use this
 // combination for them, and hardly anything else does.
@@ -506,12 +544,12 @@ func sameTime(a, b *time.Time) bool {
 // differently, or if only one of them is Versioned.
 func (c *ConsumerConfig) Equal(other *ConsumerConfig) bool {
 	return c.Name == other.Name && c.Durable == other.Durable &&
-		sameTime(c.StartTime, other.StartTime) && sameButTimes(c, other)
+		sameTime(c.StartTime, other.StartTime) && sameTime(c.PauseUntil, other.PauseUntil) && sameButTimes(c, other)
 }
 
 func sameButTimes(a, b *ConsumerConfig) bool {
 	x, y := *a, *b
-	x.StartTime, y.StartTime = nil, nil
+	x.StartTime, y.StartTime, x.PauseUntil, y.PauseUntil = nil, nil, nil, nil
 	x.Metadata, y.Metadata = ownMetadata(a.Metadata), ownMetadata(b.Metadata)
 	x.FilterSubject, x.FilterSubjects = "", slices.Clip(slices.Clone(a.Filters()))
 	y.FilterSubject, y.FilterSubjects = "", slices.Clip(slices.Clone(b.Filters()))

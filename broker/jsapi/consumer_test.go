@@ -147,15 +147,11 @@ func TestAManifestsSubscriptionAsAConsumer(t *testing.T) {
 }
 
 func TestUnsupportedConsumerSettingsAreNamed(t *testing.T) {
-	later := time.Now().Add(time.Hour)
 	seen := map[string]bool{}
 	for names, c := range map[string]ConsumerConfig{
 		"ack_policy: flow_control": {AckPolicy: ackFlowControl},
-		"replay_policy: original":  {ReplayPolicy: replayOriginal},
-		"sample_freq":              {SampleFrequency: "100%"},
 		"direct":                   {Direct: true},
 		"sourcing":                 {Sourcing: true},
-		"pause_until":              {PauseUntil: &later},
 		"priority_policy":          {PriorityPolicy: "overflow"},
 		"priority_groups":          {PriorityGroups: []string{"a"}},
 		"priority_timeout":         {PriorityTimeout: 1},

@@ -120,6 +120,8 @@ var (
 	ErrStreamWrongLastSequence         = &Template{400, 10071, "wrong last sequence: {seq}"}
 	ErrStreamStoreFailed               = &Template{503, 10077, "{err}"}
 	ErrConsumerInvalidPolicy           = &Template{400, 10094, "{err}"}
+	ErrConsumerInvalidReset            = &Template{400, 10204, "invalid reset: {err}"}
+	ErrConsumerInvalidSampling         = &Template{400, 10095, "failed to parse consumer sampling configuration: {err}"}
 	ErrConsumerDescriptionTooLong      = &Template{400, 10107, "consumer description is too long, maximum allowed is {max}"}
 	ErrStreamPurgeFailed               = &Template{500, 10110, "{err}"}
 	ErrStreamRollupFailed              = &Template{500, 10111, "{err}"}

@@ -46,6 +46,8 @@ type ConsumerInfo struct {
 	NumWaiting     int            `json:"num_waiting"`
 	NumPending     uint64         `json:"num_pending"`
 	PushBound      bool           `json:"push_bound,omitempty"` // a push consumer with a subscriber
+	Paused         bool           `json:"paused,omitempty"`
+	PauseRemaining time.Duration  `json:"pause_remaining,omitempty"`
 	Cluster        *ClusterInfo   `json:"cluster,omitempty"`
 	TimeStamp      time.Time      `json:"ts"`
 }
@@ -175,6 +177,8 @@ func (i *ConsumerInfo) Add(shard *ConsumerInfo) {
 	i.NumAckPending += shard.NumAckPending
 	i.NumRedelivered += shard.NumRedelivered
 	i.NumPending += shard.NumPending
+	i.Paused = i.Paused || shard.Paused
+	i.PauseRemaining = max(i.PauseRemaining, shard.PauseRemaining)
 }
 
 func (i *SequenceInfo) add(shard *SequenceInfo) {
@@ -201,4 +205,29 @@ type PeerInfo struct {
 	Active  time.Duration `json:"active"`
 	Peer    string        `json:"peer,omitempty"`    // broker id
 	Pending bool          `json:"pending,omitempty"` // being added or removed
+}
+
+// PauseRequest pauses a consumer until a time. Without one it ends a pause.
+type PauseRequest struct {
+	Until time.Time `json:"pause_until,omitzero"`
+}
+
+// PauseResponse answers a ConsumerPause.
+type PauseResponse struct {
+	Response
+	Paused    bool          `json:"paused"`
+	Until     time.Time     `json:"pause_until"`
+	Remaining time.Duration `json:"pause_remaining,omitempty"`
+}
+
+// ResetRequest moves a consumer to a sequence; 0: to its ack floor.
+type ResetRequest struct {
+	Sequence uint64 `json:"seq,omitempty"`
+}
+
+// ResetResponse answers a ConsumerReset.
+type ResetResponse struct {
+	Response
+	*ConsumerInfo
+	Sequence uint64 `json:"reset_seq"`
 }

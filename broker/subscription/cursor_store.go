@@ -380,7 +380,7 @@ func (k *cursorStore) retryStarts() {
 
 // apply creates a desired Subscription or updates the existing one. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription) {
-	why := unsupported(&d.Spec, k.shards(), k.service.config.Clock.Time())
+	why := unsupported(&d.Spec, k.shards())
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()

@@ -125,8 +125,9 @@ type Info struct {
 	Waiting                            int    // requests
 	// Bound: it delivers to a subject, and somebody is subscribed to that.
 	Bound                    bool
-	Lag                      uint64 // records yet to deliver
-	LagExact                 bool   // else Lag is an upper bound
+	PausedFor                time.Duration // until it delivers again; 0: it is not paused
+	Lag                      uint64        // records yet to deliver
+	LagExact                 bool          // else Lag is an upper bound
 	LastDelivered, LastAcked time.Time
 	// Exhausted counts messages dropped after the maximum of deliveries, since this broker leads.
 	Exhausted uint64

@@ -127,10 +127,6 @@ func TestUnsupportedSubscriptionsAreRefusedWithTheReason(t *testing.T) {
 			func(s *coordination.SubscriptionSpec) { s.Consumer.DeliverGroup = "g" },
 			func(s *coordination.SubscriptionSpec) { s.Consumer.IdleHeartbeat = time.Second },
 			func(s *coordination.SubscriptionSpec) { s.Consumer.FlowControl = true },
-			func(s *coordination.SubscriptionSpec) {
-				s.Consumer.DeliverSubject, s.Consumer.ReplayOriginal = "x", true
-			},
-			func(s *coordination.SubscriptionSpec) { s.Consumer.PauseUntil = time.Now().Add(time.Hour) },
 			func(s *coordination.SubscriptionSpec) { s.Consumer.RateLimit = 1 },
 		} {
 			spec := earliest()

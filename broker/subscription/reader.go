@@ -136,7 +136,7 @@ func (k *cursorStore) newReader(id identity, r *reader) *Subscription {
 // create adds a reader and begins to search its start.
 func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
 	now := k.service.config.Clock.Time()
-	if why := unsupported(spec, 1, now); why != "" {
+	if why := unsupported(spec, 1); why != "" {
 		return nil, k.notServed(name, Unsupported, why, nil)
 	}
 	s := k.newReader(identity{name: name}, &reader{V: readerVersion, Spec: *spec, Created: now, Inactive: inactive})
@@ -174,7 +174,7 @@ func (k *cursorStore) add(s *Subscription) error {
 	case len(k.subs) >= mostReaders:
 		return k.notServed(s.id.name, Unsupported, fmt.Sprintf("the topic has %d readers, as many as may be; end some, or share them", len(k.subs)), nil)
 	case k.readerSize+s.readerSize > readerBytes:
-		return k.notServed(s.id.name, Unsupported, fmt.Sprintf("the settings of the topic's readers take %d bytes, and may take %d; end some, or give them less metadata", k.readerSize, readerBytes), nil)
+		return k.tooMuch(s.id.name)
 	}
 	k.handles++
 	s.handle = k.handles
@@ -183,12 +183,17 @@ func (k *cursorStore) add(s *Subscription) error {
 	return nil
 }
 
+// tooMuch returns the refusal of a reader whose settings are too large. mu is held.
+func (k *cursorStore) tooMuch(name string) error {
+	return k.notServed(name, Unsupported, fmt.Sprintf("the settings of the topic's readers take %d bytes, and may take %d; end some, or give them less metadata", k.readerSize, readerBytes), nil)
+}
+
 // restoreReaders serves the readers of the state log again. When each was used last is not known, and
 // its client may not have noticed yet that its requests ended with the former leader. stepping is
 // held.
 func (k *cursorStore) restoreReaders() {
 	for name, r := range k.recovered {
-		if r.reader == nil || r.cursor.lost || unsupported(&r.reader.Spec, 1, k.service.config.Clock.Time()) != "" {
+		if r.reader == nil || r.cursor.lost || unsupported(&r.reader.Spec, 1) != "" {
 			continue
 		}
 		s := k.newReader(r.id, r.reader)

@@ -25,6 +25,8 @@ type settings struct {
 	flowControl   bool
 	idleHeartbeat int64  // nanoseconds; 0: none
 	rateLimit     uint64 // bits per second; 0: none
+
+	replayOriginal bool
 }
 
 func settingsOf(spec *coordination.SubscriptionSpec) settings {
@@ -37,6 +39,7 @@ func settingsOf(spec *coordination.SubscriptionSpec) settings {
 
 		deliverTo: spec.Consumer.DeliverSubject, deliverGroup: spec.Consumer.DeliverGroup, flowControl: spec.Consumer.FlowControl,
 		idleHeartbeat: int64(max(spec.Consumer.IdleHeartbeat, 0)), rateLimit: spec.Consumer.RateLimit,
+		replayOriginal: spec.Consumer.ReplayOriginal,
 	}
 	for _, f := range spec.Subjects {
 		if f == ">" {
@@ -105,7 +108,7 @@ func (s *settings) sameFilters(other *settings) bool {
 
 // unsupported returns the first setting of the spec that is not supported yet, or "". None is
 // ignored. of is the number of shards of the Topic.
-func unsupported(spec *coordination.SubscriptionSpec, of int, now time.Time) string {
+func unsupported(spec *coordination.SubscriptionSpec, of int) string {
 	c := &spec.Consumer
 	pulled := c.DeliverSubject == ""
 	for _, feature := range []struct {
@@ -116,12 +119,9 @@ func unsupported(spec *coordination.SubscriptionSpec, of int, now time.Time) str
 		{spec.DeadLetter != "", "dead letters (deadLetter)"},
 		{spec.Where != "", "a filter by content (filter.where)"},
 		{pulled && c.DeliverGroup != "", "a queue group without a subject to deliver to"},
-		{c.ReplayOriginal, "replay at the original speed"},
-		{c.SampleFrequency != "", "sampling of acks"},
 		{pulled && c.RateLimit > 0, "a rate limit without a subject to deliver to"},
 		{pulled && (c.FlowControl || c.IdleHeartbeat > 0), "flow control without a subject to deliver to"},
 		{!pulled && of > 1, "delivery to a subject from a topic with several shards"},
-		{c.PauseUntil.After(now), "a pause"},
 	} {
 		if feature.asked {
 			return fmt.Sprintf("brokers can't serve %s yet; leave it out", feature.what)

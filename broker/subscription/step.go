@@ -58,9 +58,15 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	if s.search.done {
 		s.catchUp(now, start)
 		var err error
+		if rest := s.pausedFor(); rest > 0 {
+			s.blocked = false
+			s.endNoWait(false)
+			return false, s.arm(now, min(retry, now+int64(rest)))
+		}
 		if more, err = s.deliverSome(w, now, start, end); err != nil {
 			retry = now + int64(retryAfter)
 		}
+		retry = min(retry, s.replay.due)
 		if !more && err == nil && s.wanting(now) && !s.blocked {
 			more = s.waitForMore(end)
 		}
@@ -78,7 +84,11 @@ func (s *Subscription) tick(now int64) {
 			return false
 		}
 		if r.heartbeat > 0 && now >= r.beat {
-			if !s.sink.Interested(r.to) {
+			switch {
+			case !s.sink.Interested(r.to):
+				return false
+			case s.blocked && r.noWait && r.got > 0: // as nats-server, which looks at the next timer only
+				s.end(r, NoMessages)
 				return false
 			}
 			s.sink.Heartbeat(r.to, s.cursor.sequence, s.cursor.offset, 0)
@@ -120,7 +130,7 @@ func (s *Subscription) nextScan() int64 {
 
 // deliverSome delivers as much as is requested, available and allowed in one step. mu is held.
 func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (more bool, err error) {
-	s.blocked = false
+	s.blocked, s.replay.due = false, math.MaxInt64
 	if !s.wanting(now) {
 		return false, nil
 	}
@@ -158,9 +168,14 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 			rec, more, err = s.fresh(w, start, end, &budget)
 			if rec == nil {
 				if !more && err == nil {
+					s.replay.over = true
 					s.endNoWait(false)
 				}
 				return more, err
+			}
+			if s.settings.replayOriginal && !s.replay.allows(rec, now) {
+				s.endNoWait(false)
+				return false, nil
 			}
 		}
 		if r.peek {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -23,6 +24,7 @@ type Subscription struct {
 	// reported, in nanoseconds. 0: for ever.
 	inactive   int64
 	ephemeral  bool // a reader: its spec is in the state log, too
+	ackless    bool // it expects no acks, which never changes
 	readerSize int  // of its reader item, in bytes; guarded by the store's mu
 	// keepUntil is before when it is not retired, in nanoseconds of Service.now.
 	keepUntil int64
@@ -32,7 +34,8 @@ type Subscription struct {
 	sink   DeliverySink
 	sizer  Sizer // sink, if it is a Sizer
 
-	waits bool // it is in the store's waiting list; guarded by the store's mu
+	waits  bool         // it is in the store's waiting list; guarded by the store's mu
+	sample atomic.Int32 // share of acks that is reported, in percent
 
 	mu               sync.Mutex
 	spec             *coordination.SubscriptionSpec
@@ -46,6 +49,7 @@ type Subscription struct {
 	readEnd          uint64      // end of what it read last
 	skipUnlogged     bool        // the state log lacks the last skip
 	passes           uint64      // the state log lacks these last deliveries without acks
+	replay           replay      // of a replay at the original speed
 	readError        string      // why records cannot be read at present
 	redeliveryReader *log.Cursor // of redeliveries
 	mean             int         // average bytes per record
@@ -75,6 +79,8 @@ func newSubscription(k *cursorStore, id identity, spec *coordination.Subscriptio
 	s.lastSeen.used = k.service.now()
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	s.push = newPush(&s.settings)
+	s.sample.Store(samplePercent(spec))
+	s.ackless = s.settings.policy == coordination.AckNone
 	return s
 }
 
@@ -103,6 +109,7 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	s.mu.Lock()
 	before := s.settings
 	s.spec, s.settings = spec, settingsOf(spec)
+	s.sample.Store(samplePercent(spec))
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	if !before.sameFilters(&s.settings) {
@@ -319,7 +326,7 @@ func (s *Subscription) info(w *worker, now int64) Info {
 	if s.readError != "" {
 		i.Trouble = s.readError
 	}
-	i.Bound = s.watched()
+	i.Bound, i.PausedFor = s.watched(), s.pausedFor()
 	i.FloorSequence, i.FloorOffset = s.cursor.floor()
 	i.Lag, i.LagExact = s.lag(start, end)
 	return i
