@@ -63,6 +63,12 @@ func (l *Log) Disowned(s Span) bool {
 	return ok && at.From <= s.From && s.Next <= at.Next
 }
 
+// DisownedFrom returns the offsets from a disowned one on that the log disowns.
+func (l *Log) DisownedFrom(offset uint64) (at Span, disowned bool) {
+	at, disowned = l.man.now.Load().disownedFrom(offset)
+	return Span{From: offset, Next: at.Next}, disowned && at.From <= offset
+}
+
 // disownedFrom returns the first disowned range that ends behind an offset.
 func (m *Manifest) disownedFrom(offset uint64) (at Span, ok bool) {
 	for _, s := range m.Disowned {

@@ -195,6 +195,10 @@ func (l *Log) recallWatermark(m *Manifest) {
 	l.watermark.Store(known)
 }
 
+// KnowsEpochs reports whether Epochs is right also where records can't be read. It is not if the
+// manifest was lost: then an epoch seems to begin with its first readable record.
+func (l *Log) KnowsEpochs() bool { return !l.man.now.Load().Rebuilt }
+
 // Epochs returns the retained epochs and where each begins.
 func (l *Log) Epochs() []Epoch {
 	l.mu.Lock()

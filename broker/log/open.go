@@ -346,6 +346,7 @@ func (l *Log) rebuild(o *opening, damaged *CorruptError, id *identityFile, m *Ma
 		m.Start = m.Segments[0].Base
 		m.Durable = m.Start
 	}
+	m.Rebuilt = true
 	o.m = m
 	l.recovery.suspect("%s was damaged (%s) and made again from the segments", damaged.File, damaged.Reason)
 	l.recovery.Rebuilt, l.recovery.Strange = true, true

@@ -119,8 +119,9 @@ type Exchange struct {
 	workers sync.WaitGroup
 	disk    *work.Jobs // flushes, truncations, resets, trims
 	swaps   *work.Jobs
-	// mends are of leaders' own copies, and lookPace bounds how fast these are read.
+	// mends are of leaders' own copies, looks read these as a whole, and lookPace bounds how fast.
 	mends    *work.Jobs
+	looks    *work.Jobs
 	lookPace *log.Pace
 	counters
 
@@ -167,7 +168,7 @@ func NewExchange(c Config) *Exchange {
 		config: c, log: c.Logger.With("component", "replication"),
 		self: coordination.Replica{Broker: c.Self},
 		disk: work.NewJobs(diskWorkers, 0, 0), swaps: work.NewJobs(swapWorkers, 0, 0),
-		mends: work.NewJobs(mendWorkers, mendJobs, mendBytes), lookPace: log.NewPace(lookRate),
+		mends: work.NewJobs(mendWorkers, mendJobs, mendBytes), looks: work.NewJobs(1, mendJobs, 0), lookPace: log.NewPace(lookRate),
 		leads: make(map[ID]*Leading), follows: make(map[ID]*Following), followerConns: make(map[string]*followerConn), dialers: make(map[string]*leaderDialer),
 		lastLogged: make(map[string]time.Duration), wake: make(chan struct{}, 1),
 	}
@@ -196,6 +197,7 @@ func (x *Exchange) Close() {
 	}
 	x.disk.Close()
 	x.mends.Close()
+	x.looks.Close()
 	x.swaps.Close()
 	x.workers.Wait()
 }

@@ -265,12 +265,12 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 		return refused
 	}
 	l.mu.Lock()
-	lost := intersect(at, l.leader.Lost(q.part, func(broker string) []log.Span {
+	lost := intersect(at, l.lost(q.part, func(broker string) []log.Span {
 		if broker == o.broker {
 			return lacks
 		}
 		return l.lacks(broker, q.part)
-	}, func(r coordination.Replica) []log.Span { return l.repair().nothing[r][q.part] }))
+	}))
 	l.mu.Unlock()
 	if len(lost) == 0 || lost[0].From != from {
 		return refused
@@ -288,6 +288,11 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 	l.mu.Unlock()
 	p.kind, p.batches = pieceLost, batches
 	return nil
+}
+
+// lost is Leader.Lost with what followers got nothing for. mu is held.
+func (l *Leading) lost(p Part, lacks func(broker string) []log.Span) []log.Span {
+	return l.leader.Lost(p, lacks, func(r coordination.Replica) []log.Span { return l.repair().nothing[r][p] })
 }
 
 // disown makes a log disown offsets before a follower gets batches without records for them: the

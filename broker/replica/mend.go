@@ -17,9 +17,13 @@ import (
 type mending struct {
 	repair *log.Repair // nil: none is under way
 	part   Part
+	gone   []log.Span    // of the segment, given up
 	moved  time.Duration // when the repair last went on
+	failed time.Duration // when adding records failed last; 0: never
 	of     [Parts][]log.Span
 	lacks  [Parts][]log.Span // which of them can't be read, when looked
+	behind [Parts][]uint64   // epochsBehind of these; nil: the log knows its epochs
+	late   [Parts][]log.Span // segments that waited in vain for some of their records
 	looked time.Duration     // 0: never
 	read   time.Duration     // when the whole logs were read before that; 0: never
 
@@ -32,11 +36,14 @@ type wanted struct {
 	conn *followerConn
 	part Part
 	span log.Span
+	most uint64 // the newest epoch that the two logs have in common
+	lost bool   // no replica has these records
 }
 
 const (
-	// mendWorkers, mendJobs and mendBytes bound the leaders of one broker that read or mend their
-	// own copies at a time, those that wait for it, and the bytes that followers have given them.
+	// mendWorkers, mendJobs and mendBytes bound the leaders of one broker that mend their own
+	// copies at a time, those that wait for it, and the bytes that followers have given them. One
+	// at a time reads its copy as a whole.
 	mendWorkers = 2
 	mendJobs    = 64
 	mendBytes   = 32 << 20
@@ -78,17 +85,13 @@ func (l *Leading) offered(o *followerConn, q *fetch) (want log.Span, err error) 
 	if l.ended.Load() {
 		return want, errors.New("this broker has ended to lead it")
 	}
-	if !q.extent.known {
-		return want, errNotKnown
-	}
 	own := LineageOf(l.config.Logs[q.part])
 	shared, err := l.compare(q.part, own, q.log)
 	if err != nil {
 		return want, err
 	}
-	has := []log.Span{{From: q.log.Start, Next: shared.At}}
-	if shared.Verb == Reset || shared.At <= q.log.Start {
-		has = nil
+	if shared.Verb == Reset {
+		shared.At = 0
 	}
 	now := l.x.config.Now()
 	l.mu.Lock()
@@ -98,49 +101,90 @@ func (l *Leading) offered(o *followerConn, q *fetch) (want log.Span, err error) 
 	if m.busy {
 		return want, errMending
 	}
-	all := q.extent.offer == offersLast
-	if m.looked == 0 || now-m.looked > looksAgain || all && (m.read == 0 || now-m.read > readsAgain) {
-		m.busy = l.x.mends.Submit(func() { l.look(all) }, 0)
-		return want, errLooking
+	if m.failed > 0 && now-m.failed < looksAgain {
+		return want, errFailed
 	}
 	if m.repair != nil && now-m.moved > mendPatience {
-		m.abandon()
+		m.putOff()
 	}
-	want, err = m.choose(q.part, has, q.extent.lacks[q.part])
+	if m.looked == 0 || m.repair == nil && now-m.looked > looksAgain {
+		m.busy = l.x.mends.Submit(func() { l.look(false) }, 0)
+		return want, errLooking
+	}
+	common := own.common(q.log)
+	has := log.Span{From: q.log.Start, Next: min(shared.At, m.knownBefore(q.part, common))}
+	want, due, err := m.choose(q.part, has, q.extent.lacks[q.part])
+	lost := l.givenUp(q.part, due)
 	if want != (log.Span{}) {
-		m.want = wanted{o, q.part, want}
+		lost = intersect(l.disowned(q.part, want), []log.Span{want})
+	}
+	switch {
+	case len(lost) > 0:
+		m.busy = l.x.mends.Submit(func() { l.mendWith(wanted{o, q.part, lost[0], 0, true}, nil) }, 0)
+		return log.Span{}, errMending
+	case !q.extent.known && (err != nil || want != log.Span{}):
+		return log.Span{}, errNotKnown
+	case want != log.Span{}:
+		m.want = wanted{o, q.part, want, common, false}
 		delete(d.refused, o.broker) // it goes on, later
+	case q.extent.offer == offersLast && (m.read == 0 || now-m.read > readsAgain):
+		m.busy = l.x.looks.Submit(func() { l.look(true) }, 0)
+		return want, errLooking
 	}
 	return want, err
 }
 
+// givenUp returns the first offsets of a span that can't be read here, if no replica has their
+// records, or others have given them up; nil: there are none. mu is held.
+func (l *Leading) givenUp(p Part, due log.Span) []log.Span {
+	all := union(l.lost(p, func(broker string) []log.Span { return l.lacks(broker, p) }), l.disowned(p, due))
+	lost := intersect(intersect([]log.Span{due}, l.repairs.mend.lacks[p]), all)
+	if len(lost) == 0 || lost[0].From != due.From {
+		return nil
+	}
+	return lost[:1]
+}
+
+// disowned returns the offsets from the first one of a span on that the log disowns; nil: none.
+func (l *Leading) disowned(p Part, s log.Span) []log.Span {
+	if at, is := l.config.Logs[p].DisownedFrom(s.From); is {
+		return []log.Span{at}
+	}
+	return nil
+}
+
 // choose returns the first span that is wanted of what a follower has, without what it lacks. A
 // segment is written from front to back, so what is wanted is the first of its records that is
-// missing. An error reports that the follower has something that is not yet due.
-func (m *mending) choose(p Part, has, lacks []log.Span) (want log.Span, err error) {
-	for _, span := range m.lacks[p] {
-		gives := intersect([]log.Span{span}, has)
+// missing. An error reports that the follower has something that is not due yet, and due is what is
+// due before it; the zero span: another log is being repaired.
+func (m *mending) choose(p Part, has log.Span, lacks []log.Span) (want, due log.Span, err error) {
+	late := func(s log.Span) bool { return covers(m.late[p], s) }
+	spans := slices.Concat(slices.DeleteFunc(slices.Clone(m.lacks[p]), late), m.lacks[p])
+	for _, span := range spans {
+		gives := intersect([]log.Span{span}, []log.Span{has})
 		for _, cut := range lacks {
 			gives = without(gives, cut)
 		}
 		if len(gives) == 0 {
 			continue
 		}
-		due := m.due(p, span)
+		first := m.due(p, span)
 		if m.repair != nil {
-			due = log.Span{}
+			first = log.Span{}
 			if m.part == p {
-				due = m.repair.Span()
+				first = m.repair.Span()
 			}
 		}
 		for _, g := range gives {
-			if g.From <= due.From && due.From < g.Next {
-				return log.Span{From: due.From, Next: g.Next}, nil
+			if g.From <= first.From && first.From < g.Next {
+				return log.Span{From: first.From, Next: g.Next}, log.Span{}, nil
 			}
 		}
-		err = errWantMore
+		if err == nil {
+			due, err = first, errWantMore
+		}
 	}
-	return want, err
+	return log.Span{}, due, err
 }
 
 // due returns the first unreadable span of the segment that span is in.
@@ -158,10 +202,21 @@ func (m *mending) due(p Part, span log.Span) log.Span {
 	return span
 }
 
+// putOff abandons the repair of a segment for whose next records no follower came. Other segments
+// have precedence from then on.
+func (m *mending) putOff() {
+	for _, segment := range m.of[m.part] {
+		if covers([]log.Span{segment}, m.repair.Span()) {
+			m.late[m.part] = log.AddSpan(m.late[m.part], segment)
+		}
+	}
+	m.abandon()
+}
+
 func (m *mending) abandon() {
 	if m.repair != nil {
 		m.repair.Abandon()
-		m.repair = nil
+		m.repair, m.gone = nil, nil
 	}
 }
 
@@ -178,6 +233,7 @@ func (l *Leading) look(all bool) {
 		return
 	}
 	m.looked = max(l.x.config.Now(), 1)
+	m.moved = m.looked // nothing could be added meanwhile
 	if all {
 		m.read = m.looked
 	}
@@ -214,11 +270,33 @@ func (l *Leading) lookAtPart(p Part, lg *log.Log) error {
 	m := &l.repairs.mend // it belongs to this worker
 	m.of[p] = lg.Lacks()
 	spans, err := lg.Unreadable()
-	m.lacks[p] = spans
+	m.lacks[p], m.behind[p] = spans, nil
+	if !lg.KnowsEpochs() {
+		m.behind[p] = epochsBehind(lg, spans)
+	}
 	if err != nil {
 		l.x.warnThrottled("look "+lg.Name(), "Could not determine what a damaged log lacks", "log", lg.Name(), "error", err)
 	}
 	return err
+}
+
+// epochsBehind returns for each unreadable span the epoch of the first record behind it that can be
+// read; 0: the log ends there; math.MaxUint64: it is not known.
+func epochsBehind(lg *log.Log, spans []log.Span) []uint64 {
+	epochs := make([]uint64, len(spans))
+	_, end, _ := lg.Offsets()
+	for i, s := range slices.Backward(spans) {
+		switch {
+		case s.Next >= end:
+		case i+1 < len(spans) && spans[i+1].From == s.Next:
+			epochs[i] = epochs[i+1]
+		default:
+			if epochs[i] = epochBehind(lg, s.Next); epochs[i] == 0 {
+				epochs[i] = math.MaxUint64
+			}
+		}
+	}
+	return epochs
 }
 
 // readWhole reads a log to find damage in it.
@@ -281,6 +359,7 @@ func (l *Leading) mendWith(want wanted, batches []byte) {
 	m.busy, m.moved = false, l.x.config.Now()
 	if err != nil {
 		m.abandon()
+		m.failed = max(m.moved, 1)
 	}
 	if done || err != nil {
 		m.looked = 0
@@ -306,7 +385,13 @@ func (l *Leading) add(m *mending, want wanted, batches []byte) (done bool, err e
 	if due := m.repair.Span(); due.From != want.span.From {
 		return false, fmt.Errorf("offset %d is due, and %d was wanted", due.From, want.span.From)
 	}
-	lineage := LineageOf(lg)
+	if want.lost {
+		if batches, err = lg.Nothing(want.span); err != nil {
+			return false, err
+		}
+		m.gone = append(m.gone, want.span)
+	}
+	epochs := lg.Epochs()
 	for len(batches) > 0 && !m.repair.Full() {
 		b, err := log.ParseBatch(batches)
 		if err != nil {
@@ -320,7 +405,7 @@ func (l *Leading) add(m *mending, want wanted, batches []byte) (done bool, err e
 		if b, err = b.Until(want.span.Next); err != nil {
 			return false, err
 		}
-		if !lineage.holds(b.Epoch(), log.Span{From: due, Next: b.End()}) {
+		if !want.lost && (b.Epoch() > want.most || b.Epoch() < epochAt(epochs, due)) {
 			return false, fmt.Errorf("the follower's records from %d to %d are of epoch %d, and this log has others there", due, b.End(), b.Epoch())
 		}
 		if err := m.repair.Add(b); err != nil {
@@ -332,10 +417,20 @@ func (l *Leading) add(m *mending, want wanted, batches []byte) (done bool, err e
 		return false, err
 	}
 	span := m.repair.Span()
+	for _, lost := range m.gone {
+		l.x.log.Error(givingUp, "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
+			"part", want.part.String(), "epoch", l.epoch, "from", lost.From, "up_to", lost.Next)
+	}
 	aside, err := m.repair.Finish()
-	m.repair = nil
+	gone := m.gone
+	m.repair, m.gone = nil, nil
 	if err != nil {
 		return false, err
+	}
+	if want.part == Data {
+		for _, lost := range gone {
+			l.x.counters.givenUp.Add(lost.Next - lost.From)
+		}
 	}
 	l.x.counters.repaired.Add(1)
 	l.x.log.Warn("Repaired a segment of the leader's own copy from a follower", "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
@@ -353,8 +448,34 @@ func (m *mending) addOwn() error {
 	return nil
 }
 
-// holds reports whether all records of a span are of an epoch.
-func (l *Lineage) holds(epoch uint64, s log.Span) bool {
-	i := slices.IndexFunc(l.Epochs, func(e log.Epoch) bool { return e.Epoch == epoch })
-	return i >= 0 && l.Epochs[i].Start <= s.From && s.Next <= l.endOf(i)
+// knownBefore returns the offset before which this log is known to have what another log has that
+// shares its records of an epoch, and none of a later one. If its manifest was lost, damage may
+// hide where a later epoch begins, and then the other log may have other records there.
+func (m *mending) knownBefore(p Part, common uint64) uint64 {
+	for i, epoch := range m.behind[p] {
+		if epoch > common {
+			return m.lacks[p][i].From
+		}
+	}
+	return math.MaxUint64
+}
+
+// common returns the newest epoch of which both logs have batches; 0: there is none.
+func (l *Lineage) common(other Lineage) (epoch uint64) {
+	for _, e := range l.Epochs {
+		if slices.ContainsFunc(other.Epochs, func(o log.Epoch) bool { return o.Epoch == e.Epoch }) {
+			epoch = e.Epoch
+		}
+	}
+	return epoch
+}
+
+// epochAt returns the epoch of an offset; 0: it is not known.
+func epochAt(all []log.Epoch, offset uint64) (epoch uint64) {
+	for _, e := range all {
+		if e.Start <= offset {
+			epoch = e.Epoch
+		}
+	}
+	return epoch
 }

@@ -14,9 +14,11 @@ import (
 //  1. The follower offers one log at a time, with what it lacks of it (extent). The leader answers
 //     with a span that it wants (pieceWanted), with pieceUnwanted if it lacks nothing that the
 //     follower has, or with a refusal if that is not known yet.
-//  2. The leader wants only records up to where the two logs are equal (Compare), and takes only
-//     batches of the epoch that its own log has there (mending).
-//  3. A copy is set aside only after its leader has read its own log and wants nothing of it.
+//  2. The leader wants only records up to where the two logs are known to be equal: by Compare, and
+//     not where its own damage may hide the begin of an epoch (mending.knownBefore).
+//  3. A segment is written from front to back. If what is due is lost to all replicas, the leader
+//     gives it up there. While a replica that is away may have it, the follower waits.
+//  4. A copy is set aside only after its leader has read its own log and wants nothing of it.
 //     A leader of a version without coordination.FeatureExtents is not asked.
 
 // offer is what a follower does with its copy when nothing of it is wanted.
@@ -36,13 +38,17 @@ type offering struct {
 	kind  offer // offersNothing: no offer is under way
 	epoch int64 // of the leader that wanted nothing of the parts before part
 	part  Part
-	given []byte // batches that the leader wanted, to be sent before the next offer
+	// described reports that the copy was read to know what it lacks. If its disk did not read it,
+	// it is offered as it is: the leader may lack nothing of it.
+	described bool
+	given     []byte // batches that the leader wanted, to be sent before the next offer
 }
 
 // Why an offer has no answer yet.
 var (
 	errLooking  = errors.New("it reads its own copy, to know which records it lacks")
 	errMending  = errors.New("it adds the records to its own copy")
+	errFailed   = errors.New("it could not add the records to its own copy, and tries again")
 	errWantMore = errors.New("it lacks records that only another replica may have, and then this one's")
 	errNotKnown = errors.New("which records the offered copy lacks is not known")
 )
@@ -76,11 +82,18 @@ func (m *repairing) offered(f *Following, a answered, epoch int64) (done bool, e
 	switch {
 	case a.piece == nil:
 		m.describe(f) // records may have become unreadable
+		o.described = true
 		if done = a.refused != "" && o.kind == offersMore; !m.extent.known {
 			err = errNotKnown
 		}
 	case a.piece.kind == pieceWanted:
 		o.given, err = f.readWanted(o.part, log.Span{From: be.Uint64(a.piece.batches), Next: be.Uint64(a.piece.batches[8:])})
+		if err != nil { // the copy lacks more than it said
+			m.extent.known = false
+			if _, err := f.config.Logs[o.part].SealDamagedTail(); err != nil {
+				return false, err
+			}
+		}
 	case a.piece.kind == pieceUnwanted:
 		o.part++
 		done = o.part == Parts

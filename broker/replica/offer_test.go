@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 // part offers a follower's copy, which is to be set aside, to its leader. The channel is told when
 // the leader wants nothing of it.
 func (n *node) part(id ID) <-chan error {
-	n.follows[id].End()
+	if f := n.follows[id]; f != nil {
+		f.End()
+	}
 	told := make(chan error, 10)
 	n.follows[id] = n.x.Follow(FollowConfig{ID: id, Shard: n.w.store.shard(id), Durability: n.w.durability, Logs: n.open(id),
 		Unwanted: func(int64) { told <- nil }})
@@ -156,7 +159,7 @@ func TestWhatIsNotWantedIsIgnored(t *testing.T) {
 		}
 		l.given(conn, &given{part: Data, batches: batches})
 		l.mu.Lock()
-		l.repair().mend.want = wanted{conn, Data, log.Span{From: bad.Base, Next: bad.End}}
+		l.repair().mend.want = wanted{conn: conn, part: Data, span: log.Span{From: bad.Base, Next: bad.End}, most: 1}
 		l.mu.Unlock()
 		l.given(conn, &given{part: State, batches: batches})
 		l.given(conn, &given{part: Data, batches: []byte("garbage")})
@@ -165,4 +168,171 @@ func TestWhatIsNotWantedIsIgnored(t *testing.T) {
 			t.Error("a took it")
 		}
 	})
+}
+
+// unwanted waits until the leader wants nothing of a copy, which is then to be set aside.
+func (w *world) unwanted(limit time.Duration, told <-chan error) {
+	w.t.Helper()
+	select {
+	case <-told:
+	case <-time.After(limit):
+		w.t.Fatalf("the copy is wanted after %v", limit)
+	}
+}
+
+// TestAnOfferedCopyHasDamageThatNobodyKnows: the last segment of the copy has damage where the
+// leader's has, and nobody has read it. When the leader wants these records, that is found, and the
+// copy can go.
+func TestAnOfferedCopyHasDamageThatNobodyKnows(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		filled(w, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		last := len(a.logs[orders][Data].SegmentInfos()) - 1
+		a.logs[orders][Data].Roll()
+		a.spoil(orders, Data, last)
+		b.follows[orders].End()
+		if err := b.logs[orders][Data].Flush(); err != nil {
+			t.Fatal(err)
+		}
+		info := b.logs[orders][Data].SegmentInfos()[last]
+		if !info.Active {
+			t.Fatalf("the last segment of b is %+v", info)
+		}
+		for at := int64(0); b.fs.(*crashfs.FS).FlipPayload(info.File, at) == nil; at += 200 {
+		}
+		b.fs.(*crashfs.FS).DropCache()
+		w.unwanted(time.Minute, b.part(orders))
+	})
+}
+
+// TestWhatNobodyHasDoesNotKeepACopy: leader and copy lack a record, and the copy has a later one of
+// the same segment that the leader lacks. The leader gives up the first one, and takes the other.
+func TestWhatNobodyHasDoesNotKeepACopy(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		filled(w, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.spoilAt(orders, Data, 3, 1000)
+		b.spoilToo(Data, a)
+		a.spoilAt(orders, Data, 3, 9000)
+		both := intersect(a.lost(Data), b.lost(Data))
+		if len(both) != 1 || len(a.lost(Data)) != 2 {
+			t.Fatalf("a lacks %v, and b %v", a.lost(Data), b.lost(Data))
+		}
+		w.unwanted(time.Minute, b.part(orders))
+		if lost, holes := a.lost(Data), a.logs[orders][Data].Holes(1); len(lost) > 0 || holes != sum(both) {
+			t.Errorf("a lacks %v, and gave up %d of %v", lost, holes, both)
+		}
+		if n := a.given(); n != 1 || a.x.Stats().GivenUp != sum(both) {
+			t.Errorf("%d lines in the log, and %d records are counted", n, a.x.Stats().GivenUp)
+		}
+	})
+}
+
+// TestALeaderWaitsForAReplicaThatIsAway: leader and copy lack a record, and c, which may have it,
+// is away. The copy has a later record of the segment, and one of another segment. The leader takes
+// the latter, waits for c without reading its log again and again, and then takes both others.
+func TestALeaderWaitsForAReplicaThatIsAway(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		filled(w, "a b c")
+		a, b := w.nodes["a"], w.nodes["b"]
+		fs := w.nodes["c"].kill()
+		a.spoilAt(orders, Data, 3, 9000)
+		b.spoilToo(Data, a)
+		a.spoilAt(orders, Data, 3, 1000)
+		other := a.spoil(orders, Data, 5)
+		told := b.part(orders)
+		before := len(a.logs[orders][Data].SegmentInfos())
+		for range 300 {
+			a.append(orders, Data, true, "one")
+			time.Sleep(time.Second)
+		}
+		if after := len(a.logs[orders][Data].SegmentInfos()); after > before+1 {
+			t.Errorf("%d segments became %d", before, after)
+		}
+		if lost := intersect(a.lost(Data), []log.Span{{From: other.Base, Next: other.End}}); len(lost) > 0 || len(told) > 0 {
+			t.Fatalf("a lacks %v, and b is unwanted: %d", lost, len(told))
+		}
+		c := w.startWithout(func() *node { return w.start("c", fs) })
+		c.open(orders)
+		c.spoil(orders, Data, 7) // it is repaired, or it would only copy
+		a.spoilToo(Data, c)
+		c.mend(orders)
+		w.unwanted(2*time.Minute, told)
+		if holes := a.logs[orders][Data].Holes(1); holes > 0 {
+			t.Errorf("%d records are lost", holes)
+		}
+	})
+}
+
+// TestADamagedLogIsReadOnce: a leader reads its whole log once before a copy goes, however much it
+// takes from the copy.
+func TestADamagedLogIsReadOnce(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		filled(w, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		for _, segment := range []int{2, 4, 6, 8} {
+			a.spoil(orders, Data, segment)
+		}
+		const rate = 100 << 10
+		a.x.lookPace = log.NewPace(rate)
+		bytes := int64(0)
+		for _, lg := range a.logs[orders] {
+			for _, info := range lg.SegmentInfos() {
+				bytes += info.Bytes
+			}
+		}
+		once := time.Duration(bytes) * time.Second / rate
+		w.unwanted(once+once/2, b.part(orders))
+	})
+}
+
+// TestOldEpochsAreTakenToo: the damaged record is of an older epoch than those that brokers send of
+// their logs.
+func TestOldEpochsAreTakenToo(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		epochs := int64(MaxLineage + 50)
+		for epoch := range epochs {
+			w.place(orders, 1+epoch, "a b")
+			w.nodes["a"].publish(orders, wide(3)...)
+		}
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.spoilAt(orders, Data, 1, 3000)
+		w.unwanted(time.Minute, b.part(orders))
+		if lost, holes := a.lost(Data), a.logs[orders][Data].Holes(1); len(lost) > 0 || holes > 0 {
+			t.Errorf("a lacks %v, and gave up %d", lost, holes)
+		}
+	})
+}
+
+// TestACopyThatItsDiskDoesNotReadIsKept: while the disk does not read what the leader lacks, the
+// copy stays. If the leader lacks nothing, it goes.
+func TestACopyThatItsDiskDoesNotReadIsKept(t *testing.T) {
+	for _, lacks := range []bool{true, false} {
+		story(t, "a b", func(w *world) {
+			filled(w, "a b")
+			a, b := w.nodes["a"], w.nodes["b"]
+			if lacks {
+				a.spoilAt(orders, Data, 3, 1000)
+			}
+			info := b.spoilAt(orders, Data, 3, 9000)
+			b.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+				if op.Kind == "read" && op.Path == info.File {
+					return syscall.EIO
+				}
+				return nil
+			})
+			told := b.part(orders)
+			if lacks {
+				time.Sleep(time.Minute)
+				if len(told) > 0 {
+					t.Fatal("the copy goes")
+				}
+				b.fs.(*crashfs.FS).SetHook(nil)
+			}
+			w.unwanted(time.Minute, told)
+			if lost := a.lost(Data); len(lost) > 0 {
+				t.Errorf("a lacks %v", lost)
+			}
+		})
+	}
 }

@@ -55,7 +55,7 @@ func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
 		f.step, m.offering.epoch = repairEnded, f.epoch.Load()
 		f.x.disk.Submit(func() { f.notifyRepairEnded(nil) }, 0)
 		return dst
-	case m.offering.kind != offersNothing && m.extent.known && m.offering.epoch == f.epoch.Load():
+	case m.offering.kind != offersNothing && (m.extent.known || m.offering.described) && m.offering.epoch == f.epoch.Load():
 		return f.appendOffer(dst)
 	case m.offering.kind != offersNothing, m.repair == nil || m.epoch != f.epoch.Load():
 		f.step = working

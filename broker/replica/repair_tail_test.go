@@ -163,6 +163,36 @@ func (w *world) flipText(fs *crashfs.FS, file, text string, n int) {
 	}
 }
 
+// hideEpoch restarts a without its first two records of epoch 2, which divergedTail made: they are
+// damaged, one behind the other, and neither the manifest nor the segment's footer says where the
+// epoch begins. b is a replica from then on.
+func hideEpoch(w *world) {
+	t, a := w.t, w.nodes["a"]
+	t.Helper()
+	if err := a.logs[orders][Data].Flush(); err != nil {
+		t.Fatal(err)
+	}
+	infos := a.logs[orders][Data].SegmentInfos()
+	info := infos[slices.IndexFunc(infos, func(s log.SegmentInfo) bool { return s.Base <= 411 && 411 < s.End })]
+	a.stop()
+	fs := a.fs.(*crashfs.FS)
+	w.flipText(fs, info.File, "0 xxxx", 2) // 411, if the first one is 401
+	w.flipText(fs, info.File, "0 xxxx", 2) // 412, since that of 411 is another text now
+	file, err := fs.Stat(info.File)
+	if err := errors.Join(err, fs.Flip(info.File, (file.Size-100)*8), fs.Remove(path.Dir(info.File)+"/manifest")); err != nil {
+		t.Fatal(err)
+	}
+	a = w.start("a", fs)
+	lost, epochs := a.lost(Data), a.logs[orders][Data].Epochs()
+	if !slices.Equal(lost, []log.Span{{From: 411, Next: 412}, {From: 412, Next: 413}}) || epochs[1].Start != 413 {
+		t.Fatalf("a lacks %v, and has the epochs %v", lost, epochs)
+	}
+	shard := *w.store.shard(orders)
+	shard.Replicas = []string{"a", "b"}
+	w.store.put(&shard)
+	a.see()
+}
+
 // TestADivergedTailBesideAHiddenEpoch: the first two records of the leader's epoch are damaged, one
 // behind the other, and neither its manifest nor its segment's footer says where the epoch begins.
 // The epoch of the first one is not known, so b, which has a record of an earlier epoch there,
@@ -172,36 +202,17 @@ func TestADivergedTailBesideAHiddenEpoch(t *testing.T) {
 		from := divergedTail(w)
 		a, b := w.nodes["a"], w.nodes["b"]
 		a.publish(orders, wide(1)...)
-		if err := a.logs[orders][Data].Flush(); err != nil {
-			t.Fatal(err)
-		}
+		hideEpoch(w)
+		a = w.nodes["a"]
 		segment := func(n *node) log.SegmentInfo {
 			infos := n.logs[orders][Data].SegmentInfos()
 			return infos[slices.IndexFunc(infos, func(s log.SegmentInfo) bool { return s.Base <= 411 && 411 < s.End })]
-		}
-		info := segment(a)
-		a.stop()
-		fs := a.fs.(*crashfs.FS)
-		w.flipText(fs, info.File, "0 xxxx", 2) // 411, if the first one is 401
-		w.flipText(fs, info.File, "0 xxxx", 2) // 412, since that of 411 is another text now
-		file, err := fs.Stat(info.File)
-		if err := errors.Join(err, fs.Flip(info.File, (file.Size-100)*8), fs.Remove(path.Dir(info.File)+"/manifest")); err != nil {
-			t.Fatal(err)
-		}
-		a = w.start("a", fs)
-		lost, epochs := a.lost(Data), a.logs[orders][Data].Epochs()
-		if !slices.Equal(lost, []log.Span{{From: 411, Next: 412}, {From: 412, Next: 413}}) || epochs[1].Start != 413 {
-			t.Fatalf("a lacks %v, and has the epochs %v", lost, epochs)
 		}
 		if from < 411 { // 412 is to be given up
 			w.flipText(b.fs.(*crashfs.FS), segment(b).File, "1 xxxx", 2)
 		} else {
 			w.flipText(b.fs.(*crashfs.FS), segment(b).File, "1 xxxx", 1)
 		}
-		shard := *w.store.shard(orders)
-		shard.Replicas = []string{"a", "b"}
-		w.store.put(&shard)
-		a.see()
 		told := b.mend(orders)
 		time.Sleep(10 * time.Second)
 		if len(told) > 0 {
@@ -287,6 +298,52 @@ func TestARepairBesideAFileThatCantBeRead(t *testing.T) {
 		_, why := b.follows[orders].State()
 		if s := b.x.Stats(); int64(s.InRepairBytes) > info.Bytes || s.Repaired > 0 {
 			w.t.Errorf("%d bytes came for a segment of %d, and %d were repaired: %q", s.InRepairBytes, info.Bytes, s.Repaired, why)
+		}
+	})
+}
+
+// TestALeaderDoesNotTakeADivergedTail: the first two records of the leader's epoch are damaged, and
+// nothing says where the epoch begins. b has records of an earlier epoch there, which are not its
+// leader's, and offers them.
+func TestALeaderDoesNotTakeADivergedTail(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		divergedTail(w)
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.publish(orders, wide(1)...)
+		hideEpoch(w)
+		a = w.nodes["a"]
+		told := b.part(orders)
+		if err := w.told(told); err != nil {
+			t.Fatal(err)
+		}
+		if lost := a.lost(Data); len(lost) != 2 || a.x.Stats().Repaired > 0 {
+			v, _ := a.logs[orders][Data].NewCursor(411).Read(1)
+			got, _ := v.Next()
+			t.Errorf("a lacks %v, and has a record of epoch %d at 411", lost, got.Epoch())
+		}
+	})
+}
+
+// TestALeaderTakesTheEndOfAnEpoch: the last records of an epoch are damaged, and the leader's
+// manifest says where the next one begins. It takes them from a copy that has nothing of the next
+// one.
+func TestALeaderTakesTheEndOfAnEpoch(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		filled(w, "a b")
+		fs := w.nodes["b"].kill()
+		a := w.nodes["a"]
+		last := len(a.logs[orders][Data].SegmentInfos()) - 1
+		a.logs[orders][Data].Roll()
+		w.place(orders, 2, "a (b)")
+		a.publish(orders, wide(10)...)
+		a.ruin(orders, Data, last)
+		if lost := a.lost(Data); lost[len(lost)-1].Next != 2001 {
+			t.Fatalf("a lacks %v", lost)
+		}
+		b := w.startWithout(func() *node { return w.start("b", fs) })
+		w.unwanted(time.Minute, b.part(orders))
+		if lost, holes := a.lost(Data), a.logs[orders][Data].Holes(1); len(lost) > 0 || holes > 0 {
+			t.Errorf("a lacks %v, and gave up %d", lost, holes)
 		}
 	})
 }
