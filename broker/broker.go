@@ -24,6 +24,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/stall"
+	"github.com/carillon-mq/carillon/broker/system"
 )
 
 // ProtocolVersion is the version of nats-server that clients see. They choose features by it.
@@ -80,6 +81,7 @@ type Broker struct {
 
 	clock  *clock.Clock
 	topics topics
+	pages  *monitoring.Config // what tools are told
 	member *membership.Member
 	stall  *stall.Watch
 	ready  atomic.Bool
@@ -146,7 +148,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 		b.listening = config.Client.Advertise
 	}
 	b.hub = session.NewHub(session.Config{
-		ServerID: rand.Text(), ServerName: config.Name, Version: ProtocolVersion + "-carillon", Cluster: config.Cluster,
+		ServerID: rand.Text(), ServerName: config.Name, Version: ProtocolVersion + "-carillon", Cluster: b.clusterName(),
 		Advertise: b.listening, Profile: config.Profile, Auth: config.Auth, JetStream: true, APILevel: jsapi.APILevel, Logger: b.log,
 	})
 	b.member = membership.New(b.identity.ID, b.hub, b.log)
@@ -196,6 +198,7 @@ func (b *Broker) run(ctx context.Context) error {
 		defer b.mesh.Close()
 		b.member.SetLinks(b.mesh)
 	}
+	b.describe()
 	if b.http != nil {
 		server := b.serveHTTP(failed)
 		defer server.Close()
@@ -338,16 +341,43 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
 		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, JetStream: t.api, Disk: t.disk, Clock: b.clock,
 	}
-	show := monitoring.Config{
-		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,
-		Advertise: b.listening, AuthRequired: c.Auth.Required(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
-		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Logger: b.log,
-	}
 	if b.mesh != nil {
-		read.Routes, show.Routes = b.mesh, b.mesh
+		read.Routes = b.mesh
 	}
+	show := *b.pages
 	show.Metrics = metrics.New(read)
 	return monitoring.Start(b.http, show, failed)
+}
+
+// describe prepares what tools are told of this broker, and answers their requests where every
+// client may do everything.
+func (b *Broker) describe() {
+	c, t := &b.config, &b.topics
+	b.pages = &monitoring.Config{
+		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,
+		Advertise: b.listening, AuthRequired: c.Auth.Required(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
+		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, JetStream: t.api, Logger: b.log,
+	}
+	if b.mesh != nil {
+		b.pages.Routes = b.mesh
+	}
+	if c.Auth.Required() {
+		return
+	}
+	host, _, _ := net.SplitHostPort(b.listening)
+	t.system = system.New(system.Config{
+		ID: b.identity.ID, Name: c.Name, Cluster: b.clusterName(), Host: host, Version: ProtocolVersion, Payload: c.Profile.Payload,
+		Hub: b.hub, Pages: b.pages, Members: b.member.Members, Logger: b.log,
+	})
+	b.hub.Offer(t.system).Set(system.Subjects)
+}
+
+// clusterName is the name of the cluster that clients see; a standalone broker is in none.
+func (b *Broker) clusterName() string {
+	if b.route == nil {
+		return ""
+	}
+	return b.config.Cluster
 }
 
 // node is the broker as metrics and monitoring read it.

@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/system"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -35,6 +36,7 @@ type topics struct {
 	advisories    *advisory.Publisher
 	exchange      *replica.Exchange
 	admin         *admin.Server
+	system        *system.Server // nil: clients must authenticate
 	stop          sync.Once
 }
 
@@ -132,6 +134,9 @@ func (b *Broker) closeTopics() {
 	if t.topics != nil {
 		t.api.Close()
 		t.admin.Close()
+		if t.system != nil {
+			t.system.Close()
+		}
 		t.advisories.Close() // before the Topics, which may keep them
 		failed = errors.Join(t.subscriptions.Close(), t.topics.Close())
 		t.exchange.Close()

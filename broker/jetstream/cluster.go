@@ -7,6 +7,8 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // clusterInfo describes the leader and the replicas of a shard for clients. A nil shard is not
@@ -44,6 +46,30 @@ func (s *Server) cluster(id string, number int) *jsapi.ClusterInfo {
 	}
 	state := s.state()
 	return clusterInfo(s.config.Cluster, state, state.Shard(id, number), s.topics.BrokerName)
+}
+
+// noteFollowers adds what the leader knows of the replicas: when it heard of them, and what they
+// lack.
+func noteFollowers(cluster *jsapi.ClusterInfo, shard *topic.ShardLeader) {
+	if cluster == nil || len(cluster.Replicas) == 0 {
+		return
+	}
+	_, end := shard.Offsets()
+	for _, f := range shard.Followers() {
+		for _, peer := range cluster.Replicas {
+			if peer.Peer != f.Broker || f.Gone {
+				continue
+			}
+			if f.Joined {
+				peer.Active = jsapi.InContact
+			} else {
+				peer.Active = f.Behind
+			}
+			if safe := f.Safe[replica.Data]; safe < end {
+				peer.Lag = end - safe
+			}
+		}
+	}
 }
 
 // replicasOf returns how many replicas a Topic has or is to have, also if the number is left to the

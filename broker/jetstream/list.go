@@ -198,6 +198,44 @@ func (s *Server) ownUsage() (u usage) {
 	return u
 }
 
+// Served is what this broker serves of JetStream: the shards that it leads, in messages and bytes,
+// and its API calls.
+type Served struct {
+	Memory, Storage                 uint64
+	ReservedMemory, ReservedStorage uint64 // max_bytes of the streams
+	Streams, Consumers, Replicated  int    // Replicated streams have other replicas
+	Messages                        uint64
+	Level                           int // of the API
+	Calls, Errors                   uint64
+}
+
+// Served returns what this broker serves.
+func (s *Server) Served() Served {
+	is := Served{Level: jsapi.APILevel, Calls: s.calls.Load(), Errors: s.errors.Load()}
+	subs := s.config.Subscriptions()
+	state := s.state()
+	for _, t := range s.topics.Shards() {
+		shard := t.Led()
+		if shard == nil {
+			continue
+		}
+		info, spec := shard.Info(), &t.Desired().Spec
+		is.Streams++
+		is.Consumers += len(subs.List(t.Key()))
+		is.Messages += info.Messages
+		if placed := state.Shard(t.ID(), t.Number()); placed != nil && len(placed.Replicas) > 1 {
+			is.Replicated++
+		}
+		used, reserved := &is.Storage, &is.ReservedStorage
+		if spec.Durability == coordination.Memory {
+			used, reserved = &is.Memory, &is.ReservedMemory
+		}
+		*used += uint64(max(info.Bytes, 0))
+		*reserved += uint64(max(spec.Retention.Bytes, 0))
+	}
+	return is
+}
+
 // accountInfo answers with the totals of the account, whatever the payload. Brokers that do not
 // answer in time are left out.
 func (s *Server) accountInfo(ctx context.Context, c *call) {

@@ -308,8 +308,10 @@ func (s *Server) describeStream(t *topic.Shard, shard *topic.ShardLeader) *jsapi
 	}
 	config := s.streamOf(desired)
 	config.Name = t.Name()
+	cluster := s.cluster(desired.ID, t.Number())
+	noteFollowers(cluster, shard)
 	return &jsapi.StreamInfo{
 		Config: config.Versioned(), Created: desired.Created.UTC(), State: state,
-		Cluster: s.cluster(desired.ID, t.Number()), TimeStamp: time.Now().UTC(),
+		Cluster: cluster, TimeStamp: time.Now().UTC(),
 	}
 }

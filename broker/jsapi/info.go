@@ -196,13 +196,18 @@ type ClusterInfo struct {
 	Replicas []*PeerInfo `json:"replicas,omitempty"` // without the leader
 }
 
+// InContact is the PeerInfo.Active of a replica that is connected to its leader: they exchange
+// messages all the time.
+const InContact = time.Millisecond
+
 // PeerInfo is a broker that has or will have a replica of a stream, without its leader.
 type PeerInfo struct {
 	Name    string `json:"name"`
 	Current bool   `json:"current"`           // in sync: it has everything that was acknowledged
 	Offline bool   `json:"offline,omitempty"` // not registered
-	// Active is always 0: replicas are in contact all the time, or not at all.
+	// Active is how long ago the leader heard of it: InContact, or for how long it has lagged. 0: never.
 	Active  time.Duration `json:"active"`
+	Lag     uint64        `json:"lag,omitempty"`     // records that it lacks
 	Peer    string        `json:"peer,omitempty"`    // broker id
 	Pending bool          `json:"pending,omitempty"` // being added or removed
 }

@@ -3,7 +3,6 @@ package monitoring
 import (
 	"cmp"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -12,6 +11,13 @@ import (
 
 type conn struct {
 	ID            uint64    `json:"cid"`
+	Kind          string    `json:"kind"`
+	Type          string    `json:"type"`
+	Account       string    `json:"account"`
+	IP            string    `json:"ip"`
+	Port          int       `json:"port"`
+	Uptime        string    `json:"uptime"`
+	Idle          string    `json:"idle"`
 	Address       string    `json:"address"`
 	Name          string    `json:"name,omitempty"`
 	Lang          string    `json:"lang,omitempty"`
@@ -47,24 +53,12 @@ func (c *Config) connz(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	limit, err1 := number(query.Get("limit"), connzLimit)
 	offset, err2 := number(query.Get("offset"), 0)
-	order := connzOrder[cmp.Or(query.Get("sort"), "cid")]
-	if err := cmp.Or(err1, err2); err != nil || order == nil {
+	page := c.Connz(ConnzQuery{query.Get("sort"), limit, offset})
+	if err := cmp.Or(err1, err2); err != nil || page == nil {
 		http.Error(w, "connz: limit and offset are numbers; sort is one of cid, subs, pending, msgs_to, msgs_from, bytes_to, bytes_from, idle", http.StatusBadRequest)
 		return
 	}
-	all := c.Clients.ConnStats()
-	slices.SortFunc(all, order)
-	page := all[min(offset, len(all)):]
-	page = page[:min(limit, connzMost, len(page))]
-	conns := make([]conn, 0, len(page))
-	for _, s := range page {
-		conns = append(conns, conn{
-			s.ID, s.Address, s.Name, s.Lang, s.Version, s.Born, s.Active, s.Subscriptions, s.PendingBytes, s.InMsgs, s.InBytes, s.OutMsgs, s.OutBytes,
-		})
-	}
-	reply(w, map[string]any{
-		"server_id": c.ID, "now": time.Now(), "total": len(all), "num_connections": len(conns), "offset": offset, "limit": limit, "connections": conns,
-	})
+	reply(w, page)
 }
 
 func number(text string, otherwise int) (int, error) {

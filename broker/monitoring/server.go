@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
@@ -55,8 +56,9 @@ type Config struct {
 	Subscriptions interface {
 		List(shard string) []*subscription.Subscription
 	}
-	Metrics prometheus.Collector
-	Logger  *slog.Logger
+	JetStream interface{ Served() jetstream.Served }
+	Metrics   prometheus.Collector
+	Logger    *slog.Logger
 }
 
 // Node is the broker's own state.
@@ -113,6 +115,9 @@ func (c *Config) handler() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	mux.HandleFunc("GET /varz", func(w http.ResponseWriter, _ *http.Request) { reply(w, c.varz()) })
 	mux.HandleFunc("GET /connz", c.connz)
+	for path, page := range map[string]func() any{"/subsz": c.Subsz, "/jsz": c.Jsz, "/routez": c.Routez, "/accountz": c.Accountz} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { reply(w, page()) })
+	}
 	mux.HandleFunc("GET /topics", c.topicsz)
 	return mux
 }

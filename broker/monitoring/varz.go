@@ -23,6 +23,7 @@ type varz struct {
 	MaxPending       int64     `json:"max_pending"`
 	Profile          string    `json:"profile"`
 	Start            time.Time `json:"start"`
+	Loaded           time.Time `json:"config_load_time"` // the configuration is read at the start
 	Now              time.Time `json:"now"`
 	Uptime           string    `json:"uptime"`
 	Memory           uint64    `json:"mem"` // bytes that Go has from the system
@@ -38,8 +39,16 @@ type varz struct {
 	SlowConsumers    uint64    `json:"slow_consumers"`
 	PendingBytes     int64     `json:"pending_bytes"`
 	Stalls           uint64    `json:"publisher_stalls"`
-	Members          []member  `json:"members"`
-	Routes           []routez  `json:"routes"`
+	Routes           int       `json:"routes"` // links that are up
+	Proto            int       `json:"proto"`
+	Host             string    `json:"host"`
+	Port             int       `json:"port"`
+	JetStream        struct {
+		Config jetStreamConfig `json:"config"`
+		Stats  jetStreamStats  `json:"stats"`
+	} `json:"jetstream"`
+	Members []member `json:"members"`
+	Links   []link   `json:"links"`
 }
 
 type member struct {
@@ -51,7 +60,8 @@ type member struct {
 	Incarnation int64  `json:"incarnation"`
 }
 
-type routez struct {
+// link is the link to another broker.
+type link struct {
 	ID       string `json:"id"`
 	Name     string `json:"name"`
 	Up       bool   `json:"up"`
@@ -66,23 +76,26 @@ type routez struct {
 	Error    string `json:"last_error,omitempty"`
 }
 
+// Varz returns the status of the broker.
+func (c *Config) Varz() any { return c.varz() }
+
 func (c *Config) varz() varz {
 	s := c.Clients.Stats()
-	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
 	now := time.Now()
 	v := varz{
 		ServerID: c.ID, ServerName: c.Name, Version: c.Protocol, Carillon: c.Version, Go: runtime.Version(),
 		Cluster: c.Cluster, Zone: c.Zone, Incarnation: c.Node.Incarnation(), Ready: c.Node.Ready(), Advertise: c.Advertise,
 		AuthRequired: c.AuthRequired, MaxPayload: c.Profile.Payload, MaxConnections: c.Profile.Connections,
 		MaxPending: c.Profile.Pending, Profile: c.Profile.Name,
-		Start: c.Started, Now: now, Uptime: now.Sub(c.Started).Round(time.Second).String(),
-		Memory: memory.Sys, Cores: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0),
+		Start: c.Started, Loaded: c.Started, Now: now, Uptime: now.Sub(c.Started).Round(time.Second).String(),
+		Memory: memory(), Cores: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0),
 		Connections: s.Connections, TotalConnections: s.TotalConnections, Subscriptions: s.Subscriptions,
 		InMsgs: s.InMsgs, InBytes: s.InBytes, OutMsgs: s.OutMsgs, OutBytes: s.OutBytes,
 		SlowConsumers: s.SlowConsumers(), PendingBytes: s.PendingBytes, Stalls: s.Stalls,
-		Members: []member{}, Routes: []routez{},
+		Members: []member{}, Links: []link{}, Proto: 1,
 	}
+	v.Host, v.Port = splitAddress(c.Advertise)
+	v.JetStream.Config, v.JetStream.Stats = noLimits, statsOf(c.JetStream.Served())
 	for _, m := range c.Node.Members() {
 		v.Members = append(v.Members, member{m.ID, m.Name, m.Client, m.Zone, m.Version, m.Incarnation})
 	}
@@ -90,14 +103,17 @@ func (c *Config) varz() varz {
 		return v
 	}
 	for _, p := range c.Routes.Stats().Peers {
-		r := routez{
+		r := link{
 			ID: p.ID, Name: p.Name, Up: p.Up, Since: p.Since.Format(time.RFC3339), Pending: p.Pending, Patterns: p.Patterns, Groups: p.Groups,
 			InMsgs: p.InMessages, OutMsgs: p.OutMessages, Lost: p.LostMessages, Error: p.LastError,
 		}
 		if p.RTT > 0 {
 			r.RTT = p.RTT.String()
 		}
-		v.Routes = append(v.Routes, r)
+		if p.Up {
+			v.Routes++
+		}
+		v.Links = append(v.Links, r)
 	}
 	return v
 }

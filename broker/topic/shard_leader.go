@@ -100,6 +100,14 @@ func (s *ShardLeader) Epoch() uint64 { return s.epoch.Load() }
 // been read under an earlier leader.
 func (s *ShardLeader) Inherited() uint64 { return s.inherited }
 
+// Followers returns what the leader knows of its followers, by broker.
+func (s *ShardLeader) Followers() []replica.Follower {
+	if leading := s.leading.Load(); leading != nil {
+		return leading.Followers()
+	}
+	return nil
+}
+
 // Data returns the log of records. Records at or beyond the high watermark must not be shown.
 func (s *ShardLeader) Data() *log.Log { return s.data }
 

@@ -289,14 +289,14 @@ func TestPausesBetweenTheLivesOfABroker(t *testing.T) {
 // every other one, and has a link to it.
 func TestBrokersThatKnowEachOther(t *testing.T) {
 	for text, want := range map[string]bool{
-		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"b","up":true}]},
-		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"a","up":true}]}]`: true,
-		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":2}],"routes":[{"id":"b","up":true}]},
-		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"a","up":true}]}]`: false,
-		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"b","up":false}]},
-		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"a","up":true}]}]`: false,
+		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"links":[{"id":"b","up":true}]},
+		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"links":[{"id":"a","up":true}]}]`: true,
+		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":2}],"links":[{"id":"b","up":true}]},
+		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"links":[{"id":"a","up":true}]}]`: false,
+		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"links":[{"id":"b","up":false}]},
+		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"links":[{"id":"a","up":true}]}]`: false,
 		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5}]},
-		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"a","up":true}]}]`: false,
+		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"links":[{"id":"a","up":true}]}]`: false,
 	} {
 		var all []devStatus
 		if err := json.Unmarshal([]byte(text), &all); err != nil {

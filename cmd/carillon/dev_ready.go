@@ -27,10 +27,10 @@ type devStatus struct {
 		ID          string `json:"id"`
 		Incarnation int64  `json:"incarnation"`
 	} `json:"members"`
-	Routes []struct {
+	Links []struct {
 		ID string `json:"id"`
 		Up bool   `json:"up"`
-	} `json:"routes"`
+	} `json:"links"`
 }
 
 // awaitCluster waits until all brokers are ready and know each other's present incarnations:
@@ -76,7 +76,7 @@ func whole(all []devStatus) bool {
 			for _, m := range a.Members {
 				known = known || m.ID == b.ID && m.Incarnation == b.Incarnation
 			}
-			for _, r := range a.Routes {
+			for _, r := range a.Links {
 				linked = linked || r.ID == b.ID && r.Up
 			}
 			if !known || !linked {
