@@ -33,6 +33,9 @@ type batch struct {
 	internal     bool      // the messages are this broker's own, and not for Takers
 
 	claimFunc func(*Sub) bool // b.claimFor, allocated once
+	// picked is called with the receiver that a queue group has chosen, for a traced message; else
+	// it is nil.
+	picked func(s *Sub, p *Peer, queue string)
 }
 
 type cache = subject.Cache[*Sub, *Peer]
@@ -192,6 +195,9 @@ func (b *batch) publish(m *Message) bool {
 	for i := range match.Groups {
 		g := &match.Groups[i]
 		sub, peer, found := g.Pick(b.claimFunc)
+		if b.picked != nil {
+			b.picked(sub, peer, g.Queue())
+		}
 		switch found {
 		case subject.Local:
 			b.add(entry{kind: deliverOne, sub: sub, msg: visibleOf(m), from: b.from}, 1)

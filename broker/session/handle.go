@@ -38,6 +38,7 @@ func (c *Conn) serve() {
 		case <-timer.C:
 		case <-c.hub.quit:
 		}
+		c.depart()
 		c.close(*why)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
@@ -56,6 +57,21 @@ func reasonFor(e *protocol.Error) Reason {
 		return Full
 	}
 	return ProtocolError
+}
+
+// departTime bounds how long a drained connection waits for its client to close, too. Clients do so
+// as soon as they see the end.
+const departTime = 400 * time.Millisecond
+
+// depart ends the sending direction after everything that is queued, and discards what the client
+// still sends. A client that publishes meanwhile sees an end, and not a reset.
+func (c *Conn) depart() {
+	if _, half := c.nc.(interface{ CloseWrite() error }); !half {
+		return
+	}
+	_ = c.nc.SetReadDeadline(time.Now().Add(departTime))
+	c.send(nil, true)
+	_, _ = io.Copy(io.Discard, c.nc)
 }
 
 func (c *Conn) linger() {
@@ -238,6 +254,10 @@ func (c *Conn) publish(b *batch, op *protocol.Op) error {
 	c.confirm(b)
 	m := &b.msg
 	*m = Message{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Data: op.Data}
+	if to, only, wants := wantsTrace(m); wants {
+		c.trace(b, m, to, only)
+		return nil
+	}
 	if !b.publish(m) && len(m.Reply) > 0 && c.noResponders {
 		b.noResponders(m, protocol.AppendNoResponders(nil, m.Subject))
 	}

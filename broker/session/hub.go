@@ -459,11 +459,17 @@ func (h *Hub) Leave(ctx context.Context, over time.Duration) error {
 		due = due.Add(step)
 		next.Reset(time.Until(due))
 	}
-	next.Reset(partingTime)
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("lame duck cut short with %d clients left: %w", h.Connections(), ctx.Err())
-	case <-next.C:
+	next.Reset(partingTime + departTime)
+	look := time.NewTicker(partingTime / 50)
+	defer look.Stop()
+	for waiting := true; waiting && h.Connections() > 0; {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("lame duck cut short with %d clients left: %w", h.Connections(), ctx.Err())
+		case <-look.C:
+		case <-next.C:
+			waiting = false
+		}
 	}
 	for _, c := range all {
 		c.close(LameDuck)

@@ -50,6 +50,9 @@ type division struct{ lists [][]protocol.Message }
 
 var divisions = sync.Pool{New: func() any { return &division{} }}
 
+// Name is the Topic's, for traces.
+func (t *taker) Name() string { return (*Topic)(t).Name() }
+
 // Wait blocks while publishers to the Topic have to wait.
 func (t *taker) Wait() { t.service.waitRoom((*Topic)(t)) }
 

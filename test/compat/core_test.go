@@ -2,6 +2,7 @@ package compat
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -257,4 +258,95 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	t.Errorf("connection %d is not as it said among %+v", id, n.ConnStats())
+}
+
+// trace publishes a message that asks for a trace, and returns the steps of the trace by type.
+func trace(t *testing.T, nc *nats.Conn, subject string, only string) map[string][]map[string]any {
+	t.Helper()
+	traces, err := nc.SubscribeSync(nats.NewInbox())
+	testutil.Must(t, err)
+	defer func() { testutil.Must(t, traces.Unsubscribe()) }()
+	m := nats.NewMsg(subject)
+	m.Data = []byte("hello")
+	m.Header.Set("Nats-Trace-Dest", traces.Subject)
+	if only != "" {
+		m.Header.Set("Nats-Trace-Only", only)
+	}
+	testutil.Must(t, nc.PublishMsg(m))
+	got, err := traces.NextMsg(patience)
+	if err != nil {
+		t.Fatalf("trace of %s: %v", subject, err)
+	}
+	var is struct {
+		Server  map[string]any
+		Request struct {
+			Header map[string][]string
+			Size   int `json:"msgsize"`
+		}
+		Events []map[string]any
+	}
+	testutil.Must(t, json.Unmarshal(got.Data, &is))
+	if is.Server["name"] == "" || is.Request.Size < len("hello")+40 || is.Request.Header["Nats-Trace-Dest"][0] != traces.Subject {
+		t.Errorf("trace %s", got.Data)
+	}
+	steps := map[string][]map[string]any{}
+	for _, e := range is.Events {
+		kind := e["type"].(string)
+		steps[kind] = append(steps[kind], e)
+	}
+	return steps
+}
+
+// traceStories hold for every site of JetStream.
+var traceStories = []story{
+	{"a trace tells where a message goes, and a dry run goes nowhere", func(t *testing.T, s *site) {
+		name := s.stream(t, nil)
+		js := s.client(t)
+		nc := js.Conn()
+		plain, err := nc.SubscribeSync(name + ".*")
+		testutil.Must(t, err)
+		member, err := nc.QueueSubscribeSync(name+".a", "workers")
+		testutil.Must(t, err)
+		testutil.Must(t, nc.Flush())
+		for _, only := range []string{"true", "1", "ON", "", "false"} {
+			steps := trace(t, nc, name+".a", only)
+			if in := steps["in"]; len(in) != 1 || in[0]["subj"] != name+".a" || in[0]["acc"] != "$G" || in[0]["cid"] == nil {
+				t.Errorf("%q: in %v", only, in)
+			}
+			if stored := steps["js"]; len(stored) != 1 || stored[0]["stream"] != name {
+				t.Errorf("%q: stored %v", only, stored)
+			}
+			out := map[any]any{}
+			for _, e := range steps["eg"] {
+				out[e["sub"]] = e["queue"]
+			}
+			if queue, ok := out[name+".*"]; !ok || queue != nil || out[name+".a"] != "workers" || len(out) != 2 {
+				t.Errorf("%q: out %v", only, steps["eg"])
+			}
+			for _, sub := range []*nats.Subscription{plain, member} {
+				if only == "" || only == "false" {
+					if _, err := sub.NextMsg(patience); err != nil {
+						t.Errorf("%q: %s: %v", only, sub.Subject, err)
+					}
+				}
+			}
+		}
+		for _, sub := range []*nats.Subscription{plain, member} {
+			if m, err := sub.NextMsg(10 * time.Millisecond); err == nil {
+				t.Errorf("a dry run was delivered on %s: %v", sub.Subject, m.Header)
+			}
+		}
+		testutil.Eventually(t, "two messages", func() error {
+			stream, err := js.Stream(within(t), name)
+			testutil.Must(t, err)
+			if is := stream.CachedInfo().State.Msgs; is != 2 {
+				return fmt.Errorf("%d are stored", is)
+			}
+			return nil
+		})
+		// A dry run of a call does nothing either.
+		trace(t, nc, "$JS.API.STREAM.DELETE."+name, "true")
+		_, err = js.Stream(within(t), name)
+		testutil.Must(t, err)
+	}},
 }
