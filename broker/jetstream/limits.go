@@ -75,6 +75,15 @@ const (
 	// KiB of metadata. Clients request the next page from where this one ended.
 	listBytes = 4 << 20
 
+	// directBytes bounds the messages of one direct get in bytes, and directSubjects the subjects of
+	// one that asks for last messages, as nats-server does.
+	directBytes    = 64 << 20
+	directSubjects = 1024
+	// directScanBytes is how much of a log one direct get reads, in bytes: about half a second. It
+	// counts in at most directCountBytes what follows a batch.
+	directScanBytes  = 256 << 20
+	directCountBytes = 64 << 20
+
 	// batchMessages and batchBytes are when a sink sends without a Flush, so that the memory it
 	// reuses stays small.
 	batchMessages = 256

@@ -1,7 +1,7 @@
 package jetstream
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"time"
 
@@ -17,10 +17,14 @@ func read(shard *topic.ShardLeader, request *jsapi.GetRequest) (log.Record, *jsa
 	var r log.Record
 	var err error
 	switch {
-	case request.StartTime != nil:
-		return r, withReason(jsapi.ErrBadRequest, errors.New("start_time is not supported yet (name a sequence)"))
-	case request.NextFor != "":
-		r, err = shard.NextFor(request.NextFor, max(request.Sequence, 1))
+	case request.NextFor != "" || request.StartTime != nil:
+		from := max(request.Sequence, 1)
+		if request.StartTime != nil {
+			from, err = offsetAt(shard, *request.StartTime)
+		}
+		if err == nil {
+			r, err = shard.NextFor(cmp.Or(request.NextFor, ">"), from)
+		}
 	case request.LastFor != "":
 		r, err = shard.LastFor(request.LastFor)
 	default:
@@ -87,50 +91,6 @@ func (s *Server) deleteMessage(c *call, t *topic.Shard) {
 		refusal = jsapi.ErrStreamMsgDeleteFailed.With("deleting single messages is not supported yet (purge up to a sequence, or let retention have its way)")
 	}
 	s.refuse(c, refusal)
-}
-
-// directGet answers with the message itself, not with JSON.
-func (s *Server) directGet(c *call, t *topic.Shard, shard *topic.ShardLeader) {
-	if !t.Desired().Spec.Stream.AllowDirect {
-		s.refuse(c, jsapi.ErrStreamNotFound) // as if nobody served the subject
-		return
-	}
-	request := jsapi.GetRequest{LastFor: string(c.Filter)}
-	if c.Call == jsapi.DirectGet {
-		if len(bytes.TrimSpace(c.payload)) == 0 {
-			s.refuseDirect(c, jsapi.EmptyRequest)
-			return
-		}
-		var refusal *jsapi.Error
-		if request, refusal = jsapi.Decode[jsapi.GetRequest](c.payload); refusal != nil {
-			s.refuseDirect(c, jsapi.MalformedRequest)
-			return
-		}
-		if request.Check() != nil {
-			s.refuseDirect(c, jsapi.BadRequest)
-			return
-		}
-	}
-	r, refusal := read(shard, &request)
-	switch {
-	case refusal == jsapi.ErrNoMessageFound:
-		s.refuseDirect(c, jsapi.MessageNotFound)
-		return
-	case refusal != nil:
-		s.refuseDirect(c, jsapi.Status("500 "+refusal.Description))
-		return
-	}
-	header, payload := protocol.SplitData(r.Data, r.Header)
-	kept := jsapi.DirectMessage{Stream: c.Stream, Subject: r.Subject, Sequence: r.Offset, Time: r.Time, Header: header}
-	if request.NoHeaders {
-		kept.Header = nil
-	}
-	data := kept.AppendHeader(make([]byte, 0, len(header)+len(payload)+256))
-	if n := len(data); s.tooLarge(n + len(payload)) {
-		s.refuseDirect(c, jsapi.Status("500 Message Too Large With Its Headers"))
-	} else if len(c.reply) > 0 {
-		s.send(protocol.Message{Subject: c.reply, Header: n, Data: append(data, payload...)})
-	}
 }
 
 func (s *Server) refuseDirect(c *call, status jsapi.Status) {

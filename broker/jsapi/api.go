@@ -397,12 +397,33 @@ type GetRequest struct {
 	StartTime *time.Time `json:"start_time,omitempty"`
 	NoHeaders bool       `json:"no_hdr,omitempty"`
 
-	// Direct gets of several messages are not supported yet.
+	// Of direct gets of several messages.
 	Batch        int        `json:"batch,omitempty"`
 	MaxBytes     int        `json:"max_bytes,omitempty"`
 	MultiLastFor []string   `json:"multi_last,omitempty"`
 	UpToSequence uint64     `json:"up_to_seq,omitempty"`
 	UpToTime     *time.Time `json:"up_to_time,omitempty"`
+}
+
+// IsEmpty reports whether the request names nothing but the form of the answer.
+func (r *GetRequest) IsEmpty() bool {
+	return r.Sequence == 0 && r.LastFor == "" && r.NextFor == "" && r.StartTime == nil && r.Batch == 0 &&
+		len(r.MultiLastFor) == 0 && r.UpToSequence == 0 && r.UpToTime == nil
+}
+
+// CheckDirect returns the refusal of a direct get that names no message or contradicts itself, or
+// nothing.
+func (r *GetRequest) CheckDirect() Status {
+	last, many := r.LastFor != "", len(r.MultiLastFor) > 0
+	switch {
+	case r.Sequence == 0 && !last && r.NextFor == "" && !many && r.StartTime == nil:
+		return EmptyRequest
+	case r.Sequence > 0 && (last || r.StartTime != nil),
+		last && (r.StartTime != nil || r.NextFor != "" || r.Batch > 0 || many),
+		r.NextFor != "" && many, r.UpToSequence > 0 && r.UpToTime != nil:
+		return BadRequest
+	}
+	return ""
 }
 
 // Check reports a request that names no message, contradicts itself, or selects several messages.

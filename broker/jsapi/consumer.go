@@ -306,15 +306,15 @@ func (c *ConsumerConfig) checkStart() *Error {
 	case c.DeliverPolicy == deliverLastBySubject && len(c.Filters()) == 0:
 		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(missing, policy, "filter subject"))
 	case byTime:
-		start := recordTime(*c.StartTime)
+		start := RecordTime(*c.StartTime)
 		c.StartTime = &start
 	}
 	return nil
 }
 
-// recordTime returns the time nearest to t that a record can have: records have nanoseconds since
+// RecordTime returns the time nearest to t that a record can have: records have nanoseconds since
 // 1970. Some clients send the year 1 for "from the start".
-func recordTime(t time.Time) time.Time {
+func RecordTime(t time.Time) time.Time {
 	if first := time.Unix(0, 0); t.Before(first) {
 		return first.UTC()
 	}

@@ -28,6 +28,10 @@ type DirectMessage struct {
 	Sequence uint64
 	Time     int64  // nanoseconds since 1970
 	Header   []byte // header block; may be empty
+	// Batch: the message is one of several. Pending are left after it, and Last is the sequence of
+	// the one before it, or 0.
+	Batch         bool
+	Pending, Last uint64
 }
 
 // AppendHeader appends the header block of a direct get's answer: the message's own headers and its
@@ -42,6 +46,29 @@ func (k *DirectMessage) AppendHeader(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, k.Sequence, 10)
 	dst = append(dst, "\r\nNats-Time-Stamp: "...)
 	dst = time.Unix(0, k.Time).UTC().AppendFormat(dst, time.RFC3339Nano)
+	if k.Batch {
+		dst = appendPending(dst, k.Pending, k.Last)
+	}
+	return append(dst, "\r\n\r\n"...)
+}
+
+// appendPending appends where a batch is: how many messages are left, and the last sequence.
+func appendPending(dst []byte, pending, last uint64) []byte {
+	dst = append(dst, "\r\nNats-Num-Pending: "...)
+	dst = strconv.AppendUint(dst, pending, 10)
+	dst = append(dst, "\r\nNats-Last-Sequence: "...)
+	return strconv.AppendUint(dst, last, 10)
+}
+
+// AppendEndOfBatch appends the header block that ends a direct get of several messages. upTo is the
+// last sequence that a get of last messages has looked at; 0: it is none.
+func AppendEndOfBatch(dst []byte, pending, last, upTo uint64) []byte {
+	dst = append(dst, headerLine+" 204 EOB"...)
+	dst = appendPending(dst, pending, last)
+	if upTo > 0 {
+		dst = append(dst, "\r\nNats-UpTo-Sequence: "...)
+		dst = strconv.AppendUint(dst, upTo, 10)
+	}
 	return append(dst, "\r\n\r\n"...)
 }
 

@@ -98,7 +98,7 @@ func TestMessagesCostNoMemory(t *testing.T) {
 	next := []byte("$JS.API.CONSUMER.MSG.NEXT.ORDERS.billing")
 	plus, term := []byte("+ACK"), []byte("+TERM no")
 	h := header("Trace: 1", "Nats-Msg-Id: one", "Nats-Expected-Last-Sequence: 4")
-	kept := DirectMessage{[]byte("S"), []byte("a.b"), 4, 5, h}
+	kept := DirectMessage{Stream: []byte("S"), Subject: []byte("a.b"), Sequence: 4, Time: 5, Header: h}
 	for name, do := range map[string]func(){
 		"ack subject":   func() { d.AppendSubject(buffer) },
 		"ack, parsed":   func() { _, _ = ParseAckSubject(ackSubject) },

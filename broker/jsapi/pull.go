@@ -100,6 +100,8 @@ const (
 	ServerShutdown     Status = "409 Server Shutdown" // as there
 
 	MessageNotFound  Status = "404 Message Not Found" // statuses of direct gets, from here on
+	NoResults        Status = "404 No Results"
+	TooManyResults   Status = "413 Too Many Results"
 	EmptyRequest     Status = "408 Empty Request"
 	MalformedRequest Status = "408 Malformed Request"
 	BadRequest       Status = "408 Bad Request"

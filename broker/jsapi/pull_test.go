@@ -76,7 +76,10 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	kept := DirectMessage{[]byte("S"), []byte("a.b"), 4, time.Date(2026, 1, 2, 3, 4, 5, 60, time.UTC).UnixNano(), []byte("NATS/1.0\r\nA: b\r\n\r\n")}
+	kept := DirectMessage{
+		Stream: []byte("S"), Subject: []byte("a.b"), Sequence: 4, Time: time.Date(2026, 1, 2, 3, 4, 5, 60, time.UTC).UnixNano(),
+		Header: []byte("NATS/1.0\r\nA: b\r\n\r\n"),
+	}
 	header := protocol.Header(kept.AppendHeader(nil))
 	for key, want := range map[string]string{"A": "b", "Nats-Stream": "S", "Nats-Subject": "a.b", "Nats-Sequence": "4", "Nats-Time-Stamp": "2026-01-02T03:04:05.00000006Z"} {
 		if got, _ := header.Get(key); string(got) != want {

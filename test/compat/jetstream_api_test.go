@@ -271,3 +271,81 @@ var advisoryStories = []story{
 		})
 	}},
 }
+
+// direct sends a direct get and returns all answers up to the end of the batch, each as
+// "sequence pending last payload" or its status.
+func direct(t *testing.T, js jetstream.JetStream, stream, payload string) (all []string) {
+	t.Helper()
+	inbox, err := js.Conn().SubscribeSync(nats.NewInbox())
+	testutil.Must(t, err)
+	defer func() { testutil.Must(t, inbox.Unsubscribe()) }()
+	testutil.Must(t, js.Conn().PublishRequest("$JS.API.DIRECT.GET."+stream, inbox.Subject, []byte(payload)))
+	for {
+		m, err := inbox.NextMsgWithContext(within(t))
+		if err != nil {
+			t.Fatalf("%s: %q, then %v", payload, all, err)
+		}
+		h := m.Header
+		pending, last := h.Get("Nats-Num-Pending"), h.Get("Nats-Last-Sequence")
+		if status := h.Get("Status"); status != "" {
+			text := strings.TrimSpace(strings.Join([]string{status, h.Get("Description"), pending, last, h.Get("Nats-UpTo-Sequence")}, " "))
+			return append(all, text)
+		}
+		all = append(all, strings.TrimSpace(strings.Join([]string{h.Get("Nats-Sequence"), pending, last, string(m.Data)}, " ")))
+		if pending == "" && !strings.Contains(payload, "batch") {
+			return all
+		}
+	}
+}
+
+var directStories = []story{
+	{"direct gets of several messages", func(t *testing.T, s *site) {
+		name := s.stream(t, func(c *jetstream.StreamConfig) { c.AllowDirect = true })
+		js := s.client(t)
+		other := s.client(t)
+		for _, subject := range []string{"a", "b", "a", "c", "b", "a"} {
+			fill(t, other, name+"."+subject, 1)
+		}
+		for _, test := range []struct {
+			payload string
+			want    []string
+		}{
+			{`{}`, []string{"408 Empty Request"}},
+			{`{"batch":3}`, []string{"408 Empty Request"}},
+			{`no JSON`, []string{"408 Malformed Request"}},
+			{`{"seq":1,"last_by_subj":"x"}`, []string{"408 Bad Request"}},
+			{`{"last_by_subj":"x","batch":3}`, []string{"408 Bad Request"}},
+			{`{"multi_last":["x"],"up_to_seq":3,"up_to_time":"2026-01-01T00:00:00Z"}`, []string{"408 Bad Request"}},
+			{`{"seq":2}`, []string{"2   1"}},
+			{`{"seq":2,"no_hdr":true}`, []string{"1"}},
+			{`{"seq":99}`, []string{"404 Message Not Found"}},
+			{`{"start_time":"2020-01-01T00:00:00Z"}`, []string{"1   1"}},
+			{`{"start_time":"2020-01-01T00:00:00Z","next_by_subj":"NAME.c"}`, []string{"4   1"}},
+			{`{"seq":2,"batch":2}`, []string{"2 4 0 1", "3 3 2 1", "204 EOB 3 3"}},
+			{`{"seq":5,"batch":9}`, []string{"5 1 0 1", "6 0 5 1", "204 EOB 0 6"}},
+			{`{"seq":99,"batch":9}`, []string{"404 Message Not Found"}},
+			{`{"seq":1,"next_by_subj":"NAME.a","batch":2}`, []string{"1 2 0 1", "3 1 1 1", "204 EOB 1 3"}},
+			{`{"next_by_subj":"NAME.*","batch":1}`, []string{"1 5 0 1", "204 EOB 5 1"}},
+			{`{"start_time":"2020-01-01T00:00:00Z","batch":1}`, []string{"1 5 0 1", "204 EOB 5 1"}},
+			{`{"seq":1,"batch":5,"max_bytes":1}`, []string{"1 5 0 1", "204 EOB 5 1"}},
+			{`{"multi_last":["NAME.a","NAME.b"]}`, []string{"5 1 0 1", "6 0 5 1", "204 EOB 0 6 6"}},
+			{`{"multi_last":["NAME.>"],"batch":2}`, []string{"4 2 0 1", "5 1 4 1", "204 EOB 1 5 6"}},
+			{`{"multi_last":["NAME.>"],"up_to_seq":3}`, []string{"2 1 0 1", "3 0 2 1", "204 EOB 0 3 3"}},
+			{`{"multi_last":["NAME.>"],"up_to_time":"2020-01-01T00:00:00Z"}`, []string{"404 No Results"}},
+			{`{"multi_last":["NAME.none"]}`, []string{"404 No Results"}},
+		} {
+			payload := strings.ReplaceAll(test.payload, "NAME", name)
+			equalTexts(t, test.payload, direct(t, js, name, payload), test.want)
+		}
+		for i := range 1025 {
+			_, err := other.PublishAsync(fmt.Sprintf("%s.many%d", name, i), nil)
+			testutil.Must(t, err)
+		}
+		select {
+		case <-other.PublishAsyncComplete():
+		case <-time.After(patience):
+			t.Fatal("the messages are not acknowledged")
+		}
+		equalTexts(t, "too many", direct(t, js, name, `{"multi_last":["`+name+`.>"]}`), []string{"413 Too Many Results"})
+	}},
+}
