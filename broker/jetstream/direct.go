@@ -213,14 +213,17 @@ func (d *directAnswer) start() (uint64, jsapi.Status) {
 	return from, ""
 }
 
-// count returns how many messages match from a sequence on: an upper bound if that takes too much
-// reading.
+// count returns how many messages match from a sequence on: an upper bound if there is no index of
+// the subjects yet and counting takes too much reading.
 func (d *directAnswer) count(pattern string, from, end uint64) (n uint64, err error) {
 	if from >= end {
 		return 0, nil
 	}
 	if pattern == ">" {
 		return d.shard.Messages(from, end), nil
+	}
+	if n, err := d.shard.Count(d.server.ctx, 0, []string{pattern}, from, end); err == nil {
+		return n, nil
 	}
 	filter, next := []byte(pattern), from
 	done, err := d.shard.Scan(from, end, directCountBytes, func(r *log.Record) bool {
