@@ -44,9 +44,13 @@ const (
 	FeatureGenerations Feature = "generations"
 )
 
+// FeatureDiscardNew is that a leader refuses messages beyond the limits of a Topic that keeps its
+// old ones (StreamSettings.DiscardNew). An earlier version would delete those.
+const FeatureDiscardNew Feature = "discard-new"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureExtents, FeatureGenerations, FeatureVouches)
+	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeatureVouches)
 }
 
 const (

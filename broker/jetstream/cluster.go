@@ -91,6 +91,19 @@ func (s *Server) streamOf(t *coordination.Topic) jsapi.StreamConfig {
 	return config
 }
 
+// allServe refuses settings that a broker of an earlier version would not honour.
+func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
+	if !config.DiscardsNew() {
+		return nil
+	}
+	for _, b := range s.state().Brokers {
+		if !b.Features.Has(coordination.FeatureDiscardNew) {
+			return jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("discard: new is not supported until broker %s runs a newer version", b.Name))
+		}
+	}
+	return nil
+}
+
 // enoughBrokers refuses more replicas than there are brokers.
 func (s *Server) enoughBrokers(replicas int) *jsapi.Error {
 	switch brokers := len(s.state().Brokers); {

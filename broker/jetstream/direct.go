@@ -3,6 +3,7 @@ package jetstream
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -222,7 +223,9 @@ func (d *directAnswer) count(pattern string, from, end uint64) (n uint64, err er
 	if pattern == ">" {
 		return d.shard.Messages(from, end), nil
 	}
-	if n, err := d.shard.Count(d.server.ctx, 0, []string{pattern}, from, end); err == nil {
+	ctx, cancel := context.WithTimeout(d.server.ctx, subjectsTime)
+	defer cancel()
+	if n, err := d.shard.Count(ctx, 0, []string{pattern}, from, end); err == nil {
 		return n, nil
 	}
 	filter, next := []byte(pattern), from

@@ -370,6 +370,7 @@ func TestRefusals(t *testing.T) {
 		{"a body too much", "STREAM.DELETE.s", `{"a":1}`, 10038},
 		{"not JSON", "STREAM.CREATE.s", `{`, 10025},
 		{"what we have not", "STREAM.CREATE.s", `{"name":"s","sealed":true}`, 10052},
+		{"what a broker of an earlier version has not", "STREAM.CREATE.n", `{"name":"n","discard":"new"}`, 10052},
 		{"pedantic", "STREAM.CREATE.p", `{"name":"p","max_msgs":-2,"pedantic":true}`, 10157},
 		{"pedantic consumer", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c","max_waiting":-1},"pedantic":true}`, 10157},
 		{"update of none", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c"},"action":"update"}`, 10149},

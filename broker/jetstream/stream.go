@@ -56,6 +56,10 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		s.refuse(c, refusal)
 		return
 	}
+	if refusal := s.allServe(config); refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
 	if refusal := s.enoughBrokers(config.Replicas); refusal != nil {
 		if same := s.sameStream(ctx, config); same != nil { // created when there were more brokers
 			s.answerCreated(ctx, c, same.ID)
@@ -181,6 +185,9 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
 func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, to *jsapi.StreamConfig) (*coordination.Topic, *jsapi.Error) {
 	from := s.streamOf(desired)
 	if refusal := jsapi.CheckStreamUpdate(&from, to); refusal != nil {
+		return nil, refusal
+	}
+	if refusal := s.allServe(to); refusal != nil {
 		return nil, refusal
 	}
 	if to.Replicas > from.Replicas { // fewer replicas are always possible

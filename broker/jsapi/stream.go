@@ -55,6 +55,10 @@ type StreamConfig struct {
 	Metadata               map[string]string `json:"metadata,omitempty"`
 }
 
+// DiscardsNew reports whether the stream refuses messages beyond its limits instead of deleting old
+// ones.
+func (c *StreamConfig) DiscardsNew() bool { return c.Discard == discardNew }
+
 // ConsumerLimits are the defaults and the upper bounds for consumers of a stream.
 type ConsumerLimits struct {
 	InactiveThreshold time.Duration `json:"inactive_threshold,omitempty"`
@@ -110,7 +114,6 @@ var unsupportedStream = []struct {
 }{
 	{"retention: interest", func(c *StreamConfig) bool { return c.Retention == interestRetention }},
 	{"retention: workqueue", func(c *StreamConfig) bool { return c.Retention == workQueueRetention }},
-	{"discard: new", func(c *StreamConfig) bool { return c.Discard == discardNew }},
 	{"discard_new_per_subject", func(c *StreamConfig) bool { return c.DiscardNewPerSubject }},
 	{"max_msgs_per_subject", func(c *StreamConfig) bool { return c.MaxPerSubject > 0 }},
 	{"compression: s2", func(c *StreamConfig) bool { return c.Compression == s2Compression }},
@@ -312,6 +315,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			NoAck:              c.NoAck,
 			DenyDelete:         c.DenyDelete,
 			DenyPurge:          c.DenyPurge,
+			DiscardNew:         c.DiscardsNew(),
 			AllowDirect:        c.AllowDirect,
 			FirstSequence:      c.FirstSequence,
 			InactiveThreshold:  c.ConsumerLimits.InactiveThreshold,

@@ -118,7 +118,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 	}{
 		{set(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }), "retention: interest"},
 		{set(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "retention: workqueue"},
-		{set(func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardNew }), "discard: new"},
 		{set(func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = true }), "discard_new_per_subject"},
 		{set(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), "max_msgs_per_subject"},
 		{set(func(c *jetstream.StreamConfig) { c.Compression = jetstream.S2Compression }), "compression: s2"},

@@ -27,6 +27,34 @@ type accountz struct {
 // Accountz returns the accounts.
 func (c *Config) Accountz() any { return accountz{c.ID, time.Now(), []string{account}} }
 
+// accountStatz is the answer to requests about the traffic of accounts.
+type accountStatz struct {
+	ServerID string        `json:"server_id"`
+	Now      time.Time     `json:"now"`
+	Accounts []accountStat `json:"account_statz"`
+}
+
+type accountStat struct {
+	Account          string    `json:"acc"`
+	Name             string    `json:"name"`
+	Connections      int       `json:"conns"`
+	TotalConnections int       `json:"total_conns"`
+	LeafNodes        int       `json:"leafnodes"`
+	Subscriptions    int       `json:"num_subscriptions"`
+	Sent             dataStats `json:"sent"`
+	Received         dataStats `json:"received"`
+	SlowConsumers    uint64    `json:"slow_consumers"`
+}
+
+// AccountStatz returns the traffic of the account.
+func (c *Config) AccountStatz() any {
+	s := c.Clients.Stats()
+	return accountStatz{c.ID, time.Now(), []accountStat{{
+		Account: account, Name: account, Connections: s.Connections, TotalConnections: s.Connections, Subscriptions: s.Subscriptions,
+		Sent: dataStats{s.OutMsgs, s.OutBytes}, Received: dataStats{s.InMsgs, s.InBytes}, SlowConsumers: s.SlowConsumers(),
+	}}}
+}
+
 // subsz is the answer to /subsz, without the subscriptions themselves.
 type subsz struct {
 	ServerID      string    `json:"server_id"`

@@ -81,6 +81,36 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("topic %s: a message of %d bytes; it takes %d with headers (spec.maxMessage)", e.Topic, e.Size, e.Max)
 }
 
+// Bound bounds what a Topic takes: beyond it messages are refused, and none is deleted. The zero
+// value is no bound.
+type Bound struct {
+	Messages uint64 // per shard; 0: any number
+	Bytes    int64  // per shard, as stored; 0: any number
+}
+
+// Check returns the refusal of a message with which a shard would have that many records and bytes,
+// or nil.
+func (b Bound) Check(topic string, records uint64, bytes int64) error {
+	switch {
+	case b.Messages > 0 && records > b.Messages:
+		return &FullError{Topic: topic, Of: "messages", Max: b.Messages}
+	case b.Bytes > 0 && bytes > b.Bytes:
+		return &FullError{Topic: topic, Of: "bytes", Max: uint64(b.Bytes)}
+	}
+	return nil
+}
+
+// FullError reports a message for which a Topic that keeps its old messages has no room.
+type FullError struct {
+	Topic string
+	Of    string // messages or bytes
+	Max   uint64
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("topic %s has %d %s, as many as it takes, and keeps the old ones (purge it, or raise its limit)", e.Topic, e.Max, e.Of)
+}
+
 // WrongTopicError reports a message for another Topic than that of its subject.
 type WrongTopicError struct{ Topic, Expected string }
 

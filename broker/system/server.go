@@ -35,6 +35,7 @@ type Pages interface {
 	Jsz() any
 	Routez() any
 	Accountz() any
+	AccountStatz() any
 	Healthz() any
 }
 
@@ -211,6 +212,8 @@ func (s *Server) page(kind string, payload []byte) (any, *problem) {
 			return page, nil
 		}
 		return nil, &problem{400, "connections can't be sorted by " + q.Sort}
+	case "ACCOUNT.STATZ":
+		return pages.AccountStatz(), nil
 	case "SUBSZ":
 		return pages.Subsz(), nil
 	case "JSZ":

@@ -40,13 +40,14 @@ func (h *fakeHub) Forward(broker string, m *protocol.Message) bool {
 // fakePages name themselves.
 type fakePages struct{ size int }
 
-func (fakePages) Statsz() any   { return "stats" }
-func (fakePages) Subsz() any    { return "subs" }
-func (fakePages) Jsz() any      { return "js" }
-func (fakePages) Routez() any   { return "routes" }
-func (fakePages) Accountz() any { return "accounts" }
-func (fakePages) Healthz() any  { return "health" }
-func (p fakePages) Varz() any   { return strings.Repeat("v", p.size) }
+func (fakePages) Statsz() any       { return "stats" }
+func (fakePages) Subsz() any        { return "subs" }
+func (fakePages) Jsz() any          { return "js" }
+func (fakePages) Routez() any       { return "routes" }
+func (fakePages) AccountStatz() any { return "account stats" }
+func (fakePages) Accountz() any     { return "accounts" }
+func (fakePages) Healthz() any      { return "health" }
+func (p fakePages) Varz() any       { return strings.Repeat("v", p.size) }
 func (fakePages) Connz(q monitoring.ConnzQuery) any {
 	if q.Sort == "nonsense" {
 		return nil
@@ -116,6 +117,7 @@ func TestEachServerAnswersForItself(t *testing.T) {
 		{"SERVER.PING.JSZ", "", true, `{"data":"js"}`, nil},
 		{"SERVER.PING.ROUTEZ", "", true, `{"data":"routes"}`, nil},
 		{"SERVER.PING.ACCOUNTZ", "", true, `{"data":"accounts"}`, nil},
+		{"ACCOUNT.PING.STATZ", "", true, `{"data":"account stats"}`, nil},
 		{"SERVER.PING.HEALTHZ", "", true, `{"data":"health"}`, nil},
 		{"SERVER.PING.IDZ", "", true, `{"host":"main-0.svc","id":"id-0","name":"main-0"}`, nil},
 		{"SERVER.id-0.KICK", "", false, `{"error":{"code":501,"description":"KICK is not served by Carillon"}}`, nil},

@@ -47,6 +47,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	s.ids.Follow(s.service.config.Clock.Off())
 	s.ids.Expire(mono - int64(v.window))
 	known, size := s.ids.Len(), 0
+	in.stored = 0
 	kept := 0 // number of messages
 	p := newPending(s)
 	p.back = in.back

@@ -18,6 +18,7 @@ type intake struct {
 	alone   bool // the next message, or the last one that was gathered, is a batch of its own
 	gone    bool // leadership has ended
 
+	stored int64  // bytes of the shard, with this batch; 0: not looked at yet
 	lookup uint64 // not 0: the next message waits for the last record of a subject (indexing.Lasts)
 
 	extensions []log.Extension

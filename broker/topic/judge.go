@@ -100,7 +100,12 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	next := s.end + uint64(len(in.records))
 	last := next + c.Span()
-	if c.Any() && !s.conditionsHold(in, p, v, m, &c, next, mono) {
+	switch {
+	case c.Any():
+		if !s.conditionsHold(in, p, v, m, &c, next, mono) {
+			return false
+		}
+	case !s.hasRoom(in, v, m, last):
 		return false
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
@@ -181,6 +186,9 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 			return false
 		}
 	}
+	if !s.hasRoom(in, v, m, next+c.Span()) {
+		return false
+	}
 	if len(c.ID) > 0 && v.window > 0 {
 		if s.ids.Full() {
 			in.refuse(s.shard, &publish.WindowFullError{Topic: s.shard.name, IDs: s.ids.Len(), Window: v.window})
@@ -188,6 +196,25 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 		}
 		s.ids.Add(hash, next+c.Span(), mono)
 	}
+	return true
+}
+
+// hasRoom reports whether the Topic takes another message, whose last record has offset last. If
+// not, it refuses the message. Records under way count, and bytes of this batch. mu is held.
+func (s *ShardLeader) hasRoom(in *intake, v *view, m *protocol.Message, last uint64) bool {
+	if v.bound == (publish.Bound{}) {
+		return true
+	}
+	start, _ := s.Offsets()
+	if in.stored == 0 {
+		in.stored = s.Bytes(start)
+	}
+	size := int64(len(m.Subject) + len(m.Data))
+	if refusal := v.bound.Check(s.shard.name, s.Messages(start, last+1), in.stored+size); refusal != nil {
+		in.refuse(s.shard, refusal)
+		return false
+	}
+	in.stored += size
 	return true
 }
 

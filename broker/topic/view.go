@@ -32,6 +32,7 @@ type view struct {
 	window      time.Duration
 	maxMessage  int
 	retention   log.Retention
+	bound       publish.Bound // beyond which messages are refused
 	noAck       bool
 	subjects    publish.Subjects
 }
@@ -46,6 +47,10 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck,
 		subjects:  publish.NewSubjects(spec.Subjects),
 		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
+	}
+	if spec.Stream.DiscardNew {
+		v.bound = publish.Bound{Messages: v.retention.Messages, Bytes: v.retention.Bytes}
+		v.retention.Messages, v.retention.Bytes = 0, 0
 	}
 	if spec.MaxMessage > 0 && (payload == 0 || spec.MaxMessage < payload) {
 		v.maxMessage = spec.MaxMessage

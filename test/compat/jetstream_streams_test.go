@@ -246,6 +246,46 @@ var streamStories = []story{
 }
 
 var messageStories = []story{
+	{"a stream that discards new messages keeps the old ones", func(t *testing.T, s *site) {
+		js, other := s.client(t), s.client(t)
+		name := s.stream(t, func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, 3 })
+		fill(t, js, name+".x", 2)
+		_, err := other.Publish(within(t), name+".x", []byte("3"), jetstream.WithMsgID("third"))
+		testutil.Must(t, err)
+		for _, options := range [][]jetstream.PublishOpt{nil, {jetstream.WithMsgID("fourth")}, {jetstream.WithExpectLastSequence(3)}} {
+			_, err = js.Publish(within(t), name+".x", []byte("4"), options...)
+			if number(err) != 10077 || !strings.Contains(err.Error(), "maximum messages exceeded") {
+				t.Errorf("a fourth message: %v", err)
+			}
+		}
+		again, err := js.Publish(within(t), name+".x", []byte("3"), jetstream.WithMsgID("third"))
+		testutil.Must(t, err)
+		equal(t, "the third, published again", again.Duplicate, true)
+		stream, err := other.Stream(within(t), name)
+		testutil.Must(t, err)
+		equal(t, "first", stream.CachedInfo().State.FirstSeq, 1)
+		equal(t, "messages", stream.CachedInfo().State.Msgs, 3)
+		equal(t, "discards", stream.CachedInfo().Config.Discard, jetstream.DiscardNew)
+		testutil.Must(t, stream.Purge(within(t), jetstream.WithPurgeSequence(2)))
+		ack, err := js.Publish(within(t), name+".x", []byte("4"), jetstream.WithMsgID("fourth"))
+		testutil.Must(t, err)
+		equal(t, "sequence", ack.Sequence, 4)
+		_, err = js.Publish(within(t), name+".x", []byte("5"))
+		equal(t, "a fifth message", number(err), jetstream.ErrorCode(10077))
+
+		small := s.stream(t, func(c *jetstream.StreamConfig) { c.Discard, c.MaxBytes = jetstream.DiscardNew, 64<<10 })
+		for i := 0; ; i++ {
+			_, err := js.Publish(within(t), small+".x", make([]byte, 8<<10))
+			if err == nil && i < 16 {
+				continue
+			}
+			if number(err) != 10077 || !strings.Contains(err.Error(), "maximum bytes exceeded") || i < 4 || i > 8 {
+				t.Errorf("message %d of 8 KiB: %v", i, err)
+			}
+			break
+		}
+	}},
+
 	{"what is published is kept, in order, and acknowledged", func(t *testing.T, s *site) {
 		name := s.stream(t, nil)
 		js := s.client(t)
