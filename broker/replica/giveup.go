@@ -1,5 +1,7 @@
 package replica
 
+import "github.com/carillon-mq/carillon/broker/log"
+
 // A leader that was elected in doubt may have damaged records that no other replica has. Followers
 // can't copy past them, so the in-sync set can't grow. The leader gives them up: batches without
 // records take their place, and are copied.
@@ -52,10 +54,7 @@ func (l *Leading) giveUp(p Part) {
 	}
 	r, gone, err := lg.GiveUp(from)
 	if r != nil {
-		for _, lost := range gone {
-			l.x.log.Error(givingUp, "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
-				"part", p.String(), "epoch", l.epoch, "from", lost.From, "up_to", lost.Next)
-		}
+		l.logGivingUp(p, gone)
 		_, err = r.Finish()
 	}
 	if err != nil {
@@ -63,6 +62,17 @@ func (l *Leading) giveUp(p Part) {
 			"log", lg.Name(), "from", from, "error", err)
 		return
 	}
+	l.countGivenUp(p, gone)
+}
+
+func (l *Leading) logGivingUp(p Part, gone []log.Span) {
+	for _, lost := range gone {
+		l.x.log.Error(givingUp, "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
+			"part", p.String(), "epoch", l.epoch, "from", lost.From, "up_to", lost.Next)
+	}
+}
+
+func (l *Leading) countGivenUp(p Part, gone []log.Span) {
 	for _, lost := range gone {
 		if p == Data {
 			l.x.counters.givenUp.Add(lost.Next - lost.From)

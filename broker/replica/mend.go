@@ -93,7 +93,7 @@ func (l *Leading) offered(o *followerConn, q *fetch) (want log.Span, err error) 
 	if shared.Verb == Reset {
 		shared.At = 0
 	}
-	now := l.x.config.Now()
+	of, now := l.config.Logs[q.part].Lacks(), l.x.config.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := l.repair()
@@ -107,13 +107,21 @@ func (l *Leading) offered(o *followerConn, q *fetch) (want log.Span, err error) 
 	if m.repair != nil && now-m.moved > mendPatience {
 		m.putOff()
 	}
-	if m.looked == 0 || m.repair == nil && now-m.looked > looksAgain {
+	if m.looked == 0 || m.repair == nil && (now-m.looked > looksAgain || !slices.Equal(of, m.of[q.part])) {
 		m.busy = l.x.mends.Submit(func() { l.look(false) }, 0)
 		return want, errLooking
 	}
 	common := own.common(q.log)
 	has := log.Span{From: q.log.Start, Next: min(shared.At, m.knownBefore(q.part, common))}
-	want, due, err := m.choose(q.part, has, q.extent.lacks[q.part])
+	lacks := q.extent.lacks[q.part]
+	said := has
+	if len(lacks) == maxSpans { // behind these, it is not known what the follower has
+		said.Next = min(has.Next, lacks[maxSpans-1].Next)
+	}
+	want, due, err := m.choose(q.part, said, lacks)
+	if unsaid := (log.Span{From: said.Next, Next: has.Next}); err == nil && unsaid.From < unsaid.Next && len(intersect(m.lacks[q.part], []log.Span{unsaid})) > 0 {
+		err = errWantMore
+	}
 	lost := l.givenUp(q.part, due)
 	if want != (log.Span{}) {
 		lost = intersect(l.disowned(q.part, want), []log.Span{want})
@@ -130,6 +138,8 @@ func (l *Leading) offered(o *followerConn, q *fetch) (want log.Span, err error) 
 	case q.extent.offer == offersLast && (m.read == 0 || now-m.read > readsAgain):
 		m.busy = l.x.looks.Submit(func() { l.look(true) }, 0)
 		return want, errLooking
+	case q.extent.offer == offersLast && q.part == Parts-1 && err == nil:
+		m.read = 0 // damage may arise before the next copy is offered
 	}
 	return want, err
 }
@@ -143,6 +153,13 @@ func (l *Leading) givenUp(p Part, due log.Span) []log.Span {
 		return nil
 	}
 	return lost[:1]
+}
+
+// stillLost reports whether no replica has records that were given up in an unfinished segment.
+func (l *Leading) stillLost(p Part, gone log.Span) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return covers(union(l.lost(p, func(broker string) []log.Span { return l.lacks(broker, p) }), l.disowned(p, gone)), gone)
 }
 
 // disowned returns the offsets from the first one of a span on that the log disowns; nil: none.
@@ -270,6 +287,7 @@ func (l *Leading) lookAtPart(p Part, lg *log.Log) error {
 	m := &l.repairs.mend // it belongs to this worker
 	m.of[p] = lg.Lacks()
 	spans, err := lg.Unreadable()
+	spans = union(nil, spans)
 	m.lacks[p], m.behind[p] = spans, nil
 	if !lg.KnowsEpochs() {
 		m.behind[p] = epochsBehind(lg, spans)
@@ -417,21 +435,19 @@ func (l *Leading) add(m *mending, want wanted, batches []byte) (done bool, err e
 		return false, err
 	}
 	span := m.repair.Span()
-	for _, lost := range m.gone {
-		l.x.log.Error(givingUp, "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
-			"part", want.part.String(), "epoch", l.epoch, "from", lost.From, "up_to", lost.Next)
+	for _, gone := range m.gone {
+		if !l.stillLost(want.part, gone) {
+			return false, fmt.Errorf("another replica may have the records from %d to %d by now", gone.From, gone.Next)
+		}
 	}
+	l.logGivingUp(want.part, m.gone)
 	aside, err := m.repair.Finish()
 	gone := m.gone
 	m.repair, m.gone = nil, nil
 	if err != nil {
 		return false, err
 	}
-	if want.part == Data {
-		for _, lost := range gone {
-			l.x.counters.givenUp.Add(lost.Next - lost.From)
-		}
-	}
+	l.countGivenUp(want.part, gone)
 	l.x.counters.repaired.Add(1)
 	l.x.log.Warn("Repaired a segment of the leader's own copy from a follower", "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
 		"part", want.part.String(), "epoch", l.epoch, "follower", want.conn.broker, "up_to", span.From, "damaged_one_set_aside", aside)

@@ -72,6 +72,25 @@ func TestALeaderTakesWhatItLacksFromACopyThatIsToBeSetAside(t *testing.T) {
 	}
 }
 
+// TestALeaderReadsItsCopyForEachCopyThatGoes: a bit of the leader's copy flips after it wanted nothing
+// of a copy, and nobody notices. Before the next copy goes, the leader reads its own one again.
+func TestALeaderReadsItsCopyForEachCopyThatGoes(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		filled(w, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		if err := w.told(b.part(orders)); err != nil {
+			t.Fatal(err)
+		}
+		a.flip(Data, 3)
+		if err := w.told(b.part(orders)); err != nil {
+			t.Fatal(err)
+		}
+		if lost := a.lost(Data); len(lost) > 0 || a.x.Stats().Repaired != 1 {
+			t.Errorf("a lacks %v", lost)
+		}
+	})
+}
+
 // flip flips a bit of a segment that nobody has read since.
 func (n *node) flip(p Part, segment int) {
 	n.w.t.Helper()

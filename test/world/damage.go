@@ -85,6 +85,60 @@ func (w *world) damageApart() {
 	})
 }
 
+// loseManifest damages the leader's copy while it leads. One of the other copies is lost, and the
+// third one loses its manifest, so that it must be fetched anew, though it can be read as a whole.
+// The leader must take its damaged records from that copy, before the copy is set aside. The fault
+// strikes once, so that what is judged afterwards is not damaged again.
+func (w *world) loseManifest() {
+	d, those := w.copies()
+	if d == nil || d != w.kept() || w.anew {
+		return
+	}
+	w.anew = true
+	leader, lost, anew := those[0], those[1], those[2]
+	kept := w.judge.acknowledged(d.shard(0))
+	for _, m := range those[1:] {
+		w.stopFor(m, w.between(500*time.Millisecond, 2*time.Second))
+	}
+	w.after(time.Millisecond, d.name+" is damaged, and its only whole copy loses its manifest", func() {
+		leader.decay(d)
+		lost.loseAll(d)
+		path := filepath.Join(dataDir, "shards", d.id+"-0", "manifest")
+		if info, err := anew.fs.Stat(path); err == nil {
+			for _, slot := range []int64{0, info.Size / 2} {
+				_ = anew.fs.Flip(path, 8*(slot+100))
+			}
+		}
+		for _, m := range those {
+			m.damaged = true
+		}
+		w.alteredAll(those)
+	})
+	w.judgeKept(d, kept)
+}
+
+// judgeKept waits until all replicas are in sync. Each of the kept values must then be in the copy
+// that leads.
+func (w *world) judgeKept(d *declared, kept []string) {
+	w.after(10*time.Second, "what is kept of "+d.name+" is looked at", func() {
+		if w.judge.ended {
+			return
+		}
+		leader, why := w.inSync(d, 0)
+		if why != "" {
+			w.judgeKept(d, kept)
+			return
+		}
+		all := leader.m.bytesIn(d, "shards")
+		for _, value := range kept {
+			if !bytes.Contains(all, []byte(value)) {
+				w.fail("%s: %s was committed, one copy had it, and the copy on %s lacks it", d.shard(0), value, leader.m.id)
+				return
+			}
+		}
+	})
+}
+
 // leadRolledBack kills all replicas' brokers. One volume is rolled back by a moment, and its broker
 // returns long before the others. So it leads, and the shard loses the records that its copy lacks.
 // The former leader knows that those records are committed: it must set them aside when it drops
@@ -151,9 +205,11 @@ func (j *judge) acknowledged(id shardID) []string {
 
 // bytesOf returns the content of all segments of a Topic's first shard on a machine, from its log
 // and its set-aside pieces.
-func (m *machine) bytesOf(d *declared) (all []byte) {
+func (m *machine) bytesOf(d *declared) []byte { return m.bytesIn(d, "shards", "set-aside") }
+
+func (m *machine) bytesIn(d *declared, dirs ...string) (all []byte) {
 	fs := m.fs.Clone() // reading this one takes no time of the world
-	for _, dir := range []string{"shards", "set-aside"} {
+	for _, dir := range dirs {
 		names, _ := fs.List(filepath.Join(dataDir, dir))
 		for _, name := range names {
 			if name != d.id+"-0" && !strings.HasPrefix(name, d.id+"-0.") {

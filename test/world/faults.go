@@ -78,6 +78,7 @@ var faults = []fault{
 	{"an empty Topic loses its logs beside a restore of etcd", onlyNamed, (*world).loseEmpty},
 	{"a leader alone has its copy, and it is damaged", onlyNamed, (*world).loseAllButDamaged},
 	{"a leader's copy is damaged while a whole one is away", onlyNamed, (*world).damageBesideAway},
+	{"a whole copy must be fetched anew beside a damaged leader", onlyNamed, (*world).loseManifest},
 	{"a copy that was rolled back leads", onlyNamed, (*world).leadRolledBack},
 	{"copies are damaged in different places", onlyNamed, (*world).damageApart},
 	{"a bit of the last round flips, and others are late", onlyNamed, (*world).flipLastRound},

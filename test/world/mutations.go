@@ -113,6 +113,9 @@ var mutationsOfKinds = []Mutation{
 		{"broker/log/retention.go", "bytes-s.Bytes >= policy.Bytes", "bytes-s.Bytes >= policy.Bytes/8"},
 		{"broker/log/retention.go", "end-s.End >= policy.Messages", "end-s.Base >= policy.Messages"}},
 		Faults: []string{"kill one"}, Kinds: []string{"retained"}, Says: "keep"},
+	{Name: "repair: a copy is set aside though its leader lacks what it has", Edits: []edit{
+		{"broker/copystate/apply.go", "case s.Anew() && !e.Unwanted:\n", "case false:\n"}},
+		Faults: []string{"a whole copy must be fetched anew beside a damaged leader"}, Kinds: []string{"plain"}, Says: "one copy had it"},
 	{Name: "retention: nothing is deleted", Edits: []edit{
 		{"broker/log/retention.go", "\t\tplan.Start = max(plan.Start, s.End)\n", ""}},
 		Faults: []string{"kill one"}, Kinds: []string{"retained"}, Says: "than it is to keep"},

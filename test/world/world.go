@@ -48,6 +48,7 @@ type world struct {
 	flipped  bool     // bits were flipped there, perhaps unnoticed
 	forgot   bool     // etcd has forgotten a shard
 	rolled   bool     // a rolled back copy has been made to lead
+	anew     bool     // a manifest was lost beside a damaged leader
 	emptied  int      // empty Topics that were deleted by hand because they waited for their logs
 	// cursorsLost says that a folder of cursors was lost. A broker that opens the shard without it
 	// does not notice.
