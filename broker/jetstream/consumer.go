@@ -108,8 +108,11 @@ func (s *Server) createOrUpdateConsumer(ctx context.Context, t *topic.Shard, str
 	if refusal == nil || !errors.Is(refusal, jsapi.ErrConsumerAlreadyExists) {
 		return made, refusal
 	}
-	// Another client created it at the same time, and this broker's State lacks it still.
-	s.until(ctx, func() bool { return s.state().Subscription(t.ID(), name) != nil })
+	// Another client created it at the same time. It is not served yet, or this broker's State lacks
+	// it still.
+	s.until(ctx, func() bool {
+		return s.config.Subscriptions().Find(t.Key(), name) != nil || s.state().Subscription(t.ID(), name) != nil
+	})
 	if existing, refusal = s.findConsumer(ctx, t, name); refusal != nil {
 		return nil, refusal
 	}
@@ -193,7 +196,10 @@ func (s *Server) makeConsumer(ctx context.Context, t *topic.Shard, request *jsap
 	if config.Durable == "" {
 		made, err := s.config.Subscriptions().Create(ctx, t.Key(), config.Name, spec, config.InactiveThreshold)
 		var notServed *subscription.NotServedError
+		var exists *subscription.ExistsError
 		switch {
+		case errors.As(err, &exists):
+			return nil, withReason(jsapi.ErrConsumerAlreadyExists, err)
 		case errors.As(err, &notServed):
 			return nil, consumerOffline(err)
 		case err != nil:

@@ -66,6 +66,10 @@ const (
 	// waitingPoll is the interval in which they are taken again. Longer than timeouts.poll, since
 	// there may be many.
 	waitingPoll = 20 * time.Millisecond
+	// forwardedInboxes bounds the inboxes that forwardedPulls remembers in one period, at about 100
+	// bytes each, and forwardedFor the duration of a period. Pulls last for 30 s with most clients.
+	forwardedInboxes = 65536
+	forwardedFor     = 30 * time.Second
 	// waitingBytes bounds the memory of queued requests, and that of the waiting pulls and acks, in
 	// bytes.
 	waitingBytes = 16 << 20

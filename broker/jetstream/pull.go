@@ -58,6 +58,12 @@ func (s *Server) takePull(m *protocol.Message, r *jsapi.Request, forwarded, mayW
 		s.takeShardedPull(m, r, of)
 		return true
 	}
+	if t := s.topics.Shard(string(r.Stream)); t != nil && !forwarded {
+		if leader := t.Leader(); s.sendToLeader(leader, m) {
+			s.pulled.note(leader, m.Reply)
+			return true
+		}
+	}
 	sub, wait := s.consumerFor(m, r.Stream, r.Consumer, forwarded, mayWait)
 	if sub == nil {
 		return !wait

@@ -80,6 +80,7 @@ type Server struct {
 	infos   *work.Jobs
 	counts  chan struct{} // one for each count under way
 	waiting *waitingRoom
+	pulled  forwardedPulls
 	running sync.WaitGroup
 
 	peerRequests session.Requests[peerAnswer]
@@ -120,6 +121,7 @@ func NewServer(config ServerConfig) *Server {
 		writes: work.NewJobs(writesAtOnce, writesWaiting, waitingBytes),
 	}
 	s.waiting = newWaitingRoom(s)
+	s.pulled.server = s
 	s.outgoing.New = func() any { return new(batch) }
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.groups.server = s
@@ -132,6 +134,7 @@ func (s *Server) Start() {
 	s.offer.Set([]string{jsapi.APISubjects, jsapi.AckSubjects, jsapi.FlowSubjects, peerSubjects})
 	s.running.Go(s.groups.run)
 	s.running.Go(s.waiting.run)
+	s.running.Go(s.pulled.run)
 }
 
 // Close stops taking calls, cancels the ones in progress and waits for them.

@@ -57,7 +57,7 @@ func TestRequestsWaitForALeader(t *testing.T) {
 	leader := w.nodes[1]
 	w.leads(leader.id)
 	for _, inbox := range calls {
-		if m := w.await(inbox); strings.Contains(string(m.Data), "error") || strings.Contains(string(m.Data), "503") {
+		if m := w.await(inbox); strings.Contains(string(m.Data), `"error":`) || strings.HasPrefix(string(m.Data), "NATS/1.0 503") {
 			t.Errorf("a call was answered with %q", m.Data)
 		}
 	}
@@ -94,7 +94,7 @@ func TestWaitingForALeaderIsBounded(t *testing.T) {
 	if kept != waitingMessages {
 		t.Errorf("%d messages wait, and %d may", kept, waitingMessages)
 	}
-	room = newWaitingRoom(n.Server)
+	room = newWaitingRoom(n.Server) // the bytes that wait are bounded, too
 	m.Data = make([]byte, 1<<20)
 	for kept = 0; room.add(&m, false); {
 		kept++
@@ -135,4 +135,59 @@ func TestAReaderGoesOnUnderTheNextLeader(t *testing.T) {
 		t.Errorf("the next message is %q", m.Data)
 	}
 	expect(t, "the deleted one", n, "CONSUMER.INFO.orders.gone", "", jsapi.ErrConsumerNotFound.ErrCode)
+}
+
+// TestPullsOfADeadLeaderEnd: whoever pulled from it through another broker learns it at once, and
+// nobody else does.
+func TestPullsOfADeadLeaderEnd(t *testing.T) {
+	w := newWorld(t, 3)
+	leader, other := w.nodes[1], w.nodes[0]
+	orders(t, w, leader, 0)
+	gone := other.say(nextCall, "")
+	w.inboxMu.Lock()
+	w.deserted = map[string]bool{gone: true}
+	w.inboxMu.Unlock()
+	waits, own := other.say(nextCall, ""), leader.say(nextCall, "")
+	w.set(func() {
+		w.dead = map[string]bool{w.nodes[2].id: true} // another one dies before
+		w.tell(coordination.Changes{Brokers: true})
+		w.dead = map[string]bool{leader.id: true}
+		w.tell(coordination.Changes{Brokers: true})
+	})
+	if m := w.await(waits); string(m.Data) != "NATS/1.0 409 Leadership Change\r\n\r\n" {
+		t.Errorf("a pull from a dead leader ended with %q", m.Data)
+	}
+	for _, inbox := range []string{gone, own} {
+		if got := w.received(inbox); len(got) > 0 {
+			t.Errorf("%s got %q", inbox, got[0].Data)
+		}
+	}
+	if got := w.received(waits); len(got) != 1 {
+		t.Errorf("a pull ended %d times", len(got))
+	}
+}
+
+// TestForwardedPullsAreBounded: in number, and in time by periods.
+func TestForwardedPullsAreBounded(t *testing.T) {
+	w := newWorld(t, 2)
+	n := w.nodes[0]
+	for i := range 3*forwardedInboxes + 5 {
+		n.pulled.note(w.nodes[1].id, fmt.Append(nil, i))
+		n.pulled.note(w.nodes[1].id, fmt.Append(nil, i)) // the same again
+	}
+	w.set(func() { w.dead = map[string]bool{w.nodes[1].id: true} })
+	n.pulled.mu.Lock()
+	kept := n.pulled.n
+	for _, inboxes := range n.pulled.before {
+		kept += len(inboxes)
+	}
+	n.pulled.mu.Unlock()
+	if kept != forwardedInboxes+5 {
+		t.Errorf("%d inboxes are kept, want %d", kept, forwardedInboxes+5)
+	}
+	n.pulled.rotated = n.pulled.rotated.Add(-2 * forwardedFor)
+	n.pulled.note(w.nodes[1].id, []byte("another period"))
+	if n.pulled.n != 1 {
+		t.Errorf("%d inboxes are in a new period", n.pulled.n)
+	}
 }

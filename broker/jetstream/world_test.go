@@ -48,6 +48,7 @@ type world struct {
 	// created is called with mu held when a Subscription was created; it may be nil.
 	created func()
 	cut     map[string]bool // unreachable brokers
+	dead    map[string]bool // brokers without a registration
 
 	inboxMu  sync.Mutex
 	arrived  chan struct{}   // closed and replaced when messages reached an inbox
@@ -123,7 +124,9 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 func (w *world) tell(changes coordination.Changes) {
 	var brokers []coordination.Broker
 	for _, n := range w.nodes {
-		brokers = append(brokers, coordination.Broker{ID: n.id, Name: "name-" + n.id, Incarnation: 7})
+		if !w.dead[n.id] {
+			brokers = append(brokers, coordination.Broker{ID: n.id, Name: "name-" + n.id, Incarnation: 7})
+		}
 	}
 	state := coordination.NewState(w.revision, brokers, values(w.topics), values(w.shards), values(w.subs))
 	for _, n := range w.nodes {

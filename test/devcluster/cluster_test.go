@@ -172,7 +172,18 @@ func (c *cluster) signal(signal syscall.Signal, brokers ...int) (pids []int) {
 // connect returns a client that connects to any of the brokers.
 func (c *cluster) connect() jetstream.JetStream {
 	c.t.Helper()
-	nc, err := checker.Connect(strings.Join(c.urls, ","), "devcluster")
+	return c.connectOnly(strings.Join(c.urls, ","))
+}
+
+// connectTo returns a client that connects to one broker, and learns of the others from it.
+func (c *cluster) connectTo(broker int) jetstream.JetStream {
+	c.t.Helper()
+	return c.connectOnly(c.urls[broker])
+}
+
+func (c *cluster) connectOnly(urls string) jetstream.JetStream {
+	c.t.Helper()
+	nc, err := checker.Connect(urls, "devcluster")
 	if err != nil {
 		c.t.Fatal(err)
 	}

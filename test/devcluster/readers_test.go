@@ -40,9 +40,13 @@ func (r *received) has(n int) error {
 	return nil
 }
 
+// noticed bounds the time until all messages are received after a kill: clients that wait for
+// missed heartbeats take 30 s.
+const noticed = 20 * time.Second
+
 // TestConsumersWithoutADurableNameOutliveTheirLeader: whoever consumes from one goes on after the
-// leader was killed, and after all brokers were. The consumer is the same one, and is deleted once
-// it is not used.
+// leader was killed, and after all brokers were, without waiting for missed heartbeats. The consumer
+// is the same one.
 func TestConsumersWithoutADurableNameOutliveTheirLeader(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -61,9 +65,12 @@ func TestConsumersWithoutADurableNameOutliveTheirLeader(t *testing.T) {
 	} {
 		consumer, err := stream.CreateConsumer(ctx, config)
 		testutil.Must(t, err)
+		if kind == "stored" { // whoever is connected to another broker than the leader
+			consumer, err = c.connectTo((c.whole(js, "news")+1)%3).Consumer(ctx, "news", consumer.CachedInfo().Name)
+			testutil.Must(t, err)
+		}
 		got := &received{times: map[string]int{}}
-		consuming, err := consumer.Consume(got.take, jetstream.PullExpiry(4*time.Second), jetstream.PullHeartbeat(time.Second),
-			jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) {}))
+		consuming, err := consumer.Consume(got.take, jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) {}))
 		testutil.Must(t, err)
 		defer consuming.Stop()
 		readers[kind], made[kind] = got, consumer
@@ -78,15 +85,21 @@ func TestConsumersWithoutADurableNameOutliveTheirLeader(t *testing.T) {
 			}
 		}
 	}
-	for i := range tries(2, 6) {
+	killed := time.Now()
+	for i := range tries(3, 6) {
 		publish()
 		for kind, got := range readers {
 			testutil.Eventually(t, "all messages are received by the consumer that is "+kind, func() error { return got.has(published) })
 		}
-		if leader := c.whole(js, "news"); i%2 == 0 {
-			c.kill(leader)
-		} else {
+		if took := time.Since(killed); i > 0 && took > noticed {
+			t.Errorf("all messages were received %v after a kill", took)
+		}
+		leader := c.whole(js, "news")
+		killed = time.Now()
+		if i%3 == 1 {
 			c.kill(0, 1, 2)
+		} else {
+			c.kill(leader)
 		}
 		// The first requests come before the next leader serves the stream.
 		for kind, consumer := range made {
