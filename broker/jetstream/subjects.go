@@ -69,7 +69,7 @@ func (s *Server) listSubjects(response *jsapi.StreamInfoResponse, shard *topic.S
 	if err != nil {
 		return withReason(jsapi.ErrBadRequest, err)
 	}
-	response.Paged = jsapi.Paged{Total: total, Offset: min(max(request.Offset, 0), total), Limit: jsapi.SubjectsPage}
+	response.Paged = jsapi.Paged{Total: total, Offset: max(request.Offset, 0), Limit: jsapi.SubjectsPage}
 	for _, one := range page {
 		if response.State.Subjects == nil {
 			response.State.Subjects = make(map[string]uint64, len(page))

@@ -75,6 +75,20 @@ func (l *Log) SegmentStates() (Layout, []SegmentState) {
 	return l.layout(), out
 }
 
+// BytesBetween estimates how many bytes the records from an offset up to, not including, another one
+// take on the disk: all records of a segment count alike.
+func (l *Log) BytesBetween(from, to uint64) (sum int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(l.segments) - 1; i >= 0 && l.segments[i].end > from; i-- {
+		s := l.segments[i]
+		if a, b := max(from, s.base), min(to, s.end); a < b {
+			sum += int64(float64(s.bytes()) * float64(b-a) / float64(s.end-s.base))
+		}
+	}
+	return sum
+}
+
 // Dir returns the log's directory. Files of other names than the log's own may stand in it: they
 // move with the log, and are deleted with it.
 func (l *Log) Dir() string { return l.dir }

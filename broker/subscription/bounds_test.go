@@ -2,7 +2,9 @@ package subscription
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,10 +49,11 @@ func TestALargeRequestDoesNotDelayOtherSubscriptions(t *testing.T) {
 }
 
 // TestCountingMatchesIsBounded: counting what matches a filter delays the first delivery by a
-// bounded time.
+// bounded time, if the index of the subjects can't count.
 func TestCountingMatchesIsBounded(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.service.countBytes = 1 << 20
+		w.shard.counting = func(context.Context) error { return errors.New("it is being made") }
 		many := make([]string, 1000)
 		for i := range many {
 			many[i] = "a-record-of-some-length"
@@ -111,6 +114,59 @@ func TestOnlyCountAsksTheIndex(t *testing.T) {
 		w.shard.counting = func(context.Context) error { asked++; return nil }
 		w.find("s4").Count(t.Context())
 		if i := w.find("s4").Info(); i.Lag != 30_000 || !i.LagExact || asked != 1 {
+			t.Errorf("it stands at %+v; the index was asked %d times", i, asked)
+		}
+	})
+}
+
+// TestTheIndexCountsForDeliveries: if many messages are to be counted, the first delivery waits for
+// the index, and says exactly how many messages follow.
+func TestTheIndexCountsForDeliveries(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.service.countBytes = 1 // nothing else counts as much
+		for range 30 {
+			w.shard.publish(slices.Repeat([]string{"noise", "noise", "o"}, 300)...)
+		}
+		asked, answer := 0, make(chan struct{})
+		w.shard.counting = func(context.Context) error {
+			asked++
+			<-answer
+			return nil
+		}
+		w.declare("s", 1, startAt(coordination.Start{From: coordination.FromEarliest}, "o"))
+		s := w.find("s")
+		s.Pull(pull("a", 2))
+		synctest.Wait()
+		if got := w.box("s").deliveries(); got != 0 || asked != 1 {
+			t.Fatalf("%d messages were delivered before they were counted, and the index was asked %d times", got, asked)
+		}
+		close(answer)
+		w.expect("s", "a", "3", "6")
+		if d := w.box("s").last(); d.Pending != 9000-2 {
+			t.Errorf("it says that %d are to come", d.Pending)
+		}
+		w.shard.publish("noise", "o")
+		s.Pull(pull("b", 1))
+		w.expect("s", "b", "9")
+		if d := w.box("s").last(); d.Pending != 9000-2 || asked != 1 {
+			t.Errorf("it says that %d are to come; the index was asked %d times", d.Pending, asked)
+		}
+	})
+}
+
+// TestTheIndexCountsFewLargeMessages: what is too much to be read is counted by the index, however
+// few messages it is.
+func TestTheIndexCountsFewLargeMessages(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		asked := 0
+		w.shard.counting = func(context.Context) error { asked++; return nil }
+		large := make([]byte, 200<<10)
+		for range 50 {
+			w.shard.append(log.Record{Time: 1, Subject: []byte("o"), Data: large}, log.Record{Time: 1, Subject: []byte("noise"), Data: large})
+		}
+		w.declare("s", 1, startAt(coordination.Start{From: coordination.FromEarliest}, "o"))
+		w.find("s").Count(t.Context())
+		if i := w.find("s").Info(); i.Lag != 50 || !i.LagExact || asked != 1 {
 			t.Errorf("it stands at %+v; the index was asked %d times", i, asked)
 		}
 	})

@@ -144,6 +144,12 @@ func (s *shard) publish(subjects ...string) {
 	for i, name := range subjects {
 		records[i] = log.Record{Time: time.Now().UnixNano(), Subject: []byte(name), Data: []byte(name)}
 	}
+	s.append(records...)
+}
+
+// append appends records, which readers see then.
+func (s *shard) append(records ...log.Record) {
+	s.t.Helper()
 	if _, err := s.data.Append(&log.Append{Epoch: s.epoch, Records: records}); err != nil {
 		s.t.Fatal(err)
 	}

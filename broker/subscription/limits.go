@@ -40,13 +40,23 @@ const (
 	countBytes = 64 << 20
 	// infoBytes bounds what is read to answer Info with the number of matching records.
 	infoBytes = 8 << 20
-	// indexedCount is from how many offsets on the index of the shard's subjects counts for Info.
-	// Fewer are read, so that a Subscription that keeps up needs no index.
+	// indexedCount is from how many offsets on the index of the shard's subjects counts, or fewer if
+	// they take infoBytes. Below fewOffsets it never does. So a Subscription that keeps up needs no
+	// index.
 	indexedCount = 16 << 10
+	fewOffsets   = 64
 	// countPatience is how long Count waits for an index that is being made.
 	countPatience = 250 * time.Millisecond
 	// countTries is how often Count counts anew when records were delivered meanwhile.
 	countTries = 3
+	// deliveryCount bounds how long a delivery waits for the index to count. If it doesn't, it isn't
+	// asked again for countRest.
+	deliveryCount = 2 * time.Second
+	countRest     = 5 * time.Second
+	// countsAtOnce is how many Subscriptions have the index count for a delivery, and countsWaiting
+	// how many wait for that. Others read the log.
+	countsAtOnce  = 4
+	countsWaiting = 1024
 	// createBytes bounds what is read before Create returns, to find the start position. The rest
 	// is read in later steps.
 	createBytes = 32 << 20

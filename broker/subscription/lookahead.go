@@ -79,20 +79,20 @@ func (s *Subscription) Uncounted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from, end, ok := s.toCount()
-	return ok && end-from >= indexedCount
+	return ok && s.many(from, end)
 }
 
 // Count counts the matching records for Info by the index of the shard's subjects, if they are more
 // than Info should read. If the index isn't ready, or ctx ends, nothing is counted, and Info's number
-// may be an upper bound.
-func (s *Subscription) Count(ctx context.Context) {
+// may be an upper bound. It reports whether the index was asked, and has counted.
+func (s *Subscription) Count(ctx context.Context) bool {
 	for range countTries {
 		s.mu.Lock()
 		from, end, ok := s.toCount()
 		filters := s.settings.filters
 		s.mu.Unlock()
-		if !ok || end-from < indexedCount || ctx.Err() != nil {
-			return
+		if !ok || !s.many(from, end) || ctx.Err() != nil {
+			return false
 		}
 		patterns := make([]string, len(filters))
 		for i, f := range filters {
@@ -100,7 +100,7 @@ func (s *Subscription) Count(ctx context.Context) {
 		}
 		n, err := s.store.shard.Count(ctx, countPatience, patterns, from, end)
 		if err != nil {
-			return
+			return false
 		}
 		s.mu.Lock()
 		is, _, ok := s.toCount()
@@ -111,9 +111,37 @@ func (s *Subscription) Count(ctx context.Context) {
 		}
 		s.mu.Unlock()
 		if counted {
-			return
+			return true
 		}
 	}
+	return false
+}
+
+// countByIndex has the index count the matching records, if they are many, and reports whether it
+// does. Nothing is delivered meanwhile. mu is held.
+func (s *Subscription) countByIndex(now int64) bool {
+	from, end, ok := s.toCount()
+	if !ok || !s.many(from, end) || now < s.countNext {
+		return false
+	}
+	s.counting = s.service.counts.Submit(func() {
+		ctx, cancel := context.WithTimeout(s.service.ctx, deliveryCount)
+		counted := s.Count(ctx)
+		cancel()
+		s.mu.Lock()
+		if s.counting = false; !counted {
+			s.countNext = s.service.now() + int64(countRest)
+		}
+		s.mu.Unlock()
+		s.service.tasks.wake(s)
+	}, 0)
+	return s.counting
+}
+
+// many reports whether the index is to count a range, and the log is not to be read for it.
+func (s *Subscription) many(from, end uint64) bool {
+	n := end - from
+	return n >= indexedCount || n >= fewOffsets && s.store.shard.Data().BytesBetween(from, end) >= infoBytes
 }
 
 // toCount returns the records that are not counted yet. ok is false if the index can't count them:

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Config configures a Service.
@@ -33,6 +34,9 @@ type Config struct {
 type Service struct {
 	config Config
 	tasks  tasks
+	counts *work.Jobs      // of the index, for deliveries
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
 	epoch  int64 // offset of now from the clock's Mono
 	// snapshotBytes, countBytes and mostSubjects, except in tests.
 	wholeAfter, countBytes, mostSubjects int
@@ -56,10 +60,12 @@ func New(config Config) *Service {
 	if config.Clock == nil {
 		config.Clock = clock.New(clock.Config{Logger: config.Logger})
 	}
-	return &Service{
-		config: config, tasks: newTasks(max(2, runtime.GOMAXPROCS(0))), epoch: config.Clock.Off(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
+	s := &Service{
+		config: config, counts: work.NewJobs(countsAtOnce, countsWaiting, 0), tasks: newTasks(max(2, runtime.GOMAXPROCS(0))), epoch: config.Clock.Off(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
 		stores: map[string]*cursorStore{}, changed: make(chan struct{}),
 	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
 }
 
 // now returns nanoseconds that run as the clock's Mono, for deadlines. It starts at the clock's
@@ -314,6 +320,8 @@ func (s *Service) Close() error {
 	}
 	s.notifyWaiters()
 	s.tasks.Close()
+	s.stop()
+	s.counts.Close()
 	return nil
 }
 

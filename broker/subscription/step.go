@@ -134,6 +134,9 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 	if !s.wanting(now) {
 		return false, nil
 	}
+	if s.counting || s.countByIndex(now) {
+		return false, nil
+	}
 	if more := s.countAhead(w, start, end, stepBytes); more && s.ahead.spent < s.service.countBytes {
 		return true, nil // the first delivery waits for an exact count
 	}

@@ -50,6 +50,8 @@ type Subscription struct {
 	skipUnlogged     bool        // the state log lacks the last skip
 	passes           uint64      // the state log lacks these last deliveries without acks
 	replay           replay      // of a replay at the original speed
+	counting         bool        // the index counts for the next delivery
+	countNext        int64       // when it is asked again after a failure
 	readError        string      // why records cannot be read at present
 	redeliveryReader *log.Cursor // of redeliveries
 	mean             int         // average bytes per record

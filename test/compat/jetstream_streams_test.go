@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -401,6 +402,105 @@ var messageStories = []story{
 		equal(t, "subjects after a purge", is.State.NumSubjects, 0)
 	}},
 
+	{"pending messages are counted for any filter", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.stream(t, nil)
+		for _, of := range []string{".a.x", ".b.x", ".a.y", ".c.x", ".a.x"} {
+			fill(t, js, name+of, 10)
+		}
+		pending := func(what string, change func(*jetstream.ConsumerConfig), want uint64) {
+			t.Helper()
+			config := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy}
+			change(&config)
+			c := s.consumer(t, name, config)
+			is, err := c.Info(within(t))
+			testutil.Must(t, err)
+			equal(t, what, is.NumPending, want)
+			if want == 0 {
+				return
+			}
+			for left := want; left > 0; left-- {
+				batch, err := c.Fetch(1)
+				got := take(t, batch, err)
+				equal(t, what+": messages", len(got), 1)
+				is, err := got[0].Metadata()
+				testutil.Must(t, err)
+				equal(t, what+": behind a message", is.NumPending, left-1)
+				testutil.Must(t, got[0].DoubleAck(within(t)))
+			}
+			is, err = c.Info(within(t))
+			testutil.Must(t, err)
+			equal(t, what+": at the end", is.NumPending, 0)
+		}
+		pending("all", func(c *jetstream.ConsumerConfig) {}, 50)
+		pending("one subject", func(c *jetstream.ConsumerConfig) { c.FilterSubject = name + ".a.x" }, 20)
+		pending("a wildcard", func(c *jetstream.ConsumerConfig) { c.FilterSubject = name + ".*.x" }, 40)
+		pending("several filters", func(c *jetstream.ConsumerConfig) { c.FilterSubjects = []string{name + ".b.*", name + ".a.y"} }, 20)
+		pending("from a sequence on", func(c *jetstream.ConsumerConfig) {
+			c.FilterSubject, c.DeliverPolicy, c.OptStartSeq = name+".a.>", jetstream.DeliverByStartSequencePolicy, 26
+		}, 15)
+		pending("the last of each subject", func(c *jetstream.ConsumerConfig) {
+			c.FilterSubject, c.DeliverPolicy = name+".*.x", jetstream.DeliverLastPerSubjectPolicy
+		}, 3)
+		pending("the last", func(c *jetstream.ConsumerConfig) {
+			c.FilterSubject, c.DeliverPolicy = name+".c.*", jetstream.DeliverLastPolicy
+		}, 1)
+		pending("new ones", func(c *jetstream.ConsumerConfig) {
+			c.FilterSubject, c.DeliverPolicy = name+".a.*", jetstream.DeliverNewPolicy
+		}, 0)
+		pending("none", func(c *jetstream.ConsumerConfig) { c.FilterSubject = name + ".d" }, 0)
+		stream, err := js.Stream(within(t), name)
+		testutil.Must(t, err)
+		testutil.Must(t, stream.Purge(within(t), jetstream.WithPurgeSequence(6)))
+		pending("what a purge left", func(c *jetstream.ConsumerConfig) { c.FilterSubject = name + ".a.x" }, 15)
+	}},
+
+	{"the last message of a subject is read directly", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.stream(t, func(c *jetstream.StreamConfig) { c.AllowDirect = true })
+		fill(t, js, name+".a.x", 3)
+		fill(t, js, name+".a.y", 2)
+		fill(t, js, name+".a.x", 1)
+		stream, err := js.Stream(within(t), name)
+		testutil.Must(t, err)
+		for of, want := range map[string]string{".a.x": "6 1", ".a.y": "5 2"} {
+			m, err := stream.GetLastMsgForSubject(within(t), name+of)
+			testutil.Must(t, err)
+			equal(t, of, fmt.Sprint(m.Sequence, " ", string(m.Data)), want)
+			equal(t, of+": subject", m.Subject, name+of)
+		}
+		_, err = stream.GetLastMsgForSubject(within(t), name+".a.z")
+		equal(t, "of none", fmt.Sprint(err), fmt.Sprint(jetstream.ErrMsgNotFound))
+		testutil.Must(t, stream.Purge(within(t), jetstream.WithPurgeSequence(6)))
+		_, err = stream.GetLastMsgForSubject(within(t), name+".a.y")
+		equal(t, "of one that is gone", fmt.Sprint(err), fmt.Sprint(jetstream.ErrMsgNotFound))
+	}},
+
+	{"subjects are listed in pages", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.stream(t, nil)
+		for i := range 300 {
+			fill(t, js, fmt.Sprintf("%s.%d", name, i), 1)
+		}
+		nc := js.Conn()
+		call := func(request string) (is struct {
+			Total, Offset, Limit int
+			State                struct {
+				NumSubjects int `json:"num_subjects"`
+				Subjects    map[string]uint64
+			}
+		}) {
+			m, err := nc.RequestWithContext(within(t), "$JS.API.STREAM.INFO."+name, []byte(request))
+			testutil.Must(t, err)
+			testutil.Must(t, json.Unmarshal(m.Data, &is))
+			return is
+		}
+		is := call(`{"subjects_filter":">","offset":290}`)
+		equal(t, "the last page", fmt.Sprint(is.Total, is.Offset, is.Limit, len(is.State.Subjects), is.State.NumSubjects), "300 290 100000 10 300")
+		is = call(`{"subjects_filter":">","offset":1000}`)
+		equal(t, "behind the last page", fmt.Sprint(is.Total, is.Offset, len(is.State.Subjects)), "300 1000 0")
+	}},
+
 	{"much lies between the messages of a subject", func(t *testing.T, s *site) {
 		js := s.client(t)
 		name := s.stream(t, nil)
@@ -421,7 +521,13 @@ var messageStories = []story{
 		fill(t, js, name+".rare", 3)
 		c := s.consumer(t, name, jetstream.ConsumerConfig{FilterSubject: name + ".rare"})
 		batch, err := c.Fetch(2)
-		take(t, batch, err)
+		pending := []uint64{}
+		for _, m := range take(t, batch, err) {
+			is, err := m.Metadata()
+			testutil.Must(t, err)
+			pending = append(pending, is.NumPending)
+		}
+		equal(t, "pending behind each message", fmt.Sprint(pending), "[6 5]")
 		standing(t, "what is to be delivered is counted", c, func(is *jetstream.ConsumerInfo) bool { return is.NumPending == 5 })
 		none := s.consumer(t, name, jetstream.ConsumerConfig{FilterSubject: name + ".none"})
 		standing(t, "nothing is pending of a subject without messages", none, func(is *jetstream.ConsumerInfo) bool { return is.NumPending == 0 })
