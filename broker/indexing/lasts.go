@@ -30,6 +30,7 @@ type Lasts struct {
 
 	share atomic.Int64 // of the set's memory for last records
 	asked atomic.Int64 // when a condition asked last, in nanoseconds since 1970
+	rests atomic.Bool  // nothing is noted: no condition has asked for a while
 
 	mu     sync.Mutex
 	last   map[lastKey]uint64 // of all records from from on
@@ -86,14 +87,30 @@ type lastFailure struct {
 	at  time.Time
 }
 
-// NewLasts returns the last records of a shard whose log ends at an offset. found is called when a
-// subject that Last was asked for was found, or could not be, with no lock held. Close follows.
-func (s *Indexes) NewLasts(end uint64, find Find, all FindAll, found func()) *Lasts {
+// NewLasts returns the last records of a shard. found is called when a subject that Last was asked for
+// was found, or could not be, with no lock held. It notes nothing until Begin. Close follows.
+func (s *Indexes) NewLasts(find Find, all FindAll, found func()) *Lasts {
 	x := &Lasts{set: s, find: find, all: all, found: found, ctx: newLifetime(), told: 1}
 	x.loader.of = x
-	x.Reset(end)
+	x.rests.Store(true)
+	x.Reset(0)
 	s.lasts.add(x)
 	return x
+}
+
+// Begin has records noted from now on, if they are not, and reports whether they were not: the log
+// ends at an offset, and records that are not in it yet are to be noted. It precedes Last.
+func (x *Lasts) Begin(end uint64) bool {
+	if !x.rests.Load() {
+		return false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.reset(end)
+	x.count()
+	x.asked.Store(time.Now().UnixNano())
+	x.rests.Store(false)
+	return true
 }
 
 // Reset forgets everything. The log ends at an offset.
@@ -121,6 +138,9 @@ func (x *Lasts) count() {
 
 // Note notes the last record of a subject, which may not be in the log yet.
 func (x *Lasts) Note(subject []byte, offset uint64) {
+	if x.rests.Load() {
+		return
+	}
 	key := lastKeyOf(subject)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -128,11 +148,18 @@ func (x *Lasts) Note(subject []byte, offset uint64) {
 }
 
 // Appended says that all records that were noted are in the log, which ends at an offset. If there are
-// too many subjects it forgets them, and finds them again when they are asked for.
+// too many subjects it forgets them, and finds them again when they are asked for. If no condition has
+// asked for restAfter, it forgets them, and notes nothing until Begin.
 func (x *Lasts) Appended(end uint64) {
+	if x.rests.Load() {
+		return
+	}
 	x.mu.Lock()
 	x.end, x.noted = end, false
 	switch {
+	case x.asked.Load() < time.Now().Add(-restAfter).UnixNano():
+		x.reset(end)
+		x.rests.Store(true)
 	case x.forget:
 		x.forgetAll()
 	case len(x.last) > mostLasts:

@@ -24,12 +24,15 @@ type finding struct {
 func newLasts(t *testing.T, end uint64) (*Lasts, *finding) {
 	s := newShard(t, 1)
 	f := &finding{asked: make(chan string, 100), answers: make(chan error, 100), below: make(chan uint64, 100), patient: make(chan bool, 100), found: make(chan struct{}, 100), loads: make(chan []string, 10)}
-	x := s.set.NewLasts(end, func(_ context.Context, subject string, below uint64, patient bool) (uint64, error) {
+	x := s.set.NewLasts(func(_ context.Context, subject string, below uint64, patient bool) (uint64, error) {
 		f.asked <- subject
 		f.below <- below
 		f.patient <- patient
 		return below / 2, <-f.answers
 	}, f.all, func() { f.found <- struct{}{} })
+	if !x.Begin(end) || x.Begin(end+1) {
+		t.Fatal("it does not begin once")
+	}
 	t.Cleanup(func() {
 		close(f.answers)
 		close(f.loads)
@@ -310,7 +313,8 @@ func TestMemoryForLastRecordsIsShared(t *testing.T) {
 		return nil
 	}
 	made := func() *Lasts {
-		x := s.set.NewLasts(1, none, all, func() {})
+		x := s.set.NewLasts(none, all, func() {})
+		x.Begin(1)
 		x.asked.Store(time.Now().UnixNano())
 		t.Cleanup(x.Close)
 		return x
@@ -342,12 +346,12 @@ func TestMemoryForLastRecordsIsShared(t *testing.T) {
 	note(large, 50)
 	large.Appended(71)
 	note(small, 45)
-	small.asked.Store(0)
+	small.asked.Store(time.Now().Add(-time.Minute).UnixNano())
 	small.Appended(46)
 	if knows(small) || !knows(large) {
 		t.Fatal("what is asked for was forgotten first")
 	}
-	large.asked.Store(0)
+	large.asked.Store(time.Now().Add(-time.Minute).UnixNano())
 	note(large, 50)
 	note(last, 60)
 	last.Appended(61)
@@ -362,6 +366,40 @@ func TestMemoryForLastRecordsIsShared(t *testing.T) {
 	last.load()
 	if count > 101 || s.set.lasts.held.Load() > 101 {
 		t.Errorf("%d subjects were loaded, %d are held", count, s.set.lasts.held.Load())
+	}
+}
+
+// A shard without conditions for a while notes nothing. When one asks again, records of the time
+// between are found as all others.
+func TestWithoutConditionsNothingIsNoted(t *testing.T) {
+	x, f := newLasts(t, 100)
+	x.Note([]byte("a"), 100)
+	x.Appended(101)
+	if offset, _, _ := x.Last([]byte("a")); offset != 100 {
+		t.Fatal(offset)
+	}
+	x.asked.Store(time.Now().Add(-time.Hour).UnixNano())
+	x.Note([]byte("a"), 101)
+	x.Appended(102)
+	x.Note([]byte("a"), 102)
+	x.Appended(103)
+	if held := x.set.lasts.held.Load(); held != 0 {
+		t.Errorf("%d records are remembered", held)
+	}
+	if !x.Begin(103) {
+		t.Fatal("it still notes records")
+	}
+	x.Note([]byte("b"), 103)
+	if _, wait, err := x.Last([]byte("a")); wait == 0 || err != nil {
+		t.Error("a record of before is believed to be the last", err)
+	}
+	if offset, wait, _ := x.Last([]byte("b")); offset != 103 || wait > 0 {
+		t.Error(offset, wait)
+	}
+	f.answers <- nil
+	f.wait(t, x)
+	if below := <-f.below; below != 103 {
+		t.Errorf("it is looked for below %d", below)
 	}
 }
 

@@ -57,6 +57,9 @@ const (
 	findTime = 2 * time.Second
 	// restTime is how long no subject is looked for after the index was not ready.
 	restTime = 500 * time.Millisecond
+	// restAfter is after how long without conditions a shard notes no more last records. That costs 50
+	// ns per record with 1,000 subjects, and half a microsecond with a million.
+	restAfter = 5 * time.Minute
 	// tellTime is how long a sender waits for further subjects after its own was found.
 	tellTime = 2 * time.Millisecond
 	// loadersAtOnce is for how many shards all subjects are loaded at once, and loadTime for how long.

@@ -20,7 +20,9 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 		return 0, no("the subject has wildcards")
 	}
 	if s.subjects == nil {
-		s.subjects = s.service.indexes.NewLasts(s.end, s.LastBelow, s.EachLast, s.shard.announceOpen)
+		s.subjects = s.service.indexes.NewLasts(s.LastBelow, s.EachLast, s.shard.announceOpen)
+	}
+	if s.subjects.Begin(s.end) {
 		for i := range in.records { // they are not in the log yet
 			s.subjects.Note(in.records[i].Subject, s.end+uint64(i))
 		}
