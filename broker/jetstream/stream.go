@@ -121,7 +121,7 @@ func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 			if shard == nil {
 				return false
 			}
-			s.answer(c, jsapi.StreamResponse{Response: jsapi.StreamCreate.Answer(), StreamInfo: s.describeStream(t, shard), DidCreate: true})
+			s.answer(c, jsapi.StreamResponse{Response: jsapi.StreamCreate.Answer(), StreamInfo: s.describeCounted(t, shard), DidCreate: true})
 			return true
 		default:
 			return !c.forwarded && s.askCreated(leader, id, c)
@@ -178,7 +178,7 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
 		s.refuse(c, jsapi.ErrStreamOfflineReason.With("the update is noted, and the stream is not served at the moment"))
 		return
 	}
-	s.answer(c, jsapi.StreamResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
+	s.answer(c, jsapi.StreamResponse{Response: c.Call.Answer(), StreamInfo: s.describeCounted(t, shard)})
 }
 
 // storeUpdate checks a requested configuration and writes it to etcd.
@@ -253,11 +253,10 @@ func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 		s.refuse(c, refusal)
 		return
 	}
-	response := jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)}
+	response := jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeCounted(t, shard)}
 	if s.config.Standalone { // of all calls only this one names the leader then, as with nats-server
 		response.Cluster = &jsapi.ClusterInfo{Leader: s.config.Name}
 	}
-	response.State.NumSubjects = s.numSubjects(shard)
 	if request.SubjectsFilter != "" {
 		if refusal := s.listSubjects(&response, shard, &request); refusal != nil {
 			s.refuse(c, refusal)
@@ -297,6 +296,13 @@ func (s *Server) purgeStream(c *call, t *topic.Shard, shard *topic.ShardLeader) 
 		return
 	}
 	s.answer(c, jsapi.PurgeResponse{Response: c.Call.Answer(), Success: true, Purged: purged})
+}
+
+// describeCounted is describeStream with the number of subjects.
+func (s *Server) describeCounted(t *topic.Shard, shard *topic.ShardLeader) *jsapi.StreamInfo {
+	info := s.describeStream(t, shard)
+	info.State.NumSubjects = s.numSubjects(shard)
+	return info
 }
 
 // describeStream returns the info of a stream that is led here.

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -396,6 +397,14 @@ var messageStories = []story{
 		is, err = stream.Info(within(t), jetstream.WithSubjectFilter(name+".c"))
 		testutil.Must(t, err)
 		equal(t, "of none", len(is.State.Subjects), 0)
+		config := stream.CachedInfo().Config
+		for what, change := range map[string]func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error){
+			"subjects when it is created again": js.CreateStream, "subjects when it is updated": js.UpdateStream,
+		} {
+			again, err := change(within(t), config)
+			testutil.Must(t, err)
+			equal(t, what, again.CachedInfo().State.NumSubjects, 2)
+		}
 		testutil.Must(t, stream.Purge(within(t)))
 		is, err = stream.Info(within(t))
 		testutil.Must(t, err)
