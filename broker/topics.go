@@ -87,6 +87,9 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, Logger: b.log,
 		Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return t.api.Sink(of, name) },
 		Inactive: func(of *topic.Shard, name string) { t.api.Inactive(of, name) },
+		Retired: func(of *topic.Shard, name string) {
+			t.advisories.Consumer(of.Name(), name, advisory.Deleted)
+		},
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,

@@ -65,6 +65,14 @@ type consumerAction struct {
 	Action   Action `json:"action"`
 }
 
+type consumerPause struct {
+	head
+	Stream   string    `json:"stream"`
+	Consumer string    `json:"consumer"`
+	Paused   bool      `json:"paused"`
+	Until    time.Time `json:"pause_until"`
+}
+
 type streamLeader struct {
 	head
 	Stream   string            `json:"stream"`
@@ -115,6 +123,13 @@ func (p *Publisher) Stream(stream string, action Action) {
 func (p *Publisher) Consumer(stream, consumer string, action Action) {
 	p.publish(advisoryPrefix+"CONSUMER."+words[action]+"."+stream+"."+consumer, len(stream)+len(consumer), func(h head) any {
 		return &consumerAction{h.of(typePrefix + "consumer_action"), stream, consumer, action}
+	})
+}
+
+// Paused reports that a client paused a consumer until a time, or ended a pause.
+func (p *Publisher) Paused(stream, consumer string, paused bool, until time.Time) {
+	p.publish(advisoryPrefix+"CONSUMER.PAUSE."+stream+"."+consumer, len(stream)+len(consumer), func(h head) any {
+		return &consumerPause{h.of(typePrefix + "consumer_pause"), stream, consumer, paused, until.UTC()}
 	})
 }
 

@@ -73,6 +73,7 @@ func (s *Server) pauseShardedConsumer(ctx context.Context, c *call, of *topic.To
 }
 
 func (s *Server) answerPause(c *call, until time.Time, remaining time.Duration) {
+	s.config.Advisories.Paused(string(c.Stream), string(c.Consumer), remaining > 0, until)
 	s.answer(c, jsapi.PauseResponse{Response: c.Call.Answer(), Paused: remaining > 0, Until: until.UTC(), Remaining: remaining})
 }
 

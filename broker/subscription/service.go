@@ -25,6 +25,9 @@ type Config struct {
 	Sink   func(t *topic.Shard, name string) DeliverySink
 	Clock  *clock.Clock // nil: the machine's clock alone
 	Logger *slog.Logger
+	// Retired is called for a reader that was deleted because nobody used it. It must not block. It
+	// may be nil.
+	Retired func(t *topic.Shard, name string)
 	// Inactive is called for a durable Subscription that was unused for as long as its spec
 	// permits. Its creator may delete it. It must not block. It may be nil.
 	Inactive func(t *topic.Shard, name string)

@@ -586,6 +586,9 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 func (s *Subscription) retire() {
 	if s.ephemeral {
 		s.store.removeReader(s)
+		if retired := s.service.config.Retired; retired != nil {
+			retired(s.store.shard.topic, s.id.name)
+		}
 	} else if inactive := s.service.config.Inactive; inactive != nil {
 		inactive(s.store.shard.topic, s.id.name)
 	}

@@ -241,6 +241,30 @@ var advisoryStories = []story{
 		equal(t, "action", event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.DELETED."+name+".c")["action"], any("delete"))
 	}},
 
+	{"advisories tell of pauses, and of consumers that end by themselves", func(t *testing.T, s *site) {
+		name := s.stream(t, nil)
+		js, other := s.client(t), s.client(t)
+		sub, err := js.Conn().SubscribeSync("$JS.EVENT.ADVISORY.CONSUMER.*." + name + ".*")
+		testutil.Must(t, err)
+		settle(t, js.Conn(), other.Conn(), s.client(t).Conn(), s.client(t).Conn(), s.client(t).Conn())
+		_, err = other.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy})
+		testutil.Must(t, err)
+		event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.CREATED."+name+".c")
+		_, err = other.PauseConsumer(within(t), name, "c", time.Now().Add(time.Hour))
+		testutil.Must(t, err)
+		is := event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.PAUSE."+name+".c")
+		equal(t, "type", is["type"], any("io.nats.jetstream.advisory.v1.consumer_pause"))
+		equal(t, "paused", is["paused"], any(true))
+		_, err = other.ResumeConsumer(within(t), name, "c")
+		testutil.Must(t, err)
+		equal(t, "paused", event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.PAUSE."+name+".c")["paused"], any(false))
+		_, err = other.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "short", InactiveThreshold: 300 * time.Millisecond})
+		testutil.Must(t, err)
+		event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.CREATED."+name+".short")
+		is = event(t, sub, "$JS.EVENT.ADVISORY.CONSUMER.DELETED."+name+".short")
+		equal(t, "action", is["action"], any("delete"))
+	}},
+
 	{"a stream keeps advisories, and calls are audited", func(t *testing.T, s *site) {
 		js, other := s.client(t), s.client(t)
 		keeper := s.name("keeper")

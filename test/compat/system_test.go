@@ -187,6 +187,23 @@ func TestPagesOverHTTP(t *testing.T) {
 	}
 }
 
+// TestLeadersAreAnnounced: the election of a replicated stream's leader is an advisory.
+func TestLeadersAreAnnounced(t *testing.T) {
+	s := brokerSite(t, 3)
+	js := s.client(t)
+	sub, err := js.Conn().SubscribeSync("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*")
+	testutil.Must(t, err)
+	settle(t, js.Conn(), s.client(t).Conn(), s.client(t).Conn(), s.client(t).Conn())
+	s.stream(t, nil) // has no election that others could win
+	name := s.stream(t, func(c *jetstream.StreamConfig) { c.Replicas = 3 })
+	is := event(t, sub, "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."+name)
+	equal(t, "type", is["type"], any("io.nats.jetstream.advisory.v1.stream_leader_elected"))
+	stream, err := js.Stream(within(t), name)
+	testutil.Must(t, err)
+	equal(t, "leader", is["leader"], any(stream.CachedInfo().Cluster.Leader))
+	equal(t, "replicas", len(is["replicas"].([]any)), 2)
+}
+
 // TestReplicasAreSeen: stream infos say how long ago the leader heard of the other replicas, as
 // tools that check streams ask.
 func TestReplicasAreSeen(t *testing.T) {
