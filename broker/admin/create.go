@@ -55,7 +55,7 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	}
 	r.Stream.Name = name
 	replicas := r.Stream.Replicas
-	if err := r.Stream.Normalize(); err != nil {
+	if err := cmp.Or(r.Stream.CheckCreate(), r.Stream.Normalize()); err != nil {
 		return spec, refuse(BadRequest, "%s", err.Description)
 	}
 	if r.Shards < 0 || r.Shards > placement.MaxShards {

@@ -83,6 +83,8 @@ func (s *Server) deleteMessage(c *call, t *topic.Shard) {
 	case emptyRequest(c.payload):
 		refusal = jsapi.ErrBadRequest
 	case refusal != nil:
+	case t.Desired().Spec.Stream.Sealed:
+		refusal = jsapi.ErrStreamSealed
 	case t.Desired().Spec.Stream.DenyDelete:
 		refusal = jsapi.ErrStreamMsgDeleteFailed.With("message delete not permitted")
 	case request.Sequence == 0:

@@ -46,6 +46,8 @@ func publishError(err error) *jsapi.Error {
 		return jsapi.ErrNotAfter.With(e)
 	case *publish.TooLargeError:
 		return jsapi.ErrStreamMessageExceedsMaximum
+	case *publish.SealedError:
+		return jsapi.ErrStreamSealed
 	case *publish.FullError:
 		return jsapi.ErrStreamStoreFailed.With("maximum " + e.Of + " exceeded")
 	case *publish.WrongTopicError:

@@ -56,7 +56,10 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		s.refuse(c, refusal)
 		return
 	}
-	if refusal := s.allServe(config); refusal != nil {
+	if refusal = config.CheckCreate(); refusal == nil {
+		refusal = s.allServe(config)
+	}
+	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
@@ -273,6 +276,8 @@ func (s *Server) purgeStream(c *call, t *topic.Shard, shard *topic.ShardLeader) 
 	}
 	switch {
 	case refusal != nil:
+	case t.Desired().Spec.Stream.Sealed:
+		refusal = jsapi.ErrStreamSealed
 	case t.Desired().Spec.Stream.DenyPurge:
 		refusal = jsapi.ErrStreamPurgeFailed.With("stream purge not permitted")
 	case request.Subject != "":

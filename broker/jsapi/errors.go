@@ -76,6 +76,7 @@ var (
 	ErrConsumerHBRequiresPush                 = &Error{400, 10088, "consumer idle heartbeat requires a push based consumer"}
 	ErrConsumerFCRequiresPush                 = &Error{400, 10089, "consumer flow control requires a push based consumer"}
 	ErrConsumerWithFlowControlNeedsHeartbeats = &Error{400, 10108, "consumer with flow control also needs heartbeats"}
+	ErrStreamSealed                           = &Error{400, 10109, "invalid operation on sealed stream"}
 	ErrConsumerInvalidDeliverSubject          = &Error{400, 10112, "invalid push consumer deliver subject"}
 	ErrConsumerMaxRequestExpiresTooSmall      = &Error{400, 10115, "consumer max request expires needs to be >= 1ms"}
 	ErrConsumerMaxDeliverBackoff              = &Error{400, 10116, "max deliver is required to be > length of backoff values"}

@@ -116,7 +116,6 @@ var unsupportedStream = []struct {
 	{"retention: workqueue", func(c *StreamConfig) bool { return c.Retention == workQueueRetention }},
 	{"discard_new_per_subject", func(c *StreamConfig) bool { return c.DiscardNewPerSubject }},
 	{"max_msgs_per_subject", func(c *StreamConfig) bool { return c.MaxPerSubject > 0 }},
-	{"compression: s2", func(c *StreamConfig) bool { return c.Compression == s2Compression }},
 	{"first_seq", func(c *StreamConfig) bool { return c.FirstSequence > 1 }},
 	{"placement", func(c *StreamConfig) bool { return c.Placement.given() }},
 	{"mirror", func(c *StreamConfig) bool { return given(c.Mirror) }},
@@ -124,7 +123,6 @@ var unsupportedStream = []struct {
 	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
 	{"subject_transform", func(c *StreamConfig) bool { return given(c.SubjectTransform) }},
 	{"republish", func(c *StreamConfig) bool { return given(c.RePublish) }},
-	{"sealed", func(c *StreamConfig) bool { return c.Sealed }},
 	{"allow_rollup_hdrs", func(c *StreamConfig) bool { return c.AllowRollup }},
 	{"allow_msg_ttl", func(c *StreamConfig) bool { return c.AllowMessageTTL }},
 	{"subject_delete_marker_ttl", func(c *StreamConfig) bool { return c.SubjectDeleteMarkerTTL != 0 }},
@@ -225,6 +223,9 @@ func (c *StreamConfig) Normalize() *Error {
 	} else if c.Storage == memoryStorage {
 		return ErrStreamInvalidConfig.With("async persist mode is only supported on file storage")
 	}
+	if c.Sealed { // nothing comes in or goes out
+		c.MaxAge, c.Discard, c.DenyDelete, c.DenyPurge = 0, discardNew, true, true
+	}
 	if err := c.normalizeReplicas(); err != nil {
 		return err
 	}
@@ -298,6 +299,10 @@ func (c *StreamConfig) normalizeSubjects() *Error {
 
 // TopicSpec returns the Topic of a stream. The configuration must be normalized.
 func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
+	compression := c.Compression
+	if compression == noCompression {
+		compression = ""
+	}
 	return coordination.TopicSpec{
 		Subjects:   c.Subjects,
 		Shards:     1, // a stream has one order of messages
@@ -316,6 +321,8 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			DenyDelete:         c.DenyDelete,
 			DenyPurge:          c.DenyPurge,
 			DiscardNew:         c.DiscardsNew(),
+			Sealed:             c.Sealed,
+			Compression:        compression,
 			AllowDirect:        c.AllowDirect,
 			FirstSequence:      c.FirstSequence,
 			InactiveThreshold:  c.ConsumerLimits.InactiveThreshold,
@@ -397,10 +404,20 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 	return c
 }
 
+// CheckCreate refuses what only an update may set.
+func (c *StreamConfig) CheckCreate() *Error {
+	if c.Sealed {
+		return ErrStreamInvalidConfig.With("stream configuration for create can not be sealed")
+	}
+	return nil
+}
+
 // CheckStreamUpdate returns the reason why a stream cannot be updated, or nil. Both configurations
 // are normalized.
 func CheckStreamUpdate(from, to *StreamConfig) *Error {
 	switch {
+	case from.Sealed && !to.Sealed:
+		return ErrStreamInvalidConfig.With("stream configuration update can not unseal a sealed stream")
 	case from.Name != to.Name:
 		return ErrStreamInvalidConfig.With("stream configuration name must match original")
 	case from.Storage != to.Storage:

@@ -120,7 +120,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		{set(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "retention: workqueue"},
 		{set(func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = true }), "discard_new_per_subject"},
 		{set(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), "max_msgs_per_subject"},
-		{set(func(c *jetstream.StreamConfig) { c.Compression = jetstream.S2Compression }), "compression: s2"},
 		{set(func(c *jetstream.StreamConfig) { c.FirstSeq = 5 }), "first_seq"},
 		{set(func(c *jetstream.StreamConfig) { c.Placement = &jetstream.Placement{Tags: []string{"ssd"}} }), "placement"},
 		{set(func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "X"} }), "mirror"},
@@ -130,7 +129,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "a", Destination: "b"}
 		}), "subject_transform"},
 		{set(func(c *jetstream.StreamConfig) { c.RePublish = &jetstream.RePublish{Source: "a", Destination: "b"} }), "republish"},
-		{set(func(c *jetstream.StreamConfig) { c.Sealed = true }), "sealed"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowRollup = true }), "allow_rollup_hdrs"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }), "allow_msg_ttl"},
 		{set(func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Second }), "subject_delete_marker_ttl"},

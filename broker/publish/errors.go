@@ -86,18 +86,28 @@ func (e *TooLargeError) Error() string {
 type Bound struct {
 	Messages uint64 // per shard; 0: any number
 	Bytes    int64  // per shard, as stored; 0: any number
+	Sealed   bool   // it takes nothing
 }
 
 // Check returns the refusal of a message with which a shard would have that many records and bytes,
 // or nil.
 func (b Bound) Check(topic string, records uint64, bytes int64) error {
 	switch {
+	case b.Sealed:
+		return &SealedError{topic}
 	case b.Messages > 0 && records > b.Messages:
 		return &FullError{Topic: topic, Of: "messages", Max: b.Messages}
 	case b.Bytes > 0 && bytes > b.Bytes:
 		return &FullError{Topic: topic, Of: "bytes", Max: uint64(b.Bytes)}
 	}
 	return nil
+}
+
+// SealedError reports a message for a Topic that takes nothing any more.
+type SealedError struct{ Topic string }
+
+func (e *SealedError) Error() string {
+	return fmt.Sprintf("topic %s is sealed: it takes no messages", e.Topic)
 }
 
 // FullError reports a message for which a Topic that keeps its old messages has no room.

@@ -49,7 +49,7 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
 	}
 	if spec.Stream.DiscardNew {
-		v.bound = publish.Bound{Messages: v.retention.Messages, Bytes: v.retention.Bytes}
+		v.bound = publish.Bound{Messages: v.retention.Messages, Bytes: v.retention.Bytes, Sealed: spec.Stream.Sealed}
 		v.retention.Messages, v.retention.Bytes = 0, 0
 	}
 	if spec.MaxMessage > 0 && (payload == 0 || spec.MaxMessage < payload) {

@@ -248,6 +248,44 @@ var streamStories = []story{
 }
 
 var messageStories = []story{
+	{"a sealed stream stays as it is", func(t *testing.T, s *site) {
+		js, other := s.client(t), s.client(t)
+		config := jetstream.StreamConfig{Name: s.name("sealed"), MaxAge: time.Hour, Compression: jetstream.S2Compression}
+		config.Subjects = []string{config.Name}
+		sealed := config
+		sealed.Sealed = true
+		_, err := js.CreateStream(within(t), sealed)
+		equal(t, "sealed from the start", number(err), jetstream.ErrorCode(10052))
+		_, err = js.CreateStream(within(t), config)
+		testutil.Must(t, err)
+		fill(t, js, config.Name, 2)
+		stream, err := other.UpdateStream(within(t), sealed)
+		testutil.Must(t, err)
+		is := stream.CachedInfo().Config
+		equal(t, "sealed", is.Sealed, true)
+		equal(t, "discards", is.Discard, jetstream.DiscardNew)
+		equal(t, "longest age", is.MaxAge, 0)
+		equal(t, "denies purges", is.DenyPurge, true)
+		equal(t, "denies deletions", is.DenyDelete, true)
+		equal(t, "compression", is.Compression, jetstream.S2Compression)
+		testutil.Eventually(t, "a refusal", func() error {
+			_, err := js.Publish(within(t), config.Name, []byte("3"))
+			if number(err) != 10109 {
+				return fmt.Errorf("published: %w", err)
+			}
+			return nil
+		})
+		equal(t, "a purge", number(stream.Purge(within(t))), jetstream.ErrorCode(10109))
+		if err := stream.DeleteMsg(within(t), 1); err == nil || !strings.Contains(err.Error(), "sealed") {
+			t.Errorf("a deletion: %v", err)
+		}
+		_, err = other.UpdateStream(within(t), config)
+		equal(t, "unsealed", number(err), jetstream.ErrorCode(10052))
+		m, err := stream.GetLastMsgForSubject(within(t), config.Name)
+		testutil.Must(t, err)
+		equal(t, "the last message", string(m.Data), "2")
+	}},
+
 	{"a stream that discards new messages keeps the old ones", func(t *testing.T, s *site) {
 		js, other := s.client(t), s.client(t)
 		name := s.stream(t, func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, 3 })
