@@ -195,9 +195,28 @@ func (l *Log) recallWatermark(m *Manifest) {
 	l.watermark.Store(known)
 }
 
-// KnowsEpochs reports whether Epochs is right also where records can't be read. It is not if the
-// manifest was lost: then an epoch seems to begin with its first readable record.
+// KnowsEpochs reports whether Epochs is right also where records can't be read: the manifest lists
+// an epoch before its records count as durable. It is not if the manifest was lost: then an epoch
+// seems to begin with its first readable record.
 func (l *Log) KnowsEpochs() bool { return !l.man.now.Load().Rebuilt }
+
+// EpochAt returns the epoch of a record, whether it can be read or not, and the offset up to which
+// the log is of that epoch. That is as right as Epochs (KnowsEpochs). Epoch 0: the log has no such
+// record.
+func (l *Log) EpochAt(offset uint64) (epoch, until uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if offset >= l.end {
+		return 0, 0
+	}
+	for _, e := range l.epochs {
+		if e.Start > offset {
+			return epoch, e.Start
+		}
+		epoch = e.Epoch
+	}
+	return epoch, l.end
+}
 
 // Epochs returns the retained epochs and where each begins.
 func (l *Log) Epochs() []Epoch {

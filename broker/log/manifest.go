@@ -51,8 +51,8 @@ type Manifest struct {
 	Generation uint64 `json:"generation,omitempty"`
 	// Epochs are the retained epochs and where each begins, oldest first.
 	Epochs []Epoch `json:"epochs,omitempty"`
-	// Rebuilt reports that a manifest of the log was lost, and Epochs is what could be read of the
-	// segments: damage may hide where an epoch begins.
+	// Rebuilt reports that a manifest of the log was lost, or did not list an epoch behind damage:
+	// Epochs is what could be read of the segments, and damage may hide where an epoch begins.
 	Rebuilt bool `json:"rebuilt,omitempty"`
 	// Segments are the files of the log, oldest first.
 	Segments []SegmentRef `json:"segments,omitempty"`

@@ -123,6 +123,7 @@ func (l *Log) readSegments(o *opening) error {
 		}
 	}
 	l.epochs = m.Epochs
+	m.Rebuilt = m.Rebuilt || l.hidesEpoch(m)
 	for _, s := range l.segments {
 		l.epochs = mergeEpochs(l.epochs, s.epochs)
 	}
@@ -133,6 +134,21 @@ func (l *Log) readSegments(o *opening) error {
 		m.Durable = l.end // the manifest doesn't list the round that wrote the last segment
 	}
 	return nil
+}
+
+// hidesEpoch reports whether an epoch that the manifest does not list seems to begin behind damage.
+// None of its records counted as durable before.
+func (l *Log) hidesEpoch(m *Manifest) bool {
+	for _, s := range l.segments {
+		for _, e := range s.epochs {
+			listed := slices.ContainsFunc(m.Epochs, func(known Epoch) bool { return known.Epoch == e.Epoch })
+			behind := func(d CorruptError) bool { return d.From < d.Next && d.Next == e.Start }
+			if !listed && slices.ContainsFunc(l.recovery.Damaged, behind) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // lost records that the records of a listed segment are missing.

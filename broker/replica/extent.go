@@ -198,12 +198,17 @@ func (l *Leading) Lacks(broker string, p Part, s log.Span) (lacks, known bool) {
 	return covers(spans, s), len(spans) > 0
 }
 
-// epochWithin returns the epoch of a log's records from a damaged offset up to the next record that
-// can be read. It is known only if that record has the epoch of the offset: if the damage hides
-// where an epoch begins, the log takes the first readable record of that epoch for its beginning.
-func epochWithin(lg *log.Log, damaged uint64) (epoch uint64, known bool) {
+// epochWithin returns the epoch of a damaged record of a log, and the offset up to which the log is
+// known to be of that epoch. If the log doesn't know its epochs, the first readable record of an
+// epoch counts as its beginning. Then the epoch is known only if the next record that can be read is
+// of an epoch that had begun at the damaged one.
+func epochWithin(lg *log.Log, damaged uint64) (epoch, until uint64, known bool) {
+	if lg.KnowsEpochs() {
+		epoch, until = lg.EpochAt(damaged)
+		return epoch, until, epoch > 0
+	}
 	epoch = epochBehind(lg, damaged)
-	return epoch, hadBegun(lg.Epochs(), epoch, damaged)
+	return epoch, math.MaxUint64, hadBegun(lg.Epochs(), epoch, damaged)
 }
 
 // hadBegun reports whether an epoch had begun at an offset.
@@ -250,11 +255,11 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 	at := []log.Span{{From: from, Next: min(damage.Next, q.span.Next)}}
 	lacks := q.extent.lacks[q.part]
 	if own.epoch > 0 {
-		epoch, known := epochWithin(lg, from)
+		epoch, until, known := epochWithin(lg, from)
 		if !known || own.until <= from {
 			return refused
 		}
-		at[0].Next = min(at[0].Next, own.until)
+		at[0].Next = min(at[0].Next, own.until, until)
 		if epoch == own.epoch {
 			p.kind, p.batches = pieceOwn, be.AppendUint64(nil, at[0].Next)
 			return nil

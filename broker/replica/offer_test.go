@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"context"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -352,6 +354,59 @@ func TestACopyThatItsDiskDoesNotReadIsKept(t *testing.T) {
 			if lost := a.lost(Data); len(lost) > 0 {
 				t.Errorf("a lacks %v", lost)
 			}
+		})
+	}
+}
+
+// spoilRecord damages exactly one of the records that filled made.
+func (n *node) spoilRecord(offset uint64) {
+	n.w.t.Helper()
+	lg := n.logs[orders][Data]
+	if err := lg.Flush(); err != nil {
+		n.w.t.Fatal(err)
+	}
+	for _, info := range lg.SegmentInfos() {
+		if info.Base <= offset && offset < info.End {
+			n.w.flipText(n.fs.(*crashfs.FS), info.File, fmt.Sprintf("%d xxxx", offset-1), 1)
+		}
+	}
+	if _, err := lg.Scrub(context.Background(), log.ScrubOptions{}); err != nil {
+		n.w.t.Fatal(err)
+	}
+	if lost := n.lost(Data); !covers(lost, log.Span{From: offset, Next: offset + 1}) {
+		n.w.t.Fatalf("%s lacks %v, and not %d", n.id, lost, offset)
+	}
+}
+
+// TestTwoFollowersCompleteEachOtherBesideWhatIsLost: as before, and all three lack another record of
+// the segment. That one is given up, and nothing else.
+func TestTwoFollowersCompleteEachOtherBesideWhatIsLost(t *testing.T) {
+	for name, at := range map[string][3]uint64{ // what all, b and c lack
+		"before them":  {140, 150, 160},
+		"between them": {150, 140, 160},
+		"behind them":  {160, 140, 150},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, "a b c", func(w *world) {
+				filled(w, "a b c")
+				a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+				for _, offset := range at {
+					a.spoilRecord(offset)
+				}
+				for n, own := range map[*node]uint64{b: at[1], c: at[2]} {
+					n.spoilRecord(at[0])
+					n.spoilRecord(own)
+				}
+				toldB, toldC := b.mend(orders), c.mend(orders)
+				for n, told := range map[*node]<-chan error{b: toldB, c: toldC} {
+					if err := w.told(told); err != nil {
+						t.Fatalf("%s: %v", n.id, err)
+					}
+					n.follow(orders)
+				}
+				w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") })
+				wholeFrom(w, "a c", 1, Data)
+			})
 		})
 	}
 }

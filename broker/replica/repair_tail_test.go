@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,10 @@ import (
 // divergedTail makes a and b, whose logs differ in their last segments: b led epoch 1, and has 60
 // records there that a never got. a leads epoch 2 and has others. The last segment of b is sealed
 // and damaged near its end. It returns where that begins.
-func divergedTail(w *world) (from uint64) {
+func divergedTail(w *world) (from uint64) { return divergedTailOf(w, 201) }
+
+// divergedTailOf is divergedTail with as many records of epoch 2.
+func divergedTailOf(w *world, records int) (from uint64) {
 	t := w.t
 	t.Helper()
 	w.place(orders, 1, "b a")
@@ -44,7 +48,7 @@ func divergedTail(w *world) (from uint64) {
 	w.wires.thaw("b", "a")
 	w.place(orders, 2, "a")
 	a.publish(orders, wide(1)...) // in a run of its own
-	a.publish(orders, wide(200)...)
+	a.publish(orders, wide(records-1)...)
 	seal(a)
 	b.stop() // nothing of its log stays in memory
 	b = w.start("b", b.fs)
@@ -222,6 +226,62 @@ func TestADivergedTailBesideAHiddenEpoch(t *testing.T) {
 			t.Errorf("b is repaired (%v), with a record of epoch %d at 411", err, got.Epoch())
 		}
 	})
+}
+
+// TestADivergedTailBesideDamageThatHidesItsEpoch: what follows the leader's damage doesn't show its
+// epoch, since another one begins in it or behind it, or since the log ends there. The manifest
+// does. So b uses its own records of that epoch, and its records of an earlier one are none of its
+// leader's log.
+func TestADivergedTailBesideDamageThatHidesItsEpoch(t *testing.T) {
+	type flip struct {
+		text string
+		n    int // which record with that text
+	}
+	end410, begin411 := flip{"9 xxxx", 1}, flip{"0 xxxx", 2}
+	for name, at := range map[string]struct {
+		records int // of the leader's epoch
+		flips   []flip
+		lacks   log.Span
+		lost    uint64 // offsets
+	}{
+		"the epoch begins behind it": {201, []flip{end410}, log.Span{From: 410, Next: 411}, 0},
+		"the epoch begins with it":   {201, []flip{begin411}, log.Span{From: 411, Next: 412}, 1},
+		"the epoch begins in it":     {201, []flip{end410, begin411}, log.Span{From: 410, Next: 412}, 1},
+		"the log ends with it":       {60, []flip{{"58 xxxx", 1}}, log.Span{From: 470, Next: 471}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, "a b", func(w *world) {
+				divergedTailOf(w, at.records)
+				a, b := w.nodes["a"], w.nodes["b"]
+				infos := a.logs[orders][Data].SegmentInfos()
+				has := func(s log.SegmentInfo) bool { return s.Base <= at.lacks.From && at.lacks.From < s.End }
+				info := infos[slices.IndexFunc(infos, has)]
+				a.stop() // nothing of its log stays in memory
+				fs := a.fs.(*crashfs.FS)
+				for _, f := range at.flips {
+					w.flipText(fs, info.File, f.text, f.n)
+				}
+				a = w.start("a", fs)
+				if _, err := a.logs[orders][Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				if lost := union(nil, a.lost(Data)); !slices.Equal(lost, []log.Span{at.lacks}) {
+					t.Fatalf("a lacks %v", lost)
+				}
+				shard := *w.store.shard(orders)
+				shard.Replicas = []string{"a", "b"}
+				w.store.put(&shard)
+				a.see()
+				if err := w.told(b.mend(orders)); err != nil {
+					t.Fatal(err)
+				}
+				followsEqual(w)
+				if n := b.logs[orders][Data].Holes(1); n != at.lost {
+					t.Errorf("%d are given up", n)
+				}
+			})
+		})
+	}
 }
 
 // TestTwoReplicasWithDamageInTheLastSegment: leader and follower lack the same record of the
