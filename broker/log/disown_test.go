@@ -19,6 +19,12 @@ func disowned(t *testing.T, n int) (fsys *crashfs.FS, d *Disk, l *Log, lost Span
 	if err := l.Disown(lost); err != nil {
 		t.Fatal(err)
 	}
+	if l.IsLost(lost) { // another replica may have it
+		t.Fatalf("%v is lost", lost)
+	}
+	if err := l.DisownLost(lost); err != nil {
+		t.Fatal(err)
+	}
 	return fsys, d, l, lost, restore
 }
 
@@ -37,7 +43,7 @@ func TestDisownedRecordsAreNotReadAgain(t *testing.T) {
 	restore(fsys)
 	for range 2 {
 		fsys.DropCache()
-		if got := damagesOf(t, l); !slices.Equal(got, []Span{lost}) || !l.Disowned(lost) {
+		if got := damagesOf(t, l); !slices.Equal(got, []Span{lost}) || !slices.Equal(l.Meta().Disowned, got) || !l.IsLost(lost) {
 			t.Fatalf("%v can't be read, and %v was disowned", got, lost)
 		}
 		if got := l.Lacks(); !slices.Equal(got, []Span{{bad.Base, bad.End}}) {
@@ -76,7 +82,7 @@ func TestDisownedRecordsAreNotReadAgain(t *testing.T) {
 	}
 	for range 2 {
 		hasAllBut(t, l, gone, epochs)
-		if m := l.Meta(); len(m.Disowned)+len(m.Bad)+len(l.Lacks()) > 0 || l.Recovery().Suspect && r == nil {
+		if m := l.Meta(); len(m.Disowned)+len(m.Lost)+len(m.Bad)+len(l.Lacks()) > 0 || l.Recovery().Suspect && r == nil {
 			t.Errorf("%+v; it lacks %v", m, l.Lacks())
 		}
 		copyTo(t, l, other)
@@ -148,7 +154,7 @@ func TestWhatReplacesDisownedRecordsCanBeRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if got := l.Meta().Disowned; len(got) > 0 || len(damagesOf(t, l)) > 0 {
+				if got := l.Meta().Disowned; len(got)+len(l.Meta().Lost) > 0 || len(damagesOf(t, l)) > 0 {
 					t.Errorf("%v is disowned, and %v can't be read", got, damagesOf(t, l))
 				}
 				for _, end, _ := l.Offsets(); end <= lost.Next; end++ {

@@ -133,7 +133,8 @@ func (r *Repair) addNothing(lost Span, last int64) error {
 }
 
 // Nothing returns batches without records for damaged offsets that another replica gives up. Before
-// it gets them, this log disowns the offsets (Disown), so that no replica has them again. They span lost in the epochs of this log, and have the time of the last record before lost.
+// it gets them, this log disowns the offsets (DisownLost), so that no replica has them again. They
+// span lost in the epochs of this log, and have the time of the last record before lost.
 func (l *Log) Nothing(lost Span) (batches []byte, err error) {
 	err = l.nothing(lost, l.timeBefore(lost.From), func(b Batch) error {
 		batches = append(batches, b...)

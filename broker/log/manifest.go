@@ -63,9 +63,12 @@ type Manifest struct {
 	// the next process knows damage that opening the log does not find. An entry of a segment that
 	// was removed or repaired meanwhile is harmless.
 	Bad []uint64 `json:"bad,omitempty"`
-	// Disowned are the offsets that can't be read here, since other replicas have given up their
-	// records (Log.Disown), oldest first.
+	// Disowned are the offsets that can't be read here, since other replicas were told so and may
+	// have given up their records (Log.Disown), oldest first.
 	Disowned []Span `json:"disowned,omitempty"`
+	// Lost are those of Disowned that no replica had, oldest first: others may have batches without
+	// records in their place (Log.DisownLost).
+	Lost []Span `json:"lost,omitempty"`
 	// Aside are the pieces that were set aside most recently, oldest first. DeleteAside may have
 	// deleted some of them.
 	Aside []Aside `json:"aside,omitempty"`
@@ -150,7 +153,8 @@ func (o *opaque) UnmarshalJSON(data []byte) error {
 func (m *Manifest) clone() *Manifest {
 	next := *m
 	next.Epochs, next.Segments, next.Gone = slices.Clone(m.Epochs), slices.Clone(m.Segments), slices.Clone(m.Gone)
-	next.Bad, next.Aside, next.Disowned = slices.Clone(m.Bad), slices.Clone(m.Aside), slices.Clone(m.Disowned)
+	next.Bad, next.Aside = slices.Clone(m.Bad), slices.Clone(m.Aside)
+	next.Disowned, next.Lost = slices.Clone(m.Disowned), slices.Clone(m.Lost)
 	return &next
 }
 

@@ -62,7 +62,7 @@ func (l *Log) reset(start, committed uint64, reason string) (aside string, err e
 			files = append(files, s.ref())
 		}
 		m.leave(files, kept)
-		m.Segments, m.Epochs, m.Bad, m.Disowned, m.Rebuilt = nil, nil, nil, nil, false
+		m.Segments, m.Epochs, m.Bad, m.Disowned, m.Lost, m.Rebuilt = nil, nil, nil, nil, nil, false
 		m.Start, m.Durable, m.Clean, m.Committed = start, start, 0, 0
 		m.Generation++
 	})

@@ -33,6 +33,10 @@ type ownRecord struct{ epoch, until uint64 }
 // more damage says less than it lacks, so the leader gives up less.
 const maxSpans = 64
 
+// maxDisowned bounds the spans of one log that a follower disowns since it lacks them, well below
+// the bound of log.Disown. With more damage it says less than it lacks, until it has repaired some.
+const maxDisowned = 512
+
 // extentLife is for how long a leader uses what a follower said last. A follower that was refused
 // asks again after at most askAgainMax.
 const extentLife = 10 * time.Second
@@ -270,17 +274,19 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 		return refused
 	}
 	l.mu.Lock()
-	lost := intersect(at, l.lost(q.part, func(broker string) []log.Span {
+	nobody := l.lost(q.part, func(broker string) []log.Span {
 		if broker == o.broker {
 			return lacks
 		}
 		return l.lacks(broker, q.part)
-	}))
+	})
+	// What was lost in an earlier epoch stays lost: others may have nothing in its place.
+	lost := intersect(intersect(at, lacks), union(nobody, l.knownLost(q.part, at[0])))
 	l.mu.Unlock()
 	if len(lost) == 0 || lost[0].From != from {
 		return refused
 	}
-	if !lg.Disowned(lost[0]) {
+	if !lg.IsLost(lost[0]) {
 		l.x.disk.Submit(func() { l.disown(lg, lost[0]) }, 0)
 		return refused // the follower asks again
 	}
@@ -309,7 +315,7 @@ func (l *Leading) disown(lg *log.Log, lost log.Span) {
 	if l.ended.Load() {
 		return
 	}
-	if err := lg.Disown(lost); err != nil {
+	if err := lg.DisownLost(lost); err != nil {
 		l.x.warnThrottled("disown "+lg.Name(), "Could not note that records are given up that are damaged here and that no replica has",
 			"log", lg.Name(), "from", lost.From, "up_to", lost.Next, "error", err)
 	}

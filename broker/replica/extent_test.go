@@ -424,6 +424,53 @@ func TestRecordsGivenUpForOneFollowerAndThenForAnother(t *testing.T) {
 	})
 }
 
+// TestRecordsGivenUpForOneFollowerAndForAnotherInALaterEpoch: a leader and two followers lack a
+// record. It is given up for b. The leader leads the next epoch, too, knows nothing of b's repair,
+// and is asked by c. Its log says that the record was given up, so c becomes whole.
+func TestRecordsGivenUpForOneFollowerAndForAnotherInALaterEpoch(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		filled(w, "a b c")
+		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		a.flipped(nil)
+		b.flipped(a)
+		c.flipped(a)
+		both := intersect(a.lost(Data), c.lost(Data))
+		for _, n := range []*node{b, c} {
+			if err := n.logs[orders][Data].NoteDamage(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.mend(orders)
+		w.within(5*time.Second, "c says what it lacks", func() bool {
+			lacks, _ := a.leads[orders].Lacks("c", Data, both[0])
+			return lacks
+		})
+		w.wires.freeze("a", "c")
+		if err := w.told(b.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		b.follow(orders)
+		w.within(5*time.Second, "b copies", func() bool { copies, _ := b.follows[orders].State(); return copies })
+		w.wires.reset("c")
+		w.wires.thaw("a", "c")
+		w.place(orders, 2, "a b (c)")
+		if err := w.told(c.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		c.follow(orders)
+		w.within(5*time.Second, "c is in sync", func() bool { return w.inSync(orders, "a b c") })
+		w.place(orders, 3, "b (a) c")
+		if err := w.told(a.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		a.follow(orders)
+		w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") })
+		if !w.equal(orders, "a b c") {
+			t.Error("the logs differ")
+		}
+	})
+}
+
 // TestRecordsGivenUpForAFollowerThatStillRepairs: leader and two followers lack a record, and only
 // c has a later one of the same segment. b is first to ask, and waits for c before the segment is
 // complete. Then the first record is given up for c, too, which becomes whole.
@@ -470,6 +517,124 @@ func TestRecordsGivenUpForAFollowerThatStillRepairs(t *testing.T) {
 	})
 }
 
+// flipped flips a bit of a record that can't be read from then on, also not by another broker, if
+// that isn't nil. It returns how the bit is flipped back.
+func (n *node) flipped(other *node) (back func(fs env.FS)) {
+	t, lg := n.w.t, n.logs[orders][Data]
+	t.Helper()
+	if err := lg.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	file := lg.SegmentInfos()[3].File
+	for at := int64(3000); at < 10000; at += 100 {
+		flip := func(fs env.FS) {
+			if err := fs.(*crashfs.FS).Flip(file, at*8); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flip(n.fs)
+		if _, err := lg.Scrub(context.Background(), log.ScrubOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if lost := n.lost(Data); len(lost) > 0 && (other == nil || len(intersect(lost, other.lost(Data))) > 0) {
+			return flip
+		}
+		flip(n.fs) // that was no record's, or another one's
+	}
+	t.Fatalf("%s has no such record", n.id)
+	return nil
+}
+
+// TestAFollowersDamageThatWasInMemoryOnly: a leader and two followers lack a record. c says so, and
+// the record is given up for b. Then the broker of c restarts, and its damage is gone: it was in the
+// page cache only. c doesn't have the record again, since b has none, and gets what b has.
+func TestAFollowersDamageThatWasInMemoryOnly(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		filled(w, "a b c")
+		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		a.flipped(nil)
+		b.flipped(a)
+		back := c.flipped(a)
+		both := intersect(a.lost(Data), c.lost(Data))
+		if err := c.logs[orders][Data].NoteDamage(); err != nil {
+			t.Fatal(err)
+		}
+		c.mend(orders)
+		w.within(5*time.Second, "c says what it lacks", func() bool {
+			lacks, _ := a.leads[orders].Lacks("c", Data, both[0])
+			return lacks
+		})
+		w.wires.freeze("a", "c")
+		if err := w.told(b.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		b.follow(orders)
+		fs := c.kill()
+		back(fs)
+		w.wires.thaw("a", "c")
+		w.place(orders, 2, "b (a) (c)")
+		c = w.startWithout(func() *node { return w.start("c", fs) })
+		c.open(orders)
+		if lacks := c.lost(Data); !slices.Equal(lacks, both) {
+			t.Errorf("c lacks %v, and %v was given up", lacks, both)
+		}
+		for _, n := range []*node{a, c} {
+			if err := w.told(n.mend(orders)); err != nil {
+				t.Fatal(err)
+			}
+			n.follow(orders)
+		}
+		w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") })
+		if !w.equal(orders, "a b c") {
+			t.Error("the logs differ")
+		}
+	})
+}
+
+// TestAFollowerThatLacksARecordAndThenLeads: b says that it lacks a record, as does its leader. Then
+// b leads, and the record is not given up for a: c may have it, and is away. When c is back, all
+// have it.
+func TestAFollowerThatLacksARecordAndThenLeads(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		filled(w, "a b c")
+		a, b := w.nodes["a"], w.nodes["b"]
+		fs := w.nodes["c"].kill()
+		a.flipped(nil)
+		b.flipped(a)
+		both := intersect(a.lost(Data), b.lost(Data))
+		for _, n := range []*node{a, b} {
+			if err := n.logs[orders][Data].NoteDamage(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.mend(orders)
+		w.within(5*time.Second, "b says what it lacks", func() bool {
+			lacks, _ := a.leads[orders].Lacks("b", Data, both[0])
+			return lacks
+		})
+		w.place(orders, 2, "b (a) (c)")
+		told := a.mend(orders)
+		time.Sleep(20 * time.Second)
+		if len(told) > 0 || a.given()+b.given() > 0 {
+			t.Fatal("the record is given up")
+		}
+		c := w.startWithout(func() *node { return w.start("c", fs) })
+		c.open(orders)
+		w.place(orders, 3, "c (a) (b)")
+		toldA, toldB := a.mend(orders), b.mend(orders)
+		for n, told := range map[*node]<-chan error{a: toldA, b: toldB} {
+			if err := w.told(told); err != nil {
+				t.Fatalf("%s: %v", n.id, err)
+			}
+			n.follow(orders)
+		}
+		w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") })
+		if !w.equal(orders, "a b c") || c.logs[orders][Data].Holes(1) > 0 {
+			t.Error("the logs differ, or a record is given up")
+		}
+	})
+}
+
 // TestALeadersDamageThatWasInMemoryOnly: a leader and a follower lack a record, which is given up.
 // Then the leader's damage is gone: it was in the page cache only, and its broker restarts, or the
 // file is read again. The leader doesn't have the record again, since its follower has none, and
@@ -480,25 +645,7 @@ func TestALeadersDamageThatWasInMemoryOnly(t *testing.T) {
 			story(t, "a b", func(w *world) {
 				filled(w, "a b")
 				a, b := w.nodes["a"], w.nodes["b"]
-				if err := a.logs[orders][Data].Flush(); err != nil {
-					t.Fatal(err)
-				}
-				file, bit := a.logs[orders][Data].SegmentInfos()[3].File, int64(3000*8)
-				flip := func() {
-					if err := a.fs.(*crashfs.FS).Flip(file, bit); err != nil {
-						t.Fatal(err)
-					}
-				}
-				for flip(); ; flip() {
-					if _, err := a.logs[orders][Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil {
-						t.Fatal(err)
-					}
-					if len(a.lost(Data)) > 0 {
-						break
-					}
-					flip() // that was no record's
-					bit += 100 * 8
-				}
+				back := a.flipped(nil)
 				b.spoilToo(Data, a)
 				both := intersect(a.lost(Data), b.lost(Data))
 				if err := w.told(b.mend(orders)); err != nil {
@@ -509,13 +656,14 @@ func TestALeadersDamageThatWasInMemoryOnly(t *testing.T) {
 				if err := a.logs[orders][Data].NoteDamage(); err != nil {
 					t.Fatal(err)
 				}
-				flip()
 				if restarts {
 					fs := a.kill()
+					back(fs)
 					w.place(orders, 2, "b (a)")
 					a = w.startWithout(func() *node { return w.start("a", fs) })
 					a.open(orders)
 				} else {
+					back(a.fs)
 					a.fs.(*crashfs.FS).DropCache()
 					w.place(orders, 2, "b (a)")
 				}

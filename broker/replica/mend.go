@@ -124,7 +124,7 @@ func (l *Leading) offered(o *followerConn, q *fetch) (want log.Span, err error) 
 	}
 	lost := l.givenUp(q.part, due)
 	if want != (log.Span{}) {
-		lost = intersect(l.disowned(q.part, want), []log.Span{want})
+		lost = intersect(l.knownLost(q.part, want), []log.Span{want})
 	}
 	switch {
 	case len(lost) > 0:
@@ -147,7 +147,7 @@ func (l *Leading) offered(o *followerConn, q *fetch) (want log.Span, err error) 
 // givenUp returns the first offsets of a span that can't be read here, if no replica has their
 // records, or others have given them up; nil: there are none. mu is held.
 func (l *Leading) givenUp(p Part, due log.Span) []log.Span {
-	all := union(l.lost(p, func(broker string) []log.Span { return l.lacks(broker, p) }), l.disowned(p, due))
+	all := union(l.lost(p, func(broker string) []log.Span { return l.lacks(broker, p) }), l.knownLost(p, due))
 	lost := intersect(intersect([]log.Span{due}, l.repairs.mend.lacks[p]), all)
 	if len(lost) == 0 || lost[0].From != due.From {
 		return nil
@@ -159,12 +159,13 @@ func (l *Leading) givenUp(p Part, due log.Span) []log.Span {
 func (l *Leading) stillLost(p Part, gone log.Span) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return covers(union(l.lost(p, func(broker string) []log.Span { return l.lacks(broker, p) }), l.disowned(p, gone)), gone)
+	return covers(union(l.lost(p, func(broker string) []log.Span { return l.lacks(broker, p) }), l.knownLost(p, gone)), gone)
 }
 
-// disowned returns the offsets from the first one of a span on that the log disowns; nil: none.
-func (l *Leading) disowned(p Part, s log.Span) []log.Span {
-	if at, is := l.config.Logs[p].DisownedFrom(s.From); is {
+// knownLost returns the offsets from the first one of a span on that are lost by this log's
+// manifest; nil: none. No other replica had them when a follower was to get nothing for them.
+func (l *Leading) knownLost(p Part, s log.Span) []log.Span {
+	if at, is := l.config.Logs[p].LostFrom(s.From); is {
 		return []log.Span{at}
 	}
 	return nil

@@ -279,6 +279,15 @@ func (m *repairing) describe(f *Following) {
 			e.known = false
 			return
 		}
+		// Others get nothing in place of what this copy says that it lacks. So it must not have that
+		// again if its damage was in memory only.
+		spans = union(nil, spans)
+		spans = spans[:min(len(spans), maxDisowned)]
+		if err := lg.Disown(spans...); err != nil {
+			f.x.warnThrottled("disown "+lg.Name(), "Could not note which records a damaged log lacks", "log", lg.Name(), "error", err)
+			e.known = false
+			return
+		}
 		_, end, _ := lg.Offsets()
 		e.lacks[p] = append(spans, log.Span{From: end, Next: math.MaxUint64})
 	}
