@@ -66,6 +66,8 @@ func TestAdvisoriesAreThoseOfNatsServer(t *testing.T) {
 		return &jsapi.ClusterInfo{Leader: "main-0", Replicas: []*jsapi.PeerInfo{{Name: "main-1", Current: true}}}
 	})
 	p.Paused("S", "c", true, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	p.Pinned("S", "c", "g", "xyz")
+	p.Unpinned("S", "c", "g", ByTimeout)
 	p.Consumer("S", "c", Deleted)
 	p.Stream("S", Deleted)
 	want := []string{
@@ -79,6 +81,8 @@ func TestAdvisoriesAreThoseOfNatsServer(t *testing.T) {
 		`$JS.EVENT.METRIC.CONSUMER.ACK.S.c io.nats.jetstream.metric.v1.consumer_ack {"ack_time":5000000,"consumer":"c","consumer_seq":3,"deliveries":1,"stream":"S","stream_seq":2}`,
 		`$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.S io.nats.jetstream.advisory.v1.stream_leader_elected {"leader":"main-0","replicas":[{"active":0,"current":true,"name":"main-1"}],"stream":"S"}`,
 		`$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.c io.nats.jetstream.advisory.v1.consumer_pause {"consumer":"c","pause_until":"2026-01-02T03:04:05Z","paused":true,"stream":"S"}`,
+		`$JS.EVENT.ADVISORY.CONSUMER.PINNED.S.c io.nats.jetstream.advisory.v1.consumer_group_pinned {"account":"$G","consumer":"c","group":"g","pinned_id":"xyz","stream":"S"}`,
+		`$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.S.c io.nats.jetstream.advisory.v1.consumer_group_unpinned {"account":"$G","consumer":"c","group":"g","reason":"timeout","stream":"S"}`,
 		`$JS.EVENT.ADVISORY.CONSUMER.DELETED.S.c io.nats.jetstream.advisory.v1.consumer_action {"action":"delete","consumer":"c","stream":"S"}`,
 		`$JS.EVENT.ADVISORY.STREAM.DELETED.S io.nats.jetstream.advisory.v1.stream_action {"action":"delete","stream":"S"}`,
 	}

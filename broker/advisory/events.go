@@ -102,6 +102,33 @@ type ackMetric struct {
 	Delay int64 `json:"ack_time"` // nanoseconds
 }
 
+type groupPinned struct {
+	head
+	Account  string `json:"account"`
+	Stream   string `json:"stream"`
+	Consumer string `json:"consumer"`
+	Group    string `json:"group"`
+	Pin      string `json:"pinned_id"`
+}
+
+type groupUnpinned struct {
+	head
+	Account  string      `json:"account"`
+	Stream   string      `json:"stream"`
+	Consumer string      `json:"consumer"`
+	Group    string      `json:"group"`
+	Reason   UnpinReason `json:"reason"`
+}
+
+// UnpinReason is why a client was unpinned.
+type UnpinReason string
+
+// The reasons.
+const (
+	ByAdmin   UnpinReason = "admin"   // a call
+	ByTimeout UnpinReason = "timeout" // the client requested nothing
+)
+
 // Audit reports an answered API call. It keeps the slices.
 func (p *Publisher) Audit(subject, request, response []byte) {
 	p.publish(advisoryPrefix+"API", len(subject)+len(request)+len(response), func(h head) any {
@@ -130,6 +157,20 @@ func (p *Publisher) Consumer(stream, consumer string, action Action) {
 func (p *Publisher) Paused(stream, consumer string, paused bool, until time.Time) {
 	p.publish(advisoryPrefix+"CONSUMER.PAUSE."+stream+"."+consumer, len(stream)+len(consumer), func(h head) any {
 		return &consumerPause{h.of(typePrefix + "consumer_pause"), stream, consumer, paused, until.UTC()}
+	})
+}
+
+// Pinned reports that a client of a priority group is served alone.
+func (p *Publisher) Pinned(stream, consumer, group, pin string) {
+	p.publish(advisoryPrefix+"CONSUMER.PINNED."+stream+"."+consumer, len(stream)+len(consumer), func(h head) any {
+		return &groupPinned{h.of(typePrefix + "consumer_group_pinned"), account, stream, consumer, group, pin}
+	})
+}
+
+// Unpinned reports that no client of a priority group is pinned any more.
+func (p *Publisher) Unpinned(stream, consumer, group string, why UnpinReason) {
+	p.publish(advisoryPrefix+"CONSUMER.UNPINNED."+stream+"."+consumer, len(stream)+len(consumer), func(h head) any {
+		return &groupUnpinned{h.of(typePrefix + "consumer_group_unpinned"), account, stream, consumer, group, why}
 	})
 }
 

@@ -36,6 +36,9 @@ const (
 	// FeatureVouches is that a broker writes its own entry of an in-sync set once it has opened and
 	// judged its copy (Client.Vouch). The controller elects no life of it that isn't named there.
 	FeatureVouches Feature = "vouches"
+	// FeaturePriorities is that a broker serves Subscriptions with priority groups. Earlier versions
+	// ignore the field, and would serve any request.
+	FeaturePriorities Feature = "priorities"
 	// FeatureGenerations is that a broker notices a restored etcd (history), registers in the
 	// generation that etcd is in, and reports how far its copies of a restored shard go. A
 	// generation after the first is entered only if all registered brokers announce this. Earlier
@@ -50,7 +53,7 @@ const FeatureDiscardNew Feature = "discard-new"
 
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeatureVouches)
+	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureVouches)
 }
 
 const (

@@ -96,10 +96,25 @@ type ConsumerSettings struct {
 	IdleHeartbeat     time.Duration     `json:"idleHeartbeat,omitempty"`
 	PauseUntil        time.Time         `json:"pauseUntil,omitzero"`
 	FilterList        bool              `json:"filterList,omitempty"` // shown as a list of one filter
+	// PriorityGroups, with their policy: which of the waiting requests are served first. Only written
+	// if all brokers announce FeaturePriorities, since others ignore it.
+	PriorityGroups  []string       `json:"priorityGroups,omitempty"`
+	PriorityPolicy  PriorityPolicy `json:"priorityPolicy,omitempty"`  // empty: none
+	PriorityTimeout time.Duration  `json:"priorityTimeout,omitempty"` // of a pinned client
 	// Ephemeral: delete it when it was unused for InactiveThreshold. It does not count as declared
 	// by a user.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 }
+
+// PriorityPolicy is how a Subscription chooses among waiting requests.
+type PriorityPolicy string
+
+// The priority policies.
+const (
+	PriorityOverflow    PriorityPolicy = "Overflow"    // requests may ask for a minimum of waiting records
+	PriorityPinned      PriorityPolicy = "Pinned"      // one client is served until it is silent
+	PriorityPrioritized PriorityPolicy = "Prioritized" // requests with the lowest number come first
+)
 
 const (
 	// maxSubscriptionName is the longest name of a consumer for JetStream clients.
@@ -198,5 +213,6 @@ func (s *SubscriptionSpec) valid() string {
 		choice("start", s.Start.From, FromLatest, FromEarliest, FromTime, FromOffset, FromLast, FromLastBySubject),
 		choice("ack policy", s.Ack.Policy, AckExplicit, AckAll, AckNone),
 		choice("deletionPolicy", s.DeletionPolicy, Retain, DeleteIfEmpty, Delete),
+		choice("priority policy", s.Consumer.PriorityPolicy, PriorityOverflow, PriorityPinned, PriorityPrioritized),
 	)
 }

@@ -43,6 +43,16 @@ func (o *deliverySink) Exhausted(offset, deliveries uint64) {
 	})
 }
 
+// Pinned publishes that a client was pinned. It implements subscription.PinSink.
+func (o *deliverySink) Pinned(group, id string) {
+	o.server.config.Advisories.Pinned(string(o.stream), string(o.consumer), group, id)
+}
+
+// Unpinned publishes that the pinned client was silent. It implements subscription.PinSink.
+func (o *deliverySink) Unpinned(group string) {
+	o.server.config.Advisories.Unpinned(string(o.stream), string(o.consumer), group, advisory.ByTimeout)
+}
+
 // Leading publishes that this broker was elected to lead a shard that has other replicas. It never
 // blocks.
 func (s *Server) Leading(shard *topic.ShardLeader) {

@@ -50,6 +50,9 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	if refusal == jsapi.ErrConsumerReplicasExceedsStream && s.config.Standalone {
 		refusal = jsapi.ErrStreamReplicasNotSupported // as nats-server does, whatever the stream has
 	}
+	if refusal == nil {
+		refusal = s.mayPrioritize(&request.Config)
+	}
 	if refusal == nil && isShardOfMany(t) && request.Config.Durable != "" {
 		refusal = refuseForOneShard(jsapi.ErrConsumerCreate, t, "given a durable consumer")
 	}
@@ -435,7 +438,7 @@ func (s *Server) consumerAt(t *topic.Shard, sub *subscription.Subscription, is s
 		AckFloor:       jsapi.SequenceInfo{Consumer: is.FloorSequence, Stream: is.FloorOffset, Last: moment(is.LastAcked)},
 		NumAckPending:  is.Pending,
 		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag, PushBound: is.Bound,
-		Paused: is.PausedFor > 0, PauseRemaining: is.PausedFor,
+		Paused: is.PausedFor > 0, PauseRemaining: is.PausedFor, PriorityGroups: priorityGroups(sub.Spec(), &is),
 		Cluster: s.cluster(t.ID(), t.Number()), TimeStamp: time.Now().UTC(),
 	}
 }

@@ -3,11 +3,14 @@ package jetstream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/advisory"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -162,4 +165,50 @@ func (s *Server) consumersAllow(t *topic.Shard, to *jsapi.StreamConfig) *jsapi.E
 		return nil
 	}
 	return jsapi.ErrStreamUpdate.With("change to limits violates consumers: " + strings.Join(beyond, ", "))
+}
+
+// unpinConsumer unpins the client of a priority group.
+func (s *Server) unpinConsumer(ctx context.Context, c *call, t *topic.Shard) {
+	request, refusal := jsapi.Decode[jsapi.UnpinRequest](c.payload)
+	if refusal == nil {
+		refusal = request.Check()
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	sub, refusal := s.findConsumer(ctx, t, string(c.Consumer))
+	if refusal == nil && !slices.Contains(sub.Spec().Consumer.PriorityGroups, request.Group) {
+		refusal = jsapi.ErrConsumerInvalidPriorityGroup
+	}
+	if refusal != nil {
+		s.refuseConsumer(c, t, refusal)
+		return
+	}
+	sub.Unpin()
+	s.config.Advisories.Unpinned(t.Name(), sub.Name(), request.Group, advisory.ByAdmin)
+	s.answer(c, c.Call.Answer())
+}
+
+// priorityGroups returns the state of a consumer's priority groups. As in nats-server, all groups
+// share one pinned client, and the first one is shown.
+func priorityGroups(spec *coordination.SubscriptionSpec, is *subscription.Info) []jsapi.PriorityGroup {
+	groups := spec.Consumer.PriorityGroups
+	if len(groups) == 0 {
+		return nil
+	}
+	return []jsapi.PriorityGroup{{Group: groups[0], Pin: is.Pin, Pinned: moment(is.Pinned)}}
+}
+
+// mayPrioritize refuses priority groups while a broker is there that would ignore them.
+func (s *Server) mayPrioritize(config *jsapi.ConsumerConfig) *jsapi.Error {
+	if config.PriorityPolicy == "" {
+		return nil
+	}
+	for _, b := range s.state().Brokers {
+		if !b.Features.Has(coordination.FeaturePriorities) {
+			return jsapi.ErrConsumerCreate.With(fmt.Sprintf("priority groups need brokers of this version, and %s is of an earlier one (finish the update)", b.Name))
+		}
+	}
+	return nil
 }

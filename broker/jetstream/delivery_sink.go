@@ -42,15 +42,28 @@ func (o *deliverySink) Deliver(to []byte, d *subscription.Delivery, r *log.Recor
 	m := protocol.Message{To: b.copyIn(to), Subject: b.copyIn(r.Subject)}
 	ack := o.ack(d)
 	m.Reply = b.appended(len(b.memory), ack.AppendSubject(b.memory))
-	if d.HeadersOnly {
-		header, payload := protocol.SplitData(r.Data, r.Header)
-		m.Data = b.appended(len(b.memory), jsapi.AppendHeadersOnly(b.memory, header, len(payload)))
-		m.Header = len(m.Data)
+	if d.HeadersOnly || d.Pin != "" {
+		b.addHeaders(&m, d, r)
 	} else {
 		m.Data, m.Header = b.copyIn(r.Data), r.Header
 	}
 	o.add(m)
 	o.server.delivered.Add(1)
+}
+
+// addHeaders sets the message's data to that of the record, with headers of the delivery.
+func (b *batch) addHeaders(m *protocol.Message, d *subscription.Delivery, r *log.Record) {
+	header, payload := protocol.SplitData(r.Data, r.Header)
+	if d.Pin != "" {
+		header = b.appended(len(b.memory), jsapi.AppendPinned(b.memory, header, d.Pin))
+	}
+	start := len(b.memory)
+	if d.HeadersOnly {
+		m.Data = b.appended(start, jsapi.AppendHeadersOnly(b.memory, header, len(payload)))
+		m.Header = len(m.Data)
+		return
+	}
+	m.Data, m.Header = b.appended(start, append(append(b.memory, header...), payload...)), len(header)
 }
 
 func (o *deliverySink) ack(d *subscription.Delivery) jsapi.Delivery {
@@ -101,6 +114,10 @@ func appendEnd(dst []byte, why subscription.End, messages, bytes int) []byte {
 		return jsapi.AppendStatus(dst, jsapi.LeadershipChange)
 	case subscription.Stopping:
 		return jsapi.AppendStatusLeft(dst, jsapi.ServerShutdown, messages, bytes)
+	case subscription.PinMismatch:
+		return jsapi.AppendStatus(dst, jsapi.PinMismatch)
+	case subscription.WrongPin:
+		return jsapi.AppendStatusLeft(dst, jsapi.WrongPin, messages, bytes)
 	case subscription.Pushed:
 		return jsapi.AppendStatus(dst, jsapi.ConsumerIsPush)
 	}

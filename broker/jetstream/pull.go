@@ -88,6 +88,9 @@ func (s *Server) pull(sub *subscription.Subscription, to, payload []byte) {
 	if refusal == nil {
 		may := &sub.Spec().Consumer
 		refusal = p.CheckLimits(&jsapi.ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
+		if refusal == nil {
+			refusal = p.CheckPriority(may.PriorityPolicy, may.PriorityGroups)
+		}
 	}
 	if refusal != nil {
 		s.send(protocol.Message{Subject: to, Header: len(refusal), Data: refusal})
@@ -95,6 +98,7 @@ func (s *Server) pull(sub *subscription.Subscription, to, payload []byte) {
 	}
 	sub.Pull(subscription.Pull{
 		To: to, Batch: p.Batch, MaxBytes: p.MaxBytes, Expires: p.Expires, NoWait: p.NoWait, Heartbeat: p.Heartbeat,
+		MinPending: p.MinPending, MinAckPending: p.MinAckPending, Priority: p.Priority, Group: p.Group, Pin: p.ID,
 	})
 }
 

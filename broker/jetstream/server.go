@@ -372,6 +372,8 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard
 		s.pauseConsumer(ctx, c, t)
 	case jsapi.ConsumerReset:
 		s.resetConsumer(ctx, c, t, shard)
+	case jsapi.ConsumerUnpin:
+		s.unpinConsumer(ctx, c, t)
 	case jsapi.ConsumerNames:
 		s.consumerNames(c, t)
 	case jsapi.ConsumerList:

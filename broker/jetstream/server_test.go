@@ -350,6 +350,29 @@ func TestClientsAreNotHeardOnBrokersSubjects(t *testing.T) {
 	}
 }
 
+// TestSettingsOfThisVersionNeedAllBrokers: a broker of an earlier version would ignore them.
+func TestSettingsOfThisVersionNeedAllBrokers(t *testing.T) {
+	w := newWorld(t, 2)
+	n := w.nodes[0]
+	orders(t, w, n, 0)
+	between := func(earlier map[string]bool) {
+		w.set(func() {
+			w.earlier = earlier
+			w.tell(coordination.Changes{Brokers: true})
+		})
+	}
+	between(map[string]bool{w.nodes[1].id: true})
+	const group = `{"stream_name":"orders","config":{"name":"c","priority_policy":"overflow","priority_groups":["A"]}}`
+	expect(t, "discarding new messages", n, "STREAM.CREATE.n", `{"name":"n","discard":"new"}`, 10052)
+	expect(t, "priority groups", n, "CONSUMER.CREATE.orders.c", group, 10012)
+	between(nil)
+	for call, payload := range map[string]string{"STREAM.CREATE.n": `{"name":"n","discard":"new"}`, "CONSUMER.CREATE.orders.c": group} {
+		if made := ask[jsapi.Response](n, call, payload); made.Error != nil {
+			t.Errorf("%s: %v", call, made.Error)
+		}
+	}
+}
+
 // TestRefusals: unknown, malformed and excessive requests get nats-server's error codes.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, 1)
@@ -371,7 +394,6 @@ func TestRefusals(t *testing.T) {
 		{"not JSON", "STREAM.CREATE.s", `{`, 10025},
 		{"what we have not", "STREAM.CREATE.s", `{"name":"s","allow_atomic":true}`, 10052},
 		{"sealed from the start", "STREAM.CREATE.s", `{"name":"s","sealed":true}`, 10052},
-		{"what a broker of an earlier version has not", "STREAM.CREATE.n", `{"name":"n","discard":"new"}`, 10052},
 		{"pedantic", "STREAM.CREATE.p", `{"name":"p","max_msgs":-2,"pedantic":true}`, 10157},
 		{"pedantic consumer", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c","max_waiting":-1},"pedantic":true}`, 10157},
 		{"update of none", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c"},"action":"update"}`, 10149},

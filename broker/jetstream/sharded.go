@@ -84,6 +84,8 @@ func (s *Server) serveSharded(ctx context.Context, c *call, of *topic.Topic) {
 		s.deleteShardedConsumer(ctx, c, of)
 	case jsapi.ConsumerPause:
 		s.pauseShardedConsumer(ctx, c, of)
+	case jsapi.ConsumerUnpin:
+		s.refuse(c, refuseUnordered(jsapi.ErrConsumerCreate, of, "a pinned client"))
 	case jsapi.ConsumerReset:
 		s.refuse(c, refuseUnordered(jsapi.ErrConsumerInvalidReset, of, "a consumer reset to a sequence"))
 	case jsapi.ConsumerNames:
@@ -335,6 +337,8 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 		switch config := &request.Config; {
 		case config.DeliverSubject != "":
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "a push consumer")
+		case config.PriorityPolicy != "":
+			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "priority groups")
 		case config.IsOrdered():
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "an ordered consumer, as one is that has no durable name, acknowledges nothing and is kept in memory")
 		case config.DeliverPolicy == jsapi.DeliverFromSequence:

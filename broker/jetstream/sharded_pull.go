@@ -659,6 +659,9 @@ func (s *Server) pullSharded(of *topic.Topic, consumer string, to, payload []byt
 	may := &declared.Spec.Consumer
 	if refusal == nil {
 		refusal = p.CheckLimits(&jsapi.ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
+		if refusal == nil {
+			refusal = p.CheckPriority("", nil)
+		}
 	}
 	if refusal != nil {
 		s.send(protocol.Message{Subject: to, Header: len(refusal), Data: refusal})

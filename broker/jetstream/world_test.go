@@ -49,6 +49,7 @@ type world struct {
 	created func()
 	cut     map[string]bool // unreachable brokers
 	dead    map[string]bool // brokers without a registration
+	earlier map[string]bool // brokers of a version that announces no features
 
 	inboxMu  sync.Mutex
 	arrived  chan struct{}   // closed and replaced when messages reached an inbox
@@ -125,7 +126,11 @@ func (w *world) tell(changes coordination.Changes) {
 	var brokers []coordination.Broker
 	for _, n := range w.nodes {
 		if !w.dead[n.id] {
-			brokers = append(brokers, coordination.Broker{ID: n.id, Name: "name-" + n.id, Incarnation: 7})
+			b := coordination.Broker{ID: n.id, Name: "name-" + n.id, Incarnation: 7}
+			if !w.earlier[n.id] {
+				b.Features = coordination.Features()
+			}
+			brokers = append(brokers, b)
 		}
 	}
 	state := coordination.NewState(w.revision, brokers, values(w.topics), values(w.shards), values(w.subs))

@@ -43,6 +43,7 @@ const (
 	ConsumerNext
 	ConsumerPause
 	ConsumerReset
+	ConsumerUnpin
 
 	// Calls that are declined, see Declined.
 	StreamStepDown
@@ -54,7 +55,6 @@ const (
 	ConsumerStepDown
 	ConsumerPeerRemove
 	ConsumerPeerEvacuate
-	ConsumerUnpin
 	MetaStepDown
 	ServerRemove
 )
@@ -481,8 +481,6 @@ func (c Call) Declined(standalone bool) *Error {
 		}
 	}
 	switch c {
-	case ConsumerUnpin:
-		return ErrConsumerCreate.With("priority groups are not supported yet, so no client is pinned")
 	case StreamStepDown, ConsumerStepDown:
 		return ErrStreamGeneral.With("brokers elect the leaders of streams themselves (carillon brokers drain BROKER --leadership moves all that one leads)")
 	case StreamPeerRemove, StreamPeerEvacuate, StreamCancelMove, ConsumerPeerRemove, ConsumerPeerEvacuate:

@@ -79,7 +79,8 @@ const (
 
 	ackNone, ackAll, AckExplicit, ackFlowControl = "none", "all", "explicit", "flow_control"
 	replayInstant, replayOriginal                = "instant", "original"
-	priorityNone                                 = "none"
+	priorityNone, priorityOverflow               = "none", "overflow"
+	priorityPinned, priorityPrioritized          = "pinned_client", "prioritized"
 )
 
 // Defaults and bounds of nats-server.
@@ -102,9 +103,6 @@ var unsupportedConsumer = []struct {
 	{"ack_policy: flow_control", func(c *ConsumerConfig) bool { return c.AckPolicy == ackFlowControl }},
 	{"direct", func(c *ConsumerConfig) bool { return c.Direct }},
 	{"sourcing", func(c *ConsumerConfig) bool { return c.Sourcing }},
-	{"priority_policy", func(c *ConsumerConfig) bool { return c.PriorityPolicy != priorityNone }},
-	{"priority_groups", func(c *ConsumerConfig) bool { return len(c.PriorityGroups) > 0 }},
-	{"priority_timeout", func(c *ConsumerConfig) bool { return c.PriorityTimeout != 0 }},
 }
 
 // CheckSubject checks the request against the subject that it came on, and sets the consumer's name
@@ -157,7 +155,7 @@ func (c *ConsumerConfig) Normalize(stream *StreamConfig) *Error {
 		{&c.DeliverPolicy, ErrConsumerInvalidPolicy.With("consumer deliver policy invalid"), []string{DeliverAll, deliverLast, deliverNew, DeliverFromSequence, deliverFromTime, deliverLastBySubject}},
 		{&c.AckPolicy, ErrConsumerAckPolicyInvalid, []string{ackNone, ackAll, AckExplicit, ackFlowControl}},
 		{&c.ReplayPolicy, ErrConsumerReplayPolicyInvalid, []string{replayInstant, replayOriginal}},
-		{&c.PriorityPolicy, ErrConsumerInvalidPolicy.With("consumer priority policy invalid"), []string{priorityNone, "overflow", "pinned_client", "prioritized"}},
+		{&c.PriorityPolicy, ErrConsumerInvalidPolicy.With("consumer priority policy invalid"), []string{priorityNone, priorityOverflow, priorityPinned, priorityPrioritized}},
 	} {
 		if !normalizeChoice(word.value, word.of...) {
 			return word.wrong
@@ -168,7 +166,9 @@ func (c *ConsumerConfig) Normalize(stream *StreamConfig) *Error {
 			return ErrConsumerCreate.With(feature.setting + " is not supported yet")
 		}
 	}
-	c.PriorityPolicy = ""
+	if err := c.normalizePriorities(); err != nil {
+		return err
+	}
 	if c.PauseUntil != nil {
 		c.PauseUntil = optionalTime(*c.PauseUntil)
 	}
@@ -354,6 +354,9 @@ func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 			Ephemeral:         c.Durable == "",
 			ReplayOriginal:    c.ReplayPolicy == replayOriginal,
 			SampleFrequency:   c.SampleFrequency,
+			PriorityGroups:    c.PriorityGroups,
+			PriorityPolicy:    priorityPolicies[c.PriorityPolicy],
+			PriorityTimeout:   c.PriorityTimeout,
 		},
 	}
 	if c.PauseUntil != nil {
@@ -410,6 +413,13 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 		RateLimit:          s.RateLimit,
 		SampleFrequency:    s.SampleFrequency,
 		PauseUntil:         optionalTime(s.PauseUntil),
+		PriorityGroups:     s.PriorityGroups,
+		PriorityTimeout:    s.PriorityTimeout,
+	}
+	for shown, policy := range priorityPolicies {
+		if s.PriorityPolicy == policy {
+			c.PriorityPolicy = shown
+		}
 	}
 	if s.ReplayOriginal {
 		c.ReplayPolicy = replayOriginal

@@ -3,6 +3,7 @@ package jsapi
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,12 @@ func TestAConsumerConfigIsReturnedAsRequested(t *testing.T) {
 		"a list of one":    {asked: config{Durable: "billing", FilterSubjects: []string{"orders.eu"}}, want: filledConsumer(func(c *config) { c.FilterSubjects = []string{"orders.eu"} })},
 		"pushed": {asked: config{Durable: "billing", DeliverSubject: "inbox", DeliverGroup: "g", FlowControl: true, IdleHeartbeat: time.Second, RateLimit: 8000, HeadersOnly: true}, want: filledConsumer(func(c *config) {
 			c.DeliverSubject, c.DeliverGroup, c.FlowControl, c.IdleHeartbeat, c.RateLimit, c.HeadersOnly, c.MaxWaiting = "inbox", "g", true, time.Second, 8000, true, 0
+		})},
+		"pinned": {asked: config{Durable: "billing", PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"A", "b_/=-9"}}, want: filledConsumer(func(c *config) {
+			c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{"A", "b_/=-9"}, 2*time.Minute
+		})},
+		"prioritized": {asked: config{Durable: "billing", PriorityPolicy: jetstream.PriorityPolicyPrioritized, PriorityGroups: []string{"A"}, PinnedTTL: -1}, want: filledConsumer(func(c *config) {
+			c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyPrioritized, []string{"A"}
 		})},
 		"no acks": {asked: config{Durable: "billing", AckPolicy: jetstream.AckNonePolicy}, want: filledConsumer(func(c *config) {
 			c.AckPolicy, c.AckWait, c.MaxAckPending = jetstream.AckNonePolicy, 0, 0
@@ -152,9 +159,6 @@ func TestUnsupportedConsumerSettingsAreNamed(t *testing.T) {
 		"ack_policy: flow_control": {AckPolicy: ackFlowControl},
 		"direct":                   {Direct: true},
 		"sourcing":                 {Sourcing: true},
-		"priority_policy":          {PriorityPolicy: "overflow"},
-		"priority_groups":          {PriorityGroups: []string{"a"}},
-		"priority_timeout":         {PriorityTimeout: 1},
 	} {
 		c.Name = "billing"
 		err := c.Normalize(ordersStream(t, ConsumerLimits{}))
@@ -215,6 +219,15 @@ func TestImpossibleConsumers(t *testing.T) {
 		{10138, ConsumerConfig{FilterSubjects: []string{"a.*", "*.b"}}},
 		{10139, ConsumerConfig{FilterSubjects: []string{""}}},
 		{10052, ConsumerConfig{FilterSubject: "a..b"}},
+		{10094, ConsumerConfig{PriorityPolicy: "first", PriorityGroups: []string{"a"}}},
+		{10159, ConsumerConfig{PriorityPolicy: priorityOverflow}},
+		{10161, ConsumerConfig{PriorityPolicy: priorityOverflow, PriorityGroups: []string{"a", ""}}},
+		{10162, ConsumerConfig{PriorityPolicy: priorityOverflow, PriorityGroups: []string{"a.b"}}},
+		{10162, ConsumerConfig{PriorityPolicy: priorityOverflow, PriorityGroups: []string{strings.Repeat("a", 17)}}},
+		{10012, ConsumerConfig{PriorityPolicy: priorityOverflow, PriorityGroups: slices.Repeat([]string{"a"}, 65)}},
+		{10178, ConsumerConfig{PriorityPolicy: priorityOverflow, PriorityGroups: []string{"a"}, DeliverSubject: "inbox"}},
+		{10196, ConsumerConfig{PriorityGroups: []string{"a"}}},
+		{10197, ConsumerConfig{PriorityTimeout: 1}},
 	} {
 		c := test.config
 		if c.Name == "" {

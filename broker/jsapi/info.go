@@ -47,9 +47,11 @@ type ConsumerInfo struct {
 	NumPending     uint64         `json:"num_pending"`
 	PushBound      bool           `json:"push_bound,omitempty"` // a push consumer with a subscriber
 	Paused         bool           `json:"paused,omitempty"`
-	PauseRemaining time.Duration  `json:"pause_remaining,omitempty"`
-	Cluster        *ClusterInfo   `json:"cluster,omitempty"`
-	TimeStamp      time.Time      `json:"ts"`
+
+	PriorityGroups []PriorityGroup `json:"priority_groups,omitempty"`
+	PauseRemaining time.Duration   `json:"pause_remaining,omitempty"`
+	Cluster        *ClusterInfo    `json:"cluster,omitempty"`
+	TimeStamp      time.Time       `json:"ts"`
 }
 
 // Account is the usage and the limits of the account. -1 means no limit.

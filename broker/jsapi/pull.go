@@ -17,19 +17,23 @@ type Pull struct {
 	NoWait    bool          `json:"no_wait,omitempty"`
 	Heartbeat time.Duration `json:"idle_heartbeat,omitempty"` // 0: none
 
-	// For consumers with a priority policy, which are not supported yet.
+	// For consumers with a priority policy, see CheckPriority.
 	Group         string `json:"group,omitempty"`
 	MinPending    int64  `json:"min_pending,omitempty"`
 	MinAckPending int64  `json:"min_ack_pending,omitempty"`
 	ID            string `json:"id,omitempty"`
 	Priority      int    `json:"priority,omitempty"`
+	formal        bool   // it is JSON; only such a request needs a Group
 }
+
+// plainPriority is the priority of a request that is not JSON: after all others.
+const plainPriority = 10
 
 // ParsePull parses a pull request: JSON, a plain number of messages, or nothing, which is one
 // message. Any other text counts as one message, too. refusal is the header block of the status for
 // an invalid request, and empty otherwise.
 func ParsePull(payload []byte) (p Pull, refusal []byte) {
-	p.Batch = 1
+	p.Batch, p.Priority = 1, plainPriority
 	text := bytes.TrimSpace(payload)
 	if len(text) == 0 {
 		return p, nil
@@ -45,6 +49,7 @@ func ParsePull(payload []byte) (p Pull, refusal []byte) {
 
 // parsePullJSON is a function of its own because p escapes to the heap here.
 func parsePullJSON(text []byte) (p Pull, refusal []byte) {
+	p.formal = true
 	if err := json.Unmarshal(text, &p); err != nil {
 		return Pull{}, badPull(err.Error())
 	}
@@ -54,10 +59,6 @@ func parsePullJSON(text []byte) (p Pull, refusal []byte) {
 		return Pull{}, badPull("expires can not be negative")
 	case p.Heartbeat > p.Expires/2:
 		return Pull{}, badPull("heartbeat value too large")
-	case p.MinPending != 0, p.MinAckPending != 0:
-		return Pull{}, badPull("Not a Overflow Priority consumer")
-	case p.ID != "":
-		return Pull{}, badPull("Not a Pinned Client Priority consumer")
 	case p.Priority < 0 || p.Priority > 9:
 		return Pull{}, badPull("Priority must be between 0 and 9")
 	}
@@ -96,6 +97,8 @@ const (
 	MaxWaitingExceeded Status = "409 Exceeded MaxWaiting"
 	ConsumerDeleted    Status = "409 Consumer Deleted"
 	ConsumerIsPush     Status = "409 Consumer is push based"
+	PinMismatch        Status = "423 Nats-Pin-Id mismatch"
+	WrongPin           Status = "423 Nats-Wrong-Pin-Id" // as there
 	LeadershipChange   Status = "409 Leadership Change"
 	ServerShutdown     Status = "409 Server Shutdown" // as there
 

@@ -5,20 +5,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
 func TestPullRequests(t *testing.T) {
 	for payload, want := range map[string]Pull{
-		"":     {Batch: 1},
-		"  \n": {Batch: 1},
-		"25":   {Batch: 25},
-		"-3":   {Batch: 1},
-		"many": {Batch: 1},
-		"{}":   {Batch: 1},
-		`{"expires":30000000000,"batch":500,"max_bytes":0,"idle_heartbeat":15000000000}`: {Batch: 500, Expires: 30 * time.Second, Heartbeat: 15 * time.Second},
-		`{"no_wait":true,"batch":2,"max_bytes":4096}`:                                    {Batch: 2, NoWait: true, MaxBytes: 4096},
-		`{"batch":3,"group":"a"}`:                                                        {Batch: 3, Group: "a"},
+		"":     {Batch: 1, Priority: plainPriority},
+		"  \n": {Batch: 1, Priority: plainPriority},
+		"25":   {Batch: 25, Priority: plainPriority},
+		"-3":   {Batch: 1, Priority: plainPriority},
+		"many": {Batch: 1, Priority: plainPriority},
+		"{}":   {Batch: 1, formal: true},
+		`{"expires":30000000000,"batch":500,"max_bytes":0,"idle_heartbeat":15000000000}`: {Batch: 500, Expires: 30 * time.Second, Heartbeat: 15 * time.Second, formal: true},
+		`{"no_wait":true,"batch":2,"max_bytes":4096}`:                                    {Batch: 2, NoWait: true, MaxBytes: 4096, formal: true},
+		`{"batch":3,"group":"a"}`:                                                        {Batch: 3, Group: "a", formal: true},
 	} {
 		got, refusal := ParsePull([]byte(payload))
 		if got != want || refusal != nil {
@@ -32,14 +33,49 @@ func TestPullRequests(t *testing.T) {
 		`{"idle_heartbeat":1}`:                               "heartbeat value too large",
 		`{"expires":4,"idle_heartbeat":9223372036854775807}`: "heartbeat value too large",
 		`{"expires":-1}`:                                     "expires can not be negative",
-		`{"min_pending":1}`:                                  "Not a Overflow Priority consumer",
-		`{"id":"pin"}`:                                       "Not a Pinned Client Priority consumer",
 		`{"priority":10}`:                                    "Priority must be between 0 and 9",
 	} {
 		_, refusal := ParsePull([]byte(payload))
 		code, text := protocol.Header(refusal).Status()
 		if code != 400 || !strings.HasPrefix(string(text), "Bad Request - "+why) {
 			t.Errorf("%s: %q", payload, refusal)
+		}
+	}
+}
+
+// TestPullsOfPriorityGroups: a request in JSON names a group of its consumer, and only what the policy
+// knows. Any other request needs no group.
+func TestPullsOfPriorityGroups(t *testing.T) {
+	type policy = coordination.PriorityPolicy
+	const none, overflow, pinned, prioritized = policy(""), coordination.PriorityOverflow, coordination.PriorityPinned, coordination.PriorityPrioritized
+	for _, test := range []struct {
+		policy  policy
+		payload string
+		want    string
+	}{
+		{none, `{"group":"x","priority":3}`, ""},
+		{none, `{"min_pending":1}`, "Not a Overflow Priority consumer"},
+		{prioritized, `{"group":"A","min_ack_pending":1}`, "Not a Overflow Priority consumer"},
+		{overflow, `{"group":"A","min_pending":1,"min_ack_pending":2}`, ""},
+		{none, `{"id":"pin"}`, "Not a Pinned Client Priority consumer"},
+		{overflow, `{"group":"A","id":"pin"}`, "Not a Pinned Client Priority consumer"},
+		{pinned, `{"group":"A","id":"pin"}`, ""},
+		{pinned, `{"batch":1}`, "Priority Group missing"},
+		{pinned, `{"group":"B"}`, "Invalid Priority Group"},
+		{prioritized, `{"group":"A","priority":9}`, ""},
+		{prioritized, ``, ""},
+		{overflow, `5`, ""},
+	} {
+		p, refusal := ParsePull([]byte(test.payload))
+		if refusal == nil {
+			refusal = p.CheckPriority(test.policy, []string{"A"})
+		}
+		want := test.want
+		if want != "" {
+			want = "NATS/1.0 400 Bad Request - " + want + "\r\n\r\n"
+		}
+		if string(refusal) != want {
+			t.Errorf("%s %s: %q, want %q", test.policy, test.payload, refusal, want)
 		}
 	}
 }
@@ -67,6 +103,8 @@ func TestStatuses(t *testing.T) {
 		string(AppendStatusLeft(nil, RequestTimeout, 3, 0)):                   "NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 3\r\nNats-Pending-Bytes: 0\r\n\r\n",
 		string(AppendStatusLeft([]byte("x"), BatchCompleted, 0, 17)):          "xNATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: 17\r\n\r\n",
 		string(AppendHeartbeat(nil, 7, 9, nil)):                               "NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\nNats-Last-Stream: 9\r\n\r\n",
+		string(AppendPinned(nil, []byte("NATS/1.0\r\nA: b\r\n\r\n"), "xyz")):  "NATS/1.0\r\nA: b\r\nNats-Pin-Id: xyz\r\n\r\n",
+		string(AppendPinned(nil, nil, "xyz")):                                 "NATS/1.0\r\nNats-Pin-Id: xyz\r\n\r\n",
 		string(AppendHeadersOnly(nil, nil, 5)):                                "NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n",
 		string(AppendHeadersOnly(nil, []byte("NATS/1.0\r\nA: b\r\n\r\n"), 5)): "NATS/1.0\r\nA: b\r\nNats-Msg-Size: 5\r\n\r\n",
 		string(AppendHeadersOnly(nil, []byte("NATS/1.0\r\n\r\n"), 5)):         "NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n",

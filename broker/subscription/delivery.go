@@ -57,6 +57,8 @@ type Delivery struct {
 	Sequence    uint64 // counts all deliveries of the Subscription
 	Time        int64  // of the record, in nanoseconds since 1970
 	Pending     uint64 // records to deliver after this one
+	// Pin is the pinned client that it is for; empty: none.
+	Pin string
 	// HeadersOnly leaves out the payload (spec.Consumer.HeadersOnly).
 	HeadersOnly bool
 }
@@ -76,10 +78,12 @@ const (
 	Stopping                      // this broker is stopping
 	Ready                         // a Peek found a record
 	Pushed                        // the Subscription delivers to a subject, so nobody may pull
+	PinMismatch                   // another client is pinned
+	WrongPin                      // it waited for a pin that is not valid any more
 )
 
 func (e End) String() string {
-	names := [...]string{"", "Expired", "NoMessages", "BatchDone", "MaxBytes", "TooManyWaiting", "Deleted", "LeaderGone", "Stopping", "Ready", "Pushed"}
+	names := [...]string{"", "Expired", "NoMessages", "BatchDone", "MaxBytes", "TooManyWaiting", "Deleted", "LeaderGone", "Stopping", "Ready", "Pushed", "PinMismatch", "WrongPin"}
 	if int(e) < len(names) {
 		return names[e]
 	}
@@ -94,6 +98,15 @@ type Pull struct {
 	Expires   time.Duration
 	NoWait    bool          // end when nothing is available; with Expires, wait for the first message
 	Heartbeat time.Duration // 0: none
+	// MinPending and MinAckPending are the numbers of records that wait, or that are pending, from
+	// which on it is served. One of them is enough; 0: any number. For the policy Overflow.
+	MinPending, MinAckPending int64
+	// Priority is served before all greater ones. For the policy Prioritized.
+	Priority int
+	// Group is the priority group; empty: none. Without one its client is not pinned.
+	Group string
+	// Pin is that of a delivery to this client; empty: none. For the policy Pinned.
+	Pin string
 	// Peek waits for a deliverable record without delivering it. It needs no To.
 	Peek bool
 }
@@ -126,6 +139,8 @@ type Info struct {
 	// Bound: it delivers to a subject, and somebody is subscribed to that.
 	Bound                    bool
 	PausedFor                time.Duration // until it delivers again; 0: it is not paused
+	Pin                      string        // of the pinned client; empty: none
+	Pinned                   time.Time     // since when
 	Lag                      uint64        // records yet to deliver
 	LagExact                 bool          // else Lag is an upper bound
 	LastDelivered, LastAcked time.Time

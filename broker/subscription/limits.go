@@ -27,6 +27,11 @@ const (
 	defaultAckWait    = 30 * time.Second
 	defaultMaxPending = 1000
 	defaultMaxWaiting = 512
+	// mostPrioritized bounds the waiting requests of a Subscription with a priority policy: all of
+	// them are looked at for each delivery, which takes some 10 µs then.
+	mostPrioritized = 4096
+	// pinLength is the length of the id of a pinned client: as long as nats-server's.
+	pinLength = 22
 
 	// stepRecords and stepBytes bound what one Subscription delivers and reads in one step: a
 	// fraction of a millisecond from memory, and one read of a disk.

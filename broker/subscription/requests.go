@@ -1,6 +1,9 @@
 package subscription
 
-import "math"
+import (
+	"math"
+	"strings"
+)
 
 // request is a waiting pull request. Times are nanoseconds of Service.now.
 type request struct {
@@ -15,9 +18,14 @@ type request struct {
 	beat      int64 // when the next heartbeat is due
 	checked   int64 // when the destination last had a subscriber
 	peek      bool
-	standing  bool          // of a push
-	done      func(Outcome) // nil: the DeliverySink gets the End
-	why       End           // the End for done
+
+	minPending, minAckPending int64 // as of Pull
+	priority                  int
+	group, pin                string
+
+	standing bool          // of a push
+	done     func(Outcome) // nil: the DeliverySink gets the End
+	why      End           // the End for done
 }
 
 // outcome returns the Outcome for done.
@@ -67,6 +75,9 @@ func (q *requests) add(p *Pull, done func(Outcome), now int64) {
 	*r = request{
 		to: append(r.to[:0], p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0,
 		noWait: p.NoWait, heartbeat: int64(max(p.Heartbeat, 0)), peek: p.Peek, done: done,
+		minPending: p.MinPending, minAckPending: p.MinAckPending, priority: p.Priority,
+		// Cloned, so that nothing of p escapes to the heap.
+		group: strings.Clone(p.Group), pin: strings.Clone(p.Pin),
 	}
 	if p.Expires > 0 {
 		r.expires = now + int64(p.Expires)
@@ -87,6 +98,23 @@ func (q *requests) rotate() {
 		q.list[(q.head+q.n)%len(q.list)] = r
 		q.n++
 	}
+}
+
+// promote moves the first request that may be served to the front, and keeps the order of the
+// others. It reports false if none may.
+func (q *requests) promote(may func(*request) bool) bool {
+	for i := range q.n {
+		r := q.at(i)
+		if !may(r) {
+			continue
+		}
+		for ; i > 0; i-- {
+			q.list[(q.head+i)%len(q.list)] = q.at(i - 1)
+		}
+		q.list[q.head] = r
+		return true
+	}
+	return false
 }
 
 func (q *requests) pop() *request {

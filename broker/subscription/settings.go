@@ -27,6 +27,9 @@ type settings struct {
 	rateLimit     uint64 // bits per second; 0: none
 
 	replayOriginal bool
+
+	priority coordination.PriorityPolicy
+	pinFor   int64 // how long a pinned client may be silent, in nanoseconds
 }
 
 func settingsOf(spec *coordination.SubscriptionSpec) settings {
@@ -40,6 +43,7 @@ func settingsOf(spec *coordination.SubscriptionSpec) settings {
 		deliverTo: spec.Consumer.DeliverSubject, deliverGroup: spec.Consumer.DeliverGroup, flowControl: spec.Consumer.FlowControl,
 		idleHeartbeat: int64(max(spec.Consumer.IdleHeartbeat, 0)), rateLimit: spec.Consumer.RateLimit,
 		replayOriginal: spec.Consumer.ReplayOriginal,
+		priority:       spec.Consumer.PriorityPolicy, pinFor: int64(spec.Consumer.PriorityTimeout),
 	}
 	for _, f := range spec.Subjects {
 		if f == ">" {
@@ -65,6 +69,9 @@ func settingsOf(spec *coordination.SubscriptionSpec) settings {
 	}
 	if s.maxWaiting <= 0 {
 		s.maxWaiting = defaultMaxWaiting
+	}
+	if s.priority != "" {
+		s.maxWaiting = min(s.maxWaiting, mostPrioritized)
 	}
 	return s
 }

@@ -55,6 +55,7 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 		s.tick(now)
 	}
 	s.lookForReceiver(w, now)
+	s.unpinSilent(now)
 	if s.search.done {
 		s.catchUp(now, start)
 		var err error
@@ -149,8 +150,9 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 		s.service.redelivered.Add(redelivered)
 	}()
 	for range stepRecords {
-		r := s.first(now)
+		r := s.first(now, start, end)
 		if r == nil {
+			s.endNoWait(false)
 			return false, nil
 		}
 		count := uint32(1)
@@ -200,14 +202,14 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 }
 
 // first returns the request to serve next, or nil. mu is held.
-func (s *Subscription) first(now int64) *request {
+func (s *Subscription) first(now int64, start, end uint64) *request {
 	if s.push != nil {
 		if s.push.open(now) {
 			return &s.push.request
 		}
 		return nil
 	}
-	for s.waiting.n > 0 {
+	for s.waiting.n > 0 && s.choose(start, end) {
 		r := s.waiting.at(0)
 		if r.checked == now {
 			return r
@@ -273,6 +275,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	} else {
 		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: now/int64(time.Millisecond) + s.settings.ackWait(count)})
 	}
+	w.delivery.Pin = s.pinned(r, now)
 	s.sink.Deliver(r.to, &w.delivery, rec)
 	s.unflushed = true
 	s.lastSeen.delivered, s.lastSeen.used = now, now
@@ -543,6 +546,9 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 	}
 	if s.push != nil {
 		at = min(at, s.push.dueAt(now))
+	}
+	if s.pin.id != "" {
+		at = min(at, s.pin.until)
 	}
 	if due := s.cursor.due; due < math.MaxInt64 && s.search.done && (s.waiting.n > 0 || s.push != nil && s.push.away == 0) {
 		at = min(at, max(due*int64(time.Millisecond), s.nextScan()))

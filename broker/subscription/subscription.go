@@ -52,6 +52,7 @@ type Subscription struct {
 	replay           replay      // of a replay at the original speed
 	counting         bool        // the index counts for the next delivery
 	countNext        int64       // when it is asked again after a failure
+	pin              pin         // the pinned client, if that is the policy
 	readError        string      // why records cannot be read at present
 	redeliveryReader *log.Cursor // of redeliveries
 	mean             int         // average bytes per record
@@ -114,6 +115,9 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	s.sample.Store(samplePercent(spec))
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
+	if s.settings.priority != coordination.PriorityPinned {
+		s.pin = pin{}
+	}
 	if !before.sameFilters(&s.settings) {
 		s.ahead = lookahead{}
 		s.newest = nil
@@ -143,6 +147,8 @@ func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 	why := TooManyWaiting
 	if s.push != nil {
 		why = Pushed
+	} else if !s.pin.admits(p.Pin, now+s.settings.pinFor) {
+		why = PinMismatch
 	}
 	switch {
 	case why == TooManyWaiting && s.closed == 0 && (s.waiting.n < s.settings.maxWaiting || done != nil):
@@ -329,6 +335,7 @@ func (s *Subscription) info(w *worker, now int64) Info {
 		i.Trouble = s.readError
 	}
 	i.Bound, i.PausedFor = s.watched(), s.pausedFor()
+	i.Pin, i.Pinned = s.pin.id, s.service.at(s.pin.since)
 	i.FloorSequence, i.FloorOffset = s.cursor.floor()
 	i.Lag, i.LagExact = s.lag(start, end)
 	return i
