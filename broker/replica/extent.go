@@ -127,13 +127,20 @@ type repairs struct {
 	extents map[string]said         // by broker under repair
 	// nothing are the offsets for which followers were sent batches without records.
 	nothing map[coordination.Replica][Parts][]log.Span
-	mend    mending // of this broker's own copy
+	// others are damaged offsets of unknown epochs, for which followers have records of earlier ones
+	// (mayDiffer).
+	others map[coordination.Replica][Parts][]log.Span
+	mend   mending // of this broker's own copy
 }
 
 // repair returns what is known of repairs. mu is held.
 func (l *Leading) repair() *repairs {
 	if l.repairs == nil {
-		l.repairs = &repairs{refused: map[string]refusedFetch{}, extents: map[string]said{}, nothing: map[coordination.Replica][Parts][]log.Span{}}
+		l.repairs = &repairs{
+			refused: map[string]refusedFetch{}, extents: map[string]said{},
+			nothing: map[coordination.Replica][Parts][]log.Span{},
+			others:  map[coordination.Replica][Parts][]log.Span{},
+		}
 	}
 	return l.repairs
 }

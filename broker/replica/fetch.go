@@ -166,7 +166,7 @@ func (o *followerConn) answerFetch(q *fetch) error {
 	c := q.l.config.Logs[q.part].NewCursor(1)
 	o.memory = c.Lend(o.memory)
 	defer func() { o.memory = c.Lend(o.memory) }()
-	from, refused := q.l.checkFetch(q, &p)
+	from, refused := q.l.checkFetch(o.broker, q, &p)
 	var v log.View
 	if refused == nil && p.kind != pieceDiverged && from < q.span.Next {
 		c.Seek(from)
@@ -253,7 +253,7 @@ func (l *Leading) Stalled(broker string) bool {
 
 // checkFetch judges whether and from where a fetch can be answered. refused is the reason if it
 // can't be at present.
-func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, refused error) {
+func (l *Leading) checkFetch(broker string, q *fetch, p *piece) (from uint64, refused error) {
 	l.use.RLock()
 	defer l.use.RUnlock()
 	if l.ended.Load() {
@@ -263,6 +263,9 @@ func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, refused error) {
 	p.start = own.Start
 	shared, err := l.compare(q.part, own, q.log)
 	if err != nil {
+		return 0, err
+	}
+	if err := l.mayDiffer(broker, q.part, own, q.log, shared); err != nil {
 		return 0, err
 	}
 	if shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) || own.End < q.span.Next {

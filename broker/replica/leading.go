@@ -432,6 +432,9 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 		if v.parts[p], err = l.compare(p, lineage, a.logs[p]); err != nil {
 			return nil, err.Error()
 		}
+		if err := l.mayDiffer(o.broker, p, lineage, a.logs[p], v.parts[p]); err != nil {
+			return nil, err.Error()
+		}
 		matches = matches && v.parts[p].Verb == Copy
 	}
 	if !matches {

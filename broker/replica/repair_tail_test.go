@@ -8,6 +8,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +24,20 @@ func divergedTail(w *world) (from uint64) { return divergedTailOf(w, 201) }
 
 // divergedTailOf is divergedTail with as many records of epoch 2.
 func divergedTailOf(w *world, records int) (from uint64) {
+	w.t.Helper()
+	divergedLogs(w, records)
+	b := w.nodes["b"]
+	infos := b.logs[orders][Data].SegmentInfos()
+	tail := infos[len(infos)-1]
+	if tail.Active || tail.Base > 411 || tail.End != 471 {
+		w.t.Fatalf("the last segment of b is %+v", tail)
+	}
+	b.spoilAt(orders, Data, len(infos)-1, tail.Bytes*3/4)
+	return tail.Base
+}
+
+// divergedLogs is divergedTailOf without damage.
+func divergedLogs(w *world, records int) {
 	t := w.t
 	t.Helper()
 	w.place(orders, 1, "b a")
@@ -54,13 +69,6 @@ func divergedTailOf(w *world, records int) (from uint64) {
 	b = w.start("b", b.fs)
 	b.open(orders)
 	seal(b)
-	infos := b.logs[orders][Data].SegmentInfos()
-	tail := infos[len(infos)-1]
-	if tail.Active || tail.Base > 411 || tail.End != 471 {
-		t.Fatalf("the last segment of b is %+v", tail)
-	}
-	b.spoilAt(orders, Data, len(infos)-1, tail.Bytes*3/4)
-	return tail.Base
 }
 
 // followsEqual has b follow until it is in sync. Then it must have the records of a.
@@ -192,7 +200,7 @@ func hideEpoch(w *world) {
 		t.Fatalf("a lacks %v, and has the epochs %v", lost, epochs)
 	}
 	shard := *w.store.shard(orders)
-	shard.Replicas = []string{"a", "b"}
+	shard.Replicas = append(slices.Clone(shard.Replicas), "b")
 	w.store.put(&shard)
 	a.see()
 }
@@ -226,6 +234,77 @@ func TestADivergedTailBesideAHiddenEpoch(t *testing.T) {
 			t.Errorf("b is repaired (%v), with a record of epoch %d at 411", err, got.Epoch())
 		}
 	})
+}
+
+// epochOf returns the epoch of a record.
+func (n *node) epochOf(offset uint64) uint64 {
+	n.w.t.Helper()
+	v, err := n.logs[orders][Data].NewCursor(offset).Read(1)
+	if err != nil {
+		n.w.t.Fatal(err)
+	}
+	defer v.Release()
+	b, _ := v.Next()
+	return b.Epoch()
+}
+
+// TestAFollowerOfALeaderWithAHiddenEpoch: the leader does not know where its epoch begins. b has
+// records of an earlier epoch in place of damaged ones, and c, which is away, has the leader's. So b
+// waits for c, which leads, and then gets what c has.
+func TestAFollowerOfALeaderWithAHiddenEpoch(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		divergedLogs(w, 201)
+		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		shard := *w.store.shard(orders)
+		shard.Replicas = []string{"a", "c"}
+		w.store.put(&shard)
+		w.spread()
+		w.within(5*time.Second, "c has it all", func() bool { return w.equal(orders, "a c") })
+		fs := c.kill()
+		hideEpoch(w)
+		b.see()
+		time.Sleep(20 * time.Second)
+		if copies, _ := b.follows[orders].State(); copies || b.epochOf(411) != 1 {
+			t.Fatalf("b copies: %v, and its record 411 is of epoch %d", copies, b.epochOf(411))
+		}
+		c = w.startWithout(func() *node { return w.start("c", fs) })
+		c.open(orders)
+		w.place(orders, 3, "c (a) (b)")
+		a = w.nodes["a"]
+		if err := w.told(a.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		a.follow(orders)
+		w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") && w.equal(orders, "a b c") })
+		if epoch := b.epochOf(411); epoch != 2 {
+			t.Errorf("the record 411 of b is of epoch %d", epoch)
+		}
+	})
+}
+
+// TestTheOnlyFollowersOfALeaderWithAHiddenEpoch: the same, and no replica has records of the
+// leader's epoch in that place. So b keeps its own ones: they may have been acknowledged.
+func TestTheOnlyFollowersOfALeaderWithAHiddenEpoch(t *testing.T) {
+	for _, others := range []string{"", "c"} {
+		t.Run("beside "+others, func(t *testing.T) {
+			story(t, "a b c", func(w *world) {
+				divergedLogs(w, 201)
+				b := w.nodes["b"]
+				shard := *w.store.shard(orders)
+				shard.Replicas = append([]string{"a"}, strings.Fields(others)...)
+				w.wires.freeze("c", "a") // it has nothing yet
+				w.store.put(&shard)
+				hideEpoch(w)
+				w.wires.reset("c")
+				w.wires.thaw("c", "a")
+				w.spread()
+				w.within(10*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
+				if epoch := b.epochOf(411); epoch != 1 {
+					t.Errorf("the record 411 of b is of epoch %d", epoch)
+				}
+			})
+		})
+	}
 }
 
 // TestADivergedTailBesideDamageThatHidesItsEpoch: what follows the leader's damage doesn't show its
