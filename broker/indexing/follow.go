@@ -187,7 +187,7 @@ func (x *Index) has(_ context.Context, offset uint64) (found bool, err error) {
 		return false, err
 	}
 	defer v.Release()
-	err = each(&v, offset, offset+1, func(uint64, []byte) error {
+	err = each(&v, offset, offset+1, func(uint64, int, []byte) error {
 		found = true
 		return nil
 	})
@@ -352,30 +352,12 @@ func (x *Index) add(v *log.View, end uint64) (bytes int, err error) {
 	defer x.shard.End()
 	for b, ok := v.Next(); ok && x.end < limit; b, ok = v.Next() {
 		bytes += len(b)
-		var r log.Record
-		var run []byte // the subject of n records that end at x.end
-		n := 0
-		it := b.Records()
-		for it.Next(&r) {
-			if r.Offset < x.end {
-				continue
-			}
-			if r.Offset >= limit {
-				break
-			}
-			if n > 0 && (r.Offset != x.end || string(r.Subject) != string(run)) {
-				x.shard.Add(x.end-uint64(n), n, run)
-				n = 0
-			}
-			run = r.Subject
-			n++
-			x.end = r.Offset + 1
-		}
-		if n > 0 {
-			x.shard.Add(x.end-uint64(n), n, run)
-		}
-		if it.Err() != nil {
-			return bytes, it.Err()
+		if err := eachRun(b, x.end, limit, func(offset uint64, n int, subject []byte) error {
+			x.shard.Add(offset, n, subject)
+			x.end = offset + uint64(n)
+			return nil
+		}); err != nil {
+			return bytes, err
 		}
 		if to := min(b.End(), limit); to > x.end {
 			x.shard.Skip(to)
@@ -389,7 +371,7 @@ func (x *Index) add(v *log.View, end uint64) (bytes int, err error) {
 type source Index
 
 // Subjects implements subjectindex.Source.
-func (x *source) Subjects(from, to uint64, record func(offset uint64, subject []byte) error, gap func(from, to uint64) error) error {
+func (x *source) Subjects(from, to uint64, record func(offset uint64, n int, subject []byte) error, gap func(from, to uint64) error) error {
 	c := x.log.NewFileCursor(from)
 	for next := from; next < to; {
 		c.Seek(next)
@@ -419,21 +401,27 @@ func (x *source) Subjects(from, to uint64, record func(offset uint64, subject []
 	return nil
 }
 
-// each calls f with the records of a view within a range.
-func each(v *log.View, from, to uint64, f func(offset uint64, subject []byte) error) error {
+// each calls f with the records of a view within a range, n consecutive ones of a subject at once.
+func each(v *log.View, from, to uint64, f func(offset uint64, n int, subject []byte) error) error {
 	for b, ok := v.Next(); ok; b, ok = v.Next() {
-		it := b.Records()
-		for r := (log.Record{}); it.Next(&r); {
-			if r.Offset < from || r.Offset >= to {
-				continue
-			}
-			if err := f(r.Offset, r.Subject); err != nil {
-				return err
-			}
-		}
-		if it.Err() != nil {
-			return it.Err()
+		if err := eachRun(b, from, to, f); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// eachRun is each for a batch.
+func eachRun(b log.Batch, from, to uint64, f func(offset uint64, n int, subject []byte) error) error {
+	it := b.Subjects()
+	for offset, n, subject := it.Next(); n > 0; offset, n, subject = it.Next() {
+		end := min(offset+uint64(n), to)
+		if offset = max(offset, from); offset >= end {
+			continue
+		}
+		if err := f(offset, int(end-offset), subject); err != nil {
+			return err
+		}
+	}
+	return it.Err()
 }

@@ -124,13 +124,16 @@ func (s *shard) records(from, to uint64) (out []log.Record) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if err := each(&v, from, to, func(offset uint64, subject []byte) error {
-			if offset >= next {
-				out = append(out, log.Record{Offset: offset, Subject: slices.Clone(subject)})
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (log.Record{}); it.Next(&r); {
+				if r.Offset >= next && r.Offset < to {
+					out = append(out, log.Record{Offset: r.Offset, Subject: slices.Clone(r.Subject)})
+				}
 			}
-			return nil
-		}); err != nil {
-			s.t.Fatal(err)
+			if it.Err() != nil {
+				s.t.Fatal(it.Err())
+			}
 		}
 		next = v.End
 		v.Release()

@@ -41,10 +41,10 @@ type generated uint64
 func subjectAt(offset, subjects uint64) uint64 { return fold(offset, 0x9e3779b97f4a7c15) % subjects }
 
 // Subjects implements Source.
-func (g generated) Subjects(from, to uint64, record func(offset uint64, subject []byte) error, _ func(from, to uint64) error) error {
+func (g generated) Subjects(from, to uint64, record func(offset uint64, n int, subject []byte) error, _ func(from, to uint64) error) error {
 	name := names()
 	for offset := from; offset < to; offset++ {
-		if err := record(offset, name(subjectAt(offset, uint64(g)))); err != nil {
+		if err := record(offset, 1, name(subjectAt(offset, uint64(g)))); err != nil {
 			return err
 		}
 	}

@@ -96,14 +96,14 @@ func (s *Shard) fill(ctx context.Context, f env.File, path string, h header, end
 		}
 		began := false
 		for _, source := range group {
-			err = errors.Join(err, source.offsets(source.clip, func(offset uint64) error {
+			err = errors.Join(err, source.offsets(source.clip, func(from, to uint64) error {
 				if !began { // all may be beyond the clip
 					began = true
 					if err := w.begin(subject, hash(s.config.Secret, subject)); err != nil {
 						return err
 					}
 				}
-				return w.add(offset)
+				return w.add(from, to)
 			}))
 		}
 	}

@@ -19,12 +19,12 @@ type committed struct {
 	low  atomic.Uint64 // what may have been trimmed is below
 }
 
-func (c *committed) Subjects(from, to uint64, record func(offset uint64, subject []byte) error, _ func(from, to uint64) error) error {
+func (c *committed) Subjects(from, to uint64, record func(offset uint64, n int, subject []byte) error, _ func(from, to uint64) error) error {
 	if to > c.high.Load() {
 		return errors.New("not committed yet")
 	}
 	for offset := from; offset < to; offset++ {
-		if err := record(offset, subjectNumber(c.of[offset])); err != nil {
+		if err := record(offset, 1, subjectNumber(c.of[offset])); err != nil {
 			return err
 		}
 	}

@@ -154,7 +154,8 @@
 //	an open run                     1 KiB: its footer
 //	last records for conditions     8 MiB, in shards that use them       factBytes
 //
-// A part takes 8 bytes per record, and 40 bytes and its bytes per subject. 10 M subjects of 24
+// A part takes 8 bytes per record, or 32 per batch of 8 or more records of one subject, and 40 bytes
+// and its bytes per subject. 10 M subjects of 24
 // bytes in 16 segments take 16 MiB of filters and 1 MiB of index blocks, which stay in the cache.
 //
 // An active segment with any number of subjects is a part of at most 16 MiB and at most 16 runs,

@@ -99,15 +99,13 @@ func (e *entry) info(r *run, in Range, read readBlock) (info Info, err error) {
 	return info, err
 }
 
-// offsets calls f with each offset of the subject within a range, in order.
-func (e *entry) offsets(r *run, in Range, read readBlock, f func(offset uint64) error) error {
+// offsets calls f with the consecutive offsets of the subject within a range, in order.
+func (e *entry) offsets(r *run, in Range, read readBlock, f func(from, to uint64) error) error {
 	return e.runs(r, in, read, func(from, to, _ uint64) error {
-		for offset := max(from, in.From); offset < min(to, in.To); offset++ {
-			if err := f(offset); err != nil {
-				return err
-			}
+		if from, to = max(from, in.From), min(to, in.To); from >= to {
+			return nil
 		}
-		return nil
+		return f(from, to)
 	}, false)
 }
 

@@ -102,7 +102,7 @@ func FuzzDamagedFile(f *testing.F) {
 		for {
 			ok, err := c.next()
 			if err == nil && ok {
-				err = c.offsets(all, func(uint64) error { seen++; return nil })
+				err = c.offsets(all, func(from, to uint64) error { seen += to - from; return nil })
 			}
 			if err != nil {
 				damagedOnly(t, err)
@@ -166,11 +166,11 @@ func FuzzDecode(f *testing.F) {
 			read := func(int64, int) ([]byte, error) { return data, nil }
 			last := uint64(0)
 			_, _ = e.info(r, Range{2, end - 1}, read)
-			_ = e.offsets(r, Range{1, end}, read, func(offset uint64) error {
-				if offset <= last || offset >= end {
-					t.Fatalf("offset %d follows %d; the file ends at %d", offset, last, end)
+			_ = e.offsets(r, Range{1, end}, read, func(from, to uint64) error {
+				if from <= last || from >= to || to > end {
+					t.Fatalf("offsets %d to %d follow %d; the file ends at %d", from, to, last, end)
 				}
-				last = offset
+				last = to - 1
 				return nil
 			})
 		}

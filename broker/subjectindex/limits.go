@@ -10,9 +10,6 @@ const (
 	// flushed. Beyond, the index of its records is given up and made again later: a publisher never
 	// waits for the index.
 	partGivenUp = 2
-	// addAtOnce is how many records of one subject are added before the memory is looked at: half a
-	// megabyte. A batch may have millions.
-	addAtOnce = 64 << 10
 	// CacheBytes is the memory for blocks of files, over all shards of a disk. Filters and index
 	// blocks of 10 M subjects take 17 MiB of it.
 	CacheBytes = 64 << 20

@@ -26,8 +26,8 @@ type part struct {
 	sizes int      // bytes of text
 }
 
-// record is one record: the number of its subject, and the number + 1 of the record before with
-// this subject; 0: none.
+// record is one record, or a run of consecutive records of one subject: the number of the subject,
+// and the number + 1 of the record before with this subject; 0: none.
 type record struct{ subject, before uint32 }
 
 // name is a subject: where it stands in text, and the number of its first record. Its tail changes,
@@ -39,18 +39,22 @@ type name struct {
 	tail  tail
 }
 
-// tail is the number + 1 of a subject's last record, and how many it has.
+// tail is the number + 1 of a subject's last record, and how many it has, each of a run counted. A
+// part is of one segment, which has fewer than 4 Gi.
 type tail struct{ last, count uint32 }
 
-// stretch is consecutive offsets: of the record number and those that follow.
+// stretch is consecutive offsets: of the record number and those that follow, or of one run.
 type stretch struct {
 	number int
 	offset uint64
+	run    uint64 // offsets of the run number; 0: it is of single records
 }
 
 const (
 	leastText = 512
 	mostText  = 64 << 10
+	// leastRun is from how many records on a run takes less memory than they do one by one.
+	leastRun = 8
 )
 
 // newPart returns a part that begins at base. It has room for some subjects.
@@ -66,12 +70,12 @@ func newPart(secret, base uint64, subjects int) *part {
 
 // bytes returns about how much memory the part takes.
 func (p *part) bytes() int {
-	return 8*p.records.n + 20*p.names.n + p.sizes + 8*len(p.slots) + 16*len(p.stretches)
+	return 8*p.records.n + 20*p.names.n + p.sizes + 8*len(p.slots) + 24*len(p.stretches)
 }
 
-// nextOffset returns the offset of a record that would follow without a gap.
+// nextOffset returns the offset of a record that would belong to the last stretch; 0: none does.
 func (p *part) nextOffset() uint64 {
-	if n := len(p.stretches); n > 0 {
+	if n := len(p.stretches); n > 0 && p.stretches[n-1].run == 0 {
 		return p.stretches[n-1].offset + uint64(p.records.n-p.stretches[n-1].number)
 	}
 	return 0
@@ -79,12 +83,17 @@ func (p *part) nextOffset() uint64 {
 
 // add adds n consecutive records of a subject with the hash h.
 func (p *part) add(offset uint64, n int, subject []byte, h uint64) {
-	if offset != p.nextOffset() {
-		p.stretches = append(p.stretches, stretch{p.records.n, offset})
+	entries := n
+	switch {
+	case n >= leastRun:
+		p.stretches = append(p.stretches, stretch{p.records.n, offset, uint64(n)})
+		entries = 1
+	case offset != p.nextOffset():
+		p.stretches = append(p.stretches, stretch{number: p.records.n, offset: offset})
 	}
 	id := p.numberOf(subject, h)
 	t := &p.names.at(int(id)).tail
-	for range n {
+	for range entries {
 		p.records.add(record{id, t.last})
 		t.last = uint32(p.records.n)
 	}
@@ -174,8 +183,9 @@ func (p *part) truncate(to uint64) {
 	for i := p.records.n - 1; i >= n; i-- {
 		r := *p.records.at(i)
 		t := &p.names.at(int(r.subject)).tail
+		from, end := offsetsAt(p.stretches, i)
 		t.last = r.before
-		t.count--
+		t.count -= uint32(end - from)
 	}
 	p.records.truncate(n)
 	subjects := p.names.n
@@ -192,6 +202,13 @@ func (p *part) truncate(to uint64) {
 		keep--
 	}
 	p.stretches = slices.Clone(p.stretches[:keep])
+	if keep > 0 {
+		last := &p.stretches[keep-1]
+		if end := last.offset + last.run; last.run > 0 && end > to { // it is cut
+			last.run -= end - to
+			p.names.at(int(p.records.at(n - 1).subject)).tail.count -= uint32(end - to)
+		}
+	}
 	p.end = to
 }
 
@@ -235,7 +252,7 @@ func (p *part) tailOf(subject []byte, h uint64) (t tail, first uint32) {
 	return n.tail, n.first
 }
 
-// numberAt returns how many of n records have offsets below one.
+// numberAt returns how many of n records, or runs, begin below an offset.
 func numberAt(stretches []stretch, n int, offset uint64) int {
 	i := sort.Search(len(stretches), func(i int) bool { return stretches[i].offset >= offset })
 	if i == 0 {
@@ -249,13 +266,15 @@ func numberAt(stretches []stretch, n int, offset uint64) int {
 	return int(min(uint64(end), uint64(s.number)+offset-s.offset))
 }
 
-// offsetAt returns the offset of a record.
-func offsetAt(stretches []stretch, number int) uint64 {
+// offsetsAt returns the offsets of a record, or a run: from from up to, not including, to.
+func offsetsAt(stretches []stretch, number int) (from, to uint64) {
 	i := len(stretches) - 1
 	if stretches[i].number > number {
 		i = sort.Search(len(stretches), func(i int) bool { return stretches[i].number > number }) - 1
 	}
-	return stretches[i].offset + uint64(number-stretches[i].number)
+	s := &stretches[i]
+	from = s.offset + uint64(number-s.number)
+	return from, from + max(s.run, 1)
 }
 
 // partView is what a part was at some moment. It needs no lock.
@@ -274,12 +293,25 @@ func (p *part) view() partView {
 	}
 }
 
-// numbers returns the numbers of the records within a range: from a up to, not including, b.
+// numbers returns the numbers of the records, and runs, that have offsets within a range: from a up to,
+// not including, b.
 func (v *partView) numbers(r Range) (a, b int) {
 	if r.From >= r.To {
 		return 0, 0
 	}
-	return numberAt(v.stretches, v.records.n, r.From), numberAt(v.stretches, v.records.n, r.To)
+	a, b = numberAt(v.stretches, v.records.n, r.From), numberAt(v.stretches, v.records.n, r.To)
+	if a > 0 {
+		if _, to := offsetsAt(v.stretches, a-1); to > r.From {
+			a--
+		}
+	}
+	return a, b
+}
+
+// offsetsIn returns the offsets of a record, or a run, that are within a range.
+func (v *partView) offsetsIn(number int, r Range) (from, to uint64) {
+	from, to = offsetsAt(v.stretches, number)
+	return max(from, r.From), min(to, r.To)
 }
 
 func (v *partView) subject(id uint32) []byte { return nameIn(v.text, v.names.at(int(id))) }
@@ -287,11 +319,11 @@ func (v *partView) subject(id uint32) []byte { return nameIn(v.text, v.names.at(
 // last returns the offset of the last record within a range of the subject that has a tail, or 0.
 func (v *partView) last(t tail, r Range) uint64 {
 	for at := t.last; at > 0; at = v.records.at(int(at - 1)).before {
-		if offset := offsetAt(v.stretches, int(at-1)); offset < r.To {
-			if offset < r.From {
+		if from, to := offsetsAt(v.stretches, int(at-1)); from < r.To {
+			if to <= r.From {
 				return 0
 			}
-			return offset
+			return min(to, r.To) - 1
 		}
 	}
 	return 0
@@ -300,13 +332,11 @@ func (v *partView) last(t tail, r Range) uint64 {
 // info is last with the count and the first.
 func (v *partView) info(t tail, r Range) (info Info) {
 	for at := t.last; at > 0; at = v.records.at(int(at - 1)).before {
-		offset := offsetAt(v.stretches, int(at-1))
-		if offset < r.From {
+		from, to := offsetsAt(v.stretches, int(at-1))
+		if to <= r.From {
 			break
 		}
-		if offset < r.To {
-			info.add(Info{Count: 1, First: offset, Last: offset})
-		}
+		info.addRun(from, to, r)
 	}
 	return info
 }
@@ -414,23 +444,26 @@ func (c *partCursor) has(subject []byte) bool {
 }
 
 func (c *partCursor) info(r Range) (Info, error) {
-	all := c.records[c.begins[c.at]:c.begins[c.at+1]]
-	offset := func(i int) uint64 { return offsetAt(c.view.stretches, int(all[i])) }
-	a := sort.Search(len(all), func(i int) bool { return offset(i) >= r.From })
-	b := len(all)
-	if offset(b-1) >= r.To {
-		b = sort.Search(b, func(i int) bool { return offset(i) >= r.To })
-	}
-	if a >= b {
-		return Info{}, nil
-	}
-	return Info{Count: uint64(b - a), First: offset(a), Last: offset(b - 1)}, nil
+	var info Info
+	err := c.offsets(r, func(from, to uint64) error {
+		info.addRun(from, to, r)
+		return nil
+	})
+	return info, err
 }
 
-func (c *partCursor) offsets(r Range, f func(offset uint64) error) error {
+func (c *partCursor) offsets(r Range, f func(from, to uint64) error) error {
+	stretches := c.view.stretches
+	at := 0 // of the stretch of the record before
 	for _, number := range c.records[c.begins[c.at]:c.begins[c.at+1]] {
-		if offset := offsetAt(c.view.stretches, int(number)); offset >= r.From && offset < r.To {
-			if err := f(offset); err != nil {
+		for at+1 < len(stretches) && stretches[at+1].number <= int(number) {
+			at++
+		}
+		s := &stretches[at]
+		from := s.offset + uint64(int(number)-s.number)
+		to := min(from+max(s.run, 1), r.To)
+		if from = max(from, r.From); from < to {
+			if err := f(from, to); err != nil {
 				return err
 			}
 		}

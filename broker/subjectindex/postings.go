@@ -16,14 +16,17 @@ func (t *tokenWriter) begin(first uint64) {
 	*t = tokenWriter{buf: t.buf[:0], next: first + 1}
 }
 
-func (t *tokenWriter) add(offset uint64) {
-	if t.open && offset == t.next {
-		t.more++
-		t.next++
-		return
+// add adds the offsets from from up to, not including, to.
+func (t *tokenWriter) add(from, to uint64) {
+	switch {
+	case from >= to:
+	case t.open && from == t.next:
+		t.more += to - from
+		t.next = to
+	default:
+		t.flush()
+		t.skip, t.more, t.open, t.next = from-t.next, to-from-1, true, to
 	}
-	t.flush()
-	t.skip, t.more, t.open, t.next = offset-t.next, 0, true, offset+1
 }
 
 // flush writes the last token.

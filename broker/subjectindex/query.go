@@ -107,7 +107,9 @@ func (p *part) point(subject []byte, h uint64, in Range) (out pointOf, ok bool) 
 	if t.count == 0 {
 		return out, false
 	}
-	out.info = Info{Count: uint64(t.count), First: offsetAt(p.stretches, int(first)), Last: offsetAt(p.stretches, int(t.last-1))}
+	from, _ := offsetsAt(p.stretches, int(first))
+	_, to := offsetsAt(p.stretches, int(t.last-1))
+	out.info = Info{Count: uint64(t.count), First: from, Last: to - 1}
 	if out.info.Last < in.From || out.info.First >= in.To {
 		return out, false
 	}
@@ -339,7 +341,7 @@ func (q *snapshot) count(ctx context.Context, i int, f *Filter, in Range) (n uin
 		return 0, err
 	}
 	if v := q.views[i]; v != nil {
-		v.matching(f, l.within(in), func(uint64) bool { n++; return true })
+		v.matching(f, l.within(in), func(from, to uint64) bool { n += to - from; return true })
 		return n, nil
 	}
 	if r := l.run; f.all && in.contains(l.Range) && l.contains(Range{r.h.from, r.end}) {
@@ -366,12 +368,13 @@ func (q *snapshot) each(ctx context.Context, l *layer, filter *Filter, in Range,
 	}
 }
 
-// matching calls f with the offsets of the matching records of a range, in order, until it says no.
-func (v *partView) matching(filter *Filter, in Range, f func(offset uint64) bool) {
+// matching calls f with the consecutive offsets of the matching records of a range, in order, until it
+// says no.
+func (v *partView) matching(filter *Filter, in Range, f func(from, to uint64) bool) {
 	a, b := v.numbers(in)
 	m := matched{filter: filter, view: v, records: b - a}
 	for i := a; i < b; i++ {
-		if m.has(v.records.at(i).subject) && !f(offsetAt(v.stretches, i)) {
+		if m.has(v.records.at(i).subject) && !f(v.offsetsIn(i, in)) {
 			return
 		}
 	}
@@ -445,7 +448,8 @@ func (v *partView) lastMatching(f *Filter, in Range) (offset uint64) {
 	m := matched{filter: f, view: v, records: b - a}
 	for n := b - 1; n >= a && offset == 0; n-- {
 		if m.has(v.records.at(n).subject) {
-			offset = offsetAt(v.stretches, n)
+			_, to := v.offsetsIn(n, in)
+			offset = to - 1
 		}
 	}
 	return offset
@@ -485,7 +489,7 @@ func (s *Shard) NextMatch(ctx context.Context, f *Filter, in Range) (offset uint
 		r := l.within(q.in)
 		switch {
 		case q.views[i] != nil:
-			q.views[i].matching(f, r, func(o uint64) bool { offset = o; return false })
+			q.views[i].matching(f, r, func(from, _ uint64) bool { offset = from; return false })
 		case l.run != nil:
 			if err := q.each(ctx, l, f, q.in, func(info Info) {
 				if info.Count > 0 && (offset == 0 || info.First < offset) {
@@ -575,7 +579,14 @@ func (s *Shard) Offsets(ctx context.Context, filter *Filter, in Range, f func(su
 			if !ok {
 				break
 			}
-			if err := c.offsets(input.clip, func(offset uint64) error { return f(c.subject(), offset) }); err != nil {
+			if err := c.offsets(input.clip, func(from, to uint64) error {
+				for offset := from; offset < to; offset++ {
+					if err := f(c.subject(), offset); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
 				return q.failed(err)
 			}
 		}

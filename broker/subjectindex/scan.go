@@ -14,8 +14,9 @@ type cursor interface {
 	subject() []byte
 	// info returns what a range has of the subject.
 	info(r Range) (Info, error)
-	// offsets calls f with the offsets of the subject within a range, in order.
-	offsets(r Range, f func(offset uint64) error) error
+	// offsets calls f with the consecutive offsets of the subject within a range, in order: those from
+	// from up to, not including, to.
+	offsets(r Range, f func(from, to uint64) error) error
 }
 
 // runCursor iterates over the selected subjects of a run. It reads the file in large pieces and
@@ -46,7 +47,7 @@ func (c *runCursor) info(r Range) (Info, error) {
 	return c.entry.info(c.run, r, c.postings.block)
 }
 
-func (c *runCursor) offsets(r Range, f func(offset uint64) error) error {
+func (c *runCursor) offsets(r Range, f func(from, to uint64) error) error {
 	return c.entry.offsets(c.run, r, c.postings.block, f)
 }
 

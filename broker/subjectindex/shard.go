@@ -41,10 +41,10 @@ type Config struct {
 
 // Source is the log, for rebuilding what is missing.
 type Source interface {
-	// Subjects calls record with each record from from up to, not including, to, in order, and gap
-	// with each range that is damaged. An error of record or gap ends it. Other errors mean that it
+	// Subjects calls record with the records from from up to, not including, to, in order, n consecutive
+	// ones of a subject at once, and gap with each range that is damaged. An error of record or gap ends it. Other errors mean that it
 	// should be tried again later.
-	Subjects(from, to uint64, record func(offset uint64, subject []byte) error, gap func(from, to uint64) error) error
+	Subjects(from, to uint64, record func(offset uint64, n int, subject []byte) error, gap func(from, to uint64) error) error
 }
 
 // SegmentState is what the log knows of a segment.
@@ -413,25 +413,17 @@ func (s *Shard) Begin() { s.mu.Lock() }
 // Add adds n consecutive records of a subject, behind all others. It is called between Begin and
 // End.
 func (s *Shard) Add(offset uint64, n int, subject []byte) {
-	h := hash(s.config.Secret, subject)
-	for n > 0 {
-		p := s.part
-		if p == nil {
-			p = s.startPart()
-		}
-		some := min(n, addAtOnce)
-		if len(subject) > mostSubject { // no client can publish to it
-			p.end = offset + uint64(some)
-			s.giveUp()
-		} else {
-			p.add(offset, some, subject, h)
-		}
-		offset += uint64(some)
-		s.end = offset
-		if n -= some; n > 0 {
-			s.bound()
-		}
+	p := s.part
+	if p == nil {
+		p = s.startPart()
 	}
+	s.end = offset + uint64(n)
+	if len(subject) > mostSubject { // no client can publish to it
+		p.end = s.end
+		s.giveUp()
+		return
+	}
+	p.add(offset, n, subject, hash(s.config.Secret, subject))
 }
 
 // Skip says that there are no records up to, not including, an offset. It is called between Begin

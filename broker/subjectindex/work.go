@@ -218,11 +218,11 @@ func (s *Shard) mergeLayers(ctx context.Context, j *job) (*run, error) {
 func (s *Shard) rebuild(ctx context.Context, j *job) (*run, error) {
 	b := &Builder{shard: s, h: j.h, end: j.h.from}
 	defer b.Abandon()
-	err := s.config.Source.Subjects(j.h.from, j.covers.To, func(offset uint64, subject []byte) error {
+	err := s.config.Source.Subjects(j.h.from, j.covers.To, func(offset uint64, n int, subject []byte) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return b.Add(ctx, offset, 1, subject)
+		return b.Add(ctx, offset, n, subject)
 	}, func(from, to uint64) error {
 		b.Gap(max(from, j.h.from), min(to, j.covers.To))
 		return ctx.Err()

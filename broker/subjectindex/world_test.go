@@ -39,7 +39,7 @@ type entryOf struct {
 }
 
 // Subjects implements Source.
-func (m *model) Subjects(from, to uint64, record func(offset uint64, subject []byte) error, gap func(from, to uint64) error) error {
+func (m *model) Subjects(from, to uint64, record func(offset uint64, n int, subject []byte) error, gap func(from, to uint64) error) error {
 	if from < m.start || to > m.end {
 		return fmt.Errorf("offsets %d to %d are not within the log, %d to %d", from, to, m.start, m.end)
 	}
@@ -56,7 +56,7 @@ func (m *model) Subjects(from, to uint64, record func(offset uint64, subject []b
 		if r.offset < from || r.offset >= to || len(damaged) > 0 && damaged[0].From <= r.offset {
 			continue
 		}
-		if err := record(r.offset, []byte(r.subject)); err != nil {
+		if err := record(r.offset, 1, []byte(r.subject)); err != nil {
 			return err
 		}
 	}

@@ -90,28 +90,28 @@ func (w *writer) begin(subject []byte, h uint64) error {
 	return nil
 }
 
-// add adds the next offset of the subject.
-func (w *writer) add(offset uint64) error {
+// add adds the next consecutive offsets of the subject: from from up to, not including, to.
+func (w *writer) add(from, to uint64) error {
+	next := from // that a token has
 	switch {
-	case offset < w.h.from:
+	case from < w.h.from || from >= to:
 		return &OrderError{"an offset is below what the file covers"}
 	case w.count == 0:
-		w.from = offset
-		w.tokens.begin(offset)
-	case offset <= w.to:
+		w.from = from
+		w.tokens.begin(from)
+		next++
+	case from <= w.to:
 		return &OrderError{"offsets of subject " + string(w.subject) + " are not in order"}
-	default:
-		if len(w.tokens.buf) >= postingBytes {
-			if err := w.endPosting(); err != nil {
-				return err
-			}
-			w.startPosting(offset)
-		} else {
-			w.tokens.add(offset)
+	case len(w.tokens.buf) >= postingBytes:
+		if err := w.endPosting(); err != nil {
+			return err
 		}
+		w.startPosting(from)
+		next++
 	}
-	w.count++
-	w.to = offset
+	w.tokens.add(next, to)
+	w.count += to - from
+	w.to = to - 1
 	return nil
 }
 
