@@ -84,7 +84,7 @@ func (x *Exchange) Serve(conn net.Conn, broker string) {
 	x.log.Debug("Follower connected", "broker", broker)
 	var writer sync.WaitGroup
 	writer.Go(func() { o.fail(o.write()) })
-	o.fail(o.read(newReader(conn, askBuffer, maxFrame), o.handle, o.allHandled))
+	o.fail(o.read(newReader(conn, askBuffer, maxGiven), o.handle, o.allHandled))
 	writer.Wait()
 	o.mu.Lock()
 	o.ended = true

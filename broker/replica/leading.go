@@ -347,6 +347,9 @@ func (l *Leading) End() {
 	for len(l.streams) > 0 {
 		l.refuse(l.streams[0], "this broker has ended to lead it")
 	}
+	if l.repairs != nil && l.repairs.mend.cancel != nil {
+		l.repairs.mend.cancel()
+	}
 	l.mu.Unlock()
 	x := l.x
 	x.mu.Lock()

@@ -62,9 +62,10 @@ const (
 	swapTimeout = 5 * time.Second
 
 	// maxAsk bounds the frames of a follower: an ask with two lineages. maxFrame bounds those of a
-	// leader, and what a follower gives it: a turn, or one batch.
+	// leader, and maxGiven what a follower gives it: a turn, or one batch.
 	maxAsk   = 16 << 10
 	maxFrame = limits.BatchBytes + frameHeader + dataHeader
+	maxGiven = limits.BatchBytes + frameHeader + givenHeader
 	// maxStreams bounds the shards of one connection, far above what a broker holds.
 	maxStreams = 1 << 18
 	// maxAnswers bounds the bytes of answers to a follower that asks and does not read.

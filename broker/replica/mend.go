@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -13,7 +14,7 @@ import (
 
 // mending is how a leader repairs its own copy, which it goes on leading, from what followers
 // offer. It replaces one segment at a time. While busy is set, what is before it belongs to a worker
-// that holds Leading.use, and otherwise to Leading.mu.
+// that holds Leading.use, and otherwise to Leading.mu. What is behind it belongs to Leading.mu.
 type mending struct {
 	repair *log.Repair // nil: none is under way
 	part   Part
@@ -29,6 +30,8 @@ type mending struct {
 
 	busy bool // a worker looks, or adds records
 	want wanted
+
+	cancel context.CancelFunc // stops the worker that looks; nil: none did
 }
 
 // wanted is what a leader has asked a follower for; the zero value: nothing.
@@ -238,10 +241,14 @@ func (m *mending) abandon() {
 	}
 }
 
-// look determines what this leader's logs lack; all: after reading them as a whole. It does not
-// block End for longer than one segment takes.
+// look determines what this leader's logs lack; all: after reading them as a whole, which End stops.
 func (l *Leading) look(all bool) {
-	err := l.lookAt(all)
+	ctx, cancel := context.WithCancel(l.x.ctx)
+	defer cancel()
+	l.mu.Lock()
+	l.repairs.mend.cancel = cancel
+	l.mu.Unlock()
+	err := l.lookAt(ctx, all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := &l.repairs.mend
@@ -257,10 +264,10 @@ func (l *Leading) look(all bool) {
 	}
 }
 
-func (l *Leading) lookAt(all bool) error {
+func (l *Leading) lookAt(ctx context.Context, all bool) error {
 	for p, lg := range l.config.Logs {
 		if all {
-			if err := l.readWhole(lg); err != nil {
+			if err := l.readWhole(ctx, lg); err != nil {
 				return err
 			}
 		}
@@ -319,7 +326,7 @@ func epochsBehind(lg *log.Log, spans []log.Span) []uint64 {
 }
 
 // readWhole reads a log to find damage in it.
-func (l *Leading) readWhole(lg *log.Log) error {
+func (l *Leading) readWhole(ctx context.Context, lg *log.Log) error {
 	if err := l.inUse(func() error { lg.Roll(); return lg.Flush() }); err != nil {
 		return err
 	}
@@ -327,7 +334,7 @@ func (l *Leading) readWhole(lg *log.Log) error {
 	for next := uint64(0); next < end; {
 		var found log.ScrubReport
 		err := l.inUse(func() (err error) {
-			found, err = lg.Scrub(l.x.ctx, log.ScrubOptions{From: next, Most: 1, Pace: l.x.lookPace})
+			found, err = lg.Scrub(ctx, log.ScrubOptions{From: next, Most: 1, Pace: l.x.lookPace})
 			return err
 		})
 		if err != nil {

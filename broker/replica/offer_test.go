@@ -1,13 +1,17 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
@@ -409,4 +413,57 @@ func TestTwoFollowersCompleteEachOtherBesideWhatIsLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestALargestRecordIsTaken: what a follower gives may be one batch of the largest size, and then
+// its frame is larger than the frames of a leader.
+func TestALargestRecordIsTaken(t *testing.T) {
+	id := ID{Topic: strings.Repeat("o", 250)}
+	story(t, "a b", func(w *world) {
+		w.place(id, 1, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		lg := a.logs[id][Data]
+		a.publish(id, "small")
+		largest := &log.Append{Epoch: 1, Records: []log.Record{{Subject: []byte("orders"), Data: bytes.Repeat([]byte("x"), limits.BatchBytes)}}, Durability: log.Memory}
+		first, err := lg.Append(largest)
+		for err != nil && len(largest.Records[0].Data) > limits.BatchBytes/2 {
+			largest.Records[0].Data = largest.Records[0].Data[1:]
+			first, err = lg.Append(largest)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.leads[id].Appended(Data, first+1, true)
+		lg.Roll()
+		a.publish(id, wide(100)...)
+		w.within(5*time.Second, "b has it", func() bool { return w.equal(id, "a b") })
+		a.spoilAt(id, Data, slices.IndexFunc(lg.SegmentInfos(), func(s log.SegmentInfo) bool { return s.Base <= first && first < s.End }), 5000)
+		if lost, err := lg.Unreadable(); err != nil || len(lost) != 1 {
+			t.Fatalf("a lacks %v, %v", lost, err)
+		}
+		w.unwanted(time.Minute, b.part(id))
+		if lost, err := lg.Unreadable(); err != nil || len(lost) > 0 {
+			t.Errorf("a lacks %v, %v", lost, err)
+		}
+	})
+}
+
+// TestEndDoesNotWaitForALogThatIsRead: a leader that reads its whole log ends at once. An End that
+// waits for the reader would stop the time of the story, so it would never end.
+func TestEndDoesNotWaitForALogThatIsRead(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		filled(w, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.x.lookPace = log.NewPace(1 << 10)
+		b.part(orders)
+		time.Sleep(10 * time.Second)
+		if a.leads[orders].repair().mend.read > 0 {
+			t.Fatal("it was read already")
+		}
+		began := time.Now()
+		a.leads[orders].End()
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
 }

@@ -77,6 +77,7 @@ const (
 const (
 	frameHeader = 5
 	dataHeader  = 6 + 4*8
+	givenHeader = 3*4 + 8 + 1 + 255 + 1 // with the longest id of a Topic
 )
 
 // requestHead is the head of a follower's request: the stream, the shard and the epoch.
