@@ -293,8 +293,14 @@ func (l *Leading) lookAtPart(p Part, lg *log.Log) error {
 		return err
 	}
 	m := &l.repairs.mend // it belongs to this worker
-	m.of[p] = lg.Lacks()
 	spans, err := lg.Unreadable()
+	for _, segment := range lg.Lacks() {
+		if err == nil && len(intersect(spans, []log.Span{segment})) == 0 {
+			m.abandon() // it would be void
+			err = l.mendOwn(p, lg, segment)
+		}
+	}
+	m.of[p] = lg.Lacks()
 	spans = union(nil, spans)
 	m.lacks[p], m.behind[p] = spans, nil
 	if !lg.KnowsEpochs() {
@@ -304,6 +310,35 @@ func (l *Leading) lookAtPart(p Part, lg *log.Log) error {
 		l.x.warnThrottled("look "+lg.Name(), "Could not determine what a damaged log lacks", "log", lg.Name(), "error", err)
 	}
 	return err
+}
+
+// mendOwn replaces a damaged segment all of whose records can be read: from this broker's memory, as
+// long as they are the newest ones.
+func (l *Leading) mendOwn(p Part, lg *log.Log, segment log.Span) error {
+	r, err := lg.RepairLed(segment.From)
+	if r == nil || err != nil {
+		return err
+	}
+	defer r.Abandon()
+	for !r.Full() {
+		switch added, err := r.AddOwn(0, math.MaxUint64); {
+		case err != nil:
+			return err
+		case !added:
+			return fmt.Errorf("log %s: record %d can't be read any more", lg.Name(), r.Span().From)
+		}
+	}
+	if rest := r.Span(); rest.From < rest.Next {
+		return fmt.Errorf("log %s: a segment from %d to %d is too large", lg.Name(), segment.From, segment.Next)
+	}
+	aside, err := r.Finish()
+	if err != nil {
+		return err
+	}
+	l.x.counters.repaired.Add(1)
+	l.x.log.Warn("Repaired a segment of the leader's own copy from its memory", "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
+		"part", p.String(), "epoch", l.epoch, "from", segment.From, "up_to", segment.Next, "damaged_one_set_aside", aside)
+	return nil
 }
 
 // epochsBehind returns for each unreadable span the epoch of the first record behind it that can be

@@ -97,6 +97,32 @@ func TestALeaderReadsItsCopyForEachCopyThatGoes(t *testing.T) {
 	})
 }
 
+// TestALeaderRepairsWhatOnlyItsMemoryHas: a bit of the leader's newest segment flips on its disk,
+// and its memory has the records still. Before a copy goes that has them on a disk, the leader
+// writes them to its own one again.
+func TestALeaderRepairsWhatOnlyItsMemoryHas(t *testing.T) {
+	for part := range Parts {
+		t.Run(part.String(), func(t *testing.T) {
+			story(t, "a b", func(w *world) {
+				filled(w, "a b")
+				a, b := w.nodes["a"], w.nodes["b"]
+				lg := a.logs[orders][part]
+				lg.Roll()
+				_, first, _ := lg.Offsets()
+				a.append(orders, part, true, wide(50)...)
+				w.within(time.Second, "b has it", func() bool { return w.equal(orders, "a b") })
+				a.flip(part, slices.IndexFunc(lg.SegmentInfos(), func(s log.SegmentInfo) bool { return s.Base == first }))
+				if err := w.told(b.part(orders)); err != nil {
+					t.Fatal(err)
+				}
+				if found, err := lg.Scrub(context.Background(), log.ScrubOptions{}); err != nil || len(found.Damaged) > 0 || a.x.Stats().Repaired != 1 {
+					t.Errorf("a is damaged: %v, %v", found.Damaged, err)
+				}
+			})
+		})
+	}
+}
+
 // flip flips a bit of a segment that nobody has read since.
 func (n *node) flip(p Part, segment int) {
 	n.w.t.Helper()
@@ -278,10 +304,7 @@ func TestALeaderWaitsForAReplicaThatIsAway(t *testing.T) {
 			t.Fatalf("a lacks %v, and b is unwanted: %d", lost, len(told))
 		}
 		c := w.startWithout(func() *node { return w.start("c", fs) })
-		c.open(orders)
-		c.spoil(orders, Data, 7) // it is repaired, or it would only copy
-		a.spoilToo(Data, c)
-		c.mend(orders)
+		w.unwanted(2*time.Minute, c.part(orders)) // it offers what it has, where it would only copy
 		w.unwanted(2*time.Minute, told)
 		if holes := a.logs[orders][Data].Holes(1); holes > 0 {
 			t.Errorf("%d records are lost", holes)
