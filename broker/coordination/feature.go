@@ -51,9 +51,13 @@ const (
 // old ones (StreamSettings.DiscardNew). An earlier version would delete those.
 const FeatureDiscardNew Feature = "discard-new"
 
+// FeatureTransforms is that a leader stores messages under other subjects where a stream asks for it
+// (StreamSettings.Transform). An earlier version would store them under their own.
+const FeatureTransforms Feature = "transforms"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureVouches)
+	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -113,6 +113,13 @@ type StreamSettings struct {
 	Compression            string            `json:"compression,omitempty"`        // empty: none
 	InactiveThreshold      time.Duration     `json:"inactiveThreshold,omitempty"`  // consumer default
 	ConsumerMaxPending     int               `json:"consumerMaxPending,omitempty"` // consumer default
+	Transform              *SubjectMapping   `json:"transform,omitempty"`          // of what is stored
+}
+
+// SubjectMapping maps subjects to others, as package transform does.
+type SubjectMapping struct {
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
 }
 
 // StreamRetention is JetStream's retention policy.

@@ -93,12 +93,21 @@ func (s *Server) streamOf(t *coordination.Topic) jsapi.StreamConfig {
 
 // allServe refuses settings that a broker of an earlier version would not honour.
 func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
-	if !config.DiscardsNew() {
-		return nil
-	}
-	for _, b := range s.state().Brokers {
-		if !b.Features.Has(coordination.FeatureDiscardNew) {
-			return jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("discard: new is not supported until broker %s runs a newer version", b.Name))
+	for _, needs := range []struct {
+		asked   bool
+		setting string
+		feature coordination.Feature
+	}{
+		{config.DiscardsNew(), "discard: new", coordination.FeatureDiscardNew},
+		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},
+	} {
+		if !needs.asked {
+			continue
+		}
+		for _, b := range s.state().Brokers {
+			if !b.Features.Has(needs.feature) {
+				return jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("%s is not supported until broker %s runs a newer version", needs.setting, b.Name))
+			}
 		}
 	}
 	return nil

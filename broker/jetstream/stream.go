@@ -215,6 +215,7 @@ func updatedSpec(was *coordination.TopicSpec, replicas int, to *jsapi.StreamConf
 	spec := to.TopicSpec()
 	spec.Shards, spec.PartitionBy, spec.PartitionTokens = was.Shards, was.PartitionBy, was.PartitionTokens
 	spec.MinInSync, spec.UncleanElection, spec.DeletionPolicy, spec.Compaction = was.MinInSync, was.UncleanElection, was.DeletionPolicy, was.Compaction
+	spec.Stream.FirstSequence = was.Stream.FirstSequence // logs begin there
 	if replicas == to.Replicas {
 		spec.Replicas = was.Replicas
 	}

@@ -128,6 +128,8 @@ var (
 	ErrStreamRollupFailed              = &Template{500, 10111, "{err}"}
 	ErrConsumerMaxPendingAckExcess     = &Template{400, 10121, "consumer max ack pending exceeds system limit of {limit}"}
 	ErrConsumerMetadataLength          = &Template{400, 10135, "consumer metadata exceeds maximum size of {limit}"}
+	ErrStreamTransformSource           = &Template{400, 10155, "stream transform source: {err}"}
+	ErrStreamTransformDestination      = &Template{400, 10156, "stream transform: {err}"}
 	ErrPedantic                        = &Template{400, 10157, "pedantic mode: {err}"}
 	ErrStreamOfflineReason             = &Template{500, 10194, "stream is offline: {err}"}
 	ErrConsumerOfflineReason           = &Template{500, 10195, "consumer is offline: {err}"}

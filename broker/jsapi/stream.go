@@ -35,7 +35,7 @@ type StreamConfig struct {
 	Sources                []json.RawMessage `json:"sources,omitempty"`
 	Compression            string            `json:"compression"`
 	FirstSequence          uint64            `json:"first_seq,omitempty"`
-	SubjectTransform       json.RawMessage   `json:"subject_transform,omitempty"`
+	SubjectTransform       *SubjectTransform `json:"subject_transform,omitempty"`
 	RePublish              json.RawMessage   `json:"republish,omitempty"`
 	AllowDirect            bool              `json:"allow_direct"`
 	MirrorDirect           bool              `json:"mirror_direct"`
@@ -98,8 +98,10 @@ const (
 	maxDescription = 4096
 	maxMetadata    = 128 << 10
 	maxReplicas    = 5
-	minAge         = 100 * time.Millisecond
-	minDuplicates  = 100 * time.Millisecond
+	// maxFirstSequence leaves more sequences than a stream ever has.
+	maxFirstSequence = 1 << 62
+	minAge           = 100 * time.Millisecond
+	minDuplicates    = 100 * time.Millisecond
 	// defaultDuplicates is the deduplication window of a stream that requests none. A shorter
 	// MaxAge replaces it.
 	defaultDuplicates = 2 * time.Minute
@@ -116,12 +118,10 @@ var unsupportedStream = []struct {
 	{"retention: workqueue", func(c *StreamConfig) bool { return c.Retention == workQueueRetention }},
 	{"discard_new_per_subject", func(c *StreamConfig) bool { return c.DiscardNewPerSubject }},
 	{"max_msgs_per_subject", func(c *StreamConfig) bool { return c.MaxPerSubject > 0 }},
-	{"first_seq", func(c *StreamConfig) bool { return c.FirstSequence > 1 }},
 	{"placement", func(c *StreamConfig) bool { return c.Placement.given() }},
 	{"mirror", func(c *StreamConfig) bool { return given(c.Mirror) }},
 	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
 	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
-	{"subject_transform", func(c *StreamConfig) bool { return given(c.SubjectTransform) }},
 	{"republish", func(c *StreamConfig) bool { return given(c.RePublish) }},
 	{"allow_rollup_hdrs", func(c *StreamConfig) bool { return c.AllowRollup }},
 	{"allow_msg_ttl", func(c *StreamConfig) bool { return c.AllowMessageTTL }},
@@ -217,7 +217,7 @@ func (c *StreamConfig) Normalize() *Error {
 	if missing := c.unsupported(); len(missing) > 0 {
 		return ErrStreamInvalidConfig.With(c.refusal(missing))
 	}
-	c.Placement, c.Mirror, c.SubjectTransform, c.RePublish = nil, nil, nil, nil // the rest are empty
+	c.Placement, c.Mirror, c.RePublish = nil, nil, nil // the rest are empty
 	if c.PersistMode == defaultPersist {
 		c.PersistMode = ""
 	} else if c.Storage == memoryStorage {
@@ -232,7 +232,10 @@ func (c *StreamConfig) Normalize() *Error {
 	if err := c.normalizeLimits(); err != nil {
 		return err
 	}
-	return c.normalizeSubjects()
+	if err := c.normalizeSubjects(); err != nil {
+		return err
+	}
+	return c.checkTransform()
 }
 
 func (c *StreamConfig) normalizeReplicas() *Error {
@@ -259,6 +262,8 @@ func (c *StreamConfig) normalizeLimits() *Error {
 		}
 	}
 	switch {
+	case c.FirstSequence > maxFirstSequence:
+		return ErrStreamInvalidConfig.With(fmt.Sprintf("first sequence can be at most %d", uint64(maxFirstSequence)))
 	case c.MaxAge < 0:
 		return ErrStreamInvalidConfig.With("max age can not be negative")
 	case c.MaxAge != 0 && c.MaxAge < minAge:
@@ -327,6 +332,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			FirstSequence:      c.FirstSequence,
 			InactiveThreshold:  c.ConsumerLimits.InactiveThreshold,
 			ConsumerMaxPending: c.ConsumerLimits.MaxAckPending,
+			Transform:          (*coordination.SubjectMapping)(c.SubjectTransform),
 		},
 	}
 }
@@ -376,6 +382,7 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		ConsumerLimits:         ConsumerLimits{s.InactiveThreshold, s.ConsumerMaxPending},
 		AllowMessageTTL:        s.AllowMessageTTL,
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
+		SubjectTransform:       (*SubjectTransform)(s.Transform),
 		Metadata:               s.Metadata,
 	}
 	switch s.Retention {

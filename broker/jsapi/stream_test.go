@@ -69,7 +69,14 @@ func TestAStreamConfigIsReturnedAsRequested(t *testing.T) {
 		"short age":         {jetstream.StreamConfig{Name: "ORDERS", MaxAge: time.Second}, filled(func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Second, time.Second })},
 		"odd limits":        {jetstream.StreamConfig{Name: "ORDERS", MaxMsgs: -5, MaxBytes: -2}, filled(nil)},
 		"the usual start":   {jetstream.StreamConfig{Name: "ORDERS", FirstSeq: 1}, filled(func(c *jetstream.StreamConfig) { c.FirstSeq = 1 })},
-		"empty placement":   {jetstream.StreamConfig{Name: "ORDERS", Placement: &jetstream.Placement{}}, filled(nil)},
+		"a later start":     {jetstream.StreamConfig{Name: "ORDERS", FirstSeq: 100}, filled(func(c *jetstream.StreamConfig) { c.FirstSeq = 100 })},
+		"a transform": {
+			jetstream.StreamConfig{Name: "ORDERS", SubjectTransform: &jetstream.SubjectTransformConfig{Source: "a", Destination: "b"}},
+			filled(func(c *jetstream.StreamConfig) {
+				c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "a", Destination: "b"}
+			}),
+		},
+		"empty placement": {jetstream.StreamConfig{Name: "ORDERS", Placement: &jetstream.Placement{}}, filled(nil)},
 		"told elsewhere": {jetstream.StreamConfig{Name: "ORDERS", Metadata: map[string]string{
 			"_nats.ver": "2.15.2", "_nats.level": "5", "_nats.req.level": "0"}}, filled(nil)},
 	} {
@@ -120,14 +127,10 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		{set(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "retention: workqueue"},
 		{set(func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = true }), "discard_new_per_subject"},
 		{set(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), "max_msgs_per_subject"},
-		{set(func(c *jetstream.StreamConfig) { c.FirstSeq = 5 }), "first_seq"},
 		{set(func(c *jetstream.StreamConfig) { c.Placement = &jetstream.Placement{Tags: []string{"ssd"}} }), "placement"},
 		{set(func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "X"} }), "mirror"},
 		{set(func(c *jetstream.StreamConfig) { c.MirrorDirect = true }), "mirror_direct"},
 		{set(func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "X"}} }), "sources"},
-		{set(func(c *jetstream.StreamConfig) {
-			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "a", Destination: "b"}
-		}), "subject_transform"},
 		{set(func(c *jetstream.StreamConfig) { c.RePublish = &jetstream.RePublish{Source: "a", Destination: "b"} }), "republish"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowRollup = true }), "allow_rollup_hdrs"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }), "allow_msg_ttl"},
@@ -185,6 +188,10 @@ func TestImpossibleStreams(t *testing.T) {
 		"duplicates window can not be negative": {Name: "S", DuplicateWindow: -1},
 		"duplicates window needs":               {Name: "S", DuplicateWindow: 1},
 		"consumer limits":                       {Name: "S", ConsumerLimits: ConsumerLimits{InactiveThreshold: -1}},
+		"first sequence can be":                 {Name: "S", FirstSequence: 1<<62 + 1},
+		"stream transform source":               {Name: "S", SubjectTransform: &SubjectTransform{"a..b", "c"}},
+		"wildcard index":                        {Name: "S", SubjectTransform: &SubjectTransform{"a.*", "$2"}},
+		"keeps no messages under $X.b":          {Name: "S", Subjects: []string{"*.a"}, SubjectTransform: &SubjectTransform{">", "$X.b.>"}},
 		"replicas count":                        {Name: "S", Replicas: -1},
 		"maximum replicas":                      {Name: "S", Replicas: 6},
 		"invalid subject":                       {Name: "S", Subjects: []string{"a..b"}},

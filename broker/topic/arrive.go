@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
@@ -11,7 +12,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 	in := intakes.Get().(*intake)
 	in.from, in.seq = a, a.First
 	in.back = a.Back(l)
-	messages := a.Messages
+	messages := publish.Transformed(p.view.Load().transform, a.Messages)
 	took := true
 	for len(messages) > 0 && took {
 		v, shard := p.view.Load(), p.leading.Load()

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/transform"
 )
 
 // view is a shard in one State, in the form that serving it needs. It never changes.
@@ -35,6 +36,7 @@ type view struct {
 	bound       publish.Bound // beyond which messages are refused
 	noAck       bool
 	subjects    publish.Subjects
+	transform   *transform.Transform // nil: messages are stored under their own subjects
 }
 
 // newView returns the view of a shard in a State. A broker that led in the view before goes on
@@ -51,6 +53,9 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 	if spec.Stream.DiscardNew {
 		v.bound = publish.Bound{Messages: v.retention.Messages, Bytes: v.retention.Bytes, Sealed: spec.Stream.Sealed}
 		v.retention.Messages, v.retention.Bytes = 0, 0
+	}
+	if m := spec.Stream.Transform; m != nil {
+		v.transform, _ = transform.New(m.Source, m.Destination) // checked when it was asked for
 	}
 	if spec.MaxMessage > 0 && (payload == 0 || spec.MaxMessage < payload) {
 		v.maxMessage = spec.MaxMessage

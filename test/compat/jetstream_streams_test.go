@@ -286,6 +286,131 @@ var messageStories = []story{
 		equal(t, "the last message", string(m.Data), "2")
 	}},
 
+	{"a stream begins with a chosen sequence", func(t *testing.T, s *site) {
+		js, other := s.client(t), s.client(t)
+		name := s.stream(t, func(c *jetstream.StreamConfig) { c.FirstSeq = 1000 })
+		stream, err := other.Stream(within(t), name)
+		testutil.Must(t, err)
+		is := stream.CachedInfo().State
+		equal(t, "first of an empty stream", is.FirstSeq, 1000)
+		equal(t, "last of an empty stream", is.LastSeq, 999)
+		ack, err := js.Publish(within(t), name+".a", nil, jetstream.WithExpectLastSequence(999))
+		testutil.Must(t, err)
+		equal(t, "the first message", ack.Sequence, 1000)
+		ack, err = js.Publish(within(t), name+".a", nil, jetstream.WithExpectLastSequencePerSubject(1000))
+		testutil.Must(t, err)
+		equal(t, "the second message", ack.Sequence, 1001)
+		_, err = stream.GetMsg(within(t), 1)
+		equal(t, "an earlier message", number(err), jetstream.ErrorCode(10037))
+		consumer, err := other.CreateConsumer(within(t), name, jetstream.ConsumerConfig{OptStartSeq: 7, DeliverPolicy: jetstream.DeliverByStartSequencePolicy})
+		testutil.Must(t, err)
+		m, err := consumer.Next(jetstream.FetchMaxWait(patience))
+		testutil.Must(t, err)
+		meta, err := m.Metadata()
+		testutil.Must(t, err)
+		equal(t, "the first delivery", meta.Sequence.Stream, 1000)
+		equal(t, "what follows it", meta.NumPending, 1)
+		is2, err := stream.Info(within(t))
+		testutil.Must(t, err)
+		equal(t, "messages", is2.State.Msgs, 2)
+		equal(t, "deleted", is2.State.NumDeleted, 0)
+		// Later changes of the sequence have no effect, also not on replicas that are added.
+		changed := is2.Config
+		changed.FirstSeq, changed.Replicas = 5000, len(s.urls)
+		_, err = other.UpdateStream(within(t), changed)
+		testutil.Must(t, err)
+		testutil.Eventually(t, "replicas in sync", func() error {
+			is, err := stream.Info(within(t))
+			if err != nil {
+				return err
+			}
+			if c := is.Cluster; c != nil && (len(c.Replicas) != len(s.urls)-1 || slices.ContainsFunc(c.Replicas, func(r *jetstream.PeerInfo) bool { return !r.Current })) {
+				return fmt.Errorf("replicas: %+v", c.Replicas)
+			}
+			return nil
+		})
+		ack, err = js.Publish(within(t), name+".a", nil)
+		testutil.Must(t, err)
+		equal(t, "the message after a change", ack.Sequence, 1002)
+	}},
+
+	{"a stream stores messages under other subjects", func(t *testing.T, s *site) {
+		js, other := s.client(t), s.client(t)
+		name := s.name("moved")
+		config := jetstream.StreamConfig{Name: name, Subjects: []string{name + ".in.>"}, AllowDirect: true}
+		config.SubjectTransform = &jetstream.SubjectTransformConfig{Source: name + ".in.*", Destination: name + ".out.{{splitFromLeft(1,1)}}"}
+		_, err := js.CreateStream(within(t), config)
+		testutil.Must(t, err)
+		live, err := other.Conn().SubscribeSync(name + ".in.*")
+		testutil.Must(t, err)
+		settle(t, js.Conn(), other.Conn(), s.client(t).Conn(), s.client(t).Conn(), s.client(t).Conn())
+		_, err = js.Publish(within(t), name+".in.abc", []byte("1"))
+		testutil.Must(t, err)
+		_, err = js.Publish(within(t), name+".in.not.mapped", []byte("2"))
+		testutil.Must(t, err)
+		m, err := live.NextMsg(patience)
+		testutil.Must(t, err)
+		equal(t, "what subscribers receive", m.Subject, name+".in.abc")
+		// Conditions are about the stored subject.
+		_, err = js.Publish(within(t), name+".in.abc", []byte("3"), jetstream.WithExpectLastSequencePerSubject(0))
+		equal(t, "a wrong condition", number(err), jetstream.ErrorCode(10071))
+		_, err = js.Publish(within(t), name+".in.abc", []byte("3"), jetstream.WithExpectLastSequencePerSubject(1))
+		testutil.Must(t, err)
+		stream, err := other.Stream(within(t), name)
+		testutil.Must(t, err)
+		last, err := stream.GetLastMsgForSubject(within(t), name+".out.a.bc")
+		testutil.Must(t, err)
+		equal(t, "the last message", string(last.Data), "3")
+		_, err = stream.GetLastMsgForSubject(within(t), name+".in.abc")
+		equal(t, "the last message under the former subject", errors.Is(err, jetstream.ErrMsgNotFound), true)
+		consumer, err := other.CreateConsumer(within(t), name, jetstream.ConsumerConfig{FilterSubject: name + ".out.>"})
+		testutil.Must(t, err)
+		batch, err := consumer.Fetch(2, jetstream.FetchMaxWait(patience))
+		equalTexts(t, "under the new subject", texts(take(t, batch, err)), []string{"1", "3"})
+		is, err := stream.Info(within(t), jetstream.WithSubjectFilter(">"))
+		testutil.Must(t, err)
+		equal(t, "subjects", fmt.Sprint(is.State.Subjects), fmt.Sprint(map[string]uint64{name + ".out.a.bc": 2, name + ".in.not.mapped": 1}))
+		// It can be changed and taken away.
+		config.SubjectTransform = &jetstream.SubjectTransformConfig{Destination: "then.>"}
+		_, err = other.UpdateStream(within(t), config)
+		testutil.Must(t, err)
+		stored := func(subject string) func() error {
+			return func() error {
+				if _, err := js.Publish(within(t), name+".in.x", nil); err != nil {
+					return err
+				}
+				_, err := stream.GetLastMsgForSubject(within(t), subject)
+				return err
+			}
+		}
+		testutil.Eventually(t, "a message under the changed subject", stored("then."+name+".in.x"))
+		config.SubjectTransform = nil
+		stream, err = other.UpdateStream(within(t), config)
+		testutil.Must(t, err)
+		equal(t, "no transform", stream.CachedInfo().Config.SubjectTransform == nil, true)
+		testutil.Eventually(t, "a message under its own subject", stored(name+".in.x"))
+	}},
+
+	{"impossible transforms are refused", func(t *testing.T, s *site) {
+		js := s.client(t)
+		for _, test := range []struct {
+			source, destination string
+			want                jetstream.ErrorCode
+			says                string
+		}{
+			{"a..b", "b", 10155, "stream transform source: "},
+			{"a.*", "b.$2", 10156, "stream transform: invalid mapping destination: wildcard index out of range in $2: [2]"},
+			{"a.*", "b.{{nothing(1)}}", 10156, "stream transform: invalid mapping destination: unknown function in {{nothing(1)}}"},
+			{"a.>", "b", 10156, "stream transform: "},
+			{"a", "b..c", 10156, "stream transform: invalid mapping destination: invalid transform"},
+		} {
+			_, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: s.name("not"), SubjectTransform: &jetstream.SubjectTransformConfig{Source: test.source, Destination: test.destination}})
+			if number(err) != test.want || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s to %s: %v, want %d, %s", test.source, test.destination, err, test.want, test.says)
+			}
+		}
+	}},
+
 	{"a stream that discards new messages keeps the old ones", func(t *testing.T, s *site) {
 		js, other := s.client(t), s.client(t)
 		name := s.stream(t, func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, 3 })
