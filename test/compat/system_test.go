@@ -98,6 +98,22 @@ func TestToolsSeeEveryServer(t *testing.T) {
 }
 
 func seeEveryServer(t *testing.T, nc *nats.Conn, servers int) {
+	testutil.Eventually(t, "all servers linked", func() error {
+		inbox, err := nc.SubscribeSync(nats.NewInbox())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = inbox.Unsubscribe() }()
+		if err := nc.PublishRequest("$SYS.REQ.SERVER.PING", inbox.Subject, nil); err != nil {
+			return err
+		}
+		for n := range servers {
+			if _, err := inbox.NextMsg(soon); err != nil {
+				return fmt.Errorf("%d answers: %w", n, err)
+			}
+		}
+		return nil
+	})
 	ids := map[string]string{} // by name
 	for _, subject := range []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.STATSZ"} {
 		for _, is := range answers(t, nc, subject, "", servers) {
