@@ -315,14 +315,13 @@ func TestALeaderWaitsForAReplicaThatIsAway(t *testing.T) {
 // TestADamagedLogIsReadOnce: a leader reads its whole log once before a copy goes, however much it
 // takes from the copy.
 func TestADamagedLogIsReadOnce(t *testing.T) {
-	story(t, "a b", func(w *world) {
+	const rate = 100 << 10
+	slowStory(t, "a b", rate, func(w *world) {
 		filled(w, "a b")
 		a, b := w.nodes["a"], w.nodes["b"]
 		for _, segment := range []int{2, 4, 6, 8} {
 			a.spoil(orders, Data, segment)
 		}
-		const rate = 100 << 10
-		a.x.lookPace = log.NewPace(rate)
 		bytes := int64(0)
 		for _, lg := range a.logs[orders] {
 			for _, info := range lg.SegmentInfos() {
@@ -474,17 +473,20 @@ func TestALargestRecordIsTaken(t *testing.T) {
 // TestEndDoesNotWaitForALogThatIsRead: a leader that reads its whole log ends at once. An End that
 // waits for the reader would stop the time of the story, so it would never end.
 func TestEndDoesNotWaitForALogThatIsRead(t *testing.T) {
-	story(t, "a b", func(w *world) {
+	slowStory(t, "a b", 1<<10, func(w *world) {
 		filled(w, "a b")
 		a, b := w.nodes["a"], w.nodes["b"]
-		a.x.lookPace = log.NewPace(1 << 10)
 		b.part(orders)
 		time.Sleep(10 * time.Second)
-		if a.leads[orders].repair().mend.read > 0 {
+		leading := a.leads[orders]
+		leading.mu.Lock()
+		read := leading.repair().mend.read
+		leading.mu.Unlock()
+		if read > 0 {
 			t.Fatal("it was read already")
 		}
 		began := time.Now()
-		a.leads[orders].End()
+		leading.End()
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}

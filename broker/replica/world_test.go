@@ -38,15 +38,23 @@ type world struct {
 	options    log.Options
 	clocks     map[string]*clock.Clock
 	dial       func(ctx context.Context, from, to string) (net.Conn, error) // nil: over wires
+	lookRate   int64                                                        // how fast leaders read their whole logs, in bytes per second; 0: as fast as in use
 	// moved is what Moved calls; it may be nil.
 	moved func(l *Leading)
 }
 
 // story runs a test in a world with these brokers.
 func story(t *testing.T, brokers string, tell func(w *world)) {
+	slowStory(t, brokers, 0, tell)
+}
+
+// slowStory is story, with leaders that read their whole logs at this rate.
+func slowStory(t *testing.T, brokers string, lookRate int64, tell func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, brokers)
+		w := newWorld(t, "")
 		defer w.end()
+		w.lookRate = lookRate
+		w.startAll(brokers)
 		tell(w)
 	})
 }
@@ -54,10 +62,15 @@ func story(t *testing.T, brokers string, tell func(w *world)) {
 func newWorld(t testing.TB, brokers string) *world {
 	w := &world{t: t, wires: newWires(), store: newStore(), nodes: map[string]*node{}, minInSync: 1,
 		options: log.Options{SegmentSmallest: 8 << 10, SegmentLargest: 64 << 10, TailBytes: 64 << 10}}
+	w.startAll(brokers)
+	return w
+}
+
+// startAll starts these brokers on new disks.
+func (w *world) startAll(brokers string) {
 	for id := range strings.FieldsSeq(brokers) {
 		w.start(id, crashfs.New())
 	}
-	return w
 }
 
 func (w *world) end() {
@@ -99,6 +112,9 @@ func (w *world) start(id string, fs env.FS) *node {
 		Dial:   func(ctx context.Context, to string) (net.Conn, error) { return dial(ctx, id, to) },
 		Logger: slog.New(slog.NewTextHandler(&n.out, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
+	if w.lookRate > 0 {
+		n.x.lookPace = log.NewPace(w.lookRate)
+	}
 	options := w.options
 	options.Committed = func(bool) { n.x.Committed() }
 	dir := "data"
