@@ -16,10 +16,13 @@ func TestGetsDoNotWaitForCounts(t *testing.T) {
 		t.Fatal(made.Error)
 	}
 	w.publish("orders.a", "x")
-	over := make(chan struct{})
-	counting := func() { <-over }
+	begun, over := make(chan struct{}), make(chan struct{})
+	counting := func() { begun <- struct{}{}; <-over }
 	for range countsAtOnce {
 		n.infos.Submit(func() { n.count(t.Context(), counting) }, 0)
+	}
+	for range countsAtOnce {
+		<-begun
 	}
 	if info := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", ""); info.Error != nil || info.State.Messages != 1 {
 		t.Errorf("info: %+v", info)
@@ -27,6 +30,7 @@ func TestGetsDoNotWaitForCounts(t *testing.T) {
 	expect(t, "subjects", n, "STREAM.INFO.orders", `{"subjects_filter":">"}`, jsapi.ErrInsufficientResources.ErrCode)
 	for range infosAtOnce - countsAtOnce {
 		n.infos.Submit(counting, 0)
+		<-begun
 	}
 	waits := n.say("$JS.API.STREAM.INFO.orders", "")
 	if m := w.await(n.say("$JS.API.DIRECT.GET.orders.orders.a", "")); string(m.Data[m.Header:]) != "x" {
