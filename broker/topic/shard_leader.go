@@ -5,8 +5,12 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
+
+// Removed returns the records below the high watermark that were removed one by one.
+func (s *ShardLeader) Removed() *removal.Set { return &s.removed }
 
 // enough reports whether the in-sync set has minInSync members.
 func (s *ShardLeader) enough() bool { return s.leading.Load().Enough() }

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/records"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/retention"
 	"github.com/carillon-mq/carillon/broker/sender"
@@ -245,6 +246,8 @@ type ShardLeader struct {
 	watchers atomic.Pointer[[]*func()] // replaced as a whole, under watchMu
 	watchMu  sync.Mutex
 
+	// removed are the records of data that were removed one by one, below high. Readers pass them.
+	removed        removal.Set
 	index          *indexing.Index // of the subjects of data; until closeLeader
 	records.Reader                 // of the records below high
 

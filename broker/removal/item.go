@@ -1,0 +1,76 @@
+package removal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Span is a range of removed records of one epoch: the offsets from From up to and without Next.
+type Span struct {
+	Epoch, From, Next uint64
+}
+
+// itemVersion is the first byte of an encoded Item. Another one is of a later version.
+const itemVersion = 1
+
+// ErrMalformed is the error of bytes that are no Item.
+var ErrMalformed = errors.New("a malformed removal")
+
+// AppendItem appends spans to dst as one Item: a byte with the version, and for each span the
+// difference of its epoch to the one before as a varint, that of From to the Next before as a
+// varint, and its length as a uvarint. Spans that are in order take few bytes.
+func AppendItem(dst []byte, spans ...Span) []byte {
+	dst = append(dst, itemVersion)
+	var before Span
+	for _, s := range spans {
+		dst = binary.AppendVarint(dst, int64(s.Epoch-before.Epoch))
+		dst = binary.AppendVarint(dst, int64(s.From-before.Next))
+		dst = binary.AppendUvarint(dst, s.Next-s.From)
+		before = s
+	}
+	return dst
+}
+
+// EachSpan calls f for each span of an encoded Item. It returns an error that wraps ErrMalformed for
+// bytes that are no Item; f may have been called before.
+func EachSpan(item []byte, f func(Span)) error {
+	if len(item) == 0 || item[0] != itemVersion {
+		return fmt.Errorf("%w: it is of an unknown version", ErrMalformed)
+	}
+	item = item[1:]
+	for before := (Span{}); len(item) > 0; {
+		epoch, n := binary.Varint(item)
+		from, m := binary.Varint(item[max(n, 0):])
+		if n <= 0 || m <= 0 {
+			return fmt.Errorf("%w: it is too short", ErrMalformed)
+		}
+		length, k := binary.Uvarint(item[n+m:])
+		if k <= 0 {
+			return fmt.Errorf("%w: it is too short", ErrMalformed)
+		}
+		s := Span{Epoch: before.Epoch + uint64(epoch), From: before.Next + uint64(from)}
+		if s.From == 0 || length == 0 || length > math.MaxUint64-s.From {
+			return fmt.Errorf("%w: offsets %d and %d more", ErrMalformed, s.From, length)
+		}
+		s.Next = s.From + length
+		f(s)
+		before, item = s, item[n+m+k:]
+	}
+	return nil
+}
+
+// Epochs says of which epoch the records of a log are.
+type Epochs interface {
+	// Extent returns the offsets that the log has of an epoch; from == next: none.
+	Extent(epoch uint64) (from, next uint64)
+}
+
+// Within returns the part of a span whose records the log has: by M1, offsets whose records are of
+// another epoch are not removed. ok is false if there is none.
+func (s Span) Within(log Epochs) (part Span, ok bool) {
+	from, next := log.Extent(s.Epoch)
+	part = Span{s.Epoch, max(s.From, from), min(s.Next, next)}
+	return part, part.From < part.Next
+}
