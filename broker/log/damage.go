@@ -66,6 +66,9 @@ func (c *scanner) judge(err error) (over bool, _ error) {
 			next = min(next, c.until)
 		}
 		d.until, d.next = pos, next
+		if err := c.claim(pos, next); err != nil {
+			return true, err
+		}
 		s.pos, s.end, s.gap = pos, next, true
 		out.damages = append(out.damages, d)
 		return false, nil
