@@ -193,3 +193,30 @@ func TestAnEpochBehindDamageThatTheManifestDoesNotList(t *testing.T) {
 		})
 	}
 }
+
+// TestNotedEpochsStay: what another replica's log says of where an epoch begins is kept, unless
+// this log has an earlier record of that epoch.
+func TestNotedEpochsStay(t *testing.T) {
+	_, d, l, _ := replicas(t, 600)
+	begin := l.Epochs()[1]
+	for _, e := range []Epoch{{begin.Epoch, begin.Start - 2}, {begin.Epoch, begin.Start + 9}} {
+		if err := l.NoteEpochs([]Epoch{e}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if epoch, _ := l.EpochAt(begin.Start - 2); epoch != begin.Epoch || len(l.Epochs()) != 3 {
+			t.Errorf("the epochs are %v", l.Epochs())
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l = openLog(t, d, orders)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.NoteEpochs([]Epoch{begin}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed log notes: %v", err)
+	}
+}

@@ -323,6 +323,54 @@ func TestAFollowerOfALeaderWithAHiddenEpoch(t *testing.T) {
 	})
 }
 
+// TestAFollowersManifestShowsAHiddenEpoch: the same, and c lacks the records that the leader lacks,
+// too. Its manifest says where the epoch begins. So b does not keep its own ones, and those are
+// given up.
+func TestAFollowersManifestShowsAHiddenEpoch(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		divergedLogs(w, 201)
+		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		shard := *w.store.shard(orders)
+		shard.Replicas = []string{"a", "c"}
+		w.store.put(&shard)
+		w.spread()
+		w.within(5*time.Second, "c has it all", func() bool { return w.equal(orders, "a c") })
+		if err := c.logs[orders][Data].Flush(); err != nil {
+			t.Fatal(err)
+		}
+		infos := c.logs[orders][Data].SegmentInfos()
+		info := infos[slices.IndexFunc(infos, func(s log.SegmentInfo) bool { return s.Base <= 411 && 411 < s.End })]
+		c.stop()
+		fs := c.fs.(*crashfs.FS)
+		w.flipHeader(fs, info.File, 2, 411)
+		w.flipHeader(fs, info.File, 2, 412)
+		hideEpoch(w)
+		c = w.startWithout(func() *node { return w.start("c", fs) })
+		if found, err := c.open(orders)[Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil || len(found.Damaged) == 0 {
+			t.Fatalf("c is not damaged: %v", err)
+		}
+		told := c.mend(orders)
+		a = w.nodes["a"]
+		w.within(5*time.Second, "a knows where the epoch begins", func() bool { return a.logs[orders][Data].Epochs()[1].Start == 411 })
+		b.see()
+		if err := w.told(told); err != nil {
+			t.Fatal(err)
+		}
+		w.place(orders, 3, "c (a) (b)") // it is whole, and its leader is not
+		if err := w.told(a.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		a.follow(orders)
+		w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") })
+		if epoch, holes := b.epochOf(411), b.logs[orders][Data].Holes(1); epoch == 1 || holes != 2 {
+			t.Errorf("the record 411 of b is of epoch %d, and %d are given up", epoch, holes)
+		}
+		if !w.equal(orders, "a b c") {
+			t.Error("the logs differ")
+		}
+	})
+}
+
 // TestTheOnlyFollowersOfALeaderWithAHiddenEpoch: the same, and no replica has records of the
 // leader's epoch in that place. So b keeps its own ones: they may have been acknowledged.
 func TestTheOnlyFollowersOfALeaderWithAHiddenEpoch(t *testing.T) {
@@ -342,6 +390,9 @@ func TestTheOnlyFollowersOfALeaderWithAHiddenEpoch(t *testing.T) {
 				w.within(10*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
 				if epoch := b.epochOf(411); epoch != 1 {
 					t.Errorf("the record 411 of b is of epoch %d", epoch)
+				}
+				if !strings.Contains(w.nodes["a"].out.String(), "A follower keeps its own records in place of damaged ones") {
+					t.Error("a doesn't log that they may be others")
 				}
 			})
 		})
