@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -391,6 +392,7 @@ func TestTheOnlyFollowersOfALeaderWithAHiddenEpoch(t *testing.T) {
 				if epoch := b.epochOf(411); epoch != 1 {
 					t.Errorf("the record 411 of b is of epoch %d", epoch)
 				}
+				synctest.Wait() // until nobody logs
 				if !strings.Contains(w.nodes["a"].out.String(), "A follower keeps its own records in place of damaged ones") {
 					t.Error("a doesn't log that they may be others")
 				}
