@@ -453,38 +453,45 @@ func TestADivergedTailBesideDamageThatHidesItsEpoch(t *testing.T) {
 		"the epoch begins in it":     {201, []flip{end410, begin411}, log.Span{From: 410, Next: 412}, 1},
 		"the log ends with it":       {60, []flip{{"58 xxxx", 1}}, log.Span{From: 470, Next: 471}, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			story(t, "a b", func(w *world) {
-				divergedTailOf(w, at.records)
-				a, b := w.nodes["a"], w.nodes["b"]
-				infos := a.logs[orders][Data].SegmentInfos()
-				has := func(s log.SegmentInfo) bool { return s.Base <= at.lacks.From && at.lacks.From < s.End }
-				info := infos[slices.IndexFunc(infos, has)]
-				a.stop() // nothing of its log stays in memory
-				fs := a.fs.(*crashfs.FS)
-				for _, f := range at.flips {
-					w.flipText(fs, info.File, f.text, f.n)
-				}
-				a = w.start("a", fs)
-				if _, err := a.logs[orders][Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				if lost := union(nil, a.lost(Data)); !slices.Equal(lost, []log.Span{at.lacks}) {
-					t.Fatalf("a lacks %v", lost)
-				}
-				shard := *w.store.shard(orders)
-				shard.Replicas = []string{"a", "b"}
-				w.store.put(&shard)
-				a.see()
-				if err := w.told(b.mend(orders)); err != nil {
-					t.Fatal(err)
-				}
-				followsEqual(w)
-				if n := b.logs[orders][Data].Holes(1); n != at.lost {
-					t.Errorf("%d are given up", n)
-				}
+		for _, manifest := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, with a manifest: %v", name, manifest), func(t *testing.T) {
+				story(t, "a b", func(w *world) {
+					divergedTailOf(w, at.records)
+					a, b := w.nodes["a"], w.nodes["b"]
+					infos := a.logs[orders][Data].SegmentInfos()
+					has := func(s log.SegmentInfo) bool { return s.Base <= at.lacks.From && at.lacks.From < s.End }
+					info := infos[slices.IndexFunc(infos, has)]
+					a.stop() // nothing of its log stays in memory
+					fs := a.fs.(*crashfs.FS)
+					for _, f := range at.flips {
+						w.flipText(fs, info.File, f.text, f.n)
+					}
+					if !manifest {
+						if err := fs.Remove(path.Dir(info.File) + "/manifest"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					a = w.start("a", fs)
+					if _, err := a.logs[orders][Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					if lost := union(nil, a.lost(Data)); !slices.Equal(lost, []log.Span{at.lacks}) {
+						t.Fatalf("a lacks %v", lost)
+					}
+					shard := *w.store.shard(orders)
+					shard.Replicas = []string{"a", "b"}
+					w.store.put(&shard)
+					a.see()
+					if err := w.told(b.mend(orders)); err != nil {
+						t.Fatal(err)
+					}
+					followsEqual(w)
+					if n := b.logs[orders][Data].Holes(1); n != at.lost {
+						t.Errorf("%d are given up", n)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
