@@ -257,7 +257,6 @@ func TestADivergedTailBesideAHiddenEpoch(t *testing.T) {
 		a, b := w.nodes["a"], w.nodes["b"]
 		a.publish(orders, wide(1)...)
 		hideEpoch(w)
-		a = w.nodes["a"]
 		segment := func(n *node) log.SegmentInfo {
 			infos := n.logs[orders][Data].SegmentInfos()
 			return infos[slices.IndexFunc(infos, func(s log.SegmentInfo) bool { return s.Base <= 411 && 411 < s.End })]
@@ -296,7 +295,7 @@ func (n *node) epochOf(offset uint64) uint64 {
 func TestAFollowerOfALeaderWithAHiddenEpoch(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		divergedLogs(w, 201)
-		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		b, c := w.nodes["b"], w.nodes["c"]
 		shard := *w.store.shard(orders)
 		shard.Replicas = []string{"a", "c"}
 		w.store.put(&shard)
@@ -312,7 +311,7 @@ func TestAFollowerOfALeaderWithAHiddenEpoch(t *testing.T) {
 		c = w.startWithout(func() *node { return w.start("c", fs) })
 		c.open(orders)
 		w.place(orders, 3, "c (a) (b)")
-		a = w.nodes["a"]
+		a := w.nodes["a"]
 		if err := w.told(a.mend(orders)); err != nil {
 			t.Fatal(err)
 		}
