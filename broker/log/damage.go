@@ -13,6 +13,7 @@ import (
 type damage struct {
 	pos, until int64
 	from, next uint64
+	epoch      uint64 // of the records; 0: it is not known (claim.go)
 	reason     string
 }
 
@@ -66,6 +67,9 @@ func (c *scanner) judge(err error) (over bool, _ error) {
 			next = min(next, c.until)
 		}
 		d.until, d.next = pos, next
+		if d.epoch, resumeErr = c.claim(pos, next); resumeErr != nil {
+			return true, resumeErr
+		}
 		s.pos, s.end, s.gap = pos, next, true
 		out.damages = append(out.damages, d)
 		return false, nil

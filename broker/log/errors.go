@@ -18,7 +18,9 @@ type CorruptError struct {
 	File       string
 	Pos        int64
 	From, Next uint64
-	Reason     string
+	// Epoch is the epoch of these records, by the damaged batch itself; 0: that does not show it.
+	Epoch  uint64
+	Reason string
 }
 
 func (e *CorruptError) Error() string {

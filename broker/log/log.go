@@ -200,6 +200,23 @@ func (l *Log) recallWatermark(m *Manifest) {
 // seems to begin with its first readable record.
 func (l *Log) KnowsEpochs() bool { return !l.man.now.Load().Rebuilt }
 
+// NoteEpochs durably notes where epochs of the log begin, by the log of another replica that has
+// the same records there. Of two beginnings the earlier one counts.
+func (l *Log) NoteEpochs(begins []Epoch) error {
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if err := l.change(func(m *Manifest) { m.Epochs = mergeEpochs(m.Epochs, begins) }); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.epochs = mergeEpochs(l.epochs, begins)
+	return nil
+}
+
 // EpochAt returns the epoch of a record, whether it can be read or not, and the offset up to which
 // the log is of that epoch. That is as right as Epochs (KnowsEpochs). Epoch 0: the log has no such
 // record.

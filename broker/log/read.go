@@ -329,7 +329,7 @@ func (c *Cursor) parse(f env.File, s *segment, pos, limit int64, max int, gone S
 
 // at returns the damage as an error for a reader at offset.
 func (d *damage) at(s *segment, offset uint64) error {
-	return &CorruptError{File: s.path, Pos: d.pos, From: offset, Next: d.next, Reason: d.reason}
+	return &CorruptError{File: s.path, Pos: d.pos, From: offset, Next: d.next, Epoch: d.epoch, Reason: d.reason}
 }
 
 // diagnose scans the segment for the extent of damage that a reader has met. If the damage ends

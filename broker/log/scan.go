@@ -119,7 +119,9 @@ type scanner struct {
 	runs  bool   // the file was written run by run: each write begins with a run marker
 	run   coveredRun
 	point syncPoint // of the file, from the journal
-	out   *scanned
+	// claims are the epochs that damaged batches announce, since the last readable one.
+	claims []Epoch
+	out    *scanned
 }
 
 // coveredRun is the run that is read now.
@@ -208,6 +210,7 @@ func (c *scanner) take(f frame) error {
 		if n := len(s.epochs); n > 0 && b.Epoch() < s.epochs[n-1].Epoch {
 			return fmt.Errorf("a batch of epoch %d follows one of %d", b.Epoch(), s.epochs[n-1].Epoch)
 		}
+		c.settleClaims(b.Epoch())
 		s.begins(b)
 		c.out.batches++
 		s.note(b, s.pos)

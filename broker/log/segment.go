@@ -135,9 +135,12 @@ func (s *segment) note(b Batch, pos int64) {
 }
 
 // begins adds the epoch of a batch, if the segment has no earlier batch of it.
-func (s *segment) begins(b Batch) {
-	if n := len(s.epochs); n == 0 || b.Epoch() > s.epochs[n-1].Epoch {
-		s.epochs = append(s.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
+func (s *segment) begins(b Batch) { s.beginsAt(b.Epoch(), b.Base()) }
+
+// beginsAt adds an epoch that begins at an offset, if the segment has no earlier batch of it.
+func (s *segment) beginsAt(epoch, start uint64) {
+	if n := len(s.epochs); n == 0 || epoch > s.epochs[n-1].Epoch {
+		s.epochs = append(s.epochs, Epoch{Epoch: epoch, Start: start})
 	}
 }
 

@@ -211,12 +211,15 @@ func (l *Leading) Lacks(broker string, p Part, s log.Span) (lacks, known bool) {
 
 // epochWithin returns the epoch of a damaged record of a log, and the offset up to which the log is
 // known to be of that epoch. If the log doesn't know its epochs, the first readable record of an
-// epoch counts as its beginning. Then the epoch is known only if the next record that can be read is
-// of an epoch that had begun at the damaged one.
-func epochWithin(lg *log.Log, damaged uint64) (epoch, until uint64, known bool) {
+// epoch counts as its beginning. Then the epoch is known only if the damaged batch itself shows it,
+// or if the next record that can be read is of an epoch that had begun at the damaged one.
+func epochWithin(lg *log.Log, damaged uint64, by *log.CorruptError) (epoch, until uint64, known bool) {
 	if lg.KnowsEpochs() {
 		epoch, until = lg.EpochAt(damaged)
 		return epoch, until, epoch > 0
+	}
+	if before, _ := lg.EpochAt(damaged); by.Epoch > 0 && by.Epoch >= before {
+		return by.Epoch, by.Next, true
 	}
 	epoch = epochBehind(lg, damaged)
 	return epoch, math.MaxUint64, hadBegun(lg.Epochs(), epoch, damaged)
@@ -266,7 +269,10 @@ func (l *Leading) answerDamaged(o *followerConn, q *fetch, from uint64, refused 
 	at := []log.Span{{From: from, Next: min(damage.Next, q.span.Next)}}
 	lacks := q.extent.lacks[q.part]
 	if own.epoch > 0 {
-		epoch, until, known := epochWithin(lg, from)
+		epoch, until, known := epochWithin(lg, from, damage)
+		if lost, is := lg.LostFrom(from); is && !known {
+			epoch, until, known = 0, lost.Next, true // no replica has had the records of this log
+		}
 		if !known || own.until <= from {
 			return refused
 		}

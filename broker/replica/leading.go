@@ -499,6 +499,9 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 // can't be read, its base is unknown, and the logs are compared from the start on. Then they may
 // seem to share too little, so a Reset is an error.
 func (l *Leading) compare(p Part, own, follower Lineage) (Verdict, error) {
+	if err := l.learnEpochs(p, own, follower); err != nil {
+		return Verdict{}, err
+	}
 	base, err := l.baseOf(p, own)
 	if err == nil {
 		own.Start = base

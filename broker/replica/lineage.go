@@ -46,6 +46,18 @@ func (l *Lineage) endOf(i int) uint64 {
 	return l.End
 }
 
+// earlier returns the epochs of both logs that begin earlier in the other one, there.
+func (l *Lineage) earlier(other Lineage) (begins []log.Epoch) {
+	for _, e := range l.Epochs {
+		for _, o := range other.Epochs {
+			if o.Epoch == e.Epoch && o.Start < e.Start && o.Start >= l.Start {
+				begins = append(begins, o)
+			}
+		}
+	}
+	return begins
+}
+
 // Verb is what a follower has to do with its log before it copies.
 type Verb uint8
 

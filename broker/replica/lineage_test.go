@@ -192,3 +192,20 @@ func TestCompareMakesPrefixesAndKeepsSharedRecords(t *testing.T) {
 		}
 	})
 }
+
+// TestWhereAnotherLogShowsThatAnEpochBeginsEarlier: another log has earlier records of an epoch of
+// this one. Epochs of one log only, and offsets that this log does not retain, show nothing.
+func TestWhereAnotherLogShowsThatAnEpochBeginsEarlier(t *testing.T) {
+	own := Lineage{Start: 10, End: 40, Epochs: []log.Epoch{{Epoch: 2, Start: 12}, {Epoch: 4, Start: 23}, {Epoch: 5, Start: 30}}}
+	for name, at := range map[string]struct{ other, want []log.Epoch }{
+		"the same beginnings":  {own.Epochs, nil},
+		"an earlier beginning": {[]log.Epoch{{Epoch: 2, Start: 12}, {Epoch: 4, Start: 20}}, []log.Epoch{{Epoch: 4, Start: 20}}},
+		"a later one":          {[]log.Epoch{{Epoch: 4, Start: 25}}, nil},
+		"another epoch":        {[]log.Epoch{{Epoch: 3, Start: 20}}, nil},
+		"before the start":     {[]log.Epoch{{Epoch: 2, Start: 9}}, nil},
+	} {
+		if got := own.earlier(Lineage{Start: 1, End: 50, Epochs: at.other}); !slices.Equal(got, at.want) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -150,8 +152,8 @@ func TestADivergedTailBesideADamagedLeader(t *testing.T) {
 	}
 }
 
-// flipText flips a bit of the n-th place of a file where a text stands.
-func (w *world) flipText(fs *crashfs.FS, file, text string, n int) {
+// read returns the bytes of a file.
+func (w *world) read(fs *crashfs.FS, file string) []byte {
 	w.t.Helper()
 	f, err := fs.Open(file)
 	if err != nil {
@@ -166,6 +168,13 @@ func (w *world) flipText(fs *crashfs.FS, file, text string, n int) {
 	if _, err := f.ReadAt(data, 0); err != nil && err != io.EOF {
 		w.t.Fatal(err)
 	}
+	return data
+}
+
+// flipText flips a bit of the n-th place of a file where a text stands.
+func (w *world) flipText(fs *crashfs.FS, file, text string, n int) {
+	w.t.Helper()
+	data := w.read(fs, file)
 	pos := -1
 	for range n {
 		pos += 1 + bytes.Index(data[pos+1:], []byte(text))
@@ -175,10 +184,42 @@ func (w *world) flipText(fs *crashfs.FS, file, text string, n int) {
 	}
 }
 
+// flipHeader flips two bits in the header of a batch, which then doesn't say of which epoch it is.
+func (w *world) flipHeader(fs *crashfs.FS, file string, epoch, offset uint64) {
+	w.t.Helper()
+	fields := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, epoch), offset)
+	pos := int64(bytes.Index(w.read(fs, file), fields))
+	if err := errors.Join(fs.Flip(file, pos*8+5), fs.Flip(file, pos*8+64+3)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // hideEpoch restarts a without its first two records of epoch 2, which divergedTail made: they are
-// damaged, one behind the other, and neither the manifest nor the segment's footer says where the
-// epoch begins. b is a replica from then on.
+// damaged, one behind the other, and neither the manifest, the segment's footer nor the headers of
+// their batches say where the epoch begins. b is a replica from then on.
 func hideEpoch(w *world) {
+	w.t.Helper()
+	a := damageEpoch(w, func(fs *crashfs.FS, file string) {
+		w.flipHeader(fs, file, 2, 411)
+		w.flipHeader(fs, file, 2, 412)
+	})
+	if epochs := a.logs[orders][Data].Epochs(); epochs[1].Start != 413 {
+		w.t.Fatalf("a has the epochs %v", epochs)
+	}
+	w.addReplica("b")
+}
+
+// addReplica makes a broker a replica, and tells the leader a.
+func (w *world) addReplica(id string) {
+	shard := *w.store.shard(orders)
+	shard.Replicas = append(slices.Clone(shard.Replicas), id)
+	w.store.put(&shard)
+	w.nodes["a"].see()
+}
+
+// damageEpoch restarts a without the records 411 and 412, without its manifest, and without the
+// footer of their segment. damage damages the two records in a file.
+func damageEpoch(w *world, damage func(fs *crashfs.FS, file string)) *node {
 	t, a := w.t, w.nodes["a"]
 	t.Helper()
 	if err := a.logs[orders][Data].Flush(); err != nil {
@@ -188,21 +229,22 @@ func hideEpoch(w *world) {
 	info := infos[slices.IndexFunc(infos, func(s log.SegmentInfo) bool { return s.Base <= 411 && 411 < s.End })]
 	a.stop()
 	fs := a.fs.(*crashfs.FS)
-	w.flipText(fs, info.File, "0 xxxx", 2) // 411, if the first one is 401
-	w.flipText(fs, info.File, "0 xxxx", 2) // 412, since that of 411 is another text now
+	damage(fs, info.File)
 	file, err := fs.Stat(info.File)
 	if err := errors.Join(err, fs.Flip(info.File, (file.Size-100)*8), fs.Remove(path.Dir(info.File)+"/manifest")); err != nil {
 		t.Fatal(err)
 	}
 	a = w.start("a", fs)
-	lost, epochs := a.lost(Data), a.logs[orders][Data].Epochs()
-	if !slices.Equal(lost, []log.Span{{From: 411, Next: 412}, {From: 412, Next: 413}}) || epochs[1].Start != 413 {
-		t.Fatalf("a lacks %v, and has the epochs %v", lost, epochs)
+	if lost := a.lost(Data); !slices.Equal(lost, []log.Span{{From: 411, Next: 412}, {From: 412, Next: 413}}) {
+		t.Fatalf("a lacks %v", lost)
 	}
-	shard := *w.store.shard(orders)
-	shard.Replicas = append(slices.Clone(shard.Replicas), "b")
-	w.store.put(&shard)
-	a.see()
+	return a
+}
+
+// flipEpoch damages the payloads of the records 411 and 412.
+func (w *world) flipEpoch(fs *crashfs.FS, file string) {
+	w.flipText(fs, file, "0 xxxx", 2) // 411, if the first one is 401
+	w.flipText(fs, file, "0 xxxx", 2) // 412, since that of 411 is another text now
 }
 
 // TestADivergedTailBesideAHiddenEpoch: the first two records of the leader's epoch are damaged, one
@@ -215,7 +257,6 @@ func TestADivergedTailBesideAHiddenEpoch(t *testing.T) {
 		a, b := w.nodes["a"], w.nodes["b"]
 		a.publish(orders, wide(1)...)
 		hideEpoch(w)
-		a = w.nodes["a"]
 		segment := func(n *node) log.SegmentInfo {
 			infos := n.logs[orders][Data].SegmentInfos()
 			return infos[slices.IndexFunc(infos, func(s log.SegmentInfo) bool { return s.Base <= 411 && 411 < s.End })]
@@ -254,7 +295,7 @@ func (n *node) epochOf(offset uint64) uint64 {
 func TestAFollowerOfALeaderWithAHiddenEpoch(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		divergedLogs(w, 201)
-		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		b, c := w.nodes["b"], w.nodes["c"]
 		shard := *w.store.shard(orders)
 		shard.Replicas = []string{"a", "c"}
 		w.store.put(&shard)
@@ -270,7 +311,7 @@ func TestAFollowerOfALeaderWithAHiddenEpoch(t *testing.T) {
 		c = w.startWithout(func() *node { return w.start("c", fs) })
 		c.open(orders)
 		w.place(orders, 3, "c (a) (b)")
-		a = w.nodes["a"]
+		a := w.nodes["a"]
 		if err := w.told(a.mend(orders)); err != nil {
 			t.Fatal(err)
 		}
@@ -278,6 +319,54 @@ func TestAFollowerOfALeaderWithAHiddenEpoch(t *testing.T) {
 		w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") && w.equal(orders, "a b c") })
 		if epoch := b.epochOf(411); epoch != 2 {
 			t.Errorf("the record 411 of b is of epoch %d", epoch)
+		}
+	})
+}
+
+// TestAFollowersManifestShowsAHiddenEpoch: the same, and c lacks the records that the leader lacks,
+// too. Its manifest says where the epoch begins. So b does not keep its own ones, and those are
+// given up.
+func TestAFollowersManifestShowsAHiddenEpoch(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		divergedLogs(w, 201)
+		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		shard := *w.store.shard(orders)
+		shard.Replicas = []string{"a", "c"}
+		w.store.put(&shard)
+		w.spread()
+		w.within(5*time.Second, "c has it all", func() bool { return w.equal(orders, "a c") })
+		if err := c.logs[orders][Data].Flush(); err != nil {
+			t.Fatal(err)
+		}
+		infos := c.logs[orders][Data].SegmentInfos()
+		info := infos[slices.IndexFunc(infos, func(s log.SegmentInfo) bool { return s.Base <= 411 && 411 < s.End })]
+		c.stop()
+		fs := c.fs.(*crashfs.FS)
+		w.flipHeader(fs, info.File, 2, 411)
+		w.flipHeader(fs, info.File, 2, 412)
+		hideEpoch(w)
+		c = w.startWithout(func() *node { return w.start("c", fs) })
+		if found, err := c.open(orders)[Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil || len(found.Damaged) == 0 {
+			t.Fatalf("c is not damaged: %v", err)
+		}
+		told := c.mend(orders)
+		a = w.nodes["a"]
+		w.within(5*time.Second, "a knows where the epoch begins", func() bool { return a.logs[orders][Data].Epochs()[1].Start == 411 })
+		b.see()
+		if err := w.told(told); err != nil {
+			t.Fatal(err)
+		}
+		w.place(orders, 3, "c (a) (b)") // it is whole, and its leader is not
+		if err := w.told(a.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		a.follow(orders)
+		w.within(5*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") })
+		if epoch, holes := b.epochOf(411), b.logs[orders][Data].Holes(1); epoch == 1 || holes != 2 {
+			t.Errorf("the record 411 of b is of epoch %d, and %d are given up", epoch, holes)
+		}
+		if !w.equal(orders, "a b c") {
+			t.Error("the logs differ")
 		}
 	})
 }
@@ -301,6 +390,41 @@ func TestTheOnlyFollowersOfALeaderWithAHiddenEpoch(t *testing.T) {
 				w.within(10*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
 				if epoch := b.epochOf(411); epoch != 1 {
 					t.Errorf("the record 411 of b is of epoch %d", epoch)
+				}
+				synctest.Wait() // until nobody logs
+				if !strings.Contains(w.nodes["a"].out.String(), "A follower keeps its own records in place of damaged ones") {
+					t.Error("a doesn't log that they may be others")
+				}
+			})
+		})
+	}
+}
+
+// TestADamagedBatchShowsWhereAnEpochBegins: the first two records of the leader's epoch are damaged,
+// no other replica has them, and the manifest is lost. The headers of their batches show the epoch.
+// So b, which has records of an earlier epoch there, doesn't keep them, whether it follows or
+// repairs its copy: what nobody has is given up.
+func TestADamagedBatchShowsWhereAnEpochBegins(t *testing.T) {
+	for _, repairs := range []bool{false, true} {
+		t.Run(fmt.Sprint("repairs: ", repairs), func(t *testing.T) {
+			story(t, "a b", func(w *world) {
+				if repairs {
+					divergedTail(w)
+				} else {
+					divergedLogs(w, 201)
+				}
+				damageEpoch(w, w.flipEpoch)
+				w.addReplica("b")
+				if repairs {
+					if err := w.told(w.nodes["b"].mend(orders)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.nodes["b"].see()
+				followsEqual(w)
+				a, b := w.nodes["a"], w.nodes["b"]
+				if epoch, holes := b.epochOf(411), b.logs[orders][Data].Holes(1); epoch == 1 || holes != 2 || a.given()+b.given() == 0 {
+					t.Errorf("the record 411 of b is of epoch %d, and %d are given up", epoch, holes)
 				}
 			})
 		})
@@ -328,38 +452,45 @@ func TestADivergedTailBesideDamageThatHidesItsEpoch(t *testing.T) {
 		"the epoch begins in it":     {201, []flip{end410, begin411}, log.Span{From: 410, Next: 412}, 1},
 		"the log ends with it":       {60, []flip{{"58 xxxx", 1}}, log.Span{From: 470, Next: 471}, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			story(t, "a b", func(w *world) {
-				divergedTailOf(w, at.records)
-				a, b := w.nodes["a"], w.nodes["b"]
-				infos := a.logs[orders][Data].SegmentInfos()
-				has := func(s log.SegmentInfo) bool { return s.Base <= at.lacks.From && at.lacks.From < s.End }
-				info := infos[slices.IndexFunc(infos, has)]
-				a.stop() // nothing of its log stays in memory
-				fs := a.fs.(*crashfs.FS)
-				for _, f := range at.flips {
-					w.flipText(fs, info.File, f.text, f.n)
-				}
-				a = w.start("a", fs)
-				if _, err := a.logs[orders][Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				if lost := union(nil, a.lost(Data)); !slices.Equal(lost, []log.Span{at.lacks}) {
-					t.Fatalf("a lacks %v", lost)
-				}
-				shard := *w.store.shard(orders)
-				shard.Replicas = []string{"a", "b"}
-				w.store.put(&shard)
-				a.see()
-				if err := w.told(b.mend(orders)); err != nil {
-					t.Fatal(err)
-				}
-				followsEqual(w)
-				if n := b.logs[orders][Data].Holes(1); n != at.lost {
-					t.Errorf("%d are given up", n)
-				}
+		for _, manifest := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, with a manifest: %v", name, manifest), func(t *testing.T) {
+				story(t, "a b", func(w *world) {
+					divergedTailOf(w, at.records)
+					a, b := w.nodes["a"], w.nodes["b"]
+					infos := a.logs[orders][Data].SegmentInfos()
+					has := func(s log.SegmentInfo) bool { return s.Base <= at.lacks.From && at.lacks.From < s.End }
+					info := infos[slices.IndexFunc(infos, has)]
+					a.stop() // nothing of its log stays in memory
+					fs := a.fs.(*crashfs.FS)
+					for _, f := range at.flips {
+						w.flipText(fs, info.File, f.text, f.n)
+					}
+					if !manifest {
+						if err := fs.Remove(path.Dir(info.File) + "/manifest"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					a = w.start("a", fs)
+					if _, err := a.logs[orders][Data].Scrub(context.Background(), log.ScrubOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					if lost := union(nil, a.lost(Data)); !slices.Equal(lost, []log.Span{at.lacks}) {
+						t.Fatalf("a lacks %v", lost)
+					}
+					shard := *w.store.shard(orders)
+					shard.Replicas = []string{"a", "b"}
+					w.store.put(&shard)
+					a.see()
+					if err := w.told(b.mend(orders)); err != nil {
+						t.Fatal(err)
+					}
+					followsEqual(w)
+					if n := b.logs[orders][Data].Holes(1); n != at.lost {
+						t.Errorf("%d are given up", n)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
