@@ -30,6 +30,7 @@
 //	M4  The state log names every removed record that a replica may still have in a file.
 //	M5  Memory is bounded by one bit per offset between the log's start and its end, and by the
 //	    number of ranges if that is less.
+//	M6  A snapshot of a state log has every Item that it replaces, also a pending one.
 //
 // Rejected:
 //

@@ -43,6 +43,7 @@
 //	publish   conditions and refusals
 //	records   reads of records
 //	dedup     the window of message ids
+//	removal   which records were removed one by one
 //	ahead     the bound beyond the high watermark
 //	confirm   readers that wait for a barrier round
 //	retention deletes old records
