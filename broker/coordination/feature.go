@@ -55,9 +55,13 @@ const FeatureDiscardNew Feature = "discard-new"
 // (StreamSettings.Transform). An earlier version would store them under their own.
 const FeatureTransforms Feature = "transforms"
 
+// FeatureRemovals is that a broker knows which records were removed one by one (package removal). An
+// earlier version would show them again, and take removals in a state log for damage.
+const FeatureRemovals Feature = "removals"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -79,6 +79,12 @@ const (
 	// KiB of metadata. Clients request the next page from where this one ended.
 	listBytes = 4 << 20
 
+	// purgePiece is for how many offsets at once a purge of subjects asks the index whether any
+	// matches: far more than a question costs, and few enough to be read if one does.
+	purgePiece = 16 << 10
+	// purgeKeep bounds keep of a purge with a filter, which remembers that many offsets.
+	purgeKeep = 1 << 20
+
 	// directBytes bounds the messages of one direct get in bytes, and directSubjects the subjects of
 	// one that asks for last messages, as nats-server does.
 	directBytes    = 64 << 20

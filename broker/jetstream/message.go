@@ -76,25 +76,6 @@ func (s *Server) getMessage(c *call, shard *topic.ShardLeader, confirmed bool) {
 	s.answer(c, jsapi.MessageResponse{Response: c.Call.Answer(), Message: message})
 }
 
-// deleteMessage refuses: logs do not support deleting single records.
-func (s *Server) deleteMessage(c *call, t *topic.Shard) {
-	request, refusal := jsapi.Decode[jsapi.MessageDeleteRequest](c.payload)
-	switch {
-	case emptyRequest(c.payload):
-		refusal = jsapi.ErrBadRequest
-	case refusal != nil:
-	case t.Desired().Spec.Stream.Sealed:
-		refusal = jsapi.ErrStreamSealed
-	case t.Desired().Spec.Stream.DenyDelete:
-		refusal = jsapi.ErrStreamMsgDeleteFailed.With("message delete not permitted")
-	case request.Sequence == 0:
-		refusal = jsapi.ErrSequenceNotFound.With(0)
-	default:
-		refusal = jsapi.ErrStreamMsgDeleteFailed.With("deleting single messages is not supported yet (purge up to a sequence, or let retention have its way)")
-	}
-	s.refuse(c, refusal)
-}
-
 func (s *Server) refuseDirect(c *call, status jsapi.Status) {
 	s.errors.Add(1)
 	if len(c.reply) > 0 {

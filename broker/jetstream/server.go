@@ -355,7 +355,7 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard
 	case jsapi.MessageGet:
 		s.getMessage(c, shard, false)
 	case jsapi.MessageDelete:
-		s.deleteMessage(c, t)
+		s.deleteMessage(c, t, shard, false)
 	case jsapi.DirectGet, jsapi.DirectGetLast:
 		if c.wantsLatest() {
 			s.confirmed(c, shard, func() { s.directGet(c, t, shard) })

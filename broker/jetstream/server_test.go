@@ -365,8 +365,11 @@ func TestSettingsOfThisVersionNeedAllBrokers(t *testing.T) {
 	const group = `{"stream_name":"orders","config":{"name":"c","priority_policy":"overflow","priority_groups":["A"]}}`
 	expect(t, "discarding new messages", n, "STREAM.CREATE.n", `{"name":"n","discard":"new"}`, 10052)
 	expect(t, "priority groups", n, "CONSUMER.CREATE.orders.c", group, 10012)
+	w.await(n.say("orders.eu", "one"))
+	expect(t, "deleting a message", n, "STREAM.MSG.DELETE.orders", `{"seq":1}`, 10057, "of an earlier one")
+	expect(t, "purging a subject", n, "STREAM.PURGE.orders", `{"filter":"orders.eu"}`, 10110, "of an earlier one")
 	between(nil)
-	for call, payload := range map[string]string{"STREAM.CREATE.n": `{"name":"n","discard":"new"}`, "CONSUMER.CREATE.orders.c": group} {
+	for call, payload := range map[string]string{"STREAM.CREATE.n": `{"name":"n","discard":"new"}`, "CONSUMER.CREATE.orders.c": group, "STREAM.MSG.DELETE.orders": `{"seq":1}`} {
 		if made := ask[jsapi.Response](n, call, payload); made.Error != nil {
 			t.Errorf("%s: %v", call, made.Error)
 		}
@@ -398,7 +401,9 @@ func TestRefusals(t *testing.T) {
 		{"pedantic consumer", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c","max_waiting":-1},"pedantic":true}`, 10157},
 		{"update of none", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c"},"action":"update"}`, 10149},
 		{"subjects of no pattern", "STREAM.INFO.s", `{"subjects_filter":"a..b"}`, 10003},
-		{"purge of a subject", "STREAM.PURGE.s", `{"filter":"a"}`, 10110},
+		{"purge of no pattern", "STREAM.PURGE.s", `{"filter":"a..b"}`, 10003},
+		{"purge with too much kept", "STREAM.PURGE.s", `{"filter":"a","keep":1048577}`, 10110},
+		{"purge by sequence and number", "STREAM.PURGE.s", `{"filter":"a","seq":3,"keep":2}`, 10003},
 		{"deletion of a message, denied", "STREAM.MSG.DELETE.s", `{"seq":1}`, 10057},
 		{"no such message", "STREAM.MSG.GET.s", `{"seq":1}`, 10037},
 		{"no message named", "STREAM.MSG.GET.s", `{}`, 10003},

@@ -177,6 +177,12 @@ func TestOneNameForSeveralShards(t *testing.T) {
 	if purged.Purged != 225 {
 		t.Errorf("purged: %+v", purged)
 	}
+	w.fill(8, 12, 15)
+	for filter, want := range map[string]uint64{"orders.2": 3, "other.>": 0} {
+		if got := ask[jsapi.PurgeResponse](w.nodes[0], "STREAM.PURGE.orders", fmt.Sprintf(`{"filter":%q}`, filter)); got.Error != nil || got.Purged != want {
+			t.Errorf("%s: %+v %v", filter, got, got.Error)
+		}
+	}
 }
 
 // TestCallsThatNeedOneOrderAreRefusedForAWholeTopic: calls that need one order are refused by the

@@ -249,8 +249,7 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 	s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
 }
 
-// streamInfo answers with the info of a stream that is led here. deleted_details is always empty,
-// since messages are not deleted one by one.
+// streamInfo answers with the info of a stream that is led here. deleted_details is always empty.
 func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	request, refusal := jsapi.Decode[jsapi.StreamInfoRequest](c.payload)
 	if refusal != nil {
@@ -268,40 +267,6 @@ func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 		}
 	}
 	s.answer(c, response)
-}
-
-func (s *Server) purgeStream(c *call, t *topic.Shard, shard *topic.ShardLeader) {
-	request, refusal := jsapi.Decode[jsapi.PurgeRequest](c.payload)
-	if refusal == nil {
-		refusal = request.Check()
-	}
-	switch {
-	case refusal != nil:
-	case t.Desired().Spec.Stream.Sealed:
-		refusal = jsapi.ErrStreamSealed
-	case t.Desired().Spec.Stream.DenyPurge:
-		refusal = jsapi.ErrStreamPurgeFailed.With("stream purge not permitted")
-	case request.Subject != "":
-		refusal = jsapi.ErrStreamPurgeFailed.With("purging one subject is not supported yet (leave filter out)")
-	}
-	if refusal != nil {
-		s.refuse(c, refusal)
-		return
-	}
-	start, end := shard.Offsets()
-	below := end
-	switch {
-	case request.Sequence > 0:
-		below = min(request.Sequence, end)
-	case request.Keep > 0:
-		below = max(end-min(request.Keep, end), start)
-	}
-	purged, err := shard.Purge(s.ctx, below)
-	if err != nil {
-		s.refuse(c, jsapi.ErrStreamGeneral.With(err))
-		return
-	}
-	s.answer(c, jsapi.PurgeResponse{Response: c.Call.Answer(), Success: true, Purged: purged})
 }
 
 // describeCounted is describeStream with the number of subjects.

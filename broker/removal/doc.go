@@ -4,6 +4,7 @@
 //
 //	set.go      Set: the offsets whose records are removed
 //	item.go     Item: removals as logs carry them
+//	pending.go  Pending: removals that are not on all in-sync replicas yet
 //
 // # How records are removed
 //
@@ -29,6 +30,7 @@
 //	M4  The state log names every removed record that a replica may still have in a file.
 //	M5  Memory is bounded by one bit per offset between the log's start and its end, and by the
 //	    number of ranges if that is less.
+//	M6  A snapshot of a state log has every Item that it replaces, also a pending one.
 //
 // Rejected:
 //

@@ -10,6 +10,9 @@
 // each for a bounded time. A goroutine per Subscription would be simpler, but 10,000 mostly idle
 // ones take too much memory.
 //
+// The state log also has removals of single records (package removal). The shard's leader reads and
+// writes them; a snapshot carries all of them over before the log is trimmed (M6).
+//
 // Invariants:
 //
 //	S1  An ack that was answered is never undone: the record is not delivered again after a crash, a

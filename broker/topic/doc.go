@@ -43,6 +43,7 @@
 //	publish   conditions and refusals
 //	records   reads of records
 //	dedup     the window of message ids
+//	removal   which records were removed one by one
 //	ahead     the bound beyond the high watermark
 //	confirm   readers that wait for a barrier round
 //	retention deletes old records
@@ -74,6 +75,7 @@
 //	pending.go      answers that wait, and the queue of the acker
 //	confirm.go      readers and answers that wait for a barrier round
 //	statelog.go     appends to the log of cursors
+//	remove.go       removes records one by one
 //	ack.go          the acker: answers of a round
 //	intake.go       messages on their way to a batch, and senders that wait
 //	subjects.go     the last records that conditions ask for
@@ -90,6 +92,7 @@
 //	entry.go        this broker's entry in the in-sync set
 //	unreadable.go   damage that a reader met
 //	dedup.go        message ids, read from the log
+//	removals.go     removed records, read from the state log
 //	logs.go         opens and closes the logs
 //	follow.go       follows another broker
 //	lead.go         begins and ends leading
