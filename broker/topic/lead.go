@@ -23,7 +23,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 		}
 	}
 	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
-	shard.index = s.indexes.Of(data, shard.Unreadable)
+	shard.index = s.indexes.Of(data, &shard.removed, shard.Unreadable)
 	shard.Reader.Init(shard, p.name, data, shard.index)
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
