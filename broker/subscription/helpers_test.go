@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 type shard struct {
 	t           testing.TB
 	data, state *log.Log
+	gone        removal.Set
 	epoch       uint64 // of what is appended
 	inherited   uint64 // end of data when this was made
 
@@ -39,6 +41,8 @@ type shard struct {
 	judge    func(err error) error           // judges read errors; nil: no other replica
 	counting func(ctx context.Context) error // the index when it counts; nil: it is ready
 }
+
+func (s *shard) Removed() *removal.Set { return &s.gone }
 
 func (s *shard) Unreadable(err error) error {
 	if s.judge == nil {
@@ -74,7 +78,7 @@ func (s *shard) Count(ctx context.Context, _ time.Duration, patterns []string, f
 		for b, ok := v.Next(); ok; b, ok = v.Next() {
 			it := b.Records()
 			for r := (log.Record{}); it.Next(&r); {
-				if r.Offset >= from && r.Offset < end && slices.ContainsFunc(patterns, func(p string) bool { return subject.Matches([]byte(p), r.Subject) }) {
+				if r.Offset >= from && r.Offset < end && !s.gone.Has(r.Offset) && slices.ContainsFunc(patterns, func(p string) bool { return subject.Matches([]byte(p), r.Subject) }) {
 					n++
 				}
 			}
