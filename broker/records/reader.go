@@ -72,7 +72,7 @@ func (s *Reader) Info() Info {
 // info is Info for offsets with so many holes from start on.
 func (s *Reader) info(start, end, holes uint64) Info {
 	info := Info{First: start, Last: end - 1, Messages: s.Messages(start, end)}
-	if start == end {
+	if start == end && (s.removed.Version() == 0 || end <= s.data.Start()) {
 		return info
 	}
 	if info.First = s.firstKept.from(s, start, end, holes); info.First < end {
