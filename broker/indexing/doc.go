@@ -47,6 +47,9 @@
 //	    anew.
 //	X8  What Lasts finds is below an offset from which on it has noted all records. So compaction,
 //	    which removes records that have a newer one, makes no answer wrong.
+//	X9  No answer has a record that was removed one by one before the question. What Lasts remembers is
+//	    compared with the set when it is asked for. A removal of a record counts for conditions once
+//	    readers see it.
 //
 // # Death of the process
 //

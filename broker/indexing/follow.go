@@ -128,7 +128,7 @@ func (x *Index) open() error {
 		known++
 	}
 	shard, err := subjectindex.Open(x.ctx, subjectindex.Config{
-		FS: x.set.disk.FS(), Dir: x.log.Dir(), Cache: x.set.cache, Secret: x.log.Secret(), Source: (*source)(x), Has: x.has,
+		FS: x.set.disk.FS(), Dir: x.log.Dir(), Cache: x.set.cache, Secret: x.log.Secret(), Source: (*source)(x), Has: x.has, Removed: x.removed,
 		Room: x.set.room, Added: x.log.AddBeside, Dropped: x.log.DropBeside, Wake: func() { x.set.makers.Wake(&x.maker, work.Urgent) },
 	}, layout.Start, segments)
 	if err != nil {

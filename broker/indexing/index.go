@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -19,7 +20,8 @@ type Index struct {
 	maker      maker
 	set        *Indexes
 	log        *log.Log
-	ctx        *lifetime // ends when Close begins
+	removed    *removal.Set // nil: no record is removed
+	ctx        *lifetime    // ends when Close begins
 
 	// unreadable judges an error of reading the log: another replica may have what is damaged here.
 	unreadable func(err error) error

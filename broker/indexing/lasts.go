@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -16,10 +17,13 @@ import (
 // goroutines that must not wait for a disk. It has the records that were noted since it was made, and
 // finds the others in the background, on demand. Once one was asked for it loads all of them, unless
 // they are too many: then it knows also which subjects have none, and nobody waits any more.
+//
+// A record that is removed is no last record: the one before is found when it is asked for.
 type Lasts struct {
 	work.State // of the set's finders
 	loader     loader
 	set        *Indexes
+	removed    *removal.Set // nil: no record is removed
 	find       Find
 	all        FindAll
 	found      func()
@@ -88,9 +92,10 @@ type lastFailure struct {
 }
 
 // NewLasts returns the last records of a shard. found is called when a subject that Last was asked for
-// was found, or could not be, with no lock held. It notes nothing until Begin. Close follows.
-func (s *Indexes) NewLasts(find Find, all FindAll, found func()) *Lasts {
-	x := &Lasts{set: s, find: find, all: all, found: found, ctx: newLifetime(), told: 1}
+// was found, or could not be, with no lock held. removed may be nil; find and all pass what it has. It
+// notes nothing until Begin. Close follows.
+func (s *Indexes) NewLasts(removed *removal.Set, find Find, all FindAll, found func()) *Lasts {
+	x := &Lasts{set: s, removed: removed, find: find, all: all, found: found, ctx: newLifetime(), told: 1}
 	x.loader.of = x
 	x.rests.Store(true)
 	x.Reset(0)
@@ -233,12 +238,20 @@ func (x *Lasts) Want(subject []byte) {
 	}
 }
 
-// known returns the last record of a subject; ok is false if it isn't known. mu is held.
+// known returns the last record of a subject; ok is false if it isn't known. Then offset, if it is not 0,
+// is that of a removed record behind which there is none. mu is held.
 func (x *Lasts) known(key lastKey) (offset uint64, ok bool) {
 	if offset, ok = x.last[key]; !ok {
 		offset, ok = x.below[key]
 	}
+	if ok && x.isRemoved(offset) {
+		return offset, false
+	}
 	return offset, ok || x.complete
+}
+
+func (x *Lasts) isRemoved(offset uint64) bool {
+	return x.removed != nil && x.removed.Len() > 0 && x.removed.Has(offset)
 }
 
 // want queues a subject for a finder. mu is held.
@@ -246,7 +259,7 @@ func (x *Lasts) want(key lastKey, subject []byte) error {
 	if _, ok := x.queued[key]; ok {
 		return nil
 	}
-	if now := time.Now(); !x.tooMany && !now.Before(x.loadNext) {
+	if now := time.Now(); !x.complete && !x.tooMany && !now.Before(x.loadNext) {
 		x.loadNext = now.Add(loadRest)
 		x.set.loaders.Wake(&x.loader, work.Urgent)
 	}
@@ -267,14 +280,14 @@ func (x *Lasts) step() (more bool) {
 	x.stepping.Lock()
 	defer x.stepping.Unlock()
 	for range findsAtOnce {
-		w, from, patient, ok := x.next()
+		w, from, below, patient, ok := x.next()
 		if !ok {
 			break
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), findTime)
-		offset, err := x.find(ctx, w.subject, from, patient)
+		offset, err := x.find(ctx, w.subject, below, patient)
 		cancel()
-		x.answer(w, from, offset, err)
+		x.answer(w, from, below, offset, err)
 		x.set.lasts.limit()
 	}
 	x.mu.Lock()
@@ -287,34 +300,40 @@ func (x *Lasts) step() (more bool) {
 	return more
 }
 
-// next returns the first subject that is queued and isn't known yet, and the offset below which it
-// is to be found.
-func (x *Lasts) next() (w lastWanted, from uint64, patient, ok bool) {
+// next returns the first subject that is queued and isn't known yet, the present from, and the offset
+// below which it is to be found: from, or behind a removed record that was noted.
+func (x *Lasts) next() (w lastWanted, from, below uint64, patient, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for len(x.queue) > 0 && x.ctx.Err() == nil {
 		w = x.queue[0]
-		if _, known := x.known(w.key); !known {
-			return w, x.from, !time.Now().Before(x.rest), true
+		if offset, known := x.known(w.key); !known {
+			return w, x.from, max(x.from, offset+1), !time.Now().Before(x.rest), true
 		}
 		x.answered(1)
 	}
-	return w, 0, false, false
+	return w, 0, 0, false, false
 }
 
 // answer notes what was found of the first subject that is queued. If the index was not ready at all,
 // the others can't be known for now either.
-func (x *Lasts) answer(w lastWanted, from, offset uint64, err error) {
+func (x *Lasts) answer(w lastWanted, from, below, offset uint64, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err == nil && x.from != from {
+	last, noted := x.last[w.key]
+	if err == nil && (x.from != from || noted && last >= below && x.isRemoved(last)) {
 		return // it is looked for again, below the new offset
 	}
 	if err == nil {
-		if x.why = nil; len(x.below) >= mostLasts {
-			x.below, x.complete = map[lastKey]uint64{}, false
+		x.why = nil
+		switch {
+		case noted && last >= below: // a newer one was noted
+		case noted && offset >= from:
+			x.last[w.key] = offset
+		default:
+			delete(x.last, w.key)
+			x.foundBelow(w.key, offset)
 		}
-		x.below[w.key] = offset
 		x.count()
 		x.answered(1)
 		return
@@ -334,6 +353,14 @@ func (x *Lasts) answer(w lastWanted, from, offset uint64, err error) {
 		x.failed[w.key] = lastFailure{err, time.Now()}
 	}
 	x.answered(n)
+}
+
+// foundBelow remembers the last record of a subject below from. mu is held.
+func (x *Lasts) foundBelow(key lastKey, offset uint64) {
+	if len(x.below) >= mostLasts {
+		x.below, x.complete = map[lastKey]uint64{}, false
+	}
+	x.below[key] = offset
 }
 
 // answered removes the first subjects that are queued. If a message waits for one, found is called

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
@@ -19,12 +20,14 @@ type finding struct {
 	patient chan bool
 	found   chan struct{}
 	loads   chan []string // of loads; closed: there are none
+	removed *removal.Set
 }
 
 func newLasts(t *testing.T, end uint64) (*Lasts, *finding) {
 	s := newShard(t, 1)
 	f := &finding{asked: make(chan string, 100), answers: make(chan error, 100), below: make(chan uint64, 100), patient: make(chan bool, 100), found: make(chan struct{}, 100), loads: make(chan []string, 10)}
-	x := s.set.NewLasts(func(_ context.Context, subject string, below uint64, patient bool) (uint64, error) {
+	f.removed = &s.removed
+	x := s.set.NewLasts(&s.removed, func(_ context.Context, subject string, below uint64, patient bool) (uint64, error) {
 		f.asked <- subject
 		f.below <- below
 		f.patient <- patient
@@ -88,6 +91,39 @@ func TestAllLastRecordsAreLoaded(t *testing.T) {
 	}
 	f.answers <- nil
 	f.wait(t, x)
+}
+
+// The last record of a subject is removed: the one before is found, also if it was noted itself, and if
+// all subjects were loaded.
+func TestARemovedRecordIsNotTheLastOne(t *testing.T) {
+	x, f := newLasts(t, 100)
+	find := func(of string, below, want uint64) {
+		t.Helper()
+		if offset, wait, err := x.Last([]byte(of)); wait == 0 || err != nil {
+			t.Fatalf("%s: %d, %v, though it was removed", of, offset, err)
+		}
+		if is := <-f.below; is != below {
+			t.Errorf("%s is looked for below %d, want %d", of, is, below)
+		}
+		f.answers <- nil // below/2
+		f.wait(t, x)
+		if offset, wait, err := x.Last([]byte(of)); offset != want || wait > 0 || err != nil {
+			t.Errorf("%s: %d, %d, %v; want %d", of, offset, wait, err, want)
+		}
+	}
+	x.Note([]byte("a"), 110)
+	x.Note([]byte("b"), 300)
+	x.Appended(301)
+	f.removed.Add(110, 111)
+	find("a", 111, 55) // below what was noted
+	f.removed.Add(55, 56)
+	find("a", 100, 50)
+	f.removed.Add(300, 301)
+	find("b", 301, 150) // that was noted, too
+	x.Note([]byte("a"), 310)
+	if offset, wait, _ := x.Last([]byte("a")); offset != 310 || wait > 0 {
+		t.Errorf("a newer record is noted, and the last one is %d", offset)
+	}
 }
 
 // idle reports whether nothing is being found.
@@ -313,7 +349,7 @@ func TestMemoryForLastRecordsIsShared(t *testing.T) {
 		return nil
 	}
 	made := func() *Lasts {
-		x := s.set.NewLasts(none, all, func() {})
+		x := s.set.NewLasts(&s.removed, none, all, func() {})
 		x.Begin(1)
 		x.asked.Store(time.Now().UnixNano())
 		t.Cleanup(x.Close)

@@ -25,7 +25,7 @@ func TestLongSubjectsAreIndexed(t *testing.T) {
 	if s.log, err = s.disk.Open(log.Identity{Topic: "orders"}, 1, s.epoch, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	s.index = s.set.Of(s.log, s.judge)
+	s.index = s.set.Of(s.log, &s.removed, s.judge)
 	t.Cleanup(func() { s.close() })
 	long := strings.Repeat("a", limits.ControlLine-len(".00000000")-len(" 1"))
 	for range 3 { // the log may split it into segments

@@ -191,7 +191,7 @@ func TestIndexFilesGoWithTheirSegments(t *testing.T) {
 		before := len(s.files())
 		if !open {
 			s.index.Close()
-			s.index = s.set.Of(s.log, s.judge)
+			s.index = s.set.Of(s.log, &s.removed, s.judge)
 		}
 		if _, err := s.log.Trim(s.log.Start() + 300); err != nil {
 			t.Fatal(err)

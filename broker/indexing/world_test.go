@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -30,6 +31,9 @@ type shard struct {
 	set   *Indexes
 	log   *log.Log
 	index *Index
+
+	removed removal.Set
+
 	epoch uint64
 	high  uint64
 	said  []string
@@ -63,7 +67,7 @@ func (s *shard) open() {
 	if s.log, err = s.disk.Open(log.Identity{Topic: "orders"}, 1, s.epoch, []byte("{}")); err != nil {
 		s.t.Fatal(err)
 	}
-	s.index = s.set.Of(s.log, s.judge)
+	s.index = s.set.Of(s.log, &s.removed, s.judge)
 }
 
 func (s *shard) close() {
@@ -235,7 +239,7 @@ func (s *shard) step(pick func() string) {
 			_, s.high, _ = s.log.Offsets() // the batch of it may have gone as a whole
 		}
 		s.epoch++
-		s.index = s.set.Of(s.log, s.judge)
+		s.index = s.set.Of(s.log, &s.removed, s.judge)
 	case n < 94:
 		s.say("restart")
 		s.close()
@@ -393,7 +397,7 @@ func TestOpenIndexesAreBounded(t *testing.T) {
 	s.commit()
 	others := make([]*Index, mostOpen)
 	for i := range others {
-		others[i] = s.set.Of(s.log, s.judge) // never used for a question, but counted
+		others[i] = s.set.Of(s.log, &s.removed, s.judge) // never used for a question, but counted
 		others[i].asked.Store(time.Now().UnixNano())
 		if !s.set.admit(others[i], forReaders) {
 			t.Fatal("there is no room for index", i)
@@ -420,7 +424,7 @@ func TestConditionsComeBeforeReaders(t *testing.T) {
 	s.append(10, func(i int) string { return fmt.Sprint("orders.", i) })
 	s.commit()
 	s.set.mostOpen = 2
-	others := []*Index{s.set.Of(s.log, s.judge), s.set.Of(s.log, s.judge)}
+	others := []*Index{s.set.Of(s.log, &s.removed, s.judge), s.set.Of(s.log, &s.removed, s.judge)}
 	for _, x := range others {
 		x.asked.Store(time.Now().UnixNano())
 		if !s.set.admit(x, forReaders) {

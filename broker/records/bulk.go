@@ -6,6 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 // Query selects records of a shard.
@@ -22,7 +23,7 @@ type Query struct {
 }
 
 // Range is what was read: records from First on, densely, each behind its length. Where compaction
-// has left out some, an answer ends, and the next one begins behind them; or, if it was asked for
+// has left out some, or some were removed, an answer ends, and the next one begins behind them; or, if it was asked for
 // Gaps and began where some are left out, it is Gapped and goes on, and before the length of each
 // stands how many offsets are left out before it: none, of the first.
 type Range struct {
@@ -63,7 +64,7 @@ func (r *BulkReader) Read(s *Reader, q Query, dst []byte) ([]byte, Range, error)
 	if q.Offset < start || q.Offset > high {
 		return nil, got, &OffsetError{Topic: s.name, Offset: q.Offset, Start: start, High: high}
 	}
-	g := gathering{Query: q, Range: got, dst: dst[len(dst):], entry: r.entry[:0]}
+	g := gathering{Query: q, Range: got, passed: s.passed(), dst: dst[len(dst):], entry: r.entry[:0]}
 	err := g.gather(s.data.NewCursor(q.Offset), r)
 	r.entry = g.entry[:0]
 	if g.Count == 0 {
@@ -88,7 +89,8 @@ func (r *BulkReader) Read(s *Reader, q Query, dst []byte) ([]byte, Range, error)
 type gathering struct {
 	Query
 	Range
-	dst     []byte // the records; the answer's memory goes on behind them
+	passed  *removal.Set // records that are left out; nil: none
+	dst     []byte       // the records; the answer's memory goes on behind them
 	entry   []byte
 	subject []byte // of the record before, in the full form
 	behind  uint64 // the record before
@@ -97,12 +99,17 @@ type gathering struct {
 
 func (g *gathering) gather(c *log.Cursor, r *BulkReader) error {
 	for !g.done && g.Next < g.High && g.Count < g.Query.Records && g.room() > 0 {
+		if g.passed != nil {
+			if g.Next = min(g.passed.Next(g.Next), g.High); g.Next == g.High || g.after(g.Next) {
+				break
+			}
+		}
 		c.Seek(g.Next)
 		// A file is read into what follows the records. Taking records from there, in order, never
 		// overtakes what is still to be taken: in the plain form a record is no longer than it is
-		// in the log.
+		// in the log. With gaps named it may be longer than in a batch that is not sparse.
 		spare := g.dst[len(g.dst):cap(g.dst)]
-		if g.Full || g.room() < readInPlace || len(spare) < g.room()+ReadRoom {
+		if g.Full || g.Gaps && g.passed != nil || g.room() < readInPlace || len(spare) < g.room()+ReadRoom {
 			spare = nil
 			c.Lend(r.memory)
 		} else {
@@ -132,8 +139,10 @@ func (g *gathering) view(c *log.Cursor, spare []byte) error {
 			break
 		}
 		_, lengths, packed := b.Packed()
+		some := g.passed != nil && g.passed.Count(max(g.Next, b.Base()), b.End()) > 0
+		packed = packed && !some
 		if g.Count == 0 {
-			g.Gapped = g.Gaps && b.Sparse()
+			g.Gapped = g.Gaps && (b.Sparse() || some)
 		} else if packed && g.Gapped {
 			// They can stay as they are, in an answer of their own: without the others they would be
 			// longer.
@@ -237,7 +246,7 @@ func (g *gathering) walk(b log.Batch) error {
 	it, all := b.Records(), min(b.End(), g.High) // b may be overwritten
 	for r := (log.Record{}); it.Next(&r); {
 		switch {
-		case r.Offset < g.Next:
+		case r.Offset < g.Next || g.passed != nil && g.passed.Has(r.Offset):
 			continue
 		case r.Offset >= g.High, g.Count == g.Query.Records, g.after(r.Offset):
 			g.done = true

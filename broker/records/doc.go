@@ -7,6 +7,7 @@
 //	bulk.go    BulkReader: many records in one answer, copied at most once
 //	pin.go     Pin: a range of offsets that retention leaves alone
 //	scan.go    ScanBatches: a log from one offset to another
+//	removed.go  offsets without a record: those of removed records and those that files lack
 //
 // Invariants:
 //
@@ -14,9 +15,14 @@
 //	    readers see (Source.Offsets).
 //	D2  A search that meets damaged records fails. It never returns a later record instead.
 //	D3  Each call reads a bounded part of the log, and says so if that was not enough.
-//	D4  Offsets of a Range are dense. Where compaction removed records, the Range ends, or names the
-//	    gaps if it was asked to.
+//	D4  Offsets of a Range are dense. Where compaction removed records, or they were removed one by
+//	    one, the Range ends, or names the gaps if it was asked to.
+//	D5  Nothing is returned that Source.Removed had when the call began, whether files still have it
+//	    or not. Only ScanBatches and MessageID read such records.
+//	D6  An offset without a record counts once, whether a file lacks it, the set has it, or both. Until
+//	    Info has read a segment that has both, the fewer ones count as some of the others.
 //
-// A Reader caches the offset of the first record and the times of the first and the last. Nothing
-// here is written, so nothing is lost with the process.
+// A Reader caches the offset of the first record, the times of the first and the last, and the holes
+// of segments that also have removed offsets. Nothing here is written, so nothing is lost with the
+// process.
 package records

@@ -9,6 +9,8 @@ const (
 	readBytes = 256 << 10
 	// lastTries is how often a last record is looked for that compaction removes meanwhile.
 	lastTries = 3
+	// infoTries is how often Info begins anew because records were removed meanwhile.
+	infoTries = 4
 	// lastTime bounds the question to the index for the last record that matches a pattern: clients
 	// wait 5 s, and reading the log instead takes time, too.
 	lastTime = 2 * time.Second

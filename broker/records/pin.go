@@ -3,7 +3,7 @@ package records
 import "github.com/carillon-mq/carillon/broker/log"
 
 // Pin keeps the records of a shard between two offsets from being removed, whatever retention says,
-// until it is released.
+// until it is released. Records that are removed one by one are passed at once, also below a pin.
 type Pin struct {
 	of          *Reader
 	hold        *log.Hold

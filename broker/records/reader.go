@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
 )
@@ -22,42 +23,47 @@ type Source interface {
 	// Unreadable returns the error of a reader that met err in the log. If the log is damaged, the
 	// shard deals with that first.
 	Unreadable(err error) error
+	// Removed returns the records below the high watermark that were removed one by one.
+	Removed() *removal.Set
 }
 
 // Reader reads the records of one shard that readers may see. Goroutines may share it.
 type Reader struct {
-	source Source
-	name   string // of the shard, for people
-	data   *log.Log
-	index  *indexing.Index // of the subjects of data; nil: there is none
+	source  Source
+	name    string // of the shard, for people
+	data    *log.Log
+	index   *indexing.Index // of the subjects of data; nil: there is none
+	removed *removal.Set
 
 	firstTime, finalTime timeOf
 	firstKept            firstKept
+	gaps                 gaps
 }
 
 // Init has the Reader read the log of a shard. It precedes all other calls. index may be nil; it is
 // the caller's to close.
 func (s *Reader) Init(source Source, name string, data *log.Log, index *indexing.Index) {
-	s.source, s.name, s.data, s.index = source, name, data, index
+	s.source, s.name, s.data, s.index, s.removed = source, name, data, index, source.Removed()
 }
 
 // Info is what readers see of a shard.
 type Info struct {
 	First, Last         uint64 // offsets; Last is First-1 if there is nothing
 	FirstTime, LastTime time.Time
-	Messages            uint64 // fewer than offsets, if it is compacted
+	Messages            uint64 // fewer than offsets, if it is compacted or records were removed
 	Bytes               int64  // on disk, of the files that hold them
 }
 
-// Info describes what readers see. All of it is of one moment, also while compaction goes on. It
-// may read the disk.
+// Info describes what readers see. All of it is of one moment, also while compaction goes on, unless
+// records are removed all the time. It may read the disk.
 func (s *Reader) Info() Info {
 	start, end := s.source.Offsets()
 	s.data.CountHoles(start)
-	for {
-		holes := s.data.Holes(start)
+	s.countGaps(start)
+	for try := 1; ; try++ {
+		holes, version := s.data.Holes(start), s.removed.Version()
 		info := s.info(start, end, holes)
-		if s.data.Holes(start) == holes {
+		if s.data.Holes(start) == holes && (s.removed.Version() == version || try >= infoTries) {
 			return info
 		}
 	}
@@ -65,51 +71,78 @@ func (s *Reader) Info() Info {
 
 // info is Info for offsets with so many holes from start on.
 func (s *Reader) info(start, end, holes uint64) Info {
-	info := Info{First: start, Last: end - 1, Messages: end - start - min(holes, end-start)}
-	if start == end {
+	info := Info{First: start, Last: end - 1, Messages: s.Messages(start, end)}
+	if start == end && (s.removed.Version() == 0 || end <= s.data.Start()) {
 		return info
 	}
-	info.Bytes = s.Bytes(start)
-	info.First = s.firstKept.from(s, start, end, holes)
-	info.FirstTime, info.LastTime = s.firstTime.at(s, info.First), s.finalTime.at(s, end-1)
+	if info.First = s.firstKept.from(s, start, end, holes); info.First < end {
+		info.FirstTime = s.firstTime.at(s, info.First)
+		info.Bytes = s.Bytes(start)
+	}
+	if info.LastTime = s.finalTime.at(s, end-1); info.LastTime.IsZero() {
+		info.LastTime = s.timeBefore(end) // the last record was removed
+	}
 	return info
 }
 
-// Messages is how many records there are from start up to, not including, end; fewer, if start is
-// within a compacted segment in which nobody has counted them yet.
-func (s *Reader) Messages(start, end uint64) uint64 {
-	return end - start - min(s.data.Holes(start), end-start)
+// timeBefore returns the time of the last record in the files that have offsets below an offset.
+func (s *Reader) timeBefore(end uint64) (last time.Time) {
+	for _, segment := range s.data.SegmentInfos() {
+		if segment.Base < end && segment.End > segment.Base {
+			last = segment.Last.UTC()
+		}
+	}
+	return last
 }
 
-// firstKept remembers where the first record stands that compaction has left. Compaction that takes
-// a record changes holes, so the record is looked for again then.
+// Messages is how many records there are from start up to, not including, end; fewer, if start is
+// within a compacted segment in which nobody has counted them yet. It does not read the disk.
+func (s *Reader) Messages(start, end uint64) uint64 {
+	return end - start - min(s.missing(start, end), end-start)
+}
+
+// firstKept remembers where the first record stands that is left. Compaction that takes a record
+// changes holes, so the record is looked for again then. If it is removed, the next one is looked for
+// behind it.
 type firstKept struct {
 	mu                  sync.Mutex
 	start, holes, first uint64
 }
 
-// from is the offset of the first record from start on; start itself if it can't be read. holes are
-// those from start on.
+// from is the offset of the first record from start on, or end if none is left; start itself if it
+// can't be read. holes are those from start on.
 func (o *firstKept) from(s *Reader, start, end, holes uint64) uint64 {
+	passed := s.passed()
+	first := start
+	if passed != nil {
+		first = min(passed.Next(start), end)
+	}
 	if holes == 0 {
-		return start
+		return first
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.start == start && o.holes == holes {
-		return o.first
+		if passed == nil || !passed.Has(o.first) && o.first < end {
+			return o.first
+		}
+		first = max(first, min(o.first, end))
 	}
-	first := start
-	if _, err := s.Scan(start, end, ReadAtOnce, func(r *log.Record) bool {
-		first = r.Offset
+	found, kept := first, false
+	done, err := s.Scan(first, end, ReadAtOnce, func(r *log.Record) bool {
+		found, kept = r.Offset, true
 		return false
-	}); err != nil {
-		return start
+	})
+	switch {
+	case err != nil:
+		return first
+	case done && !kept && passed != nil:
+		found = end // none is left
 	}
 	if s.data.Holes(start) == holes {
-		o.start, o.holes, o.first = start, holes, first
+		o.start, o.holes, o.first = start, holes, found
 	}
-	return first
+	return found
 }
 
 // Bytes is how much is stored from an offset on.
@@ -136,7 +169,7 @@ func (o *timeOf) at(s *Reader, offset uint64) time.Time {
 	if o.offset == offset {
 		return o.time
 	}
-	r, err := s.Get(offset)
+	r, err := s.get(offset) // it may be removed: then its time stands until the file loses it
 	if err != nil {
 		return time.Time{}
 	}
@@ -147,13 +180,13 @@ func (o *timeOf) at(s *Reader, offset uint64) time.Time {
 // Get reads the record at an offset. A *NoRecordError says that there is none. It may read the
 // disk.
 func (s *Reader) Get(offset uint64) (log.Record, error) {
-	if start, end := s.source.Offsets(); offset < start || offset >= end {
+	if start, end := s.source.Offsets(); offset < start || offset >= end || s.removed.Len() > 0 && s.removed.Has(offset) {
 		return log.Record{}, &NoRecordError{Topic: s.name, Offset: offset}
 	}
 	return s.get(offset)
 }
 
-// get is Get for an offset that may be beyond the high watermark.
+// get is Get for an offset that may be beyond the high watermark, or removed.
 func (s *Reader) get(offset uint64) (log.Record, error) {
 	c := s.data.NewCursor(offset)
 	v, err := c.Read(1)
@@ -229,13 +262,14 @@ func (s *Reader) LastFor(pattern string) (log.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastTime)
 	defer cancel()
 	for try := 1; ; try++ {
-		layout := s.data.Layout()
+		layout, version := s.data.Layout(), s.removed.Version()
 		start, end := s.source.Offsets()
 		r, err := s.lastWithin(ctx, pattern, start, end)
-		if _, none := errors.AsType[*NoRecordError](err); !none || try == lastTries || layout == s.data.Layout() {
+		if _, none := errors.AsType[*NoRecordError](err); !none || try == lastTries || layout == s.data.Layout() && version == s.removed.Version() {
 			return r, err
 		}
-		// Compaction may have removed the last record below end because of a newer one.
+		// Compaction may have removed the last record below end because of a newer one, or it was
+		// removed while it was read.
 	}
 }
 
@@ -334,13 +368,15 @@ func (s *Reader) searchLast(pattern string, start, end uint64) (log.Record, erro
 
 // Scan calls f with the records from from up to, not including, end, until it says no. done says
 // that the budget of bytes was enough. It ends with the *log.CorruptError if there are damaged
-// records on its way: what looks for a record must not take another one for it.
+// records on its way: what looks for a record must not take another one for it. Removed records are
+// passed.
 func (s *Reader) Scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
-	done, err = ScanBatches(s.data, from, end, budget, func(b log.Batch, next uint64) (more bool, err error) {
+	passed := s.passed()
+	done, err = scanBatches(s.data, passed, from, end, budget, func(b log.Batch, next uint64) (more bool, err error) {
 		it := b.Records()
 		more = true
 		for r := (log.Record{}); more && it.Next(&r); {
-			if r.Offset >= next && r.Offset < end {
+			if r.Offset >= next && r.Offset < end && (passed == nil || !passed.Has(r.Offset)) {
 				more = f(&r)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 // shard is a Source whose watermark the test sets.
@@ -17,7 +18,10 @@ type shard struct {
 	Reader
 	start, high uint64
 	judge       func(err error) error // of errors of reading the log; nil: it returns them
+	gone        removal.Set
 }
+
+func (s *shard) Removed() *removal.Set { return &s.gone }
 
 func (s *shard) Offsets() (start, high uint64) { return s.start, s.high }
 

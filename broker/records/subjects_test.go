@@ -25,7 +25,7 @@ func newIndexed(t *testing.T, fs *crashfs.FS, options log.Options, batches ...lo
 	_, end, _ := data.Offsets()
 	s := &shard{start: 1, high: end}
 	set := indexing.New(disk, nil)
-	index := set.Of(data, func(err error) error { return err })
+	index := set.Of(data, &s.gone, func(err error) error { return err })
 	s.Init(s, "orders", data, index)
 	t.Cleanup(func() {
 		index.Close()

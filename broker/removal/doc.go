@@ -3,6 +3,7 @@
 // pure: it reads no log and no clock.
 //
 //	set.go      Set: the offsets whose records are removed
+//	count.go    how many of a set are in a range, or in either of two sets
 //	item.go     Item: removals as logs carry them
 //	pending.go  Pending: removals that are not on all in-sync replicas yet
 //

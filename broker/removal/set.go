@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 )
 
 // pageSize is how many offsets a page has. A page with some removed offsets takes half a KiB.
@@ -22,9 +23,10 @@ const (
 // whose offsets are removed has no bits. So runs of removed offsets take little, and random ones at
 // most a bit for each offset of the log.
 type Set struct {
-	mu    sync.RWMutex
-	pages []page
-	count uint64
+	mu      sync.RWMutex
+	pages   []page
+	count   atomic.Uint64 // changed with mu held
+	version atomic.Uint64
 }
 
 type page struct {
@@ -33,12 +35,12 @@ type page struct {
 	bits   *[pageSize / 64]uint64 // nil: all are removed
 }
 
-// Len returns the number of removed offsets.
-func (s *Set) Len() uint64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.count
-}
+// Len returns the number of removed offsets. It takes no lock.
+func (s *Set) Len() uint64 { return s.count.Load() }
+
+// Version returns a number that rises whenever offsets are removed, and with nothing else. It takes
+// no lock. An offset that is removed before Version returns is in the set.
+func (s *Set) Version() uint64 { return s.version.Load() }
 
 // Bytes returns how much memory the set takes, about.
 func (s *Set) Bytes() int {
@@ -64,7 +66,9 @@ func (s *Set) Add(from, next uint64) (added uint64) {
 		added += s.page(number).add(from&pageMask, end-number<<pageShift)
 		from = end
 	}
-	s.count += added
+	if s.count.Add(added); added > 0 {
+		s.version.Add(1)
+	}
 	return added
 }
 
@@ -265,7 +269,7 @@ func (s *Set) Trim(below uint64) {
 	number := below >> pageShift
 	i := s.search(number)
 	for k := range i {
-		s.count -= uint64(s.pages[k].count)
+		s.count.Add(-uint64(s.pages[k].count))
 	}
 	s.pages = slices.Delete(s.pages, 0, i)
 	if below&pageMask == 0 || len(s.pages) == 0 || s.pages[0].number != number {
@@ -286,7 +290,7 @@ func (s *Set) Trim(below uint64) {
 		left.add(first, end)
 		at = end
 	}
-	s.count -= gone
+	s.count.Add(-gone)
 	if *p = left; p.count == 0 {
 		s.pages = slices.Delete(s.pages, 0, 1)
 	}

@@ -6,7 +6,9 @@
 //  1. Nothing is deleted by age while the time is in doubt. The pause is logged when it begins and
 //     ends.
 //  2. Records that readers could not see because of Messages stay hidden when more is to be kept.
-//  3. An idle shard costs nothing: it is looked at again when its watermark has moved, its policy
+//  3. Messages does not count removed records. Segments at the log's beginning all of whose records
+//     are removed are deleted, whatever the policy.
+//  4. An idle shard costs nothing: it is looked at again when its watermark has moved, its policy
 //     has changed, or records are due by age.
 //
 // When the process dies: the log has deleted a segment or has not (package log), and the next leader

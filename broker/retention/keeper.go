@@ -4,11 +4,13 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -22,11 +24,13 @@ const (
 )
 
 // Shard is what a Keeper works on: the records of a shard that is led here. Readers see nothing at
-// or beyond High, and nothing below Visible, which never goes back.
+// or beyond High, and nothing below Visible, which never goes back. Removed has the records below High
+// that were removed one by one.
 type Shard struct {
 	Name          string
 	Data          *log.Log
 	High, Visible *replica.Watermark
+	Removed       *removal.Set
 	Clock         *clock.Clock
 	Logger        *slog.Logger
 }
@@ -36,6 +40,7 @@ type Shard struct {
 type Keeper struct {
 	shard  Shard
 	seen   atomic.Uint64 // the high watermark of the last pass, or unseen
+	gone   atomic.Uint64 // version of the removed records of the last pass
 	due    atomic.Int64  // when records are due by age, on the clock's Mono; 0: at once
 	policy log.Retention // of the last pass
 	paused atomic.Bool   // deletion by age is paused, as the time is in doubt
@@ -64,6 +69,9 @@ func (k *Keeper) IsDue(policy log.Retention, mono int64) bool {
 	if due := k.due.Load(); due == 0 || policy.Age > 0 && mono >= due {
 		return true
 	}
+	if k.shard.Removed.Version() != k.gone.Load() {
+		return true // the log may begin with removed records
+	}
 	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) && k.shard.High.Load() != k.seen.Load()
 }
 
@@ -71,6 +79,7 @@ func (k *Keeper) IsDue(policy log.Retention, mono int64) bool {
 func (k *Keeper) Retain(policy log.Retention) {
 	s := &k.shard
 	k.seen.Store(s.High.Load()) // first: later records are looked at next time
+	k.gone.Store(s.Removed.Version())
 	now, mono := s.Clock.Read()
 	k.due.Store(mono + int64(rest))
 	pause := policy.Age > 0 && s.Clock.InDoubt()
@@ -107,6 +116,45 @@ func (k *Keeper) AgePaused() (reason clock.Reason, why string) {
 	return clock.None, ""
 }
 
+// Kept returns the first offset of so many records below end that are left, or 0 if there are no more
+// than those. removed records don't count.
+func Kept(removed *removal.Set, end, messages uint64) uint64 {
+	switch {
+	case messages == 0:
+		return 0
+	case removed.Len() > 0:
+		return removed.Select(end, messages)
+	case end <= messages:
+		return 0
+	}
+	return end - messages
+}
+
+// passRemoved deletes the segments that the log begins with and all of whose records are removed. It has
+// policy count what is left, since logs count offsets, and the set forget offsets that the log lacks.
+func (k *Keeper) passRemoved(policy *log.Retention) error {
+	s := &k.shard
+	if s.Removed.Len() == 0 {
+		return nil
+	}
+	_, end, _ := s.Data.Offsets()
+	high := s.High.Load()
+	// A new start costs a sync, so it is to free a segment.
+	if first := min(s.Removed.Next(s.Data.Start()), high); slices.ContainsFunc(s.Data.SegmentInfos(), func(g log.SegmentInfo) bool {
+		return !g.Active && g.End > g.Base && g.End <= first
+	}) {
+		if _, err := s.Data.Trim(s.Visible.Raise(first)); err != nil {
+			return err
+		}
+	}
+	if policy.Messages > 0 {
+		from := Kept(s.Removed, high, policy.Messages)
+		policy.Messages = max(policy.Messages, end-min(from, end))
+	}
+	s.Removed.Trim(s.Data.Start())
+	return nil
+}
+
 // apply deletes records by policy, and notes when the next ones are due.
 func (k *Keeper) apply(now time.Time, mono int64, policy log.Retention) error {
 	s := &k.shard
@@ -114,11 +162,14 @@ func (k *Keeper) apply(now time.Time, mono int64, policy log.Retention) error {
 	k.policy = policy
 	if before.Messages > 0 && policy.Messages != before.Messages {
 		// Records that were hidden must stay hidden when more is kept.
-		if end := s.High.Load(); end > before.Messages {
-			if _, err := s.Data.Trim(s.Visible.Raise(end - before.Messages)); err != nil {
+		if from := Kept(s.Removed, s.High.Load(), before.Messages); from > 0 {
+			if _, err := s.Data.Trim(s.Visible.Raise(from)); err != nil {
 				return err
 			}
 		}
+	}
+	if err := k.passRemoved(&policy); err != nil {
+		return err
 	}
 	if policy == (log.Retention{}) {
 		return nil

@@ -33,7 +33,8 @@ func (c *changes) since(version uint64) (in []Range, ok bool) {
 // it reads what is new: of the part, in the time of the new records; and each run once.
 //
 // It remembers the counts of ranges that follow each other, each within a layer. They stay true
-// whatever becomes of the layers, unless records change.
+// whatever becomes of the layers, unless records change or are removed: a range is counted anew if
+// more of it is removed than when it was counted.
 //
 // One goroutine uses it at a time. It holds nothing of the shard.
 type Counter struct {
@@ -46,7 +47,8 @@ type Counter struct {
 // counted is how many records within a range match.
 type counted struct {
 	Range
-	n uint64
+	n       uint64
+	removed uint64 // how many records of the range were removed then
 }
 
 // NewCounter returns a counter that has counted nothing yet.
@@ -63,13 +65,16 @@ func (c *Counter) Count(ctx context.Context, in Range) (n uint64, err error) {
 	c.forget()
 	stale := c.version != q.version // a change came between
 	c.shard.mu.Unlock()
-	c.known = slices.DeleteFunc(c.known, func(k counted) bool { return stale || !q.in.contains(k.Range) })
+	c.known = slices.DeleteFunc(c.known, func(k counted) bool {
+		return stale || !q.in.contains(k.Range) || k.removed != removedIn(q.removed, k.Range)
+	})
 	var known []counted
 	add := func(part counted, extend bool) {
 		n += part.n
 		if k := len(known); extend && k > 0 && known[k-1].To == part.From {
 			known[k-1].To = part.To
 			known[k-1].n += part.n
+			known[k-1].removed += part.removed
 			return
 		}
 		known = append(known, part)
@@ -91,11 +96,12 @@ func (c *Counter) Count(ctx context.Context, in Range) (n uint64, err error) {
 			if at < len(c.known) && c.known[at].From < r.To && c.known[at].To <= r.To {
 				next.To = c.known[at].From
 			}
+			gone := removedIn(q.removed, next) // what is removed from now on has it counted anew
 			part, err := q.count(ctx, i, c.filter, next)
 			if err != nil {
 				return 0, err
 			}
-			add(counted{next, part}, !first)
+			add(counted{next, part, gone}, !first)
 			r.From = next.To
 		}
 	}
@@ -123,6 +129,8 @@ func (c *Counter) Passed(in Range, n uint64) {
 	c.shard.mu.Lock()
 	c.forget() // n may be of the records before a change, or behind
 	c.shard.mu.Unlock()
+	removed := c.shard.removed()
+	c.known = slices.DeleteFunc(c.known, func(k counted) bool { return k.removed != removedIn(removed, k.Range) })
 	at := in.From
 	for len(c.known) > 0 && c.known[0].From == at && c.known[0].To <= in.To && c.known[0].n <= n {
 		n -= c.known[0].n
@@ -130,8 +138,10 @@ func (c *Counter) Passed(in Range, n uint64) {
 		c.known = c.known[1:]
 	}
 	if len(c.known) > 0 && c.known[0].From == at && at < in.To && c.known[0].n >= n && c.known[0].To > in.To {
+		gone := removedIn(removed, Range{at, in.To})
 		c.known[0].From = in.To
 		c.known[0].n -= n
+		c.known[0].removed -= min(gone, c.known[0].removed)
 		return
 	}
 	// Behind a range that isn't known, it is not known how many of n are where. The next Count counts

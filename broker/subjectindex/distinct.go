@@ -23,8 +23,9 @@ func (d *distinct) drop() {
 // NumSubjects returns how many subjects have records within a range. The first call reads all index
 // files. After that a subject is looked up when it has a record in what the range has gained at its
 // end, and when it has one in what the range has lost at its beginning. If that costs more than
-// counting all, all are counted. A range that moves backwards is counted anew. One call at a time
-// counts; the others wait.
+// counting all, all are counted. A range that moves backwards is counted anew, and so is one with
+// removed records when it begins elsewhere, or more were removed. One call at a time counts; the
+// others wait.
 func (s *Shard) NumSubjects(ctx context.Context, in Range) (uint64, error) {
 	s.mu.Lock()
 	if s.distinct.turn == nil {
@@ -72,7 +73,7 @@ func (q *snapshot) runs() *snapshot {
 		}
 	}
 	set := newLayerSet(layers)
-	return &snapshot{shard: q.shard, set: set, in: q.in, layers: layers, views: make([]*partView, len(layers)), version: q.version}
+	return &snapshot{shard: q.shard, set: set, in: q.in, layers: layers, views: make([]*partView, len(layers)), removals: q.removals, version: q.version}
 }
 
 // covers reports whether the layers have all offsets of a range.
@@ -98,6 +99,9 @@ func (s *Shard) takeDistinct() (*snapshot, uint64) {
 // not changed otherwise, and whether counting the difference costs less than counting all.
 func (s *Shard) follows(before, q *snapshot) bool {
 	if q.in.From < before.in.From || q.in.To < before.in.To || q.in.From > before.in.To {
+		return false
+	}
+	if before.removals != q.removals || q.removals > 0 && q.in.From != before.in.From {
 		return false
 	}
 	if !before.covers(Range{before.in.From, q.in.From}) {
@@ -187,7 +191,7 @@ func (x *lookup) has(subject []byte, h uint64) (bool, error) {
 			if x.parts[i] == nil {
 				x.parts[i] = v.sorted(selectAll, r)
 			}
-			if x.parts[i].has(subject) {
+			if x.parts[i].has(subject, r, x.of.removed) {
 				return true, nil
 			}
 			continue
@@ -202,7 +206,7 @@ func (x *lookup) has(subject []byte, h uint64) (bool, error) {
 		e, ok, err := l.run.find(subject, h)
 		if err == nil && ok {
 			var info Info
-			info, err = e.info(l.run, r, l.run.cached)
+			info, err = x.of.infoOf(&e, l.run, r, l.run.cached)
 			ok = info.Count > 0
 		}
 		if ok || err != nil {

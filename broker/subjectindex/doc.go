@@ -163,15 +163,19 @@
 //
 // # Removals
 //
-// Single deletion, per-subject limits, TTL and the like will remove records within segments. They
-// are not built yet. Their place is a set of removed offsets in the Shard, as bits in pages of
-// 4,096 offsets, with the offset at which each removal was decided:
+// Config.Removed is a set of offsets whose records were removed one by one, though files have them. It
+// has none beyond the watermark, so truncation does not concern it. Files and parts keep removed
+// records: a question takes them away.
 //
-//  1. A view up to an offset lacks the records whose removal was decided below it. So removals from
-//     the watermark on are a list in the order of their decision, which truncation shortens. Those
-//     below are bits.
-//  2. An entry whose range has no removed offset in its pages is answered as now. Otherwise its
-//     offsets are read and tested. Last goes back to older layers if all are removed.
-//  3. A segment that is rewritten without the records gets another generation and another index.
-//     Then the bits of its range go.
+//  1. An entry without removed offsets between its first and its last one is answered as it stands.
+//     Otherwise each of its offsets in the range is tested. Last goes on with older layers if all are
+//     removed.
+//  2. A shard without removals pays one load per question.
+//  3. A Counter remembers how many offsets of each range were removed when it was counted, and counts
+//     a range anew that has lost more. The set never gives an offset back, so equal numbers are equal
+//     offsets.
+//  4. NumSubjects counts all again when something was removed. So it costs as much as the first count
+//     in a shard that always removes: 50 ns per subject, and as much per run of a subject's offsets.
+//  5. A segment that is rewritten without the records gets another generation and another index. The
+//     set may still have them.
 package subjectindex

@@ -49,14 +49,14 @@ func (s *Shard) Known(subject []byte) (offset uint64, known bool) {
 // known is Known with mu held.
 func (s *Shard) known(subject []byte, h uint64) (offset uint64, known bool) {
 	below := s.end
-	layers := s.set.layers
+	layers, removed := s.set.layers, s.removed()
 	for n := len(layers); n > 0 && layers[n-1].part != nil; n-- {
 		l := layers[n-1]
-		if p, ok := l.part.point(subject, h, l.within(Range{s.start, s.end})); ok {
-			if p.view != nil {
-				return p.view.last(p.tail, l.within(Range{s.start, s.end})), true
+		r := l.within(Range{s.start, s.end})
+		if p, ok := l.part.point(subject, h, r, removed); ok {
+			if last := p.last(r); last > 0 {
+				return last, true
 			}
-			return p.info.Last, true
 		}
 		below = l.From
 	}
@@ -65,7 +65,7 @@ func (s *Shard) known(subject []byte, h uint64) (offset uint64, known bool) {
 	}
 	f, ok := s.facts.get(subject)
 	switch {
-	case !ok || f.below < below:
+	case !ok || f.below < below || removed != nil && removed.Has(f.last):
 		return 0, false
 	case f.last < s.start:
 		return 0, true
@@ -84,6 +84,9 @@ func (s *Shard) Resolve(ctx context.Context, subject []byte) error {
 		return nil
 	}
 	f, _ := s.facts.get(subject)
+	if removed := s.removed(); removed != nil && removed.Has(f.last) {
+		f = fact{}
+	}
 	cuts, below := s.cuts, s.end
 	layers := s.set.layers
 	for n := len(layers); n > 0 && layers[n-1].part != nil; n-- {

@@ -37,6 +37,35 @@ func TestIndexAnswersAsTheRecordsDo(t *testing.T) {
 	}
 }
 
+// Removed records are in no answer, whatever happens to the log besides.
+func TestRemovedRecordsAreInNoAnswer(t *testing.T) {
+	for seed := range uint64(16) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 5000+seed)
+			w.trims = seed%2 == 0
+			for range 150 {
+				w.step()
+				w.check(false)
+				for w.rng.IntN(3) == 0 {
+					w.remove()
+				}
+				w.check(false)
+			}
+			w.work(true)
+			for range 20 {
+				w.check(true)
+				w.remove()
+			}
+			w.log.removed.Add(w.log.start, w.log.high)
+			w.check(true)
+			if err := w.index.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // Damaged files make answers missing until they are written again, and never wrong.
 func TestDamagedFilesAreFoundAndWrittenAgain(t *testing.T) {
 	seeds := 20

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 // part is the index of consecutive records in memory. Its Shard's lock guards it.
@@ -317,26 +319,31 @@ func (v *partView) offsetsIn(number int, r Range) (from, to uint64) {
 func (v *partView) subject(id uint32) []byte { return nameIn(v.text, v.names.at(int(id))) }
 
 // last returns the offset of the last record within a range of the subject that has a tail, or 0.
-func (v *partView) last(t tail, r Range) uint64 {
+// removed may be nil.
+func (v *partView) last(t tail, r Range, removed *removal.Set) uint64 {
 	for at := t.last; at > 0; at = v.records.at(int(at - 1)).before {
 		if from, to := offsetsAt(v.stretches, int(at-1)); from < r.To {
 			if to <= r.From {
 				return 0
 			}
-			return min(to, r.To) - 1
+			if last := liveRun(removed, max(from, r.From), min(to, r.To)).Last; last > 0 {
+				return last
+			}
 		}
 	}
 	return 0
 }
 
 // info is last with the count and the first.
-func (v *partView) info(t tail, r Range) (info Info) {
+func (v *partView) info(t tail, r Range, removed *removal.Set) (info Info) {
 	for at := t.last; at > 0; at = v.records.at(int(at - 1)).before {
 		from, to := offsetsAt(v.stretches, int(at-1))
 		if to <= r.From {
 			break
 		}
-		info.addRun(from, to, r)
+		if from, to = max(from, r.From), min(to, r.To); from < to {
+			info.add(liveRun(removed, from, to))
+		}
 	}
 	return info
 }
@@ -437,10 +444,20 @@ func (c *partCursor) next() (bool, error) {
 
 func (c *partCursor) subject() []byte { return c.view.subject(c.subjects[c.at]) }
 
-// has reports whether the cursor meets a subject.
-func (c *partCursor) has(subject []byte) bool {
-	_, ok := slices.BinarySearchFunc(c.subjects, subject, func(id uint32, s []byte) int { return bytes.Compare(c.view.subject(id), s) })
-	return ok
+// has reports whether the cursor meets a subject that has records within a range. removed may be nil.
+func (c *partCursor) has(subject []byte, r Range, removed *removal.Set) bool {
+	at, ok := slices.BinarySearchFunc(c.subjects, subject, func(id uint32, s []byte) int { return bytes.Compare(c.view.subject(id), s) })
+	if !ok || removed == nil {
+		return ok
+	}
+	found := *c
+	found.at = at
+	left := uint64(0)
+	_ = found.offsets(r, func(from, to uint64) error {
+		left += liveRun(removed, from, to).Count
+		return nil
+	})
+	return left > 0
 }
 
 func (c *partCursor) info(r Range) (Info, error) {

@@ -3,6 +3,8 @@ package subjectindex
 import (
 	"context"
 	"errors"
+
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 // snapshot is what a question reads: the layers of a moment that have offsets of its range, oldest
@@ -14,7 +16,9 @@ type snapshot struct {
 	layers []*layer
 	views  []*partView // by layer; nil if it is no part
 
-	version uint64 // of the changes
+	removed  *removal.Set // nil: nothing is removed
+	removals uint64       // a version of removed that is no later
+	version  uint64       // of the changes
 }
 
 // snapshot returns the layers for a range of offsets.
@@ -26,6 +30,9 @@ func (s *Shard) snapshot(in Range) (*snapshot, error) {
 	}
 	in = in.within(Range{s.start, s.end})
 	q := &snapshot{shard: s, set: s.set, in: in, version: s.changed.version}
+	if set := s.config.Removed; set != nil {
+		q.removals, q.removed = set.Version(), s.removed()
+	}
 	s.set.refs.Add(1)
 	for _, l := range s.set.layers {
 		if l.within(in).empty() {
@@ -80,29 +87,30 @@ func (q *snapshot) failed(err error) error {
 // pointOf is what a part has of one subject: info if view is nil, and otherwise what a walk of the
 // view finds.
 type pointOf struct {
-	layer int
-	info  Info
-	tail  tail
-	view  *partView
+	layer   int
+	info    Info
+	tail    tail
+	view    *partView
+	removed *removal.Set // nil: none of the part's records of the subject
 }
 
 func (p *pointOf) find(in Range) Info {
 	if p.view != nil {
-		return p.view.info(p.tail, in)
+		return p.view.info(p.tail, in, p.removed)
 	}
 	return p.info
 }
 
 func (p *pointOf) last(in Range) uint64 {
 	if p.view != nil {
-		return p.view.last(p.tail, in)
+		return p.view.last(p.tail, in, p.removed)
 	}
 	return p.info.Last
 }
 
-// point returns what a part has of a subject within a range. ok is false if it has nothing. mu is
-// held.
-func (p *part) point(subject []byte, h uint64, in Range) (out pointOf, ok bool) {
+// point returns what a part has of a subject within a range. ok is false if it has nothing. removed
+// may be nil. mu is held.
+func (p *part) point(subject []byte, h uint64, in Range, removed *removal.Set) (out pointOf, ok bool) {
 	t, first := p.tailOf(subject, h)
 	if t.count == 0 {
 		return out, false
@@ -113,7 +121,10 @@ func (p *part) point(subject []byte, h uint64, in Range) (out pointOf, ok bool) 
 	if out.info.Last < in.From || out.info.First >= in.To {
 		return out, false
 	}
-	if !in.contains(Range{out.info.First, out.info.Last + 1}) {
+	if removed != nil && removed.Count(out.info.First, out.info.Last+1) > 0 {
+		out.removed = removed
+	}
+	if out.removed != nil || !in.contains(Range{out.info.First, out.info.Last + 1}) {
 		v := p.view()
 		out.tail, out.view = t, &v
 	}
@@ -138,7 +149,7 @@ func (s *Shard) ask(subject []byte, in Range, last bool) (q *points, offset uint
 		return nil, 0, ErrClosed
 	}
 	in = in.within(Range{s.start, s.end})
-	layers := s.set.layers
+	layers, removed := s.set.layers, s.removed()
 	newest := last
 	for n := len(layers) - 1; n >= 0; n-- {
 		l := layers[n]
@@ -150,7 +161,7 @@ func (s *Shard) ask(subject []byte, in Range, last bool) (q *points, offset uint
 			newest = false
 			continue
 		}
-		p, ok := l.part.point(subject, h, r)
+		p, ok := l.part.point(subject, h, r, removed)
 		if !ok {
 			continue
 		}
@@ -166,7 +177,7 @@ func (s *Shard) ask(subject []byte, in Range, last bool) (q *points, offset uint
 	if q == nil {
 		q = &points{}
 	}
-	q.snapshot = snapshot{shard: s, set: s.set, in: in, layers: layers}
+	q.snapshot = snapshot{shard: s, set: s.set, in: in, layers: layers, removed: removed}
 	q.subject, q.h = subject, h
 	s.set.refs.Add(1)
 	return q, 0, nil
@@ -215,7 +226,7 @@ func (q *points) last(ctx context.Context, in Range) (offset uint64, err error) 
 				return 0, err
 			}
 			if ok {
-				info, err := e.info(l.run, r, l.run.cached)
+				info, err := q.infoOf(&e, l.run, r, l.run.cached)
 				if err != nil {
 					return 0, q.failed(err)
 				}
@@ -243,7 +254,7 @@ func (q *points) lastFormer(ctx context.Context, l *layer, in Range) (offset uin
 		case r.empty():
 		case f.part != nil:
 			q.shard.mu.Lock()
-			p, ok := f.part.point(q.subject, q.h, r)
+			p, ok := f.part.point(q.subject, q.h, r, q.removed)
 			q.shard.mu.Unlock()
 			if ok {
 				offset = p.last(r)
@@ -254,7 +265,7 @@ func (q *points) lastFormer(ctx context.Context, l *layer, in Range) (offset uin
 				return 0, err
 			}
 			if ok {
-				info, err := e.info(f.run, r, f.run.cached)
+				info, err := q.infoOf(&e, f.run, r, f.run.cached)
 				if err != nil {
 					return 0, q.failed(err)
 				}
@@ -298,7 +309,7 @@ func (s *Shard) Info(ctx context.Context, subject []byte, in Range) (info Info, 
 		e, ok, err := q.find(ctx, l)
 		if err == nil && ok {
 			var part Info
-			part, err = e.info(l.run, r, l.run.cached)
+			part, err = q.infoOf(&e, l.run, r, l.run.cached)
 			info.add(part)
 		}
 		if err != nil {
@@ -341,10 +352,10 @@ func (q *snapshot) count(ctx context.Context, i int, f *Filter, in Range) (n uin
 		return 0, err
 	}
 	if v := q.views[i]; v != nil {
-		v.matching(f, l.within(in), func(from, to uint64) bool { n += to - from; return true })
+		v.matching(f, l.within(in), func(from, to uint64) bool { n += liveRun(q.removed, from, to).Count; return true })
 		return n, nil
 	}
-	if r := l.run; f.all && in.contains(l.Range) && l.contains(Range{r.h.from, r.end}) {
+	if r := l.run; f.all && in.contains(l.Range) && l.contains(Range{r.h.from, r.end}) && (q.removed == nil || q.removed.Count(l.From, l.To) == 0) {
 		return r.records, nil
 	}
 	err = q.each(ctx, l, f, in, func(info Info) { n += info.Count })
@@ -360,7 +371,7 @@ func (q *snapshot) each(ctx context.Context, l *layer, filter *Filter, in Range,
 		if !ok || err != nil {
 			return q.failed(err)
 		}
-		info, err := c.info(in)
+		info, err := q.infoAt(c, in)
 		if err != nil {
 			return q.failed(err)
 		}
@@ -424,7 +435,7 @@ func (s *Shard) LastMatch(ctx context.Context, f *Filter, in Range) (offset uint
 		r := l.within(q.in)
 		switch {
 		case q.views[i] != nil:
-			offset = q.views[i].lastMatching(f, r)
+			offset = q.views[i].lastMatching(f, r, q.removed)
 		case l.run != nil:
 			if err := q.each(ctx, l, f, q.in, func(info Info) { offset = max(offset, info.Last) }); err != nil {
 				return 0, err
@@ -443,13 +454,13 @@ func (s *Shard) LastMatch(ctx context.Context, f *Filter, in Range) (offset uint
 }
 
 // lastMatching returns the offset of the last matching record of a range; 0: there is none.
-func (v *partView) lastMatching(f *Filter, in Range) (offset uint64) {
+func (v *partView) lastMatching(f *Filter, in Range, removed *removal.Set) (offset uint64) {
 	a, b := v.numbers(in)
 	m := matched{filter: f, view: v, records: b - a}
 	for n := b - 1; n >= a && offset == 0; n-- {
 		if m.has(v.records.at(n).subject) {
-			_, to := v.offsetsIn(n, in)
-			offset = to - 1
+			from, to := v.offsetsIn(n, in)
+			offset = liveRun(removed, from, to).Last
 		}
 	}
 	return offset
@@ -466,7 +477,7 @@ func (q *snapshot) lastMatchFormer(ctx context.Context, l *layer, filter *Filter
 			q.shard.mu.Lock()
 			v := f.part.view()
 			q.shard.mu.Unlock()
-			offset = v.lastMatching(filter, r)
+			offset = v.lastMatching(filter, r, q.removed)
 		default:
 			if err := q.each(ctx, f, filter, r, func(info Info) { offset = max(offset, info.Last) }); err != nil {
 				return 0, err
@@ -489,7 +500,10 @@ func (s *Shard) NextMatch(ctx context.Context, f *Filter, in Range) (offset uint
 		r := l.within(q.in)
 		switch {
 		case q.views[i] != nil:
-			q.views[i].matching(f, r, func(from, _ uint64) bool { offset = from; return false })
+			q.views[i].matching(f, r, func(from, to uint64) bool {
+				offset = liveRun(q.removed, from, to).First
+				return offset == 0
+			})
 		case l.run != nil:
 			if err := q.each(ctx, l, f, q.in, func(info Info) {
 				if info.Count > 0 && (offset == 0 || info.First < offset) {
@@ -542,7 +556,7 @@ func (q *snapshot) subjects(ctx context.Context, in Range, sel selection, f func
 		}
 		var info Info
 		for _, source := range group {
-			part, err := source.info(source.clip)
+			part, err := q.infoAt(source, source.clip)
 			if err != nil {
 				return q.failed(err)
 			}
@@ -581,6 +595,9 @@ func (s *Shard) Offsets(ctx context.Context, filter *Filter, in Range, f func(su
 			}
 			if err := c.offsets(input.clip, func(from, to uint64) error {
 				for offset := from; offset < to; offset++ {
+					if q.removed != nil && q.removed.Has(offset) {
+						continue
+					}
 					if err := f(c.subject(), offset); err != nil {
 						return err
 					}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 // Config is what a Shard needs.
@@ -33,6 +34,9 @@ type Config struct {
 	// Has reports whether the log still has a record. It may read the disk. Without it, layers that
 	// compaction has replaced answer no questions.
 	Has func(ctx context.Context, offset uint64) (bool, error)
+	// Removed has the records that were removed one by one. No question counts or returns them, though
+	// files have them. It may be nil.
+	Removed *removal.Set
 	// Wake is called when there is work, with the shard's lock held. It must not block.
 	Wake func()
 	// PartBytes is the memory of a part; 0 is the package's PartBytes.

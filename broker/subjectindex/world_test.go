@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 // model is a log without an index: its records, and its segments.
@@ -21,7 +22,8 @@ type model struct {
 	segments   []SegmentState
 	damaged    []Range
 	generation uint64
-	epochs     []uint64 // where each begins, from the second on
+	epochs     []uint64     // where each begins, from the second on
+	removed    *removal.Set // that readers pass
 }
 
 // epochAt returns the epoch of the last record below an offset.
@@ -75,8 +77,13 @@ func (m *model) has(_ context.Context, offset uint64) (bool, error) {
 	return slices.ContainsFunc(m.records, func(r entryOf) bool { return r.offset == offset }), nil
 }
 
-// within returns the records within a range that match.
-func (m *model) within(in Range, match func(subject string) bool) (out []entryOf) {
+// within returns the records within a range that match and are not removed.
+func (m *model) within(in Range, match func(subject string) bool) []entryOf {
+	return slices.DeleteFunc(m.kept(in, match), func(r entryOf) bool { return m.removed.Has(r.offset) })
+}
+
+// kept is within with removed records.
+func (m *model) kept(in Range, match func(subject string) bool) (out []entryOf) {
 	in = in.within(Range{m.start, m.end})
 	for _, r := range m.records {
 		if r.offset >= in.From && r.offset < in.To && match(r.subject) {
@@ -106,6 +113,7 @@ type world struct {
 	log   model
 	index *Shard
 	wide  bool // many subjects
+	trims bool // the set of removed records is trimmed with the log
 	said  []string
 
 	lost []SegmentState // segments whose files are not there
@@ -126,7 +134,7 @@ const testSecret = 0x5eed
 func newWorld(t testing.TB, seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	w := &world{t: t, rng: rng, fs: crashfs.New(), wide: rng.IntN(2) == 0}
-	w.log.start, w.log.end, w.log.high = 1, 1, 1
+	w.log.start, w.log.end, w.log.high, w.log.removed = 1, 1, 1, new(removal.Set)
 	w.reopen()
 	return w
 }
@@ -136,7 +144,7 @@ func (w *world) reopen() {
 	for i := range w.log.segments {
 		w.log.segments[i].Epoch = w.log.epochAt(w.log.segments[i].End)
 	}
-	index, err := Open(context.Background(), Config{FS: w.fs, Dir: "index", Cache: w.cache, Secret: testSecret, Source: &w.log, Has: w.log.has, PartBytes: 2 << 10}, w.log.start, w.log.segments)
+	index, err := Open(context.Background(), Config{FS: w.fs, Dir: "index", Cache: w.cache, Secret: testSecret, Source: &w.log, Has: w.log.has, Removed: w.log.removed, PartBytes: 2 << 10}, w.log.start, w.log.segments)
 	if err != nil {
 		w.t.Fatalf("open: %v", err)
 	}
@@ -290,6 +298,20 @@ func (w *world) trimTo(to uint64) {
 		w.log.segments = w.log.segments[1:]
 	}
 	w.lost = slices.DeleteFunc(w.lost, func(g SegmentState) bool { return g.End <= to })
+	if w.trims {
+		w.log.removed.Trim(to)
+	}
+}
+
+// remove removes records below the watermark, one by one or many.
+func (w *world) remove() {
+	from := w.log.start + w.rng.Uint64N(w.log.high-w.log.start+1)
+	next := min(from+1, w.log.high)
+	if w.rng.IntN(4) == 0 {
+		next = min(from+w.rng.Uint64N(200), w.log.high)
+	}
+	w.say("remove %d to %d", from, next)
+	w.log.removed.Add(from, next)
 }
 
 func (w *world) reset() {
@@ -297,7 +319,7 @@ func (w *world) reset() {
 	w.say("reset to %d", start)
 	w.lost = nil
 	generation := w.log.generation + 1
-	w.log = model{start: start, end: start, high: start, generation: generation, epochs: []uint64{start}}
+	w.log = model{start: start, end: start, high: start, generation: generation, epochs: []uint64{start}, removed: w.log.removed}
 	w.index.Reset(start)
 	w.distinct = 0
 }
@@ -329,7 +351,7 @@ func (w *world) rewrite() {
 			return r.offset >= in.From && r.offset < in.To && w.rng.IntN(2) == 0
 		})
 	} else if !same {
-		newest := infos(w.log.within(in, func(string) bool { return true }))
+		newest := infos(w.log.kept(in, func(string) bool { return true }))
 		w.log.records = slices.DeleteFunc(w.log.records, func(r entryOf) bool {
 			return r.offset >= in.From && r.offset < in.To && newest[r.subject].Last != r.offset
 		})
@@ -338,7 +360,7 @@ func (w *world) rewrite() {
 	var built *Built
 	if !same && w.rng.IntN(2) == 0 {
 		b := w.index.NewBuilder(fresh, max(fresh.Base, w.log.start), w.log.epochAt(end))
-		for _, r := range w.log.within(in, func(string) bool { return true }) {
+		for _, r := range w.log.kept(in, func(string) bool { return true }) {
 			if err := b.Add(w.t.Context(), r.offset, 1, []byte(r.subject)); err != nil {
 				w.fail("build: %v", err)
 			}

@@ -63,6 +63,8 @@ type cursorStore struct {
 	armed      bool
 	closed     End
 	waiting    []*Subscription // those that wait for new records
+	blocked    []*Subscription // those that have too many pending records
+	removals   uint64          // version of the set of removed records that woke those last
 }
 
 // entry is a name in a cursorStore.
@@ -120,13 +122,22 @@ func (k *cursorStore) step(*worker) (more bool) {
 	return false
 }
 
-// moved wakes the Subscriptions that wait for new records. It must not take long, so the store's
-// step wakes many of them.
+// moved wakes the Subscriptions that wait for new records, or for pending ones to be removed. It must not
+// take long, so the store's step wakes many of the first.
 func (k *cursorStore) moved() {
 	if k.shard.RemovalBytes() > k.wholeAt.Load() {
 		k.service.tasks.wake(k)
 	}
 	k.mu.Lock()
+	if version := k.shard.Removed().Version(); version != k.removals {
+		k.removals = version
+		for i, s := range k.blocked {
+			s.awaitsRemoval = false
+			k.service.tasks.wake(s)
+			k.blocked[i] = nil
+		}
+		k.blocked = k.blocked[:0]
+	}
 	if len(k.waiting) <= 64 {
 		k.wakeWaiting()
 	} else {
@@ -153,6 +164,18 @@ func (k *cursorStore) wait(s *Subscription) {
 		s.waits = true
 		k.waiting = append(k.waiting, s)
 	}
+}
+
+// waitForRemoval wakes a Subscription with too many pending records when records are removed, and reports
+// whether some were removed that it has not looked at. The Subscription's mu is held.
+func (k *cursorStore) waitForRemoval(s *Subscription) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !s.awaitsRemoval {
+		s.awaitsRemoval = true
+		k.blocked = append(k.blocked, s)
+	}
+	return k.shard.Removed().Version() != s.removals.pending
 }
 
 // fill sets base if the buffer is empty. mu is held.
@@ -529,7 +552,7 @@ func (k *cursorStore) close(why End) {
 	k.mu.Lock()
 	k.closed = why
 	waiters := k.waiters
-	k.waiters, k.waiting = nil, nil
+	k.waiters, k.waiting, k.blocked = nil, nil, nil
 	if k.timer != nil {
 		k.timer.Stop()
 	}

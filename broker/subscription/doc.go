@@ -19,8 +19,9 @@
 //	    restart or a purge. Under a durability weaker than Synced an ack is as durable as the
 //	    Topic's records.
 //	S2  A record without an ack is delivered again until its maximum of deliveries, or until it is
-//	    deleted from the log. A matching record is skipped for two reasons only: damage, which is
-//	    counted and reported, and compaction, which leaves a newer record of the subject.
+//	    deleted from the log. A matching record is skipped for three reasons only: damage, which is
+//	    counted and reported; compaction, which leaves a newer record of the subject; and removal
+//	    (Source.Removed). A pending record that is removed is acknowledged, without an advisory.
 //	S3  A cursor is never ahead of its log: if a log lost its end, new records under those offsets
 //	    are delivered. A cursor that was last changed in an epoch counts no record of a later one.
 //	S4  Deliveries, and acks without a reply, reach the state log within lazyFor. So a crash repeats
@@ -37,7 +38,8 @@
 //	    has not confirmed is bounded.
 //
 // The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
-// when something is delivered or the lag is requested. Without a filter nothing is read.
+// when something is delivered or the lag is requested. Without a filter nothing is read. If counted
+// records are removed, they are counted again: for a request at once, for deliveries once a second.
 //
 // A reader is a Subscription that nobody declared: a JetStream consumer without a durable name. Its
 // spec is in the state log, beside its cursor, and it is deleted when it was unused for some time.

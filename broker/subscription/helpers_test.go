@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 type shard struct {
 	t           testing.TB
 	data, state *log.Log
+	gone        removal.Set
 	epoch       uint64 // of what is appended
 	inherited   uint64 // end of data when this was made
 
@@ -47,6 +48,8 @@ type shard struct {
 	removalBytes atomic.Uint64
 	holdRemovals chan struct{} // until it is closed, no removal is reported as durable
 }
+
+func (s *shard) Removed() *removal.Set { return &s.gone }
 
 func (s *shard) Unreadable(err error) error {
 	if s.judge == nil {
@@ -82,7 +85,7 @@ func (s *shard) Count(ctx context.Context, _ time.Duration, patterns []string, f
 		for b, ok := v.Next(); ok; b, ok = v.Next() {
 			it := b.Records()
 			for r := (log.Record{}); it.Next(&r); {
-				if r.Offset >= from && r.Offset < end && slices.ContainsFunc(patterns, func(p string) bool { return subject.Matches([]byte(p), r.Subject) }) {
+				if r.Offset >= from && r.Offset < end && !s.gone.Has(r.Offset) && slices.ContainsFunc(patterns, func(p string) bool { return subject.Matches([]byte(p), r.Subject) }) {
 					n++
 				}
 			}

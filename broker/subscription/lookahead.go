@@ -13,8 +13,16 @@ type lookahead struct {
 	at     uint64 // records below are counted
 	n      uint64
 	start  uint64 // start of the log when counting began
+	from   uint64 // where counting began
+	gone   uint64 // how many records from there to at were removed when they were counted
+	unsure bool   // some were removed while they were counted
 	spent  int    // bytes read since the count last reached the end
 	cursor *log.Cursor
+}
+
+// restart begins to count anew.
+func (l *lookahead) restart(at, start uint64) {
+	l.at, l.n, l.start, l.from, l.gone, l.unsure = at, 0, start, at, 0, false
 }
 
 // passed removes a delivered record from the count. Records below until are never in it.
@@ -30,7 +38,8 @@ func (s *Subscription) base(start uint64) uint64 {
 }
 
 // lag returns the number of records to deliver, or an upper bound if it is not exact. Without a
-// filter it counts offsets, including those that compaction left without a record. mu is held.
+// filter it counts offsets that are not removed, including those that compaction left without a record.
+// mu is held.
 func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 	base := s.base(start)
 	exact = s.search.done
@@ -39,20 +48,41 @@ func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 			n, exact = s.cursor.until-next, false
 		}
 		s.dropNewest(next)
-		n += uint64(len(s.newest))
+		n += s.newestLeft()
 	}
 	if base >= end {
 		return n, exact
 	}
 	if len(s.settings.filters) == 0 {
-		ahead := uint64(len(s.cursor.ahead))
-		return n + max(end-base, ahead) - ahead, exact
+		gone := s.aheadLeft()
+		if set := s.removed(); set != nil {
+			gone += s.removals.known.of(set, base, end)
+		}
+		return n + max(end-base, gone) - gone, exact
 	}
 	at := max(s.ahead.at, base)
+	uncounted := max(end, at) - at
+	if set := s.removed(); set != nil {
+		uncounted -= set.Count(at, end)
+		exact = exact && set.Version() == s.removals.counted
+	}
 	if s.ahead.at > base {
 		n += s.ahead.n
 	}
-	return n + max(end, at) - at, exact && at >= end
+	return n + uncounted, exact && at >= end
+}
+
+// newestLeft returns how many of the newest records of their subjects are not removed. mu is held.
+func (s *Subscription) newestLeft() (n uint64) {
+	n = uint64(len(s.newest))
+	if set := s.removed(); set != nil {
+		for _, offset := range s.newest {
+			if set.Has(offset) {
+				n--
+			}
+		}
+	}
+	return n
 }
 
 // passedOver returns the number of offsets that lag counts between the cursor and the record
@@ -62,7 +92,11 @@ func (s *Subscription) passedOver(offset, start uint64) uint64 {
 	if len(s.settings.filters) > 0 || len(s.cursor.ahead) > 0 || offset < base {
 		return 0 // lag counts records here, or offset is not ahead
 	}
-	return offset - base
+	n := offset - base
+	if set := s.removed(); set != nil {
+		n -= set.Count(base, offset) // lag counts none of them
+	}
+	return n
 }
 
 // restartCount begins to count anew if retention deleted counted records before their delivery. If
@@ -70,7 +104,7 @@ func (s *Subscription) passedOver(offset, start uint64) uint64 {
 func (s *Subscription) restartCount(start uint64) {
 	l := &s.ahead
 	if base := s.base(start); l.at <= base || start > max(l.start, s.cursor.offset+1) {
-		l.at, l.n, l.start = base, 0, start
+		l.restart(base, start)
 	}
 }
 
@@ -87,6 +121,7 @@ func (s *Subscription) Uncounted() bool {
 // may be an upper bound. It reports whether the index was asked, and has counted.
 func (s *Subscription) Count(ctx context.Context) bool {
 	for range countTries {
+		version := s.store.shard.Removed().Version()
 		s.mu.Lock()
 		from, end, ok := s.toCount()
 		filters := s.settings.filters
@@ -108,6 +143,7 @@ func (s *Subscription) Count(ctx context.Context) bool {
 		counted := ok && is == from && len(filters) == len(s.settings.filters) && &filters[0] == &s.settings.filters[0]
 		if counted {
 			s.ahead.at, s.ahead.n, s.ahead.spent = end, s.ahead.n+n, 0
+			s.extended(from, version)
 		}
 		s.mu.Unlock()
 		if counted {
@@ -179,6 +215,7 @@ func (s *Subscription) countAhead(w *worker, start, end uint64, bytes int) (more
 		if bytes <= 0 {
 			return true
 		}
+		from, version := l.at, s.store.shard.Removed().Version()
 		v, err := l.cursor.Read(readLargest)
 		if err != nil {
 			return false // delivery hits the same error and reports it
@@ -188,6 +225,7 @@ func (s *Subscription) countAhead(w *worker, start, end uint64, bytes int) (more
 		}
 		n := s.countView(&v, end)
 		v.Release()
+		s.extended(from, version)
 		bytes -= n
 		l.spent += n
 	}
@@ -209,7 +247,7 @@ func (s *Subscription) countView(v *log.View, end uint64) (bytes int) {
 				continue
 			}
 			l.at = r.Offset + 1
-			if s.settings.matches(r.Subject) && !s.cursor.isAhead(r.Offset) {
+			if s.settings.matches(r.Subject) && !s.cursor.isAhead(r.Offset) && !s.isRemoved(r.Offset) {
 				l.n++
 			}
 		}

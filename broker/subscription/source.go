@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -17,7 +18,10 @@ type Source interface {
 	// Unreadable judges why records cannot be read. If it returns a *log.CorruptError, no replica
 	// has them. After any other error reading is to be tried again, here or on the next leader.
 	Unreadable(err error) error
-	// Watch calls changed after the end moved, until stop. changed must not block.
+	// Removed returns the records below the end that were removed one by one. They are not delivered.
+	Removed() *removal.Set
+	// Watch calls changed after the end moved or records were removed, until stop. changed must not
+	// block.
 	Watch(changed func()) (stop func())
 	// State returns the state log. Only AppendState appends to it.
 	State() *log.Log

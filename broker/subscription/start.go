@@ -173,6 +173,9 @@ func (s *Subscription) searchView(v *log.View) (bytes int) {
 				continue
 			}
 			k.at = r.Offset + 1
+			if s.isRemoved(r.Offset) {
+				continue
+			}
 			switch {
 			case k.bySubj != nil:
 				if s.settings.matches(r.Subject) {

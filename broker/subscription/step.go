@@ -71,6 +71,9 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 		if !more && err == nil && s.wanting(now) && !s.blocked {
 			more = s.waitForMore(end)
 		}
+		if s.blocked {
+			more = s.store.waitForRemoval(s) || more
+		}
 	}
 	idle = s.arm(now, retry)
 	return more, idle || s.ephemeral && s.search.failed != ""
@@ -105,12 +108,17 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 	if d := s.cursor.pending.first(); d != nil && d.offset < start {
 		s.change(op{kind: opForget, offset: start})
 	}
+	s.dropRemoved()
 	if ms := now / int64(time.Millisecond); ms >= s.cursor.due && now >= s.nextScan() {
 		s.scanned = now
 		s.cursor.expire(ms)
 	}
 	for _, offset := range s.cursor.exhausted {
 		if d := s.cursor.pending.find(offset); d != nil && d.queued {
+			if s.isRemoved(offset) {
+				s.change(op{kind: opTerm, offset: offset})
+				continue
+			}
 			if sink, ok := s.sink.(ExhaustedSink); ok {
 				sink.Exhausted(offset, uint64(d.count))
 			}
@@ -135,6 +143,7 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 	if !s.wanting(now) {
 		return false, nil
 	}
+	s.recount(start, now, false)
 	if s.counting || s.countByIndex(now) {
 		return false, nil
 	}
@@ -346,6 +355,9 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 			s.skip(start - 1)
 			s.ahead.at = 0
 			continue
+		case s.isRemoved(next):
+			s.skip(min(s.store.shard.Removed().Next(next), end) - 1)
+			continue
 		case *budget <= 0:
 			return nil, true, nil
 		case s.cursor.until > next:
@@ -411,9 +423,9 @@ func (s *Subscription) releaseBuffers(w *worker) {
 func (s *Subscription) wanted(r *log.Record) bool {
 	if s.cursor.until > r.Offset {
 		s.dropNewest(r.Offset)
-		return len(s.newest) > 0 && s.newest[0] == r.Offset && !s.cursor.isAhead(r.Offset)
+		return len(s.newest) > 0 && s.newest[0] == r.Offset && !s.cursor.isAhead(r.Offset) && !s.isRemoved(r.Offset)
 	}
-	return s.settings.matches(r.Subject) && !s.cursor.isAhead(r.Offset)
+	return s.settings.matches(r.Subject) && !s.cursor.isAhead(r.Offset) && !s.isRemoved(r.Offset)
 }
 
 // skip skips records. The end of the step notes it for the state log. mu is held.
@@ -467,6 +479,10 @@ func (s *Subscription) fail(err error) error {
 // reread returns the record at an offset for redelivery, or nil if the log lacks it now. mu is
 // held.
 func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
+	if s.isRemoved(offset) {
+		s.change(op{kind: opTerm, offset: offset})
+		return nil, nil
+	}
 	if !w.otherOpen || offset <= w.other.Offset || offset >= w.otherView.End {
 		if w.otherOpen {
 			w.otherView.Release()
@@ -495,7 +511,7 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 			}
 		}
 		if w.otherRecords.Err() == nil && w.otherEnd > offset {
-			// Compaction removed this record, because there is a newer one of its subject.
+			// The file lost this record: it was removed, or compaction found a newer one of its subject.
 			s.change(op{kind: opTerm, offset: offset})
 			return nil, nil
 		}

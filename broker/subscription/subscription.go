@@ -34,8 +34,10 @@ type Subscription struct {
 	sink   DeliverySink
 	sizer  Sizer // sink, if it is a Sizer
 
-	waits  bool         // it is in the store's waiting list; guarded by the store's mu
-	sample atomic.Int32 // share of acks that is reported, in percent
+	waits bool // it is in the store's waiting list; guarded by the store's mu
+	// awaitsRemoval: it is in the store's blocked list; guarded by the store's mu
+	awaitsRemoval bool
+	sample        atomic.Int32 // share of acks that is reported, in percent
 
 	mu               sync.Mutex
 	spec             *coordination.SubscriptionSpec
@@ -65,6 +67,7 @@ type Subscription struct {
 	timerAt          int64
 	scanned          int64 // when deadlines were scanned last
 	ahead            lookahead
+	removals         removals
 	newest           []uint64 // records to deliver below cursor.until; nil: not known yet
 	lastSeen         struct {
 		delivered, acked, used int64
@@ -323,6 +326,7 @@ func (s *Subscription) info(w *worker, now int64) Info {
 		if len(s.waiting.ended) > 0 {
 			s.service.tasks.wake(s)
 		}
+		s.recount(start, now, true)
 		s.countAhead(w, start, end, infoBytes)
 	}
 	i := Info{

@@ -23,14 +23,14 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 		}
 	}
 	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
-	shard.index = s.indexes.Of(data, shard.Unreadable)
+	shard.index = s.indexes.Of(data, &shard.removed, shard.Unreadable)
 	shard.Reader.Init(shard, p.name, data, shard.index)
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end, shard.inherited = end, end
 	shard.visible.Store(first)
 	shard.high.Store(first)
-	shard.retention.Init(retention.Shard{Name: p.name, Data: data, High: &shard.high, Visible: &shard.visible, Clock: s.config.Clock, Logger: s.log})
+	shard.retention.Init(retention.Shard{Name: p.name, Data: data, High: &shard.high, Visible: &shard.visible, Removed: &shard.removed, Clock: s.config.Clock, Logger: s.log})
 	for _, info := range data.SegmentInfos() {
 		if info.End > info.Base {
 			shard.lastTime = info.Last.UnixNano()

@@ -7,6 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/retention"
 )
 
 // Removed returns the records below the high watermark that were removed one by one.
@@ -118,12 +119,13 @@ func (s *ShardLeader) Data() *log.Log { return s.data }
 // State returns the log of cursors.
 func (s *ShardLeader) State() *log.Log { return s.state }
 
-// Offsets returns the offsets that readers may see: start ≤ offset < end, the high watermark.
+// Offsets returns the offsets that readers may see: start ≤ offset < end, the high watermark. start is
+// that of the first record that is not removed, or end.
 func (s *ShardLeader) Offsets() (start, end uint64) {
 	end = s.high.Load()
-	start = s.data.Start()
-	if keep := s.shard.view.Load().retention.Messages; keep > 0 && end > keep {
-		start = max(start, end-keep)
+	start = max(s.data.Start(), retention.Kept(&s.removed, end, s.shard.view.Load().retention.Messages))
+	if s.removed.Len() > 0 {
+		start = min(s.removed.Next(max(start, s.visible.Load())), end)
 	}
 	return min(s.visible.Raise(start), end), end
 }

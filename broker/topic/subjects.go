@@ -20,7 +20,7 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 		return 0, no("the subject has wildcards")
 	}
 	if s.subjects == nil {
-		s.subjects = s.service.indexes.NewLasts(s.LastBelow, s.EachLast, s.shard.announceOpen)
+		s.subjects = s.service.indexes.NewLasts(&s.removed, s.LastBelow, s.EachLast, s.shard.announceOpen)
 	}
 	if s.subjects.Begin(s.end) {
 		for i := range in.records { // they are not in the log yet
