@@ -717,8 +717,10 @@ func TestALeaderTakesWhatItLacksBeforeACopyIsSetAside(t *testing.T) {
 			c.settle("all are whole", func() bool { return c.whole(a, 600) && c.whole(b, 600) })
 			c.kill(1)
 			c.elect(0, 0)
-			c.tell()
-			a.open("orders")
+			c.settle("a leads alone", func() bool {
+				l := a.service.Topic("orders").shards[0].leading.Load()
+				return l != nil && l.epoch.Load() == uint64(c.shard.Epoch)
+			})
 			b.loseManifest()
 			a.flip(a.segments()[0])
 			if knows {
