@@ -218,6 +218,24 @@ func (l *Log) EpochAt(offset uint64) (epoch, until uint64) {
 	return epoch, l.end
 }
 
+// Extent returns the offsets of the records of an epoch, from from up to and without next; from ==
+// next: the log has none. That is as right as Epochs (KnowsEpochs).
+func (l *Log) Extent(epoch uint64) (from, next uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next = l.end
+	for i, e := range l.epochs {
+		if e.Epoch == epoch {
+			if i+1 < len(l.epochs) {
+				next = l.epochs[i+1].Start
+			}
+			from = max(e.Start, l.start)
+			return min(from, next), next
+		}
+	}
+	return l.end, l.end
+}
+
 // Epochs returns the retained epochs and where each begins.
 func (l *Log) Epochs() []Epoch {
 	l.mu.Lock()

@@ -12,6 +12,10 @@ type Span struct {
 	Epoch, From, Next uint64
 }
 
+// Subject is the subject of a state log's record whose payload is an Item. Other records of a state
+// log have no subject.
+const Subject = "removed"
+
 // itemVersion is the first byte of an encoded Item. Another one is of a later version.
 const itemVersion = 1
 

@@ -90,6 +90,7 @@
 //	entry.go        this broker's entry in the in-sync set
 //	unreadable.go   damage that a reader met
 //	dedup.go        message ids, read from the log
+//	removals.go     removed records, read from the state log
 //	logs.go         opens and closes the logs
 //	follow.go       follows another broker
 //	lead.go         begins and ends leading

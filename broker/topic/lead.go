@@ -43,6 +43,9 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 	if err := shard.knowIDs(v); err != nil {
 		return nil, err
 	}
+	if err := shard.knowRemovals(v); err != nil {
+		return nil, err
+	}
 	shard.safe[replica.Data].Store(end)
 	shard.safe[replica.State].Store(stateEnd)
 	// Followers may be connected already: their progress queues the shard as soon as leading is
