@@ -1,0 +1,58 @@
+package upkeep
+
+import (
+	"context"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
+)
+
+// expungeRest is the pause between two rounds of expunging, in pauses of compaction: a follower
+// reads removed records from its state log in each.
+const expungeRest = 20
+
+// Removals are the removed records of a shard's data log.
+type Removals struct {
+	// Set has only records whose removal is committed. It may grow concurrently: if a batch of the
+	// data log carries a removal, that is in Set only once the log's watermark is beyond the batch.
+	Set *removal.Set
+	// Taken is the offset of the data log below which the state log has what batches have removed.
+	Taken uint64
+	// Window is the deduplication window.
+	Window time.Duration
+}
+
+// Expunged returns the counters of removed records that left the files of this broker.
+func (u *Upkeep) Expunged() Rewrites { return u.expunged.counts() }
+
+// expunger expunges removed records from one log after the other, so that one follower's set is in
+// memory at a time.
+func (u *Upkeep) expunger(ctx context.Context) {
+	pace, rest := log.NewPace(compactPace), expungeRest*u.config.Compact.Every
+	u.rounds(ctx, rest, rest, func(ctx context.Context, shard Shard) { u.expunge(ctx, shard, pace) })
+}
+
+// expunge removes the removed records of a shard from the files of its data log, if that is worth
+// it.
+func (u *Upkeep) expunge(ctx context.Context, shard Shard, pace *log.Pace) {
+	// The log comes first, as in compact: removed records of one copy are never removed from the
+	// next.
+	open := shard.Logs()
+	if len(open) == 0 || u.config.Clock.InDoubt() {
+		return
+	}
+	removed, ok, err := shard.Removals()
+	if err != nil {
+		u.failed(ctx, shard, "read which records are removed", err)
+	}
+	if !ok {
+		return
+	}
+	data := open[0]
+	began := time.Now()
+	did, err := data.Expunge(ctx, log.ExpungeOptions{Removed: removed.Set, High: data.Watermark, Taken: removed.Taken, Pace: pace,
+		Before: u.config.Clock.Time().Add(-max(removed.Window, u.config.Compact.Age))})
+	u.expunged.note(&did, began)
+	u.rewritten(ctx, shard, data, "remove removed records", err)
+}
