@@ -4,6 +4,7 @@
 //
 //	set.go      Set: the offsets whose records are removed
 //	item.go     Item: removals as logs carry them
+//	pending.go  Pending: removals that are not on all in-sync replicas yet
 //
 // # How records are removed
 //

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 )
 
@@ -35,6 +36,45 @@ func AppendItem(dst []byte, spans ...Span) []byte {
 		before = s
 	}
 	return dst
+}
+
+// ItemSpans is how many spans one Item has at most, so that it is far smaller than the largest batch
+// of a log.
+const ItemSpans = 4096
+
+// Items yields spans as encoded Items. Each is valid until the next one.
+func Items(spans iter.Seq[Span]) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		var some []Span
+		var item []byte
+		for s := range spans {
+			if some = append(some, s); len(some) < ItemSpans {
+				continue
+			}
+			item = AppendItem(item[:0], some...)
+			if some = some[:0]; !yield(item) {
+				return
+			}
+		}
+		if len(some) > 0 {
+			yield(AppendItem(item[:0], some...))
+		}
+	}
+}
+
+// Split yields the offsets from from up to and without next as spans of one epoch each. epochAt
+// returns the epoch of an offset and up to where it goes; epoch 0: there is no such record, nor one
+// behind it.
+func Split(from, next uint64, epochAt func(offset uint64) (epoch, until uint64)) iter.Seq[Span] {
+	return func(yield func(Span) bool) {
+		for from < next {
+			epoch, until := epochAt(from)
+			if epoch == 0 || !yield(Span{epoch, from, min(until, next)}) {
+				return
+			}
+			from = until
+		}
+	}
 }
 
 // EachSpan calls f for each span of an encoded Item. It returns an error that wraps ErrMalformed for

@@ -125,6 +125,7 @@ func crashStory(t *testing.T, seed uint64) {
 		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: int64(i + 1), Spec: spec})
 	}
 	published := uint64(1) // end of what was acknowledged to publishers
+	removed := &removals{answered: map[uint64]bool{}}
 	for life := range 4 {
 		for _, x := range witnesses {
 			x.got = map[uint64]bool{}
@@ -132,6 +133,7 @@ func crashStory(t *testing.T, seed uint64) {
 		if err := w.revive(witnesses); err != nil {
 			t.Fatalf("life %d: %v", life, err)
 		}
+		removed.check(t, w.shard)
 		if life == 3 {
 			w.drain(witnesses, published)
 			w.stop()
@@ -140,7 +142,9 @@ func crashStory(t *testing.T, seed uint64) {
 		fsys.StopAfter(rng.IntN(150))
 		for range 150 {
 			var err error
-			switch name := []string{"each", "all", "some"}[rng.IntN(3)]; rng.IntN(10) {
+			switch name := []string{"each", "all", "some"}[rng.IntN(3)]; rng.IntN(12) {
+			case 10, 11:
+				err = removed.remove(w.shard, 1+rng.Uint64N(2000))
 			case 0, 1:
 				err = w.keep(rng, &published)
 			case 2, 3:
@@ -177,6 +181,31 @@ func crashStory(t *testing.T, seed uint64) {
 	}
 }
 
+// removals are the removals that were answered as durable.
+type removals struct {
+	mu       sync.Mutex
+	answered map[uint64]bool
+}
+
+func (r *removals) remove(s *shard, offset uint64) error {
+	return s.remove(offset, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.answered[offset] = true
+	})
+}
+
+// check checks that a state log, as it was opened, has what was answered.
+func (r *removals) check(t *testing.T, s *shard) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for offset := range r.answered {
+		if !s.removed.Has(offset) {
+			t.Errorf("the removal of %d is lost, and was answered", offset)
+		}
+	}
+}
+
 // revive starts the broker, after lives that crash while it starts.
 func (w *world) revive(witnesses map[string]*witness) error {
 	var err error
@@ -184,6 +213,9 @@ func (w *world) revive(witnesses map[string]*witness) error {
 		return err
 	}
 	if w.shard, err = w.open(); err != nil {
+		return err
+	}
+	if err = w.shard.loadRemoved(); err != nil {
 		return err
 	}
 	w.service = New(Config{Logger: slog.New(slog.DiscardHandler), Sink: func(_ *topic.Shard, name string) DeliverySink { return witnesses[name] }})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -29,9 +30,12 @@ type cursorStore struct {
 	since     time.Time            // when the state log was opened
 	written   int                  // bytes since the last full snapshot
 	snapshot  int                  // bytes of that snapshot
+	removals  uint64               // RemovalBytes then
 	append    log.Append
 	record    [1]log.Record
 	stopWatch func()
+	// wholeAt is the RemovalBytes at which a snapshot is due.
+	wholeAt atomic.Uint64
 
 	mu         sync.Mutex
 	opened     bool   // the state log was read; set by step
@@ -119,6 +123,9 @@ func (k *cursorStore) step(*worker) (more bool) {
 // moved wakes the Subscriptions that wait for new records. It must not take long, so the store's
 // step wakes many of them.
 func (k *cursorStore) moved() {
+	if k.shard.RemovalBytes() > k.wholeAt.Load() {
+		k.service.tasks.wake(k)
+	}
 	k.mu.Lock()
 	if len(k.waiting) <= 64 {
 		k.wakeWaiting()

@@ -18,7 +18,10 @@ import (
 //
 //	uvarint handle, uvarint length, and as many bytes: a reader in JSON
 //
-// Programs without them ignore attributes, and drop the cursors of readers as those of
+// Records with the subject removal.Subject are Items of removed records instead. The Source reads and
+// writes them; a snapshot only carries them over.
+//
+// Programs without reader items ignore attributes, and drop the cursors of readers as those of
 // Subscriptions that were deleted.
 const (
 	itemSnapshot = 64

@@ -2,8 +2,10 @@ package subscription
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -38,6 +41,11 @@ type shard struct {
 	hold     chan struct{}                   // until it is closed, no append to state is reported as durable
 	judge    func(err error) error           // judges read errors; nil: no other replica
 	counting func(ctx context.Context) error // the index when it counts; nil: it is ready
+
+	removed      removal.Set
+	removing     removal.Pending // guarded by mu
+	removalBytes atomic.Uint64
+	holdRemovals chan struct{} // until it is closed, no removal is reported as durable
 }
 
 func (s *shard) Unreadable(err error) error {
@@ -98,6 +106,78 @@ func (s *shard) AppendState(a *log.Append) (first uint64, err error) {
 	}
 	a.Epoch = s.epoch
 	return s.state.Append(a)
+}
+
+// RemovalItems yields all removals of the state log, as a leader does.
+func (s *shard) RemovalItems(yield func([]byte) bool) {
+	s.mu.Lock()
+	spans := s.removing.Spans()
+	s.mu.Unlock()
+	for from, next := range s.removed.Ranges(0, math.MaxUint64) {
+		spans = append(spans, removal.Span{Epoch: 1, From: from, Next: next})
+	}
+	removal.Items(slices.Values(spans))(yield)
+}
+
+func (s *shard) RemovalBytes() uint64 { return s.removalBytes.Load() }
+
+// shardRemoval is a removal on its way to the state log.
+type shardRemoval struct {
+	removal.Removal
+	shard *shard
+	done  func()
+}
+
+// remove removes one offset. done is called when that is durable.
+func (s *shard) remove(offset uint64, done func()) error {
+	r := &shardRemoval{removal.Removal{Spans: []removal.Span{{Epoch: 1, From: offset, Next: offset + 1}}}, s, done}
+	item := removal.AppendItem(nil, r.Spans...)
+	s.mu.Lock()
+	s.removing.Add(&r.Removal)
+	s.mu.Unlock()
+	a := log.Append{Epoch: s.epoch, Done: r, Records: []log.Record{{Subject: []byte(removal.Subject), Data: item}}}
+	if s.holdRemovals != nil {
+		a.Done = held{r, s.holdRemovals}
+	}
+	if _, err := s.state.Append(&a); err != nil {
+		return err
+	}
+	s.removalBytes.Add(uint64(len(item)))
+	return nil
+}
+
+func (r *shardRemoval) Committed(_, _ uint64, err error) {
+	if err != nil {
+		return
+	}
+	r.shard.removed.Add(r.Spans[0].From, r.Spans[0].Next)
+	r.shard.mu.Lock()
+	r.shard.removing.Done(&r.Removal)
+	r.shard.mu.Unlock()
+	r.shard.moved()
+	r.done()
+}
+
+// loadRemoved reads the removals of the state log, as a leader does.
+func (s *shard) loadRemoved() error {
+	for c := s.state.NewCursor(s.state.Start()); ; {
+		v, err := c.Read(readLargest)
+		if err != nil || v.End == v.From {
+			return err
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (log.Record{}); it.Next(&r); {
+				if string(r.Subject) != removal.Subject {
+					continue
+				}
+				err = errors.Join(err, removal.EachSpan(r.Data, func(span removal.Span) { s.removed.Add(span.From, span.Next) }))
+			}
+		}
+		if v.Release(); err != nil {
+			return err
+		}
+	}
 }
 
 // held is a Completion that waits.

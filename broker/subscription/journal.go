@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 // completion receives the result of an append to the state log.
@@ -61,7 +62,9 @@ func (k *cursorStore) write() {
 		}
 		return
 	}
-	whole := k.dirty || k.written > max(k.service.wholeAfter, snapshotFactor*k.snapshot)
+	removals := k.shard.RemovalBytes()
+	most := max(k.service.wholeAfter, snapshotFactor*k.snapshot)
+	whole := k.dirty || k.written+int(removals-k.removals) > most
 	nothing := len(k.buffer) == 0 && len(k.readers) == 0 && len(k.waiters) == 0
 	k.mu.Unlock()
 	switch {
@@ -70,12 +73,13 @@ func (k *cursorStore) write() {
 	case !nothing:
 		k.put(true, 0)
 	}
+	k.wholeAt.Store(k.removals + uint64(max(k.service.wholeAfter, snapshotFactor*k.snapshot, k.written)-k.written))
 }
 
 // writeAll appends a snapshot of all cursors, and trims what precedes it once the snapshot is
 // durable. stepping is held.
 func (k *cursorStore) writeAll() {
-	state := k.shard.State()
+	state, removals := k.shard.State(), k.shard.RemovalBytes()
 	state.Roll() // so that what precedes the snapshot is in segments of its own
 	_, mark, _ := state.Offsets()
 	k.mu.Lock()
@@ -95,11 +99,12 @@ func (k *cursorStore) writeAll() {
 		total += k.putRecovered(&r)
 		k.putSome()
 	}
+	total += k.putRemovals()
 	k.mu.Lock()
 	interrupted := k.dirty
 	k.mu.Unlock()
 	if !interrupted {
-		k.snapshot, k.written = total, 0
+		k.snapshot, k.written, k.removals = total, 0, removals
 		k.put(true, mark)
 	}
 }
@@ -145,6 +150,29 @@ func (k *cursorStore) putSome() {
 	if many {
 		k.put(false, 0)
 	}
+}
+
+// putRemovals appends all removals that precede the snapshot, and returns how many bytes they take.
+// They are kept before the log loses what precedes. stepping is held.
+func (k *cursorStore) putRemovals() (total int) {
+	for item := range k.shard.RemovalItems {
+		a := log.Append{Durability: log.Memory, Records: []log.Record{{
+			Time: k.service.recordTime(k.service.now()), Subject: []byte(removal.Subject), Data: item,
+		}}}
+		err := k.shard.State().WaitRoom(k.service.ctx)
+		if err == nil {
+			_, err = k.shard.AppendState(&a)
+		}
+		if err != nil {
+			k.refused(err, nil, nil, nil)
+			k.mu.Lock()
+			k.dirty = true
+			k.mu.Unlock()
+			break
+		}
+		total += len(item)
+	}
+	return total
 }
 
 // put appends the buffer as one batch. With answer, the waiters are answered when it is durable.
@@ -344,6 +372,9 @@ func endOfEpoch(epochs []log.Epoch, epoch uint64) uint64 {
 // handle in it.
 func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record, epoch uint64) (greatest uint64, err error) {
 	base := k.service.written(r.Time) / int64(time.Millisecond)
+	if string(r.Subject) == removal.Subject {
+		return 0, nil // the leader has read it
+	}
 	var it item
 	for in := (decoder{data: r.Data}); len(in.data) > 0; {
 		if err := in.next(&it, base); err != nil {

@@ -74,6 +74,7 @@
 //	pending.go      answers that wait, and the queue of the acker
 //	confirm.go      readers and answers that wait for a barrier round
 //	statelog.go     appends to the log of cursors
+//	remove.go       removes records one by one
 //	ack.go          the acker: answers of a round
 //	intake.go       messages on their way to a batch, and senders that wait
 //	subjects.go     the last records that conditions ask for

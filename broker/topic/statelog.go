@@ -10,6 +10,11 @@ import (
 func (s *ShardLeader) AppendState(a *log.Append) (first uint64, err error) {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
+	return s.appendState(a)
+}
+
+// appendState is AppendState with stateMu held.
+func (s *ShardLeader) appendState(a *log.Append) (first uint64, err error) {
 	a.Epoch = s.epoch.Load()
 	end := uint64(0)
 	if a.Done == nil {

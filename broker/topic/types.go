@@ -277,6 +277,9 @@ type ShardLeader struct {
 
 	stateMu      sync.Mutex     // guards appends to state
 	stateAppends []*stateAppend // in the order of state; guarded by stateMu
+	// removing are removals in state that are not in removed yet. Guarded by stateMu.
+	removing     removal.Pending
+	removalBytes atomic.Uint64 // of Items that were appended to state since it leads
 }
 
 // answerKind is the kind of an answer to a publisher.
@@ -336,6 +339,13 @@ type acker struct {
 	back    forward.Answers
 	settled sender.Settled
 	head    []byte
+}
+
+// stateRemoval is an Item in the state log that is not in removed yet.
+type stateRemoval struct {
+	removal.Removal
+	shard *ShardLeader
+	done  func(error)
 }
 
 // stateAppend is an append to the state log whose completion waits for all members of the in-sync
