@@ -106,9 +106,10 @@
 //	    1. A batch of this log may carry the removal. So the rewritten batch has the high watermark
 //	       of that time in the extension in which compaction has the end of what it looked at, and a
 //	       log that is truncated below it is reset, as in L14.
-//	    2. The rewritten batch is never taken for lost records (Batch.Lost).
-//	    3. A repair may bring a removed record back. It stays removed, and goes again later.
-//	    4. Extensions that name removed records (ExtensionRemovals) stay in a rewritten batch, until
+//	    2. What may carry the removal is synced here before the rewritten file is the log's.
+//	    3. The rewritten batch is never taken for lost records (Batch.Lost).
+//	    4. A repair may bring a removed record back. It stays removed, and goes again later.
+//	    5. Extensions that name removed records (ExtensionRemovals) stay in a rewritten batch, until
 //	       the caller says that another log has them.
 //
 // When the process dies, by what was under way:

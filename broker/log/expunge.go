@@ -41,6 +41,9 @@ type ExpungeOptions struct {
 	// offset is in Removed only once its removal is committed: if a batch of this log carries it,
 	// that batch is below the High that is returned from then on.
 	High func() uint64
+	// Sync makes the removals durable here that other logs carry. It is called after records were
+	// looked up in Removed, and before the files without them replace others. It may be nil.
+	Sync func() error
 	// Before excludes segments with a record of this time or later: rewritten batches lose message
 	// ids and numbers. Zero excludes none.
 	Before time.Time
@@ -91,6 +94,8 @@ func (l *Log) Expunge(ctx context.Context, o ExpungeOptions) (out Rewritten, err
 type expunging struct {
 	rewriter
 	removed Removed
+	sync    func() error // of other logs; may be nil
+	carried uint64       // the end of the records that may carry removals which were looked up
 }
 
 // leftIn is what is known of the removed records of a segment, some of which may have left its file
@@ -114,14 +119,16 @@ func (l *Log) expunging(o *ExpungeOptions) (*expunging, []*segment) {
 	high := o.High()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := &expunging{rewriter{log: l, pace: o.Pace, cuts: l.cuts, start: l.start, taken: o.Taken}, o.Removed}
+	e := &expunging{rewriter{log: l, pace: o.Pace, cuts: l.cuts, start: l.start, taken: o.Taken}, o.Removed, o.Sync, 0}
 	e.stays = func(r *Record) bool { return r.Offset >= e.start && !e.removed.Has(r.Offset) }
 	e.bound = func(lost uint64) uint64 {
 		if lost == 0 {
 			return 0
 		}
-		return max(high, o.High())
+		e.carried = max(e.carried, high, o.High())
+		return e.carried
 	}
+	e.settle = e.syncRemovals
 	bound := min(high, l.durable, l.held(l.end))
 	var todo []*segment
 	for _, s := range l.segments {
@@ -205,6 +212,29 @@ func (e *expunging) replaceFrom(ctx context.Context, todo []*segment, losses []s
 	defer l.mu.Unlock()
 	fresh.left = leftIn{known: true, removed: removed}
 	return n, nil
+}
+
+// syncRemovals makes durable here what carries removals that were looked up. Otherwise a power cut
+// could leave a log without records, and without what removed them.
+func (e *expunging) syncRemovals() error {
+	if e.sync != nil {
+		if err := e.sync(); err != nil {
+			return err
+		}
+	}
+	return e.log.Sync(e.carried)
+}
+
+// Sync makes the records below an offset durable, as far as there are any.
+func (l *Log) Sync(offset uint64) error {
+	_, end, durable := l.Offsets()
+	if offset = min(offset, end); durable >= offset {
+		return nil
+	}
+	if err := l.Flush(); err != nil && l.unsafeBelow(offset) {
+		return err
+	}
+	return nil
 }
 
 // weigh returns what a segment would lose. It reads the segment only if that is not known otherwise.

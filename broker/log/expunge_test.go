@@ -541,6 +541,37 @@ func TestRemovalsStayInRewrittenBatches(t *testing.T) {
 	}
 }
 
+// TestWhatCarriesARemovalIsSyncedFirst: a file without removed records replaces another one only when
+// all records below the high watermark are synced, and when other logs were. So after a power cut a
+// log doesn't lack records without what removed them.
+func TestWhatCarriesARemovalIsSyncedFirst(t *testing.T) {
+	for seed := range uint64(20) {
+		fsys, d, l := setup(t, small)
+		prices(t, l, 300, 5)
+		l.Roll()
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for o := uint64(301); o < 401; o++ {
+			if _, err := l.Append(&Append{Epoch: 1, Records: texts(o, 1), Durability: Memory}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := ExpungeOptions{Removed: removedOf(span(1, 200)...), High: upTo(401), Sync: func() error { return errEnough }}
+		if did, err := l.Expunge(t.Context(), o); !errors.Is(err, errEnough) || did.Segments > 0 {
+			t.Fatalf("another log could not be synced: %+v, %v", did, err)
+		}
+		o.Sync = nil
+		if did, err := l.Expunge(t.Context(), o); err != nil || did.Records == 0 {
+			t.Fatal(did, err)
+		}
+		_, _, l = cutPower(t, fsys, d, seed, 0, small)
+		if _, end, _ := l.Offsets(); end < 401 {
+			t.Fatalf("seed %d: the log ends at %d, and a batch up to 401 may have removed records", seed, end)
+		}
+	}
+}
+
 // TestACrashAtEachStepOfAnExpunge: the power is cut at every step: each segment is as it was or as
 // it is to be, and the next Expunge does the rest.
 func TestACrashAtEachStepOfAnExpunge(t *testing.T) {

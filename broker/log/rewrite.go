@@ -32,6 +32,8 @@ type rewriter struct {
 	// bound returns the offset below which the log must not be truncated, because records of a batch
 	// were removed. It is called after stays was called for them. lost counts them.
 	bound func(lost uint64) uint64
+	// settle is called before a new file replaces others. It may be nil.
+	settle func() error
 }
 
 // errCut is returned when the log was truncated, reset or repaired during a rewrite.
@@ -56,7 +58,11 @@ func (w *rewriter) rewrite(ctx context.Context, todo []*segment, more func(n int
 	if err == nil {
 		err = l.verifyPlain(fresh, f)
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
+	err = errors.Join(err, f.Close())
+	if err == nil && w.settle != nil {
+		err = w.settle()
+	}
+	if err == nil {
 		err = w.replace(todo[:n], fresh, path)
 	}
 	if err != nil {

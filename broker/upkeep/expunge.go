@@ -2,6 +2,8 @@ package upkeep
 
 import (
 	"context"
+	"errors"
+	"math"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -52,7 +54,15 @@ func (u *Upkeep) expunge(ctx context.Context, shard Shard, pace *log.Pace) {
 	data := open[0]
 	began := time.Now()
 	did, err := data.Expunge(ctx, log.ExpungeOptions{Removed: removed.Set, High: data.Watermark, Taken: removed.Taken, Pace: pace,
-		Before: u.config.Clock.Time().Add(-max(removed.Window, u.config.Compact.Age))})
+		Sync: func() error { return syncAll(open[1:]) }, Before: u.config.Clock.Time().Add(-max(removed.Window, u.config.Compact.Age))})
 	u.expunged.note(&did, began)
 	u.rewritten(ctx, shard, data, "remove removed records", err)
+}
+
+// syncAll makes durable what logs have got.
+func syncAll(logs []*log.Log) (err error) {
+	for _, l := range logs {
+		err = errors.Join(err, l.Sync(math.MaxUint64))
+	}
+	return err
 }
