@@ -53,8 +53,8 @@ type ExpungeOptions struct {
 	Pace  *Pace // may be nil
 }
 
-// Expunge rewrites sealed segments without the records that were removed, if these have a quarter of
-// a segment's bytes.
+// Expunge rewrites sealed segments without the records that were removed, if these have a quarter
+// of a segment's bytes.
 //
 //  1. Offsets stay. A batch that loses records becomes a sparse batch, and so does one that loses
 //     all of them.
@@ -187,8 +187,8 @@ func (e *expunging) fits(size int64, next *segmentLoss) bool {
 	return size+next.s.pos-next.bytes <= e.log.disk.opts.SegmentLargest
 }
 
-// replaceFrom rewrites the first segment, and as many of the following ones as are worth it and fit,
-// as one. It returns their number.
+// replaceFrom rewrites the first segment, and as many of the following ones as are worth it and
+// fit, as one. It returns their number.
 func (e *expunging) replaceFrom(ctx context.Context, todo []*segment, losses []segmentLoss, out *Rewritten) (int, error) {
 	// Counted before records are looked up, so that all of these are gone afterwards.
 	removed, had := e.removed.Count(todo[0].base, todo[0].end), int64(0)
@@ -237,7 +237,8 @@ func (l *Log) Sync(offset uint64) error {
 	return nil
 }
 
-// weigh returns what a segment would lose. It reads the segment only if that is not known otherwise.
+// weigh returns what a segment would lose. It reads the segment only if that is not known
+// otherwise.
 func (e *expunging) weigh(ctx context.Context, s *segment, out *Rewritten) (loss segmentLoss, err error) {
 	l := e.log
 	loss.s = s
@@ -282,8 +283,8 @@ func (e *expunging) weigh(ctx context.Context, s *segment, out *Rewritten) (loss
 	return loss, nil
 }
 
-// mayLoseLarge reports whether removed records can have the share of a segment's bytes that is worth
-// a rewrite although they are few: because the index has large entries with removed offsets.
+// mayLoseLarge reports whether removed records can have the share of a segment's bytes that is
+// worth a rewrite although they are few: because the index has large entries with removed offsets.
 func (e *expunging) mayLoseLarge(s *segment) (bool, error) {
 	l := e.log
 	f, err := l.disk.handles.acquire(s)

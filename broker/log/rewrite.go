@@ -40,7 +40,8 @@ type rewriter struct {
 var errCut = errors.New("the log was cut meanwhile")
 
 // rewrite replaces the first segment of todo, and as many of the following ones as more allows, by
-// one file without the removed records. It returns the number of segments replaced, and the new one.
+// one file without the removed records. It returns the number of segments replaced, and the new
+// one.
 func (w *rewriter) rewrite(ctx context.Context, todo []*segment, more func(n int, size int64) bool, ends string, out *Rewritten) (n int, fresh *segment, err error) {
 	l, first := w.log, todo[0]
 	path := first.path + ends[len(segmentEnd):]

@@ -155,13 +155,7 @@ type Shard struct {
 	known   atomic.Uint64                     // the latest epoch of a State
 	// removing is 1 + the generation in which a plan moves the replica away; 0: none.
 	removing  atomic.Int64
-	unremoved unremoved // of the state log, for the upkeep
-}
-
-// unremoved is the part of a state log that is known to have no removals. Only the upkeep uses it.
-type unremoved struct {
-	state *log.Log
-	next  uint64
+	unremoved upkeep.Unremoved // of the state log
 }
 
 // waiters has the senders that brought messages before the shard was open.

@@ -82,8 +82,8 @@ func (p *upkeepShard) Compaction() (below uint64, window time.Duration, ok bool)
 	return below, v.window, true
 }
 
-// Removals returns the removed records of this broker's copy, if it isn't in doubt. A leader has them
-// in memory, and a follower reads them.
+// Removals returns the removed records of this broker's copy, if it isn't in doubt. A leader has
+// them in memory, and a follower reads them.
 func (p *upkeepShard) Removals() (removed upkeep.Removals, ok bool, err error) {
 	v := p.view.Load()
 	if v == nil || v.gone || p.own.doubted.Load() {
@@ -95,7 +95,7 @@ func (p *upkeepShard) Removals() (removed upkeep.Removals, ok bool, err error) {
 		return removed, shard.readable.Load() && removed.Set.Len() > 0, nil
 	}
 	open := p.opened.Load()
-	if open == nil || p.copying.Load() == nil || !p.unremoved.any(open.parts[replica.State]) {
+	if open == nil || p.copying.Load() == nil || !p.unremoved.Any(open.parts[replica.State]) {
 		return removed, false, nil
 	}
 	removed.Set, err = (*Shard)(p).removals()
@@ -104,35 +104,6 @@ func (p *upkeepShard) Removals() (removed upkeep.Removals, ok bool, err error) {
 		return removed, false, err
 	}
 	return removed, removed.Set.Len() > 0, nil // damage is reported by those that look for it
-}
-
-// any reports whether a state log may have removals that are committed. It reads what the log got
-// since the last call.
-func (u *unremoved) any(state *log.Log) bool {
-	if u.state != state {
-		*u = unremoved{state: state}
-	}
-	for below := state.Watermark(); ; {
-		u.next = max(u.next, state.Start())
-		if u.next >= below {
-			return false
-		}
-		v, err := state.NewCursor(u.next).Read(removalRead)
-		if err != nil || v.End == v.From {
-			return err != nil // whoever loads them meets the error
-		}
-		for b, ok := v.Next(); ok; b, ok = v.Next() {
-			records := b.Records()
-			for r := (log.Record{}); records.Next(&r); {
-				if string(r.Subject) == removal.Subject {
-					v.Release()
-					return true
-				}
-			}
-			u.next = b.End()
-		}
-		v.Release()
-	}
 }
 
 // Damaged queues damage for the worker of the shard.

@@ -66,3 +66,42 @@ func syncAll(logs []*log.Log) (err error) {
 	}
 	return err
 }
+
+// scanned is how much of a state log is read at once to find out whether it has removals.
+const scanned = 256 << 10
+
+// Unremoved is the part of a state log that is known to have no removals. The zero value is of none.
+// Only the upkeep uses it.
+type Unremoved struct {
+	state *log.Log
+	next  uint64
+}
+
+// Any reports whether a state log may have removals that are committed. It reads what the log got
+// since the last call.
+func (u *Unremoved) Any(state *log.Log) bool {
+	if u.state != state {
+		*u = Unremoved{state: state}
+	}
+	for below := state.Watermark(); ; {
+		u.next = max(u.next, state.Start())
+		if u.next >= below {
+			return false
+		}
+		v, err := state.NewCursor(u.next).Read(scanned)
+		if err != nil || v.End == v.From {
+			return err != nil // whoever loads them meets the error
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			records := b.Records()
+			for r := (log.Record{}); records.Next(&r); {
+				if string(r.Subject) == removal.Subject {
+					v.Release()
+					return true
+				}
+			}
+			u.next = b.End()
+		}
+		v.Release()
+	}
+}
