@@ -268,7 +268,7 @@ func (l *Log) usable() error {
 // again returns a segment with the content of s in another file, compressed if stored isn't 0.
 func (s *segment) again(stored int64) *segment {
 	return &segment{base: s.base, gen: s.gen, path: s.path, end: s.end, pos: s.pos, size: s.size, first: s.first, last: s.last,
-		epochs: s.epochs, holes: s.holes, before: s.before, judged: s.judged, closed: true, bad: s.bad, written: s.written, synced: s.synced, stored: stored}
+		epochs: s.epochs, holes: s.holes, before: s.before, left: s.left, judged: s.judged, closed: true, bad: s.bad, written: s.written, synced: s.synced, stored: stored}
 }
 
 // expand decompresses the segment that contains an offset behind its first one, so that it can be

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 // model is what one log may and must hold.
@@ -25,6 +26,7 @@ type model struct {
 	batches []uint64
 	reset   uint64 // where a reset that is under way is to begin
 	compact bool   // older records of a subject may be gone
+	removed *removal.Set
 }
 
 // forget is what a reset does.
@@ -33,13 +35,14 @@ func (m *model) forget(start uint64) {
 	defer m.mu.Unlock()
 	clear(m.content)
 	m.end, m.synced, m.start, m.tried, m.reset, m.batches = start, start, start, start, 0, nil
+	m.removed = &removal.Set{}
 }
 
 // subjectOf is one of a few, by what a record holds.
 func subjectOf(text string) []byte { return []byte("s." + text[:min(1, len(text))]) }
 
 func newModel() *model {
-	return &model{content: map[uint64]string{}, end: 1, synced: 1, start: 1, tried: 1}
+	return &model{content: map[uint64]string{}, end: 1, synced: 1, start: 1, tried: 1, removed: &removal.Set{}}
 }
 
 // promise notes acknowledgements; order must hold.
@@ -95,6 +98,9 @@ func (m *model) check(l *Log) error {
 			continue
 		}
 		newer[subject] = true
+		if !there && m.removed.Has(o) {
+			continue
+		}
 		if text != m.content[o] {
 			return fmt.Errorf("offset %d holds %.40q and should hold %.40q", o, got[o], m.content[o])
 		}
@@ -181,6 +187,11 @@ func (m *model) step(t *testing.T, l *Log, rng *rand.Rand, epoch uint64) error {
 			}
 		}
 		m.end, m.batches = to, m.batches[:i]
+		before := m.removed // whatever comes at the offsets from there on is another record
+		m.removed = &removal.Set{}
+		for from, next := range before.Ranges(0, to) {
+			m.removed.Add(from, next)
+		}
 		m.mu.Lock()
 		m.synced = to
 		m.mu.Unlock()
@@ -195,6 +206,17 @@ func (m *model) step(t *testing.T, l *Log, rng *rand.Rand, epoch uint64) error {
 		synced := m.synced
 		m.mu.Unlock()
 		_, err := l.Compact(context.Background(), CompactOptions{Below: 1 + rng.Uint64N(synced), Subjects: rng.IntN(20)})
+		return err
+	case 8, 9:
+		if !m.compact {
+			return nil
+		}
+		m.mu.Lock()
+		synced := m.synced
+		m.mu.Unlock()
+		from := m.start + rng.Uint64N(synced-min(m.start, synced)+1)
+		m.removed.Add(from, min(from+rng.Uint64N(20), synced))
+		_, err := l.Expunge(context.Background(), ExpungeOptions{Removed: m.removed, High: func() uint64 { return synced }})
 		return err
 	case 4:
 		if rng.IntN(4) > 0 {

@@ -33,11 +33,12 @@
 //
 // Invariants:
 //
-//	L1  Offsets are dense and begin at 1. The offsets of compacted records stay, in a sparse batch.
+//	L1  Offsets are dense and begin at 1. The offsets of compacted and of removed records stay, in a
+//	    sparse batch.
 //	    An acknowledged offset is never given again, except after TruncateTo or ResetTo.
 //	L2  A batch is present as a whole or not at all. Its bytes never change after the append, and
-//	    are the same in memory, on disk and on every replica. Only compaction rewrites batches; the
-//	    remaining records keep their offsets and epochs.
+//	    are the same in memory, on disk and on every replica. Only Compact and Expunge rewrite
+//	    batches; the remaining records keep their offsets and epochs.
 //	L3  Synced means: the batch, all before it in the log, and the names of their files survive a
 //	    power cut. Completions of a log come in the order of its appends.
 //	L4  Space is reserved on the disk before an append is accepted. So a full disk refuses appends
@@ -63,8 +64,8 @@
 //	    Failed write-back is never missed: the disk keeps the file system open from before its logs
 //	    are opened, and each file from its first write to its sync.
 //	L10 Every batch is checked by CRC when it is read from a file, whatever the form of the file.
-//	L11 The manifest names the files of the log. A truncation, a reset, a merge, a compaction, a
-//	    compression and a repair are one change of it each, a switch:
+//	L11 The manifest names the files of the log. A truncation, a reset, a merge, a compaction, an
+//	    Expunge of a segment, a compression and a repair are one change of it each, a switch:
 //	    1. New files are complete and synced, under names that were never used, before the switch.
 //	    2. Old files are removed after the switch. Until then the manifest names those to delete and
 //	       those to set aside; opening the log finishes that.
@@ -100,6 +101,16 @@
 //	    gave for that case (FirstCopy). So a crash after it leaves no log that passes for whole.
 //	L22 Offsets that the log disowns can't be read until their segment is replaced, in no process,
 //	    whatever its file has. Their segment counts as damaged.
+//	L23 Expunge removes only records that the caller knows to be removed, by a removal that is
+//	    committed.
+//	    1. A batch of this log may carry the removal. So the rewritten batch has the high watermark
+//	       of that time in the extension in which compaction has the end of what it looked at, and a
+//	       log that is truncated below it is reset, as in L14.
+//	    2. What may carry the removal is synced here before the rewritten file is the log's.
+//	    3. The rewritten batch is never taken for lost records (Batch.Lost).
+//	    4. A repair may bring a removed record back. It stays removed, and goes again later.
+//	    5. Extensions that name removed records (ExtensionRemovals) stay in a rewritten batch, until
+//	       the caller says that another log has them.
 //
 // When the process dies, by what was under way:
 //
@@ -122,15 +133,15 @@
 //   - making a log: a directory without segments and without a manifest is no log. Moving a log
 //     aside, or out to be deleted, is one step; the next opening removes what is left there. The
 //     same holds for the deletion of what was set aside.
-//   - a compression, a compaction, a repair: the log has the old files or the new ones. The next
-//     opening removes the others; what was set aside stays.
+//   - a compression, a compaction, an Expunge, a repair: the log has the old files or the new ones.
+//     The next opening removes the others; what was set aside stays.
 //   - converting the directory of an earlier version: meta.json is of version 1 and counts, until
 //     one step replaces it when all else is synced. So the conversion is repeated, or complete.
 //   - an orderly end: there is a true mark, or none.
 //   - recovery: any of the above. It is repeated.
 //
-// Compressing, compacting and scrubbing run on the caller's goroutines: closing a log stops them
-// and waits for them.
+// Compressing, compacting, expunging and scrubbing run on the caller's goroutines: closing a log
+// stops them and waits for them.
 //
 // A kill without a power cut loses less: written bytes are in the page cache.
 //

@@ -51,6 +51,7 @@ type segment struct {
 	// Guarded by the log's mu.
 	checked int64 // time of the last scrub, or of the writing; Unix seconds; 0: unknown
 	before  holesBefore
+	left    leftIn
 	written int64 // all bytes before it are in the file
 	synced  int64 // all bytes before it are durable
 

@@ -3,6 +3,7 @@ package log
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/carillon-mq/carillon/broker/limits"
 )
@@ -11,8 +12,13 @@ import (
 // looked for newer records. The type is reserved for package log; appenders use small numbers.
 const extensionJudged = 0xffff
 
-// judged returns the offset below which each removed record of the batch has a newer one of its
-// subject. The log must not be truncated below it. It is 0 for a batch without removed records.
+// ExtensionRemovals is the type of an extension with an encoded removal.Item: records that the
+// records of the batch have removed. A batch may have several.
+const ExtensionRemovals = 3
+
+// judged returns the offset below which the log must not be truncated: below it are the newer
+// records because of which compaction has removed records of the batch, and the removals because of
+// which Expunge has. It is 0 for a batch without removed records.
 func (b Batch) judged() uint64 {
 	if !b.Sparse() {
 		return 0
@@ -29,8 +35,8 @@ func (b Batch) judged() uint64 {
 }
 
 // Lost reports whether the batch replaces damaged records that no replica had (see Log.GiveUp). It
-// has no records. A batch that compaction has emptied has the extension extensionJudged, so it is
-// not one.
+// has no records. A batch that a rewrite has emptied has an offset in the extension extensionJudged,
+// so it is not one.
 func (b Batch) Lost() bool {
 	if !b.Sparse() || b.Count() > 0 {
 		return false
@@ -87,14 +93,19 @@ type thinner struct {
 	judged      uint64
 	count       int
 	subject     []byte // of the last record
+	removals    []byte // the encoded extensions of type ExtensionRemovals
+	taken       uint64 // batches that end there or before lose these extensions
 }
 
 const thinnerHeader = batchHeader + extensionHeader + 8
 
-// fits reports whether b can be added to the batch.
-func (t *thinner) fits(b Batch) bool {
-	return t.epoch == b.Epoch() && t.end == b.Base() && len(t.buf)+len(b) <= limits.IndexInterval && b.End()-t.base <= math.MaxUint32
+// fits reports whether b can be added to the batch, of which size bytes remain at most.
+func (t *thinner) fits(b Batch, size int) bool {
+	return t.epoch == b.Epoch() && t.end == b.Base() && t.size()+size <= limits.IndexInterval && b.End()-t.base <= math.MaxUint32
 }
+
+// size returns the length of the batch.
+func (t *thinner) size() int { return len(t.buf) + len(t.removals) }
 
 // add adds the records of b for which keep returns true. from is the first offset of b that the
 // result covers.
@@ -103,7 +114,10 @@ func (t *thinner) add(b Batch, from uint64, keep func(r *Record) bool) error {
 		t.open = true
 		t.buf = append(t.buf[:0], make([]byte, thinnerHeader)...)
 		t.epoch, t.base, t.next, t.first, t.last, t.judged, t.count = b.Epoch(), from, from, b.Time(), b.LastTime(), 0, 0
-		t.subject = t.subject[:0]
+		t.subject, t.removals = t.subject[:0], t.removals[:0]
+	}
+	if b.End() > t.taken {
+		t.removals = appendRemovals(t.removals, b)
 	}
 	it := b.Records()
 	for r := (Record{}); it.Next(&r); {
@@ -131,10 +145,25 @@ func (t *thinner) take() Batch {
 	le.PutUint16(ext, extensionJudged)
 	le.PutUint32(ext[2:], 8)
 	le.PutUint64(ext[extensionHeader:], t.judged)
-	h := head{flags: flagSparse, count: t.count, span: t.end - t.base, epoch: t.epoch, base: t.base, first: t.first, last: t.last, extended: thinnerHeader - batchHeader}
+	h := head{flags: flagSparse, count: t.count, span: t.end - t.base, epoch: t.epoch, base: t.base, first: t.first, last: t.last,
+		extended: thinnerHeader - batchHeader + len(t.removals)}
+	t.buf = slices.Insert(t.buf, thinnerHeader, t.removals...)
 	if uint64(t.count) == h.span {
 		h.flags = 0
 	}
 	sealBatch(t.buf, h)
 	return Batch(t.buf)
+}
+
+// appendRemovals appends the extensions of a batch that name removed records.
+func appendRemovals(dst []byte, b Batch) []byte {
+	for it := b.Extensions(); ; {
+		e, ok := it.Next()
+		if !ok {
+			return dst
+		}
+		if e.Type == ExtensionRemovals {
+			dst = appendExtensions(dst, []Extension{e})
+		}
+	}
 }

@@ -53,7 +53,8 @@ type Node interface {
 // Topics is the part of topic.Service that metrics read.
 type Topics interface {
 	Stats() topic.Stats
-	Compacted() upkeep.Compacted
+	Compacted() upkeep.Rewrites
+	Expunged() upkeep.Rewrites
 	Suspects() int
 	ScrubStats() topic.ScrubStats
 	Unscrubbed() time.Duration

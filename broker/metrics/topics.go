@@ -1,5 +1,11 @@
 package metrics
 
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/carillon-mq/carillon/broker/upkeep"
+)
+
 var (
 	descController   = describe("controller", "1 while this broker places shards.")
 	descPlaced       = describe("shards_placed_total", "Shards that this broker gave a leader, by reason.", "reason")
@@ -25,6 +31,11 @@ var (
 	descCompactBytes = describe("compacted_bytes_total", "Bytes that went with them, uncompressed.")
 	descCompactTime  = describe("compaction_seconds_total", "Time spent on it.")
 	descCompactLast  = describe("compaction_last_timestamp_seconds", "When it was done last; 0: not in this life.")
+	descExpungeRuns  = describe("expunges_total", "Times that removed messages left the files of a Topic's log here.")
+	descExpungeGone  = describe("expunged_messages_total", "Removed messages that left the files of this broker's copies.")
+	descExpungeBytes = describe("expunged_bytes_total", "Bytes that went with them, uncompressed.")
+	descExpungeTime  = describe("expunge_seconds_total", "Time spent on it.")
+	descExpungeLast  = describe("expunge_last_timestamp_seconds", "When it was done last; 0: not in this life.")
 	descIDs          = describe("topic_ids", "Message ids in the deduplication windows of shards that this broker leads.")
 	descFollowedIDs  = describe("topic_followed_ids", "The same of shards that it follows.")
 	descDurable      = describe("durable_subscriptions", "Subscriptions that this broker serves, those in memory included.")
@@ -73,16 +84,8 @@ func (c Collector) topics(to sample) {
 	for reason, n := range s.Refused {
 		to.count(descRefused, n, reason)
 	}
-	done := c.sources.Topics.Compacted()
-	to.count(descCompactRuns, done.Runs)
-	to.count(descCompactGone, done.Records)
-	to.count(descCompactBytes, done.Bytes)
-	to.seconds(descCompactTime, done.Duration.Seconds())
-	last := 0.0
-	if !done.Last.IsZero() {
-		last = float64(done.Last.Unix())
-	}
-	to.gauge(descCompactLast, last)
+	rewrites(to, c.sources.Topics.Compacted(), descCompactRuns, descCompactGone, descCompactBytes, descCompactTime, descCompactLast)
+	rewrites(to, c.sources.Topics.Expunged(), descExpungeRuns, descExpungeGone, descExpungeBytes, descExpungeTime, descExpungeLast)
 	to.gauge(descUnanswered, float64(s.Unanswered))
 	to.gauge(descAhead, float64(s.Ahead))
 	to.gauge(descSources, float64(s.Sources))
@@ -131,4 +134,17 @@ func (c Collector) disk(to sample) {
 	to.count(descDiskSyncs, d.FileSyncs, "file")
 	to.count(descDiskSyncs, d.SyncAlls, "all")
 	to.seconds(descDiskSyncTime, d.SyncSeconds)
+}
+
+// rewrites adds the counters of compaction, or of expunging.
+func rewrites(to sample, done upkeep.Rewrites, runs, records, bytes, seconds, last *prometheus.Desc) {
+	to.count(runs, done.Runs)
+	to.count(records, done.Records)
+	to.count(bytes, done.Bytes)
+	to.seconds(seconds, done.Duration.Seconds())
+	at := 0.0
+	if !done.Last.IsZero() {
+		at = float64(done.Last.Unix())
+	}
+	to.gauge(last, at)
 }

@@ -64,7 +64,7 @@ type cursorStore struct {
 	closed     End
 	waiting    []*Subscription // those that wait for new records
 	blocked    []*Subscription // those that have too many pending records
-	removals   uint64          // version of the set of removed records that woke those last
+	wokenAt    uint64          // version of the set of removed records that woke those last
 }
 
 // entry is a name in a cursorStore.
@@ -129,8 +129,8 @@ func (k *cursorStore) moved() {
 		k.service.tasks.wake(k)
 	}
 	k.mu.Lock()
-	if version := k.shard.Removed().Version(); version != k.removals {
-		k.removals = version
+	if version := k.shard.Removed().Version(); version != k.wokenAt {
+		k.wokenAt = version
 		for i, s := range k.blocked {
 			s.awaitsRemoval = false
 			k.service.tasks.wake(s)

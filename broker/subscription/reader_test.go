@@ -88,13 +88,11 @@ func TestADeletedReaderStaysDeleted(t *testing.T) {
 		if is := w.service.List(topicID); len(is) != 1 {
 			t.Fatalf("there are %d readers", len(is))
 		}
-		s, err := w.service.Create(t.Context(), topicID, "one", earliest(), time.Hour)
-		if err != nil {
+		if _, err := w.service.Create(t.Context(), topicID, "one", earliest(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		w.crash()
-		s = w.reads("one")
-		s.Pull(pull("a", 1))
+		w.reads("one").Pull(pull("a", 1))
 		w.expect("one", "a", "1")
 		w.reads("two").Pull(pull("b", 1))
 		w.expect("two", "b", "3")

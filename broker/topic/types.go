@@ -154,7 +154,8 @@ type Shard struct {
 	fault   atomic.Pointer[error]             // why a log can't take more batches of its leader
 	known   atomic.Uint64                     // the latest epoch of a State
 	// removing is 1 + the generation in which a plan moves the replica away; 0: none.
-	removing atomic.Int64
+	removing  atomic.Int64
+	unremoved upkeep.Unremoved // of the state log
 }
 
 // waiters has the senders that brought messages before the shard was open.

@@ -1,11 +1,13 @@
 package topic
 
 import (
+	"errors"
 	"iter"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 )
@@ -23,7 +25,10 @@ func (s *Service) ScrubStats() ScrubStats {
 }
 
 // Compacted returns the counters of compaction.
-func (s *Service) Compacted() upkeep.Compacted { return s.upkeep.Compacted() }
+func (s *Service) Compacted() upkeep.Rewrites { return s.upkeep.Compacted() }
+
+// Expunged returns the counters of removed records that left the files of this broker.
+func (s *Service) Expunged() upkeep.Rewrites { return s.upkeep.Expunged() }
 
 // Unscrubbed returns for how long the sealed segment on this broker has not been scrubbed that has
 // waited longest. A segment that was never scrubbed counts from when it was written.
@@ -75,6 +80,30 @@ func (p *upkeepShard) Compaction() (below uint64, window time.Duration, ok bool)
 		below = f.High(replica.Data)
 	}
 	return below, v.window, true
+}
+
+// Removals returns the removed records of this broker's copy, if it isn't in doubt. A leader has
+// them in memory, and a follower reads them.
+func (p *upkeepShard) Removals() (removed upkeep.Removals, ok bool, err error) {
+	v := p.view.Load()
+	if v == nil || v.gone || p.own.doubted.Load() {
+		return removed, false, nil
+	}
+	removed.Window = v.window
+	if shard := p.leading.Load(); shard != nil {
+		removed.Set = shard.Removed()
+		return removed, shard.readable.Load() && removed.Set.Len() > 0, nil
+	}
+	open := p.opened.Load()
+	if open == nil || p.copying.Load() == nil || !p.unremoved.Any(open.parts[replica.State]) {
+		return removed, false, nil
+	}
+	removed.Set, err = (*Shard)(p).removals()
+	_, damaged := errors.AsType[*log.CorruptError](err)
+	if err != nil && !damaged && !errors.Is(err, removal.ErrMalformed) {
+		return removed, false, err
+	}
+	return removed, removed.Set.Len() > 0, nil // damage is reported by those that look for it
 }
 
 // Damaged queues damage for the worker of the shard.

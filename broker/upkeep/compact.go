@@ -21,9 +21,9 @@ type Compacting struct {
 	Least      int64
 }
 
-// Compacted counts what compaction did on this broker, for shards that it leads and that it
-// follows.
-type Compacted struct {
+// Rewrites counts what compaction, or the expunging of removed records, did on this broker, for
+// shards that it leads and that it follows.
+type Rewrites struct {
 	Runs     uint64 // in which segments were rewritten
 	Records  uint64 // that went
 	Bytes    uint64 // that went with them, uncompressed
@@ -31,21 +31,35 @@ type Compacted struct {
 	Last     time.Time // zero: never
 }
 
-type compacted struct {
+type rewrites struct {
 	runs, records, bytes atomic.Uint64
 	nanoseconds, last    atomic.Int64
 }
 
-// Compacted returns the counters of compaction.
-func (u *Upkeep) Compacted() Compacted {
-	c := &u.compacted
-	out := Compacted{Runs: c.runs.Load(), Records: c.records.Load(), Bytes: c.bytes.Load(),
-		Duration: time.Duration(c.nanoseconds.Load())}
-	if last := c.last.Load(); last > 0 {
+// note counts a run that began at a time, if it has rewritten segments.
+func (r *rewrites) note(did *log.Rewritten, began time.Time) {
+	if did.Segments == 0 {
+		return
+	}
+	r.runs.Add(1)
+	r.records.Add(did.Records)
+	r.bytes.Add(uint64(max(did.Bytes, 0)))
+	r.nanoseconds.Add(int64(time.Since(began)))
+	r.last.Store(time.Now().UnixNano())
+}
+
+// counts returns the counters.
+func (r *rewrites) counts() Rewrites {
+	out := Rewrites{Runs: r.runs.Load(), Records: r.records.Load(), Bytes: r.bytes.Load(),
+		Duration: time.Duration(r.nanoseconds.Load())}
+	if last := r.last.Load(); last > 0 {
 		out.Last = time.Unix(0, last)
 	}
 	return out
 }
+
+// Compacted returns the counters of compaction.
+func (u *Upkeep) Compacted() Rewrites { return u.compacted.counts() }
 
 // compactor compacts one log after the other, so that one map of subjects is in memory at a time.
 func (u *Upkeep) compactor(ctx context.Context) {
@@ -67,19 +81,17 @@ func (u *Upkeep) compact(ctx context.Context, shard Shard, pace *log.Pace) {
 		Before: u.config.Clock.Time().Add(-max(window, when.Age))}
 	began := time.Now()
 	did, err := data.Compact(ctx, o)
-	if did.Segments > 0 {
-		c := &u.compacted
-		c.runs.Add(1)
-		c.records.Add(did.Records)
-		c.bytes.Add(uint64(max(did.Bytes, 0)))
-		c.nanoseconds.Add(int64(time.Since(began)))
-		c.last.Store(time.Now().UnixNano())
-	}
+	u.compacted.note(&did.Rewritten, began)
+	u.rewritten(ctx, shard, data, "compact", err)
+}
+
+// rewritten reports the error of a rewrite of a shard's data log, if there is one.
+func (u *Upkeep) rewritten(ctx context.Context, shard Shard, data *log.Log, doing string, err error) {
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && ctx.Err() == nil {
 		u.damaged(shard, data, 1, damage)
 		return
 	}
 	if err != nil {
-		u.failed(ctx, shard, "compact", err)
+		u.failed(ctx, shard, doing, err)
 	}
 }

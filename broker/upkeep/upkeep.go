@@ -31,6 +31,10 @@ type Shard interface {
 	// Compaction reports whether the data log is compacted. All in-sync replicas have the records
 	// below the offset, and window is the deduplication window.
 	Compaction() (below uint64, window time.Duration, ok bool)
+	// Removals returns the removed records of the data log. ok is false if there are none, if the
+	// copy is in doubt or being repaired, or if it is not known yet which are committed. An error
+	// may leave some of them out.
+	Removals() (removed Removals, ok bool, err error)
 	// Damaged takes note of damage in an open log.
 	Damaged(damage *log.CorruptError)
 }
@@ -50,7 +54,8 @@ type Upkeep struct {
 	config    Config
 	log       *slog.Logger
 	stats     scrubCounts
-	compacted compacted
+	compacted rewrites
+	expunged  rewrites
 }
 
 // Stats counts bytes scrubbed, damages found, and bytes saved by compression.
@@ -66,12 +71,13 @@ func New(config Config) *Upkeep {
 	return &Upkeep{config: config, log: config.Logger}
 }
 
-// Run scrubs, compresses and compacts until ctx ends.
+// Run scrubs, compresses, compacts and expunges until ctx ends.
 func (u *Upkeep) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { u.scrubber(ctx) })
 	running.Go(func() { u.rounds(ctx, u.config.After, compressRest, u.compress) })
 	running.Go(func() { u.compactor(ctx) })
+	running.Go(func() { u.expunger(ctx) })
 	running.Wait()
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 type done chan error
@@ -24,14 +25,18 @@ type copied struct {
 	data    *log.Log
 	compact bool
 	below   uint64
+	removed *removal.Set // nil: none
 	damages []string
 }
 
 func (c *copied) Name() string                              { return "orders" }
 func (c *copied) Logs() []*log.Log                          { return []*log.Log{c.data} }
 func (c *copied) Compaction() (uint64, time.Duration, bool) { return c.below, 0, c.compact }
-func (c *copied) Damaged(damage *log.CorruptError)          { c.damages = append(c.damages, damage.Error()) }
-func (c *copied) shards() iter.Seq[Shard]                   { return slices.Values([]Shard{c}) }
+func (c *copied) Removals() (Removals, bool, error) {
+	return Removals{Set: c.removed}, c.removed != nil, nil
+}
+func (c *copied) Damaged(damage *log.CorruptError) { c.damages = append(c.damages, damage.Error()) }
+func (c *copied) shards() iter.Seq[Shard]          { return slices.Values([]Shard{c}) }
 
 // newCopy returns a shard with a log of 60 records of six subjects in several segments, and its
 // upkeep.
@@ -101,6 +106,45 @@ func TestCompactionStaysBelowTheEndsOfAllReplicas(t *testing.T) {
 	}
 }
 
+// TestRemovedRecordsAreExpunged: removed records leave the files below the watermark of the log, and
+// are counted. Of a shard without any nothing is touched.
+func TestRemovedRecordsAreExpunged(t *testing.T) {
+	c, u, _, _ := newCopy(t)
+	u.expunge(t.Context(), c, nil)
+	c.removed = &removal.Set{}
+	c.removed.Add(10, 50)
+	u.expunge(t.Context(), c, nil)
+	if did := u.Expunged(); did.Records > 0 || c.data.Holes(1) > 0 {
+		t.Fatalf("nothing is known to be committed, and %+v", did)
+	}
+	c.data.NoteWatermark(25)
+	u.expunge(t.Context(), c, nil)
+	did := u.Expunged()
+	if holes := c.data.Holes(1); did.Records == 0 || did.Records > 15 || holes != did.Records || did.Bytes < 1000*did.Records || did.Last.IsZero() {
+		t.Errorf("%+v, with %d holes; of 24 records 15 were removed", did, holes)
+	}
+}
+
+// TestDamageThatAnExpungeMeetsIsReported: as that which compaction meets.
+func TestDamageThatAnExpungeMeetsIsReported(t *testing.T) {
+	c, u, fs, _ := newCopy(t)
+	names, err := fs.List("data/shards/orders-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	segments := slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".log") })
+	if err := fs.Flip("data/shards/orders-0/"+segments[0], 8*1000); err != nil {
+		t.Fatal(err)
+	}
+	c.removed = &removal.Set{}
+	c.removed.Add(1, 50)
+	c.data.NoteWatermark(61)
+	u.expunge(t.Context(), c, nil)
+	if s := u.Stats(); len(c.damages) != 1 || s.Damages != 1 {
+		t.Errorf("%q was reported, %+v", c.damages, s)
+	}
+}
+
 // replacedCopy is a copy that is replaced by the next one right after its offset was asked for.
 type replacedCopy struct {
 	*copied
@@ -141,6 +185,9 @@ func TestAClosedLogIsNoFault(t *testing.T) {
 	u.Scrub(t.Context(), c, c.data, log.ScrubOptions{})
 	u.compress(t.Context(), c)
 	u.compact(t.Context(), c, nil)
+	c.removed = &removal.Set{}
+	c.removed.Add(1, 50)
+	u.expunge(t.Context(), c, nil)
 	if len(c.damages) > 0 || logged.Len() > 0 {
 		t.Errorf("%q was reported, and logged: %s", c.damages, logged)
 	}

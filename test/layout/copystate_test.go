@@ -40,7 +40,7 @@ var copyFields = map[string]string{
 	"logs":   "parts",
 	"repair": "done offers unwanted",
 	"Shard": "topic number name view cleared leading trouble out waiters State failures lastFailure logs origins ids following " +
-		"followed repair mended high rest own tried copying opened fault known removing",
+		"followed repair mended high rest own tried copying opened fault known removing unremoved",
 	"kept": "Version Name ID Generation Owner Created Spec NoIDs",
 	"ShardLeader": "service topic shard data state damage begun inherited epoch durability leading safe high readable visible " +
 		"failed stateFailed over ending announced touched inRound unreplicated ahead confirms watchers watchMu removed index Reader retention " +

@@ -222,7 +222,7 @@ func (w *world) fail(format string, args ...any) {
 }
 
 // compacted counts the records that a process removed by compaction.
-func (w *world) compacted(did upkeep.Compacted) { w.compaction.Add(did.Records) }
+func (w *world) compacted(did upkeep.Rewrites) { w.compaction.Add(did.Records) }
 
 func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
 

@@ -1,0 +1,159 @@
+package topic
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
+	replication "github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/upkeep"
+)
+
+// TestReplicasExpungeRemovedRecords: leader and followers rewrite their files without removed
+// records, a replica that was away does so after it has caught up, and each leads afterwards with
+// the same records.
+func TestReplicasExpungeRemovedRecords(t *testing.T) {
+	c := newCluster(t, 3)
+	a, b := c.sites[0], c.sites[1]
+	for _, n := range c.sites {
+		n.options.TailBytes = 1
+		n.compact = upkeep.Compacting{Every: 5 * time.Millisecond, Age: 1}
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Deduplication = 3, 0 })
+	}
+	c.begin()
+	for i := 1; i <= 300; i++ {
+		a.expect(a.ask("orders.a", fmt.Sprintf("%d %s", i, strings.Repeat("x", 600))), fmt.Sprintf("orders@%d", i))
+	}
+	c.kill(2)
+	c.settle("the other two are the set", func() bool { return len(c.inSync()) == 2 })
+	var offsets []uint64
+	for offset := uint64(1); offset <= 250; offset++ {
+		if offset%5 > 0 {
+			offsets = append(offsets, offset)
+		}
+	}
+	if err := a.erase(a.leaderOf("orders"), offsets...); err != nil {
+		t.Fatal(err)
+	}
+	a.ask("orders.a", "the last one")
+	holes := func(n *site) uint64 {
+		if open := n.service.Topic("orders").shards[0].opened.Load(); open != nil {
+			return open.parts[replication.Data].Holes(1)
+		}
+		return 0
+	}
+	c.settle("leader and follower expunge", func() bool { return holes(a) > 150 && holes(b) > 150 })
+	a.eventually("it is counted", func() bool {
+		did := a.service.Expunged()
+		return did.Records > 150 && did.Bytes > 150*600 && !did.Last.IsZero()
+	})
+	c.start(2)
+	c.settle("the third one is in sync again, and expunges, too", func() bool { return len(c.inSync()) == 3 && holes(c.sites[2]) > 150 })
+	want := without(offsets, 301)
+	for leader := range 3 {
+		c.elect(leader, 0, 1, 2)
+		c.tell()
+		n := c.sites[leader]
+		n.open("orders")
+		data := n.leaderOf("orders").data
+		if got := offsetsIn(t, data); slices.ContainsFunc(want, func(o uint64) bool { return !slices.Contains(got, o) }) {
+			t.Errorf("%s has lost records that were not removed: it has %v", n.self, got)
+		}
+		if removed := n.leaderOf("orders").Removed(); removed.Len() != uint64(len(offsets)) {
+			t.Errorf("%s knows of %d removed records", n.self, removed.Len())
+		}
+	}
+}
+
+// without returns the offsets from 1 to last that are not among some.
+func without(offsets []uint64, last uint64) (left []uint64) {
+	for o := uint64(1); o <= last; o++ {
+		if !slices.Contains(offsets, o) {
+			left = append(left, o)
+		}
+	}
+	return left
+}
+
+// offsetsIn returns the offsets of the records that a log has.
+func offsetsIn(t *testing.T, data *log.Log) (offsets []uint64) {
+	t.Helper()
+	_, end, _ := data.Offsets()
+	for c := data.NewCursor(data.Start()); c.Next() < end; {
+		v, err := c.Read(64 << 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			records := b.Records()
+			for r := (log.Record{}); records.Next(&r); {
+				offsets = append(offsets, r.Offset)
+			}
+		}
+		v.Release()
+	}
+	return offsets
+}
+
+// TestStateLogsWithoutRemovals: a state log is read once to see that it has no removals, and whoever
+// asks knows of the first one that is committed.
+func TestStateLogsWithoutRemovals(t *testing.T) {
+	state, _ := copyLogs(t)
+	var u upkeep.Unremoved
+	cursor := func() {
+		if _, err := state.Append(&log.Append{Epoch: 3, Records: []log.Record{{Data: []byte{1, 65}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		cursor()
+		_, end, _ := state.Offsets()
+		state.NoteWatermark(end)
+		if u.Any(state) {
+			t.Fatalf("a log without removals up to %d has some", end)
+		}
+	}
+	appendItem(t, state, removal.AppendItem(nil, removal.Span{Epoch: 1, From: 2, Next: 3}))
+	if u.Any(state) {
+		t.Error("the removal isn't committed")
+	}
+	_, end, _ := state.Offsets()
+	state.NoteWatermark(end)
+	cursor()
+	for range 2 {
+		if !u.Any(state) {
+			t.Error("the removal is not found")
+		}
+	}
+	if _, err := state.Trim(end); err != nil {
+		t.Fatal(err)
+	}
+	if u.Any(state) {
+		t.Error("the removal was trimmed")
+	}
+	if other, _ := copyLogs(t); u.Any(other) {
+		t.Error("another log has none")
+	}
+}
+
+// TestACopyInDoubtIsNotExpunged: what a copy in doubt says of removed records is not relied on.
+func TestACopyInDoubtIsNotExpunged(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	n.ask("orders.a", "1")
+	if err := n.erase(n.leaderOf("orders"), 1); err != nil {
+		t.Fatal(err)
+	}
+	p := n.service.Topic("orders").shards[0]
+	for _, doubted := range []bool{false, true} {
+		p.own.doubted.Store(doubted)
+		if removed, ok, err := (*upkeepShard)(p).Removals(); err != nil || ok == doubted || !doubted && removed.Set.Len() != 1 {
+			t.Errorf("in doubt %v: %+v, %v, %v", doubted, removed, ok, err)
+		}
+	}
+}
