@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestRemovedMessagesAreGone: of removed messages, infos name the sequences if they are asked for, and a get
-// of one says that there is none.
+// TestRemovedMessagesAreGone: of removed messages, infos name the sequences if they are asked for,
+// and a get of one says that there is none.
 func TestRemovedMessagesAreGone(t *testing.T) {
 	w := newWorldOn(t, 1, log.Options{})
 	n := w.nodes[0]

@@ -249,8 +249,8 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 	s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
 }
 
-// streamInfo answers with the info of a stream that is led here. Of deleted messages it lists as many as
-// an answer has room for.
+// streamInfo answers with the info of a stream that is led here. Of deleted messages it lists as
+// many as an answer has room for.
 func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	request, refusal := jsapi.Decode[jsapi.StreamInfoRequest](c.payload)
 	if refusal != nil {
