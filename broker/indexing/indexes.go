@@ -76,8 +76,8 @@ func (s *Indexes) Close() {
 }
 
 // Of returns the index of a log, which is not open yet. The caller closes it before the log.
-// removed has the records that no answer counts; nil: there are none. unreadable judges errors of reading
-// the log, as for all its readers, and returns what is to be said.
+// removed has the records that no answer counts; nil: there are none. unreadable judges errors of
+// reading the log, as for all its readers, and returns what is to be said.
 func (s *Indexes) Of(l *log.Log, removed *removal.Set, unreadable func(err error) error) *Index {
 	x := &Index{set: s, log: l, removed: removed, unreadable: unreadable, turn: make(chan struct{}, 1), ctx: newLifetime()}
 	x.maker.of = x

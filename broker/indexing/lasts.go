@@ -92,8 +92,8 @@ type lastFailure struct {
 }
 
 // NewLasts returns the last records of a shard. found is called when a subject that Last was asked for
-// was found, or could not be, with no lock held. removed may be nil; find and all pass what it has. It
-// notes nothing until Begin. Close follows.
+// was found, or could not be, with no lock held. removed may be nil; find and all pass what it has.
+// It notes nothing until Begin. Close follows.
 func (s *Indexes) NewLasts(removed *removal.Set, find Find, all FindAll, found func()) *Lasts {
 	x := &Lasts{set: s, removed: removed, find: find, all: all, found: found, ctx: newLifetime(), told: 1}
 	x.loader.of = x
@@ -238,8 +238,8 @@ func (x *Lasts) Want(subject []byte) {
 	}
 }
 
-// known returns the last record of a subject; ok is false if it isn't known. Then offset, if it is not 0,
-// is that of a removed record behind which there is none. mu is held.
+// known returns the last record of a subject; ok is false if it isn't known. Then offset, if it is
+// not 0, is that of a removed record behind which there is none. mu is held.
 func (x *Lasts) known(key lastKey) (offset uint64, ok bool) {
 	if offset, ok = x.last[key]; !ok {
 		offset, ok = x.below[key]
@@ -300,8 +300,8 @@ func (x *Lasts) step() (more bool) {
 	return more
 }
 
-// next returns the first subject that is queued and isn't known yet, the present from, and the offset
-// below which it is to be found: from, or behind a removed record that was noted.
+// next returns the first subject that is queued and isn't known yet, the present from, and the
+// offset below which it is to be found: from, or behind a removed record that was noted.
 func (x *Lasts) next() (w lastWanted, from, below uint64, patient, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

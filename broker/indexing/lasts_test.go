@@ -93,8 +93,8 @@ func TestAllLastRecordsAreLoaded(t *testing.T) {
 	f.wait(t, x)
 }
 
-// The last record of a subject is removed: the one before is found, also if it was noted itself, and if
-// all subjects were loaded.
+// The last record of a subject is removed: the one before is found, also if it was noted itself,
+// and if all subjects were loaded.
 func TestARemovedRecordIsNotTheLastOne(t *testing.T) {
 	x, f := newLasts(t, 100)
 	find := func(of string, below, want uint64) {

@@ -75,6 +75,8 @@ const (
 	waitingBytes = 16 << 20
 	// requestBytes is the largest request in bytes, about what etcd accepts as one value.
 	requestBytes = 1 << 20
+	// deletedBytes is what the sequence of a deleted message takes in a list, about.
+	deletedBytes = 21
 	// listBytes is the size in bytes at which a page of a list ends early: a stream may have 128
 	// KiB of metadata. Clients request the next page from where this one ended.
 	listBytes = 4 << 20

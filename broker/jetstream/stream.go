@@ -249,7 +249,8 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 	s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
 }
 
-// streamInfo answers with the info of a stream that is led here. deleted_details is always empty.
+// streamInfo answers with the info of a stream that is led here. Of deleted messages it lists as
+// many as an answer has room for.
 func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	request, refusal := jsapi.Decode[jsapi.StreamInfoRequest](c.payload)
 	if refusal != nil {
@@ -259,6 +260,9 @@ func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	response := jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeCounted(t, shard)}
 	if s.config.Standalone { // of all calls only this one names the leader then, as with nats-server
 		response.Cluster = &jsapi.ClusterInfo{Leader: s.config.Name}
+	}
+	if request.DeletedDetails && response.State.NumDeleted > 0 {
+		response.State.Deleted = shard.Deleted(listBytes / deletedBytes)
 	}
 	if request.SubjectsFilter != "" {
 		if refusal := s.listSubjects(&response, shard, &request); refusal != nil {

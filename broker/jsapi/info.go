@@ -13,7 +13,7 @@ type StreamState struct {
 	NumSubjects int               `json:"num_subjects,omitempty"`
 	Subjects    map[string]uint64 `json:"subjects,omitempty"`
 	NumDeleted  int               `json:"num_deleted,omitempty"`
-	Deleted     []uint64          `json:"deleted,omitempty"`
+	Deleted     []uint64          `json:"deleted,omitempty"` // sequences without a message, if they were asked for
 	Consumers   int               `json:"consumer_count"`
 }
 

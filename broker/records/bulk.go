@@ -23,9 +23,9 @@ type Query struct {
 }
 
 // Range is what was read: records from First on, densely, each behind its length. Where compaction
-// has left out some, or some were removed, an answer ends, and the next one begins behind them; or, if it was asked for
-// Gaps and began where some are left out, it is Gapped and goes on, and before the length of each
-// stands how many offsets are left out before it: none, of the first.
+// has left out some, or some were removed, an answer ends, and the next one begins behind them; or,
+// if it was asked for Gaps and began where some are left out, it is Gapped and goes on, and before
+// the length of each stands how many offsets are left out before it: none, of the first.
 type Range struct {
 	Gapped            bool
 	First, Next, High uint64 // Next is where to go on

@@ -22,7 +22,7 @@
 //	D6  An offset without a record counts once, whether a file lacks it, the set has it, or both. Until
 //	    Info has read a segment that has both, the fewer ones count as some of the others.
 //
-// A Reader caches the offset of the first record, the times of the first and the last, and the holes
-// of segments that also have removed offsets. Nothing here is written, so nothing is lost with the
-// process.
+// A Reader caches the offset of the first record, the times of the first and the last, and the
+// holes of segments that also have removed offsets. Nothing here is written, so nothing is lost
+// with the process.
 package records

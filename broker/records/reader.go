@@ -54,8 +54,8 @@ type Info struct {
 	Bytes               int64  // on disk, of the files that hold them
 }
 
-// Info describes what readers see. All of it is of one moment, also while compaction goes on, unless
-// records are removed all the time. It may read the disk.
+// Info describes what readers see. All of it is of one moment, also while compaction goes on,
+// unless records are removed all the time. It may read the disk.
 func (s *Reader) Info() Info {
 	start, end := s.source.Offsets()
 	s.data.CountHoles(start)
@@ -102,8 +102,8 @@ func (s *Reader) Messages(start, end uint64) uint64 {
 }
 
 // firstKept remembers where the first record stands that is left. Compaction that takes a record
-// changes holes, so the record is looked for again then. If it is removed, the next one is looked for
-// behind it.
+// changes holes, so the record is looked for again then. If it is removed, the next one is looked
+// for behind it.
 type firstKept struct {
 	mu                  sync.Mutex
 	start, holes, first uint64

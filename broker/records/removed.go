@@ -55,9 +55,10 @@ func (g *gaps) keep(segment *log.SegmentState, set *removal.Set, all []log.Segme
 	g.segments = segments
 }
 
-// missing returns the number of offsets from start up to, not including, end that have no record: holes
-// and removed ones. Where a segment has both and its holes are not known yet, those that are fewer are
-// taken for some of the others: files mostly lose what was removed. It does not read the disk.
+// missing returns the number of offsets from start up to, not including, end that have no record:
+// holes and removed ones. Where a segment has both and its holes are not known yet, those that are
+// fewer are taken for some of the others: files mostly lose what was removed. It does not read the
+// disk.
 func (s *Reader) missing(start, end uint64) (n uint64) {
 	holes := s.data.Holes(start)
 	if s.removed.Len() == 0 {
@@ -97,8 +98,8 @@ func (s *Reader) missing(start, end uint64) (n uint64) {
 	return n
 }
 
-// countGaps learns the holes of segments from start on that have both holes and removed offsets, of some
-// segments at each call. It may read the disk. After an error they are not known.
+// countGaps learns the holes of segments from start on that have both holes and removed offsets, of
+// some segments at each call. It may read the disk. After an error they are not known.
 func (s *Reader) countGaps(start uint64) {
 	if s.removed.Len() == 0 || s.data.Holes(start) == 0 {
 		return
@@ -119,7 +120,8 @@ func (s *Reader) countGaps(start uint64) {
 	}
 }
 
-// learnGaps reads the holes of a segment, and returns how many bytes it read. gaps.counting is held.
+// learnGaps reads the holes of a segment, and returns how many bytes it read. gaps.counting is
+// held.
 func (s *Reader) learnGaps(g *log.SegmentState, all []log.SegmentState) (bytes int64) {
 	set, next := new(removal.Set), max(g.Base, s.data.Start())
 	_, err := ScanBatches(s.data, next, g.End, math.MaxInt64, func(b log.Batch, _ uint64) (bool, error) {
@@ -137,9 +139,9 @@ func (s *Reader) learnGaps(g *log.SegmentState, all []log.SegmentState) (bytes i
 	return bytes
 }
 
-// Deleted returns offsets below the end of what readers see that have no record, in order, behind the
-// first one that has one: at most some. It may read the disk. Of segments that are damaged, or too many
-// to be read at once, only the removed ones are known.
+// Deleted returns offsets below the end of what readers see that have no record, in order, behind
+// the first one that has one: at most some. It may read the disk. Of segments that are damaged, or
+// too many to be read at once, only the removed ones are known.
 func (s *Reader) Deleted(most int) (offsets []uint64) {
 	info := s.Info()
 	next, budget := info.First, int64(ReadAtOnce)

@@ -92,8 +92,8 @@ func (s *Reader) Count(ctx context.Context, patience time.Duration, patterns []s
 }
 
 // MessageID returns the id of the message at an offset, or nothing if it has none or is gone. It may
-// read the disk. A message that was removed counts as long as a file has it: as with nats-server, the
-// next message may expect its id.
+// read the disk. A message that was removed counts as long as a file has it: as with nats-server,
+// the next message may expect its id.
 func (s *Reader) MessageID(codec publish.Codec, offset uint64) (id []byte, err error) {
 	if offset < s.data.Start() {
 		return nil, nil

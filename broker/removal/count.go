@@ -58,8 +58,8 @@ func (p *page) selectLast(end, n uint64) uint64 {
 	return 0
 }
 
-// CountEither returns the number of offsets from from up to, not including, next that are in s or in
-// other.
+// CountEither returns the number of offsets from from up to, not including, next that are in s or
+// in other.
 func (s *Set) CountEither(other *Set, from, next uint64) (n uint64) {
 	if from >= next {
 		return 0

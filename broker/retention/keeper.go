@@ -24,8 +24,8 @@ const (
 )
 
 // Shard is what a Keeper works on: the records of a shard that is led here. Readers see nothing at
-// or beyond High, and nothing below Visible, which never goes back. Removed has the records below High
-// that were removed one by one.
+// or beyond High, and nothing below Visible, which never goes back. Removed has the records below
+// High that were removed one by one.
 type Shard struct {
 	Name          string
 	Data          *log.Log
@@ -116,8 +116,8 @@ func (k *Keeper) AgePaused() (reason clock.Reason, why string) {
 	return clock.None, ""
 }
 
-// Kept returns the first offset of so many records below end that are left, or 0 if there are no more
-// than those. removed records don't count.
+// Kept returns the first offset of so many records below end that are left, or 0 if there are no
+// more than those. removed records don't count.
 func Kept(removed *removal.Set, end, messages uint64) uint64 {
 	switch {
 	case messages == 0:
@@ -130,8 +130,9 @@ func Kept(removed *removal.Set, end, messages uint64) uint64 {
 	return end - messages
 }
 
-// passRemoved deletes the segments that the log begins with and all of whose records are removed. It has
-// policy count what is left, since logs count offsets, and the set forget offsets that the log lacks.
+// passRemoved deletes the segments that the log begins with and all of whose records are removed.
+// It has policy count what is left, since logs count offsets, and the set forget offsets that the
+// log lacks.
 func (k *Keeper) passRemoved(policy *log.Retention) error {
 	s := &k.shard
 	if s.Removed.Len() == 0 {

@@ -163,8 +163,8 @@
 //
 // # Removals
 //
-// Config.Removed is a set of offsets whose records were removed one by one, though files have them. It
-// has none beyond the watermark, so truncation does not concern it. Files and parts keep removed
+// Config.Removed is a set of offsets whose records were removed one by one, though files have them.
+// It has none beyond the watermark, so truncation does not concern it. Files and parts keep removed
 // records: a question takes them away.
 //
 //  1. An entry without removed offsets between its first and its last one is answered as it stands.

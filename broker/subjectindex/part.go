@@ -444,7 +444,8 @@ func (c *partCursor) next() (bool, error) {
 
 func (c *partCursor) subject() []byte { return c.view.subject(c.subjects[c.at]) }
 
-// has reports whether the cursor meets a subject that has records within a range. removed may be nil.
+// has reports whether the cursor meets a subject that has records within a range. removed may be
+// nil.
 func (c *partCursor) has(subject []byte, r Range, removed *removal.Set) bool {
 	at, ok := slices.BinarySearchFunc(c.subjects, subject, func(id uint32, s []byte) int { return bytes.Compare(c.view.subject(id), s) })
 	if !ok || removed == nil {

@@ -10,9 +10,9 @@ func (s *Shard) removed() *removal.Set {
 	return nil
 }
 
-// live returns what is left of what a layer has of a subject within a range, once removed records are
-// taken away. Only if there are some between its first and its last record, each is looked at: offsets
-// calls f with the consecutive ones. removed may be nil.
+// live returns what is left of what a layer has of a subject within a range, once removed records
+// are taken away. Only if there are some between its first and its last record, each is looked at:
+// offsets calls f with the consecutive ones. removed may be nil.
 func (info Info) live(removed *removal.Set, offsets func(f func(from, to uint64) error) error) (Info, error) {
 	if removed == nil || info.Count == 0 || removed.Count(info.First, info.Last+1) == 0 {
 		return info, nil

@@ -125,7 +125,7 @@ func crashStory(t *testing.T, seed uint64) {
 		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: int64(i + 1), Spec: spec})
 	}
 	published := uint64(1) // end of what was acknowledged to publishers
-	removed := &removals{answered: map[uint64]bool{}}
+	removed := &removalsMade{answered: map[uint64]bool{}}
 	for life := range 4 {
 		for _, x := range witnesses {
 			x.got = map[uint64]bool{}
@@ -181,13 +181,13 @@ func crashStory(t *testing.T, seed uint64) {
 	}
 }
 
-// removals are the removals that were answered as durable.
-type removals struct {
+// removalsMade are the removals that were answered as durable.
+type removalsMade struct {
 	mu       sync.Mutex
 	answered map[uint64]bool
 }
 
-func (r *removals) remove(s *shard, offset uint64) error {
+func (r *removalsMade) remove(s *shard, offset uint64) error {
 	return s.remove(offset, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -196,7 +196,7 @@ func (r *removals) remove(s *shard, offset uint64) error {
 }
 
 // check checks that a state log, as it was opened, has what was answered.
-func (r *removals) check(t *testing.T, s *shard) {
+func (r *removalsMade) check(t *testing.T, s *shard) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for offset := range r.answered {

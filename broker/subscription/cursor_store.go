@@ -122,8 +122,8 @@ func (k *cursorStore) step(*worker) (more bool) {
 	return false
 }
 
-// moved wakes the Subscriptions that wait for new records, or for pending ones to be removed. It must not
-// take long, so the store's step wakes many of the first.
+// moved wakes the Subscriptions that wait for new records, or for pending ones to be removed. It
+// must not take long, so the store's step wakes many of the first.
 func (k *cursorStore) moved() {
 	if k.shard.RemovalBytes() > k.wholeAt.Load() {
 		k.service.tasks.wake(k)
@@ -166,8 +166,8 @@ func (k *cursorStore) wait(s *Subscription) {
 	}
 }
 
-// waitForRemoval wakes a Subscription with too many pending records when records are removed, and reports
-// whether some were removed that it has not looked at. The Subscription's mu is held.
+// waitForRemoval wakes a Subscription with too many pending records when records are removed, and
+// reports whether some were removed that it has not looked at. The Subscription's mu is held.
 func (k *cursorStore) waitForRemoval(s *Subscription) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -38,8 +38,8 @@ func (s *Subscription) base(start uint64) uint64 {
 }
 
 // lag returns the number of records to deliver, or an upper bound if it is not exact. Without a
-// filter it counts offsets that are not removed, including those that compaction left without a record.
-// mu is held.
+// filter it counts offsets that are not removed, including those that compaction left without a
+// record. mu is held.
 func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 	base := s.base(start)
 	exact = s.search.done

@@ -6,8 +6,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/removal"
 )
 
-// recountRest is how long deliveries go on with a count of matching records that may include removed
-// ones. Info counts again at once.
+// recountRest is how long deliveries go on with a count of matching records that may include
+// removed ones. Info counts again at once.
 const recountRest = int64(time.Second)
 
 // removals is what a Subscription knows of its shard's set of removed records.
@@ -18,8 +18,8 @@ type removals struct {
 	known   removedCount
 }
 
-// removedCount remembers how many offsets of a range are removed, since backlogs are long and move a
-// little with each delivery.
+// removedCount remembers how many offsets of a range are removed, since backlogs are long and move
+// a little with each delivery.
 type removedCount struct {
 	version, from, to, n uint64
 }
@@ -51,8 +51,8 @@ func (s *Subscription) isRemoved(offset uint64) bool {
 	return set != nil && set.Has(offset)
 }
 
-// dropRemoved acknowledges pending records that were removed, and reports whether there were some. mu is
-// held.
+// dropRemoved acknowledges pending records that were removed, and reports whether there were some.
+// mu is held.
 func (s *Subscription) dropRemoved() (some bool) {
 	set := s.removed()
 	if set == nil {
@@ -81,8 +81,8 @@ func (s *Subscription) dropRemoved() (some bool) {
 	return len(gone) > 0
 }
 
-// aheadLeft returns how many of the records that were acknowledged ahead of the cursor are not removed. mu
-// is held.
+// aheadLeft returns how many of the records that were acknowledged ahead of the cursor are not
+// removed. mu is held.
 func (s *Subscription) aheadLeft() (n uint64) {
 	n = uint64(len(s.cursor.ahead))
 	if set := s.removed(); set != nil {
@@ -95,8 +95,8 @@ func (s *Subscription) aheadLeft() (n uint64) {
 	return n
 }
 
-// recount has matching records counted anew that are removed since they were counted: at once, or no more
-// often than every recountRest. mu is held.
+// recount has matching records counted anew that are removed since they were counted: at once, or
+// no more often than every recountRest. mu is held.
 func (s *Subscription) recount(start uint64, now int64, atOnce bool) {
 	l, set := &s.ahead, s.removed()
 	if set == nil || len(s.settings.filters) == 0 {
@@ -112,7 +112,8 @@ func (s *Subscription) recount(start uint64, now int64, atOnce bool) {
 	}
 }
 
-// extended notes that records from from on are counted. version is that of the set before. mu is held.
+// extended notes that records from from on are counted. version is that of the set before. mu is
+// held.
 func (s *Subscription) extended(from, version uint64) {
 	set := s.store.shard.Removed()
 	s.ahead.gone += set.Count(from, s.ahead.at)

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// TestRemovedRecordsAreNotDelivered: neither for the first time nor again. Pending ones are acknowledged,
-// and no advisory says that they reached their maximum of deliveries.
+// TestRemovedRecordsAreNotDelivered: neither for the first time nor again. Pending ones are
+// acknowledged, and no advisory says that they reached their maximum of deliveries.
 func TestRemovedRecordsAreNotDelivered(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		spec := earliest()
@@ -53,8 +53,8 @@ func TestRemovedRecordsAreNotDelivered(t *testing.T) {
 	})
 }
 
-// TestARemovalMakesRoomForDeliveries: a Subscription with too many pending records goes on when some are
-// removed.
+// TestARemovalMakesRoomForDeliveries: a Subscription with too many pending records goes on when
+// some are removed.
 func TestARemovalMakesRoomForDeliveries(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		spec := earliest()
@@ -73,7 +73,8 @@ func TestARemovalMakesRoomForDeliveries(t *testing.T) {
 	})
 }
 
-// TestTheNewestOfASubjectIsOneThatIsLeft: a start at the newest record of each subject passes removed ones.
+// TestTheNewestOfASubjectIsOneThatIsLeft: a start at the newest record of each subject passes
+// removed ones.
 func TestTheNewestOfASubjectIsOneThatIsLeft(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("a", "b", "a", "b", "c")

@@ -62,8 +62,8 @@ func TestReadersSeeExactlyAsManyMessagesAsAreKept(t *testing.T) {
 	see(143, 146)
 }
 
-// TestRemovedRecordsDoNotCountAsKept: a Topic keeps so many records that are left, readers begin with one
-// of them, and segments that begin the log and have none go.
+// TestRemovedRecordsDoNotCountAsKept: a Topic keeps so many records that are left, readers begin
+// with one of them, and segments that begin the log and have none go.
 func TestRemovedRecordsDoNotCountAsKept(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 50 })

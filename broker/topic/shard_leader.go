@@ -119,8 +119,8 @@ func (s *ShardLeader) Data() *log.Log { return s.data }
 // State returns the log of cursors.
 func (s *ShardLeader) State() *log.Log { return s.state }
 
-// Offsets returns the offsets that readers may see: start ≤ offset < end, the high watermark. start is
-// that of the first record that is not removed, or end.
+// Offsets returns the offsets that readers may see: start ≤ offset < end, the high watermark. start
+// is that of the first record that is not removed, or end.
 func (s *ShardLeader) Offsets() (start, end uint64) {
 	end = s.high.Load()
 	start = max(s.data.Start(), retention.Kept(&s.removed, end, s.shard.view.Load().retention.Messages))
