@@ -728,7 +728,9 @@ func TestALeaderTakesWhatItLacksBeforeACopyIsSetAside(t *testing.T) {
 				a.eventually("a knows of its damage", func() bool { return a.service.Suspects() == 1 })
 			}
 			c.start(1)
-			c.settle("b's copy is fetched anew", func() bool { return b.service.Stats().SetAside == 2 && slices.Contains(c.inSync(), "b") })
+			c.settle("b's copy is fetched anew, and b knows that it counts", func() bool {
+				return b.service.Stats().SetAside == 2 && slices.Contains(c.inSync(), "b") && b.service.Suspects() == 0
+			})
 			c.elect(1, 1)
 			c.settle("all is there again", func() bool { return c.whole(b, 600) })
 			if n := a.exchange.Stats().GivenUp + b.exchange.Stats().GivenUp; n > 0 {
