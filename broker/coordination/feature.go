@@ -55,9 +55,13 @@ const FeatureDiscardNew Feature = "discard-new"
 // (StreamSettings.Transform). An earlier version would store them under their own.
 const FeatureTransforms Feature = "transforms"
 
+// FeatureDeadLetters is that a leader stores records that it gives up in another Topic
+// (SubscriptionSpec.DeadLetter). An earlier version serves no Subscription that asks for it.
+const FeatureDeadLetters Feature = "dead-letters"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureTransforms, FeatureVouches)
 }
 
 const (
