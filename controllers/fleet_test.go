@@ -41,7 +41,8 @@ type counted struct {
 	messages, bytes int64
 	trouble         string
 	lag             int64
-	silent          bool // they don't answer
+	dead            string // why dead letters are not stored
+	silent          bool   // they don't answer
 }
 
 // member is one broker of the fleet.
@@ -269,7 +270,7 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		}
 		var subscriptions []map[string]any
 		for _, s := range state.Subscriptions(shard.Topic) {
-			subscriptions = append(subscriptions, map[string]any{"name": s.Name, "lag": counts.lag, "pending": 1, "redelivered": 0})
+			subscriptions = append(subscriptions, map[string]any{"name": s.Name, "lag": counts.lag, "pending": 1, "redelivered": 0, "deadLettered": 2, "givenUp": 1, "deadLetterTrouble": counts.dead})
 		}
 		topics = append(topics, map[string]any{
 			"id": shard.Topic, "shard": shard.Number, "name": topic.Name, "epoch": shard.Epoch, "first": 1, "last": counts.messages,

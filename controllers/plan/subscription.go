@@ -22,6 +22,10 @@ type SubscriptionFacts struct {
 	Topic  *coordination.Topic // the declared Topic; nil: not created yet
 	Shards []ShardFacts        // of the Topic
 	Found  *coordination.Subscription
+
+	// Of spec.deadLetter:
+	DeadLetterGone   string // the name of its Topic's manifest, if that does not exist
+	DeadLetterBehind string // a broker whose version keeps no dead letters
 	// Refused is the error of the last attempt to write, or nil.
 	Refused error
 }
@@ -56,8 +60,8 @@ func (f SubscriptionFacts) unservable() (Action, bool) {
 		return stall(Invalid, f.Invalid)
 	case f.Spec.Push != "":
 		return stall(PushUnsupported, "brokers of this version don't push: leave delivery out, and have clients pull by the Subscription's name")
-	case f.Spec.DeadLetter != "":
-		return stall(DeadLetterUnsupported, "brokers of this version don't keep dead letters: leave deadLetter out; after ack.maxDeliver attempts a record is passed over")
+	case f.Spec.DeadLetter != "" && f.DeadLetterBehind != "":
+		return stall(DeadLetterUnsupported, fmt.Sprintf("broker %s is of a version that keeps no dead letters: finish the update of the brokers, or leave deadLetter out", f.DeadLetterBehind))
 	case f.Spec.Where != "":
 		return stall(FilterUnsupported, "brokers of this version filter by subject only: leave filter.where out")
 	}
@@ -65,6 +69,9 @@ func (f SubscriptionFacts) unservable() (Action, bool) {
 }
 
 func (f SubscriptionFacts) missing() (Action, bool) {
+	if !f.TopicGone && f.DeadLetterGone != "" {
+		return Action{Kind: Wait, Reason: TopicMissing, Message: fmt.Sprintf("there is no Topic %s in this namespace for dead letters: make it, or leave deadLetter out", f.DeadLetterGone)}, true
+	}
 	if !f.TopicGone {
 		return Action{}, false
 	}

@@ -60,6 +60,9 @@ func (p *pass) observe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := p.deadLetters(ctx, topic); err != nil {
+		return err
+	}
 	if f.TopicGone = topic == nil; f.TopicGone {
 		return nil
 	}
@@ -79,11 +82,44 @@ func (p *pass) observe(ctx context.Context) error {
 	if f.Link, p.mirror = p.Mirrors.Link(name, broker); p.mirror == nil {
 		return nil
 	}
+	for _, b := range p.mirror.State().Brokers {
+		if !b.Features.Has(coordination.FeatureDeadLetters) {
+			f.DeadLetterBehind = b.Name
+		}
+	}
 	if f.Topic = declared(p.mirror, topic); f.Topic == nil {
 		return nil
 	}
 	f.Shards = p.mirror.Shards(f.Topic.ID, topic.Status.NameOf)
 	p.find(p.mirror.State().Subscription(f.Topic.ID, f.Name))
+	return nil
+}
+
+// deadLetters finds the Topic's manifest that spec.deadLetter refers to. topic is the one that is
+// read, or nil.
+func (p *pass) deadLetters(ctx context.Context, topic *v1alpha1.Topic) error {
+	s, f := p.subscription, &p.facts
+	if s.Spec.DeadLetter == nil {
+		return nil
+	}
+	ref := s.Spec.DeadLetter.TopicRef.Name
+	dead := &v1alpha1.Topic{}
+	err := p.Client.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: ref}, dead)
+	switch {
+	case apierrors.IsNotFound(err):
+		f.DeadLetterGone = ref
+		return nil
+	case err != nil:
+		return fmt.Errorf("getting Topic %s for dead letters: %w", ref, err)
+	}
+	f.Spec.DeadLetter = build.TopicName(dead)
+	switch {
+	case topic == nil || f.Invalid != "":
+	case dead.Spec.BrokerRef.Name != topic.Spec.BrokerRef.Name:
+		f.Invalid = fmt.Sprintf("deadLetter.topicRef: Topic %s is of Broker %s, and Topic %s of Broker %s; name a Topic of the same Broker", ref, dead.Spec.BrokerRef.Name, topic.Name, topic.Spec.BrokerRef.Name)
+	case f.Spec.DeadLetter == build.TopicName(topic):
+		f.Invalid = fmt.Sprintf("deadLetter.topicRef: Topic %s is the one that is read, under another name; name another Topic, for example %s-dead", ref, topic.Name)
+	}
 	return nil
 }
 
