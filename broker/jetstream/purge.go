@@ -27,8 +27,8 @@ func (s *Server) mayRemove() error {
 	return nil
 }
 
-// deleteMessage removes one message, and answers when that is as durable as the stream asks. "No
-// message found" is answered after a confirmation that this broker leads the stream (confirmed).
+// deleteMessage removes one message, and answers when that is as durable as the stream asks. "Not
+// found" is answered after a confirmation that this broker leads the stream (confirmed).
 // Messages are never overwritten with other bytes, so no_erase changes nothing.
 func (s *Server) deleteMessage(c *call, t *topic.Shard, shard *topic.ShardLeader, confirmed bool) {
 	request, refusal := jsapi.Decode[jsapi.MessageDeleteRequest](c.payload)
@@ -50,9 +50,12 @@ func (s *Server) deleteMessage(c *call, t *topic.Shard, shard *topic.ShardLeader
 	} else if refusal == nil {
 		refusal = jsapi.ErrNoMessageFound
 	}
-	if refusal == jsapi.ErrNoMessageFound && !confirmed {
-		s.confirmed(c, shard, func() { s.deleteMessage(c, t, shard, true) })
-		return
+	if refusal == jsapi.ErrNoMessageFound {
+		if !confirmed {
+			s.confirmed(c, shard, func() { s.deleteMessage(c, t, shard, true) })
+			return
+		}
+		refusal = jsapi.ErrSequenceNotFound.With(request.Sequence)
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)

@@ -39,9 +39,9 @@ func TestDeletingMessages(t *testing.T) {
 	if got := leader.gone("orders"); !slices.Equal(got, []uint64{2, 4}) {
 		t.Errorf("removed: %v", got)
 	}
-	expect(t, "deleted before", leader, "STREAM.MSG.DELETE.orders", `{"seq":2}`, 10037, "no message found")
-	expect(t, "beyond the end", other, "STREAM.MSG.DELETE.orders", `{"seq":6}`, 10037)
-	expect(t, "no sequence", leader, "STREAM.MSG.DELETE.orders", `{"seq":0}`, 10037)
+	expect(t, "deleted before", leader, "STREAM.MSG.DELETE.orders", `{"seq":2}`, 10043, "sequence 2 not found")
+	expect(t, "beyond the end", other, "STREAM.MSG.DELETE.orders", `{"seq":6}`, 10043)
+	expect(t, "no sequence", leader, "STREAM.MSG.DELETE.orders", `{"seq":0}`, 10043)
 	expect(t, "nothing named", leader, "STREAM.MSG.DELETE.orders", ``, 10003)
 	for _, setting := range []string{`"deny_delete":true`, `"sealed":true`} {
 		number := map[string]int{`"deny_delete":true`: 10057, `"sealed":true`: 10109}[setting]

@@ -420,6 +420,11 @@ func TestAPushConsumerOutlivesItsLeader(t *testing.T) {
 	members := startBrokers(t, 3)
 	s := &site{urls: []string{members[0].url()}}
 	js := s.client(t)
+	testutil.Eventually(t, "the client's broker knows the others", func() error {
+		config := jetstream.StreamConfig{Name: s.name("first"), Subjects: []string{s.name("first")}, Replicas: 3}
+		_, err := js.CreateStream(within(t), config)
+		return err
+	})
 	name := ""
 	leads := 0
 	for leads == 0 { // until another broker than the client's leads
