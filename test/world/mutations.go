@@ -40,7 +40,7 @@ var mutationsOfReplication = []Mutation{
 			"\tfor j := len(leader.Epochs) - 1; j >= 0 && !found; j-- {\n\t\tif leader.Epochs[j].Epoch <= follower.Epochs[len(follower.Epochs)-1].Epoch {\n\t\t\tshared, found = min(follower.End, leader.endOf(j)), true\n\t\t}\n\t}\n\tfor i := len(follower.Epochs) - 1; i >= 0 && !found; i-- {\n"}},
 		Faults: []string{"kill", "cut in two", "cut power", "drain leadership"}},
 	{Name: "R6: uncommitted records are read", Edits: []edit{
-		{"broker/topic/shard_leader.go", "\tend = s.high.Load()\n\tstart = s.data.Start()\n", "\t_, end, _ = s.data.Offsets()\n\tstart = s.data.Start()\n"}},
+		{"broker/topic/shard_leader.go", "\tend = s.high.Load()\n\tstart = max(s.data.Start(), ", "\t_, end, _ = s.data.Offsets()\n\tstart = max(s.data.Start(), "}},
 		Faults: []string{"cut in two", "cut off one", "kill one"}},
 	{Name: "R9: a copy that lost committed records is not reported", Edits: []edit{
 		{"broker/copystate/apply.go", "\tif e.Damage != \"\" {\n\t\ts = s.doubt(Damaged", "\tif false {\n\t\ts = s.doubt(Damaged"},
