@@ -420,6 +420,8 @@ type world struct {
 	promise log.Durability
 	opts    log.Options
 	ahead   time.Duration // how far the next broker's clock is ahead
+	// wholeAfter is after how many bytes of the state log brokers write a snapshot; 0: as in use.
+	wholeAfter int
 }
 
 const topicID = "t1"
@@ -479,6 +481,9 @@ func (w *world) serve() {
 		Self: "b1", Clock: clock.New(clock.Config{Wall: func() time.Time { return time.Now().Add(w.ahead) }}), Logger: slog.New(slog.DiscardHandler),
 		Sink: func(_ *topic.Shard, name string) DeliverySink { return w.box(name) },
 	})
+	if w.wholeAfter > 0 {
+		w.service.wholeAfter = w.wholeAfter
+	}
 	w.follow()
 	w.service.lead(&servedShard{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
 }
@@ -547,8 +552,15 @@ func (w *world) expect(name, to string, want ...string) {
 // story runs a test in a synctest bubble.
 func story(t *testing.T, tell func(t *testing.T, w *world)) {
 	t.Helper()
+	snapshotStory(t, 0, tell)
+}
+
+// snapshotStory is story with brokers that write a snapshot after so many bytes of the state log.
+func snapshotStory(t *testing.T, wholeAfter int, tell func(t *testing.T, w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := &world{t: t, fs: crashfs.New(), boxes: map[string]*mailbox{}, wholeAfter: wholeAfter}
+		w.start()
 		defer func() { w.stop() }()
 		tell(t, w)
 	})

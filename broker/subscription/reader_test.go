@@ -180,8 +180,7 @@ func TestDeliveriesWithoutAcksAreNotedTogether(t *testing.T) {
 
 // TestSnapshotsHaveReaders: what the state log had before is deleted, and readers stay.
 func TestSnapshotsHaveReaders(t *testing.T) {
-	story(t, func(t *testing.T, w *world) {
-		w.service.wholeAfter = 1 << 10
+	snapshotStory(t, 1<<10, func(t *testing.T, w *world) {
 		spec := earliest()
 		spec.Consumer.Description = "reads all"
 		if _, err := w.service.Create(t.Context(), topicID, "reader", spec, time.Hour); err != nil {

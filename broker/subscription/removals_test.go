@@ -8,8 +8,7 @@ import (
 // TestSnapshotsCarryRemovals: removals alone make the state log grow. Snapshots trim it, and have
 // all removals, so that the next life knows them.
 func TestSnapshotsCarryRemovals(t *testing.T) {
-	story(t, func(t *testing.T, w *world) {
-		w.service.wholeAfter = 1 << 10
+	snapshotStory(t, 1<<10, func(t *testing.T, w *world) {
 		for offset := range uint64(2000) {
 			if err := w.shard.remove(1+2*offset, func() {}); err != nil {
 				t.Fatal(err)
@@ -57,8 +56,7 @@ func TestRemovalsAreNoDamageToCursors(t *testing.T) {
 // TestSnapshotsCarryPendingRemovals: a removal that is not on all replicas yet is in no set. A
 // snapshot that trims the log has it nevertheless.
 func TestSnapshotsCarryPendingRemovals(t *testing.T) {
-	story(t, func(t *testing.T, w *world) {
-		w.service.wholeAfter = 1 << 10
+	snapshotStory(t, 1<<10, func(t *testing.T, w *world) {
 		held := make(chan struct{})
 		w.shard.holdRemovals = held
 		if err := w.shard.remove(7, func() {}); err != nil {
