@@ -68,18 +68,11 @@ func TestAllLastRecordsAreLoaded(t *testing.T) {
 	f.wait(t, x)
 	x.Note([]byte("b"), 100)
 	f.loads <- []string{"a", "b", "c"}
-	for until := time.Now().Add(patience); ; {
+	testutil.EventuallyTrue(t, "they are loaded", func() bool {
 		x.mu.Lock()
-		complete := x.complete
-		x.mu.Unlock()
-		if complete {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("they aren't loaded")
-		}
-		time.Sleep(time.Millisecond)
-	}
+		defer x.mu.Unlock()
+		return x.complete
+	})
 	for of, want := range map[string]uint64{"a": 1, "b": 100, "c": 3, "none": 0} {
 		if offset, wait, err := x.Last([]byte(of)); offset != want || wait > 0 || err != nil {
 			t.Errorf("%s: %d, %v, %v; want %d", of, offset, wait, err, want)
