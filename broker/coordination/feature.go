@@ -51,12 +51,12 @@ const (
 // old ones (StreamSettings.DiscardNew). An earlier version would delete those.
 const FeatureDiscardNew Feature = "discard-new"
 
-// FeatureTransforms is that a leader stores messages under other subjects where a stream asks for it
-// (StreamSettings.Transform). An earlier version would store them under their own.
+// FeatureTransforms is that a leader stores messages under other subjects where a stream asks for
+// it (StreamSettings.Transform). An earlier version would store them under their own.
 const FeatureTransforms Feature = "transforms"
 
-// FeatureRemovals is that a broker knows which records were removed one by one (package removal). An
-// earlier version would show them again, and take removals in a state log for damage.
+// FeatureRemovals is that a broker knows which records were removed one by one (package removal).
+// An earlier version would show them again, and take removals in a state log for damage.
 const FeatureRemovals Feature = "removals"
 
 // Features returns the features that this program announces.

@@ -20,8 +20,8 @@
 // of subjects for them, and finds the others in the background; the message waits in the outbox of
 // its sender meanwhile.
 //
-// Rejected: having each append add to the index. It costs every shard an eighth of a microsecond per
-// record, also those that are never asked, and followers have to undo it when they truncate. A
+// Rejected: having each append add to the index. It costs every shard an eighth of a microsecond
+// per record, also those that are never asked, and followers have to undo it when they truncate. A
 // leader's log is never truncated while it leads, and its index closes before.
 //
 // An index that nobody asks for closes after a while. Its files stay. They stand in the log's

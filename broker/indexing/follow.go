@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// step does a piece of what questions want: it closes the index, opens it, or reads more of the log.
-// more says that there is more to do.
+// step does a piece of what questions want: it closes the index, opens it, or reads more of the
+// log. more says that there is more to do.
 func (x *Index) step() (more bool, err error) {
 	x.stepping.Lock()
 	defer x.stepping.Unlock()
@@ -56,8 +56,8 @@ func (x *Index) readMore() (more bool, err error) {
 	return err == errMore, err
 }
 
-// passing returns an error unless the next question settles it: the index was not ready, or retention
-// was faster than what read the log.
+// passing returns an error unless the next question settles it: the index was not ready, or
+// retention was faster than what read the log.
 func passing(err error) error {
 	if _, gone := errors.AsType[*log.RangeError](err); gone || notReady(err) {
 		return nil
@@ -152,8 +152,8 @@ func (x *Index) open() error {
 	return nil
 }
 
-// shut closes the shard's index, if it is open, after the work on it has ended. stepping is held, and
-// not the turn: questions don't wait for the work.
+// shut closes the shard's index, if it is open, after the work on it has ended. stepping is held,
+// and not the turn: questions don't wait for the work.
 func (x *Index) shut() {
 	x.turn <- struct{}{}
 	shard, cancel := x.shard, x.cancel

@@ -55,8 +55,8 @@ type Index struct {
 	progress chan struct{} // closed when there is progress; nil: nobody waits
 }
 
-// lifetime is a context that ends when its channel is closed. Unlike one of package context it costs
-// its parent nothing: most indexes are never open.
+// lifetime is a context that ends when its channel is closed. Unlike one of package context it
+// costs its parent nothing: most indexes are never open.
 type lifetime struct {
 	context.Context
 	done chan struct{}
@@ -287,8 +287,8 @@ func (x *Index) NumSubjects(ctx context.Context, patience time.Duration, start, 
 }
 
 // Subjects calls f with each subject that matches a pattern and has records from start up to, not
-// including, end, in the order of their bytes, and with how many. f must not keep the subject. After
-// an error f may have been called with a part of them; begin is called before each attempt.
+// including, end, in the order of their bytes, and with how many. f must not keep the subject.
+// After an error f may have been called with a part of them; begin is called before each attempt.
 func (x *Index) Subjects(ctx context.Context, patience time.Duration, pattern string, start, end uint64, begin func(), f func(subject []byte, records uint64)) error {
 	filter, err := subjectindex.NewFilter(pattern)
 	if err != nil {
@@ -304,8 +304,8 @@ func (x *Index) Subjects(ctx context.Context, patience time.Duration, pattern st
 }
 
 // Lasts calls f with each subject that has records from start up to, not including, end, and with the
-// offset of the last one, until it says no. f must not keep the subject. begin is called before each
-// attempt. It is for conditions.
+// offset of the last one, until it says no. f must not keep the subject. begin is called before
+// each attempt. It is for conditions.
 func (x *Index) Lasts(ctx context.Context, patience time.Duration, start, end uint64, begin func(), f func(subject []byte, last uint64) bool) error {
 	all, err := subjectindex.NewFilter()
 	if err != nil {

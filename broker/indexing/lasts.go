@@ -15,8 +15,8 @@ import (
 
 // Lasts has the last records of a shard's subjects for publish conditions, which are judged by
 // goroutines that must not wait for a disk. It has the records that were noted since it was made, and
-// finds the others in the background, on demand. Once one was asked for it loads all of them, unless
-// they are too many: then it knows also which subjects have none, and nobody waits any more.
+// finds the others in the background, on demand. Once one was asked for it loads all of them,
+// unless they are too many: then it knows also which subjects have none, and nobody waits any more.
 //
 // A record that is removed is no last record: the one before is found when it is asked for.
 type Lasts struct {
@@ -63,8 +63,8 @@ type loader struct {
 	of *Lasts
 }
 
-// Find returns the offset of the last record of a subject below an offset; 0: there is none. If it is
-// not patient it waits for no index that is being made.
+// Find returns the offset of the last record of a subject below an offset; 0: there is none. If it
+// is not patient it waits for no index that is being made.
 type Find func(ctx context.Context, subject string, below uint64, patient bool) (uint64, error)
 
 // FindAll calls f with each subject that has a record below an offset, and the offset of the last one,
@@ -153,8 +153,8 @@ func (x *Lasts) Note(subject []byte, offset uint64) {
 }
 
 // Appended says that all records that were noted are in the log, which ends at an offset. If there are
-// too many subjects it forgets them, and finds them again when they are asked for. If no condition has
-// asked for restAfter, it forgets them, and notes nothing until Begin.
+// too many subjects it forgets them, and finds them again when they are asked for. If no condition
+// has asked for restAfter, it forgets them, and notes nothing until Begin.
 func (x *Lasts) Appended(end uint64) {
 	if x.rests.Load() {
 		return
@@ -315,8 +315,8 @@ func (x *Lasts) next() (w lastWanted, from, below uint64, patient, ok bool) {
 	return w, 0, 0, false, false
 }
 
-// answer notes what was found of the first subject that is queued. If the index was not ready at all,
-// the others can't be known for now either.
+// answer notes what was found of the first subject that is queued. If the index was not ready at
+// all, the others can't be known for now either.
 func (x *Lasts) answer(w lastWanted, from, below, offset uint64, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -59,8 +59,8 @@ func (f *finding) all(_ context.Context, _ uint64, begin func(), each func(subje
 	return nil
 }
 
-// Once all subjects are loaded, nothing is looked for, also not for a subject that has no record. What
-// was noted since counts more.
+// Once all subjects are loaded, nothing is looked for, also not for a subject that has no record.
+// What was noted since counts more.
 func TestAllLastRecordsAreLoaded(t *testing.T) {
 	x, f := newLasts(t, 100)
 	x.Want([]byte("c"))
@@ -181,8 +181,8 @@ func TestWhatIsFoundIsBelowWhatIsNoted(t *testing.T) {
 	}
 }
 
-// A shard with more subjects than it remembers forgets them when they are in the log, and finds them
-// again.
+// A shard with more subjects than it remembers forgets them when they are in the log, and finds
+// them again.
 func TestSubjectsBeyondThoseThatAreRemembered(t *testing.T) {
 	x, f := newLasts(t, 1)
 	name := func(n int) []byte { return fmt.Append(nil, n) }
@@ -251,8 +251,8 @@ func TestWhatCannotBeFoundIsRefused(t *testing.T) {
 	}
 }
 
-// An index that lacks a part is not ready for subjects that may be there, and those only: the others are
-// looked for, without patience.
+// An index that lacks a part is not ready for subjects that may be there, and those only: the
+// others are looked for, without patience.
 func TestAMissingPartRefusesOnlyWhatDependsOnIt(t *testing.T) {
 	x, f := newLasts(t, 100)
 	for _, of := range []string{"a", "b"} {
@@ -328,8 +328,8 @@ func TestALoadTellsWhoWaits(t *testing.T) {
 	f.wait(t, x)
 }
 
-// All shards together remember a bounded number of last records. The shard that has the most forgets
-// them, and one within its share keeps what it has.
+// All shards together remember a bounded number of last records. The shard that has the most
+// forgets them, and one within its share keeps what it has.
 func TestMemoryForLastRecordsIsShared(t *testing.T) {
 	s := newShard(t, 1)
 	s.set.lasts.most = 100

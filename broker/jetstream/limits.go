@@ -51,8 +51,8 @@ const (
 	shardedEphemerals = 1024
 	// subjectsTime bounds the counting of a stream's subjects: some 10 M take half of it.
 	subjectsTime = 3 * time.Second
-	// countTime bounds the counting of a consumer's pending messages by the index. listCountTime bounds
-	// it for all consumers of a list together. Then the numbers are upper bounds.
+	// countTime bounds the counting of a consumer's pending messages by the index. listCountTime
+	// bounds it for all consumers of a list together. Then the numbers are upper bounds.
 	countTime     = 2 * time.Second
 	listCountTime = 250 * time.Millisecond
 	// numSubjectsPatience is how long the info of a stream waits for an index of its subjects that

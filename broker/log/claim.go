@@ -14,15 +14,15 @@ import (
 //  2. If the checksum is right for a batch that differs in one bit, it is that batch, and its epoch
 //     is known (damage.epoch). Otherwise more is wrong, and the header may be wrong, too.
 //  3. In that case its epoch counts only if the next readable batch is of that epoch. So a sector
-//     that the disk returned as it was before a truncation, with a batch of an earlier epoch, proves
-//     nothing.
+//     that the disk returned as it was before a truncation, with a batch of an earlier epoch,
+//     proves nothing.
 
 // mostProven bounds the batches, in bytes, of which rule 2 is believed: any other damage seems to
 // be one wrong bit with a probability of one in 8,000, and one in a million for batches of 500 B.
 const mostProven = 64 << 10
 
-// claim notes the epoch that the damaged batch at s.pos announces, and returns it if it is known; 0:
-// it is not. Reading resumes at the position until, with the offset next.
+// claim notes the epoch that the damaged batch at s.pos announces, and returns it if it is known;
+// 0: it is not. Reading resumes at the position until, with the offset next.
 func (c *scanner) claim(until int64, next uint64) (epoch uint64, err error) {
 	n := until - c.s.pos
 	if n < batchHeader || next <= c.s.end {

@@ -35,8 +35,8 @@ func (b Batch) judged() uint64 {
 }
 
 // Lost reports whether the batch replaces damaged records that no replica had (see Log.GiveUp). It
-// has no records. A batch that a rewrite has emptied has an offset in the extension extensionJudged,
-// so it is not one.
+// has no records. A batch that a rewrite has emptied has an offset in the extension
+// extensionJudged, so it is not one.
 func (b Batch) Lost() bool {
 	if !b.Sparse() || b.Count() > 0 {
 		return false

@@ -309,8 +309,8 @@ func (s *Reader) LastBelow(ctx context.Context, subject string, end uint64, pati
 	return r.Offset, err
 }
 
-// damaged returns the error of reading the records that the index lacks because they are damaged, or
-// err if it is another one.
+// damaged returns the error of reading the records that the index lacks because they are damaged,
+// or err if it is another one.
 func (s *Reader) damaged(err error) error {
 	missing, ok := errors.AsType[*subjectindex.MissingError](err)
 	if !ok || !missing.Damaged {

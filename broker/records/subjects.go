@@ -43,8 +43,8 @@ type Page struct {
 const subjectOverhead = len(`"":18446744073709551615,`)
 
 // Subjects returns the subjects that match a pattern, in the order of their bytes, with how many
-// records of each readers see: those from number skip on that fit into a page, at least one. total is
-// how many subjects match. It waits as NumSubjects does.
+// records of each readers see: those from number skip on that fit into a page, at least one. total
+// is how many subjects match. It waits as NumSubjects does.
 func (s *Reader) Subjects(ctx context.Context, patience time.Duration, pattern string, skip int, most Page) (page []SubjectCount, total int, err error) {
 	start, end := s.source.Offsets()
 	switch {

@@ -38,8 +38,8 @@ func AppendItem(dst []byte, spans ...Span) []byte {
 	return dst
 }
 
-// ItemSpans is how many spans one Item has at most, so that it is far smaller than the largest batch
-// of a log.
+// ItemSpans is how many spans one Item has at most, so that it is far smaller than the largest
+// batch of a log.
 const ItemSpans = 4096
 
 // Items yields spans as encoded Items. Each is valid until the next one.
@@ -77,8 +77,8 @@ func Split(from, next uint64, epochAt func(offset uint64) (epoch, until uint64))
 	}
 }
 
-// EachSpan calls f for each span of an encoded Item. It returns an error that wraps ErrMalformed for
-// bytes that are no Item; f may have been called before.
+// EachSpan calls f for each span of an encoded Item. It returns an error that wraps ErrMalformed
+// for bytes that are no Item; f may have been called before.
 func EachSpan(item []byte, f func(Span)) error {
 	if len(item) == 0 || item[0] != itemVersion {
 		return fmt.Errorf("%w: it is of an unknown version", ErrMalformed)

@@ -2,8 +2,8 @@ package removal
 
 import "slices"
 
-// Pending are removals that a log carries and that are not in the set yet, since they are not on all
-// in-sync replicas. Its owner's lock guards it. The zero Pending has none.
+// Pending are removals that a log carries and that are not in the set yet, since they are not on
+// all in-sync replicas. Its owner's lock guards it. The zero Pending has none.
 //
 // A writer of a snapshot reads Spans and then the set. An owner adds to the set before it calls
 // Done. So the snapshot has every removal that the log carried when it read Spans.

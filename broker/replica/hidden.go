@@ -14,10 +14,10 @@ import (
 //
 //  1. A follower that has records of that epoch, or a manifest that lists it, says where it begins.
 //     The leader notes that before it compares the two logs.
-//  2. Any other follower doesn't join while another replica may have records of that epoch there. That
-//     one joins, and leads since the leader is damaged. Its log says where the epoch begins.
-//  3. If no other replica has any, the follower keeps its own records: they may be the leader's, and
-//     acknowledged. The leader logs that they may be others.
+//  2. Any other follower doesn't join while another replica may have records of that epoch there.
+//     That one joins, and leads since the leader is damaged. Its log says where the epoch begins.
+//  3. If no other replica has any, the follower keeps its own records: they may be the leader's,
+//     and acknowledged. The leader logs that they may be others.
 
 // errLearning is why a follower has no answer yet that says where the leader's epochs begin.
 var errLearning = errors.New("it notes where its epochs begin")

@@ -404,8 +404,8 @@ func (n *node) spoilRecord(offset uint64) {
 	}
 }
 
-// TestTwoFollowersCompleteEachOtherBesideWhatIsLost: as before, and all three lack another record of
-// the segment. That one is given up, and nothing else.
+// TestTwoFollowersCompleteEachOtherBesideWhatIsLost: as before, and all three lack another record
+// of the segment. That one is given up, and nothing else.
 func TestTwoFollowersCompleteEachOtherBesideWhatIsLost(t *testing.T) {
 	for name, at := range map[string][3]uint64{ // what all, b and c lack
 		"before them":  {140, 150, 160},

@@ -290,8 +290,8 @@ func (n *node) epochOf(offset uint64) uint64 {
 }
 
 // TestAFollowerOfALeaderWithAHiddenEpoch: the leader does not know where its epoch begins. b has
-// records of an earlier epoch in place of damaged ones, and c, which is away, has the leader's. So b
-// waits for c, which leads, and then gets what c has.
+// records of an earlier epoch in place of damaged ones, and c, which is away, has the leader's. So
+// b waits for c, which leads, and then gets what c has.
 func TestAFollowerOfALeaderWithAHiddenEpoch(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		divergedLogs(w, 201)

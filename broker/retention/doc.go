@@ -11,6 +11,6 @@
 //  4. An idle shard costs nothing: it is looked at again when its watermark has moved, its policy
 //     has changed, or records are due by age.
 //
-// When the process dies: the log has deleted a segment or has not (package log), and the next leader
-// looks at each shard at once.
+// When the process dies: the log has deleted a segment or has not (package log), and the next
+// leader looks at each shard at once.
 package retention

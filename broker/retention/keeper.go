@@ -35,8 +35,8 @@ type Shard struct {
 	Logger        *slog.Logger
 }
 
-// Keeper says when old records of a shard are due to be deleted, and deletes them. Init comes first.
-// Retain has one caller at a time. Other methods may be called concurrently.
+// Keeper says when old records of a shard are due to be deleted, and deletes them. Init comes
+// first. Retain has one caller at a time. Other methods may be called concurrently.
 type Keeper struct {
 	shard  Shard
 	seen   atomic.Uint64 // the high watermark of the last pass, or unseen

@@ -23,8 +23,8 @@
 // changes no file.
 //
 // When compaction replaces segments, their former layers still say which record of a subject is the
-// last one, until the new index file is made: compaction removes no last record. An offset that they
-// name is looked up in the log, which may have lost it.
+// last one, until the new index file is made: compaction removes no last record. An offset that
+// they name is looked up in the log, which may have lost it.
 //
 // Rejected:
 //
@@ -154,8 +154,8 @@
 //	an open run                     1 KiB: its footer
 //	last records for conditions     8 MiB, in shards that use them       factBytes
 //
-// A part takes 8 bytes per record, or 32 per batch of 8 or more records of one subject, and 40 bytes
-// and its bytes per subject. 10 M subjects of 24
+// A part takes 8 bytes per record, or 32 per batch of 8 or more records of one subject, and 40
+// bytes and its bytes per subject. 10 M subjects of 24
 // bytes in 16 segments take 16 MiB of filters and 1 MiB of index blocks, which stay in the cache.
 //
 // An active segment with any number of subjects is a part of at most 16 MiB and at most 16 runs,
@@ -168,14 +168,14 @@
 // records: a question takes them away.
 //
 //  1. An entry without removed offsets between its first and its last one is answered as it stands.
-//     Otherwise each of its offsets in the range is tested. Last goes on with older layers if all are
-//     removed.
+//     Otherwise each of its offsets in the range is tested. Last goes on with older layers if all
+//     are removed.
 //  2. A shard without removals pays one load per question.
 //  3. A Counter remembers how many offsets of each range were removed when it was counted, and counts
-//     a range anew that has lost more. The set never gives an offset back, so equal numbers are equal
-//     offsets.
+//     a range anew that has lost more. The set never gives an offset back, so equal numbers are
+//     equal offsets.
 //  4. NumSubjects counts all again when something was removed. So it costs as much as the first count
 //     in a shard that always removes: 50 ns per subject, and as much per run of a subject's offsets.
-//  5. A segment that is rewritten without the records gets another generation and another index. The
-//     set may still have them.
+//  5. A segment that is rewritten without the records gets another generation and another index.
+//     The set may still have them.
 package subjectindex

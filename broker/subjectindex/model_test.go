@@ -341,8 +341,8 @@ func TestIndexOfTruncatedRecordsDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// An index that is not open while its log is truncated and appended to does not serve the records of
-// before, also if the segment has the same name and the same end again.
+// An index that is not open while its log is truncated and appended to does not serve the records
+// of before, also if the segment has the same name and the same end again.
 func TestIndexThatMissedATruncationIsMadeAnew(t *testing.T) {
 	w := newWorld(t, 1)
 	fill := func(subject string) {

@@ -295,8 +295,8 @@ func (p *part) view() partView {
 	}
 }
 
-// numbers returns the numbers of the records, and runs, that have offsets within a range: from a up to,
-// not including, b.
+// numbers returns the numbers of the records, and runs, that have offsets within a range: from a up
+// to, not including, b.
 func (v *partView) numbers(r Range) (a, b int) {
 	if r.From >= r.To {
 		return 0, 0

@@ -277,8 +277,8 @@ func (q *points) lastFormer(ctx context.Context, l *layer, in Range) (offset uin
 }
 
 // has returns an error unless the log still has the record that a former layer of l has, at an offset
-// that is not 0. Otherwise a newer record of its subject is beyond the range of the question, or the
-// record is lost.
+// that is not 0. Otherwise a newer record of its subject is beyond the range of the question, or
+// the record is lost.
 func (q *snapshot) has(ctx context.Context, l *layer, offset uint64) error {
 	if offset == 0 {
 		return nil
@@ -379,8 +379,8 @@ func (q *snapshot) each(ctx context.Context, l *layer, filter *Filter, in Range,
 	}
 }
 
-// matching calls f with the consecutive offsets of the matching records of a range, in order, until it
-// says no.
+// matching calls f with the consecutive offsets of the matching records of a range, in order, until
+// it says no.
 func (v *partView) matching(filter *Filter, in Range, f func(from, to uint64) bool) {
 	a, b := v.numbers(in)
 	m := matched{filter: filter, view: v, records: b - a}

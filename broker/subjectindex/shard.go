@@ -46,8 +46,8 @@ type Config struct {
 // Source is the log, for rebuilding what is missing.
 type Source interface {
 	// Subjects calls record with the records from from up to, not including, to, in order, n consecutive
-	// ones of a subject at once, and gap with each range that is damaged. An error of record or gap ends it. Other errors mean that it
-	// should be tried again later.
+	// ones of a subject at once, and gap with each range that is damaged. An error of record or gap
+	// ends it. Other errors mean that it should be tried again later.
 	Subjects(from, to uint64, record func(offset uint64, n int, subject []byte) error, gap func(from, to uint64) error) error
 }
 
@@ -199,8 +199,8 @@ func (s *Shard) filesOf(names []string) map[Segment][]string {
 	return out
 }
 
-// openRuns returns the layers of the segments. Each run has a reference. Its time is proportional to
-// the number of segments and files.
+// openRuns returns the layers of the segments. Each run has a reference. Its time is proportional
+// to the number of segments and files.
 func (s *Shard) openRuns(ctx context.Context, names []string) (layers []*layer, err error) {
 	files := s.filesOf(names)
 	for _, g := range s.segments {
@@ -229,8 +229,8 @@ func (s *Shard) openRuns(ctx context.Context, names []string) (layers []*layer, 
 	return layers, nil
 }
 
-// removeOthers deletes the files of the index that are not used. If a crash brings one back, the next
-// Open judges it again.
+// removeOthers deletes the files of the index that are not used. If a crash brings one back, the
+// next Open judges it again.
 func (s *Shard) removeOthers(names []string, used map[string]bool) error {
 	for _, name := range names {
 		if used[name] || !ours(name) {
@@ -672,8 +672,8 @@ func (s *Shard) Replace(old []Segment, fresh Segment, end uint64, same bool, bui
 	return nil
 }
 
-// formerOf returns the layers of segments that compaction replaces, or nothing if they lack offsets.
-// mu is held.
+// formerOf returns the layers of segments that compaction replaces, or nothing if they lack
+// offsets. mu is held.
 func (s *Shard) formerOf(old []Segment) (former []*layer) {
 	for _, l := range s.set.layers {
 		switch {

@@ -18,8 +18,8 @@ import (
 //
 //	uvarint handle, uvarint length, and as many bytes: a reader in JSON
 //
-// Records with the subject removal.Subject are Items of removed records instead. The Source reads and
-// writes them; a snapshot only carries them over.
+// Records with the subject removal.Subject are Items of removed records instead. The Source reads
+// and writes them; a snapshot only carries them over.
 //
 // Programs without reader items ignore attributes, and drop the cursors of readers as those of
 // Subscriptions that were deleted.

@@ -117,8 +117,8 @@ func (s *Subscription) Uncounted() bool {
 }
 
 // Count counts the matching records for Info by the index of the shard's subjects, if they are more
-// than Info should read. If the index isn't ready, or ctx ends, nothing is counted, and Info's number
-// may be an upper bound. It reports whether the index was asked, and has counted.
+// than Info should read. If the index isn't ready, or ctx ends, nothing is counted, and Info's
+// number may be an upper bound. It reports whether the index was asked, and has counted.
 func (s *Subscription) Count(ctx context.Context) bool {
 	for range countTries {
 		version := s.store.shard.Removed().Version()

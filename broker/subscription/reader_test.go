@@ -286,8 +286,8 @@ func TestAFullDiskRefusesReaders(t *testing.T) {
 	})
 }
 
-// TestACursorWithoutAReaderIsDeleted: a program without readers ignores their items, so a cursor may
-// be there without one. It is deleted, as a Subscription's that is not declared.
+// TestACursorWithoutAReaderIsDeleted: a program without readers ignores their items, so a cursor
+// may be there without one. It is deleted, as a Subscription's that is not declared.
 func TestACursorWithoutAReaderIsDeleted(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		snapshot := appendSnapshot(nil, 7, identity{name: "gone"}, &cursor{offset: 3}, 0)

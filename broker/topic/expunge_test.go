@@ -100,8 +100,8 @@ func offsetsIn(t *testing.T, data *log.Log) (offsets []uint64) {
 	return offsets
 }
 
-// TestStateLogsWithoutRemovals: a state log is read once to see that it has no removals, and whoever
-// asks knows of the first one that is committed.
+// TestStateLogsWithoutRemovals: a state log is read once to see that it has no removals, and
+// whoever asks knows of the first one that is committed.
 func TestStateLogsWithoutRemovals(t *testing.T) {
 	state, _ := copyLogs(t)
 	var u upkeep.Unremoved

@@ -89,8 +89,8 @@ func (p *Shard) removals() (*removal.Set, error) {
 	return set, loadRemovalsBelow(state, data, state.Watermark(), data.Watermark(), set)
 }
 
-// knowRemovals loads the removed records for a new leader. They include removals that are not yet on
-// all in-sync replicas: the leader becomes readable when all of its state log is.
+// knowRemovals loads the removed records for a new leader. They include removals that are not yet
+// on all in-sync replicas: the leader becomes readable when all of its state log is.
 func (s *ShardLeader) knowRemovals(v *view) error {
 	err := loadRemovals(s.state, s.data, &s.removed)
 	_, damaged := errors.AsType[*log.CorruptError](err)

@@ -12,8 +12,8 @@ import (
 // Remove removes records one by one: those of spans between the start and the high watermark, at
 // most removal.ItemSpans. done is called, perhaps before Remove returns, when the removal is as
 // durable on all in-sync replicas as the Topic asks, and readers don't see the records any more. An
-// error says that this is unknown; removing them again is harmless. If Remove returns an error, done
-// is not called, and nothing was removed.
+// error says that this is unknown; removing them again is harmless. If Remove returns an error,
+// done is not called, and nothing was removed.
 func (s *ShardLeader) Remove(spans []removal.Span, done func(error)) error {
 	start, end := s.Offsets()
 	r := &stateRemoval{shard: s, done: done}
@@ -64,8 +64,8 @@ func (r *stateRemoval) Committed(_, _ uint64, err error) {
 	r.done(nil)
 }
 
-// RemovalItems yields Items with all removals that the state log has when it is called. So the state
-// log may lose its records up to there once the Items are in it.
+// RemovalItems yields Items with all removals that the state log has when it is called. So the
+// state log may lose its records up to there once the Items are in it.
 func (s *ShardLeader) RemovalItems(yield func(item []byte) bool) {
 	s.stateMu.Lock()
 	pending := s.removing.Spans()

@@ -10,8 +10,8 @@ import (
 )
 
 // lastOf returns the offset of the last message of a subject, including messages that in has
-// gathered, or 0. If that is being found it sets in.lookup. The error says why that can't be judged.
-// mu is held.
+// gathered, or 0. If that is being found it sets in.lookup. The error says why that can't be
+// judged. mu is held.
 func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 	no := func(why string) error {
 		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
@@ -53,8 +53,8 @@ func (s *ShardLeader) lookUp(in *intake, messages []protocol.Message) {
 	}
 }
 
-// awaitLookup has a sender notified when the last record was found that it waits for. The sender was
-// told to send again before.
+// awaitLookup has a sender notified when the last record was found that it waits for. The sender
+// was told to send again before.
 func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival, wait uint64) {
 	s.shard.awaitOpen(l, a)
 	if s.subjects.Told(wait) {

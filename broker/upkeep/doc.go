@@ -8,8 +8,8 @@
 //  1. A log may be closed at any time, also while it is worked on. That is no error.
 //  2. The package decides nothing about a copy. It reports damage to the Shard, once for each time
 //     that it meets it.
-//  3. At most one log is scrubbed, one compressed, one compacted and one expunged at a time, each at a
-//     bounded pace, so that clients do not notice.
+//  3. At most one log is scrubbed, one compressed, one compacted and one expunged at a time, each
+//     at a bounded pace, so that clients do not notice.
 //  4. Nothing is compacted or expunged while the time is in doubt: what is young is left alone.
 //  5. A follower's removed records are in memory only while its log is expunged. Shards without any
 //     cost a look at what their state log got since the last round.

@@ -70,8 +70,8 @@ func syncAll(logs []*log.Log) (err error) {
 // scanned is how much of a state log is read at once to find out whether it has removals.
 const scanned = 256 << 10
 
-// Unremoved is the part of a state log that is known to have no removals. The zero value is of none.
-// Only the upkeep uses it.
+// Unremoved is the part of a state log that is known to have no removals. The zero value is of
+// none. Only the upkeep uses it.
 type Unremoved struct {
 	state *log.Log
 	next  uint64

@@ -106,8 +106,8 @@ func TestCompactionStaysBelowTheEndsOfAllReplicas(t *testing.T) {
 	}
 }
 
-// TestRemovedRecordsAreExpunged: removed records leave the files below the watermark of the log, and
-// are counted. Of a shard without any nothing is touched.
+// TestRemovedRecordsAreExpunged: removed records leave the files below the watermark of the log,
+// and are counted. Of a shard without any nothing is touched.
 func TestRemovedRecordsAreExpunged(t *testing.T) {
 	c, u, _, _ := newCopy(t)
 	u.expunge(t.Context(), c, nil)
