@@ -109,6 +109,7 @@ func (b *Broker) follow(state *coordination.State, changes coordination.Changes)
 		b.member.SetMembers(state.Brokers)
 	}
 	b.topics.exchange.Observe(state)
+	b.topics.subscriptions.Observe(state)
 	b.topics.topics.Follow(state, changes)
 	b.topics.subscriptions.Follow(state, changes)
 }

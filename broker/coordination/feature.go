@@ -59,9 +59,14 @@ const FeatureTransforms Feature = "transforms"
 // An earlier version would show them again, and take removals in a state log for damage.
 const FeatureRemovals Feature = "removals"
 
+// FeatureAckRemovals is that a leader removes what is acknowledged where a stream asks for it
+// (StreamSettings.Retention), and reads cursors with kept records. An earlier version would keep
+// everything, and take such cursors for damage.
+const FeatureAckRemovals Feature = "ack-removals"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureTransforms, FeatureVouches)
 }
 
 const (

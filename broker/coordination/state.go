@@ -131,6 +131,11 @@ func (s *State) Broker(id string) (Broker, bool) {
 	return s.Brokers[i], true
 }
 
+// AllHave reports whether all registered brokers announce a feature.
+func (s *State) AllHave(feature Feature) bool {
+	return !slices.ContainsFunc(s.Brokers, func(b Broker) bool { return !b.Features.Has(feature) })
+}
+
 // Unreadable returns the keys whose values this program cannot decode. The State keeps the last
 // value that it could decode, since an unreadable value must not look like a deletion.
 func (s *State) Unreadable() []string { return slices.Sorted(maps.Keys(s.unreadable)) }

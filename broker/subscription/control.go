@@ -98,6 +98,7 @@ func (s *Subscription) Reset(next uint64, done func(error)) (uint64, error) {
 	_, end := s.store.shard.Offsets()
 	next = max(min(next, end), 1)
 	s.notePasses()
+	s.store.lookAgain(s.cursor.lowest(), next)
 	until := s.cursor.until
 	s.cursor = cursor{offset: next - 1, maxDeliver: s.cursor.maxDeliver, due: math.MaxInt64}
 	if until > next {
@@ -132,7 +133,11 @@ func (s *Service) Update(ctx context.Context, key, name string, spec coordinatio
 	if not != nil {
 		return nil, not
 	}
-	if why := unsupported(&spec, 1); why != "" || !sub.ephemeral {
+	why := unsupported(&spec, 1)
+	if why == "" && sub.store.isQueue() {
+		why = sub.store.queueConflict(name, &spec)
+	}
+	if why != "" || !sub.ephemeral {
 		return nil, sub.store.notServed(name, Unsupported, why, nil)
 	}
 	if err := sub.store.resize(sub, &spec); err != nil {

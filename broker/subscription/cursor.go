@@ -19,6 +19,9 @@ type cursor struct {
 	// ahead are the acknowledged offsets beyond offset: acks of deliveries in an earlier life whose
 	// deliveries did not reach the disk. Sorted.
 	ahead []uint64
+	// kept are the records that were given up after their maximum of deliveries, and that stay in
+	// the log because nobody acknowledged them. Sorted, and at most mostKept.
+	kept []uint64
 	// lost reports that the cursor was on a damaged part of the state log.
 	lost bool
 
@@ -48,6 +51,7 @@ const (
 	opForget                      // pending records below Offset, which the log lacks now
 	opReset                       // Offset is the next record
 	opTruncate                    // the log ends before Offset
+	opKeep                        // as opExhausted, and Offset is kept
 	opKinds
 )
 
@@ -81,6 +85,12 @@ func (c *cursor) apply(o op) {
 	case opTerm, opExhausted:
 		if d := c.pending.find(o.offset); d != nil {
 			c.drop(d)
+		}
+		c.release(o.offset)
+	case opKeep:
+		if d := c.pending.find(o.offset); d != nil {
+			c.drop(d)
+			c.keep(o.offset)
 		}
 	case opRetry, opRetryNow, opProgress:
 		c.postpone(o)
@@ -128,7 +138,9 @@ func (c *cursor) pass(offset uint64) {
 func (c *cursor) ack(offset uint64) {
 	if d := c.pending.find(offset); d != nil {
 		c.drop(d)
-	} else if offset > c.offset && len(c.ahead) < mostAhead {
+	} else if offset <= c.offset {
+		c.release(offset)
+	} else if len(c.ahead) < mostAhead {
 		if i, found := slices.BinarySearch(c.ahead, offset); !found {
 			c.ahead = slices.Insert(c.ahead, i, offset)
 		}
@@ -142,10 +154,33 @@ func (c *cursor) drop(d *delivery) {
 	c.pending.remove(d)
 }
 
-// forget drops pending records below offset.
+// keep adds a record to those that were given up.
+func (c *cursor) keep(offset uint64) {
+	if i, found := slices.BinarySearch(c.kept, offset); !found && len(c.kept) < mostKept {
+		c.kept = slices.Insert(c.kept, i, offset)
+	}
+}
+
+// isKept reports whether a record was given up, and nobody has acknowledged it since.
+func (c *cursor) isKept(offset uint64) bool {
+	_, found := slices.BinarySearch(c.kept, offset)
+	return found
+}
+
+// release undoes keep.
+func (c *cursor) release(offset uint64) {
+	if i, found := slices.BinarySearch(c.kept, offset); found {
+		c.kept = slices.Delete(c.kept, i, i+1)
+	}
+}
+
+// forget drops pending and kept records below offset.
 func (c *cursor) forget(offset uint64) {
 	for d := c.pending.first(); d != nil && d.offset < offset; d = c.pending.first() {
 		c.drop(d)
+	}
+	if i, _ := slices.BinarySearch(c.kept, offset); i > 0 {
+		c.kept = slices.Delete(c.kept, 0, i)
 	}
 }
 
@@ -180,6 +215,9 @@ func (c *cursor) truncate(end uint64) {
 	if c.offset < end {
 		return
 	}
+	if i, _ := slices.BinarySearch(c.kept, end); i < len(c.kept) {
+		c.kept = c.kept[:i]
+	}
 	i, _ := c.pending.search(end)
 	for ; i < len(c.pending.list); i++ {
 		if d := &c.pending.list[i]; !d.removed {
@@ -204,6 +242,15 @@ func (c *cursor) floor() (sequence, offset uint64) {
 		return d.sequence - 1, d.offset - 1
 	}
 	return c.sequence, c.offset
+}
+
+// lowest returns the first offset whose record may be needed.
+func (c *cursor) lowest() uint64 {
+	_, floor := c.floor()
+	if len(c.kept) > 0 {
+		return min(c.kept[0], floor+1)
+	}
+	return floor + 1
 }
 
 // isAhead reports whether an undelivered record is acknowledged already.

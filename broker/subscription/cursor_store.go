@@ -1,7 +1,9 @@
 package subscription
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +38,9 @@ type cursorStore struct {
 	stopWatch func()
 	// wholeAt is the RemovalBytes at which a snapshot is due.
 	wholeAt atomic.Uint64
+	// releasing: the Topic's retention removes what is acknowledged.
+	releasing atomic.Bool
+	releases  releases
 
 	mu         sync.Mutex
 	opened     bool   // the state log was read; set by step
@@ -84,8 +89,9 @@ func newCursorStore(s *Service, p *servedShard) *cursorStore {
 	return k
 }
 
-// step opens the state log, applies the desired Subscriptions, and writes pending ops.
-func (k *cursorStore) step(*worker) (more bool) {
+// step opens the state log, applies the desired Subscriptions, writes pending ops, and removes
+// what is not needed any more.
+func (k *cursorStore) step(w *worker) (more bool) {
 	k.stepping.Lock()
 	defer k.stepping.Unlock()
 	k.mu.Lock()
@@ -104,6 +110,7 @@ func (k *cursorStore) step(*worker) (more bool) {
 			k.service.notifyWaiters()
 			return false
 		}
+		k.releasing.Store(removes(k.policyOf(k.service.newest())))
 		k.restoreReaders()
 		k.mu.Lock()
 		k.opened, k.failed = true, nil
@@ -113,13 +120,14 @@ func (k *cursorStore) step(*worker) (more bool) {
 	}
 	k.reconcile()
 	k.write()
+	more = k.release(w)
 	k.trim()
 	k.mu.Lock()
 	if !k.startAgain.IsZero() && !k.armed {
 		k.arm(time.Until(k.startAgain))
 	}
 	k.mu.Unlock()
-	return false
+	return more
 }
 
 // moved wakes the Subscriptions that wait for new records, or for pending ones to be removed. It
@@ -137,6 +145,9 @@ func (k *cursorStore) moved() {
 			k.blocked[i] = nil
 		}
 		k.blocked = k.blocked[:0]
+	}
+	if k.releases.policy == coordination.InterestPolicy && !k.armed {
+		k.arm(lazyFor) // nobody may be interested in new records
 	}
 	if len(k.waiting) <= 64 {
 		k.wakeWaiting()
@@ -193,6 +204,9 @@ func (k *cursorStore) note(handle uint64, o op) {
 		return
 	}
 	k.fill()
+	if o.kind == opAck || o.kind == opTerm {
+		k.settle(o.offset, o.offset+o.count)
+	}
 	if l := &k.last; l.kind == o.kind && o.kind.counted() && k.lastHandle == handle && o.offset == l.offset+l.count &&
 		o.deadline == l.deadline && l.count+o.count <= mostPending {
 		l.count += o.count
@@ -316,18 +330,27 @@ func (k *cursorStore) reconcile() {
 		return
 	}
 	state := k.service.current() // at least as new as desiredVersion
+	if k.appliedVersion == 0 {
+		state = k.service.newest() // that in which this broker leads, or a later one
+	}
 	if state == nil {
 		k.mu.Lock()
 		k.all = true
 		k.mu.Unlock()
 		return
 	}
-	if all {
-		k.applyAll(state)
+	policy := k.policyOf(state)
+	if removes(policy) {
+		defer k.setPolicy(policy) // when all needs are known
+	} else {
+		k.setPolicy(policy)
+	}
+	if all || policy == coordination.WorkQueue { // there one may make room for another
+		k.applyAll(state, policy)
 	} else {
 		for _, name := range names {
 			if d := state.Subscription(k.shard.topicID, name); d != nil {
-				k.apply(d)
+				k.apply(d, policy)
 			} else if !unreadable(state, k.shard.topicID, name) && !k.isReader(name) {
 				k.drop(name)
 			}
@@ -337,6 +360,14 @@ func (k *cursorStore) reconcile() {
 	k.appliedVersion = told
 	k.mu.Unlock()
 	k.service.notifyWaiters()
+}
+
+// topicChanged makes the store apply a changed Topic.
+func (k *cursorStore) topicChanged() {
+	k.mu.Lock()
+	k.desiredVersion++
+	k.mu.Unlock()
+	k.service.tasks.wake(k)
 }
 
 // desiredChanged makes the store apply what is desired under a name, or under all names.
@@ -353,11 +384,11 @@ func (k *cursorStore) desiredChanged(name string, all bool) {
 }
 
 // applyAll applies all desired Subscriptions. stepping is held.
-func (k *cursorStore) applyAll(state desires) {
+func (k *cursorStore) applyAll(state desires, policy coordination.StreamRetention) {
 	desired := map[string]bool{}
-	for _, d := range state.Subscriptions(k.shard.topicID) {
+	all := slices.Clone(state.Subscriptions(k.shard.topicID))
+	for _, d := range all {
 		desired[d.Name] = true
-		k.apply(d)
 	}
 	k.mu.Lock()
 	var gone []string
@@ -377,6 +408,11 @@ func (k *cursorStore) applyAll(state desires) {
 			k.drop(name)
 		}
 	}
+	// Of two that exclude each other, the older one is served.
+	slices.SortFunc(all, func(a, b *coordination.Subscription) int { return cmp.Compare(a.Made, b.Made) })
+	for _, d := range all {
+		k.apply(d, policy)
+	}
 }
 
 // unreadable reports whether there is a Subscription of that name that this version cannot decode.
@@ -387,6 +423,11 @@ func unreadable(state desires, topicID, name string) bool {
 		}
 	}
 	return false
+}
+
+// isSubscriptionOf reports whether a key is that of a Subscription of a Topic.
+func isSubscriptionOf(key, topicID string) bool {
+	return strings.Contains(key, "/subscriptions/"+topicID+"/")
 }
 
 // retryStarts writes start positions again whose write failed. stepping is held.
@@ -409,8 +450,11 @@ func (k *cursorStore) retryStarts() {
 }
 
 // apply creates a desired Subscription or updates the existing one. stepping is held.
-func (k *cursorStore) apply(d *coordination.Subscription) {
+func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.StreamRetention) {
 	why := unsupported(&d.Spec, k.shards())
+	if why == "" && policy == coordination.WorkQueue {
+		why = k.queueConflict(d.Name, &d.Spec)
+	}
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
@@ -502,10 +546,14 @@ func (k *cursorStore) drop(name string) {
 		k.forget(r.handle)
 	}
 	k.mu.Unlock()
+	if known {
+		k.unneeded(&r.cursor)
+	}
 	if e == nil || e.sub == nil {
 		return
 	}
 	e.sub.close(Deleted)
+	e.sub.gone()
 	k.mu.Lock()
 	k.readerSize -= e.sub.readerSize
 	k.forget(e.sub.handle)

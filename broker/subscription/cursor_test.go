@@ -14,11 +14,13 @@ import (
 type naive struct {
 	sequence, offset uint64
 	pending          map[uint64]delivery
-	ahead            map[uint64]bool
+	ahead, kept      map[uint64]bool
 	queue            []uint64
 }
 
-func newNaive() *naive { return &naive{pending: map[uint64]delivery{}, ahead: map[uint64]bool{}} }
+func newNaive() *naive {
+	return &naive{pending: map[uint64]delivery{}, ahead: map[uint64]bool{}, kept: map[uint64]bool{}}
+}
 
 func (n *naive) pass(to uint64) {
 	n.offset = max(n.offset, to)
@@ -61,8 +63,12 @@ func (n *naive) apply(o op) {
 				n.ahead[i] = true
 			}
 			n.drop(i)
+			delete(n.kept, i)
 		}
 	case opAckAll, opForget:
+		maps.DeleteFunc(n.kept, func(i uint64, _ bool) bool {
+			return i < o.offset || i == o.offset && o.kind == opAckAll
+		})
 		for i := range n.pending {
 			if i < o.offset || i == o.offset && o.kind == opAckAll {
 				n.drop(i)
@@ -73,6 +79,12 @@ func (n *naive) apply(o op) {
 		}
 	case opTerm, opExhausted:
 		n.drop(o.offset)
+		delete(n.kept, o.offset)
+	case opKeep:
+		if _, is := n.pending[o.offset]; is {
+			n.drop(o.offset)
+			n.kept[o.offset] = true
+		}
 	case opRetry, opRetryNow, opProgress:
 		if d, is := n.pending[o.offset]; is {
 			d.deadline = o.deadline
@@ -87,10 +99,13 @@ func (n *naive) apply(o op) {
 			n.pending[o.offset] = d
 		}
 	case opReset:
-		*n = naive{sequence: n.sequence, offset: max(o.offset, 1) - 1, pending: map[uint64]delivery{}, ahead: map[uint64]bool{}}
+		sequence := n.sequence
+		*n = *newNaive()
+		n.sequence, n.offset = sequence, max(o.offset, 1)-1
 	case opTruncate:
 		o.offset = max(o.offset, 1)
 		maps.DeleteFunc(n.ahead, func(i uint64, _ bool) bool { return i >= o.offset })
+		maps.DeleteFunc(n.kept, func(i uint64, _ bool) bool { return i >= o.offset })
 		for i := range n.pending {
 			if i >= o.offset {
 				n.drop(i)
@@ -145,6 +160,31 @@ func (n *naive) same(c *cursor) string {
 		return fmt.Sprintf("the floor is %d (%d), not %d (%d)", fo, fs, no, ns)
 	case !slices.Equal(c.ahead, slices.Sorted(maps.Keys(n.ahead))):
 		return fmt.Sprintf("ahead are %v, not %v", c.ahead, n.ahead)
+	case !slices.Equal(c.kept, slices.Sorted(maps.Keys(n.kept))):
+		return fmt.Sprintf("kept are %v, not %v", c.kept, n.kept)
+	}
+	return n.sameNeeds(c)
+}
+
+// sameNeeds compares what the cursor still needs of the first offsets, in two ways: of all, and of
+// every second pair of them.
+func (n *naive) sameNeeds(c *cursor) string {
+	end := n.offset + 20
+	var pairs spans
+	for at := uint64(0); at < end; at += 4 {
+		pairs = append(pairs, span{at, at + 2})
+	}
+	for _, of := range []spans{{{0, end}}, pairs} {
+		left := of.without(c.needs(of))
+		for _, s := range of {
+			for o := s.from; o < s.next; o++ {
+				_, pending := n.pending[o]
+				needed := pending || n.kept[o] || o > n.offset && !n.ahead[o]
+				if left.has(o) == needed {
+					return fmt.Sprintf("that offset %d of %v is needed is said to be %t", o, of, !left.has(o))
+				}
+			}
+		}
 	}
 	return ""
 }
@@ -275,6 +315,7 @@ func FuzzItemsAreReadOrRefused(f *testing.F) {
 	c := &cursor{}
 	c.apply(op{kind: opDeliver, offset: 1, count: 3, deadline: 10})
 	c.apply(op{kind: opAck, offset: 9, count: 1})
+	c.apply(op{kind: opKeep, offset: 2})
 	f.Add(appendOp(appendSnapshot(nil, 1, identity{"a", 1}, c, 0), 1, op{kind: opAck, offset: 2, count: 1}, 0))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := &cursor{}

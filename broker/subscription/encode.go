@@ -76,7 +76,10 @@ func appendGone(dst []byte, handle uint64) []byte {
 
 const (
 	cursorVersion = 1
-	cursorLost    = 1 << 0
+	// keptVersion is the version of a cursor with kept records, which it ends with. Only Topics that
+	// need FeatureAckRemovals have any.
+	keptVersion = 2
+	cursorLost  = 1 << 0
 )
 
 // appendTo encodes the cursor.
@@ -85,7 +88,11 @@ func (c *cursor) appendTo(dst []byte, base int64) []byte {
 	if c.lost {
 		flags |= cursorLost
 	}
-	dst = append(dst, cursorVersion, flags)
+	version := byte(cursorVersion)
+	if len(c.kept) > 0 {
+		version = keptVersion
+	}
+	dst = append(dst, version, flags)
 	dst = binary.AppendUvarint(dst, c.sequence)
 	dst = binary.AppendUvarint(dst, c.offset)
 	dst = binary.AppendUvarint(dst, c.until)
@@ -102,11 +109,20 @@ func (c *cursor) appendTo(dst []byte, base int64) []byte {
 		dst = binary.AppendVarint(dst, d.deadline-base)
 		offset, sequence = d.offset, d.sequence
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(c.ahead)))
-	offset = 0
-	for _, o := range c.ahead {
-		dst = binary.AppendUvarint(dst, o-offset)
-		offset = o
+	dst = appendOffsets(dst, c.ahead)
+	if len(c.kept) > 0 {
+		dst = appendOffsets(dst, c.kept)
+	}
+	return dst
+}
+
+// appendOffsets encodes the number of some sorted offsets, and their differences.
+func appendOffsets(dst []byte, offsets []uint64) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(offsets)))
+	before := uint64(0)
+	for _, o := range offsets {
+		dst = binary.AppendUvarint(dst, o-before)
+		before = o
 	}
 	return dst
 }
@@ -201,8 +217,9 @@ func (r *decoder) next(it *item, base int64) error {
 // restore decodes a cursor encoded by appendTo.
 func (c *cursor) restore(data []byte, base int64) error {
 	r := decoder{data: data}
-	if v := r.byte(); v != cursorVersion {
-		return fmt.Errorf("a cursor of version %d; this program knows %d", v, cursorVersion)
+	version := r.byte()
+	if version != cursorVersion && version != keptVersion {
+		return fmt.Errorf("a cursor of version %d; this program knows %d and %d", version, cursorVersion, keptVersion)
 	}
 	*c = cursor{lost: r.byte()&cursorLost != 0, sequence: r.uint(), offset: r.uint(), until: r.uint()}
 	n := r.uint()
@@ -224,24 +241,32 @@ func (c *cursor) restore(data []byte, base int64) error {
 		}
 		c.pending.push(d)
 	}
-	n = r.uint()
-	if n > mostAhead {
+	c.ahead = r.offsets(mostAhead)
+	if len(c.ahead) > 0 && c.ahead[0] <= c.offset {
 		return errMalformed
 	}
-	offset = c.offset
-	for i := range n {
-		o := r.uint()
-		if i > 0 {
-			o += offset
-		}
-		if r.bad || o <= offset {
+	if version == keptVersion {
+		c.kept = r.offsets(mostKept)
+		if last := len(c.kept) - 1; last >= 0 && c.kept[last] > c.offset {
 			return errMalformed
 		}
-		c.ahead = append(c.ahead, o)
-		offset = o
 	}
 	if r.bad || len(r.data) > 0 {
 		return errMalformed
 	}
 	return nil
+}
+
+// offsets decodes what appendOffsets encoded: at most so many offsets, sorted and not 0.
+func (r *decoder) offsets(most uint64) (all []uint64) {
+	n := r.uint()
+	r.bad = r.bad || n > most
+	for at := uint64(0); n > 0 && !r.bad; n-- {
+		step := r.uint()
+		if at += step; step == 0 || at < step {
+			r.bad = true
+		}
+		all = append(all, at)
+	}
+	return all
 }

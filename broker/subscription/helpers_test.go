@@ -128,12 +128,35 @@ func (s *shard) RemovalBytes() uint64 { return s.removalBytes.Load() }
 type shardRemoval struct {
 	removal.Removal
 	shard *shard
-	done  func()
+	done  func(error)
 }
 
 // remove removes one offset. done is called when that is durable.
 func (s *shard) remove(offset uint64, done func()) error {
-	r := &shardRemoval{removal.Removal{Spans: []removal.Span{{Epoch: 1, From: offset, Next: offset + 1}}}, s, done}
+	return s.log([]removal.Span{{Epoch: 1, From: offset, Next: offset + 1}}, func(err error) {
+		if err == nil {
+			done()
+		}
+	})
+}
+
+// Remove removes records, as a leader does: readers don't see them any more.
+func (s *shard) Remove(spans []removal.Span, done func(error)) error {
+	spans = slices.Clone(spans)
+	return s.log(spans, func(err error) {
+		if err == nil {
+			for _, span := range spans {
+				s.gone.Add(span.From, span.Next)
+			}
+			s.moved()
+		}
+		done(err)
+	})
+}
+
+// log writes a removal to the state log.
+func (s *shard) log(spans []removal.Span, done func(error)) error {
+	r := &shardRemoval{removal.Removal{Spans: spans}, s, done}
 	item := removal.AppendItem(nil, r.Spans...)
 	s.mu.Lock()
 	s.removing.Add(&r.Removal)
@@ -150,15 +173,18 @@ func (s *shard) remove(offset uint64, done func()) error {
 }
 
 func (r *shardRemoval) Committed(_, _ uint64, err error) {
-	if err != nil {
-		return
+	if err == nil {
+		for _, span := range r.Spans {
+			r.shard.removed.Add(span.From, span.Next)
+		}
 	}
-	r.shard.removed.Add(r.Spans[0].From, r.Spans[0].Next)
 	r.shard.mu.Lock()
 	r.shard.removing.Done(&r.Removal)
 	r.shard.mu.Unlock()
-	r.shard.moved()
-	r.done()
+	if err == nil {
+		r.shard.moved()
+	}
+	r.done(err)
 }
 
 // loadRemoved reads the removals of the state log, as a leader does.
@@ -392,7 +418,15 @@ func (m *mailbox) last() Delivery {
 type want struct {
 	subs       []*coordination.Subscription
 	unreadable []string
+	retention  coordination.StreamRetention
+	former     bool // a broker of an earlier version is registered
 }
+
+func (w *want) TopicByID(id string) *coordination.Topic {
+	return &coordination.Topic{ID: id, Spec: coordination.TopicSpec{Shards: 1, Stream: coordination.StreamSettings{Retention: w.retention}}}
+}
+
+func (w *want) AllHave(coordination.Feature) bool { return !w.former }
 
 func (w *want) Subscriptions(string) []*coordination.Subscription { return w.subs }
 func (w *want) Subscription(_, name string) *coordination.Subscription {
@@ -451,6 +485,14 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.shard.judge = w.judge
+	if removes(w.desired.retention) {
+		if err = w.shard.loadRemoved(); err != nil {
+			w.t.Fatal(err)
+		}
+		for from, next := range w.shard.removed.Ranges(0, math.MaxUint64) {
+			w.shard.gone.Add(from, next)
+		}
+	}
 	w.serve()
 }
 

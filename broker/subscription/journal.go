@@ -62,23 +62,26 @@ func (k *cursorStore) write() {
 		}
 		return
 	}
+	settled, again := k.releases.noted()
 	removals := k.shard.RemovalBytes()
 	most := max(k.service.wholeAfter, snapshotFactor*k.snapshot)
 	whole := k.dirty || k.written+int(removals-k.removals) > most
 	nothing := len(k.buffer) == 0 && len(k.readers) == 0 && len(k.waiters) == 0
 	k.mu.Unlock()
+	logged := true
 	switch {
 	case whole:
-		k.writeAll()
+		logged = k.writeAll()
 	case !nothing:
-		k.put(true, 0)
+		logged = k.put(true, 0)
 	}
+	k.logged(settled, again, logged)
 	k.wholeAt.Store(k.removals + uint64(max(k.service.wholeAfter, snapshotFactor*k.snapshot, k.written)-k.written))
 }
 
 // writeAll appends a snapshot of all cursors, and trims what precedes it once the snapshot is
-// durable. stepping is held.
-func (k *cursorStore) writeAll() {
+// durable. It reports whether the log takes it. stepping is held.
+func (k *cursorStore) writeAll() bool {
 	state, removals := k.shard.State(), k.shard.RemovalBytes()
 	state.Roll() // so that what precedes the snapshot is in segments of its own
 	_, mark, _ := state.Offsets()
@@ -105,8 +108,9 @@ func (k *cursorStore) writeAll() {
 	k.mu.Unlock()
 	if !interrupted {
 		k.snapshot, k.written, k.removals = total, 0, removals
-		k.put(true, mark)
+		return k.put(true, mark)
 	}
+	return false
 }
 
 // putSubscription adds a Subscription to the buffer, and returns how many bytes it takes. The
@@ -123,6 +127,7 @@ func (k *cursorStore) putSubscription(s *Subscription) int {
 func (k *cursorStore) addSnapshot(s *Subscription) {
 	k.fill()
 	k.flushLast()
+	s.forgetKept()
 	k.buffer = appendSnapshot(k.buffer, s.handle, s.id, &s.cursor, k.base)
 	if s.ephemeral {
 		k.readers = appendReader(k.readers, s.handle, s.reading())
@@ -176,8 +181,9 @@ func (k *cursorStore) putRemovals() (total int) {
 }
 
 // put appends the buffer as one batch. With answer, the waiters are answered when it is durable.
-// With trim, the log is trimmed to there afterwards. stepping is held.
-func (k *cursorStore) put(answer bool, trim uint64) {
+// With trim, the log is trimmed to there afterwards. put reports whether the log takes the batch.
+// stepping is held.
+func (k *cursorStore) put(answer bool, trim uint64) bool {
 	k.mu.Lock()
 	k.flushLast()
 	data, readers := k.buffer, k.readers
@@ -203,13 +209,14 @@ func (k *cursorStore) put(answer bool, trim uint64) {
 	}
 	if _, err := k.shard.AppendState(&k.append); err != nil {
 		k.refused(err, data, readers, c)
-		return
+		return false
 	}
 	k.written += len(data) + len(readers)
 	k.service.stateBytes.Add(uint64(len(data) + len(readers)))
 	k.mu.Lock()
 	k.spare, k.putting = data[:0], false
 	k.mu.Unlock()
+	return true
 }
 
 // completion returns a new or reused completion. mu is held.

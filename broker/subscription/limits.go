@@ -1,6 +1,9 @@
 package subscription
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Bounds of Subscriptions, each with its reason.
 const (
@@ -10,9 +13,25 @@ const (
 	// mostAhead bounds the acks of deliveries from an earlier life that the state log lacks: those
 	// of the last tenth of a second.
 	mostAhead = 1 << 16
+	// mostKept bounds the records of one Subscription that were given up after their maximum of
+	// deliveries and stay in a stream whose acks remove: a snapshot of a cursor must fit into one
+	// batch of a log. Beyond it such records stay pending, and are tried again.
+	mostKept = 1 << 17
+	// mostNoted bounds the ranges of offsets that wait to be looked at for removal: 256 KiB. Beyond
+	// it all offsets between the first and the last one are looked at.
+	mostNoted = 1 << 14
+	// releaseOffsets is how many offsets are looked at together: that takes about a millisecond at
+	// most, while acks wait.
+	releaseOffsets = 1 << 16
+	// judgedBytes is what looking at releaseOffsets counts as of stepBytes.
+	judgedBytes = stepBytes / 16
+	// fewReleased is up to how many offsets a small read of the log is enough for.
+	fewReleased = 16
 	// mostReaders bounds the readers of one shard: clients create one each time they begin to read,
 	// at about 1 KiB of memory and 300 bytes of the state log each.
 	mostReaders = 1 << 16
+	// endless is an offset that no log reaches.
+	endless = math.MaxUint64
 	// readerBytes bounds the settings of the readers of one shard in the state log, in bytes: each
 	// may have 128 KiB of metadata, and a snapshot writes all of them.
 	readerBytes = 32 << 20

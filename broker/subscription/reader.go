@@ -136,7 +136,11 @@ func (k *cursorStore) newReader(id identity, r *reader) *Subscription {
 // create adds a reader and begins to search its start.
 func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
 	now := k.service.config.Clock.Time()
-	if why := unsupported(spec, 1); why != "" {
+	why := unsupported(spec, 1)
+	if why == "" && k.isQueue() {
+		why = k.queueConflict(name, spec)
+	}
+	if why != "" {
 		return nil, k.notServed(name, Unsupported, why, nil)
 	}
 	s := k.newReader(identity{name: name}, &reader{V: readerVersion, Spec: *spec, Created: now, Inactive: inactive})
@@ -225,4 +229,8 @@ func (k *cursorStore) removeReader(s *Subscription) {
 	}
 	k.mu.Unlock()
 	s.close(Deleted)
+	s.gone()
+	if k.isQueue() {
+		k.topicChanged() // it may have excluded others
+	}
 }

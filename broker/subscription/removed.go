@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"slices"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/removal"
@@ -79,6 +80,18 @@ func (s *Subscription) dropRemoved() (some bool) {
 		s.change(op{kind: opTerm, offset: offset})
 	}
 	return len(gone) > 0
+}
+
+// forgetKept forgets kept records that were removed, or that the log lacks now. mu is held.
+func (s *Subscription) forgetKept() {
+	if len(s.cursor.kept) == 0 {
+		return
+	}
+	start, _ := s.store.shard.Offsets()
+	set := s.store.shard.Removed()
+	s.cursor.kept = slices.DeleteFunc(s.cursor.kept, func(offset uint64) bool {
+		return offset < start || set.Has(offset)
+	})
 }
 
 // aheadLeft returns how many of the records that were acknowledged ahead of the cursor are not

@@ -46,13 +46,14 @@ type Service struct {
 
 	mu     sync.Mutex
 	state  desires
+	ahead  desires                 // that of Observe; nil: none
 	stores map[string]*cursorStore // by shard key
 	closed bool
 
 	changedMu sync.Mutex // guards changed; locked after all other locks
 	changed   chan struct{}
 
-	delivered, redelivered, acked, exhausted, lost, stateBytes atomic.Uint64
+	delivered, redelivered, acked, exhausted, lost, stateBytes, released atomic.Uint64
 }
 
 // New returns a Service without shards. ShardChanged adds them.
@@ -115,12 +116,35 @@ type desires interface {
 	Subscription(topicID, name string) *coordination.Subscription
 	// Unreadable returns the keys that this version cannot decode.
 	Unreadable() []string
+	// TopicByID returns a Topic, or nil.
+	TopicByID(id string) *coordination.Topic
+	// AllHave reports whether all registered brokers announce a feature.
+	AllHave(feature coordination.Feature) bool
 }
 
 func (s *Service) current() desires {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
+}
+
+// newest returns the State of Observe, or of Follow if there is none.
+func (s *Service) newest() desires {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ahead != nil {
+		return s.ahead
+	}
+	return s.state
+}
+
+// Observe announces a State before anybody follows it. A shard that is led because of it is served
+// with at least the Subscriptions that it has: otherwise records that only one of them needs could
+// be removed.
+func (s *Service) Observe(state *coordination.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead = state
 }
 
 // Follow applies a new State of the cluster. It does not block.
@@ -138,6 +162,16 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 			k.desiredChanged("", true)
 		}
 		return
+	}
+	for _, c := range changes.Topics {
+		if c.Before == nil || c.After == nil || c.Before.Spec.Stream.Retention == c.After.Spec.Stream.Retention {
+			continue
+		}
+		for n := range max(c.After.Spec.Shards, 1) {
+			if k := s.store(topic.ShardKey(c.After.ID, n)); k != nil {
+				k.topicChanged()
+			}
+		}
 	}
 	for _, c := range changes.Subscriptions {
 		of := c.After
@@ -340,6 +374,7 @@ type Stats struct {
 	Exhausted     uint64 // records dropped after the maximum of deliveries
 	Lost          uint64 // records skipped because they cannot be read
 	StateBytes    uint64 // written to state logs
+	Released      uint64 // records removed because no Subscription needs them
 }
 
 // Stats returns the service's counters and gauges.
@@ -347,6 +382,7 @@ func (s *Service) Stats() Stats {
 	stats := Stats{
 		Delivered: s.delivered.Load(), Redelivered: s.redelivered.Load(), Acked: s.acked.Load(),
 		Exhausted: s.exhausted.Load(), Lost: s.lost.Load(), StateBytes: s.stateBytes.Load(),
+		Released: s.released.Load(),
 	}
 	for _, k := range s.allStores() {
 		for _, sub := range k.each() {

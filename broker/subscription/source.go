@@ -31,6 +31,10 @@ type Source interface {
 	// RemovalItems yields Items (package removal) with all removals that the state log has when it is
 	// called. A snapshot has them, too. Each Item is valid until the next one.
 	RemovalItems(yield func(item []byte) bool)
+	// Remove removes records one by one, at most removal.ItemSpans spans. done is called, perhaps
+	// before Remove returns, when that is durable, or with an error when that is unknown. If Remove
+	// returns an error, nothing was removed, and done is not called.
+	Remove(spans []removal.Span, done func(error)) error
 	// RemovalBytes returns the size of the removals that the Source itself appended to the state
 	// log. changed of Watch is called after it grew.
 	RemovalBytes() uint64

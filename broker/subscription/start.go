@@ -218,6 +218,7 @@ func (s *Subscription) seekPast(err error) error {
 func (s *Subscription) startAt(next, until uint64) {
 	s.search = startSearch{done: true}
 	s.cursor.apply(op{kind: opReset, offset: next})
+	s.store.lookAgain(0, next)
 	if until > next {
 		s.cursor.until = until
 	}

@@ -113,16 +113,27 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 		s.scanned = now
 		s.cursor.expire(ms)
 	}
+	kind := opExhausted
+	if s.store.releasing.Load() {
+		kind = opKeep
+	}
 	for _, offset := range s.cursor.exhausted {
 		if d := s.cursor.pending.find(offset); d != nil && d.queued {
 			if s.isRemoved(offset) {
 				s.change(op{kind: opTerm, offset: offset})
 				continue
 			}
+			if kind == opKeep && len(s.cursor.kept) >= mostKept {
+				s.forgetKept()
+			}
+			if kind == opKeep && len(s.cursor.kept) >= mostKept {
+				s.change(op{kind: opProgress, offset: offset, deadline: now/int64(time.Millisecond) + s.settings.ackWait(d.count)})
+				continue
+			}
 			if sink, ok := s.sink.(ExhaustedSink); ok {
 				sink.Exhausted(offset, uint64(d.count))
 			}
-			s.change(op{kind: opExhausted, offset: offset})
+			s.change(op{kind: kind, offset: offset})
 			s.exhausted++
 			s.service.exhausted.Add(1)
 		}
@@ -430,6 +441,9 @@ func (s *Subscription) wanted(r *log.Record) bool {
 
 // skip skips records. The end of the step notes it for the state log. mu is held.
 func (s *Subscription) skip(to uint64) {
+	if len(s.settings.filters) == 0 || s.cursor.until > 0 {
+		s.store.lookAgain(s.cursor.offset+1, to+1)
+	}
 	s.cursor.apply(op{kind: opSkip, offset: to})
 	s.skipUnlogged = true
 }

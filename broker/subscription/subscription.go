@@ -51,6 +51,7 @@ type Subscription struct {
 	readEnd          uint64      // end of what it read last
 	skipUnlogged     bool        // the state log lacks the last skip
 	passes           uint64      // the state log lacks these last deliveries without acks
+	passedFrom       uint64      // the first offset behind the cursor before them
 	replay           replay      // of a replay at the original speed
 	counting         bool        // the index counts for the next delivery
 	countNext        int64       // when it is asked again after a failure
@@ -122,6 +123,7 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 		s.pin = pin{}
 	}
 	if !before.sameFilters(&s.settings) {
+		s.store.lookAgain(s.cursor.lowest(), endless)
 		s.ahead = lookahead{}
 		s.newest = nil
 	}
@@ -252,11 +254,15 @@ func (s *Subscription) isFull(offset uint64) bool {
 // settle ends the deliveries of a record. mu is held.
 func (s *Subscription) settle(offset uint64, kind AckKind) {
 	_, floor := s.cursor.floor()
+	lowest := s.cursor.lowest()
 	switch {
+	case len(s.cursor.kept) > 0 && s.cursor.isKept(offset):
+		s.change(op{kind: opAck, offset: offset, count: 1})
 	case offset <= floor:
 		return
 	case kind == Done && s.settings.policy == coordination.AckAll:
 		s.change(op{kind: opAckAll, offset: offset})
+		s.store.lookAgain(lowest, offset+1)
 		s.ahead.at = 0
 	case offset > s.cursor.offset:
 		if !s.cursor.isAhead(offset) {
@@ -275,6 +281,9 @@ func (s *Subscription) settle(offset uint64, kind AckKind) {
 // by the next op or at the end of the step. mu is held.
 func (s *Subscription) change(o op) {
 	if o.kind == opPass {
+		if s.passes == 0 {
+			s.passedFrom = s.cursor.offset + 1
+		}
 		s.cursor.apply(o)
 		s.passes += o.count
 		return
@@ -290,6 +299,7 @@ func (s *Subscription) notePasses() {
 	if n := s.passes; n > 0 {
 		s.passes = 0
 		s.store.note(s.handle, op{kind: opPass, offset: s.cursor.offset - n + 1, count: n})
+		s.store.lookAgain(s.passedFrom, s.cursor.offset+1)
 	}
 }
 
@@ -377,6 +387,13 @@ func (s *Subscription) close(why End) {
 		s.sink.Flush()
 	}
 	completeEnded(over)
+}
+
+// gone notes that the shard's records are not needed by it any more. It is closed.
+func (s *Subscription) gone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store.unneeded(&s.cursor)
 }
 
 // completeEnded calls the completions of requests that have ended. mu is not held.

@@ -1,0 +1,81 @@
+package subscription
+
+import (
+	"fmt"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// QueueConflict is why a Subscription can't read a Topic that is a work queue.
+type QueueConflict uint8
+
+// The conflicts with the rules of a work queue: each record has one Subscription, which acknowledges
+// it by itself.
+const (
+	NoConflict       QueueConflict = iota
+	NotExplicit                    // it does not acknowledge each record
+	NotFromEarliest                // it would pass records
+	SecondUnfiltered               // it has no filter, and there is another Subscription
+	FiltersOverlap                 // another Subscription may match the same records
+)
+
+func (c QueueConflict) String() string {
+	return [...]string{
+		"", "it must acknowledge each message (ack.policy: Explicit)",
+		"it must start with the earliest message (start.from: Earliest)",
+		"it has no filter, and there is another subscription (give each a filter)",
+		"another subscription's filter overlaps with its own (make them distinct)",
+	}[c]
+}
+
+// JudgeQueued returns the conflict of a Subscription with the rules of a work queue, and with the
+// other Subscriptions, or NoConflict.
+func JudgeQueued(spec *coordination.SubscriptionSpec, others ...*coordination.SubscriptionSpec) QueueConflict {
+	switch {
+	case spec.Ack.Policy != "" && spec.Ack.Policy != coordination.AckExplicit:
+		return NotExplicit
+	case spec.Start.From != coordination.FromEarliest:
+		return NotFromEarliest
+	case len(others) > 0 && unfiltered(spec):
+		return SecondUnfiltered
+	}
+	for _, other := range others {
+		if unfiltered(other) {
+			return FiltersOverlap
+		}
+		for _, mine := range spec.Subjects {
+			for _, its := range other.Subjects {
+				if subject.Overlap(mine, its) {
+					return FiltersOverlap
+				}
+			}
+		}
+	}
+	return NoConflict
+}
+
+// unfiltered reports whether a Subscription without a filter by subject is asked for.
+func unfiltered(spec *coordination.SubscriptionSpec) bool { return len(spec.Subjects) == 0 }
+
+// isQueue reports whether the shard's Topic is a work queue.
+func (k *cursorStore) isQueue() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.releases.policy == coordination.WorkQueue
+}
+
+// queueConflict returns why a Subscription can't be served in a work queue beside those that are
+// served, or "".
+func (k *cursorStore) queueConflict(name string, spec *coordination.SubscriptionSpec) string {
+	var others []*coordination.SubscriptionSpec
+	for _, s := range k.each() {
+		if s.id.name != name {
+			others = append(others, s.Spec())
+		}
+	}
+	if conflict := JudgeQueued(spec, others...); conflict != NoConflict {
+		return fmt.Sprintf("its topic is a work queue: %s", conflict)
+	}
+	return ""
+}
