@@ -122,14 +122,15 @@ type SubjectMapping struct {
 	Destination string `json:"destination"`
 }
 
-// StreamRetention is JetStream's retention policy.
+// StreamRetention is JetStream's retention policy: what is removed beside old records. All but the
+// first are only written if all brokers announce FeatureAckRemovals, and have one shard.
 type StreamRetention string
 
 // The retention policies.
 const (
-	LimitsPolicy   StreamRetention = "Limits"
-	InterestPolicy StreamRetention = "Interest"
-	WorkQueue      StreamRetention = "WorkQueue"
+	LimitsPolicy   StreamRetention = "Limits"    // nothing
+	InterestPolicy StreamRetention = "Interest"  // what no Subscription is interested in
+	WorkQueue      StreamRetention = "WorkQueue" // what is acknowledged; immutable, to and from it
 )
 
 const (
@@ -275,6 +276,9 @@ func (s *TopicSpec) valid() string {
 		return "a negative retention (leave a limit out to have none)"
 	case s.Deduplication < 0 || s.MaxMessage < 0:
 		return "a negative deduplication window or size of messages (leave it out to have none)"
+	}
+	if r := s.Stream.Retention; s.Shards > 1 && (r == InterestPolicy || r == WorkQueue) {
+		return fmt.Sprintf("retention %s with %d shards (leave it out, or use one shard)", r, s.Shards)
 	}
 	return firstUnknown(
 		choice("durability", s.Durability, Synced, Replicated, Memory),

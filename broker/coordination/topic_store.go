@@ -123,6 +123,8 @@ func (t *Topic) respecify(spec TopicSpec) error {
 	case spec.PartitionBy != t.Spec.PartitionBy && !(byDefault(spec.PartitionBy) && byDefault(t.Spec.PartitionBy)),
 		!slices.Equal(spec.PartitionTokens, t.Spec.PartitionTokens):
 		return &ImmutableError{what, "partitioning"}
+	case spec.Stream.Retention != t.Spec.Stream.Retention && (spec.Stream.Retention == WorkQueue || t.Spec.Stream.Retention == WorkQueue):
+		return &ImmutableError{what, "the retention to or from a work queue"}
 	case equalSpecs(spec, t.Spec):
 		return nil
 	}

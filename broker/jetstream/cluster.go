@@ -99,6 +99,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		feature coordination.Feature
 	}{
 		{config.DiscardsNew(), "discard: new", coordination.FeatureDiscardNew},
+		{config.RemovesAcked(), "retention: " + config.Retention, coordination.FeatureAckRemovals},
 		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},
 	} {
 		if !needs.asked {

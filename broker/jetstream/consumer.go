@@ -70,10 +70,10 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 		s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.consumerAt(t, made, made.InitialInfo())})
 	}
 	switch {
-	case stream.MaxConsumers > 0:
+	case stream.MaxConsumers > 0 || stream.IsWorkQueue():
 		s.submitSlow(c, func(ctx context.Context) {
 			lock := s.limitedLock(t.Key())
-			lock.Lock() // counting and creating must be atomic
+			lock.Lock() // counting, comparing and creating must be atomic
 			defer lock.Unlock()
 			settle(ctx)
 		})
@@ -104,6 +104,9 @@ func (s *Server) createOrUpdateConsumer(ctx context.Context, t *topic.Shard, str
 	case stream.MaxConsumers > 0 && len(s.consumerNamesOf(t)) >= stream.MaxConsumers:
 		return nil, jsapi.ErrMaximumConsumersLimit
 	}
+	if refusal := s.checkQueued(t, stream, &request.Config); refusal != nil {
+		return nil, refusal
+	}
 	made, refusal := s.makeConsumer(ctx, t, request)
 	if refusal == nil {
 		s.config.Advisories.Consumer(t.Name(), name, advisory.Created)
@@ -120,6 +123,25 @@ func (s *Server) createOrUpdateConsumer(ctx context.Context, t *topic.Shard, str
 		return nil, refusal
 	}
 	return s.changeConsumer(ctx, t, stream, existing, request)
+}
+
+// checkQueued refuses a consumer that a work queue can't have, or not beside the others.
+func (s *Server) checkQueued(t *topic.Shard, stream *jsapi.StreamConfig, config *jsapi.ConsumerConfig) *jsapi.Error {
+	if !stream.IsWorkQueue() {
+		return nil
+	}
+	var others []jsapi.ConsumerConfig
+	for _, name := range s.consumerNamesOf(t) {
+		if name == config.Name {
+			continue
+		}
+		if sub := s.config.Subscriptions().Find(t.Key(), name); sub != nil {
+			others = append(others, jsapi.ConsumerOf(name, sub.Spec()))
+		} else if declared := s.state().Subscription(t.ID(), name); declared != nil {
+			others = append(others, jsapi.ConsumerOf(name, &declared.Spec))
+		}
+	}
+	return config.CheckQueued(others)
 }
 
 // consumerNamesOf returns the names of a stream's consumers, sorted, including consumers that are
@@ -227,6 +249,9 @@ func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsa
 	}
 	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
 		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere
+	}
+	if refusal := s.checkQueued(t, stream, to); refusal != nil {
+		return nil, refusal
 	}
 	return s.respecify(ctx, t, existing, keepUnmapped(to.SubscriptionSpec(), existing.Spec()))
 }

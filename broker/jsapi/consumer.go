@@ -201,6 +201,8 @@ func (c *ConsumerConfig) normalizeBounds(stream *StreamConfig) *Error {
 		return ErrReplicasCountCannotBeNegative
 	case c.Replicas > stream.Replicas:
 		return ErrConsumerReplicasExceedsStream
+	case stream.RemovesAcked() && c.Replicas != 0 && c.Replicas != stream.Replicas:
+		return ErrConsumerReplicasShouldMatchStream
 	case c.AckWait < 0:
 		return ErrConsumerAckWaitNegative
 	case slices.ContainsFunc(c.Backoff, func(pause time.Duration) bool { return pause < 0 }):
@@ -231,7 +233,7 @@ func (c *ConsumerConfig) normalizeBounds(stream *StreamConfig) *Error {
 	if c.DeliverSubject != "" {
 		return c.checkPush(stream)
 	}
-	return c.normalizePull()
+	return c.normalizePull(stream)
 }
 
 func (c *ConsumerConfig) normalizePending(limits *ConsumerLimits) *Error {
@@ -479,6 +481,31 @@ func (r *ConsumerRequest) CheckUpdate(is *ConsumerConfig) (same bool, _ *Error) 
 		return false, refusal
 	}
 	return false, nil
+}
+
+// CheckQueued returns why a consumer can't read a stream that is a work queue, or nil. others are
+// the stream's other consumers. All configurations are normalized.
+func (c *ConsumerConfig) CheckQueued(others []ConsumerConfig) *Error {
+	switch {
+	case c.AckPolicy != AckExplicit:
+		return ErrConsumerWQRequiresExplicitAck
+	case c.DeliverPolicy != DeliverAll:
+		return ErrConsumerWQConsumerNotDeliverAll
+	case len(others) > 0 && len(c.Filters()) == 0:
+		return ErrConsumerWQMultipleUnfiltered
+	}
+	for i := range others {
+		its := others[i].Filters()
+		if len(its) == 0 {
+			return ErrConsumerWQConsumerNotUnique
+		}
+		for _, mine := range c.Filters() {
+			if slices.ContainsFunc(its, func(other string) bool { return subject.Overlap(mine, other) }) {
+				return ErrConsumerWQConsumerNotUnique
+			}
+		}
+	}
+	return nil
 }
 
 // CheckConsumerUpdate returns the reason why a consumer cannot be updated, or nil. Both

@@ -72,9 +72,14 @@ var (
 	ErrConsumerDeliverCycle                   = &Error{400, 10081, "consumer deliver subject forms a cycle"}
 	ErrConsumerMaxPendingAckPolicyRequired    = &Error{400, 10082, "consumer requires ack policy for max ack pending"}
 	ErrConsumerSmallHeartbeat                 = &Error{400, 10083, "consumer idle heartbeat needs to be >= 100ms"}
+	ErrConsumerPullRequiresAck                = &Error{400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream"}
 	ErrConsumerPullWithRateLimit              = &Error{400, 10086, "consumer in pull mode can not have rate limit set"}
 	ErrConsumerHBRequiresPush                 = &Error{400, 10088, "consumer idle heartbeat requires a push based consumer"}
 	ErrConsumerFCRequiresPush                 = &Error{400, 10089, "consumer flow control requires a push based consumer"}
+	ErrConsumerWQRequiresExplicitAck          = &Error{400, 10098, "workqueue stream requires explicit ack"}
+	ErrConsumerWQMultipleUnfiltered           = &Error{400, 10099, "multiple non-filtered consumers not allowed on workqueue stream"}
+	ErrConsumerWQConsumerNotUnique            = &Error{400, 10100, "filtered consumer not unique on workqueue stream"}
+	ErrConsumerWQConsumerNotDeliverAll        = &Error{400, 10101, "consumer must be deliver all on workqueue stream"}
 	ErrConsumerWithFlowControlNeedsHeartbeats = &Error{400, 10108, "consumer with flow control also needs heartbeats"}
 	ErrStreamSealed                           = &Error{400, 10109, "invalid operation on sealed stream"}
 	ErrConsumerInvalidDeliverSubject          = &Error{400, 10112, "invalid push consumer deliver subject"}
@@ -86,6 +91,7 @@ var (
 	ErrConsumerCreateFilterSubjectMismatch    = &Error{400, 10131, "Consumer create request did not match filtered subject from create subject"}
 	ErrConsumerCreateDurableAndNameMismatch   = &Error{400, 10132, "Consumer Durable and Name have to be equal if both are provided"}
 	ErrReplicasCountCannotBeNegative          = &Error{400, 10133, "replicas count cannot be negative"}
+	ErrConsumerReplicasShouldMatchStream      = &Error{400, 10134, "consumer config replicas must match interest retention stream's replicas"}
 	ErrConsumerDuplicateFilterSubjects        = &Error{400, 10136, "consumer cannot have both FilterSubject and FilterSubjects specified"}
 	ErrConsumerMultipleFiltersNotAllowed      = &Error{400, 10137, "consumer with multiple subject filters cannot use subject based API"}
 	ErrConsumerOverlappingSubjectFilters      = &Error{400, 10138, "consumer subject filters cannot overlap"}

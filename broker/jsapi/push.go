@@ -43,8 +43,10 @@ func (c *ConsumerConfig) checkPush(stream *StreamConfig) *Error {
 
 // normalizePull checks the settings of a pull consumer and fills in its defaults. nats-server
 // ignores a deliver_group here.
-func (c *ConsumerConfig) normalizePull() *Error {
+func (c *ConsumerConfig) normalizePull(stream *StreamConfig) *Error {
 	switch {
+	case c.AckPolicy == ackNone && stream.IsWorkQueue():
+		return ErrConsumerPullRequiresAck
 	case c.RateLimit > 0:
 		return ErrConsumerPullWithRateLimit
 	case c.Heartbeat > 0:

@@ -114,8 +114,6 @@ var unsupportedStream = []struct {
 	setting string
 	asked   func(*StreamConfig) bool
 }{
-	{"retention: interest", func(c *StreamConfig) bool { return c.Retention == interestRetention }},
-	{"retention: workqueue", func(c *StreamConfig) bool { return c.Retention == workQueueRetention }},
 	{"discard_new_per_subject", func(c *StreamConfig) bool { return c.DiscardNewPerSubject }},
 	{"max_msgs_per_subject", func(c *StreamConfig) bool { return c.MaxPerSubject > 0 }},
 	{"placement", func(c *StreamConfig) bool { return c.Placement.given() }},
@@ -325,6 +323,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			NoAck:              c.NoAck,
 			DenyDelete:         c.DenyDelete,
 			DenyPurge:          c.DenyPurge,
+			Retention:          retentions[c.Retention],
 			DiscardNew:         c.DiscardsNew(),
 			Sealed:             c.Sealed,
 			Compression:        compression,
@@ -336,6 +335,17 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 		},
 	}
 }
+
+// retentions are the retention policies of Topics, by their names in JSON.
+var retentions = map[string]coordination.StreamRetention{
+	interestRetention: coordination.InterestPolicy, workQueueRetention: coordination.WorkQueue,
+}
+
+// RemovesAcked reports whether acks remove messages of the stream.
+func (c *StreamConfig) RemovesAcked() bool { return retentions[c.Retention] != "" }
+
+// IsWorkQueue reports whether each message of the stream has one consumer.
+func (c *StreamConfig) IsWorkQueue() bool { return c.Retention == workQueueRetention }
 
 // durability maps storage and persist mode to a durability. The default is the strictest, so that
 // an ack without special settings means that the message is durable.
@@ -385,11 +395,10 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
 		Metadata:               s.Metadata,
 	}
-	switch s.Retention {
-	case coordination.InterestPolicy:
-		c.Retention = interestRetention
-	case coordination.WorkQueue:
-		c.Retention = workQueueRetention
+	for name, policy := range retentions {
+		if s.Retention == policy {
+			c.Retention = name
+		}
 	}
 	if s.DiscardNew {
 		c.Discard = discardNew
@@ -429,6 +438,8 @@ func CheckStreamUpdate(from, to *StreamConfig) *Error {
 		return ErrStreamInvalidConfig.With("stream configuration name must match original")
 	case from.Storage != to.Storage:
 		return ErrStreamInvalidConfig.With("stream configuration update can not change storage type")
+	case from.Retention != to.Retention && (from.IsWorkQueue() || to.IsWorkQueue()):
+		return ErrStreamInvalidConfig.With("stream configuration update can not change retention policy to/from workqueue")
 	case from.PersistMode != to.PersistMode:
 		return ErrStreamInvalidConfig.With("stream configuration update can not change persist mode")
 	case from.DenyDelete && !to.DenyDelete:

@@ -123,8 +123,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		config jetstream.StreamConfig
 		names  string
 	}{
-		{set(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }), "retention: interest"},
-		{set(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "retention: workqueue"},
 		{set(func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = true }), "discard_new_per_subject"},
 		{set(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), "max_msgs_per_subject"},
 		{set(func(c *jetstream.StreamConfig) { c.Placement = &jetstream.Placement{Tags: []string{"ssd"}} }), "placement"},

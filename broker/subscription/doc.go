@@ -36,6 +36,8 @@
 //	S9  A Subscription with a deliver subject is served as one standing request (push), by the same
 //	    cursor and acks. It delivers only while somebody is subscribed there, and what flow control
 //	    has not confirmed is bounded.
+//	S10 A record is removed for want of need only if the cursors, and the Subscriptions of the State
+//	    in which this broker leads, say so (release.go). In the state log the acks come first.
 //
 // The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
 // when something is delivered or the lag is requested. Without a filter nothing is read. If counted
