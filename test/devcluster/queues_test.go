@@ -69,7 +69,7 @@ func emptied(t *testing.T, name string, retention jetstream.RetentionPolicy, fil
 			subject := name + "." + []string{"a", "b"}[i%2]
 			id := fmt.Sprint(i)
 			for {
-				within, cancel := context.WithTimeout(ctx, answerTime)
+				within, cancel := context.WithTimeout(ctx, 2*time.Second) // it is lost with its broker
 				_, err := publisher.PublishMsg(within, &nats.Msg{Subject: subject, Data: []byte(id)}, jetstream.WithMsgID(id))
 				cancel()
 				if err == nil {
@@ -84,11 +84,15 @@ func emptied(t *testing.T, name string, retention jetstream.RetentionPolicy, fil
 		}
 		ended <- nil
 	}()
-	for range tries(3, 20) {
-		leader := c.whole(js, name)
+	goesOn := func() {
+		t.Helper()
 		before := published.Load()
 		testutil.EventuallyTrue(t, "messages are acknowledged", func() bool { return published.Load() > before+200 })
-		c.kill(leader)
+	}
+	for range tries(3, 20) {
+		goesOn()
+		c.kill(c.whole(js, name))
+		goesOn() // so that the client has noticed it
 	}
 	c.whole(js, name)
 	stop()
