@@ -47,6 +47,9 @@ type shard struct {
 	removing     removal.Pending // guarded by mu
 	removalBytes atomic.Uint64
 	holdRemovals chan struct{} // until it is closed, no removal is reported as durable
+	refuse       error         // of AppendState; nil: it appends
+	// The error of Remove, and that with which its result is reported; nil: none.
+	refuseRemovals, loseRemovals error
 }
 
 func (s *shard) Removed() *removal.Set { return &s.gone }
@@ -102,8 +105,11 @@ func (s *shard) Inherited() uint64                 { return s.inherited }
 
 func (s *shard) AppendState(a *log.Append) (first uint64, err error) {
 	s.mu.Lock()
-	hold := s.hold
+	hold, refused := s.hold, s.refuse
 	s.mu.Unlock()
+	if refused != nil {
+		return 0, refused
+	}
 	if done := a.Done; hold != nil && done != nil {
 		a.Done = held{done, hold}
 	}
@@ -143,6 +149,16 @@ func (s *shard) remove(offset uint64, done func()) error {
 // Remove removes records, as a leader does: readers don't see them any more.
 func (s *shard) Remove(spans []removal.Span, done func(error)) error {
 	spans = slices.Clone(spans)
+	s.mu.Lock()
+	refused, lost := s.refuseRemovals, s.loseRemovals
+	s.mu.Unlock()
+	switch {
+	case refused != nil:
+		return refused
+	case lost != nil:
+		done(lost)
+		return nil
+	}
 	return s.log(spans, func(err error) {
 		if err == nil {
 			for _, span := range spans {
@@ -456,6 +472,8 @@ type world struct {
 	ahead   time.Duration // how far the next broker's clock is ahead
 	// wholeAfter is after how many bytes of the state log brokers write a snapshot; 0: as in use.
 	wholeAfter int
+	// observed is the State that the next service observes before the shard is led; nil: none.
+	observed *want
 }
 
 const topicID = "t1"
@@ -527,6 +545,9 @@ func (w *world) serve() {
 		w.service.wholeAfter = w.wholeAfter
 	}
 	w.follow()
+	if w.observed != nil {
+		w.service.ahead = w.observed
+	}
 	w.service.lead(&servedShard{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
 }
 

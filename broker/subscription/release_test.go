@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -34,6 +35,13 @@ func (w *world) retain(policy coordination.StreamRetention) {
 	desired.subs = slices.Clone(w.desired.subs)
 	w.service.follow(&desired, coordination.Changes{Topics: []coordination.Change[coordination.Topic]{{Before: &before, After: &after}}})
 	synctest.Wait()
+}
+
+// set changes what a shard does.
+func (s *shard) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
 }
 
 // holds waits until nothing moves, and compares the records that are left.
@@ -518,4 +526,191 @@ func releaseAtRandom(t *testing.T, w *world, r *rand.Rand) {
 			t.Fatalf("after step %d %v are left, want %v", step, got, want)
 		}
 	}
+}
+
+// TestWhatAStartPassesIsNotNeeded: records that only a deleted Subscription held, and before which
+// another one starts, or which it passes since there is a newer one of their subject.
+func TestWhatAStartPassesIsNotNeeded(t *testing.T) {
+	releaseStory(t, coordination.InterestPolicy, func(t *testing.T, w *world) {
+		w.declare("hold", 1, earliest())
+		w.find("hold")
+		w.shard.publish("a", "b", "a", "b", "c")
+		w.holds("all are held", 1, 2, 3, 4, 5)
+		w.undeclare("hold")
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{
+			Topic: topicID, Name: "newest", Made: 2, Created: time.Now(),
+			Spec: startAt(coordination.Start{From: coordination.FromLastBySubject}),
+		}, &coordination.Subscription{
+			Topic: topicID, Name: "fifth", Made: 3, Created: time.Now(),
+			Spec: startAt(coordination.Start{From: coordination.FromOffset, Offset: 5}),
+		})
+		w.follow()
+		s := w.find("newest")
+		s.Pull(pull("a", 3))
+		w.expect("newest", "a", "3", "4", "5")
+		w.holds("the newest are pending", 3, 4, 5)
+		for o := uint64(3); o <= 5; o++ {
+			s.Ack(o, 0, 1, Done, 0, nil)
+		}
+		w.holds("fifth needs one", 5)
+	})
+	releaseStory(t, coordination.InterestPolicy, func(t *testing.T, w *world) {
+		w.declare("hold", 1, earliest())
+		w.find("hold")
+		w.shard.publish("a", "b", "a", "b", "c")
+		w.holds("all are held", 1, 2, 3, 4, 5)
+		w.undeclare("hold")
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{
+			Topic: topicID, Name: "fifth", Made: 3, Created: time.Now(),
+			Spec: startAt(coordination.Start{From: coordination.FromOffset, Offset: 5}),
+		})
+		w.follow()
+		w.holds("fifth needs one", 5)
+	})
+}
+
+// TestWhatWasGivenUpGoesWithItsSubscription: also if it is below the ack floor. A removed record is
+// not kept in the cursor.
+func TestWhatWasGivenUpGoesWithItsSubscription(t *testing.T) {
+	releaseStory(t, coordination.InterestPolicy, func(t *testing.T, w *world) {
+		spec := earliest()
+		spec.Ack.Wait, spec.Ack.MaxDeliver = time.Second, 1
+		w.declare("s", 1, spec)
+		s := w.find("s")
+		w.shard.publish("o", "o", "o", "o")
+		s.Pull(pull("a", 4))
+		w.expect("s", "a", "1", "2", "3", "4")
+		s.Ack(2, 0, 1, Done, 0, nil)
+		s.Ack(4, 0, 1, Done, 0, nil)
+		time.Sleep(2 * time.Second)
+		if i := s.Info(); i.Exhausted != 2 || i.FloorOffset != 4 {
+			t.Fatalf("two were given up, and it stands at %+v", i)
+		}
+		w.holds("two were given up", 1, 3)
+		w.shard.gone.Add(3, 4)
+		s.mu.Lock()
+		s.forgetKept()
+		kept := slices.Clone(s.cursor.kept)
+		s.mu.Unlock()
+		if !slices.Equal(kept, []uint64{1}) {
+			t.Errorf("%v are kept, and 3 was removed", kept)
+		}
+		w.undeclare("s")
+		w.changed("s")
+		w.holds("without it")
+	})
+}
+
+// TestALeaderServesTheSubscriptionsOfItsState: one that was made before this broker became the
+// leader holds its records from the first moment on, though the service does not follow that State
+// yet.
+func TestALeaderServesTheSubscriptionsOfItsState(t *testing.T) {
+	releaseStory(t, coordination.InterestPolicy, func(t *testing.T, w *world) {
+		w.declare("s", 1, earliest())
+		w.find("s")
+		w.shard.publish("o", "o")
+		w.holds("it is served", 1, 2)
+		w.stop()
+		observed := w.desired
+		observed.subs = slices.Clone(w.desired.subs)
+		w.observed = &observed
+		w.undeclare("s") // as in the State of before
+		w.start()
+		w.holds("the next leader", 1, 2)
+		w.find("s")
+	})
+}
+
+// TestNothingIsRemovedBeforeItsAckIsLogged: while the state log takes no acks.
+func TestNothingIsRemovedBeforeItsAckIsLogged(t *testing.T) {
+	releaseStory(t, coordination.WorkQueue, func(t *testing.T, w *world) {
+		w.declare("s", 1, earliest())
+		s := w.find("s")
+		w.shard.publish("o", "o", "o")
+		s.Pull(pull("a", 3))
+		w.expect("s", "a", "1", "2", "3")
+		w.shard.set(func() { w.shard.refuse = errors.New("full") })
+		s.Ack(1, 0, 1, Done, 0, nil)
+		w.holds("the log is full", 1, 2, 3)
+		w.shard.set(func() { w.shard.refuse = nil })
+		time.Sleep(2 * retryAfter)
+		w.holds("the log takes acks", 2, 3)
+	})
+}
+
+// TestAFailedRemovalIsTriedAgain: whether the log refuses it, or does not keep it.
+func TestAFailedRemovalIsTriedAgain(t *testing.T) {
+	for _, set := range []func(*shard, error){
+		func(s *shard, err error) { s.refuseRemovals = err },
+		func(s *shard, err error) { s.loseRemovals = err },
+	} {
+		releaseStory(t, coordination.WorkQueue, func(t *testing.T, w *world) {
+			w.declare("s", 1, earliest())
+			s := w.find("s")
+			w.shard.publish("o", "o", "o")
+			s.Pull(pull("a", 3))
+			w.expect("s", "a", "1", "2", "3")
+			w.shard.set(func() { set(w.shard, errors.New("not now")) })
+			s.Ack(2, 0, 1, Done, 0, nil)
+			w.holds("the removal fails", 1, 2, 3)
+			w.shard.set(func() { set(w.shard, nil) })
+			time.Sleep(2 * retryAfter)
+			w.holds("it was tried again", 1, 3)
+		})
+	}
+}
+
+// TestARecordThatCantBeReadStays: whether somebody is interested in it is not known.
+func TestARecordThatCantBeReadStays(t *testing.T) {
+	releaseStory(t, coordination.InterestPolicy, func(t *testing.T, w *world) {
+		w.declare("s", 1, filtered("x"))
+		w.find("s")
+		w.desired.former = true // so that nothing is removed yet
+		w.follow()
+		for _, name := range []string{"one", "two", "three", "x", "five"} {
+			w.shard.publish(name)
+		}
+		w.stop()
+		w.damage("", "two")
+		w.desired.former = false
+		w.start()
+		w.holds("two can't be read", 2, 4)
+	})
+}
+
+// TestManyAcksAreLookedAtTogether: more ranges than are noted become one.
+func TestManyAcksAreLookedAtTogether(t *testing.T) {
+	k := &cursorStore{}
+	var all []span
+	for o := uint64(3 * mostNoted); o > 0; o -= 3 {
+		all = k.addSpan(all, span{o, o + 1})
+	}
+	if len(all) >= mostNoted {
+		t.Errorf("%d ranges are noted", len(all))
+	}
+	covered := merge(append(all, k.releases.again...))
+	for o := uint64(3 * mostNoted); o > 0; o -= 3 {
+		if !covered.has(o) {
+			t.Fatalf("%d was noted, and is not looked at", o)
+		}
+	}
+	if all = k.addSpan(nil, span{1, 2}); len(k.addSpan(all, span{2, 3})) != 1 {
+		t.Error("acks in sequence take several ranges")
+	}
+}
+
+// TestTheEndOfAReaderMakesRoom: for a Subscription that it excluded from a work queue.
+func TestTheEndOfAReaderMakesRoom(t *testing.T) {
+	releaseStory(t, coordination.WorkQueue, func(t *testing.T, w *world) {
+		if _, err := w.service.Create(t.Context(), topicID, "r", filtered("o.*"), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		w.declare("s", 1, earliest())
+		synctest.Wait()
+		if w.service.WhyNot(topicID, "s") == nil {
+			t.Error("both are served")
+		}
+		w.service.Remove(topicID, "r")
+		w.find("s")
+	})
 }
