@@ -23,6 +23,9 @@ const (
 	// releaseOffsets is how many offsets are looked at together: that takes about a millisecond at
 	// most, while acks wait.
 	releaseOffsets = 1 << 16
+	// releaseRest is the pause for each Subscription between two times that all are asked what they
+	// need, up to lazyFor. To ask one takes a tenth of a microsecond.
+	releaseRest = 2 * time.Microsecond
 	// judgedBytes is what looking at releaseOffsets counts as of stepBytes.
 	judgedBytes = stepBytes / 16
 	// fewReleased is up to how many offsets a small read of the log is enough for.

@@ -3,6 +3,7 @@ package subscription
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -35,6 +36,7 @@ type releases struct {
 	todo   spans          // to be looked at
 	seen   uint64         // records below were looked at, or are in todo; Interest only
 	out    []removal.Span // to be removed
+	next   int64          // when Subscriptions are asked again at the earliest
 	cursor *log.Cursor    // of the subjects of records
 }
 
@@ -183,6 +185,9 @@ func (k *cursorStore) release(w *worker) (more bool) {
 		r.queue(k.left(some), k.shard.Data())
 	}
 	held := policy == coordination.InterestPolicy && k.unknownNeeds(state)
+	if len(r.todo) > 0 && !held {
+		held = k.rests(k.service.now())
+	}
 	for budget := stepBytes; budget > 0 && len(r.todo) > 0 && len(r.out) < removal.ItemSpans && !held; {
 		budget -= judgedBytes
 		some, r.todo = r.todo.take(releaseOffsets)
@@ -199,6 +204,22 @@ func (k *cursorStore) release(w *worker) (more bool) {
 		return false
 	}
 	return len(r.todo) > 0 && !held
+}
+
+// rests reports whether the Subscriptions were asked what they need so recently that others wait
+// for them. The store is stepped again then. stepping is held.
+func (k *cursorStore) rests(now int64) bool {
+	r := &k.releases
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now >= r.next {
+		r.next = now + min(int64(len(k.subs))*int64(releaseRest), int64(lazyFor))
+		return false
+	}
+	if !k.armed {
+		k.arm(time.Duration(r.next - now))
+	}
+	return true
 }
 
 // retryRelease has the store stepped again after a while. stepping is held.

@@ -237,6 +237,34 @@ var retentionStories = []story{
 		become(jetstream.InterestPolicy, 10052)
 	}},
 
+	{"a full work queue has room again after an ack", func(t *testing.T, s *site) {
+		name := s.stream(t, func(c *jetstream.StreamConfig) {
+			queue(c)
+			c.MaxMsgs, c.Discard = 3, jetstream.DiscardNew
+		})
+		js := s.client(t)
+		fill(t, js, name+".x", 3)
+		_, err := js.Publish(within(t), name+".x", nil)
+		equal(t, "a fourth message", number(err), jetstream.ErrorCode(10077))
+		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
+		batch, err := c.Fetch(1)
+		for _, m := range take(t, batch, err) {
+			testutil.Must(t, m.DoubleAck(within(t)))
+		}
+		becomes(t, "one was acknowledged", js, name, 2, 2)
+		fill(t, js, name+".x", 1)
+	}},
+
+	{"a consumer that is not used any more holds nothing", func(t *testing.T, s *site) {
+		name := s.stream(t, interest)
+		js := s.client(t)
+		s.consumer(t, name, jetstream.ConsumerConfig{FilterSubject: name + ".x", InactiveThreshold: soon})
+		fill(t, js, name+".x", 3)
+		fill(t, js, name+".y", 1)
+		becomes(t, "it holds what it matches", js, name, 3, 1)
+		becomes(t, "it was deleted", js, name, 0, 5)
+	}},
+
 	{"a push consumer empties a work queue", func(t *testing.T, s *site) {
 		name := s.stream(t, queue)
 		js, older := s.client(t), s.legacy(t)
