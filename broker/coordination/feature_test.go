@@ -69,3 +69,11 @@ func TestFeaturesBeyondTheirBoundsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestAFeatureOfAllBrokers: of those that are registered.
+func TestAFeatureOfAllBrokers(t *testing.T) {
+	s := &State{Brokers: []Broker{{ID: "a", Features: Features()}, {ID: "b", Features: MakeFeatureSet(FeatureClock)}}}
+	if !s.AllHave(FeatureClock) || s.AllHave(FeatureRemovals) {
+		t.Errorf("brokers with %v and %v", s.Brokers[0].Features, s.Brokers[1].Features)
+	}
+}

@@ -101,6 +101,23 @@ func TestATopicIsMadeChangedAndDeleted(t *testing.T) {
 		t.Errorf("the error is %v", e)
 	}
 
+	byInterest := want
+	byInterest.Stream.Retention = InterestPolicy
+	if changed, err := c.UpdateTopic(ctx, "orders", TopicUpdate{By: manifest, Spec: byInterest}); err != nil || changed.Spec.Stream.Retention != InterestPolicy {
+		t.Errorf("by interest: %+v, %v", changed, err)
+	}
+	queue := want
+	queue.Stream.Retention = WorkQueue
+	_, err = c.UpdateTopic(ctx, "orders", TopicUpdate{By: manifest, Spec: queue})
+	if e := as[*ImmutableError](t, err); !strings.Contains(e.Error(), "work queue") {
+		t.Errorf("the error is %v", e)
+	}
+	queue.Shards, queue.Subjects = 2, []string{"queue"}
+	_, err = c.CreateTopic(ctx, "queue", queue, client)
+	if e := as[*InvalidError](t, err); !strings.Contains(e.Error(), "retention WorkQueue with 2 shards") {
+		t.Errorf("the error is %v", e)
+	}
+
 	// A deletion deletes everything but the gate, and a new Topic of that name is another one.
 	if _, err := c.CreateSubscription(ctx, "orders", "billing", SubscriptionSpec{}, client); err != nil {
 		t.Fatal(err)

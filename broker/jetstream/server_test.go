@@ -364,12 +364,14 @@ func TestSettingsOfThisVersionNeedAllBrokers(t *testing.T) {
 	between(map[string]bool{w.nodes[1].id: true})
 	const group = `{"stream_name":"orders","config":{"name":"c","priority_policy":"overflow","priority_groups":["A"]}}`
 	expect(t, "discarding new messages", n, "STREAM.CREATE.n", `{"name":"n","discard":"new"}`, 10052)
+	expect(t, "a work queue", n, "STREAM.CREATE.q", `{"name":"q","retention":"workqueue"}`, 10052, "retention: workqueue is not supported until broker")
+	expect(t, "a retention by interest", n, "STREAM.UPDATE.orders", `{"name":"orders","retention":"interest"}`, 10052, "retention: interest is not supported until broker")
 	expect(t, "priority groups", n, "CONSUMER.CREATE.orders.c", group, 10012)
 	w.await(n.say("orders.eu", "one"))
 	expect(t, "deleting a message", n, "STREAM.MSG.DELETE.orders", `{"seq":1}`, 10057, "of an earlier one")
 	expect(t, "purging a subject", n, "STREAM.PURGE.orders", `{"filter":"orders.eu"}`, 10110, "of an earlier one")
 	between(nil)
-	for call, payload := range map[string]string{"STREAM.CREATE.n": `{"name":"n","discard":"new"}`, "CONSUMER.CREATE.orders.c": group, "STREAM.MSG.DELETE.orders": `{"seq":1}`} {
+	for call, payload := range map[string]string{"STREAM.CREATE.n": `{"name":"n","discard":"new"}`, "STREAM.CREATE.q": `{"name":"q","retention":"workqueue"}`, "CONSUMER.CREATE.orders.c": group, "STREAM.MSG.DELETE.orders": `{"seq":1}`} {
 		if made := ask[jsapi.Response](n, call, payload); made.Error != nil {
 			t.Errorf("%s: %v", call, made.Error)
 		}

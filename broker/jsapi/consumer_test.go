@@ -239,6 +239,48 @@ func TestImpossibleConsumers(t *testing.T) {
 	}
 }
 
+// TestTheConsumersOfAWorkQueue: each message has one consumer, which acknowledges it by itself.
+func TestTheConsumersOfAWorkQueue(t *testing.T) {
+	stream := ordersStream(t, ConsumerLimits{})
+	stream.Replicas, stream.Retention = 3, workQueueRetention
+	normal := func(c ConsumerConfig) (ConsumerConfig, *Error) {
+		if c.AckPolicy == "" {
+			c.AckPolicy = AckExplicit
+		}
+		c.Name = "billing"
+		err := c.Normalize(stream)
+		return c, err
+	}
+	for _, test := range []struct {
+		code   int
+		config ConsumerConfig
+		others []ConsumerConfig
+	}{
+		{0, ConsumerConfig{}, nil},
+		{0, ConsumerConfig{Replicas: 3, FilterSubject: "a.*"}, []ConsumerConfig{{FilterSubject: "a.b.c"}, {FilterSubjects: []string{"b", "c"}}}},
+		{10084, ConsumerConfig{AckPolicy: ackNone}, nil},
+		{10098, ConsumerConfig{AckPolicy: ackNone, DeliverSubject: "inbox"}, nil},
+		{10098, ConsumerConfig{AckPolicy: ackAll}, nil},
+		{10099, ConsumerConfig{}, []ConsumerConfig{{FilterSubject: "a"}}},
+		{10100, ConsumerConfig{FilterSubject: "a"}, []ConsumerConfig{{}}},
+		{10100, ConsumerConfig{FilterSubjects: []string{"b", "a.>"}}, []ConsumerConfig{{FilterSubject: "c"}, {FilterSubjects: []string{"d", "*.x"}}}},
+		{10101, ConsumerConfig{DeliverPolicy: deliverNew}, nil},
+		{10134, ConsumerConfig{Replicas: 1}, nil},
+	} {
+		c, err := normal(test.config)
+		if err == nil {
+			err = c.CheckQueued(test.others)
+		}
+		if (err == nil) != (test.code == 0) || err != nil && err.ErrCode != test.code {
+			t.Errorf("%+v beside %+v: %v, want %d", test.config, test.others, err, test.code)
+		}
+	}
+	stream.Retention = limitsRetention
+	if _, err := normal(ConsumerConfig{AckPolicy: ackNone, Replicas: 1}); err != nil {
+		t.Errorf("of a stream by limits: %v", err)
+	}
+}
+
 // TestReplicasOfAConsumer: a consumer's cursor has as many replicas as its stream, even if fewer
 // are requested.
 func TestReplicasOfAConsumer(t *testing.T) {

@@ -69,6 +69,8 @@ func TestAStreamConfigIsReturnedAsRequested(t *testing.T) {
 		"short age":         {jetstream.StreamConfig{Name: "ORDERS", MaxAge: time.Second}, filled(func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Second, time.Second })},
 		"odd limits":        {jetstream.StreamConfig{Name: "ORDERS", MaxMsgs: -5, MaxBytes: -2}, filled(nil)},
 		"the usual start":   {jetstream.StreamConfig{Name: "ORDERS", FirstSeq: 1}, filled(func(c *jetstream.StreamConfig) { c.FirstSeq = 1 })},
+		"a work queue":      {jetstream.StreamConfig{Name: "ORDERS", Retention: jetstream.WorkQueuePolicy}, filled(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy })},
+		"by interest":       {jetstream.StreamConfig{Name: "ORDERS", Retention: jetstream.InterestPolicy}, filled(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy })},
 		"a later start":     {jetstream.StreamConfig{Name: "ORDERS", FirstSeq: 100}, filled(func(c *jetstream.StreamConfig) { c.FirstSeq = 100 })},
 		"a transform": {
 			jetstream.StreamConfig{Name: "ORDERS", SubjectTransform: &jetstream.SubjectTransformConfig{Source: "a", Destination: "b"}},
@@ -213,12 +215,15 @@ func TestAStreamUpdateKeepsFixedSettings(t *testing.T) {
 	}
 	from := base(func(*StreamConfig) {})
 	for why, to := range map[string]*StreamConfig{
-		"name":     base(func(c *StreamConfig) { c.Name = "T" }),
-		"storage":  base(func(c *StreamConfig) { c.Storage = memoryStorage }),
-		"persist":  base(func(c *StreamConfig) { c.PersistMode = asyncPersist }),
-		"deletes":  base(func(c *StreamConfig) { c.DenyDelete = false }),
-		"purge":    base(func(c *StreamConfig) { c.DenyPurge = false }),
-		"(allows)": base(func(c *StreamConfig) { c.MaxAge, c.Subjects = time.Hour, []string{"x"} }),
+		"name":      base(func(c *StreamConfig) { c.Name = "T" }),
+		"storage":   base(func(c *StreamConfig) { c.Storage = memoryStorage }),
+		"persist":   base(func(c *StreamConfig) { c.PersistMode = asyncPersist }),
+		"deletes":   base(func(c *StreamConfig) { c.DenyDelete = false }),
+		"purge":     base(func(c *StreamConfig) { c.DenyPurge = false }),
+		"workqueue": base(func(c *StreamConfig) { c.Retention = workQueueRetention }),
+		"(allows)": base(func(c *StreamConfig) {
+			c.MaxAge, c.Subjects, c.Retention = time.Hour, []string{"x"}, interestRetention
+		}),
 	} {
 		err := CheckStreamUpdate(from, to)
 		if allowed := why == "(allows)"; allowed != (err == nil) || err != nil && !strings.Contains(err.Description, why) {
