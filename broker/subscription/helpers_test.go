@@ -48,6 +48,7 @@ type shard struct {
 	removalBytes atomic.Uint64
 	holdRemovals chan struct{} // until it is closed, no removal is reported as durable
 	refuse       error         // of AppendState; nil: it appends
+	releases     bool          // removals hide records, also those of former lives
 	// The error of Remove, and that with which its result is reported; nil: none.
 	refuseRemovals, loseRemovals error
 }
@@ -123,7 +124,11 @@ func (s *shard) RemovalItems(yield func([]byte) bool) {
 	spans := s.removing.Spans()
 	s.mu.Unlock()
 	for from, next := range s.removed.Ranges(0, math.MaxUint64) {
-		spans = append(spans, removal.Span{Epoch: 1, From: from, Next: next})
+		if s.releases {
+			spans = slices.AppendSeq(spans, removal.Split(from, next, s.data.EpochAt))
+		} else {
+			spans = append(spans, removal.Span{Epoch: 1, From: from, Next: next})
+		}
 	}
 	removal.Items(slices.Values(spans))(yield)
 }
@@ -216,7 +221,12 @@ func (s *shard) loadRemoved() error {
 				if string(r.Subject) != removal.Subject {
 					continue
 				}
-				err = errors.Join(err, removal.EachSpan(r.Data, func(span removal.Span) { s.removed.Add(span.From, span.Next) }))
+				err = errors.Join(err, removal.EachSpan(r.Data, func(span removal.Span) {
+					s.removed.Add(span.From, span.Next)
+					if part, ok := span.Within(s.data); ok && s.releases {
+						s.gone.Add(part.From, part.Next)
+					}
+				}))
 			}
 		}
 		if v.Release(); err != nil {
@@ -507,9 +517,6 @@ func (w *world) start() {
 		if err = w.shard.loadRemoved(); err != nil {
 			w.t.Fatal(err)
 		}
-		for from, next := range w.shard.removed.Ranges(0, math.MaxUint64) {
-			w.shard.gone.Add(from, next)
-		}
 	}
 	w.serve()
 }
@@ -524,7 +531,7 @@ func (w *world) inherit() {
 // open opens the logs of the shard, for a leader of the next epoch.
 func (w *world) open() (*shard, error) {
 	w.epoch++
-	s := &shard{t: w.t, epoch: w.epoch}
+	s := &shard{t: w.t, epoch: w.epoch, releases: removes(w.desired.retention)}
 	var err error
 	if s.data, err = w.disk.Open(log.Identity{Topic: topicID}, 1, 1, nil); err != nil {
 		return nil, err
