@@ -120,14 +120,16 @@ func (k *cursorStore) step(w *worker) (more bool) {
 	}
 	k.reconcile()
 	k.write()
-	more = k.release(w)
+	if k.release(w) {
+		k.service.tasks.Wake(k, work.Normal) // deliveries don't wait for it
+	}
 	k.trim()
 	k.mu.Lock()
 	if !k.startAgain.IsZero() && !k.armed {
 		k.arm(time.Until(k.startAgain))
 	}
 	k.mu.Unlock()
-	return more
+	return false
 }
 
 // moved wakes the Subscriptions that wait for new records, or for pending ones to be removed. It
