@@ -148,12 +148,33 @@ func (k *Keeper) passRemoved(policy *log.Retention) error {
 			return err
 		}
 	}
+	if policy.Bytes > 0 {
+		policy.Bytes += removedBytes(s.Data, s.Removed)
+	}
 	if policy.Messages > 0 {
 		from := Kept(s.Removed, high, policy.Messages)
 		policy.Messages = max(policy.Messages, end-min(from, end))
 	}
 	s.Removed.Trim(s.Data.Start())
 	return nil
+}
+
+// removedBytes estimates how many bytes of a log's files are of removed records: their share of the
+// records of each segment. Where it can't tell a removed record from one that the file has lost, it
+// returns less.
+func removedBytes(data *log.Log, removed *removal.Set) (n int64) {
+	for _, g := range data.SegmentInfos() {
+		gone := removed.Count(g.Base, g.End)
+		if gone == 0 {
+			continue
+		}
+		holes := data.Holes(g.Base) - min(data.Holes(g.End), data.Holes(g.Base))
+		gone -= min(holes, gone)
+		if records := g.End - g.Base - min(holes, g.End-g.Base); records > 0 {
+			n += int64(float64(g.Bytes) * float64(min(gone, records)) / float64(records))
+		}
+	}
+	return n
 }
 
 // apply deletes records by policy, and notes when the next ones are due.

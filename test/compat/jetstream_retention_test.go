@@ -255,6 +255,33 @@ var retentionStories = []story{
 		fill(t, js, name+".x", 1)
 	}},
 
+	{"what is acknowledged makes room for what is not", func(t *testing.T, s *site) {
+		const rounds, each = 8, 300
+		name := s.stream(t, func(c *jetstream.StreamConfig) {
+			queue(c)
+			c.MaxBytes = 1 << 20
+		})
+		js := s.client(t)
+		fill(t, js, name+".x", 1)
+		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d", MaxAckPending: 1000})
+		batch, err := c.Fetch(1)
+		take(t, batch, err) // and never acknowledged
+		for round := range uint64(rounds) {
+			for range each {
+				_, err := js.PublishAsync(name+".x", make([]byte, 1000))
+				testutil.Must(t, err)
+			}
+			<-js.PublishAsyncComplete()
+			batch, err := c.Fetch(each)
+			for _, m := range take(t, batch, err) {
+				testutil.Must(t, m.Ack())
+			}
+			becomes(t, fmt.Sprintf("round %d", round+1), js, name, 1, 1)
+		}
+		time.Sleep(soon) // so that retention has looked at it
+		becomes(t, "in the end", js, name, 1, 1)
+	}},
+
 	{"a consumer that is not used any more holds nothing", func(t *testing.T, s *site) {
 		name := s.stream(t, interest)
 		js := s.client(t)
