@@ -118,3 +118,36 @@ func (s Span) Within(log Epochs) (part Span, ok bool) {
 	part = Span{s.Epoch, max(s.From, from), min(s.Next, next)}
 	return part, part.From < part.Next
 }
+
+// Mark says of a data log that the Items in front of it in the state log have what the batches
+// before Below have removed. Epoch is that of the record before Below; 0: there was none. By it a
+// log is known that lost its end since, and whose batches before Below are others. Limit is how many
+// records a subject had at most; 0: that is not known.
+type Mark struct{ Epoch, Below, Limit uint64 }
+
+// markVersion is the first byte of an encoded Mark.
+const markVersion = 1
+
+// AppendMark appends a Mark to dst: a byte with the version, and its numbers as uvarints.
+func AppendMark(dst []byte, m Mark) []byte {
+	dst = append(dst, markVersion)
+	dst = binary.AppendUvarint(dst, m.Epoch)
+	dst = binary.AppendUvarint(dst, m.Below)
+	return binary.AppendUvarint(dst, m.Limit)
+}
+
+// ParseMark parses an encoded Mark. Its error wraps ErrMalformed.
+func ParseMark(data []byte) (m Mark, err error) {
+	if len(data) == 0 || data[0] != markVersion {
+		return m, fmt.Errorf("%w: a mark of an unknown version", ErrMalformed)
+	}
+	data = data[1:]
+	for _, to := range []*uint64{&m.Epoch, &m.Below, &m.Limit} {
+		v, n := binary.Uvarint(data)
+		if n <= 0 {
+			return Mark{}, fmt.Errorf("%w: a mark that is too short", ErrMalformed)
+		}
+		*to, data = v, data[n:]
+	}
+	return m, nil
+}

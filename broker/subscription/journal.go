@@ -155,10 +155,9 @@ func (k *cursorStore) putSome() {
 // putRemovals appends all removals that precede the snapshot, and returns how many bytes they take.
 // They are kept before the log loses what precedes. stepping is held.
 func (k *cursorStore) putRemovals() (total int) {
-	for item := range k.shard.RemovalItems {
-		a := log.Append{Durability: log.Memory, Records: []log.Record{{
-			Time: k.service.recordTime(k.service.now()), Subject: []byte(removal.Subject), Data: item,
-		}}}
+	for r := range k.shard.RemovalItems {
+		r.Time = k.service.recordTime(k.service.now())
+		a := log.Append{Durability: log.Memory, Records: []log.Record{r}}
 		err := k.shard.State().WaitRoom(k.service.ctx)
 		if err == nil {
 			_, err = k.shard.AppendState(&a)
@@ -170,7 +169,7 @@ func (k *cursorStore) putRemovals() (total int) {
 			k.mu.Unlock()
 			break
 		}
-		total += len(item)
+		total += len(r.Data)
 	}
 	return total
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
-	"github.com/carillon-mq/carillon/broker/removal"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 )
@@ -98,47 +97,6 @@ func offsetsIn(t *testing.T, data *log.Log) (offsets []uint64) {
 		v.Release()
 	}
 	return offsets
-}
-
-// TestStateLogsWithoutRemovals: a state log is read once to see that it has no removals, and
-// whoever asks knows of the first one that is committed.
-func TestStateLogsWithoutRemovals(t *testing.T) {
-	state, _ := copyLogs(t)
-	var u upkeep.Unremoved
-	cursor := func() {
-		if _, err := state.Append(&log.Append{Epoch: 3, Records: []log.Record{{Data: []byte{1, 65}}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 3 {
-		cursor()
-		_, end, _ := state.Offsets()
-		state.NoteWatermark(end)
-		if u.Any(state) {
-			t.Fatalf("a log without removals up to %d has some", end)
-		}
-	}
-	appendItem(t, state, removal.AppendItem(nil, removal.Span{Epoch: 1, From: 2, Next: 3}))
-	if u.Any(state) {
-		t.Error("the removal isn't committed")
-	}
-	_, end, _ := state.Offsets()
-	state.NoteWatermark(end)
-	cursor()
-	for range 2 {
-		if !u.Any(state) {
-			t.Error("the removal is not found")
-		}
-	}
-	if _, err := state.Trim(end); err != nil {
-		t.Fatal(err)
-	}
-	if u.Any(state) {
-		t.Error("the removal was trimmed")
-	}
-	if other, _ := copyLogs(t); u.Any(other) {
-		t.Error("another log has none")
-	}
 }
 
 // TestACopyInDoubtIsNotExpunged: what a copy in doubt says of removed records is not relied on.
