@@ -56,7 +56,7 @@ func (k *Keeper) Init(c Config) error {
 	loaded, err := Load(c.State, c.Data, stateEnd, end, true, &k.set)
 	k.marked.Store(loaded.Marked)
 	k.taken.Store(loaded.Taken)
-	k.passed, k.limit = loaded.Taken, loaded.Limit
+	k.passed, k.limit, k.untaken = loaded.Taken, loaded.Limit, loaded.Carried
 	if first := c.Data.Start(); first == end {
 		k.limit = 1 // there are no records
 	}
@@ -165,9 +165,8 @@ func (k *Keeper) Limited(limit, turn uint64, durability log.Durability) error {
 		return nil
 	}
 	k.limit = limit
-	below := k.passed
 	k.mu.Unlock()
-	return k.takeOver(nil, below, durability, func(err error) {
+	return k.takeOver(nil, k.taken.Load(), durability, func(err error) {
 		if err == nil {
 			k.marked.Store(true)
 		}
@@ -185,10 +184,9 @@ func (k *Keeper) Raise(limit uint64, durability log.Durability) {
 	if limit == 0 {
 		k.turn++
 	}
-	below := k.passed
 	k.mu.Unlock()
 	if raised && k.marked.Load() { // else there is no limit in the state log
-		_ = k.takeOver(nil, below, durability, func(error) {})
+		_ = k.takeOver(nil, k.taken.Load(), durability, func(error) {})
 	}
 }
 

@@ -14,6 +14,8 @@ type Loaded struct {
 	// which offset the state log has what they have removed.
 	Marked bool
 	Taken  uint64
+	// Carried is what batches have removed and the state log does not have.
+	Carried []removal.Span
 	// Limit is how many records a subject had at most as of the last Mark; 0: not known.
 	Limit uint64
 }
@@ -137,7 +139,10 @@ func (l *loader) batchOfData(b log.Batch) error {
 	if b.End() > l.below {
 		return nil
 	}
-	err := EachCarried(b, l.add)
+	err := EachCarried(b, func(s removal.Span) {
+		l.add(s)
+		l.loaded.Carried = append(l.loaded.Carried, s)
+	})
 	if err != nil {
 		return fmt.Errorf("the batch at offset %d: %w", b.Base(), err)
 	}
