@@ -2,14 +2,10 @@ package topic
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
-
-// markRest is the pause before a message that waited for a Mark is judged again.
-const markRest = 5 * time.Millisecond
 
 // displaces finds what the next message would remove. If it returns false, the message waits
 // (in.lookup), or was refused. mu is held.
@@ -24,7 +20,9 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 		return false
 	}
 	var err error
-	switch records := 1 + c.Span(); {
+	records := 1 + c.Span()
+	_, d.own, d.refusal = v.limits.Beyond(s.shard.name, 0, records)
+	switch {
 	case c.Rollup == publish.RollupAll && s.topic.several():
 		err = s.shard.cantJudge()
 	case c.Rollup == publish.RollupAll:
@@ -45,7 +43,6 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 		return false
 	}
 	if (d.all || d.own > 0 || len(d.offsets) > 0) && !s.removing.Marked() {
-		s.removing.Mark(s.high.Load(), v.durability, func() { time.AfterFunc(markRest, s.shard.announceOpen) })
 		in.lookup = awaitsMark
 		return false
 	}
@@ -53,8 +50,7 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 }
 
 // beyondLimit finds the records of a message's subject that are beyond its limit with a number of
-// new ones. Where that can't be known now they stay, and
-// package limiting removes them. mu is held.
+// new ones. Where that can't be known now they stay, and package limiting removes them. mu is held.
 func (s *ShardLeader) beyondLimit(in *intake, v *view, m *protocol.Message, records uint64) error {
 	d := &in.displaced
 	var count uint64
@@ -63,10 +59,8 @@ func (s *ShardLeader) beyondLimit(in *intake, v *view, m *protocol.Message, reco
 		if in.lookup > 0 || err != nil {
 			return s.limitUnknown(v, err)
 		}
-		if count = min(last, 1); last > 0 {
-			in.last[0] = last
-			d.offsets = in.last[:]
-		}
+		in.last[0], count = last, min(last, 1)
+		d.offsets = in.last[:count]
 	} else {
 		offsets, more, err := s.oldestOf(in, m.Subject)
 		if in.lookup > 0 || err != nil {
