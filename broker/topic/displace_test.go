@@ -203,6 +203,10 @@ func TestARollupOfManyMessages(t *testing.T) {
 	if got := n.leaderOf("orders").Removed().Len(); got != many/2 {
 		t.Errorf("%d are removed, want %d", got, many/2)
 	}
+	n.restart("orders")
+	if got := n.leaderOf("orders").Removed().Len(); got != many/2 {
+		t.Errorf("%d are removed after a restart, want %d", got, many/2)
+	}
 }
 
 // TestAFullSubjectRefuses: with discard new per subject the new message is refused, until there is
@@ -239,8 +243,8 @@ func TestWildcardsInASubjectAreNoWildcards(t *testing.T) {
 	var read []protocol.Message
 	var want []string
 	for i := range 100 {
-		read = append(read, message(fmt.Sprintf("orders.%d", i), "", "x"))
-		want = append(want, fmt.Sprintf("%d orders.%d", i+1, i))
+		read = append(read, message(fmt.Sprintf("orders.$%d", i), "", "x")) // in front of the asterisk
+		want = append(want, fmt.Sprintf("%d orders.$%d", i+1, i))
 	}
 	for range 200 {
 		read = append(read, message("orders.*", "", "x"))
