@@ -414,3 +414,28 @@ func TestASnapshotReloadsTheSameSet(t *testing.T) {
 		}
 	}
 }
+
+// TestARecordBeyondItsLimitIsKnownToTheNextLeader: the Mark that says so does not reach the replicas,
+// but the record does.
+func TestARecordBeyondItsLimitIsKnownToTheNextLeader(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	if err := k.keeper.Limited(1, k.keeper.turn, log.Memory); err != nil {
+		t.Fatal(err)
+	}
+	k.publish(2)
+	if k.lead(); k.keeper.limit != 1 {
+		t.Errorf("a batch that keeps the limit makes it %d", k.keeper.limit)
+	}
+	k.refuse = errors.New("leadership ended")
+	k.batch.Unlimited(k.keeper, log.Memory)
+	k.publish()
+	k.commit()
+	k.refuse = nil
+	k.lead()
+	k.keeper.Raise(1, log.Memory)
+	if limit, _ := k.keeper.Limiting(1, 1000); limit != 1 {
+		t.Error("the limit is not enforced")
+	}
+	k.removed("and nothing else is different", "2-2")
+}

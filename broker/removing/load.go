@@ -152,26 +152,32 @@ func (l *loader) batchOfData(b log.Batch) error {
 	if b.End() > l.below {
 		return nil
 	}
-	err := EachCarried(b, l.addCarried)
+	unlimited, err := eachCarried(b, l.addCarried)
+	if unlimited {
+		l.loaded.Limit = 0
+	}
 	if err != nil {
 		return fmt.Errorf("the batch at offset %d: %w", b.Base(), err)
 	}
 	return nil
 }
 
-// EachCarried calls f with each span that a batch of a data log has removed. Its error wraps
-// removal.ErrMalformed.
-func EachCarried(b log.Batch, f func(removal.Span)) error {
+// eachCarried calls f with each span that a batch of a data log has removed. unlimited reports
+// whether the batch has a record that may be beyond the limit of its subject (Batch.Unlimited). The
+// error wraps removal.ErrMalformed.
+func eachCarried(b log.Batch, f func(removal.Span)) (unlimited bool, err error) {
 	for it := b.Extensions(); ; {
 		e, ok := it.Next()
 		if !ok {
-			return nil
+			return unlimited, nil
 		}
 		if e.Type != log.ExtensionRemovals {
 			continue
 		}
-		if err := removal.EachSpan(e.Data, f); err != nil {
-			return err
+		some := false
+		if err := removal.EachSpan(e.Data, func(s removal.Span) { some = true; f(s) }); err != nil {
+			return unlimited, err
 		}
+		unlimited = unlimited || !some
 	}
 }

@@ -57,14 +57,14 @@ func (s *ShardLeader) beyondLimit(in *intake, v *view, m *protocol.Message, reco
 	if v.limits.PerSubject == 1 {
 		last, err := s.lastOf(in, m.Subject)
 		if in.lookup > 0 || err != nil {
-			return s.limitUnknown(v, err)
+			return s.limitUnknown(in, v, err)
 		}
 		in.last[0], count = last, min(last, 1)
 		d.offsets = in.last[:count]
 	} else {
 		offsets, more, err := s.oldestOf(in, m.Subject)
 		if in.lookup > 0 || err != nil {
-			return s.limitUnknown(v, err)
+			return s.limitUnknown(in, v, err)
 		}
 		d.offsets, count = offsets, uint64(len(offsets))+more
 	}
@@ -76,11 +76,11 @@ func (s *ShardLeader) beyondLimit(in *intake, v *view, m *protocol.Message, reco
 
 // limitUnknown judges a message whose subject's records are not known: it is kept, unless it could
 // be beyond a limit that refuses. It returns nil as well if the message waits.
-func (s *ShardLeader) limitUnknown(v *view, err error) error {
+func (s *ShardLeader) limitUnknown(in *intake, v *view, err error) error {
 	if err == nil || v.limits.DiscardNew {
 		return err
 	}
-	s.removing.Raise(0, v.durability)
+	in.removed.Unlimited(&s.removing, v.durability)
 	return nil
 }
 

@@ -400,13 +400,13 @@ func TestAMessageThatCantBeLimitedIsKept(t *testing.T) {
 	s := n.leaderOf("orders")
 	n.ask("orders.a", "x")
 	s.mu.Lock() // as displaces does when a lookup fails
-	_ = s.limitUnknown(s.shard.view.Load(), context.DeadlineExceeded)
+	_ = s.limitUnknown(&intake{}, s.shard.view.Load(), context.DeadlineExceeded)
 	s.mu.Unlock()
 	if limit, _ := s.removing.Limiting(1, math.MaxUint64); limit != 1 {
 		t.Error("the limit is not enforced")
 	}
 	n.eventually("it is enforced", func() bool { limit, _ := s.removing.Limiting(1, math.MaxUint64); return limit == 0 })
-	if err := s.limitUnknown(&view{limits: publish.Limits{DiscardNew: true}}, context.DeadlineExceeded); err == nil {
+	if err := s.limitUnknown(&intake{}, &view{limits: publish.Limits{DiscardNew: true}}, context.DeadlineExceeded); err == nil {
 		t.Error("a message is kept that may be beyond a limit that refuses")
 	}
 }
