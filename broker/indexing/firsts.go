@@ -14,6 +14,7 @@ type firsts struct {
 	purged uint64 // how often records were removed by others: Purged
 
 	doomed []doomed
+	swept  int      // how many of doomed were left when those were last forgotten that are removed
 	floor  uint64   // records before it were removed by a later one: RemovedAll
 	before struct { // as of the last batch that was appended
 		doomed int
@@ -44,10 +45,12 @@ func (f *firsts) reset() {
 	f.known, f.held = map[lastKey]*oldest{}, 0
 }
 
-// appended notes that the batch was appended that removes records.
+// appended notes that the batch was appended that removes records. removed reports whether a record
+// is removed, or the log begins behind it.
 func (f *firsts) appended(removed func(offset uint64) bool) {
-	if len(f.doomed) > max(mostDoomed, 2*f.before.doomed) {
+	if len(f.doomed) > max(mostDoomed, 2*f.swept) {
 		f.doomed = slices.DeleteFunc(f.doomed, func(d doomed) bool { return removed(d.offset) })
+		f.swept = len(f.doomed)
 	}
 	f.before.doomed, f.before.floor = len(f.doomed), f.floor
 }
@@ -83,10 +86,20 @@ func (f *firsts) keep(key lastKey, o *oldest) {
 	f.held += 8*len(o.offsets) + oldestBytes
 }
 
-// look begins to look for a subject, below the end of the log. It returns that.
-func (f *firsts) look(key lastKey, end uint64) uint64 {
+// look begins to look for a subject, below the end of the log, unless it has begun. It returns
+// below which offset.
+func (f *firsts) look(key lastKey, end uint64) (below uint64) {
+	if f.looking(key) {
+		return f.known[key].below
+	}
 	f.keep(key, &oldest{looking: true, below: end, purged: f.purged})
 	return end
+}
+
+// looking reports whether a subject is being looked for.
+func (f *firsts) looking(key lastKey) bool {
+	o := f.known[key]
+	return o != nil && o.looking
 }
 
 // Firsts returns the offsets of the oldest records of a subject, in order, with how many newer ones
@@ -104,6 +117,10 @@ func (x *Lasts) Firsts(subject []byte, start uint64) (offsets []uint64, more, wa
 			o = &oldest{purged: f.purged}
 			f.keep(key, o)
 		}
+	}
+	if o != nil && o.more > 0 && o.purged != f.purged {
+		f.forget(key) // fewer may be left than were counted
+		o = nil
 	}
 	if o != nil && !o.looking {
 		x.drop(o, start)

@@ -268,8 +268,8 @@ func (x *Index) LastOf(ctx context.Context, patience time.Duration, subject stri
 const walked = 64
 
 // OffsetsOf returns the offsets of the oldest records of a subject from start up to, not including,
-// end, in order, at most some, and how many it has. The subject may be no valid pattern if there are
-// few. It is for conditions.
+// end, in order, at most some, and how many it has. The subject may be no valid pattern. It is for
+// conditions.
 func (x *Index) OffsetsOf(ctx context.Context, patience time.Duration, subject string, start, end uint64, most int) (offsets []uint64, count uint64, err error) {
 	in := subjectindex.Range{From: start, To: end}
 	err = x.query(ctx, patience, forConditions, end, func(s *subjectindex.Shard) error {
@@ -279,18 +279,19 @@ func (x *Index) OffsetsOf(ctx context.Context, patience time.Duration, subject s
 		if err != nil || count == 0 {
 			return err
 		}
-		if count <= min(walked, uint64(most)) {
+		filter, invalid := subjectindex.NewFilter(subject)
+		if count <= min(walked, uint64(most)) || invalid != nil {
 			for at := info.Last; err == nil && at > 0; at, err = s.Last(ctx, []byte(subject), subjectindex.Range{From: start, To: at}) {
 				offsets = append(offsets, at)
 			}
 			slices.Reverse(offsets)
+			offsets = offsets[:min(len(offsets), most)]
 			return err
 		}
-		filter, err := subjectindex.NewFilter(subject)
-		if err != nil {
-			return err
-		}
-		err = s.Offsets(ctx, filter, in, func(_ []byte, offset uint64) error {
+		err = s.Offsets(ctx, filter, in, func(of []byte, offset uint64) error {
+			if string(of) != subject { // subject has wildcards
+				return nil
+			}
 			if offsets = append(offsets, offset); len(offsets) == most {
 				return errEnough
 			}

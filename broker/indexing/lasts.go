@@ -46,6 +46,7 @@ type Lasts struct {
 	below  map[lastKey]uint64 // what was found below from
 	firsts firsts
 	queue  []lastWanted
+	halted bool // the first in queue waits until the batch is appended that is being gathered
 	queued map[wantedKey]bool // true: a message waits for it
 	failed map[wantedKey]lastFailure
 	why    error     // why nothing is looked for until rest
@@ -132,6 +133,7 @@ func (x *Lasts) Reset(end uint64) {
 	defer x.mu.Unlock()
 	x.firsts.undo()
 	x.reset(end)
+	x.goOn()
 	x.count()
 }
 
@@ -175,7 +177,7 @@ func (x *Lasts) Appended(end uint64) {
 	}
 	x.mu.Lock()
 	x.end, x.noted = end, false
-	x.firsts.appended(x.isRemoved)
+	x.firsts.appended(x.isGone)
 	switch {
 	case x.asked.Load() < time.Now().Add(-restAfter).UnixNano():
 		x.reset(end)
@@ -186,9 +188,20 @@ func (x *Lasts) Appended(end uint64) {
 		x.reset(end)
 		x.tooMany = true
 	}
+	x.goOn()
 	x.count()
 	x.mu.Unlock()
 	x.set.lasts.limit()
+}
+
+// goOn lets the finder go on: nothing is noted that the log lacks. The lookup begins here, since the
+// next batch may be gathered before the finder has its turn. mu is held.
+func (x *Lasts) goOn() {
+	if x.halted {
+		x.halted = false
+		x.firsts.look(x.queue[0].key.lastKey, x.end)
+		x.set.finders.Wake(x, work.Urgent)
+	}
 }
 
 // release forgets everything because all shards together remember too much. It reports whether it
@@ -284,6 +297,11 @@ func (x *Lasts) isRemoved(offset uint64) bool {
 	return x.removed != nil && x.removed.Len() > 0 && x.removed.Has(offset)
 }
 
+// isGone reports whether a record is removed, or the log begins behind it.
+func (x *Lasts) isGone(offset uint64) bool {
+	return x.removed != nil && offset < x.removed.Start() || x.isRemoved(offset)
+}
+
 // want queues a subject for a finder. mu is held.
 func (x *Lasts) want(key wantedKey, subject []byte) error {
 	if _, ok := x.queued[key]; ok {
@@ -326,7 +344,7 @@ func (x *Lasts) step() (more bool) {
 	}
 	x.mu.Lock()
 	due := x.untold != nil && x.untold.Stop()
-	more = len(x.queue) > 0 && x.ctx.Err() == nil
+	more = len(x.queue) > 0 && !x.halted && x.ctx.Err() == nil
 	x.mu.Unlock()
 	if due {
 		x.tell()
@@ -342,8 +360,8 @@ func (x *Lasts) next() (w lastWanted, from, below uint64, patient, ok bool) {
 	for len(x.queue) > 0 && x.ctx.Err() == nil {
 		w = x.queue[0]
 		if w.key.firsts {
-			if x.noted {
-				return w, 0, 0, false, false // a batch is being gathered; a step follows
+			if x.halted = x.noted && !x.firsts.looking(w.key.lastKey); x.halted {
+				return w, 0, 0, false, false // goOn has it looked for
 			}
 			return w, 0, x.firsts.look(w.key.lastKey, x.end), !time.Now().Before(x.rest), true
 		}

@@ -29,6 +29,8 @@ type Shard interface {
 	// Limit returns how many records a subject may have, the durability of the shard, and its removed
 	// records.
 	Limit() (perSubject uint64, durability log.Durability, removed *removing.Keeper)
+	// Offsets returns the offsets that readers see: start ≤ offset < end.
+	Offsets() (start, end uint64)
 	// Crowded returns subjects with more records than a limit, at most some.
 	Crowded(ctx context.Context, patience time.Duration, limit uint64, most int) ([]string, error)
 	// Beyond returns the offsets of the records of a subject that are beyond a limit, at most some.
@@ -45,13 +47,14 @@ func Run[S Shard](ctx context.Context, led func() []S, logger *slog.Logger) {
 	for work.Sleep(ctx, rest) {
 		for _, s := range led() {
 			most, durability, removed := s.Limit()
-			limit, turn := removed.Limiting(most)
+			_, high := s.Offsets()
+			limit, turn := removed.Limiting(most, high)
 			if limit == 0 || time.Now().Before(later[s.Name()]) {
 				continue
 			}
 			delete(later, s.Name())
-			err := Enforce(ctx, s, limit)
-			if err == nil {
+			more, err := Enforce(ctx, s, limit)
+			if err == nil && !more {
 				err = removed.Limited(limit, turn, durability)
 			}
 			if err != nil && ctx.Err() == nil {
@@ -62,47 +65,46 @@ func Run[S Shard](ctx context.Context, led func() []S, logger *slog.Logger) {
 	}
 }
 
-// Enforce removes the records of a shard beyond a limit per subject.
-func Enforce[S Shard](ctx context.Context, s S, limit uint64) error {
-	for {
-		subjects, err := s.Crowded(ctx, patience, limit, subjectsAtOnce)
-		if err != nil || len(subjects) == 0 {
-			return err
-		}
-		var due []uint64
-		for _, subject := range subjects {
-			offsets, err := s.Beyond(ctx, subject, limit, removal.ItemSpans)
-			if err != nil {
-				return err
-			}
-			if len(due)+len(offsets) > removal.ItemSpans {
-				if err := remove(ctx, s, due); err != nil {
-					return err
-				}
-				due = due[:0]
-			}
-			due = append(due, offsets...)
-		}
-		if err := remove(ctx, s, due); err != nil {
-			return err
-		}
+// Enforce removes the records of a shard beyond a limit per subject, of some subjects. more reports
+// whether there may be more. It ends when the limit is changed.
+func Enforce[S Shard](ctx context.Context, s S, limit uint64) (more bool, err error) {
+	subjects, err := s.Crowded(ctx, patience, limit, subjectsAtOnce)
+	if err != nil || len(subjects) == 0 {
+		return false, err
 	}
+	var due []uint64
+	for _, subject := range subjects {
+		offsets, err := s.Beyond(ctx, subject, limit, removal.ItemSpans)
+		if err != nil {
+			return true, err
+		}
+		if len(due)+len(offsets) > removal.ItemSpans {
+			if holds, err := remove(ctx, s, limit, due); err != nil || !holds {
+				return true, err
+			}
+			due = due[:0]
+		}
+		due = append(due, offsets...)
+	}
+	_, err = remove(ctx, s, limit, due)
+	return true, err
 }
 
-// remove removes records, and waits until that is durable.
-func remove[S Shard](ctx context.Context, s S, offsets []uint64) error {
-	if len(offsets) == 0 {
-		return nil
+// remove removes records that are beyond a limit, if it still holds, and waits until that is
+// durable.
+func remove[S Shard](ctx context.Context, s S, limit uint64, offsets []uint64) (holds bool, err error) {
+	if most, _, _ := s.Limit(); most != limit || len(offsets) == 0 {
+		return most == limit, nil
 	}
 	slices.Sort(offsets)
 	done := make(chan error, 1)
 	if err := s.Remove(s.Spans(offsets), func(err error) { done <- err }); err != nil {
-		return err
+		return true, err
 	}
 	select {
 	case err := <-done:
-		return err
+		return true, err
 	case <-ctx.Done():
-		return ctx.Err()
+		return true, ctx.Err()
 	}
 }

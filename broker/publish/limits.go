@@ -35,6 +35,9 @@ func (e *RollupError) Error() string { return "rollup " + e.Why }
 // Beyond returns how many records are removed of a subject that has count of them and gets some
 // more: of the older ones, and of these. If the new ones are refused it says why.
 func (l Limits) Beyond(topic string, count, records uint64) (older, own uint64, refusal error) {
+	if l.PerSubject == 0 {
+		return 0, 0, nil
+	}
 	over := count + records - min(count+records, l.PerSubject)
 	if over > 0 && l.DiscardNew {
 		return 0, 0, &FullError{Topic: topic, Of: "messages per subject", Max: l.PerSubject}

@@ -64,12 +64,12 @@ func Items(spans iter.Seq[Span]) iter.Seq[[]byte] {
 
 // Split yields the offsets from from up to and without next as spans of one epoch each. epochAt
 // returns the epoch of an offset and up to where it goes; epoch 0: there is no such record, nor one
-// behind it.
+// before that.
 func Split(from, next uint64, epochAt func(offset uint64) (epoch, until uint64)) iter.Seq[Span] {
 	return func(yield func(Span) bool) {
 		for from < next {
 			epoch, until := epochAt(from)
-			if epoch == 0 || !yield(Span{epoch, from, min(until, next)}) {
+			if until <= from || epoch > 0 && !yield(Span{epoch, from, min(until, next)}) {
 				return
 			}
 			from = until

@@ -7,8 +7,9 @@ import (
 
 // Batch gathers what the records of a batch remove. The zero Batch removes nothing.
 type Batch struct {
-	spans []removal.Span
-	items []byte
+	spans     []removal.Span
+	items     []byte
+	unlimited bool // see Unlimited
 }
 
 // Full reports whether the batch is to be appended before more is added.
@@ -28,10 +29,21 @@ func (b *Batch) AddFrom(l *log.Log, from, next uint64) {
 	}
 }
 
+// Unlimited notes that the batch has a record which may be beyond the limit of its subject. Load finds
+// that in the batch, since a Mark may not reach the replicas that the batch reaches.
+func (b *Batch) Unlimited(k *Keeper, durability log.Durability) {
+	k.Raise(0, durability)
+	b.unlimited = true
+}
+
 // Carry appends what b has to the extensions of a batch that is going to end at an offset, and
-// passes it to the shard's Keeper. It reports whether there was something. The extensions are valid
+// passes it to the shard's Keeper. It reports whether it passed something. The extensions are valid
 // until Reset.
 func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []log.Extension, some bool) {
+	if b.unlimited {
+		b.items = removal.AppendItem(b.items) // without spans
+		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items})
+	}
 	if len(b.spans) == 0 {
 		return to, false
 	}
@@ -46,4 +58,4 @@ func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []l
 }
 
 // Reset empties the batch.
-func (b *Batch) Reset() { b.spans, b.items = b.spans[:0], b.items[:0] }
+func (b *Batch) Reset() { b.spans, b.items, b.unlimited = b.spans[:0], b.items[:0], false }

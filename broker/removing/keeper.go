@@ -21,6 +21,9 @@ type Keeper struct {
 	size   atomic.Int64  // of messages since Items were taken
 	due    atomic.Uint64 // end of the first batch in carried; 0: none
 	marked atomic.Bool   // batches may remove records (K1)
+	unsure atomic.Bool   // limit is not known because of records that are not appended yet
+
+	writing sync.Mutex // held while a Mark is made and appended, so that the last one has limit
 
 	mu      sync.Mutex
 	pending removal.Pending // in the state log, and not in the set yet
@@ -28,7 +31,12 @@ type Keeper struct {
 	untaken []removal.Span  // in the set, and perhaps not in the state log
 	passed  uint64          // what batches before it have removed is in the set
 	limit   uint64          // how many records a subject has at most; 0: that is not known
-	turn    uint64          // how often limit became unknown
+	kept    uint64          // the limit of the last Raise
+	turn    uint64          // rises when publishes may keep more than before
+	await   struct {        // of Limiting: with limit and turn, the records before until count
+		limit, turn, until uint64
+	}
+	marks   bool // the state log may have a Mark, or one is to be appended
 	marking bool
 	taking  bool // untaken is being written
 }
@@ -55,6 +63,7 @@ func (k *Keeper) Init(c Config) error {
 	_, end, _ := c.Data.Offsets()
 	loaded, err := Load(c.State, c.Data, stateEnd, end, true, &k.set)
 	k.marked.Store(loaded.Marked)
+	k.marks = loaded.Marked
 	k.taken.Store(loaded.Taken)
 	k.passed, k.limit, k.untaken = loaded.Taken, loaded.Limit, loaded.Carried
 	if first := c.Data.Start(); first == end {
@@ -146,11 +155,19 @@ func (r *stateRemoval) Committed(_, _ uint64, err error) {
 }
 
 // Limiting returns the limit of records per subject beyond which there may be some, if that is the
-// limit that holds; 0: there are none. turn is for Limited.
-func (k *Keeper) Limiting(limit uint64) (unlimited, turn uint64) {
+// limit that holds and readers see the records before high; 0: there are none, or not all records
+// that may be beyond it are readable yet. turn is for Limited.
+func (k *Keeper) Limiting(limit, high uint64) (unlimited, turn uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if limit == 0 || k.limit > 0 && k.limit <= limit {
+		return 0, k.turn
+	}
+	if a := &k.await; a.until == 0 || a.limit != limit || a.turn != k.turn {
+		a.limit, a.turn = limit, k.turn
+		_, a.until, _ = k.Data.Offsets()
+	}
+	if high < k.await.until {
 		return 0, k.turn
 	}
 	return limit, k.turn
@@ -165,28 +182,38 @@ func (k *Keeper) Limited(limit, turn uint64, durability log.Durability) error {
 		return nil
 	}
 	k.limit = limit
+	below := k.known()
 	k.mu.Unlock()
-	return k.takeOver(nil, k.taken.Load(), durability, func(err error) {
-		if err == nil {
-			k.marked.Store(true)
-		}
-	})
+	return k.takeOver(nil, below, durability, func(error) {})
 }
 
-// Raise notes the limit that publishes keep to from now on; 0: there is none, or they can't keep to
-// it for now. It concerns Limiting only if it is above the one before.
+// known returns an offset below which the state log has what batches have removed. Without a Mark
+// no batch has removed anything (K1). mu is held.
+func (k *Keeper) known() uint64 {
+	if k.marks = true; k.marked.Load() {
+		return k.taken.Load()
+	}
+	_, end, _ := k.Data.Offsets()
+	return end
+}
+
+// Raise notes the limit that publishes keep to from now on; 0: there is none, or the next batch
+// can't keep to it. It concerns Limiting only if it is above the one before.
 func (k *Keeper) Raise(limit uint64, durability log.Durability) {
 	k.mu.Lock()
 	raised := k.limit > 0 && (limit == 0 || limit > k.limit)
 	if raised {
 		k.limit = limit
 	}
-	if limit == 0 {
+	if limit == 0 || limit != k.kept {
 		k.turn++
 	}
+	k.kept = limit
+	k.unsure.Store(limit == 0)
+	write, below := raised && k.marks, k.taken.Load() // without a Mark the state log has no limit
 	k.mu.Unlock()
-	if raised && k.marked.Load() { // else there is no limit in the state log
-		_ = k.takeOver(nil, k.taken.Load(), durability, func(error) {})
+	if write {
+		_ = k.takeOver(nil, below, durability, func(error) {})
 	}
 }
 
@@ -203,15 +230,12 @@ func (k *Keeper) Mark(below uint64, durability log.Durability, done func()) {
 		done()
 		return
 	}
-	k.marking, k.passed = true, below
+	k.marking, k.marks, k.passed = true, true, below
 	k.mu.Unlock()
-	finish := func(err error) {
+	finish := func(error) {
 		k.mu.Lock()
 		k.marking = false
 		k.mu.Unlock()
-		if err == nil {
-			k.marked.Store(true)
-		}
 		done()
 	}
 	if err := k.takeOver(nil, below, durability, finish); err != nil {
@@ -238,7 +262,13 @@ func (k *Keeper) Forget() {
 }
 
 // Appended notes that messages of a size were appended.
-func (k *Keeper) Appended(size int) { k.size.Add(int64(size)) }
+func (k *Keeper) Appended(size int) {
+	if k.size.Add(int64(size)); k.unsure.Load() && k.unsure.Swap(false) {
+		k.mu.Lock()
+		k.turn++ // the records that Raise was about are in the log now
+		k.mu.Unlock()
+	}
+}
 
 // Commit adds to the set what batches have removed that end at an offset or before: they are on all
 // in-sync replicas. Now and then it writes that to the state log.
@@ -269,19 +299,25 @@ func (k *Keeper) Commit(end uint64, durability log.Durability) {
 		defer k.mu.Unlock()
 		if k.taking = false; err != nil {
 			k.untaken = append(spans, k.untaken...)
-			return
 		}
-		k.taken.Store(below)
 	}
 	if err := k.takeOver(spans, below, durability, finish); err != nil {
 		finish(err)
 	}
 }
 
-// takeOver appends Items with spans to the state log, and a Mark behind them. done is called when
-// that is on all in-sync replicas, unless it returns an error.
+// takeOver appends Items with spans to the state log, and a Mark behind them: with the Items, the
+// state log has what batches before below have removed. done is called when that is on all in-sync
+// replicas, unless it returns an error.
 func (k *Keeper) takeOver(spans []removal.Span, below uint64, durability log.Durability, done func(error)) error {
-	a := &log.Append{Durability: durability, Done: completion(done)}
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	a := &log.Append{Durability: durability, Done: completion(func(err error) {
+		if err == nil {
+			k.take(below)
+		}
+		done(err)
+	})}
 	now, size := k.Now(), 0
 	for item := range removal.Items(slices.Values(spans)) {
 		size += len(item)
@@ -293,6 +329,14 @@ func (k *Keeper) takeOver(spans []removal.Span, below uint64, durability log.Dur
 		k.bytes.Add(uint64(size))
 	}
 	return err
+}
+
+// take notes that a Mark is on all in-sync replicas.
+func (k *Keeper) take(below uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.taken.Store(max(k.taken.Load(), below))
+	k.marked.Store(true)
 }
 
 // mark returns the record with a Mark: an Item without spans.
@@ -317,7 +361,7 @@ func (c completion) Committed(_, _ uint64, err error) { c(err) }
 func (k *Keeper) Snapshot() iter.Seq[log.Record] {
 	return func(yield func(log.Record) bool) {
 		k.mu.Lock()
-		pending, passed := k.pending.Spans(), k.passed
+		pending, passed, marks := k.pending.Spans(), k.passed, k.marks
 		k.mu.Unlock()
 		now, subject := k.Now(), []byte(removal.Subject)
 		k.set.Trim(k.Data.Start())
@@ -339,7 +383,7 @@ func (k *Keeper) Snapshot() iter.Seq[log.Record] {
 				return
 			}
 		}
-		if k.marked.Load() {
+		if marks { // or the state log loses one that is on its way to the replicas
 			yield(k.mark(now, max(passed, k.Data.Start())))
 		}
 	}

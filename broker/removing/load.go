@@ -14,7 +14,7 @@ type Loaded struct {
 	// which offset the state log has what they have removed.
 	Marked bool
 	Taken  uint64
-	// Carried is what batches have removed and the state log does not have.
+	// Carried is what the batches that were read have removed: the state log may lack it.
 	Carried []removal.Span
 	// Limit is how many records a subject had at most as of the last Mark; 0: not known.
 	Limit uint64
@@ -86,10 +86,23 @@ func (l *loader) each(from *log.Log, below uint64, f func(log.Batch) error) erro
 
 // add adds a span to the set, as far as the data log has its records.
 func (l *loader) add(s removal.Span) {
-	s.Next = min(s.Next, l.below)
-	if part, ok := s.Within(l.data); ok {
+	if part, ok := l.within(s); ok {
 		l.set.Add(part.From, part.Next)
 	}
+}
+
+// addCarried is add for what a batch has removed.
+func (l *loader) addCarried(s removal.Span) {
+	if part, ok := l.within(s); ok {
+		l.set.Add(part.From, part.Next)
+		l.loaded.Carried = append(l.loaded.Carried, part)
+	}
+}
+
+// within returns the part of a span whose records the data log has.
+func (l *loader) within(s removal.Span) (part removal.Span, ok bool) {
+	s.Next = min(s.Next, l.below)
+	return s.Within(l.data)
 }
 
 // batchOfState takes the Items and Marks of a batch of the state log, of its records below an
@@ -126,7 +139,7 @@ func (l *loader) mark(m removal.Mark) {
 	if m.Below <= l.loaded.Taken {
 		return
 	}
-	if m.Epoch != 0 && m.Below > l.data.Start() {
+	if m.Below > l.data.Start() {
 		if epoch, _ := l.data.EpochAt(m.Below - 1); epoch != m.Epoch {
 			return
 		}
@@ -139,29 +152,32 @@ func (l *loader) batchOfData(b log.Batch) error {
 	if b.End() > l.below {
 		return nil
 	}
-	err := EachCarried(b, func(s removal.Span) {
-		l.add(s)
-		l.loaded.Carried = append(l.loaded.Carried, s)
-	})
+	unlimited, err := eachCarried(b, l.addCarried)
+	if unlimited {
+		l.loaded.Limit = 0
+	}
 	if err != nil {
 		return fmt.Errorf("the batch at offset %d: %w", b.Base(), err)
 	}
 	return nil
 }
 
-// EachCarried calls f with each span that a batch of a data log has removed. Its error wraps
-// removal.ErrMalformed.
-func EachCarried(b log.Batch, f func(removal.Span)) error {
+// eachCarried calls f with each span that a batch of a data log has removed. unlimited reports
+// whether the batch has a record that may be beyond the limit of its subject (Batch.Unlimited). The
+// error wraps removal.ErrMalformed.
+func eachCarried(b log.Batch, f func(removal.Span)) (unlimited bool, err error) {
 	for it := b.Extensions(); ; {
 		e, ok := it.Next()
 		if !ok {
-			return nil
+			return unlimited, nil
 		}
 		if e.Type != log.ExtensionRemovals {
 			continue
 		}
-		if err := removal.EachSpan(e.Data, f); err != nil {
-			return err
+		some := false
+		if err := removal.EachSpan(e.Data, func(s removal.Span) { some = true; f(s) }); err != nil {
+			return unlimited, err
 		}
+		unlimited = unlimited || !some
 	}
 }

@@ -2,14 +2,10 @@ package topic
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
-
-// markRest is the pause before a message that waited for a Mark is judged again.
-const markRest = 5 * time.Millisecond
 
 // displaces finds what the next message would remove. If it returns false, the message waits
 // (in.lookup), or was refused. mu is held.
@@ -24,7 +20,9 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 		return false
 	}
 	var err error
-	switch records := 1 + c.Span(); {
+	records := 1 + c.Span()
+	_, d.own, d.refusal = v.limits.Beyond(s.shard.name, 0, records)
+	switch {
 	case c.Rollup == publish.RollupAll && s.topic.several():
 		err = s.shard.cantJudge()
 	case c.Rollup == publish.RollupAll:
@@ -45,7 +43,6 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 		return false
 	}
 	if (d.all || d.own > 0 || len(d.offsets) > 0) && !s.removing.Marked() {
-		s.removing.Mark(s.high.Load(), v.durability, func() { time.AfterFunc(markRest, s.shard.announceOpen) })
 		in.lookup = awaitsMark
 		return false
 	}
@@ -53,24 +50,21 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 }
 
 // beyondLimit finds the records of a message's subject that are beyond its limit with a number of
-// new ones. Where that can't be known now they stay, and
-// package limiting removes them. mu is held.
+// new ones. Where that can't be known now they stay, and package limiting removes them. mu is held.
 func (s *ShardLeader) beyondLimit(in *intake, v *view, m *protocol.Message, records uint64) error {
 	d := &in.displaced
 	var count uint64
 	if v.limits.PerSubject == 1 {
 		last, err := s.lastOf(in, m.Subject)
 		if in.lookup > 0 || err != nil {
-			return s.limitUnknown(v, err)
+			return s.limitUnknown(in, v, err)
 		}
-		if count = min(last, 1); last > 0 {
-			in.last[0] = last
-			d.offsets = in.last[:]
-		}
+		in.last[0], count = last, min(last, 1)
+		d.offsets = in.last[:count]
 	} else {
 		offsets, more, err := s.oldestOf(in, m.Subject)
 		if in.lookup > 0 || err != nil {
-			return s.limitUnknown(v, err)
+			return s.limitUnknown(in, v, err)
 		}
 		d.offsets, count = offsets, uint64(len(offsets))+more
 	}
@@ -82,11 +76,11 @@ func (s *ShardLeader) beyondLimit(in *intake, v *view, m *protocol.Message, reco
 
 // limitUnknown judges a message whose subject's records are not known: it is kept, unless it could
 // be beyond a limit that refuses. It returns nil as well if the message waits.
-func (s *ShardLeader) limitUnknown(v *view, err error) error {
+func (s *ShardLeader) limitUnknown(in *intake, v *view, err error) error {
 	if err == nil || v.limits.DiscardNew {
 		return err
 	}
-	s.removing.Raise(0, v.durability)
+	in.removed.Unlimited(&s.removing, v.durability)
 	return nil
 }
 

@@ -115,3 +115,55 @@ func TestACopyInDoubtIsNotExpunged(t *testing.T) {
 		}
 	}
 }
+
+// TestReplicasExpungeWhatMessagesRemoved: files lose what messages removed by a limit, on leaders and
+// on followers. What leads afterwards, in which life, shows the newest messages of each subject.
+func TestReplicasExpungeWhatMessagesRemoved(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.options.TailBytes = 1
+		n.compact = upkeep.Compacting{Every: 5 * time.Millisecond, Age: 1}
+		n.topic("orders", func(s *coordination.TopicSpec) {
+			s.Replicas, s.Deduplication, s.Stream.MaxPerSubject = 3, 0, 2
+		})
+	}
+	c.begin()
+	model := acked{}
+	holes := func(n *site) uint64 {
+		if open := n.service.Topic("orders").shards[0].opened.Load(); open != nil {
+			return open.parts[replication.Data].Holes(1)
+		}
+		return 0
+	}
+	for life := range 5 {
+		i := life % 3
+		n := c.sites[i]
+		for range 100 {
+			of := fmt.Sprint("orders.", i, "x")
+			model.put(of, n.ask(of, strings.Repeat("x", 600)), 2)
+			of = fmt.Sprint("orders.", life)
+			model.put(of, n.ask(of, strings.Repeat("x", 600)), 2)
+		}
+		c.settle("the leader expunges", func() bool { return holes(n) > uint64(100*(life+1)) })
+		n.shows(fmt.Sprintf("leader %d", life+1), model.left()...)
+		if c.kill(i); life == 2 {
+			for other := range c.sites { // power fails everywhere
+				if other != i {
+					c.kill(other)
+				}
+			}
+			for other := range c.sites {
+				if other != i {
+					c.start(other)
+				}
+			}
+		}
+		next := (i + 1) % 3
+		c.elect(next, next, (i+2)%3)
+		c.tell()
+		c.sites[next].open("orders")
+		c.sites[next].shows(fmt.Sprintf("leader %d", life+2), model.left()...)
+		c.start(i)
+		c.settle("all are in sync", func() bool { return len(c.inSync()) == 3 })
+	}
+}

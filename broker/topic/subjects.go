@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -92,11 +93,14 @@ func (s *ShardLeader) lookUp(v *view, messages []protocol.Message) {
 	}
 }
 
-// awaitLookup has a sender notified when the last record was found that it waits for. The sender
-// was told to send again before.
+// awaitLookup has a sender notified when the last record was found that it waits for, or the Mark
+// is written. The sender was told to send again before.
 func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival, wait uint64) {
 	s.shard.waiters.Add(a.Back(l))
-	if wait == awaitsMark && s.removing.Marked() || wait != awaitsMark && s.subjects.Told(wait) {
+	switch {
+	case wait == awaitsMark:
+		s.removing.Mark(s.high.Load(), s.shard.view.Load().durability, func() { time.AfterFunc(markRest, s.shard.announceOpen) })
+	case s.subjects.Told(wait):
 		s.shard.announceOpen()
 	}
 }
