@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -262,6 +263,50 @@ func (x *Index) LastOf(ctx context.Context, patience time.Duration, subject stri
 	})
 	return offset, err
 }
+
+// walked is how many records of a subject are found one by one, and not with all others.
+const walked = 64
+
+// OffsetsOf returns the offsets of the oldest records of a subject from start up to, not including,
+// end, in order, at most some, and how many it has. The subject may be no valid pattern. It is for
+// conditions.
+func (x *Index) OffsetsOf(ctx context.Context, patience time.Duration, subject string, start, end uint64, most int) (offsets []uint64, count uint64, err error) {
+	in := subjectindex.Range{From: start, To: end}
+	err = x.query(ctx, patience, forConditions, end, func(s *subjectindex.Shard) error {
+		offsets = nil
+		info, err := s.Info(ctx, []byte(subject), in)
+		count = info.Count
+		if err != nil || count == 0 {
+			return err
+		}
+		filter, invalid := subjectindex.NewFilter(subject)
+		if count <= min(walked, uint64(most)) || invalid != nil {
+			for at := info.Last; err == nil && at > 0; at, err = s.Last(ctx, []byte(subject), subjectindex.Range{From: start, To: at}) {
+				offsets = append(offsets, at)
+			}
+			slices.Reverse(offsets)
+			offsets = offsets[:min(len(offsets), most)]
+			return err
+		}
+		err = s.Offsets(ctx, filter, in, func(of []byte, offset uint64) error {
+			if string(of) != subject { // subject has wildcards
+				return nil
+			}
+			if offsets = append(offsets, offset); len(offsets) == most {
+				return errEnough
+			}
+			return nil
+		})
+		if errors.Is(err, errEnough) {
+			err = nil
+		}
+		return err
+	})
+	return offsets, count, err
+}
+
+// errEnough ends a walk over offsets.
+var errEnough = errors.New("enough")
 
 // Count returns how many records from start up to, not including, end match one of some patterns.
 func (x *Index) Count(ctx context.Context, patience time.Duration, patterns []string, start, end uint64) (n uint64, err error) {

@@ -26,6 +26,7 @@ type Lasts struct {
 	removed    *removal.Set // nil: no record is removed
 	find       Find
 	all        FindAll
+	findFirsts FindFirsts
 	found      func()
 	ctx        *lifetime
 	stepping   sync.Mutex // held by the finder
@@ -43,9 +44,11 @@ type Lasts struct {
 	noted  bool               // last has records that may not be in the log yet
 	forget bool               // everything is to be forgotten when they are
 	below  map[lastKey]uint64 // what was found below from
+	firsts firsts
 	queue  []lastWanted
-	queued map[lastKey]bool // true: a message waits for it
-	failed map[lastKey]lastFailure
+	halted bool // the first in queue waits until the batch is appended that is being gathered
+	queued map[wantedKey]bool // true: a message waits for it
+	failed map[wantedKey]lastFailure
 	why    error     // why nothing is looked for until rest
 	rest   time.Time // until then finding one has no patience
 
@@ -81,8 +84,14 @@ func lastKeyOf(subject []byte) lastKey {
 	return lastKey{maphash.Bytes(lastSeeds[0], subject), maphash.Bytes(lastSeeds[1], subject)}
 }
 
+// wantedKey is a subject of which the last record is looked for, or with firsts the oldest ones.
+type wantedKey struct {
+	lastKey
+	firsts bool
+}
+
 type lastWanted struct {
-	key     lastKey
+	key     wantedKey
 	subject string
 }
 
@@ -91,11 +100,11 @@ type lastFailure struct {
 	at  time.Time
 }
 
-// NewLasts returns the last records of a shard. found is called when a subject that Last was asked for
-// was found, or could not be, with no lock held. removed may be nil; find and all pass what it has.
-// It notes nothing until Begin. Close follows.
-func (s *Indexes) NewLasts(removed *removal.Set, find Find, all FindAll, found func()) *Lasts {
-	x := &Lasts{set: s, removed: removed, find: find, all: all, found: found, ctx: newLifetime(), told: 1}
+// NewLasts returns the last records of a shard. found is called when a subject that Last or Firsts was
+// asked for was found, or could not be, with no lock held. removed may be nil; find, all and firsts
+// pass what it has. It notes nothing until Begin. Close follows.
+func (s *Indexes) NewLasts(removed *removal.Set, find Find, all FindAll, firsts FindFirsts, found func()) *Lasts {
+	x := &Lasts{set: s, removed: removed, find: find, all: all, findFirsts: firsts, found: found, ctx: newLifetime(), told: 1}
 	x.loader.of = x
 	x.rests.Store(true)
 	x.Reset(0)
@@ -122,7 +131,9 @@ func (x *Lasts) Begin(end uint64) bool {
 func (x *Lasts) Reset(end uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.firsts.undo()
 	x.reset(end)
+	x.goOn()
 	x.count()
 }
 
@@ -131,25 +142,30 @@ func (x *Lasts) reset(end uint64) {
 	x.last, x.below, x.from, x.end = map[lastKey]uint64{}, map[lastKey]uint64{}, end, end
 	x.complete, x.tooMany, x.noted, x.forget = false, false, false, false
 	if x.queued == nil {
-		x.queued, x.failed = map[lastKey]bool{}, map[lastKey]lastFailure{}
+		x.queued, x.failed = map[wantedKey]bool{}, map[wantedKey]lastFailure{}
 	}
+	x.firsts.reset()
 }
 
 // count tells the set how many records are remembered. mu is held.
 func (x *Lasts) count() {
-	now := int64(len(x.last) + len(x.below))
+	now := int64(len(x.last) + len(x.below) + x.firsts.held/lastBytes)
 	x.set.lasts.held.Add(now - x.share.Swap(now))
 }
 
 // Note notes the last record of a subject, which may not be in the log yet.
-func (x *Lasts) Note(subject []byte, offset uint64) {
+func (x *Lasts) Note(subject []byte, offset uint64) { x.NoteRun(subject, offset, offset) }
+
+// NoteRun is Note for all records from from up to and with last.
+func (x *Lasts) NoteRun(subject []byte, from, last uint64) {
 	if x.rests.Load() {
 		return
 	}
 	key := lastKeyOf(subject)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.last[key], x.noted = offset, true
+	x.last[key], x.noted = last, true
+	x.firsts.note(key, from, last)
 }
 
 // Appended says that all records that were noted are in the log, which ends at an offset. If there are
@@ -161,19 +177,31 @@ func (x *Lasts) Appended(end uint64) {
 	}
 	x.mu.Lock()
 	x.end, x.noted = end, false
+	x.firsts.appended(x.isGone)
 	switch {
 	case x.asked.Load() < time.Now().Add(-restAfter).UnixNano():
 		x.reset(end)
 		x.rests.Store(true)
 	case x.forget:
 		x.forgetAll()
-	case len(x.last) > mostLasts:
+	case len(x.last)+x.firsts.held/lastBytes > mostLasts:
 		x.reset(end)
 		x.tooMany = true
 	}
+	x.goOn()
 	x.count()
 	x.mu.Unlock()
 	x.set.lasts.limit()
+}
+
+// goOn lets the finder go on: nothing is noted that the log lacks. The lookup begins here, since the
+// next batch may be gathered before the finder has its turn. mu is held.
+func (x *Lasts) goOn() {
+	if x.halted {
+		x.halted = false
+		x.firsts.look(x.queue[0].key.lastKey, x.end)
+		x.set.finders.Wake(x, work.Urgent)
+	}
 }
 
 // release forgets everything because all shards together remember too much. It reports whether it
@@ -208,17 +236,24 @@ func (x *Lasts) Last(subject []byte) (offset, wait uint64, err error) {
 	if offset, ok := x.known(key); ok {
 		return offset, 0, nil
 	}
+	wait, err = x.await(wantedKey{lastKey: key}, subject)
+	return 0, wait, err
+}
+
+// await queues a subject for which a message waits, or returns why it was not found lately. mu is
+// held.
+func (x *Lasts) await(key wantedKey, subject []byte) (wait uint64, err error) {
 	if f, ok := x.failed[key]; ok {
 		delete(x.failed, key)
 		if time.Since(f.at) < failedTime {
-			return 0, 0, f.err
+			return 0, f.err
 		}
 	}
 	if err := x.want(key, subject); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	x.queued[key] = true
-	return 0, x.told, nil
+	return x.told, nil
 }
 
 // Told reports whether found was called since Last returned wait.
@@ -228,13 +263,18 @@ func (x *Lasts) Told(wait uint64) bool {
 	return x.told != wait
 }
 
-// Want has the last record of a subject found that Last will be asked for.
-func (x *Lasts) Want(subject []byte) {
+// Want has the last record of a subject found that Last will be asked for, or with firsts the oldest
+// ones that Firsts will be asked for.
+func (x *Lasts) Want(subject []byte, firsts bool) {
 	key := lastKeyOf(subject)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if _, ok := x.known(key); !ok {
-		_ = x.want(key, subject) // Last says so, too
+	last, ok := x.known(key)
+	if firsts {
+		ok = x.firsts.known[key] != nil || ok && last == 0 && x.complete
+	}
+	if !ok {
+		_ = x.want(wantedKey{key, firsts}, subject) // Last and Firsts say so, too
 	}
 }
 
@@ -243,6 +283,9 @@ func (x *Lasts) Want(subject []byte) {
 func (x *Lasts) known(key lastKey) (offset uint64, ok bool) {
 	if offset, ok = x.last[key]; !ok {
 		offset, ok = x.below[key]
+	}
+	if ok && offset < x.firsts.floor {
+		return 0, true
 	}
 	if ok && x.isRemoved(offset) {
 		return offset, false
@@ -254,8 +297,13 @@ func (x *Lasts) isRemoved(offset uint64) bool {
 	return x.removed != nil && x.removed.Len() > 0 && x.removed.Has(offset)
 }
 
+// isGone reports whether a record is removed, or the log begins behind it.
+func (x *Lasts) isGone(offset uint64) bool {
+	return x.removed != nil && offset < x.removed.Start() || x.isRemoved(offset)
+}
+
 // want queues a subject for a finder. mu is held.
-func (x *Lasts) want(key lastKey, subject []byte) error {
+func (x *Lasts) want(key wantedKey, subject []byte) error {
 	if _, ok := x.queued[key]; ok {
 		return nil
 	}
@@ -284,6 +332,10 @@ func (x *Lasts) step() (more bool) {
 		if !ok {
 			break
 		}
+		if w.key.firsts {
+			x.findOldest(w, below, patient)
+			continue
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), findTime)
 		offset, err := x.find(ctx, w.subject, below, patient)
 		cancel()
@@ -292,7 +344,7 @@ func (x *Lasts) step() (more bool) {
 	}
 	x.mu.Lock()
 	due := x.untold != nil && x.untold.Stop()
-	more = len(x.queue) > 0 && x.ctx.Err() == nil
+	more = len(x.queue) > 0 && !x.halted && x.ctx.Err() == nil
 	x.mu.Unlock()
 	if due {
 		x.tell()
@@ -307,7 +359,13 @@ func (x *Lasts) next() (w lastWanted, from, below uint64, patient, ok bool) {
 	defer x.mu.Unlock()
 	for len(x.queue) > 0 && x.ctx.Err() == nil {
 		w = x.queue[0]
-		if offset, known := x.known(w.key); !known {
+		if w.key.firsts {
+			if x.halted = x.noted && !x.firsts.looking(w.key.lastKey); x.halted {
+				return w, 0, 0, false, false // goOn has it looked for
+			}
+			return w, 0, x.firsts.look(w.key.lastKey, x.end), !time.Now().Before(x.rest), true
+		}
+		if offset, known := x.known(w.key.lastKey); !known {
 			return w, x.from, max(x.from, offset+1), !time.Now().Before(x.rest), true
 		}
 		x.answered(1)
@@ -320,7 +378,8 @@ func (x *Lasts) next() (w lastWanted, from, below uint64, patient, ok bool) {
 func (x *Lasts) answer(w lastWanted, from, below, offset uint64, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	last, noted := x.last[w.key]
+	key := w.key.lastKey
+	last, noted := x.last[key]
 	if err == nil && (x.from != from || noted && last >= below && x.isRemoved(last)) {
 		return // it is looked for again, below the new offset
 	}
@@ -329,15 +388,20 @@ func (x *Lasts) answer(w lastWanted, from, below, offset uint64, err error) {
 		switch {
 		case noted && last >= below: // a newer one was noted
 		case noted && offset >= from:
-			x.last[w.key] = offset
+			x.last[key] = offset
 		default:
-			delete(x.last, w.key)
-			x.foundBelow(w.key, offset)
+			delete(x.last, key)
+			x.foundBelow(key, offset)
 		}
 		x.count()
 		x.answered(1)
 		return
 	}
+	x.notFound(err)
+}
+
+// notFound notes why the first subject that is queued was not found. mu is held.
+func (x *Lasts) notFound(err error) {
 	n := 1
 	_, missing := errors.AsType[*subjectindex.MissingError](err)
 	if late := errors.Is(err, context.DeadlineExceeded); late || notReady(err) {

@@ -32,7 +32,7 @@ func newLasts(t *testing.T, end uint64) (*Lasts, *finding) {
 		f.below <- below
 		f.patient <- patient
 		return below / 2, <-f.answers
-	}, f.all, func() { f.found <- struct{}{} })
+	}, f.all, nil, func() { f.found <- struct{}{} })
 	if !x.Begin(end) || x.Begin(end+1) {
 		t.Fatal("it does not begin once")
 	}
@@ -63,7 +63,7 @@ func (f *finding) all(_ context.Context, _ uint64, begin func(), each func(subje
 // What was noted since counts more.
 func TestAllLastRecordsAreLoaded(t *testing.T) {
 	x, f := newLasts(t, 100)
-	x.Want([]byte("c"))
+	x.Want([]byte("c"), false)
 	f.answers <- nil
 	f.wait(t, x)
 	x.Note([]byte("b"), 100)
@@ -216,9 +216,9 @@ func TestSubjectsBeyondThoseThatAreRemembered(t *testing.T) {
 // the next moment. A failure for one subject concerns that one only, once.
 func TestWhatCannotBeFoundIsRefused(t *testing.T) {
 	x, f := newLasts(t, 100)
-	x.Want([]byte("a"))
+	x.Want([]byte("a"), false)
 	<-f.asked
-	x.Want([]byte("b"))
+	x.Want([]byte("b"), false)
 	broken := errors.New("the records are damaged")
 	f.answers <- broken
 	f.answers <- nil
@@ -229,10 +229,10 @@ func TestWhatCannotBeFoundIsRefused(t *testing.T) {
 	if offset, wait, err := x.Last([]byte("b")); offset != 50 || wait > 0 || err != nil {
 		t.Fatal(offset, wait, err)
 	}
-	x.Want([]byte("a"))
+	x.Want([]byte("a"), false)
 	<-f.asked // b
 	<-f.asked // a
-	x.Want([]byte("c"))
+	x.Want([]byte("c"), false)
 	f.answers <- &NotReadyError{Why: "it is being opened"}
 	f.wait(t, x)
 	for _, of := range []string{"a", "c", "never asked for"} {
@@ -285,7 +285,7 @@ func TestWhoWaitsIsToldInTime(t *testing.T) {
 	_, wait, _ := x.Last([]byte("a"))
 	<-f.asked
 	for _, of := range []string{"b", "c"} { // nobody waits for them yet
-		x.Want([]byte(of))
+		x.Want([]byte(of), false)
 	}
 	if x.Told(wait) {
 		t.Error("it was told before it was found")
@@ -342,7 +342,7 @@ func TestMemoryForLastRecordsIsShared(t *testing.T) {
 		return nil
 	}
 	made := func() *Lasts {
-		x := s.set.NewLasts(&s.removed, none, all, func() {})
+		x := s.set.NewLasts(&s.removed, none, all, nil, func() {})
 		x.Begin(1)
 		x.asked.Store(time.Now().UnixNano())
 		t.Cleanup(x.Close)

@@ -49,6 +49,15 @@ const (
 	// knows the others.
 	mostLasts  = 1 << 20
 	lastsInAll = 2 << 20
+	// lastBytes is what one of these takes, and oldestBytes what a subject takes whose oldest records
+	// are remembered, at 8 bytes each.
+	lastBytes   = 50
+	oldestBytes = 150
+	// mostOldest is how many of one subject are remembered. Of a subject with more these are found
+	// again after as many publishes.
+	mostOldest = 1 << 16
+	// mostDoomed is after how many doomed records those are forgotten that are removed.
+	mostDoomed = 1 << 12
 	// mostFinds is how many subjects of a shard may wait for being found.
 	mostFinds = 4096
 	// findsAtOnce is how many are found before other shards have their turn.

@@ -21,7 +21,7 @@ func (PublishCodec) Conditions(header []byte) (publish.Conditions, error) {
 		ID: p.ID, ExpectedTopic: p.ExpectedStream, ExpectedLastID: p.ExpectedLastID,
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
-		Records: p.Records, After: p.After,
+		Records: p.Records, After: p.After, Rollup: p.Rollup,
 	}, nil
 }
 
@@ -50,6 +50,8 @@ func publishError(err error) *jsapi.Error {
 		return jsapi.ErrStreamSealed
 	case *publish.FullError:
 		return jsapi.ErrStreamStoreFailed.With("maximum " + e.Of + " exceeded")
+	case *publish.RollupError:
+		return jsapi.ErrStreamRollupFailed.With(e)
 	case *publish.WrongTopicError:
 		return jsapi.ErrStreamNotMatch
 	case *publish.WrongLastError:

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // Publish holds the headers of a published message that concern its stream. Its slices alias the
@@ -27,6 +28,7 @@ type Publish struct {
 	// Records is the number of records that the message carries. 0: the message is one record.
 	Records int
 	After   []byte // id of a message that must have been stored before; empty: none
+	Rollup  publish.Rollup
 }
 
 // Publish headers.
@@ -39,6 +41,7 @@ const (
 	headerExpectedForSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	headerRecords            = "Carillon-Records"
 	headerAfter              = "Carillon-After"
+	headerRollup             = "Nats-Rollup"
 )
 
 // refusedHeaders require features that Carillon does not support yet. They are refused as
@@ -48,7 +51,6 @@ var refusedHeaders = [...]struct {
 	err  *Error
 }{
 	{"Nats-TTL", ErrMessageTTLDisabled},
-	{"Nats-Rollup", ErrStreamRollupFailed.With("rollup not permitted")},
 	{"Nats-Incr", ErrMessageIncrDisabled},
 	{"Nats-Batch-Id", ErrAtomicPublishDisabled},
 	{"Nats-Batch-Sequence", ErrAtomicPublishDisabled},
@@ -70,7 +72,7 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 	if !bytes.Contains(header, []byte("\nNats-")) && !bytes.Contains(header, []byte("\nCarillon-")) {
 		return p, nil // the usual case: no such header
 	}
-	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records, after bool }
+	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records, after, rollup bool }
 	first := func(seen *bool) bool { was := *seen; *seen = true; return !was }
 	for key, value := range header.All() {
 		if string(key) == headerRecords && first(&seen.records) {
@@ -113,6 +115,18 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 			if first(&seen.bySubject) {
 				p.ExpectedLastBySubject, ok = ParseUint(value)
 				p.ExpectsLastBySubject = true
+			}
+		case headerRollup:
+			if !first(&seen.rollup) {
+				break
+			}
+			switch string(value) {
+			case "sub":
+				p.Rollup = publish.RollupSubject
+			case "all":
+				p.Rollup = publish.RollupAll
+			default:
+				return Publish{}, ErrStreamRollupFailed.With(fmt.Sprintf("rollup value invalid: %.32q", value))
 			}
 		default:
 			if err := refusedHeader(key); err != nil {

@@ -44,7 +44,7 @@ func TestPublishHeaders(t *testing.T) {
 func TestRefusedPublishHeaders(t *testing.T) {
 	for line, code := range map[string]int{
 		"Nats-TTL: 1m":                                   10166,
-		"Nats-Rollup: sub":                               10111,
+		"Nats-Rollup: some":                              10111,
 		"Nats-Incr: 1":                                   10168,
 		"Nats-Batch-Id: b":                               10174,
 		"Nats-Schedule: @every 1s":                       10188,

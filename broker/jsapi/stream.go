@@ -114,14 +114,11 @@ var unsupportedStream = []struct {
 	setting string
 	asked   func(*StreamConfig) bool
 }{
-	{"discard_new_per_subject", func(c *StreamConfig) bool { return c.DiscardNewPerSubject }},
-	{"max_msgs_per_subject", func(c *StreamConfig) bool { return c.MaxPerSubject > 0 }},
 	{"placement", func(c *StreamConfig) bool { return c.Placement.given() }},
 	{"mirror", func(c *StreamConfig) bool { return given(c.Mirror) }},
 	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
 	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
 	{"republish", func(c *StreamConfig) bool { return given(c.RePublish) }},
-	{"allow_rollup_hdrs", func(c *StreamConfig) bool { return c.AllowRollup }},
 	{"allow_msg_ttl", func(c *StreamConfig) bool { return c.AllowMessageTTL }},
 	{"subject_delete_marker_ttl", func(c *StreamConfig) bool { return c.SubjectDeleteMarkerTTL != 0 }},
 	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
@@ -272,6 +269,12 @@ func (c *StreamConfig) normalizeLimits() *Error {
 		return ErrStreamInvalidConfig.With("duplicates window can not be larger then max age")
 	case c.DuplicateWindow < minDuplicates:
 		return ErrStreamInvalidConfig.With("duplicates window needs to be >= 100ms")
+	case c.DenyPurge && c.AllowRollup:
+		return ErrStreamInvalidConfig.With("roll-ups require the purge permission")
+	case c.DiscardNewPerSubject && !c.DiscardsNew():
+		return ErrStreamInvalidConfig.With("discard new per subject requires discard new policy to be set")
+	case c.DiscardNewPerSubject && c.MaxPerSubject <= 0:
+		return ErrStreamInvalidConfig.With("discard new per subject requires max msgs per subject > 0")
 	case c.ConsumerLimits.InactiveThreshold < 0 || c.ConsumerLimits.MaxAckPending < -1:
 		return ErrStreamInvalidConfig.With("consumer limits can not be negative")
 	}
@@ -317,21 +320,24 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 		Deduplication: c.DuplicateWindow,
 		MaxMessage:    int(max(c.MaxMessageSize, 0)),
 		Stream: coordination.StreamSettings{
-			Description:        c.Description,
-			Metadata:           c.Metadata,
-			MaxConsumers:       max(c.MaxConsumers, 0),
-			NoAck:              c.NoAck,
-			DenyDelete:         c.DenyDelete,
-			DenyPurge:          c.DenyPurge,
-			Retention:          retentions[c.Retention],
-			DiscardNew:         c.DiscardsNew(),
-			Sealed:             c.Sealed,
-			Compression:        compression,
-			AllowDirect:        c.AllowDirect,
-			FirstSequence:      c.FirstSequence,
-			InactiveThreshold:  c.ConsumerLimits.InactiveThreshold,
-			ConsumerMaxPending: c.ConsumerLimits.MaxAckPending,
-			Transform:          (*coordination.SubjectMapping)(c.SubjectTransform),
+			Description:          c.Description,
+			Metadata:             c.Metadata,
+			MaxConsumers:         max(c.MaxConsumers, 0),
+			NoAck:                c.NoAck,
+			DenyDelete:           c.DenyDelete,
+			DenyPurge:            c.DenyPurge,
+			Retention:            retentions[c.Retention],
+			DiscardNew:           c.DiscardsNew(),
+			MaxPerSubject:        max(c.MaxPerSubject, 0),
+			AllowRollup:          c.AllowRollup,
+			DiscardNewPerSubject: c.DiscardNewPerSubject,
+			Sealed:               c.Sealed,
+			Compression:          compression,
+			AllowDirect:          c.AllowDirect,
+			FirstSequence:        c.FirstSequence,
+			InactiveThreshold:    c.ConsumerLimits.InactiveThreshold,
+			ConsumerMaxPending:   c.ConsumerLimits.MaxAckPending,
+			Transform:            (*coordination.SubjectMapping)(c.SubjectTransform),
 		},
 	}
 }

@@ -125,14 +125,11 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		config jetstream.StreamConfig
 		names  string
 	}{
-		{set(func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = true }), "discard_new_per_subject"},
-		{set(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), "max_msgs_per_subject"},
 		{set(func(c *jetstream.StreamConfig) { c.Placement = &jetstream.Placement{Tags: []string{"ssd"}} }), "placement"},
 		{set(func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "X"} }), "mirror"},
 		{set(func(c *jetstream.StreamConfig) { c.MirrorDirect = true }), "mirror_direct"},
 		{set(func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "X"}} }), "sources"},
 		{set(func(c *jetstream.StreamConfig) { c.RePublish = &jetstream.RePublish{Source: "a", Destination: "b"} }), "republish"},
-		{set(func(c *jetstream.StreamConfig) { c.AllowRollup = true }), "allow_rollup_hdrs"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }), "allow_msg_ttl"},
 		{set(func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Second }), "subject_delete_marker_ttl"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgCounter = true }), "allow_msg_counter"},

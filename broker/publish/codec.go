@@ -33,6 +33,8 @@ type Conditions struct {
 	ExpectedSubject       []byte
 	// Records is how many records the message carries, each behind its length; 0: it is one itself.
 	Records int
+	// Rollup is which older messages are removed once this one is kept.
+	Rollup Rollup
 }
 
 // Any reports whether anything is asked for that is to be judged.

@@ -113,7 +113,7 @@ func (e *SealedError) Error() string {
 // FullError reports a message for which a Topic that keeps its old messages has no room.
 type FullError struct {
 	Topic string
-	Of    string // messages or bytes
+	Of    string // messages, bytes, or messages per subject
 	Max   uint64
 }
 

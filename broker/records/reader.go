@@ -54,6 +54,9 @@ type Info struct {
 	Bytes               int64  // on disk, of the files that hold them
 }
 
+// Name returns the name of the shard.
+func (s *Reader) Name() string { return s.name }
+
 // Info describes what readers see. All of it is of one moment, also while compaction goes on,
 // unless records are removed all the time. It may read the disk.
 func (s *Reader) Info() Info {
@@ -307,6 +310,35 @@ func (s *Reader) LastBelow(ctx context.Context, subject string, end uint64, pati
 		return 0, nil
 	}
 	return r.Offset, err
+}
+
+// OldestBelow returns the offsets of the oldest records of a subject below an offset, in order, at
+// most some, and how many it has. Otherwise it is as LastBelow.
+func (s *Reader) OldestBelow(ctx context.Context, subject string, end uint64, most int, patient bool) (offsets []uint64, count uint64, err error) {
+	start, _ := s.source.Offsets()
+	if s.index != nil {
+		patience := time.Duration(0)
+		if patient {
+			patience = lastPatience
+		}
+		offsets, count, err = s.index.OffsetsOf(ctx, patience, subject, start, end, most)
+		if err == nil || s.Bytes(start) > ReadAtOnce {
+			return offsets, count, s.damaged(err)
+		}
+	}
+	offsets, count = nil, 0
+	done, err := s.Scan(start, end, scanBytes, func(r *log.Record) bool {
+		if string(r.Subject) == subject {
+			if count++; len(offsets) < most {
+				offsets = append(offsets, r.Offset)
+			}
+		}
+		return true
+	})
+	if err == nil && !done {
+		err = &ScanError{Topic: s.name, Subject: subject, Bytes: scanBytes}
+	}
+	return offsets, count, err
 }
 
 // damaged returns the error of reading the records that the index lacks because they are damaged,

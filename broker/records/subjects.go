@@ -66,6 +66,32 @@ func (s *Reader) Subjects(ctx context.Context, patience time.Duration, pattern s
 	return page, total, err
 }
 
+// Crowded returns subjects with more records than a limit, at most some. It waits as NumSubjects
+// does.
+func (s *Reader) Crowded(ctx context.Context, patience time.Duration, limit uint64, most int) (subjects []string, err error) {
+	start, end := s.source.Offsets()
+	switch {
+	case start == end:
+		return nil, nil
+	case s.index == nil:
+		return nil, ErrNoIndex
+	}
+	err = s.index.Subjects(ctx, patience, ">", start, end, func() { subjects = nil }, func(subject []byte, records uint64) {
+		if records > limit && len(subjects) < most {
+			subjects = append(subjects, string(subject))
+		}
+	})
+	return subjects, err
+}
+
+// Beyond returns the offsets of the records of a subject that are beyond a limit, the oldest first,
+// at most some.
+func (s *Reader) Beyond(ctx context.Context, subject string, limit uint64, most int) ([]uint64, error) {
+	_, end := s.source.Offsets()
+	offsets, count, err := s.OldestBelow(ctx, subject, end, most, true)
+	return offsets[:min(uint64(len(offsets)), count-min(count, limit))], err
+}
+
 // EachLast calls f with each subject that has a record below an offset, which may be beyond the high
 // watermark, and with the offset of the last one, until it says no. begin is called before each
 // attempt. It waits for no index that is being made.

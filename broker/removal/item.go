@@ -64,12 +64,12 @@ func Items(spans iter.Seq[Span]) iter.Seq[[]byte] {
 
 // Split yields the offsets from from up to and without next as spans of one epoch each. epochAt
 // returns the epoch of an offset and up to where it goes; epoch 0: there is no such record, nor one
-// behind it.
+// before that.
 func Split(from, next uint64, epochAt func(offset uint64) (epoch, until uint64)) iter.Seq[Span] {
 	return func(yield func(Span) bool) {
 		for from < next {
 			epoch, until := epochAt(from)
-			if epoch == 0 || !yield(Span{epoch, from, min(until, next)}) {
+			if until <= from || epoch > 0 && !yield(Span{epoch, from, min(until, next)}) {
 				return
 			}
 			from = until
@@ -117,4 +117,37 @@ func (s Span) Within(log Epochs) (part Span, ok bool) {
 	from, next := log.Extent(s.Epoch)
 	part = Span{s.Epoch, max(s.From, from), min(s.Next, next)}
 	return part, part.From < part.Next
+}
+
+// Mark says of a data log that the Items in front of it in the state log have what the batches
+// before Below have removed. Epoch is that of the record before Below; 0: there was none. By it a
+// log is known that lost its end since, and whose batches before Below are others. Limit is how many
+// records a subject had at most; 0: that is not known.
+type Mark struct{ Epoch, Below, Limit uint64 }
+
+// markVersion is the first byte of an encoded Mark.
+const markVersion = 1
+
+// AppendMark appends a Mark to dst: a byte with the version, and its numbers as uvarints.
+func AppendMark(dst []byte, m Mark) []byte {
+	dst = append(dst, markVersion)
+	dst = binary.AppendUvarint(dst, m.Epoch)
+	dst = binary.AppendUvarint(dst, m.Below)
+	return binary.AppendUvarint(dst, m.Limit)
+}
+
+// ParseMark parses an encoded Mark. Its error wraps ErrMalformed.
+func ParseMark(data []byte) (m Mark, err error) {
+	if len(data) == 0 || data[0] != markVersion {
+		return m, fmt.Errorf("%w: a mark of an unknown version", ErrMalformed)
+	}
+	data = data[1:]
+	for _, to := range []*uint64{&m.Epoch, &m.Below, &m.Limit} {
+		v, n := binary.Uvarint(data)
+		if n <= 0 {
+			return Mark{}, fmt.Errorf("%w: a mark that is too short", ErrMalformed)
+		}
+		*to, data = v, data[n:]
+	}
+	return m, nil
 }

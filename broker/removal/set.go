@@ -27,6 +27,7 @@ type Set struct {
 	pages   []page
 	count   atomic.Uint64 // changed with mu held
 	version atomic.Uint64
+	start   atomic.Uint64 // likewise; see Start
 }
 
 type page struct {
@@ -41,6 +42,9 @@ func (s *Set) Len() uint64 { return s.count.Load() }
 // Version returns a number that rises whenever offsets are removed, and with nothing else. It takes
 // no lock. An offset that is removed before Version returns is in the set.
 func (s *Set) Version() uint64 { return s.version.Load() }
+
+// Start returns the offset below which Trim has forgotten all. It takes no lock.
+func (s *Set) Start() uint64 { return s.start.Load() }
 
 // Bytes returns how much memory the set takes, about.
 func (s *Set) Bytes() int {
@@ -266,6 +270,7 @@ func (s *Set) run(from, next uint64) (first, end uint64) {
 func (s *Set) Trim(below uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.start.Store(max(s.start.Load(), below))
 	number := below >> pageShift
 	i := s.search(number)
 	for k := range i {

@@ -151,8 +151,8 @@ func (l *Leading) publish() {
 	changed := false
 	for p := range Parts {
 		if high := l.leader.High(p); high != l.high[p].Load() {
+			l.config.Logs[p].NoteWatermark(high) // first: who sees it relies on the log
 			l.high[p].Store(high)
-			l.config.Logs[p].NoteWatermark(high)
 			changed = true
 		}
 	}

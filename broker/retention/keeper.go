@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,8 +30,11 @@ type Shard struct {
 	Data          *log.Log
 	High, Visible *replica.Watermark
 	Removed       *removal.Set
-	Clock         *clock.Clock
-	Logger        *slog.Logger
+	// Young is how old a record must be before its removal frees its segment: until then a new
+	// leader may have to know its id.
+	Young  func() time.Duration
+	Clock  *clock.Clock
+	Logger *slog.Logger
 }
 
 // Keeper says when old records of a shard are due to be deleted, and deletes them. Init comes
@@ -44,6 +46,7 @@ type Keeper struct {
 	due    atomic.Int64  // when records are due by age, on the clock's Mono; 0: at once
 	policy log.Retention // of the last pass
 	paused atomic.Bool   // deletion by age is paused, as the time is in doubt
+	young  atomic.Bool   // the log begins with removed records that are too young
 }
 
 // unseen is the seen of a shard that is to be looked at.
@@ -66,7 +69,7 @@ func (k *Keeper) Seen() bool { return k.seen.Load() != unseen }
 
 // IsDue reports whether policy may have something to delete at mono, of the clock's Mono.
 func (k *Keeper) IsDue(policy log.Retention, mono int64) bool {
-	if due := k.due.Load(); due == 0 || policy.Age > 0 && mono >= due {
+	if due := k.due.Load(); due == 0 || (policy.Age > 0 || k.young.Load()) && mono >= due {
 		return true
 	}
 	if k.shard.Removed.Version() != k.gone.Load() {
@@ -131,20 +134,33 @@ func Kept(removed *removal.Set, end, messages uint64) uint64 {
 }
 
 // passRemoved deletes the segments that the log begins with and all of whose records are removed.
-// It has policy count what is left, since logs count offsets, and the set forget offsets that the
-// log lacks.
-func (k *Keeper) passRemoved(policy *log.Retention) error {
+// Young segments wait, and so do all while the time is in doubt. It has policy count what is left,
+// since logs count offsets, and the set forget offsets that the log lacks.
+func (k *Keeper) passRemoved(now time.Time, mono int64, policy *log.Retention) error {
 	s := &k.shard
-	if s.Removed.Len() == 0 {
+	if k.young.Store(false); s.Removed.Len() == 0 {
 		return nil
 	}
 	_, end, _ := s.Data.Offsets()
 	high := s.High.Load()
-	// A new start costs a sync, so it is to free a segment.
-	if first := min(s.Removed.Next(s.Data.Start()), high); slices.ContainsFunc(s.Data.SegmentInfos(), func(g log.SegmentInfo) bool {
-		return !g.Active && g.End > g.Base && g.End <= first
-	}) {
-		if _, err := s.Data.Trim(s.Visible.Raise(first)); err != nil {
+	first, old, doubt := min(s.Removed.Next(s.Data.Start()), high), now.Add(-s.Young()), s.Clock.InDoubt()
+	free := uint64(0) // a new start costs a sync, so it is to free a segment
+	for _, g := range s.Data.SegmentInfos() {
+		if g.Active || g.End > first {
+			break
+		}
+		if doubt || !g.Last.Before(old) {
+			k.young.Store(true)
+			k.due.Store(mono + int64(Tick))
+			break
+		}
+		if g.End > g.Base {
+			free = g.End
+		}
+	}
+	if free > 0 {
+		s.Visible.Raise(free)
+		if _, err := s.Data.Trim(free); err != nil {
 			return err
 		}
 	}
@@ -190,7 +206,7 @@ func (k *Keeper) apply(now time.Time, mono int64, policy log.Retention) error {
 			}
 		}
 	}
-	if err := k.passRemoved(&policy); err != nil {
+	if err := k.passRemoved(now, mono, &policy); err != nil {
 		return err
 	}
 	if policy == (log.Retention{}) {
@@ -202,6 +218,9 @@ func (k *Keeper) apply(now time.Time, mono int64, policy log.Retention) error {
 	if policy.Age > 0 {
 		// No sooner than the next tick: a reader may be holding a segment.
 		next := policy.Next(s.Data.SegmentInfos(), now).Sub(now)
+		if k.young.Load() {
+			next = Tick
+		}
 		k.due.Store(mono + int64(max(next, Tick)))
 	}
 	return nil

@@ -119,7 +119,7 @@ func (s *shard) AppendState(a *log.Append) (first uint64, err error) {
 }
 
 // RemovalItems yields all removals of the state log, as a leader does.
-func (s *shard) RemovalItems(yield func([]byte) bool) {
+func (s *shard) RemovalItems(yield func(log.Record) bool) {
 	s.mu.Lock()
 	spans := s.removing.Spans()
 	s.mu.Unlock()
@@ -130,7 +130,11 @@ func (s *shard) RemovalItems(yield func([]byte) bool) {
 			spans = append(spans, removal.Span{Epoch: 1, From: from, Next: next})
 		}
 	}
-	removal.Items(slices.Values(spans))(yield)
+	for item := range removal.Items(slices.Values(spans)) {
+		if !yield(log.Record{Subject: []byte(removal.Subject), Data: item}) {
+			return
+		}
+	}
 }
 
 func (s *shard) RemovalBytes() uint64 { return s.removalBytes.Load() }

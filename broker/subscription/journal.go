@@ -160,10 +160,9 @@ func (k *cursorStore) putSome() {
 // putRemovals appends all removals that precede the snapshot, and returns how many bytes they take.
 // They are kept before the log loses what precedes. stepping is held.
 func (k *cursorStore) putRemovals() (total int) {
-	for item := range k.shard.RemovalItems {
-		a := log.Append{Durability: log.Memory, Records: []log.Record{{
-			Time: k.service.recordTime(k.service.now()), Subject: []byte(removal.Subject), Data: item,
-		}}}
+	for r := range k.shard.RemovalItems {
+		r.Time = k.service.recordTime(k.service.now())
+		a := log.Append{Durability: log.Memory, Records: []log.Record{r}}
 		err := k.shard.State().WaitRoom(k.service.ctx)
 		if err == nil {
 			_, err = k.shard.AppendState(&a)
@@ -175,7 +174,7 @@ func (k *cursorStore) putRemovals() (total int) {
 			k.mu.Unlock()
 			break
 		}
-		total += len(item)
+		total += len(r.Data)
 	}
 	return total
 }

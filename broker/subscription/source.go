@@ -28,9 +28,9 @@ type Source interface {
 	// AppendState appends to the state log under the shard's epoch. a.Done is called when the
 	// append is as durable, on all in-sync replicas, as its durability requires.
 	AppendState(a *log.Append) (first uint64, err error)
-	// RemovalItems yields Items (package removal) with all removals that the state log has when it is
-	// called. A snapshot has them, too. Each Item is valid until the next one.
-	RemovalItems(yield func(item []byte) bool)
+	// RemovalItems yields records with all removals that the state log has when it is called. A
+	// snapshot has them, too. Each is valid until the next one.
+	RemovalItems(yield func(log.Record) bool)
 	// Remove removes records one by one, at most removal.ItemSpans spans. done is called, perhaps
 	// before Remove returns, when that is durable, or with an error when that is unknown. If Remove
 	// returns an error, nothing was removed, and done is not called.

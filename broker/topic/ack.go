@@ -103,6 +103,7 @@ func (a *acker) round() bool {
 	for _, s := range a.moved {
 		queue = s.settled(queue)
 		s.completeStateAppends()
+		s.removing.Commit(s.leading.Load().High(replica.Data), s.shard.view.Load().durability)
 	}
 	answered, sent := int64(0), 0
 	for i, p := range queue {

@@ -55,7 +55,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	in.origin.Heard = forward.Mono()
 	in.origin.Arrived(in.from.Epoch, in.from.Below)
 	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
-	for n < len(messages) && len(in.records) < batchRecords && !in.alone {
+	for n < len(messages) && len(in.records) < batchRecords && !in.removed.Full() && !in.alone {
 		m := &messages[n]
 		number := s.judgeNumber(in, p, v, m)
 		if in.gap = number == numberGap; in.gap {
@@ -70,8 +70,8 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			break
 		}
 		keep := v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
-		if in.lookup > 0 {
-			s.lookUp(in, messages[n:])
+		if in.lookup > 0 && in.lookup != awaitsMark {
+			s.lookUp(v, messages[n:])
 		}
 		if in.first || in.lookup > 0 || in.alone && !keep {
 			break
@@ -94,6 +94,8 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		return n
 	}
 	in.sign(in.from.Source, in.from.Floor)
+	var carries bool
+	in.extensions, carries = in.removed.Carry(&s.removing, s.end+count, in.extensions)
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
 	in.append.Extensions = in.extensions
 	p.durability, p.end = v.durability, s.end+count
@@ -106,12 +108,14 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	clear(in.records)
 	clear(in.extensions)
 	in.records, in.append = in.records[:0], log.Append{}
+	in.removed.Reset()
 	if err == nil { // p belongs to the committer now
 		s.service.acker.unanswered.Add(answers)
 		s.end += count
 		s.leading.Load().Appended(replica.Data, s.end, true)
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
+		s.removing.Appended(size)
 		if s.subjects != nil {
 			s.subjects.Appended(s.end)
 		}
@@ -120,6 +124,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	if p.size > 0 {
 		s.ahead.Remove(p.size, p.records)
 		p.size, p.records = 0, 0
+	}
+	if carries {
+		s.removing.Forget()
 	}
 	s.ids.Undo(known)
 	if s.lastKnown = false; s.subjects != nil {

@@ -22,7 +22,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 			messages = nil
 		case shard == nil:
 			took = false
-			p.awaitOpen(l, a)
+			p.waiters.Add(a.Back(l))
 		case !v.lead || s.closing.Load() || a.Epoch < shard.begun || a.Epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
 			took = false
 		default:

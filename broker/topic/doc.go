@@ -43,7 +43,8 @@
 //	publish   conditions and refusals
 //	records   reads of records
 //	dedup     the window of message ids
-//	removal   which records were removed one by one
+//	removing  the removed records of a led shard: the set, and its way into the logs
+//	limiting  removes what publishes could not, beyond a limit per subject
 //	ahead     the bound beyond the high watermark
 //	confirm   readers that wait for a barrier round
 //	retention deletes old records
@@ -75,10 +76,11 @@
 //	pending.go      answers that wait, and the queue of the acker
 //	confirm.go      readers and answers that wait for a barrier round
 //	statelog.go     appends to the log of cursors
-//	remove.go       removes records one by one
+//	remove.go       removed records: requests, what the logs say
 //	ack.go          the acker: answers of a round
 //	intake.go       messages on their way to a batch, and senders that wait
-//	subjects.go     the last records that conditions ask for
+//	subjects.go     the last and the oldest records of subjects
+//	displace.go     which older records a message removes
 //	judge.go        numbers, conditions and message ids
 //	append.go       one batch of the accepted messages
 //	arrive.go       messages that senders bring to the leader
@@ -92,7 +94,6 @@
 //	entry.go        this broker's entry in the in-sync set
 //	unreadable.go   damage that a reader met
 //	dedup.go        message ids, read from the log
-//	removals.go     removed records, read from the state log
 //	logs.go         opens and closes the logs
 //	follow.go       follows another broker
 //	lead.go         begins and ends leading

@@ -9,7 +9,6 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
-	"github.com/carillon-mq/carillon/broker/removal"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 )
@@ -100,47 +99,6 @@ func offsetsIn(t *testing.T, data *log.Log) (offsets []uint64) {
 	return offsets
 }
 
-// TestStateLogsWithoutRemovals: a state log is read once to see that it has no removals, and
-// whoever asks knows of the first one that is committed.
-func TestStateLogsWithoutRemovals(t *testing.T) {
-	state, _ := copyLogs(t)
-	var u upkeep.Unremoved
-	cursor := func() {
-		if _, err := state.Append(&log.Append{Epoch: 3, Records: []log.Record{{Data: []byte{1, 65}}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 3 {
-		cursor()
-		_, end, _ := state.Offsets()
-		state.NoteWatermark(end)
-		if u.Any(state) {
-			t.Fatalf("a log without removals up to %d has some", end)
-		}
-	}
-	appendItem(t, state, removal.AppendItem(nil, removal.Span{Epoch: 1, From: 2, Next: 3}))
-	if u.Any(state) {
-		t.Error("the removal isn't committed")
-	}
-	_, end, _ := state.Offsets()
-	state.NoteWatermark(end)
-	cursor()
-	for range 2 {
-		if !u.Any(state) {
-			t.Error("the removal is not found")
-		}
-	}
-	if _, err := state.Trim(end); err != nil {
-		t.Fatal(err)
-	}
-	if u.Any(state) {
-		t.Error("the removal was trimmed")
-	}
-	if other, _ := copyLogs(t); u.Any(other) {
-		t.Error("another log has none")
-	}
-}
-
 // TestACopyInDoubtIsNotExpunged: what a copy in doubt says of removed records is not relied on.
 func TestACopyInDoubtIsNotExpunged(t *testing.T) {
 	n := newSite(t)
@@ -155,5 +113,57 @@ func TestACopyInDoubtIsNotExpunged(t *testing.T) {
 		if removed, ok, err := (*upkeepShard)(p).Removals(); err != nil || ok == doubted || !doubted && removed.Set.Len() != 1 {
 			t.Errorf("in doubt %v: %+v, %v, %v", doubted, removed, ok, err)
 		}
+	}
+}
+
+// TestReplicasExpungeWhatMessagesRemoved: files lose what messages removed by a limit, on leaders and
+// on followers. What leads afterwards, in which life, shows the newest messages of each subject.
+func TestReplicasExpungeWhatMessagesRemoved(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.options.TailBytes = 1
+		n.compact = upkeep.Compacting{Every: 5 * time.Millisecond, Age: 1}
+		n.topic("orders", func(s *coordination.TopicSpec) {
+			s.Replicas, s.Deduplication, s.Stream.MaxPerSubject = 3, 0, 2
+		})
+	}
+	c.begin()
+	model := acked{}
+	holes := func(n *site) uint64 {
+		if open := n.service.Topic("orders").shards[0].opened.Load(); open != nil {
+			return open.parts[replication.Data].Holes(1)
+		}
+		return 0
+	}
+	for life := range 5 {
+		i := life % 3
+		n := c.sites[i]
+		for range 100 {
+			of := fmt.Sprint("orders.", i, "x")
+			model.put(of, n.ask(of, strings.Repeat("x", 600)), 2)
+			of = fmt.Sprint("orders.", life)
+			model.put(of, n.ask(of, strings.Repeat("x", 600)), 2)
+		}
+		c.settle("the leader expunges", func() bool { return holes(n) > uint64(100*(life+1)) })
+		n.shows(fmt.Sprintf("leader %d", life+1), model.left()...)
+		if c.kill(i); life == 2 {
+			for other := range c.sites { // power fails everywhere
+				if other != i {
+					c.kill(other)
+				}
+			}
+			for other := range c.sites {
+				if other != i {
+					c.start(other)
+				}
+			}
+		}
+		next := (i + 1) % 3
+		c.elect(next, next, (i+2)%3)
+		c.tell()
+		c.sites[next].open("orders")
+		c.sites[next].shows(fmt.Sprintf("leader %d", life+2), model.left()...)
+		c.start(i)
+		c.settle("all are in sync", func() bool { return len(c.inSync()) == 3 })
 	}
 }

@@ -190,6 +190,9 @@ func (plainCodec) Conditions(header []byte) (c publish.Conditions, refusal error
 		c.ExpectedLastBySubject, c.ExpectsLastBySubject = last, true
 	}
 	c.ExpectedSubject, _ = h.Get("Expect-Subject")
+	if value, ok := h.Get("Rollup"); ok {
+		c.Rollup = map[string]publish.Rollup{"sub": publish.RollupSubject, "all": publish.RollupAll}[string(value)]
+	}
 	if value, ok := h.Get("Records"); ok {
 		var err error
 		if c.Records, err = strconv.Atoi(string(value)); err != nil {

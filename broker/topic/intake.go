@@ -7,6 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/removing"
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
@@ -23,6 +24,10 @@ type intake struct {
 
 	extensions []log.Extension
 
+	displaced displaced      // what the next message would remove
+	removed   removing.Batch // what the messages of the batch remove
+	last      [1]uint64      // of displaced.offsets
+
 	from      *sender.Arrival
 	back      sender.Back
 	seq       uint64 // of the next message
@@ -35,6 +40,18 @@ type intake struct {
 	signature []byte
 	head      []byte
 }
+
+// displaced is what a message removes when it is kept: older ones of its subject, or all.
+type displaced struct {
+	offsets []uint64 // of its subject, the oldest first
+	own     uint64   // how many of the records that it carries
+	all     bool
+	full    bool  // its subject has as many records as it may have
+	refusal error // why it is not kept, unless it was kept before
+}
+
+// awaitsMark is the value of intake.lookup while a message waits for removing.Keeper.Mark.
+const awaitsMark = ^uint64(0)
 
 var intakes = sync.Pool{New: func() any { return &intake{} }}
 
@@ -110,28 +127,5 @@ func (in *intake) appended(err error) {
 	in.spans = in.spans[:0]
 }
 
-// awaitOpen adds a sender to those that announceOpen notifies: its messages wait for the shard to be
-// open, or for last records.
-func (p *Shard) awaitOpen(l *sender.Link, a *sender.Arrival) {
-	p.waiters.Lock()
-	defer p.waiters.Unlock()
-	b := a.Back(l)
-	for i := range p.waiters.senders {
-		if p.waiters.senders[i].Same(b) {
-			p.waiters.senders[i] = b
-			return
-		}
-	}
-	p.waiters.senders = append(p.waiters.senders, b)
-}
-
-// announceOpen notifies the senders of awaitOpen that the shard takes their messages now.
-func (p *Shard) announceOpen() {
-	p.waiters.Lock()
-	away := p.waiters.senders
-	p.waiters.senders = nil
-	p.waiters.Unlock()
-	for i := range away {
-		away[i].Ready(p.at())
-	}
-}
+// announceOpen notifies the senders that wait: the shard takes their messages now.
+func (p *Shard) announceOpen() { p.waiters.Ready(p.at()) }

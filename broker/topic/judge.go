@@ -1,8 +1,6 @@
 package topic
 
 import (
-	"fmt"
-
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -100,6 +98,9 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	next := s.end + uint64(len(in.records))
 	last := next + c.Span()
+	if !s.displaces(in, v, m, &c) {
+		return false
+	}
 	switch {
 	case c.Any():
 		if !s.conditionsHold(in, p, v, m, &c, next, mono) {
@@ -109,9 +110,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 		return false
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
-	if s.subjects != nil {
-		s.subjects.Note(m.Subject, last)
-	}
+	s.displace(in, m, next, last)
 	p.kept(s.end, answer{offset: last, records: uint32(c.Records), seq: in.seq})
 	if c.Records > 0 {
 		in.gatherRecords(m, &c, now)
@@ -200,9 +199,14 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 }
 
 // hasRoom reports whether the Topic takes another message, whose last record has offset last. If
-// not, it refuses the message. Records under way count, and bytes of this batch. mu is held.
+// not, it refuses the message. Records under way count, and bytes of this batch. A message that
+// takes the place of an older one has room. mu is held.
 func (s *ShardLeader) hasRoom(in *intake, v *view, m *protocol.Message, last uint64) bool {
-	if v.bound == (publish.Bound{}) {
+	if refusal := in.displaced.refusal; refusal != nil {
+		in.refuse(s.shard, refusal)
+		return false
+	}
+	if v.bound == (publish.Bound{}) || in.displaced.full && !v.bound.Sealed {
 		return true
 	}
 	start, _ := s.Offsets()
@@ -267,14 +271,6 @@ func (p *Shard) canJudge(c *publish.Conditions) bool {
 		return false
 	}
 	return !c.ExpectsLastBySubject || len(c.ExpectedSubject) == 0 || p.topic.ShardFor(c.ExpectedSubject) == p
-}
-
-// cantJudge returns the refusal of a condition that one shard can't judge.
-func (p *Shard) cantJudge() error {
-	return &publish.UnsupportedConditionError{
-		Topic: p.topic.name, Condition: "expecting the last message of more than one shard",
-		Why: fmt.Sprintf("it has %d shards, which have no order among them (expect the last of the message's own subject, or name the shard's stream, %s, in Nats-Expected-Stream)", len(p.topic.shards), p.name),
-	}
 }
 
 // judgeAfter returns why a message can't be kept behind the message with an id, or nil. mu is held.

@@ -49,7 +49,7 @@ func (s *Service) keeper() {
 		for _, shard := range due {
 			if s.ctx.Err() == nil {
 				shard.retention.Retain(shard.shard.view.Load().retention)
-				shard.removed.Trim(shard.data.Start())
+				shard.Removed().Trim(shard.data.Start())
 			}
 		}
 		if n%expireTicks == 0 {
@@ -98,7 +98,7 @@ func (s *ShardLeader) Purge(ctx context.Context, below uint64) (purged uint64, e
 	if now = s.visible.Raise(now); now <= start {
 		return 0, nil
 	}
-	s.removed.Trim(now)
+	s.Removed().Trim(now)
 	s.data.CountHoles(now)
 	return before - min(s.Messages(now, end), before), nil
 }

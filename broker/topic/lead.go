@@ -2,6 +2,7 @@ package topic
 
 import (
 	"errors"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -23,14 +24,14 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 		}
 	}
 	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
-	shard.index = s.indexes.Of(data, &shard.removed, shard.Unreadable)
+	shard.index = s.indexes.Of(data, shard.Removed(), shard.Unreadable)
 	shard.Reader.Init(shard, p.name, data, shard.index)
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end, shard.inherited = end, end
 	shard.visible.Store(first)
 	shard.high.Store(first)
-	shard.retention.Init(retention.Shard{Name: p.name, Data: data, High: &shard.high, Visible: &shard.visible, Removed: &shard.removed, Clock: s.config.Clock, Logger: s.log})
+	shard.retention.Init(retention.Shard{Name: p.name, Data: data, High: &shard.high, Visible: &shard.visible, Removed: shard.Removed(), Young: func() time.Duration { return max(p.view.Load().window, s.config.Compact.Age) }, Clock: s.config.Clock, Logger: s.log})
 	for _, info := range data.SegmentInfos() {
 		if info.End > info.Base {
 			shard.lastTime = info.Last.UnixNano()
@@ -53,6 +54,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 	shard.mu.Lock()
 	shard.begin(v, p.high)
 	shard.mu.Unlock()
+	shard.removing.Raise(v.limits.PerSubject, v.durability)
 	return shard, nil
 }
 
@@ -145,6 +147,7 @@ func (s *ShardLeader) follow(v *view) {
 	s.mu.Unlock()
 	s.advanced()
 	s.retention.Renew()
+	s.removing.Raise(v.limits.PerSubject, v.durability)
 }
 
 // lead begins to lead the shard, or applies a changed view. harmed reports that this found damage

@@ -19,6 +19,8 @@ const (
 	maxID = 1 << 10
 	// lookupMessages is for how many messages last records are looked up at once.
 	lookupMessages = 256
+	// markRest is the pause before a message that waited for a Mark is judged again.
+	markRest = 5 * time.Millisecond
 	// maxUnanswered is how many messages may wait for their answer, at about 100 bytes each, before
 	// connections are not read. At twice as many, messages from links are refused.
 	maxUnanswered = 256 << 10

@@ -1,12 +1,13 @@
 package topic
 
 import (
-	"math"
-	"slices"
+	"errors"
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/removing"
+	"github.com/carillon-mq/carillon/broker/replica"
 )
 
 // Remove removes records one by one: those of spans between the start and the high watermark, at
@@ -16,89 +17,72 @@ import (
 // done is not called, and nothing was removed.
 func (s *ShardLeader) Remove(spans []removal.Span, done func(error)) error {
 	start, end := s.Offsets()
-	r := &stateRemoval{shard: s, done: done}
-	for _, span := range spans {
-		span.From, span.Next = max(span.From, start), min(span.Next, end)
-		if part, ok := span.Within(s.data); ok {
-			r.Spans = append(r.Spans, part)
+	store := func(err error) error {
+		if err == nil {
+			return nil
 		}
-	}
-	if len(r.Spans) == 0 {
-		done(nil)
-		return nil
-	}
-	now, _ := s.service.config.Clock.Read()
-	item := removal.AppendItem(nil, r.Spans...)
-	a := log.Append{
-		Records:    []log.Record{{Time: now, Subject: []byte(removal.Subject), Data: item}},
-		Durability: s.shard.view.Load().durability, Done: r,
-	}
-	s.stateMu.Lock()
-	defer s.stateMu.Unlock()
-	s.removing.Add(&r.Removal)
-	if _, err := s.appendState(&a); err != nil {
-		s.removing.Done(&r.Removal)
 		return &publish.StoreError{Topic: s.shard.name, Err: err}
 	}
-	s.removalBytes.Add(uint64(len(item)))
-	return nil
+	return store(s.removing.Remove(spans, start, end, s.shard.view.Load().durability, func(err error) { done(store(err)) }))
 }
 
-// Committed is called by the acker. Records are in removed before they are out of removing, so that
-// RemovalItems misses none.
-func (r *stateRemoval) Committed(_, _ uint64, err error) {
-	s := r.shard
-	if err == nil {
-		for _, span := range r.Spans {
-			s.removed.Add(span.From, span.Next)
-		}
-	}
-	s.stateMu.Lock()
-	s.removing.Done(&r.Removal)
-	s.stateMu.Unlock()
-	if err != nil {
-		r.done(&publish.StoreError{Topic: s.shard.name, Err: err})
-		return
-	}
-	s.moved()
-	r.done(nil)
-}
-
-// RemovalItems yields Items with all removals that the state log has when it is called. So the
-// state log may lose its records up to there once the Items are in it.
-func (s *ShardLeader) RemovalItems(yield func(item []byte) bool) {
-	s.stateMu.Lock()
-	pending := s.removing.Spans()
-	s.stateMu.Unlock()
-	s.removed.Trim(s.data.Start())
-	removal.Items(func(yield func(removal.Span) bool) {
-		for _, span := range pending {
-			if !yield(span) {
-				return
-			}
-		}
-		for from, next := range s.removed.Ranges(0, math.MaxUint64) {
-			for span := range removal.Split(from, next, s.data.EpochAt) {
-				if !yield(span) {
-					return
-				}
-			}
-		}
-	})(yield)
-}
+// RemovalItems yields records with all removals that the state log has when it is called. So the
+// state log may lose its records up to there once these are in it.
+func (s *ShardLeader) RemovalItems(yield func(log.Record) bool) { s.removing.Snapshot()(yield) }
 
 // RemovalBytes returns the size of the removals that were appended to the state log.
-func (s *ShardLeader) RemovalBytes() uint64 { return s.removalBytes.Load() }
+func (s *ShardLeader) RemovalBytes() uint64 { return s.removing.Bytes() }
 
 // Spans returns offsets as spans of records, by epoch. Neighbours share a span.
-func (s *ShardLeader) Spans(offsets []uint64) (spans []removal.Span) {
-	for len(offsets) > 0 {
-		n := 1
-		for n < len(offsets) && offsets[n] == offsets[0]+uint64(n) {
-			n++
-		}
-		spans = slices.AppendSeq(spans, removal.Split(offsets[0], offsets[0]+uint64(n), s.data.EpochAt))
-		offsets = offsets[n:]
+func (s *ShardLeader) Spans(offsets []uint64) []removal.Span { return s.removing.Spans(offsets) }
+
+// removedSome is called when records were removed by others than publishes.
+func (s *ShardLeader) removedSome() {
+	s.mu.Lock()
+	if s.subjects != nil {
+		s.subjects.Purged()
 	}
-	return spans
+	s.mu.Unlock()
+	s.moved()
+}
+
+// Limit returns how many records a subject may have, the Topic's durability, and the removed
+// records; 0: any number, or nothing is readable yet.
+func (s *ShardLeader) Limit() (perSubject uint64, durability log.Durability, removed *removing.Keeper) {
+	v := s.shard.view.Load()
+	if s.readable.Load() {
+		perSubject = v.limits.PerSubject
+	}
+	return perSubject, v.durability, &s.removing
+}
+
+// removals returns the removed records of a copy that this broker has, from its open logs: what is
+// known to be committed, but for what batches carry that the state log doesn't have yet. A leader
+// has them in ShardLeader.Removed.
+func (p *Shard) removals() (set *removal.Set, taken uint64, err error) {
+	set, open := new(removal.Set), p.opened.Load()
+	if open == nil {
+		return set, 0, log.ErrClosed
+	}
+	data, state := open.parts[replica.Data], open.parts[replica.State]
+	loaded, err := removing.Load(state, data, state.Watermark(), data.Watermark(), false, set)
+	return set, loaded.Taken, err
+}
+
+// knowRemovals loads the removed records for a new leader. They include removals that are not yet
+// on all in-sync replicas: the leader becomes readable when all of its logs is.
+func (s *ShardLeader) knowRemovals(v *view) error {
+	err := s.removing.Init(removing.Config{
+		State: s.state, Data: s.data, Append: s.AppendState, Changed: s.removedSome,
+		Now: func() int64 { now, _ := s.service.config.Clock.Read(); return now },
+	})
+	_, damaged := errors.AsType[*log.CorruptError](err)
+	switch {
+	case damaged && s.service.othersCanLead(v):
+		return err
+	case damaged, errors.Is(err, removal.ErrMalformed):
+		s.service.log.Error("some removals of single records can't be read; those records are visible again", "topic", s.shard.name, "error", err)
+		return nil
+	}
+	return err
 }

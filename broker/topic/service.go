@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/indexing"
+	"github.com/carillon-mq/carillon/broker/limiting"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -57,6 +58,7 @@ func Open(config Config) (*Service, error) {
 		s.running.Go(func() { s.reports.Keep(s.ctx, config.Report, s.notReported) })
 	}
 	s.running.Go(func() { s.upkeep.Run(s.ctx) })
+	s.running.Go(func() { limiting.Run(s.ctx, s.leaders, s.log) })
 	return s, nil
 }
 

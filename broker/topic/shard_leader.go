@@ -11,7 +11,7 @@ import (
 )
 
 // Removed returns the records below the high watermark that were removed one by one.
-func (s *ShardLeader) Removed() *removal.Set { return &s.removed }
+func (s *ShardLeader) Removed() *removal.Set { return s.removing.Set() }
 
 // enough reports whether the in-sync set has minInSync members.
 func (s *ShardLeader) enough() bool { return s.leading.Load().Enough() }
@@ -123,9 +123,9 @@ func (s *ShardLeader) State() *log.Log { return s.state }
 // is that of the first record that is not removed, or end.
 func (s *ShardLeader) Offsets() (start, end uint64) {
 	end = s.high.Load()
-	start = max(s.data.Start(), retention.Kept(&s.removed, end, s.shard.view.Load().retention.Messages))
-	if s.removed.Len() > 0 {
-		start = min(s.removed.Next(max(start, s.visible.Load())), end)
+	start = max(s.data.Start(), retention.Kept(s.Removed(), end, s.shard.view.Load().retention.Messages))
+	if s.Removed().Len() > 0 {
+		start = min(s.Removed().Next(max(start, s.visible.Load())), end)
 	}
 	return min(s.visible.Raise(start), end), end
 }

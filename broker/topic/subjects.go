@@ -2,7 +2,9 @@ package topic
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -13,26 +15,12 @@ import (
 // gathered, or 0. If that is being found it sets in.lookup. The error says why that can't be
 // judged. mu is held.
 func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
-	no := func(why string) error {
-		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
-	}
-	if strings.ContainsAny(string(of), "*>") {
-		return 0, no("the subject has wildcards")
-	}
-	if s.subjects == nil {
-		s.subjects = s.service.indexes.NewLasts(&s.removed, s.LastBelow, s.EachLast, s.shard.announceOpen)
-	}
-	if s.subjects.Begin(s.end) {
-		for i := range in.records { // they are not in the log yet
-			s.subjects.Note(in.records[i].Subject, s.end+uint64(i))
-		}
-	}
-	offset, in.lookup, err = s.subjects.Last(of)
-	if _, damaged := errors.AsType[*publish.NotServedError](err); damaged {
+	if err := s.noteLasts(in, of); err != nil {
 		return 0, err
 	}
+	offset, in.lookup, err = s.subjects.Last(of)
 	if err != nil {
-		return 0, no(err.Error())
+		return 0, s.unknown(err)
 	}
 	if start, _ := s.Offsets(); offset < start {
 		return 0, nil
@@ -40,24 +28,79 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 	return offset, nil
 }
 
+// oldestOf returns the offsets of the oldest records of a subject, including those that in has
+// gathered, and how many newer ones there are. Otherwise it is as lastOf.
+func (s *ShardLeader) oldestOf(in *intake, of []byte) (offsets []uint64, more uint64, err error) {
+	if err := s.noteLasts(in, of); err != nil {
+		return nil, 0, err
+	}
+	start, _ := s.Offsets()
+	offsets, more, in.lookup, err = s.subjects.Firsts(of, start)
+	return offsets, more, s.unknown(err)
+}
+
+// noteLasts has the records of subjects noted from now on, including those that in has gathered. The
+// error says why those of a subject can't be known. mu is held.
+func (s *ShardLeader) noteLasts(in *intake, of []byte) error {
+	if strings.ContainsAny(string(of), "*>") {
+		return s.noCondition("the subject has wildcards")
+	}
+	if s.subjects == nil {
+		s.subjects = s.service.indexes.NewLasts(s.Removed(), s.LastBelow, s.EachLast, s.OldestBelow, s.shard.announceOpen)
+	}
+	if s.subjects.Begin(s.end) {
+		for i := range in.records { // they are not in the log yet
+			s.subjects.Note(in.records[i].Subject, s.end+uint64(i))
+		}
+	}
+	return nil
+}
+
+// noCondition returns the refusal of a message that depends on what its subject has.
+func (s *ShardLeader) noCondition(why string) error {
+	return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
+}
+
+// unknown returns the reason why records of a subject are not known, for publishers.
+func (s *ShardLeader) unknown(err error) error {
+	if _, damaged := errors.AsType[*publish.NotServedError](err); damaged || err == nil {
+		return err
+	}
+	return s.noCondition(err.Error())
+}
+
+// cantJudge returns the refusal of a condition that one shard can't judge.
+func (p *Shard) cantJudge() error {
+	return &publish.UnsupportedConditionError{
+		Topic: p.topic.name, Condition: "expecting the last message of more than one shard",
+		Why: fmt.Sprintf("it has %d shards, which have no order among them (expect the last of the message's own subject, or name the shard's stream, %s, in Nats-Expected-Stream)", len(p.topic.shards), p.name),
+	}
+}
+
 // lookUp has the last records found that the first of some messages depend on. mu is held.
-func (s *ShardLeader) lookUp(in *intake, messages []protocol.Message) {
+func (s *ShardLeader) lookUp(v *view, messages []protocol.Message) {
 	for i := range messages[:min(len(messages), lookupMessages)] {
 		m := &messages[i]
+		if v.limits.PerSubject > 0 {
+			s.subjects.Want(m.Subject, v.limits.PerSubject > 1)
+		}
 		if m.Header == 0 {
 			continue
 		}
 		if c, err := s.service.config.Codec.Conditions(m.Data[:m.Header]); err == nil && c.ExpectsLastBySubject {
-			s.subjects.Want(c.LastOf(m.Subject))
+			s.subjects.Want(c.LastOf(m.Subject), false)
 		}
 	}
 }
 
-// awaitLookup has a sender notified when the last record was found that it waits for. The sender
-// was told to send again before.
+// awaitLookup has a sender notified when the last record was found that it waits for, or the Mark
+// is written. The sender was told to send again before.
 func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival, wait uint64) {
-	s.shard.awaitOpen(l, a)
-	if s.subjects.Told(wait) {
+	s.shard.waiters.Add(a.Back(l))
+	switch {
+	case wait == awaitsMark:
+		s.removing.Mark(s.high.Load(), s.shard.view.Load().durability, func() { time.AfterFunc(markRest, s.shard.announceOpen) })
+	case s.subjects.Told(wait):
 		s.shard.announceOpen()
 	}
 }

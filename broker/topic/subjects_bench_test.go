@@ -61,6 +61,45 @@ func BenchmarkPublishBesideQuestions(b *testing.B) {
 	}
 }
 
+// One publisher sends reads of 64 messages on 1,000 subjects, which have no limit, or one: each
+// message removes an older one.
+func BenchmarkPublishWithLimit(b *testing.B) {
+	const subjects = 1000
+	for _, limit := range []int64{0, 1, 10} {
+		b.Run(fmt.Sprintf("limit=%d", limit), func(b *testing.B) {
+			_, hub, topic := benchSite(b, 1, func(s *coordination.TopicSpec) { s.Stream.MaxPerSubject = limit })
+			reads := make([][]protocol.Message, 125)
+			for i := range reads {
+				for k := range 64 {
+					reads[i] = append(reads[i], message(fmt.Sprintf("orders.%d", (64*i+k)%subjects), "0", string(make([]byte, 256))))
+				}
+			}
+			out := 0
+			publish := func(reads [][]protocol.Message) {
+				for _, read := range reads {
+					(*taker)(topic).Take(read, nil, false)
+					for out += len(read); out > 16*len(read); out-- {
+						<-hub.waiting[0]
+					}
+				}
+			}
+			for range 2 {
+				publish(reads) // so that each subject has as many as it may have
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				publish(reads[i%len(reads):][:1])
+			}
+			for ; out > 0; out-- {
+				<-hub.waiting[0]
+			}
+			b.StopTimer()
+			b.ReportMetric(64*float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
+		})
+	}
+}
+
 // Publishers create subjects, as a key-value bucket does: each message expects that its subject has
 // none, and the next one waits for its ack.
 func BenchmarkCreateSubjects(b *testing.B) {

@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/records"
-	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/removing"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/retention"
 	"github.com/carillon-mq/carillon/broker/sender"
@@ -130,7 +130,7 @@ type Shard struct {
 	trouble atomic.Pointer[trouble]
 
 	out        atomic.Pointer[sender.Sender] // nil until the first publish
-	waiters    waiters
+	waiters    sender.Waiting
 	work.State // in Service.tasks
 
 	failures    int       // failures in a row; guarded by the service's openMu
@@ -156,12 +156,6 @@ type Shard struct {
 	// removing is 1 + the generation in which a plan moves the replica away; 0: none.
 	removing  atomic.Int64
 	unremoved upkeep.Unremoved // of the state log
-}
-
-// waiters has the senders that brought messages before the shard was open.
-type waiters struct {
-	sync.Mutex
-	senders []sender.Back
 }
 
 // trouble is a failure of a shard's logs.
@@ -247,8 +241,7 @@ type ShardLeader struct {
 	watchers atomic.Pointer[[]*func()] // replaced as a whole, under watchMu
 	watchMu  sync.Mutex
 
-	// removed are the records of data that were removed one by one, below high. Readers pass them.
-	removed        removal.Set
+	removing       removing.Keeper // the records of data that were removed one by one
 	index          *indexing.Index // of the subjects of data; until closeLeader
 	records.Reader                 // of the records below high
 
@@ -271,9 +264,6 @@ type ShardLeader struct {
 
 	stateMu      sync.Mutex     // guards appends to state
 	stateAppends []*stateAppend // in the order of state; guarded by stateMu
-	// removing are removals in state that are not in removed yet. Guarded by stateMu.
-	removing     removal.Pending
-	removalBytes atomic.Uint64 // of Items that were appended to state since it leads
 }
 
 // answerKind is the kind of an answer to a publisher.
@@ -333,13 +323,6 @@ type acker struct {
 	back    forward.Answers
 	settled sender.Settled
 	head    []byte
-}
-
-// stateRemoval is an Item in the state log that is not in removed yet.
-type stateRemoval struct {
-	removal.Removal
-	shard *ShardLeader
-	done  func(error)
 }
 
 // stateAppend is an append to the state log whose completion waits for all members of the in-sync

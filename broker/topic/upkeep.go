@@ -91,14 +91,14 @@ func (p *upkeepShard) Removals() (removed upkeep.Removals, ok bool, err error) {
 	}
 	removed.Window = v.window
 	if shard := p.leading.Load(); shard != nil {
-		removed.Set = shard.Removed()
+		removed.Set, removed.Taken = shard.Removed(), shard.removing.Taken()
 		return removed, shard.readable.Load() && removed.Set.Len() > 0, nil
 	}
 	open := p.opened.Load()
 	if open == nil || p.copying.Load() == nil || !p.unremoved.Any(open.parts[replica.State]) {
 		return removed, false, nil
 	}
-	removed.Set, err = (*Shard)(p).removals()
+	removed.Set, removed.Taken, err = (*Shard)(p).removals()
 	_, damaged := errors.AsType[*log.CorruptError](err)
 	if err != nil && !damaged && !errors.Is(err, removal.ErrMalformed) {
 		return removed, false, err

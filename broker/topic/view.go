@@ -34,6 +34,7 @@ type view struct {
 	maxMessage  int
 	retention   log.Retention
 	bound       publish.Bound // beyond which messages are refused
+	limits      publish.Limits
 	noAck       bool
 	subjects    publish.Subjects
 	transform   *transform.Transform // nil: messages are stored under their own subjects
@@ -53,6 +54,10 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 	if spec.Stream.DiscardNew {
 		v.bound = publish.Bound{Messages: v.retention.Messages, Bytes: v.retention.Bytes, Sealed: spec.Stream.Sealed}
 		v.retention.Messages, v.retention.Bytes = 0, 0
+	}
+	v.limits = publish.Limits{
+		PerSubject: uint64(max(spec.Stream.MaxPerSubject, 0)), DiscardNew: spec.Stream.DiscardNew && spec.Stream.DiscardNewPerSubject,
+		RollUps: spec.Stream.AllowRollup,
 	}
 	if m := spec.Stream.Transform; m != nil {
 		v.transform, _ = transform.New(m.Source, m.Destination) // checked when it was asked for

@@ -43,8 +43,8 @@ var copyFields = map[string]string{
 		"followed repair mended high rest own tried copying opened fault known removing unremoved",
 	"kept": "Version Name ID Generation Owner Created Spec NoIDs",
 	"ShardLeader": "service topic shard data state damage begun inherited epoch durability leading safe high readable visible " +
-		"failed stateFailed over ending announced touched inRound unreplicated ahead confirms watchers watchMu removed index Reader retention " +
-		"specMu mu closed end lastTime lastID lastKnown marked ids origins sources subjects waiting stateMu stateAppends removing removalBytes",
+		"failed stateFailed over ending announced touched inRound unreplicated ahead confirms watchers watchMu removing index Reader retention " +
+		"specMu mu closed end lastTime lastID lastKnown marked ids origins sources subjects waiting stateMu stateAppends",
 }
 
 // access is what a rule restricts.

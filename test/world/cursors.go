@@ -1,5 +1,10 @@
 package world
 
+import (
+	"maps"
+	"slices"
+)
+
 // cursorHistory is what clients know of a Subscription's position in one shard.
 type cursorHistory struct {
 	delivered map[uint64]string // by offset: the value that was delivered last
@@ -57,12 +62,13 @@ func (j *judge) undelivered(id shardID, start, end uint64) (left []uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	h := j.of(id)
-	newest := map[string]uint64{}
-	for offset, value := range h.sure {
-		newest[h.subjects[value]] = max(newest[h.subjects[value]], offset)
+	newer := offsetsOf{}
+	for _, offset := range slices.Sorted(maps.Keys(h.sure)) {
+		subject := h.subjects[h.sure[offset]]
+		newer[subject] = append(newer[subject], offset)
 	}
 	for offset, value := range h.sure {
-		gone := h.topic.compacted() && newest[h.subjects[value]] > offset
+		gone := h.topic.kept() > 0 && newer.than(offset, h.subjects[value]) >= h.topic.kept()
 		if offset >= start && offset < end && !gone && h.cursor.delivered[offset] != value {
 			left = append(left, offset)
 		}
@@ -77,13 +83,10 @@ func (c *cursorHistory) complete(w *world, h *history, log copied) {
 	if h.topic.subscription == "" || h.topic.retained() {
 		return
 	}
-	newest := map[string]uint64{}
+	newer := newerIn(log.records)
 	for _, r := range log.records {
-		newest[r.subject] = r.offset
-	}
-	for _, r := range log.records {
-		if h.topic.compacted() && newest[r.subject] > r.offset {
-			continue // compaction may remove it before it is delivered
+		if h.topic.kept() > 0 && newer.than(r.offset, r.subject) >= h.topic.kept() {
+			continue // it may be removed before it is delivered
 		}
 		if _, known := h.sure[r.offset]; !known && h.since > 0 {
 			continue

@@ -33,8 +33,8 @@
 //	judge.go     the promises, and whether they hold
 //	order.go     whether an order of events explains all answers
 //	registers.go the same for each subject, by porcupine
-//	holding.go, limits.go, cursors.go   the promises of durability, of retention and compaction, of
-//	             Subscriptions
+//	holding.go, limits.go, displaced.go, cursors.go   the promises of durability, of retention and
+//	             compaction, of limits per subject, of Subscriptions
 //	run.go       a world from its beginning to its end
 //	replay.go    the program in which worlds run
 //	mutation.go, mutations.go   rules of the product that can be removed
@@ -66,6 +66,9 @@
 //	J11 A broker that died scrubs its disk soon after its start, with or without readers. So
 //	    damage on all replicas, some minutes apart, loses nothing.
 //	J12 Messages of one connection are stored in the order in which it published them.
+//
+//	J13 Of a Topic with a limit per subject, a record is removed only if as many newer ones of its
+//	    subject are there, and then it stays removed. In the end no subject has more.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

@@ -22,7 +22,7 @@ type judge struct {
 	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
-	snapshots, deliveries, repeated, losses, given, oldIDs int // what happened, for tests of the tests
+	snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
 }
 
 // history is what clients know of one shard's log.
@@ -39,7 +39,8 @@ type history struct {
 	subjects map[string]string        // of values
 	looks    []look
 	lasts    []subjectLook
-	gone     map[uint64]bool // offsets that a leader gave up, since no replica has them
+	gone     map[uint64]bool   // offsets that a leader gave up, since no replica has them
+	removed  map[uint64]uint64 // offsets that were removed for a reader, and a stamp after that
 	cursor   cursorHistory
 
 	lately time.Duration // time of the last ack, duplicate or refusal by condition
@@ -73,7 +74,7 @@ func newJudge(w *world) *judge {
 func (j *judge) of(id shardID) *history {
 	h := j.histories[id]
 	if h == nil {
-		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, made: map[string]time.Duration{}, subjects: map[string]string{}, cursor: newCursorHistory()}
+		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, made: map[string]time.Duration{}, subjects: map[string]string{}, cursor: newCursorHistory()}
 		j.histories[id] = h
 	}
 	return h
@@ -254,17 +255,14 @@ func (j *judge) audit(h *history, c copied) {
 		}
 		there[r.offset], where[r.value] = r, r.offset
 	}
-	newest := map[string]uint64{}
-	for _, r := range c.records {
-		newest[r.subject] = r.offset
-	}
+	newer := newerIn(c.records)
 	for offset, value := range h.sure {
 		r, ok := there[offset]
 		switch {
 		case ok && r.value != value:
 			j.w.fail("%s: %s was acknowledged or read at %d, where %s is", h.id, value, offset, r.value)
 		case ok, offset < c.start && h.topic.retained():
-		case h.topic.compacted() && newest[h.subjects[value]] > offset:
+		case h.topic.kept() > 0 && newer.than(offset, h.subjects[value]) >= h.topic.kept():
 			h.old(j.w, offset, value)
 		default:
 			j.w.fail("%s: %s was acknowledged or read at %d, and is lost; the log on %s goes from %d to %d", h.id, value, offset, c.machine, c.start, c.end)
@@ -272,11 +270,11 @@ func (j *judge) audit(h *history, c copied) {
 	}
 }
 
-// mayLack reports whether a log may have no record from an offset up to another one, because
-// compaction removed the records or they were given up. Whether an acknowledged record may be
+// mayLack reports whether a log may have no record from an offset up to another one, because newer
+// ones have replaced the records or they were given up. Whether an acknowledged record may be
 // missing is judged elsewhere.
 func (h *history) mayLack(from, next uint64) bool {
-	for ; from < next && !h.topic.compacted(); from++ {
+	for ; from < next && h.topic.kept() == 0; from++ {
 		if !h.gone[from] {
 			return false
 		}
@@ -304,11 +302,11 @@ func (h *history) differ(a, b copied) error {
 	}
 	from := max(a.start, b.start)
 	x, y := tail(a.records, from), tail(b.records, from)
-	if h.topic.compacted() {
-		if err := lacks(a.machine, x, b.machine, y); err != nil {
+	if n := h.topic.kept(); n > 0 {
+		if err := lacks(a.machine, x, b.machine, y, n); err != nil {
 			return err
 		}
-		return lacks(b.machine, y, a.machine, x)
+		return lacks(b.machine, y, a.machine, x, n)
 	}
 	for i := range min(len(x), len(y)) {
 		if x[i] != y[i] {
@@ -321,20 +319,20 @@ func (h *history) differ(a, b copied) error {
 	return nil
 }
 
-// lacks names a record of copy a that copy b has differently, or lacks without a newer record of
+// lacks names a record of copy a that copy b has differently, or lacks without n newer records of
 // the same subject.
-func lacks(a string, x []record, b string, y []record) error {
-	there, newest := map[uint64]record{}, map[string]uint64{}
+func lacks(a string, x []record, b string, y []record, n int) error {
+	there, newer := map[uint64]record{}, newerIn(y)
 	for _, r := range y {
-		there[r.offset], newest[r.subject] = r, r.offset
+		there[r.offset] = r
 	}
 	for _, r := range x {
 		other, ok := there[r.offset]
 		switch {
 		case ok && other != r:
 			return fmt.Errorf("replicas differ: on %s %d is %+v, on %s %+v", a, r.offset, r, b, other)
-		case !ok && newest[r.subject] < r.offset:
-			return fmt.Errorf("replicas differ: %s has %+v, and %s has neither that nor a newer record of its subject", a, r, b)
+		case !ok && newer.than(r.offset, r.subject) < n:
+			return fmt.Errorf("replicas differ: %s has %+v, and %s has neither that nor %d newer records of its subject", a, r, b, n)
 		}
 	}
 	return nil

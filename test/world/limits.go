@@ -36,7 +36,7 @@ func (j *judge) begins(id shardID, start uint64, segments []log.SegmentInfo) {
 // removed.
 func (h *history) limits(w *world, c copied) {
 	r := h.topic.spec.Retention
-	if c.start == 1 {
+	if c.start == 1 || h.topic.spec.Stream.MaxPerSubject > 0 { // removed records may be the first ones
 		return
 	}
 	if h.since > 0 && r.Messages+r.Bytes > 0 {
@@ -80,14 +80,18 @@ func (d *declared) exceeded(start, end uint64, segments []log.SegmentInfo, now t
 	return ""
 }
 
-// gaps judges which records a reader did not get from the range that it asked for. Only compaction,
-// of old records, and a leader that gives up records of no replica leave gaps.
+// gaps judges which records a reader did not get from the range that it asked for. Only compaction
+// and limits per subject, of old records, and a leader that gives up records of no replica leave
+// gaps.
 func (h *history) gaps(w *world, from, end uint64, records []record) {
-	next := from
+	next, newer := from, newerIn(records)
 	for _, r := range append(records, record{offset: end}) {
 		for ; next < r.offset; next++ {
 			if value, ok := h.sure[next]; ok {
 				h.old(w, next, value)
+				if n := newer.than(next, h.subjects[value]); n < h.topic.kept() {
+					w.fail("%s: %s at %d is not in the log, and only %d newer ones of its subject are", h.id, value, next, n)
+				}
 			} else if !h.mayLack(next, next+1) {
 				w.fail("%s: a reader of %d to %d did not get %d", h.id, from, end, next)
 			}
@@ -100,7 +104,7 @@ func (h *history) gaps(w *world, from, end uint64, records []record) {
 func (h *history) old(w *world, offset uint64, value string) {
 	w.taken++
 	switch age := w.now() - h.made[value]; {
-	case !h.topic.compacted():
+	case h.topic.kept() == 0:
 		w.fail("%s: %s at %d was not there for a reader", h.id, value, offset)
 	case age < compacting.Age-clockSlack:
 		w.fail("%s: %s at %d was taken by compaction after %v, and is to be kept for %v", h.id, value, offset, age, compacting.Age)

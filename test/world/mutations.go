@@ -146,6 +146,18 @@ var mutationsOfKinds = []Mutation{
 	{Name: "deletion: a Topic is deleted without a tombstone", Edits: []edit{
 		{"broker/coordination/topic_delete.go", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone})", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone}[:1])"}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "was set aside, of a deleted Topic"},
+	{Name: "K3: what a new leader read from batches is not written to the state log", Edits: []edit{
+		{"broker/removing/keeper.go", "k.untaken = loaded.Taken, loaded.Limit, loaded.Carried", "k.untaken = loaded.Taken, loaded.Limit, nil"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"limited"}},
+	{Name: "K2: a Mark speaks of removals that are in no Item", Edits: []edit{
+		{"broker/removing/keeper.go", "\tif err := k.takeOver(spans, below,", "\tif err := k.takeOver(spans[:0], below,"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"limited"}},
+	{Name: "removing: what a batch removes is not carried", Edits: []edit{
+		{"broker/removing/batch.go", "\tfor spans := b.spans; len(spans) > 0; {\n", "\tfor spans := b.spans[:0]; len(spans) > 0; {\n"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"limited"}},
+	{Name: "limits: one record too many is removed", Edits: []edit{
+		{"broker/publish/limits.go", "\tover := count + records - min(count+records, l.PerSubject)\n", "\tover := count + records - min(count+records, max(l.PerSubject, 2)-1)\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"limited"}, Says: "newer ones"},
 	{Name: "T4: a condition is judged without the messages before it in its batch", Edits: []edit{
 		{"broker/topic/subjects.go", "\t\tfor i := range in.records { // they are not in the log yet\n", "\t\tfor i := range in.records[:0] {\n"}},
 		Faults: []string{"kill one", "drain leadership"}},

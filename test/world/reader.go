@@ -46,6 +46,7 @@ func (c *client) read() {
 	call := w.stamp()
 	w.io(w.delay(wireMin, wireMax), c.name+" reads")
 	latest := confirmed(s)
+	removed := removedFrom(s.Removed(), 0)
 	start, end := s.Offsets()
 	w.judge.begins(id, start, s.Data().SegmentInfos())
 	from := max(c.next[shard], start)
@@ -57,6 +58,9 @@ func (c *client) read() {
 		return // damaged, or closed meanwhile
 	}
 	w.judge.read(id, call, from, end, records)
+	if latest {
+		w.judge.displaced(id, call, records, removed)
+	}
 	if n := len(records); n > 0 {
 		c.next[shard] = records[n-1].offset + 1
 		c.progressed()
@@ -108,7 +112,7 @@ func (c *client) snap() {
 	if pin.High > pin.Start {
 		w.judge.saw(id, call, w.stamp(), pin.High-1)
 	}
-	if c.topic.compacted() {
+	if c.topic.kept() > 0 {
 		c.pause(swapTime, swapTime)
 	}
 	read := func() ([]record, error) { return readRecords(s.NewCursor(pin.Start), pin.Start, pin.High) }

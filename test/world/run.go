@@ -31,6 +31,7 @@ type Result struct {
 // Did counts events that not every world has, so that tests can require them.
 type Did struct {
 	Deliveries int    `json:"deliveries"` // to subscribers
+	Displaced  int    `json:"displaced"`  // messages that newer ones have removed for a reader
 	Repeated   int    `json:"repeated"`   // deliveries of a message that was delivered before
 	Snapshots  int    `json:"snapshots"`  // that were read twice
 	Trimmed    int    `json:"trimmed"`    // readers that saw what limits had removed
@@ -105,7 +106,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
+	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}
@@ -247,6 +248,16 @@ func (w *world) whyShardNotWhole(d *declared, n int) string {
 			return ""
 		}
 		return over
+	}
+	if d.kept() > 0 && !d.compacted() {
+		removed := removedFrom(s.Removed(), start)
+		records, err := readRecords(s.NewCursor(start), start, high)
+		if err != nil {
+			return "can't be read: " + err.Error()
+		}
+		if over := d.crowded(records, removed); over != "" {
+			return over
+		}
 	}
 	if d.subscription != "" {
 		if left := w.judge.undelivered(d.shard(n), start, high); len(left) > 0 {

@@ -42,6 +42,10 @@ var topicKinds = []topicKind{
 			spec.Retention = coordination.Retention{Age: w.between(8*time.Second, 20*time.Second)}
 		}
 	}},
+	{"limited", 11, func(w *world, spec *coordination.TopicSpec) {
+		spec.Stream.MaxPerSubject = int64(1 + w.rng.IntN(3))
+		spec.Deduplication = shortWindow // records younger than the window stay in the files
+	}},
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
 }
 
@@ -70,6 +74,16 @@ func (d *declared) shards() int { return d.spec.Shards }
 func (d *declared) shard(n int) shardID { return shardID{d.name, n, d.again} }
 
 func (d *declared) compacted() bool { return d.spec.Compaction == coordination.LatestOnly }
+
+// kept is how many records of a subject stay at least, where newer ones replace them; 0: all stay.
+func (d *declared) kept() int {
+	if limit := int(d.spec.Stream.MaxPerSubject); limit > 0 && !d.compacted() {
+		return limit
+	} else if d.compacted() {
+		return 1
+	}
+	return 0
+}
 
 // retained reports whether limits remove records within the time of a world.
 func (d *declared) retained() bool {
@@ -168,7 +182,7 @@ func (w *world) make(d *declared, reused bool) {
 		return
 	}
 	newClient(w, n, plain, d, quick())
-	if !d.compacted() { // its window is shorter than the time for which a client republishes a message
+	if d.kept() == 0 { // its window is shorter than the time for which a client republishes a message
 		newClient(w, n+1, withIDs, d, quick())
 	}
 	if d.shards() == 1 { // no shard knows the last message of a Topic of several

@@ -1,0 +1,61 @@
+package removing
+
+import (
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
+)
+
+// Batch gathers what the records of a batch remove. The zero Batch removes nothing.
+type Batch struct {
+	spans     []removal.Span
+	items     []byte
+	unlimited bool // see Unlimited
+}
+
+// Full reports whether the batch is to be appended before more is added.
+func (b *Batch) Full() bool { return len(b.spans) >= removal.ItemSpans }
+
+// Add adds records of one epoch, from from up to and without next.
+func (b *Batch) Add(epoch, from, next uint64) {
+	if from < next {
+		b.spans = append(b.spans, removal.Span{Epoch: epoch, From: from, Next: next})
+	}
+}
+
+// AddFrom adds records of a log.
+func (b *Batch) AddFrom(l *log.Log, from, next uint64) {
+	for span := range removal.Split(from, next, l.EpochAt) {
+		b.spans = append(b.spans, span)
+	}
+}
+
+// Unlimited notes that the batch has a record which may be beyond the limit of its subject. Load finds
+// that in the batch, since a Mark may not reach the replicas that the batch reaches.
+func (b *Batch) Unlimited(k *Keeper, durability log.Durability) {
+	k.Raise(0, durability)
+	b.unlimited = true
+}
+
+// Carry appends what b has to the extensions of a batch that is going to end at an offset, and
+// passes it to the shard's Keeper. It reports whether it passed something. The extensions are valid
+// until Reset.
+func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []log.Extension, some bool) {
+	if b.unlimited {
+		b.items = removal.AppendItem(b.items) // without spans
+		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items})
+	}
+	if len(b.spans) == 0 {
+		return to, false
+	}
+	for spans := b.spans; len(spans) > 0; {
+		n, from := min(len(spans), removal.ItemSpans), len(b.items)
+		b.items = removal.AppendItem(b.items, spans[:n]...)
+		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items[from:]})
+		spans = spans[n:]
+	}
+	k.carry(end, b.spans)
+	return to, true
+}
+
+// Reset empties the batch.
+func (b *Batch) Reset() { b.spans, b.items, b.unlimited = b.spans[:0], b.items[:0], false }

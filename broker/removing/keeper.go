@@ -1,0 +1,390 @@
+package removing
+
+import (
+	"iter"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
+)
+
+// Keeper has the removed records of a shard that is led here. Its methods may be called
+// concurrently. Init precedes all others.
+type Keeper struct {
+	Config
+	set    removal.Set
+	bytes  atomic.Uint64 // of Items that were appended to the state log
+	taken  atomic.Uint64 // see Taken
+	size   atomic.Int64  // of messages since Items were taken
+	due    atomic.Uint64 // end of the first batch in carried; 0: none
+	marked atomic.Bool   // batches may remove records (K1)
+	unsure atomic.Bool   // limit is not known because of records that are not appended yet
+
+	writing sync.Mutex // held while a Mark is made and appended, so that the last one has limit
+
+	mu      sync.Mutex
+	pending removal.Pending // in the state log, and not in the set yet
+	carried removal.Carried // in the data log, and not in the set yet
+	untaken []removal.Span  // in the set, and perhaps not in the state log
+	passed  uint64          // what batches before it have removed is in the set
+	limit   uint64          // how many records a subject has at most; 0: that is not known
+	kept    uint64          // the limit of the last Raise
+	turn    uint64          // rises when publishes may keep more than before
+	await   struct {        // of Limiting: with limit and turn, the records before until count
+		limit, turn, until uint64
+	}
+	marks   bool // the state log may have a Mark, or one is to be appended
+	marking bool
+	taking  bool // untaken is being written
+}
+
+// Config is what a Keeper needs.
+type Config struct {
+	State, Data *log.Log
+	// Append appends to the state log. Its Done is called when the append is on all in-sync
+	// replicas.
+	Append func(*log.Append) (first uint64, err error)
+	// Changed is called when the set has got more, with no lock held.
+	Changed func()
+	// Now returns the time of a record.
+	Now func() int64
+}
+
+// spanBytes is what a Span takes in an Item, about.
+const spanBytes = 4
+
+// Init loads the removed records. Its errors are those of Load.
+func (k *Keeper) Init(c Config) error {
+	k.Config = c
+	_, stateEnd, _ := c.State.Offsets()
+	_, end, _ := c.Data.Offsets()
+	loaded, err := Load(c.State, c.Data, stateEnd, end, true, &k.set)
+	k.marked.Store(loaded.Marked)
+	k.marks = loaded.Marked
+	k.taken.Store(loaded.Taken)
+	k.passed, k.limit, k.untaken = loaded.Taken, loaded.Limit, loaded.Carried
+	if first := c.Data.Start(); first == end {
+		k.limit = 1 // there are no records
+	}
+	k.size.Store(takenData) // the next leader reads no more than this one
+	return err
+}
+
+// Set returns the removed records. A removal is in it when it is on all in-sync replicas.
+func (k *Keeper) Set() *removal.Set { return &k.set }
+
+// Taken returns the offset of the data log below which the state log has what batches have removed.
+func (k *Keeper) Taken() uint64 { return k.taken.Load() }
+
+// Bytes returns the size of the Items that were appended to the state log.
+func (k *Keeper) Bytes() uint64 { return k.bytes.Load() }
+
+// Spans returns offsets as spans of records of the data log, by epoch. Neighbours share a span.
+func (k *Keeper) Spans(offsets []uint64) (spans []removal.Span) {
+	for len(offsets) > 0 {
+		n := 1
+		for n < len(offsets) && offsets[n] == offsets[0]+uint64(n) {
+			n++
+		}
+		spans = slices.AppendSeq(spans, removal.Split(offsets[0], offsets[0]+uint64(n), k.Data.EpochAt))
+		offsets = offsets[n:]
+	}
+	return spans
+}
+
+// stateRemoval is an Item in the state log that is not in the set yet.
+type stateRemoval struct {
+	removal.Removal
+	keeper *Keeper
+	done   func(error)
+}
+
+// Remove removes the records of spans from start up to and without end, at most removal.ItemSpans
+// spans. done is called, perhaps before Remove returns, when they are in the set; an error says that
+// this is unknown, and removing them again is harmless. If Remove returns an error, done is not
+// called, and nothing was removed.
+func (k *Keeper) Remove(spans []removal.Span, start, end uint64, durability log.Durability, done func(error)) error {
+	r := &stateRemoval{keeper: k, done: done}
+	for _, span := range spans {
+		span.From, span.Next = max(span.From, start), min(span.Next, end)
+		if part, ok := span.Within(k.Data); ok {
+			r.Spans = append(r.Spans, part)
+		}
+	}
+	if len(r.Spans) == 0 {
+		done(nil)
+		return nil
+	}
+	k.mu.Lock()
+	k.pending.Add(&r.Removal) // before it is in the log: K3
+	k.mu.Unlock()
+	item := removal.AppendItem(nil, r.Spans...)
+	_, err := k.Append(&log.Append{
+		Records:    []log.Record{{Time: k.Now(), Subject: []byte(removal.Subject), Data: item}},
+		Durability: durability, Done: r,
+	})
+	if err != nil {
+		k.mu.Lock()
+		k.pending.Done(&r.Removal)
+		k.mu.Unlock()
+		return err
+	}
+	k.bytes.Add(uint64(len(item)))
+	return nil
+}
+
+// Committed implements log.Completion. Records are in the set before they are out of pending, so
+// that Snapshot misses none.
+func (r *stateRemoval) Committed(_, _ uint64, err error) {
+	k := r.keeper
+	if err == nil {
+		for _, span := range r.Spans {
+			k.set.Add(span.From, span.Next)
+		}
+	}
+	k.mu.Lock()
+	k.pending.Done(&r.Removal)
+	k.mu.Unlock()
+	if err == nil {
+		k.Changed()
+	}
+	r.done(err)
+}
+
+// Limiting returns the limit of records per subject beyond which there may be some, if that is the
+// limit that holds and readers see the records before high; 0: there are none, or not all records
+// that may be beyond it are readable yet. turn is for Limited.
+func (k *Keeper) Limiting(limit, high uint64) (unlimited, turn uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if limit == 0 || k.limit > 0 && k.limit <= limit {
+		return 0, k.turn
+	}
+	if a := &k.await; a.until == 0 || a.limit != limit || a.turn != k.turn {
+		a.limit, a.turn = limit, k.turn
+		_, a.until, _ = k.Data.Offsets()
+	}
+	if high < k.await.until {
+		return 0, k.turn
+	}
+	return limit, k.turn
+}
+
+// Limited notes that no subject has more records than a limit, as of a turn, and writes that to the
+// state log.
+func (k *Keeper) Limited(limit, turn uint64, durability log.Durability) error {
+	k.mu.Lock()
+	if k.turn != turn {
+		k.mu.Unlock()
+		return nil
+	}
+	k.limit = limit
+	below := k.known()
+	k.mu.Unlock()
+	return k.takeOver(nil, below, durability, func(error) {})
+}
+
+// known returns an offset below which the state log has what batches have removed. Without a Mark
+// no batch has removed anything (K1). mu is held.
+func (k *Keeper) known() uint64 {
+	if k.marks = true; k.marked.Load() {
+		return k.taken.Load()
+	}
+	_, end, _ := k.Data.Offsets()
+	return end
+}
+
+// Raise notes the limit that publishes keep to from now on; 0: there is none, or the next batch
+// can't keep to it. It concerns Limiting only if it is above the one before.
+func (k *Keeper) Raise(limit uint64, durability log.Durability) {
+	k.mu.Lock()
+	raised := k.limit > 0 && (limit == 0 || limit > k.limit)
+	if raised {
+		k.limit = limit
+	}
+	if limit == 0 || limit != k.kept {
+		k.turn++
+	}
+	k.kept = limit
+	k.unsure.Store(limit == 0)
+	write, below := raised && k.marks, k.taken.Load() // without a Mark the state log has no limit
+	k.mu.Unlock()
+	if write {
+		_ = k.takeOver(nil, below, durability, func(error) {})
+	}
+}
+
+// Marked reports whether batches may remove records. If not, Mark is to be called first.
+func (k *Keeper) Marked() bool { return k.marked.Load() }
+
+// Mark writes a Mark to the state log if there is none. No record before below has a removal in its
+// batch, and all are on all in-sync replicas. done is called, perhaps before Mark returns, when the
+// Mark is as well, or can't be written.
+func (k *Keeper) Mark(below uint64, durability log.Durability, done func()) {
+	k.mu.Lock()
+	if k.marking || k.marked.Load() {
+		k.mu.Unlock()
+		done()
+		return
+	}
+	k.marking, k.marks, k.passed = true, true, below
+	k.mu.Unlock()
+	finish := func(error) {
+		k.mu.Lock()
+		k.marking = false
+		k.mu.Unlock()
+		done()
+	}
+	if err := k.takeOver(nil, below, durability, finish); err != nil {
+		finish(err)
+	}
+}
+
+// carry notes that a batch which is going to be appended, and ends at an offset, removes the records
+// of spans. Forget follows if it isn't appended. Calls come in the order of the log.
+func (k *Keeper) carry(end uint64, spans []removal.Span) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.carried.Add(end, spans); k.due.Load() == 0 {
+		k.due.Store(end)
+	}
+}
+
+// Forget takes back the last carry.
+func (k *Keeper) Forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.carried.Undo()
+	k.due.Store(k.carried.Next())
+}
+
+// Appended notes that messages of a size were appended.
+func (k *Keeper) Appended(size int) {
+	if k.size.Add(int64(size)); k.unsure.Load() && k.unsure.Swap(false) {
+		k.mu.Lock()
+		k.turn++ // the records that Raise was about are in the log now
+		k.mu.Unlock()
+	}
+}
+
+// Commit adds to the set what batches have removed that end at an offset or before: they are on all
+// in-sync replicas. Now and then it writes that to the state log.
+func (k *Keeper) Commit(end uint64, durability log.Durability) {
+	due := k.due.Load()
+	if much := k.size.Load() >= takenData && k.marked.Load(); !much && (due == 0 || due > end) {
+		return
+	}
+	k.mu.Lock()
+	k.carried.Take(end, func(s removal.Span) {
+		k.set.Add(s.From, s.Next)
+		k.untaken = append(k.untaken, s)
+	})
+	k.due.Store(k.carried.Next())
+	k.passed = max(k.passed, end)
+	below, spans := k.passed, k.untaken
+	take := !k.taking && (len(spans)*spanBytes >= takenItems || k.size.Load() >= takenData)
+	if take {
+		k.untaken, k.taking = nil, true
+		k.size.Store(0)
+	}
+	k.mu.Unlock()
+	if !take {
+		return
+	}
+	finish := func(err error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.taking = false; err != nil {
+			k.untaken = append(spans, k.untaken...)
+		}
+	}
+	if err := k.takeOver(spans, below, durability, finish); err != nil {
+		finish(err)
+	}
+}
+
+// takeOver appends Items with spans to the state log, and a Mark behind them: with the Items, the
+// state log has what batches before below have removed. done is called when that is on all in-sync
+// replicas, unless it returns an error.
+func (k *Keeper) takeOver(spans []removal.Span, below uint64, durability log.Durability, done func(error)) error {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	a := &log.Append{Durability: durability, Done: completion(func(err error) {
+		if err == nil {
+			k.take(below)
+		}
+		done(err)
+	})}
+	now, size := k.Now(), 0
+	for item := range removal.Items(slices.Values(spans)) {
+		size += len(item)
+		a.Records = append(a.Records, log.Record{Time: now, Subject: []byte(removal.Subject), Data: slices.Clone(item)})
+	}
+	a.Records = append(a.Records, k.mark(now, below))
+	_, err := k.Append(a)
+	if err == nil {
+		k.bytes.Add(uint64(size))
+	}
+	return err
+}
+
+// take notes that a Mark is on all in-sync replicas.
+func (k *Keeper) take(below uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.taken.Store(max(k.taken.Load(), below))
+	k.marked.Store(true)
+}
+
+// mark returns the record with a Mark: an Item without spans.
+func (k *Keeper) mark(now int64, below uint64) log.Record {
+	k.mu.Lock()
+	m := removal.Mark{Below: below, Limit: k.limit}
+	k.mu.Unlock()
+	if below > k.Data.Start() {
+		m.Epoch, _ = k.Data.EpochAt(below - 1)
+	}
+	return log.Record{Time: now, Subject: []byte(removal.Subject), Data: removal.AppendItem(nil), Attributes: removal.AppendMark(nil, m)}
+}
+
+// completion is what is called when an append is on all in-sync replicas.
+type completion func(error)
+
+// Committed implements log.Completion.
+func (c completion) Committed(_, _ uint64, err error) { c(err) }
+
+// Snapshot yields records with all removals that the state log has when it is called. So the state
+// log may lose its records up to there once these are in it. Each is valid until the next one.
+func (k *Keeper) Snapshot() iter.Seq[log.Record] {
+	return func(yield func(log.Record) bool) {
+		k.mu.Lock()
+		pending, passed, marks := k.pending.Spans(), k.passed, k.marks
+		k.mu.Unlock()
+		now, subject := k.Now(), []byte(removal.Subject)
+		k.set.Trim(k.Data.Start())
+		for item := range removal.Items(func(yield func(removal.Span) bool) {
+			for _, span := range pending {
+				if !yield(span) {
+					return
+				}
+			}
+			for from, next := range k.set.Ranges(0, math.MaxUint64) {
+				for span := range removal.Split(from, next, k.Data.EpochAt) {
+					if !yield(span) {
+						return
+					}
+				}
+			}
+		}) {
+			if !yield(log.Record{Time: now, Subject: subject, Data: item}) {
+				return
+			}
+		}
+		if marks { // or the state log loses one that is on its way to the replicas
+			yield(k.mark(now, max(passed, k.Data.Start())))
+		}
+	}
+}
