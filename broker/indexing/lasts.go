@@ -46,7 +46,7 @@ type Lasts struct {
 	below  map[lastKey]uint64 // what was found below from
 	firsts firsts
 	queue  []lastWanted
-	halted bool // the first in queue waits until the batch is appended that is being gathered
+	halted bool               // the first in queue waits until the batch is appended that is being gathered
 	queued map[wantedKey]bool // true: a message waits for it
 	failed map[wantedKey]lastFailure
 	why    error     // why nothing is looked for until rest

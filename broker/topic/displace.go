@@ -15,14 +15,10 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 	if v.limits == (publish.Limits{}) && c.Rollup == publish.NoRollup {
 		return true
 	}
-	if refusal := v.limits.MayRollUp(s.shard.name, c.Rollup); refusal != nil {
-		in.refuse(s.shard, refusal)
-		return false
-	}
-	var err error
-	records := 1 + c.Span()
+	err, records := v.limits.MayRollUp(s.shard.name, c.Rollup), 1+c.Span()
 	_, d.own, d.refusal = v.limits.Beyond(s.shard.name, 0, records)
 	switch {
+	case err != nil:
 	case c.Rollup == publish.RollupAll && s.topic.several():
 		err = s.shard.cantJudge()
 	case c.Rollup == publish.RollupAll:
