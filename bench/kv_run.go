@@ -177,9 +177,14 @@ type kvStep func(ctx context.Context, client, n int, payload []byte) error
 // putter returns a step for so many writers, which share out the keys.
 func (r *kvRun) putter(writers int) kvStep {
 	return func(ctx context.Context, client, n int, payload []byte) error {
-		own := (r.plan.keys - client + writers - 1) / writers
-		return r.put(ctx, r.bucket(client), client+n%own*writers, payload)
+		return r.put(ctx, r.bucket(client), ownKey(r.plan.keys, writers, client, n), payload)
 	}
+}
+
+// ownKey is the n-th key of a writer, which has every writers-th key and goes through them in turn.
+func ownKey(keys, writers, writer, n int) int {
+	own := (keys - writer + writers - 1) / writers
+	return writer + n%own*writers
 }
 
 // get reads a key and compares it. Readers go through the keys from different ones on.
