@@ -24,6 +24,7 @@ type consumeRun struct {
 	id       uint64
 	account  *takenAccount
 	late     *recorder
+	stalled  bool // the missing messages did not come although they had the time
 }
 
 // A taker is all the consumers of a run. It hands what comes to the run's account, and acknowledges
@@ -61,7 +62,7 @@ func measureConsume(ctx context.Context, t Target, w Workload, limits Limits, st
 	err := r.play(ctx, &run)
 	found, redelivered, fault := r.account.close(run.Published)
 	run.Consume.Redelivered = redelivered
-	if run.Deliveries = found; err != nil {
+	if run.Deliveries = found; err != nil && !r.stalled {
 		run.Deliveries.Lost = 0 // what was not taken before a failure or an interrupt is not lost
 	}
 	if fault != nil {
@@ -228,6 +229,7 @@ func (r *consumeRun) await(ctx context.Context, complete <-chan struct{}) error 
 		}
 		progress, missing := r.account.state()
 		if progress == before && missing > 0 {
+			r.stalled = true
 			return fmt.Errorf("%s: %d of %d published messages did not come, and nothing came for %v", r.target.Name, missing, r.account.expected, r.limits.Drain)
 		}
 		before = progress

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -263,5 +264,95 @@ func TestReportOfConsume(t *testing.T) {
 	m, q := r.Results[1].Measured[1].Consume, r.Results[1].Ratio.Consume
 	if m.Redelivered != 6 || m.Taken != 1_500_000 || q.Rate < 1.99 || q.Rate > 2.01 || q.ServerCPU < 0.49 || q.ServerCPU > 0.51 {
 		t.Errorf("%+v %+v", m, q)
+	}
+}
+
+// smallConsume takes 50 messages, and then 40 at a fixed rate.
+func smallConsume(t *testing.T, client string, ackWait time.Duration) Workload {
+	t.Helper()
+	made, err := Consume{
+		Consumers: []int{2}, Batches: []int{10}, Replicas: []int{1}, Messages: 50, Rate: 400, AckWait: ackWait,
+		PayloadBytes: 40, Duration: 100 * time.Millisecond, Client: client,
+	}.Workloads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made[0]
+}
+
+func TestConsumeRunOnAFaultlessServer(t *testing.T) {
+	t.Parallel()
+	for _, client := range []string{ClientNATS, ClientLight} {
+		j := &fakeStreams{notYet: 2}
+		run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallConsume(t, client, time.Hour), testLimits, quietly)
+		if want := (Deliveries{Expected: 90, Received: 90}); run.faulty() || run.Deliveries != want {
+			t.Fatalf("%s: %q, %+v", client, run.Error, run.Deliveries)
+		}
+		if f := run.Consume; f.Taken != 50 || f.Rate <= 0 || f.Paced != 40 || run.Latency.Count != 40 || run.Latency.Min <= 0 || run.HDR == "" {
+			t.Errorf("%s: %+v %+v", client, f, run.Latency)
+		}
+		if name := j.left(); name != "" {
+			t.Errorf("%s: the stream %s is left", client, name)
+		}
+	}
+}
+
+// TestFaultsOfAConsumerFailTheRun: whatever a server does wrong with one message, of either phase,
+// the run counts it and names it.
+func TestFaultsOfAConsumerFailTheRun(t *testing.T) {
+	t.Parallel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, c := range []struct {
+		what  string
+		fate  handOutFate
+		found Deliveries // besides the expected ones
+		says  string
+	}{
+		{"a message is not delivered", handOutNever, Deliveries{Lost: 1}, "published messages did not come"},
+		{"a message is delivered twice", handOutTwice, Deliveries{Duplicated: 1}, "was delivered twice, without a mark"},
+		{"a second attempt comes at once", handOutMarked, Deliveries{Unexpected: 1}, "before the ack wait of 1h"},
+		{"a message is delivered again at once", handOutAgain, Deliveries{Unexpected: 1}, "before the ack wait of 1h"},
+		{"a message is damaged", handOutDamaged, Deliveries{Lost: 1, Unexpected: 1}, "damaged"},
+		{"an ack is ignored", handOutForgotten, Deliveries{}, "0 undelivered and 1 unacknowledged ones"},
+	} {
+		for _, number := range []uint32{7, 60} {
+			for _, client := range []string{ClientNATS, ClientLight} {
+				j := &fakeStreams{handOut: func(s stamp) handOutFate {
+					if s.sequence == number {
+						return c.fate
+					}
+					return handOutOnce
+				}}
+				target := startFakeServer(t, &fakeServer{streams: j})
+				wg.Go(func() {
+					run := measure(t.Context(), target, smallConsume(t, client, time.Hour), lossLimits, quietly)
+					found := run.Deliveries
+					found.Expected, found.Received = 0, 0
+					if !run.faulty() || found != c.found || !strings.Contains(run.Error, c.says) {
+						t.Errorf("%s, message %d, client %s: %q, %+v", c.what, number, client, run.Error, run.Deliveries)
+					}
+					if name := j.left(); name != "" {
+						t.Errorf("%s: the stream %s is left", c.what, name)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestRedeliveriesAfterTheAckWaitAreCounted(t *testing.T) {
+	t.Parallel()
+	j := &fakeStreams{handOut: func(s stamp) handOutFate {
+		if s.sequence == 60 {
+			return handOutAgain
+		}
+		return handOutOnce
+	}}
+	w := smallConsume(t, ClientLight, time.Second)
+	w.consume.ackWait = 0
+	run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), w, testLimits, quietly)
+	if run.faulty() || run.Consume.Redelivered != 1 {
+		t.Errorf("%q, %+v, %d again", run.Error, run.Deliveries, run.Consume.Redelivered)
 	}
 }

@@ -1,9 +1,15 @@
 package bench
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 func TestKVPlans(t *testing.T) {
@@ -112,5 +118,140 @@ func TestReportOfKV(t *testing.T) {
 	golden(t, "kv.txt", tableOf(t, r, false))
 	if q := r.Results[0].Ratio.KV; q.Get.Rate < 1.99 || q.Get.Rate > 2.01 || q.Watch.ServerCPU > 0.51 || q.One.Latency.P99 != 0.5 || r.Results[0].Measured[1].KV.Stale != 3 {
 		t.Errorf("%+v", q)
+	}
+}
+
+// fakeBucket is a bucket in memory that can be told to answer wrongly.
+type fakeBucket struct {
+	jetstream.KeyValue // what a run does not call
+	mu                 sync.Mutex
+	values             map[string][]byte
+	earlier            map[string][]byte
+	get                func(b *fakeBucket, key string) []byte // without it, the last value
+	watch              func([]fakeEntry) []fakeEntry
+}
+
+type fakeEntry struct {
+	jetstream.KeyValueEntry
+	key   string
+	value []byte
+}
+
+func (e fakeEntry) Key() string   { return e.key }
+func (e fakeEntry) Value() []byte { return e.value }
+
+type fakeWatcher chan jetstream.KeyValueEntry
+
+func (w fakeWatcher) Updates() <-chan jetstream.KeyValueEntry { return w }
+func (w fakeWatcher) Stop() error                             { return nil }
+func (w fakeWatcher) Error() <-chan error                     { return nil }
+
+func (b *fakeBucket) Put(_ context.Context, key string, value []byte) (uint64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.earlier[key] = b.values[key]
+	b.values[key] = slices.Clone(value)
+	return 1, nil
+}
+
+func (b *fakeBucket) Get(_ context.Context, key string) (jetstream.KeyValueEntry, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	value := b.values[key]
+	if b.get != nil {
+		value = b.get(b, key)
+	}
+	if value == nil {
+		return nil, jetstream.ErrKeyNotFound
+	}
+	return fakeEntry{key: key, value: value}, nil
+}
+
+func (b *fakeBucket) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var entries []fakeEntry
+	for key, value := range b.values {
+		entries = append(entries, fakeEntry{key: key, value: value})
+	}
+	if b.watch != nil {
+		entries = b.watch(entries)
+	}
+	w := make(fakeWatcher, len(entries)+1)
+	for _, e := range entries {
+		w <- e
+	}
+	w <- nil
+	return w, nil
+}
+
+// TestEachWrongValueFailsTheRun: whatever is wrong with one key, a get or a watcher finds it.
+func TestEachWrongValueFailsTheRun(t *testing.T) {
+	t.Parallel()
+	wrongFor3 := func(wrong func(b *fakeBucket) []byte) func(*fakeBucket, string) []byte {
+		return func(b *fakeBucket, key string) []byte {
+			if key == "key.3" {
+				return wrong(b)
+			}
+			return b.values[key]
+		}
+	}
+	earlier := wrongFor3(func(b *fakeBucket) []byte { return b.earlier["key.3"] })
+	for _, c := range []struct {
+		what     string
+		replicas int
+		get      func(*fakeBucket, string) []byte
+		watch    func([]fakeEntry) []fakeEntry
+		found    Deliveries // of watchers, besides 50 expected ones
+		stale    bool
+		says     string
+	}{
+		{what: "nothing", replicas: 1, found: Deliveries{Received: 50}},
+		{what: "an earlier value", replicas: 1, get: earlier, found: Deliveries{Received: 50}, stale: true, says: "and its last one is"},
+		{what: "an earlier value of a replica", replicas: 3, get: earlier, found: Deliveries{Received: 50}, stale: true},
+		{what: "the value of another key", replicas: 3, get: wrongFor3(func(b *fakeBucket) []byte { return b.values["key.4"] }), found: Deliveries{Received: 50}, says: "or that of another key"},
+		{what: "no value", replicas: 1, get: wrongFor3(func(*fakeBucket) []byte { return nil }), says: "get key.3 on fake: nats: key not found"},
+		{what: "a key is missing", replicas: 1, watch: func(e []fakeEntry) []fakeEntry { return e[1:] }, found: Deliveries{Received: 45, Lost: 5}, says: "a watcher received 9 of 10 keys"},
+		{what: "a key comes twice", replicas: 1, watch: func(e []fakeEntry) []fakeEntry { return append(e, e[0]) }, found: Deliveries{Received: 50, Duplicated: 5}, says: "twice"},
+		{what: "a key that was never put", replicas: 1, watch: func(e []fakeEntry) []fakeEntry { return append(e, fakeEntry{key: "else"}) }, found: Deliveries{Received: 50, Unexpected: 5}, says: `the key "else"`},
+		{what: "a damaged value", replicas: 3, watch: func(e []fakeEntry) []fakeEntry { e[0].value = nil; return e }, found: Deliveries{Received: 50, Unexpected: 5}, says: "damaged"},
+	} {
+		made, err := KV{Keys: 10, Writers: []int{3}, Readers: 2, Replicas: []int{c.replicas}, PayloadBytes: 40, Duration: time.Second}.Workloads()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &fakeBucket{values: map[string][]byte{}, earlier: map[string][]byte{}, get: c.get, watch: c.watch}
+		r := &kvRun{
+			target: Target{Name: "fake"}, workload: made[0], plan: *made[0].kv, size: 40, limits: testLimits, status: quietly,
+			id: 4711, keys: newKeyAccount(4711, 40, 10), buckets: []jetstream.KeyValue{b},
+		}
+		err = r.fill(t.Context())
+		for _, step := range []struct {
+			clients int
+			do      kvStep
+		}{{3, r.putter(3)}, {2, r.get}, {1, r.putter(1)}} {
+			for n := range 20 * step.clients {
+				if err == nil {
+					err = step.do(t.Context(), n%step.clients, n/step.clients, make([]byte, 40))
+				}
+			}
+		}
+		if err == nil {
+			_, err = r.watch(t.Context())
+			got, want := r.found, c.found
+			want.Expected = 50
+			if c.get != nil && c.says != "" {
+				got.Unexpected = 0 // every get of the key counts
+			}
+			if got != want {
+				t.Errorf("%s: %+v", c.what, got)
+			}
+		}
+		if err == nil {
+			err = r.first
+		}
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(fmt.Sprint(err), c.says) || (r.stale > 0) != c.stale {
+			t.Errorf("%s: %v, %d stale", c.what, err, r.stale)
+		}
 	}
 }
