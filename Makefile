@@ -131,11 +131,11 @@ bench-shards: build ## As root on Linux: what 10,000 shards on three brokers cos
 	bench/scripts/shards $(ARGS)
 
 .PHONY: bench-consume
-bench-consume: build $(NATS_SERVER) ## Compare consumers that take and ack with nats-server's (8 minutes; BROKERS=3 for clusters; ARGS=...)
+bench-consume: build $(NATS_SERVER) ## Compare consumers that take and ack with nats-server's (6 minutes; BROKERS=3 for clusters; ARGS=...)
 	NATS_SERVER=$(NATS_SERVER) bench/scripts/consume $(ARGS)
 
 .PHONY: bench-kv
-bench-kv: build $(NATS_SERVER) ## Compare a key-value bucket with nats-server's (4 minutes; BROKERS=3 for clusters; ARGS=...)
+bench-kv: build $(NATS_SERVER) ## Compare a key-value bucket with nats-server's (5 minutes; BROKERS=3 for clusters; ARGS=...)
 	NATS_SERVER=$(NATS_SERVER) bench/scripts/kv $(ARGS)
 
 .PHONY: bench-log
