@@ -130,6 +130,14 @@ bench-faults: build ## As root on Linux: the same with brokers cut off, paused, 
 bench-shards: build ## As root on Linux: what 10,000 shards on three brokers cost (3 minutes; ARGS=...)
 	bench/scripts/shards $(ARGS)
 
+.PHONY: bench-consume
+bench-consume: build $(NATS_SERVER) ## Compare consumers that take and ack with nats-server's (6 minutes; BROKERS=3 for clusters; ARGS=...)
+	NATS_SERVER=$(NATS_SERVER) bench/scripts/consume $(ARGS)
+
+.PHONY: bench-kv
+bench-kv: build $(NATS_SERVER) ## Compare a key-value bucket with nats-server's (5 minutes; BROKERS=3 for clusters; ARGS=...)
+	NATS_SERVER=$(NATS_SERVER) bench/scripts/kv $(ARGS)
+
 .PHONY: bench-log
 bench-log: build ## Small records through one shard, beside Kafka and in turn with it (3 minutes; ARGS=--install gets Java)
 	bench/scripts/log $(ARGS)

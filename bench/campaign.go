@@ -93,7 +93,9 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 // leaveOut takes out of the campaign what one of the targets does not offer, if it may.
 func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Report) error {
 	durable := func(w Workload) bool { return w.durable != nil }
-	stored := func(w Workload) bool { return w.durable != nil || w.failover != nil || w.log != nil }
+	stored := func(w Workload) bool {
+		return w.durable != nil || w.failover != nil || w.log != nil || w.consume != nil || w.kv != nil
+	}
 	first := slices.IndexFunc(c.Workloads, stored)
 	if first < 0 {
 		return nil
@@ -171,6 +173,8 @@ func (r *Result) summarize() {
 			if m.AckRate > 0 {
 				ratio.AckRate = r.Measured[0].AckRate / m.AckRate
 			}
+			ratio.Consume = ratioOfConsume(r.Measured[0].Consume, m.Consume)
+			ratio.KV = ratioOfKV(r.Measured[0].KV, m.KV)
 			ratio.Against = m.Server
 			r.Ratios = append(r.Ratios, *ratio)
 		}
@@ -182,6 +186,7 @@ func (r *Result) summarize() {
 
 func (m *Measured) summarize() {
 	m.Deliveries, m.Dropped, m.Acks, m.Outage, m.Log = Deliveries{}, 0, nil, summarizeOutages(m.Runs), summarizeLogs(m.Runs)
+	m.Consume, m.KV = summarizeConsume(m.Runs), summarizeKV(m.Runs)
 	for _, run := range m.Runs {
 		if run.Acks != nil {
 			if m.Acks == nil {
@@ -244,13 +249,15 @@ func median[N int64 | float64](runs []Run, of func(Run) N) N {
 	return (values[middle-1] + values[middle]) / 2
 }
 
-func ratioOf(a, b Latency) *Ratio {
-	over := func(x, y float64) float64 {
-		if y == 0 {
-			return 0
-		}
-		return x / y
+// over is 0 where the second figure is not known.
+func over(x, y float64) float64 {
+	if y == 0 {
+		return 0
 	}
+	return x / y
+}
+
+func ratioOf(a, b Latency) *Ratio {
 	if a.Count == 0 || b.Count == 0 {
 		return nil
 	}

@@ -18,6 +18,8 @@ type fakeStreams struct {
 	notYet int
 	// claims is how many messages more it says that it holds.
 	claims int
+	// handOut decides how the shared consumer of a consume run gets each message that is not a probe.
+	handOut func(stamp) handOutFate
 	// cluster says who leads, and whether each replica is current; without it the server is alone.
 	cluster func() (leader string, replicas map[string]bool)
 
@@ -31,9 +33,27 @@ type fakeStreams struct {
 }
 
 type fakeReader struct {
-	config          json.RawMessage
-	next, delivered int
+	config                 json.RawMessage
+	next, delivered, acked int
+	waiting                []fakePull // of the shared consumer: pulls that are not answered in full
 }
+
+type fakePull struct {
+	reply string
+	left  int
+}
+
+type handOutFate int
+
+const (
+	handOutOnce   handOutFate = iota
+	handOutNever              // and it counts as acknowledged
+	handOutTwice              // without a mark
+	handOutMarked             // as a second attempt
+	handOutAgain              // and then as a second attempt
+	handOutDamaged
+	handOutForgotten // its ack is ignored
+)
 
 type streamFate int
 
@@ -60,12 +80,18 @@ func (j *fakeStreams) takes(subject string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	ours := strings.Replace(j.name, "-", ".", 1) + "."
-	return strings.HasPrefix(subject, "$JS.API.") || j.name != "" && strings.HasPrefix(subject, ours)
+	return strings.HasPrefix(subject, "$JS.API.") || strings.HasPrefix(subject, "$JS.ACK.") || j.name != "" && strings.HasPrefix(subject, ours)
 }
 
 func (j *fakeStreams) take(s *fakeServer, c *fakeConn, m fakeMessage) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if strings.HasPrefix(m.subject, "$JS.ACK.") {
+		if r := j.readers[durableName]; r != nil && !strings.HasSuffix(m.subject, ".ignored") {
+			r.acked++
+		}
+		return
+	}
 	call, isCall := strings.CutPrefix(m.subject, "$JS.API.")
 	if !isCall {
 		j.store(s, c, m)
@@ -93,6 +119,15 @@ func (j *fakeStreams) take(s *fakeServer, c *fakeConn, m fakeMessage) {
 		_ = json.Unmarshal(m.payload, &request)
 		j.readers[part[3]] = &fakeReader{config: request.Config}
 		answer(fmt.Sprintf(`{"stream_name":%q,"name":%q,"config":%s}`, j.name, part[3], request.Config))
+	case strings.HasPrefix(call, "CONSUMER.INFO."):
+		r := j.readers[part[3]]
+		answer(fmt.Sprintf(`{"stream_name":%q,"name":%q,"config":%s,"num_pending":%d,"num_ack_pending":%d}`, j.name, part[3], r.config, len(j.slots)-r.next, r.delivered-r.acked))
+	case strings.HasPrefix(call, "CONSUMER.MSG.NEXT.") && part[4] == durableName:
+		var request struct{ Batch int }
+		_ = json.Unmarshal(m.payload, &request)
+		r := j.readers[durableName]
+		r.waiting = append(r.waiting, fakePull{reply: m.reply, left: request.Batch})
+		j.handOutAll(s)
 	case strings.HasPrefix(call, "CONSUMER.DELETE."):
 		answer(`{"success":true}`)
 	case strings.HasPrefix(call, "CONSUMER.MSG.NEXT."):
@@ -131,6 +166,50 @@ func (j *fakeStreams) deliver(s *fakeServer, name string, m fakeMessage) {
 			subject: m.reply, payload: j.slots[r.next],
 			reply: fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.1.0", j.name, name, r.next+1, r.delivered),
 		}, false)
+	}
+}
+
+// handOutAll answers the pulls of the shared consumer, as far as there are messages.
+func (j *fakeStreams) handOutAll(s *fakeServer) {
+	r := j.readers[durableName]
+	if r == nil {
+		return
+	}
+	for ; r.next < len(j.slots) && len(r.waiting) > 0; r.next++ {
+		payload, pull := j.slots[r.next], &r.waiting[0]
+		send := func(attempt int, payload []byte, pending string) {
+			s.route(fakeMessage{subject: pull.reply, payload: payload, reply: fmt.Sprintf("$JS.ACK.%s.%s.%d.%d.%d.1.%s", j.name, durableName, attempt, r.next+1, r.delivered, pending)}, false)
+		}
+		what := handOutOnce
+		if st, _ := readStamp(payload); j.handOut != nil && st.kind == kindMessage {
+			what = j.handOut(st)
+		}
+		r.delivered++
+		switch what {
+		case handOutOnce:
+			send(1, payload, "0")
+		case handOutNever:
+			r.acked++
+		case handOutTwice:
+			send(1, payload, "0")
+			r.delivered++
+			send(1, payload, "0")
+		case handOutMarked:
+			send(2, payload, "0")
+		case handOutAgain:
+			send(1, payload, "0")
+			r.delivered++
+			send(2, payload, "0")
+		case handOutDamaged:
+			damaged := append([]byte(nil), payload...)
+			damaged[len(damaged)-1] ^= 1
+			send(1, damaged, "0")
+		case handOutForgotten:
+			send(1, payload, "ignored")
+		}
+		if pull.left--; pull.left <= 0 {
+			r.waiting = r.waiting[1:]
+		}
 	}
 }
 
@@ -199,6 +278,7 @@ func (j *fakeStreams) store(s *fakeServer, c *fakeConn, m fakeMessage) {
 	for _, a := range answers {
 		s.route(a, false)
 	}
+	j.handOutAll(s)
 }
 
 // left is the stream that was made and not deleted, if any.

@@ -15,9 +15,9 @@ type logConn struct {
 	out    connSocket
 }
 
-func dialLog(ctx context.Context, a Address, subject string) (*logConn, error) {
+func dialLog(ctx context.Context, a Address, subjects ...string) (*logConn, error) {
 	if a.TLS {
-		return nil, fmt.Errorf("connect to %s: the log scenario has no TLS", a.HostPort)
+		return nil, fmt.Errorf("connect to %s: this client has no TLS; use --client nats where there is one", a.HostPort)
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -27,7 +27,7 @@ func dialLog(ctx context.Context, a Address, subject string) (*logConn, error) {
 	}
 	c := &logConn{socket: conn.(*net.TCPConn)}
 	c.out.conn = c.socket
-	if c.rest, err = greet(ctx, c.socket, a, "", []string{subject}); err != nil {
+	if c.rest, err = greet(ctx, c.socket, a, "", subjects); err != nil {
 		_ = c.socket.Close()
 		return nil, fmt.Errorf("greet %s: %w", a.HostPort, err)
 	}

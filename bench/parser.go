@@ -22,6 +22,11 @@ type frames interface {
 	onError(text []byte)
 }
 
+// repliedFrames is told of messages with their reply subject and headers, instead of onMessage.
+type repliedFrames interface {
+	onReplied(reply, headers, payload []byte)
+}
+
 var (
 	errLongLine = fmt.Errorf("server sent a line of more than %d bytes", maxLineBytes)
 	errFraming  = errors.New("server sent a message whose end is not where its size says")
@@ -113,6 +118,14 @@ func parseMessage(arguments, body []byte, headers bool, f frames) (int, error) {
 	}
 	if !bytes.Equal(body[total:total+len(crlf)], crlf) {
 		return 0, errFraming
+	}
+	if r, ok := f.(repliedFrames); ok {
+		var reply []byte
+		if n == sizes+3 {
+			reply = fields[2]
+		}
+		r.onReplied(reply, body[:head], body[head:total])
+		return total + len(crlf), nil
 	}
 	f.onMessage(fields[0], fields[1], body[head:total])
 	return total + len(crlf), nil

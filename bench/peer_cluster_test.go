@@ -119,3 +119,39 @@ func TestDurableRunOnAClusterOfPeers(t *testing.T) {
 		}
 	}
 }
+
+// TestConsumeAndKVOnAClusterOfPeers: consume and kv measure replicated streams of a real cluster,
+// with each client and kind of consumer, and find no fault.
+func TestConsumeAndKVOnAClusterOfPeers(t *testing.T) {
+	t.Parallel()
+	peers := startPeerCluster(t)
+	if peers == nil {
+		return
+	}
+	loads, err := KV{Keys: 50, Writers: []int{8}, Readers: 8, Replicas: []int{1, 3}, PayloadBytes: 40, Duration: 200 * time.Millisecond}.Workloads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, client := range []string{ClientLight, ClientNATS} {
+		for _, push := range []bool{false, true} {
+			made, err := Consume{
+				Consumers: []int{4}, Batches: []int{50}, Push: push, Replicas: []int{1, 3}, Messages: 2000, Rate: 200, AckWait: time.Minute,
+				PayloadBytes: 40, Duration: 200 * time.Millisecond, Client: client,
+			}.Workloads()
+			if err != nil {
+				t.Fatal(err)
+			}
+			loads = append(loads, made...)
+		}
+	}
+	c := Campaign{Workloads: loads, Server: peers.target, Repeat: 1, Wait: time.Minute, Limits: DefaultLimits, Status: quietly}
+	r, err := c.Run(t.Context())
+	if err != nil || r.Err() != nil {
+		t.Fatalf("%v, %v", err, r.Err())
+	}
+	for _, result := range r.Results {
+		if m := result.Measured[0]; m.KV == nil && (m.Consume == nil || m.Consume.Taken != 2000 || m.Deliveries.Received != 2040) {
+			t.Errorf("%s: %+v %+v", result.load(), m.Consume, m.Deliveries)
+		}
+	}
+}

@@ -59,29 +59,33 @@ type Result struct {
 // Measured is one workload on one target: the median of each figure over the runs, and the
 // sum of what went wrong in them.
 type Measured struct {
-	Server     string         `json:"server"`
-	Median     Latency        `json:"median"`
-	Late       Latency        `json:"median_publisher_late"`
-	Deliveries Deliveries     `json:"deliveries"`
-	Dropped    int            `json:"dropped_subscribers"`
-	Acks       *Acks          `json:"acks,omitempty"`
-	AckRate    float64        `json:"median_acks_per_s,omitempty"`
-	Outage     *OutageSummary `json:"outage,omitempty"`
-	Log        *LogFigures    `json:"log,omitempty"` // medians of rates, sums of counts
-	Runs       []Run          `json:"runs"`
+	Server     string          `json:"server"`
+	Median     Latency         `json:"median"`
+	Late       Latency         `json:"median_publisher_late"`
+	Deliveries Deliveries      `json:"deliveries"`
+	Dropped    int             `json:"dropped_subscribers"`
+	Acks       *Acks           `json:"acks,omitempty"`
+	AckRate    float64         `json:"median_acks_per_s,omitempty"`
+	Outage     *OutageSummary  `json:"outage,omitempty"`
+	Log        *LogFigures     `json:"log,omitempty"`     // medians of rates, sums of counts
+	Consume    *ConsumeFigures `json:"consume,omitempty"` // medians, but the sum of redeliveries
+	KV         *KVFigures      `json:"kv,omitempty"`      // medians, but the sum of stale gets
+	Runs       []Run           `json:"runs"`
 }
 
 // A Ratio is the first server's medians over another's: below 1, the first is quicker.
 type Ratio struct {
-	Against string  `json:"against"`
-	AckRate float64 `json:"acks_per_s,omitempty"` // above 1, the first does more
-	Mean    float64 `json:"mean"`
-	SD      float64 `json:"sd"`
-	P50     float64 `json:"p50"`
-	P95     float64 `json:"p95"`
-	P99     float64 `json:"p99"`
-	P999    float64 `json:"p99_9"`
-	Max     float64 `json:"max"`
+	Against string        `json:"against"`
+	AckRate float64       `json:"acks_per_s,omitempty"` // above 1, the first does more
+	Mean    float64       `json:"mean"`
+	SD      float64       `json:"sd"`
+	P50     float64       `json:"p50"`
+	P95     float64       `json:"p95"`
+	P99     float64       `json:"p99"`
+	P999    float64       `json:"p99_9"`
+	Max     float64       `json:"max"`
+	Consume *ConsumeRatio `json:"consume,omitempty"`
+	KV      *KVRatio      `json:"kv,omitempty"`
 }
 
 func newResult(w Workload, targets []Target) Result {
@@ -98,6 +102,10 @@ func (r Result) unit() string {
 		return "groups"
 	case scenarioDurable, scenarioFailover, scenarioLog:
 		return "publishers"
+	case scenarioConsume:
+		return "consumers"
+	case scenarioKV:
+		return "writers"
 	}
 	return "subscribers"
 }
@@ -110,6 +118,9 @@ func (r Result) load() string {
 	}
 	if r.Scenario == scenarioLog {
 		return fmt.Sprintf("%s%s %d publishers, %d readers, batches of %d", r.Scenario, replicas, r.Size, r.Parameters.Readers, r.Parameters.Batch)
+	}
+	if r.Scenario == scenarioConsume {
+		return fmt.Sprintf("%s%s %s", r.Scenario, replicas, consumeSize(r))
 	}
 	if r.Parameters.Window > 1 {
 		return fmt.Sprintf("%s%s, %d in flight", r.Scenario, replicas, r.Parameters.Window)

@@ -46,19 +46,21 @@ type Run struct {
 	Dropped    int        `json:"dropped_subscribers"` // cut off by the server
 	ConnectNS  int64      `json:"connect_and_subscribe_ns"`
 	// SettleNS is the time until every subscriber had received from each of its publishers.
-	SettleNS  int64       `json:"settle_ns"`
-	Rate      float64     `json:"achieved_messages_per_s"`
-	Delivered float64     `json:"achieved_deliveries_per_s"`
-	Acks      *Acks       `json:"acks,omitempty"`
-	Placement *Placement  `json:"placement,omitempty"`
-	AckRate   float64     `json:"acks_per_s,omitempty"`
-	Outage    *Outage     `json:"outage,omitempty"`
-	Log       *LogFigures `json:"log,omitempty"`
-	ClientCPU CPU         `json:"client_cpu"`
-	ServerCPU *CPU        `json:"server_cpu,omitempty"`
-	ServerRSS int64       `json:"server_rss_bytes,omitempty"`
-	Error     string      `json:"error,omitempty"`
-	HDR       string      `json:"latency_hdr_v2,omitempty"`
+	SettleNS  int64           `json:"settle_ns"`
+	Rate      float64         `json:"achieved_messages_per_s"`
+	Delivered float64         `json:"achieved_deliveries_per_s"`
+	Acks      *Acks           `json:"acks,omitempty"`
+	Placement *Placement      `json:"placement,omitempty"`
+	AckRate   float64         `json:"acks_per_s,omitempty"`
+	Outage    *Outage         `json:"outage,omitempty"`
+	Log       *LogFigures     `json:"log,omitempty"`
+	Consume   *ConsumeFigures `json:"consume,omitempty"`
+	KV        *KVFigures      `json:"kv,omitempty"`
+	ClientCPU CPU             `json:"client_cpu"`
+	ServerCPU *CPU            `json:"server_cpu,omitempty"`
+	ServerRSS int64           `json:"server_rss_bytes,omitempty"`
+	Error     string          `json:"error,omitempty"`
+	HDR       string          `json:"latency_hdr_v2,omitempty"`
 }
 
 // CPU is what a process used between the end of the warm-up and the last delivery.
@@ -96,6 +98,12 @@ func measure(ctx context.Context, t Target, w Workload, limits Limits, status fu
 	}
 	if w.log != nil {
 		return measureLog(ctx, t, w, limits, status)
+	}
+	if w.consume != nil {
+		return measureConsume(ctx, t, w, limits, status)
+	}
+	if w.kv != nil {
+		return measureKV(ctx, t, w, limits, status)
 	}
 	if w.durable != nil {
 		return measureDurable(ctx, t, w, limits, status)

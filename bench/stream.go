@@ -115,7 +115,14 @@ func openStream(ctx context.Context, t Target, id uint64, replicas int, limits L
 
 // openStreamAs is openStream for a stream of another kind.
 func openStreamAs(ctx context.Context, t Target, id uint64, replicas int, limits Limits, config jetstream.StreamConfig) (*benchStream, error) {
-	s := &benchStream{target: t, limits: limits, id: id, name: streamName(id), replicas: replicas}
+	return openStreamBy(ctx, t, id, replicas, limits, config.Name, func(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
+		return js.CreateStream(ctx, config)
+	})
+}
+
+// openStreamBy is openStream for a stream that the function creates.
+func openStreamBy(ctx context.Context, t Target, id uint64, replicas int, limits Limits, name string, create func(context.Context, jetstream.JetStream) (jetstream.Stream, error)) (*benchStream, error) {
+	s := &benchStream{target: t, limits: limits, id: id, name: name, replicas: replicas}
 	ctx, cancel := context.WithTimeout(ctx, limits.Connect)
 	defer cancel()
 	if err := s.dial(ctx); err != nil {
@@ -123,7 +130,7 @@ func openStreamAs(ctx context.Context, t Target, id uint64, replicas int, limits
 	}
 	err := untilReady(ctx, func(ctx context.Context) (err error) {
 		// What was made and not told is there already: making it again is no error.
-		s.stream, err = s.js.CreateStream(ctx, config)
+		s.stream, err = create(ctx, s.js)
 		return err
 	})
 	if err != nil {

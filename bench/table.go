@@ -96,12 +96,14 @@ func (t *table) write() {
 
 // notes explain the columns of the scenarios that are there.
 func (t *table) notes() {
-	open, durable, failover, log := false, false, false, false
+	open, durable, failover, log, consume, kv := false, false, false, false, false, false
 	for _, r := range t.report.Results {
 		durable = durable || r.Scenario == scenarioDurable
 		failover = failover || r.Scenario == scenarioFailover
 		log = log || r.Scenario == scenarioLog
-		open = open || r.Scenario != scenarioDurable && r.Scenario != scenarioFailover && r.Scenario != scenarioLog
+		consume = consume || r.Scenario == scenarioConsume
+		kv = kv || r.Scenario == scenarioKV
+		open = open || r.Scenario == "forward" || r.Scenario == "fanout"
 	}
 	if open {
 		t.line("Latency counts from the time a message was due (open loop), warm-up left out.")
@@ -121,6 +123,12 @@ func (t *table) notes() {
 	if log {
 		t.logNotes()
 	}
+	if consume {
+		t.consumeNotes()
+	}
+	if kv {
+		t.kvNotes()
+	}
 }
 
 func (t *table) section(results []Result) {
@@ -133,6 +141,12 @@ func (t *table) section(results []Result) {
 		return
 	case scenarioLog:
 		t.log(results)
+		return
+	case scenarioConsume:
+		t.consume(results)
+		return
+	case scenarioKV:
+		t.kv(results)
 		return
 	}
 	t.line()

@@ -16,8 +16,8 @@ const maxLedgerBytes = 128 << 20
 
 // A Workload is one thing to measure: a plan, with no connection in it.
 type Workload struct {
-	Scenario   string // forward, fanout, durable, failover or log
-	Size       int    // groups, subscribers or publishers
+	Scenario   string // forward, fanout, durable, failover, log, consume or kv
+	Size       int    // groups, subscribers, publishers, consumers or writers
 	Client     string
 	Parameters Parameters
 
@@ -28,6 +28,8 @@ type Workload struct {
 	durable  *durablePlan // instead of all these, for the durable scenario
 	failover *failoverPlan
 	log      *logPlan
+	consume  *consumePlan
+	kv       *kvPlan
 }
 
 // A listener is one subscriber: what it subscribes to, and whose messages it must get.
@@ -46,6 +48,14 @@ type Parameters struct {
 	Readers            int     `json:"readers,omitempty"`
 	Batch              int     `json:"records_per_message,omitempty"`
 	Durability         string  `json:"durability,omitempty"`
+	Consumers          int     `json:"consumers,omitempty"`
+	Messages           int     `json:"stored_messages,omitempty"`
+	PullBatch          int     `json:"pull_batch,omitempty"`
+	Push               bool    `json:"push,omitempty"`
+	AckPending         int     `json:"max_ack_pending,omitempty"`
+	AckWaitNS          int64   `json:"ack_wait_ns,omitempty"`
+	PacedRate          float64 `json:"paced_messages_per_s,omitempty"` // 0 is a tenth of the rate of the first run
+	Keys               int     `json:"keys,omitempty"`
 	Window             int     `json:"in_flight_per_publisher,omitempty"`
 	Replicas           int     `json:"replicas,omitempty"`
 	Connect            string  `json:"publishers_connect_to,omitempty"`
@@ -242,6 +252,12 @@ func (w Workload) connections() int {
 	}
 	if w.log != nil {
 		return max(w.log.publishers, w.log.readers) + 1
+	}
+	if w.consume != nil {
+		return w.consume.consumers + 2 // one to publish, and one to manage the stream
+	}
+	if w.kv != nil {
+		return maxBrokers + 2 // one to each address, and one to manage the bucket
 	}
 	return len(w.subscribers) + len(w.topics)
 }

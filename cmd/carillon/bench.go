@@ -55,20 +55,22 @@ type benchFlags struct {
 func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure a server: latency percentiles, losses and duplicates, acks a second",
+		Short: "Measure a server: latency percentiles, losses and duplicates, rates",
 		Long: `Measure a server that speaks the NATS protocol.
 
-Except in durable, failover and log the load is open loop: every message is due at a time fixed beforehand, and latency counts
-from then, so a server that stalls can't hide it. Lost, duplicated and reordered messages
-are counted exactly. The table goes to standard output; on a terminal, progress goes to
-standard error. Ctrl-C prints what was measured until then.
+In forward, fanout and the second phase of consume the load is open loop: every message is due
+at a time fixed beforehand, and latency counts from then, so a server that stalls can't hide it.
+Lost, duplicated and reordered messages are counted exactly. The table goes to standard output; on
+a terminal, progress goes to standard error. Ctrl-C prints what was measured until then.
 
-The exit code is 0 if every message arrived once and in order (in failover: every acknowledged one), 1 if not, or if a server
-could not be reached, or after an interrupt; 2 for a wrong command line.`,
+The exit code is 0 if every message arrived once and in order (in failover: every acknowledged
+one; in consume: again only after the ack wait; in kv: every key has its last value), 1 if not, or
+if a server could not be reached, or after an interrupt; 2 for a wrong command line.`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchLogCommand(), newBenchAllCommand())
+	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchLogCommand(), newBenchConsumeCommand(),
+		newBenchKVCommand(), newBenchAllCommand())
 	return cmd
 }
 
@@ -147,8 +149,8 @@ func newBenchAllCommand() *cobra.Command {
 	f := &benchFlags{}
 	cmd := &cobra.Command{
 		Use:   "all",
-		Short: "Every scenario but failover and log, in one report",
-		Long: `Every scenario in one report, except failover, which takes brokers away, and log, which takes all there is.
+		Short: "forward, fanout and durable in one report",
+		Long: `forward, fanout and durable in one report.
 
 durable is left out, with a line that says so, if a server does not speak JetStream.`,
 		Example: `  carillon bench all --short --server nats://main.default.svc:4222`,

@@ -48,8 +48,6 @@ Everything that is written is kept until the end, 64 MB for a million records: -
 	complete := cobra.FixedCompletions([]string{bench.DurabilitySynced, bench.DurabilityReplicated, bench.DurabilityMemory}, cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("durability", complete)
 	// Its load runs at the highest rate: nothing in it is random, and no paper reports it.
-	for _, without := range []string{"seed", "published"} {
-		_ = flags.MarkHidden(without)
-	}
+	hideUnused(cmd)
 	return cmd
 }

@@ -19,25 +19,9 @@ import (
 // and the stream is deleted.
 func TestBenchLog(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir())
-	report := t.TempDir() + "/report.json"
-	line := "bench log --server " + dev.url + " --publishers 1,3 --readers 2 --batch 1,500 --records 20000000 --warmup 0s --duration 400ms --durability replicated --json " + report
-	stdout := os.Stdout
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	os.Stdout = write
-	code := run(t.Context(), strings.Fields(line))
-	os.Stdout = stdout
-	write.Close()
-	table, _ := io.ReadAll(read)
-	data, err := os.ReadFile(report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found bench.Report
-	if err := json.Unmarshal(data, &found); err != nil || code != 0 || len(found.Results) != 4 {
-		t.Fatalf("exit code %d, %d results, %v\n%s", code, len(found.Results), err, table)
+	table, found := runBench(t, "bench log --server "+dev.url+" --publishers 1,3 --readers 2 --batch 1,500 --records 20000000 --warmup 0s --duration 400ms --durability replicated")
+	if len(found.Results) != 4 {
+		t.Fatalf("%d results\n%s", len(found.Results), table)
 	}
 	for _, result := range found.Results {
 		m := result.Measured[0]
@@ -45,10 +29,41 @@ func TestBenchLog(t *testing.T) {
 			t.Errorf("%d publishers, batch %d: %+v %+v", result.Size, result.Parameters.Batch, m.Log, m.Deliveries)
 		}
 	}
-	if !strings.Contains(string(table), "records of 64 B, one shard, 1 replicas, durability replicated") {
+	if !strings.Contains(table, "records of 64 B, one shard, 1 replicas, durability replicated") {
 		t.Errorf("the table is\n%s", table)
 	}
-	nc, err := nats.Connect(dev.url, nats.Timeout(testutil.Patience))
+	noStreams(t, dev.url)
+	dev.stop()
+}
+
+// runBench runs a command line that has to succeed, and returns its table and its report.
+func runBench(t *testing.T, line string) (table string, found bench.Report) {
+	t.Helper()
+	report := t.TempDir() + "/report.json"
+	stdout := os.Stdout
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stdout = write
+	code := run(t.Context(), append(strings.Fields(line), "--json", report))
+	os.Stdout = stdout
+	write.Close()
+	printed, _ := io.ReadAll(read)
+	data, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &found); err != nil || code != 0 {
+		t.Fatalf("%s: exit code %d, %v\n%s", line, code, err, printed)
+	}
+	return string(printed), found
+}
+
+// noStreams checks that the broker has no stream left.
+func noStreams(t *testing.T, url string) {
+	t.Helper()
+	nc, err := nats.Connect(url, nats.Timeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,5 +77,4 @@ func TestBenchLog(t *testing.T) {
 	for name := range js.StreamNames(ctx).Name() {
 		t.Errorf("stream %s is still there", name)
 	}
-	dev.stop()
 }

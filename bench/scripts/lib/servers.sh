@@ -115,3 +115,35 @@ again() {
 
 # processes NAME: the pids of a cluster's brokers, with + between them
 processes() { cat "$dir/$1"/broker-*/pid | paste -sd+ -; }
+
+# compared: start carillon, nats-server as it is by default, and if SYNCED is 1 another one that
+# syncs, one process each, or with BROKERS=3 clusters of three from PORT on; sets the array "servers"
+# to the flags of `carillon bench` that name them
+compared() {
+  local ours theirs
+  case ${BROKERS:-1} in
+    1)
+      carillon_dev carillon
+      ours=$(ready carillon carillon_url carillon)
+      servers=(--name carillon --server "$ours" --server-pid "${pids[-1]}")
+      peer default
+      theirs=$(ready default peer_url default)
+      servers+=(--against "default=$theirs" --against-pid "${pids[-1]}")
+      [ "${SYNCED:-0}" = 1 ] || return 0
+      peer synced 'sync_interval: always'
+      theirs=$(ready synced peer_url synced)
+      servers+=(--against "synced=$theirs" --against-pid "${pids[-1]}")
+      ;;
+    3)
+      carillon_dev carillon --brokers 3
+      ours=$(ready carillon carillon_url carillon)
+      servers=(--name carillon --server "$ours" --server-pid "$(processes carillon)")
+      peers default "$PORT"
+      servers+=(--against "default=$(peers_url "$PORT")" --against-pid "$(processes default)")
+      [ "${SYNCED:-0}" = 1 ] || return 0
+      peers synced $((PORT + 6)) 'sync_interval: always'
+      servers+=(--against "synced=$(peers_url $((PORT + 6)))" --against-pid "$(processes synced)")
+      ;;
+    *) echo "$me: BROKERS is $BROKERS; give 1 or 3" >&2; exit 2 ;;
+  esac
+}
