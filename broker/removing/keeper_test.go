@@ -567,3 +567,27 @@ func TestLeadersThatLackWhatIsNotCommitted(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordsAreCountedWithTheirRemovals: readers may see a batch before its removals are in the set.
+func TestRecordsAreCountedWithTheirRemovals(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	k.publish()
+	k.publish(2)
+	k.publish(3)
+	for _, c := range []struct{ commit, settled uint64 }{{11, 12}, {12, 12}, {13, 13}, {14, 14}} {
+		k.keeper.Commit(c.commit, log.Memory)
+		if got := k.keeper.Settled(14); got != c.settled {
+			t.Errorf("committed up to %d: settled up to %d, want %d", c.commit, got, c.settled)
+		}
+	}
+	if got := k.keeper.Settled(12); got != 12 {
+		t.Errorf("settled up to %d, though readers see up to 12", got)
+	}
+	k.batch.AddFrom(k.data, 4, 5)
+	k.batch.Carry(k.keeper, 15, nil)
+	k.keeper.Forget()
+	if got := k.keeper.Settled(20); got != 20 {
+		t.Errorf("a batch that was not appended has it settled up to %d", got)
+	}
+}

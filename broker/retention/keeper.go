@@ -31,8 +31,11 @@ type Shard struct {
 	Data          *log.Log
 	High, Visible *replica.Watermark
 	Removed       *removal.Set
-	Clock         *clock.Clock
-	Logger        *slog.Logger
+	// Settled returns an offset up to high before which Removed lacks no record that a readable one
+	// has removed. It may be nil: then that is high.
+	Settled func(high uint64) uint64
+	Clock   *clock.Clock
+	Logger  *slog.Logger
 }
 
 // Keeper says when old records of a shard are due to be deleted, and deletes them. Init comes
@@ -116,6 +119,14 @@ func (k *Keeper) AgePaused() (reason clock.Reason, why string) {
 	return clock.None, ""
 }
 
+// settled returns the offset before which records are counted.
+func (s *Shard) settled(high uint64) uint64 {
+	if s.Settled == nil {
+		return high
+	}
+	return s.Settled(high)
+}
+
 // Kept returns the first offset of so many records below end that are left, or 0 if there are no
 // more than those. removed records don't count.
 func Kept(removed *removal.Set, end, messages uint64) uint64 {
@@ -149,7 +160,7 @@ func (k *Keeper) passRemoved(policy *log.Retention) error {
 		}
 	}
 	if policy.Messages > 0 {
-		from := Kept(s.Removed, high, policy.Messages)
+		from := Kept(s.Removed, s.settled(high), policy.Messages)
 		policy.Messages = max(policy.Messages, end-min(from, end))
 	}
 	s.Removed.Trim(s.Data.Start())
@@ -163,7 +174,7 @@ func (k *Keeper) apply(now time.Time, mono int64, policy log.Retention) error {
 	k.policy = policy
 	if before.Messages > 0 && policy.Messages != before.Messages {
 		// Records that were hidden must stay hidden when more is kept.
-		if from := Kept(s.Removed, s.High.Load(), before.Messages); from > 0 {
+		if from := Kept(s.Removed, s.settled(s.High.Load()), before.Messages); from > 0 {
 			if _, err := s.Data.Trim(s.Visible.Raise(from)); err != nil {
 				return err
 			}

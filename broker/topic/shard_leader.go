@@ -123,7 +123,7 @@ func (s *ShardLeader) State() *log.Log { return s.state }
 // is that of the first record that is not removed, or end.
 func (s *ShardLeader) Offsets() (start, end uint64) {
 	end = s.high.Load()
-	start = max(s.data.Start(), retention.Kept(s.Removed(), end, s.shard.view.Load().retention.Messages))
+	start = max(s.data.Start(), retention.Kept(s.Removed(), s.removing.Settled(end), s.shard.view.Load().retention.Messages))
 	if s.Removed().Len() > 0 {
 		start = min(s.Removed().Next(max(start, s.visible.Load())), end)
 	}
