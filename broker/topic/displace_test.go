@@ -449,3 +449,43 @@ func TestALimitOfMessagesCountsWhatIsLeft(t *testing.T) {
 	reading.Wait()
 	n.shows("in the end", append(want, "1011 orders.x")...)
 }
+
+// TestASubjectWithALimitIsNeverEmpty: whoever asks for the last message of a subject meets the old
+// one or the new one, while messages replace each other.
+func TestASubjectWithALimitIsNeverEmpty(t *testing.T) {
+	c := newCluster(t, 2)
+	for _, n := range c.sites {
+		n.perSubject(1)
+	}
+	c.begin()
+	n := c.sites[0]
+	n.ask("orders.x", "x")
+	s := n.leaderOf("orders")
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	for range 2 {
+		asking.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := s.LastFor("orders.x"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 1000 {
+		reply := fmt.Sprint("r", i)
+		n.hub.publish(message("orders.x", reply, "x"))
+		if i%3 == 0 {
+			n.hub.answer(t, reply)
+		}
+	}
+	n.ask("orders.x", "x")
+	close(stop)
+	asking.Wait()
+}
