@@ -151,7 +151,7 @@ func (x *Lasts) drop(o *oldest, start uint64) {
 // Removed notes that a batch removes the oldest records of a subject, which Firsts or Last has
 // returned.
 func (x *Lasts) Removed(subject []byte, offsets []uint64) {
-	if len(offsets) == 0 {
+	if len(offsets) == 0 || x.rests.Load() {
 		return
 	}
 	key := lastKeyOf(subject)
@@ -174,6 +174,9 @@ func (x *Lasts) Removed(subject []byte, offsets []uint64) {
 
 // RemovedAll notes that a record at an offset removes all before it.
 func (x *Lasts) RemovedAll(offset uint64) {
+	if x.rests.Load() {
+		return
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.firsts.reset()

@@ -7,8 +7,10 @@ const (
 	scanBytes = 256 << 20
 	// readBytes is how much of it is read at once.
 	readBytes = 256 << 10
-	// lastTries is how often a last record is looked for that compaction removes meanwhile.
-	lastTries = 3
+	// lastTries is how often a last record is looked for that compaction, or the next message of its
+	// subject, removes meanwhile, within lastTime. With a busy reader beside a busy publisher three
+	// were too few.
+	lastTries = 32
 	// infoTries is how often Info begins anew because records were removed meanwhile.
 	infoTries = 4
 	// lastTime bounds the question to the index for the last record that matches a pattern: clients

@@ -268,7 +268,7 @@ func (s *Reader) LastFor(pattern string) (log.Record, error) {
 		layout, version := s.data.Layout(), s.removed.Version()
 		start, end := s.source.Offsets()
 		r, err := s.lastWithin(ctx, pattern, start, end)
-		if _, none := errors.AsType[*NoRecordError](err); !none || try == lastTries || layout == s.data.Layout() && version == s.removed.Version() {
+		if _, none := errors.AsType[*NoRecordError](err); !none || try == lastTries || ctx.Err() != nil || layout == s.data.Layout() && version == s.removed.Version() {
 			return r, err
 		}
 		// Compaction may have removed the last record below end because of a newer one, or it was

@@ -8,16 +8,16 @@ type Carried struct {
 	ends  []carriedEnd
 }
 
-// carriedEnd is the end of one batch, and of its spans among all.
+// carriedEnd is a batch, and how many spans it has.
 type carriedEnd struct {
-	offset uint64
-	spans  int
+	base, offset uint64 // of the batch, and behind it
+	spans        int
 }
 
-// Add adds what a batch removes that ends at an offset.
-func (c *Carried) Add(end uint64, spans []Span) {
+// Add adds what a batch removes, by its first offset and the one behind it.
+func (c *Carried) Add(base, end uint64, spans []Span) {
 	c.spans = append(c.spans, spans...)
-	c.ends = append(c.ends, carriedEnd{end, len(spans)})
+	c.ends = append(c.ends, carriedEnd{base, end, len(spans)})
 }
 
 // Undo takes back the last Add: the batch was not appended.
@@ -27,12 +27,12 @@ func (c *Carried) Undo() {
 	c.ends = c.ends[:last]
 }
 
-// Next returns the end of the first batch, or 0 if there is none.
-func (c *Carried) Next() uint64 {
+// Next returns the first offset of the first batch and the one behind it, or 0 if there is none.
+func (c *Carried) Next() (base, end uint64) {
 	if len(c.ends) == 0 {
-		return 0
+		return 0, 0
 	}
-	return c.ends[0].offset
+	return c.ends[0].base, c.ends[0].offset
 }
 
 // Take removes those of batches that end at an offset or before, and calls f with each span.

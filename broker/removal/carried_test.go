@@ -9,8 +9,8 @@ import (
 // TestCarriedRemovalsAreTakenInOrder: beside a model, with batches that are not appended.
 func TestCarriedRemovalsAreTakenInOrder(t *testing.T) {
 	type batch struct {
-		end   uint64
-		spans []Span
+		base, end uint64
+		spans     []Span
 	}
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -20,11 +20,11 @@ func TestCarriedRemovalsAreTakenInOrder(t *testing.T) {
 		for range 200 {
 			switch rng.IntN(3) {
 			case 0: // a batch, which is appended or not
-				b := batch{end: end + 1 + rng.Uint64N(5)}
+				b := batch{base: end, end: end + 1 + rng.Uint64N(5)}
 				for range rng.IntN(4) {
 					b.spans = append(b.spans, Span{1, rng.Uint64(), rng.Uint64()})
 				}
-				if c.Add(b.end, b.spans); rng.IntN(3) == 0 {
+				if c.Add(b.base, b.end, b.spans); rng.IntN(3) == 0 {
 					c.Undo()
 				} else {
 					model, end = append(model, b), b.end
@@ -40,12 +40,12 @@ func TestCarriedRemovalsAreTakenInOrder(t *testing.T) {
 					t.Fatalf("seed %d: up to %d: %v, want %v", seed, high, got, want)
 				}
 			}
-			want := uint64(0)
+			var want batch
 			if len(model) > 0 {
-				want = model[0].end
+				want = model[0]
 			}
-			if got := c.Next(); got != want {
-				t.Fatalf("seed %d: the first batch ends at %d, want %d", seed, got, want)
+			if base, end := c.Next(); base != want.base || end != want.end {
+				t.Fatalf("seed %d: the first batch is from %d to %d, want %d to %d", seed, base, end, want.base, want.end)
 			}
 		}
 	}

@@ -30,6 +30,8 @@
 //	    these.
 //	K7  A limit counts as enforced only if no record beyond it was under way, or kept since. A batch
 //	    with such a record says so.
+//	K8  What a batch has removed enters the set after readers see the batch, so no subject is empty
+//	    meanwhile. Until then nothing counts the records of the batch (Settled).
 //
 // If the process dies nothing is lost: both logs have all that was acknowledged.
 package removing

@@ -20,6 +20,7 @@ type Keeper struct {
 	taken  atomic.Uint64 // see Taken
 	size   atomic.Int64  // of messages since Items were taken
 	due    atomic.Uint64 // end of the first batch in carried; 0: none
+	open   atomic.Uint64 // its first offset; 0: none
 	marked atomic.Bool   // batches may remove records (K1)
 	unsure atomic.Bool   // limit is not known because of records that are not appended yet
 
@@ -248,9 +249,26 @@ func (k *Keeper) Mark(below uint64, durability log.Durability, done func()) {
 func (k *Keeper) carry(end uint64, spans []removal.Span) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.carried.Add(end, spans); k.due.Load() == 0 {
-		k.due.Store(end)
+	_, base, _ := k.Data.Offsets()
+	k.carried.Add(base, end, spans)
+	k.first()
+}
+
+// first notes which batch is the first in carried. mu is held.
+func (k *Keeper) first() {
+	base, end := k.carried.Next()
+	k.open.Store(base)
+	k.due.Store(end)
+}
+
+// Settled returns an offset up to high before which the set has all that batches have removed. Who
+// counts the records before the high watermark counts only up to there: between the moment when
+// readers see a batch and the one when its removals are in the set, there are too many.
+func (k *Keeper) Settled(high uint64) uint64 {
+	if open := k.open.Load(); open > 0 {
+		return min(open, high)
 	}
+	return high
 }
 
 // Forget takes back the last carry.
@@ -258,7 +276,7 @@ func (k *Keeper) Forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.carried.Undo()
-	k.due.Store(k.carried.Next())
+	k.first()
 }
 
 // Appended notes that messages of a size were appended.
@@ -282,7 +300,7 @@ func (k *Keeper) Commit(end uint64, durability log.Durability) {
 		k.set.Add(s.From, s.Next)
 		k.untaken = append(k.untaken, s)
 	})
-	k.due.Store(k.carried.Next())
+	k.first()
 	k.passed = max(k.passed, end)
 	below, spans := k.passed, k.untaken
 	take := !k.taking && (len(spans)*spanBytes >= takenItems || k.size.Load() >= takenData)

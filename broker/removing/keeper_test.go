@@ -17,9 +17,16 @@ type keeping struct {
 	state, data *log.Log
 	keeper      *Keeper
 	hold        bool
-	held        []func(error) // completions, while hold
-	refuse      error         // of appends to the state log
+	held        []held // while hold
+	epoch       uint64
+	refuse      error // of appends to the state log
 	batch       Batch
+}
+
+// held is an append to the state log that is not on all in-sync replicas.
+type held struct {
+	first uint64
+	done  func(error)
 }
 
 // newKeeping returns a Keeper over logs with ten records, as copyLogs makes them.
@@ -34,7 +41,7 @@ func newKeeping(t *testing.T) *keeping {
 // lead begins another leadership over the same logs.
 func (k *keeping) lead() {
 	k.t.Helper()
-	k.keeper, k.held = &Keeper{}, nil
+	k.keeper, k.held, k.epoch = &Keeper{}, nil, max(3, k.epoch+1)
 	if err := k.keeper.Init(Config{State: k.state, Data: k.data, Append: k.append, Changed: func() {}, Now: func() int64 { return 1 }}); err != nil {
 		k.t.Fatal(err)
 	}
@@ -45,13 +52,13 @@ func (k *keeping) append(a *log.Append) (uint64, error) {
 	if k.refuse != nil {
 		return 0, k.refuse
 	}
-	first, err := k.state.Append(&log.Append{Epoch: 3, Records: a.Records})
+	first, err := k.state.Append(&log.Append{Epoch: k.epoch, Records: a.Records})
 	if err != nil {
 		return 0, err
 	}
 	done := func(err error) { a.Done.Committed(first, first+uint64(len(a.Records)), err) }
 	if k.hold {
-		k.held = append(k.held, done)
+		k.held = append(k.held, held{first, done})
 	} else {
 		done(nil)
 	}
@@ -60,10 +67,10 @@ func (k *keeping) append(a *log.Append) (uint64, error) {
 
 // release completes the appends that are held.
 func (k *keeping) release(err error) {
-	held := k.held
+	all := k.held
 	k.held = nil
-	for _, done := range held {
-		done(err)
+	for _, h := range all {
+		h.done(err)
 	}
 }
 
@@ -75,7 +82,7 @@ func (k *keeping) publish(removes ...uint64) {
 		k.batch.AddFrom(k.data, offset, offset+1)
 	}
 	extensions, _ := k.batch.Carry(k.keeper, end+1, nil)
-	if _, err := k.data.Append(&log.Append{Epoch: 3, Records: []log.Record{{Data: []byte("a record")}}, Extensions: extensions}); err != nil {
+	if _, err := k.data.Append(&log.Append{Epoch: k.epoch, Records: []log.Record{{Data: []byte("a record")}}, Extensions: extensions}); err != nil {
 		k.t.Fatal(err)
 	}
 	k.batch.Reset()
@@ -120,7 +127,7 @@ func (k *keeping) snapshot(between func()) {
 	_, mark, _ := k.state.Offsets()
 	between()
 	for r := range k.keeper.Snapshot() {
-		if _, err := k.state.Append(&log.Append{Epoch: 3, Records: []log.Record{r}}); err != nil {
+		if _, err := k.state.Append(&log.Append{Epoch: k.epoch, Records: []log.Record{r}}); err != nil {
 			k.t.Fatal(err)
 		}
 	}
@@ -292,7 +299,7 @@ func TestAMarkOfOtherRecordsCountsNot(t *testing.T) {
 		k.publish(8)
 		k.commit()
 		record := log.Record{Subject: []byte(removal.Subject), Data: removal.AppendItem(nil), Attributes: removal.AppendMark(nil, m)}
-		if _, err := k.state.Append(&log.Append{Epoch: 3, Records: []log.Record{record}}); err != nil {
+		if _, err := k.state.Append(&log.Append{Epoch: k.epoch, Records: []log.Record{record}}); err != nil {
 			t.Fatal(err)
 		}
 		k.removed(name, "2-2", "8-8")
@@ -438,4 +445,149 @@ func TestARecordBeyondItsLimitIsKnownToTheNextLeader(t *testing.T) {
 		t.Error("the limit is not enforced")
 	}
 	k.removed("and nothing else is different", "2-2")
+}
+
+// named is a record by offset and epoch.
+type named struct{ epoch, offset uint64 }
+
+// TestLeadersThatLackWhatIsNotCommitted: each leader has what was committed of both logs, and of the
+// rest any part. It has removed all that was committed, and no record that none has removed: offsets
+// that were lost belong to other records. Appends are refused, committed late, and snapshots taken,
+// at random.
+func TestLeadersThatLackWhatIsNotCommitted(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 9))
+		k := newKeeping(t)
+		k.hold = true
+		committed, tried := map[named]bool{}, map[named]bool{}
+		carried := map[uint64][]named{} // by the end of the batch
+		_, high, _ := k.data.Offsets()
+		name := func(offset uint64) named {
+			epoch, _ := k.data.EpochAt(offset)
+			return named{epoch, offset}
+		}
+		release := func(n int) {
+			for ; n > 0 && len(k.held) > 0; n-- {
+				h := k.held[0]
+				k.held = k.held[1:]
+				h.done(nil)
+			}
+		}
+		for step := range 300 {
+			_, end, _ := k.data.Offsets()
+			offset := 1 + rng.Uint64N(end-1)
+			switch rng.IntN(12) {
+			case 0, 1, 2:
+				if k.keeper.Marked() {
+					of := name(offset)
+					k.publish(offset)
+					tried[of] = true
+					carried[end+1] = append(carried[end+1], of)
+				} else {
+					k.keeper.Mark(high, log.Memory, func() {})
+				}
+			case 3, 4:
+				high += rng.Uint64N(end - high + 1)
+				k.keeper.Commit(high, log.Memory)
+				for at, all := range carried {
+					if at <= high {
+						for _, of := range all {
+							committed[of] = true
+						}
+						delete(carried, at)
+					}
+				}
+			case 5:
+				if offset < high {
+					of := name(offset)
+					tried[of] = true
+					_ = k.keeper.Remove(k.keeper.Spans([]uint64{offset}), 1, high, log.Memory, func(err error) {
+						committed[of] = committed[of] || err == nil
+					})
+				}
+			case 6, 7:
+				release(1 + rng.IntN(4))
+			case 8:
+				k.keeper.Appended(takenData)
+			case 9:
+				switch rng.IntN(4) {
+				case 0:
+					k.keeper.Raise(rng.Uint64N(4), log.Memory)
+				case 1:
+					_ = k.keeper.Limited(2, k.keeper.turn, log.Memory)
+				default:
+					if k.refuse = nil; rng.IntN(4) == 0 {
+						k.refuse = errors.New("overloaded")
+					}
+				}
+			case 10: // a snapshot, which trims once all of it is committed
+				if k.refuse == nil {
+					k.snapshot(func() {})
+					release(len(k.held))
+				}
+			case 11:
+				if rng.IntN(3) > 0 {
+					break
+				}
+				_, stateEnd, _ := k.state.Offsets()
+				cut := stateEnd
+				if len(k.held) > 0 {
+					at := rng.IntN(len(k.held) + 1)
+					if at < len(k.held) {
+						cut = k.held[at].first
+					}
+				}
+				if _, _, err := k.state.TruncateTo(cut, 0); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := k.data.TruncateTo(high+rng.Uint64N(end-high+1), 0); err != nil {
+					t.Fatal(err)
+				}
+				k.refuse = nil
+				clear(carried)
+				k.lead()
+				_, high, _ = k.data.Offsets() // all of it is committed under this leader
+				k.keeper.Commit(high, log.Memory)
+				now := map[named]bool{}
+				for from, next := range k.keeper.Set().Ranges(0, 1<<40) {
+					for ; from < next; from++ {
+						now[name(from)] = true
+						if !tried[name(from)] {
+							t.Fatalf("seed %d, step %d: %+v is removed, which nobody asked for", seed, step, name(from))
+						}
+					}
+				}
+				for of := range committed {
+					if !now[of] {
+						t.Fatalf("seed %d, step %d: %+v is left, whose removal was committed", seed, step, of)
+					}
+				}
+				committed = now
+			}
+		}
+	}
+}
+
+// TestRecordsAreCountedWithTheirRemovals: readers may see a batch before its removals are in the set.
+func TestRecordsAreCountedWithTheirRemovals(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	k.publish()
+	k.publish(2)
+	k.publish(3)
+	for _, c := range []struct{ commit, settled uint64 }{{11, 12}, {12, 12}, {13, 13}, {14, 14}} {
+		k.keeper.Commit(c.commit, log.Memory)
+		if got := k.keeper.Settled(14); got != c.settled {
+			t.Errorf("committed up to %d: settled up to %d, want %d", c.commit, got, c.settled)
+		}
+	}
+	if got := k.keeper.Settled(12); got != 12 {
+		t.Errorf("settled up to %d, though readers see up to 12", got)
+	}
+	k.batch.AddFrom(k.data, 4, 5)
+	k.batch.Carry(k.keeper, 15, nil)
+	k.keeper.Forget()
+	if got := k.keeper.Settled(20); got != 20 {
+		t.Errorf("a batch that was not appended has it settled up to %d", got)
+	}
 }

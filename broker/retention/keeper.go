@@ -32,9 +32,12 @@ type Shard struct {
 	Removed       *removal.Set
 	// Young is how old a record must be before its removal frees its segment: until then a new
 	// leader may have to know its id.
-	Young  func() time.Duration
-	Clock  *clock.Clock
-	Logger *slog.Logger
+	Young func() time.Duration
+	// Settled returns an offset up to high before which Removed lacks no record that a readable one
+	// has removed. It may be nil: then that is high.
+	Settled func(high uint64) uint64
+	Clock   *clock.Clock
+	Logger  *slog.Logger
 }
 
 // Keeper says when old records of a shard are due to be deleted, and deletes them. Init comes
@@ -119,6 +122,14 @@ func (k *Keeper) AgePaused() (reason clock.Reason, why string) {
 	return clock.None, ""
 }
 
+// settled returns the offset before which records are counted.
+func (s *Shard) settled(high uint64) uint64 {
+	if s.Settled == nil {
+		return high
+	}
+	return s.Settled(high)
+}
+
 // Kept returns the first offset of so many records below end that are left, or 0 if there are no
 // more than those. removed records don't count.
 func Kept(removed *removal.Set, end, messages uint64) uint64 {
@@ -168,7 +179,7 @@ func (k *Keeper) passRemoved(now time.Time, mono int64, policy *log.Retention) e
 		policy.Bytes += removedBytes(s.Data, s.Removed)
 	}
 	if policy.Messages > 0 {
-		from := Kept(s.Removed, high, policy.Messages)
+		from := Kept(s.Removed, s.settled(high), policy.Messages)
 		policy.Messages = max(policy.Messages, end-min(from, end))
 	}
 	s.Removed.Trim(s.Data.Start())
@@ -200,7 +211,7 @@ func (k *Keeper) apply(now time.Time, mono int64, policy log.Retention) error {
 	k.policy = policy
 	if before.Messages > 0 && policy.Messages != before.Messages {
 		// Records that were hidden must stay hidden when more is kept.
-		if from := Kept(s.Removed, s.High.Load(), before.Messages); from > 0 {
+		if from := Kept(s.Removed, s.settled(s.High.Load()), before.Messages); from > 0 {
 			if _, err := s.Data.Trim(s.Visible.Raise(from)); err != nil {
 				return err
 			}

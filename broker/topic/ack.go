@@ -103,7 +103,8 @@ func (a *acker) round() bool {
 	for _, s := range a.moved {
 		queue = s.settled(queue)
 		s.completeStateAppends()
-		s.removing.Commit(s.leading.Load().High(replica.Data), s.shard.view.Load().durability)
+		// Readers meet what replaces a record before that is removed.
+		s.removing.Commit(s.advance(), s.shard.view.Load().durability)
 	}
 	answered, sent := int64(0), 0
 	for i, p := range queue {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -409,4 +410,82 @@ func TestAMessageThatCantBeLimitedIsKept(t *testing.T) {
 	if err := s.limitUnknown(&intake{}, &view{limits: publish.Limits{DiscardNew: true}}, context.DeadlineExceeded); err == nil {
 		t.Error("a message is kept that may be beyond a limit that refuses")
 	}
+}
+
+// TestALimitOfMessagesCountsWhatIsLeft: a message that removes another one takes no place of a third,
+// also for those that read while it becomes readable.
+func TestALimitOfMessagesCountsWhatIsLeft(t *testing.T) {
+	n := newSite(t)
+	n.perSubject(1)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 10 })
+	n.serve("orders")
+	var want []string
+	for i := range 9 {
+		n.ask(fmt.Sprint("orders.", i), "x")
+		want = append(want, fmt.Sprintf("%d orders.%d", i+1, i))
+	}
+	n.ask("orders.x", "x")
+	s := n.leaderOf("orders")
+	stop := make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.Offsets()
+			}
+		}
+	})
+	for i := range 500 {
+		n.hub.publish(message("orders.x", fmt.Sprint("r", i), "x"), message("orders.x", "", "x"))
+		if i%7 == 0 {
+			n.hub.answer(t, fmt.Sprint("r", i))
+		}
+	}
+	n.ask("orders.x", "x")
+	close(stop)
+	reading.Wait()
+	n.shows("in the end", append(want, "1011 orders.x")...)
+}
+
+// TestASubjectWithALimitIsNeverEmpty: whoever asks for the last message of a subject meets the old
+// one or the new one, while messages replace each other.
+func TestASubjectWithALimitIsNeverEmpty(t *testing.T) {
+	c := newCluster(t, 2)
+	for _, n := range c.sites {
+		n.perSubject(1)
+	}
+	c.begin()
+	n := c.sites[0]
+	n.ask("orders.x", "x")
+	s := n.leaderOf("orders")
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	for range 2 {
+		asking.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := s.LastFor("orders.x"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 1000 {
+		reply := fmt.Sprint("r", i)
+		n.hub.publish(message("orders.x", reply, "x"))
+		if i%3 == 0 {
+			n.hub.answer(t, reply)
+		}
+	}
+	n.ask("orders.x", "x")
+	close(stop)
+	asking.Wait()
 }

@@ -31,7 +31,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 	shard.end, shard.inherited = end, end
 	shard.visible.Store(first)
 	shard.high.Store(first)
-	shard.retention.Init(retention.Shard{Name: p.name, Data: data, High: &shard.high, Visible: &shard.visible, Removed: shard.Removed(), Young: func() time.Duration { return max(p.view.Load().window, s.config.Compact.Age) }, Clock: s.config.Clock, Logger: s.log})
+	shard.retention.Init(retention.Shard{Name: p.name, Data: data, High: &shard.high, Visible: &shard.visible, Removed: shard.Removed(), Young: func() time.Duration { return max(p.view.Load().window, s.config.Compact.Age) }, Settled: shard.removing.Settled, Clock: s.config.Clock, Logger: s.log})
 	for _, info := range data.SegmentInfos() {
 		if info.End > info.Base {
 			shard.lastTime = info.Last.UnixNano()

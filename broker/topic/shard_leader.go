@@ -31,20 +31,19 @@ func (s *ShardLeader) fail(err error) {
 	}
 }
 
-// advance raises the high watermark of readers. The acker tells those that watch it.
-func (s *ShardLeader) advance() {
+// advance raises the high watermark of readers, and returns it. The acker tells those that watch it.
+func (s *ShardLeader) advance() uint64 {
 	l := s.leading.Load()
 	if !s.readable.Load() {
 		if !l.Readable() {
-			return
+			return 0
 		}
 		s.high.Raise(l.High(replica.Data))
 		if !s.readable.Swap(true) && s.shard.leading.Load() == s {
 			s.service.wake(s.shard) // the worker announces it
 		}
-		return
 	}
-	s.high.Raise(l.High(replica.Data))
+	return s.high.Raise(l.High(replica.Data))
 }
 
 // persisted notes that one of the logs is as durable here up to end as the Topic asks.
@@ -123,7 +122,7 @@ func (s *ShardLeader) State() *log.Log { return s.state }
 // is that of the first record that is not removed, or end.
 func (s *ShardLeader) Offsets() (start, end uint64) {
 	end = s.high.Load()
-	start = max(s.data.Start(), retention.Kept(s.Removed(), end, s.shard.view.Load().retention.Messages))
+	start = max(s.data.Start(), retention.Kept(s.Removed(), s.removing.Settled(end), s.shard.view.Load().retention.Messages))
 	if s.Removed().Len() > 0 {
 		start = min(s.Removed().Next(max(start, s.visible.Load())), end)
 	}
