@@ -101,7 +101,7 @@ soak-judge: ## Prove the judge of the soak: brokers that leak have to be found o
 	CHAOS_RUN='^TestTheSoakFindsALeak$$' test/chaos/run
 
 .PHONY: test-clients
-test-clients: build $(NATS_SERVER) $(NATS_CLI) ## Tours of clients in other languages, from their registries, at nats-server and here (5 minutes; TOURS='cli python')
+test-clients: build $(NATS_SERVER) $(NATS_CLI) ## Tours of clients in other languages, from their registries, at nats-server and here (4 minutes; TOURS='cli python')
 	NATS_SERVER=$(NATS_SERVER) NATS_CLI=$(NATS_CLI) CACHE=$(CACHE)/clients test/compat/clients/run $(TOURS)
 
 .PHONY: lint
