@@ -13,10 +13,12 @@ CONTROLLER_GEN_VERSION := v0.23.0
 HELM_VERSION := v4.3.1
 STATICCHECK_VERSION := v0.8.2
 NATS_SERVER_VERSION := v2.15.2
+NATS_CLI_VERSION := v0.5.1
 CONTROLLER_GEN := $(TOOLS)/controller-gen@$(CONTROLLER_GEN_VERSION)
 HELM := $(TOOLS)/helm@$(HELM_VERSION)
 STATICCHECK := $(TOOLS)/staticcheck@$(STATICCHECK_VERSION)
 NATS_SERVER := $(TOOLS)/nats-server@$(NATS_SERVER_VERSION)
+NATS_CLI := $(TOOLS)/nats@$(NATS_CLI_VERSION)
 
 # install-tool builds $(1) and names the result after its version, so that a new pin is a new file.
 define install-tool
@@ -98,6 +100,10 @@ soak: ## Bound descriptors, goroutines and memory of real brokers under faults (
 soak-judge: ## Prove the judge of the soak: brokers that leak have to be found out (Linux; takes root; 2 minutes)
 	CHAOS_RUN='^TestTheSoakFindsALeak$$' test/chaos/run
 
+.PHONY: test-clients
+test-clients: build $(NATS_SERVER) $(NATS_CLI) ## Tours of clients in other languages, from their registries, at nats-server and here (4 minutes; TOURS='cli python')
+	NATS_SERVER=$(NATS_SERVER) NATS_CLI=$(NATS_CLI) CACHE=$(CACHE)/clients test/compat/clients/run $(TOURS)
+
 .PHONY: lint
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, shell syntax
 	hack/lint $(STATICCHECK)
@@ -178,6 +184,8 @@ $(STATICCHECK):
 	$(call install-tool,honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION))
 $(NATS_SERVER):
 	$(call install-tool,github.com/nats-io/nats-server/v2@$(NATS_SERVER_VERSION))
+$(NATS_CLI):
+	$(call install-tool,github.com/nats-io/natscli/nats@$(NATS_CLI_VERSION))
 
 .PHONY: tools
 tools: $(CONTROLLER_GEN) $(HELM) $(STATICCHECK) ## Build the pinned tools into the cache

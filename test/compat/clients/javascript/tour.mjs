@@ -1,0 +1,40 @@
+// What applications rely on, through nats.js: node tour.mjs nats://127.0.0.1:4222 [nats://second:4222]
+//
+// Prints one line per story; the exit status is 0 only if all hold. With a second URL of the same
+// cluster, the stories run between the two nodes.
+import * as buckets from "./buckets.mjs";
+import * as consumers from "./consumers.mjs";
+import * as core from "./core.mjs";
+import * as objects from "./objects.mjs";
+import { Site } from "./site.mjs";
+import * as streams from "./streams.mjs";
+
+const [first, second = first] = process.argv.slice(2);
+if (!first) {
+  console.error("usage: node tour.mjs URL [URL of another node]");
+  process.exit(2);
+}
+const site = new Site(first, second);
+let told = 0;
+let failed = 0;
+for (const chapter of [core, streams, consumers, buckets, objects]) {
+  for (const [name, story] of Object.entries(chapter)) {
+    let timer;
+    told++;
+    try {
+      await Promise.race([
+        story(site),
+        new Promise((_, reject) => (timer = setTimeout(() => reject(new Error("no end after 60 s")), 60000))),
+      ]);
+      console.log("ok  ", name);
+    } catch (err) {
+      failed++;
+      console.log("FAIL", name);
+      console.log(err);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+console.log(`${told - failed} of ${told} hold`);
+process.exit(failed ? 1 : 0);

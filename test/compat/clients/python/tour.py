@@ -1,0 +1,45 @@
+"""What applications rely on, through nats.py: tour.py nats://127.0.0.1:4222 [nats://second:4222]
+
+Prints one line per story; the exit status is 0 only if all hold. With a second URL of the same
+cluster, the stories run between the two nodes.
+"""
+
+import asyncio
+import inspect
+import sys
+import traceback
+
+import buckets
+import consumers
+import core
+import objects
+import streams
+from site_under_test import PATIENCE, Site
+
+
+def stories():
+    for chapter in (core, streams, consumers, buckets, objects):
+        for name, story in vars(chapter).items():
+            if name[0] != "_" and inspect.iscoroutinefunction(story) and story.__module__ == chapter.__name__:
+                yield name, story
+
+
+async def main():
+    if not 2 <= len(sys.argv) <= 3:
+        sys.exit(__doc__)
+    site = Site(sys.argv[1], sys.argv[-1])
+    told = failed = 0
+    for name, story in stories():
+        told += 1
+        try:
+            await asyncio.wait_for(story(site), 6 * PATIENCE)
+            print("ok  ", name, flush=True)
+        except Exception:
+            failed += 1
+            print("FAIL", name)
+            traceback.print_exc(file=sys.stdout)
+    print(f"{told - failed} of {told} hold")
+    sys.exit(1 if failed else 0)
+
+
+asyncio.run(main())
