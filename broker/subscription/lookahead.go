@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"context"
+	"slices"
 
 	"github.com/carillon-mq/carillon/broker/log"
 )
@@ -72,17 +73,21 @@ func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 	return n + uncounted, exact && at >= end
 }
 
-// newestLeft returns how many of the newest records of their subjects are not removed. mu is held.
-func (s *Subscription) newestLeft() (n uint64) {
-	n = uint64(len(s.newest))
-	if set := s.removed(); set != nil {
-		for _, offset := range s.newest {
-			if set.Has(offset) {
-				n--
-			}
-		}
+// newestLeft returns how many of the newest records of their subjects are not removed. While many
+// are left and records are removed all the time, it is an upper bound, and not 0 by mistake: as long
+// as one is left to be delivered, the next call may be exact. mu is held.
+func (s *Subscription) newestLeft() uint64 {
+	set := s.removed()
+	if set == nil || len(s.newest) == 0 || set.Version() == s.removals.newest {
+		return uint64(len(s.newest))
 	}
-	return n
+	now := s.store.service.now()
+	if len(s.newest) > newestFew && now < s.removals.newestNext && slices.ContainsFunc(s.newest, func(o uint64) bool { return !set.Has(o) }) {
+		return uint64(len(s.newest))
+	}
+	s.removals.newest, s.removals.newestNext = set.Version(), now+newestRest
+	s.newest = slices.DeleteFunc(s.newest, set.Has)
+	return uint64(len(s.newest))
 }
 
 // passedOver returns the number of offsets that lag counts between the cursor and the record

@@ -11,12 +11,23 @@ import (
 // removed ones. Info counts again at once.
 const recountRest = int64(time.Second)
 
+// newestFew is how many newest records are looked at whenever one was removed, and newestRest the
+// pause before more are.
+const (
+	newestFew  = 256
+	newestRest = int64(50 * time.Millisecond)
+)
+
 // removals is what a Subscription knows of its shard's set of removed records.
 type removals struct {
 	pending uint64 // version up to which pending records were looked at
 	counted uint64 // version as of the last count of matching records
 	next    int64  // when deliveries count again at the earliest
 	known   removedCount
+	// newest is the version as of which Subscription.newest has no removed records, and newestNext
+	// when many of them are looked at again at the earliest.
+	newest     uint64
+	newestNext int64
 }
 
 // removedCount remembers how many offsets of a range are removed, since backlogs are long and move

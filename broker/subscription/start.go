@@ -101,12 +101,12 @@ func (s *Subscription) endSearch(start uint64) (more bool) {
 		}
 		slices.Sort(newest)
 		if k.newest {
-			s.newest = newest
+			s.newest, s.removals.newest, s.removals.newestNext = newest, 0, 0
 			s.search = startSearch{done: true}
 			return false
 		}
 		s.startAt(start, k.end)
-		s.newest = newest
+		s.newest, s.removals.newest, s.removals.newestNext = newest, 0, 0
 	case s.spec.Start.From == coordination.FromTime:
 		if k.found == 0 {
 			k.found = k.end
