@@ -106,6 +106,7 @@ func (s *Subscription) Reset(next uint64, done func(error)) (uint64, error) {
 	s.reader, s.readEnd, s.redeliveryReader = *s.store.shard.NewCursor(next), 0, nil
 	s.known, s.newest, s.ahead, s.replay = 0, nil, lookahead{}, replay{}
 	s.skipUnlogged = false
+	s.dead = newDeadLetters(nil, s.spec.DeadLetter).counted(s.dead)
 	s.lastSeen.delivered, s.lastSeen.acked, s.lastSeen.used = 0, 0, s.service.now()
 	if err := s.store.rewrite(s, done); err != nil {
 		return 0, err

@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -410,7 +411,7 @@ func (k *cursorStore) retryStarts() {
 
 // apply creates a desired Subscription or updates the existing one. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription) {
-	why := unsupported(&d.Spec, k.shards())
+	why := cmp.Or(unsupported(&d.Spec, k.shards()), k.refusesDeadLetters(&d.Spec))
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()

@@ -123,7 +123,7 @@ func unsupported(spec *coordination.SubscriptionSpec, of int) string {
 		what  string
 	}{
 		{spec.Push != "", "delivery by push (delivery.push)"},
-		{spec.DeadLetter != "", "dead letters (deadLetter)"},
+		{spec.DeadLetter != "" && spec.Ack.Policy == coordination.AckNone, "dead letters (deadLetter) without acks"},
 		{spec.Where != "", "a filter by content (filter.where)"},
 		{pulled && c.DeliverGroup != "", "a queue group without a subject to deliver to"},
 		{pulled && c.RateLimit > 0, "a rate limit without a subject to deliver to"},

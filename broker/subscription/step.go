@@ -22,11 +22,13 @@ func (s *Subscription) step(w *worker) (more bool) {
 	}
 	unflushed, over := s.unflushed, s.waiting.takeEnded()
 	s.unflushed = false
+	letters := s.dead.take()
 	s.mu.Unlock()
 	if unflushed {
 		s.sink.Flush()
 	}
 	s.sinkMu.Unlock()
+	s.store.publishDead(s, letters)
 	completeEnded(over)
 	if idle {
 		s.retire()
@@ -59,6 +61,9 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	if s.search.done {
 		s.catchUp(now, start)
 		var err error
+		if err = s.sendDead(w, now); err != nil {
+			retry = now + int64(retryAfter)
+		}
 		if rest := s.pausedFor(); rest > 0 {
 			s.blocked = false
 			s.endNoWait(false)
@@ -117,6 +122,10 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 		if d := s.cursor.pending.find(offset); d != nil && d.queued {
 			if s.isRemoved(offset) {
 				s.change(op{kind: opTerm, offset: offset})
+				continue
+			}
+			if s.dead != nil {
+				s.giveUp(d)
 				continue
 			}
 			if sink, ok := s.sink.(ExhaustedSink); ok {
@@ -284,6 +293,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	} else {
 		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: now/int64(time.Millisecond) + s.settings.ackWait(count)})
 	}
+	s.dead.delivered(&s.cursor, rec.Offset, now)
 	w.delivery.Pin = s.pinned(r, now)
 	s.sink.Deliver(r.to, &w.delivery, rec)
 	s.unflushed = true
@@ -566,7 +576,8 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 	if s.pin.id != "" {
 		at = min(at, s.pin.until)
 	}
-	if due := s.cursor.due; due < math.MaxInt64 && s.search.done && (s.waiting.n > 0 || s.push != nil && s.push.away == 0) {
+	at = min(at, s.dead.due(now))
+	if due := s.cursor.due; due < math.MaxInt64 && s.search.done && (s.waiting.n > 0 || s.push != nil && s.push.away == 0 || s.dead != nil) {
 		at = min(at, max(due*int64(time.Millisecond), s.nextScan()))
 	}
 	switch {

@@ -68,7 +68,8 @@ type Subscription struct {
 	scanned          int64 // when deadlines were scanned last
 	ahead            lookahead
 	removals         removals
-	newest           []uint64 // records to deliver below cursor.until; nil: not known yet
+	newest           []uint64     // records to deliver below cursor.until; nil: not known yet
+	dead             *deadLetters // nil: records that are given up are dropped
 	lastSeen         struct {
 		delivered, acked, used int64
 	}
@@ -85,6 +86,7 @@ func newSubscription(k *cursorStore, id identity, spec *coordination.Subscriptio
 	s.lastSeen.used = k.service.now()
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	s.push = newPush(&s.settings)
+	s.dead = newDeadLetters(nil, spec.DeadLetter)
 	s.sample.Store(samplePercent(spec))
 	s.ackless = s.settings.policy == coordination.AckNone
 	return s
@@ -117,6 +119,7 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	s.spec, s.settings = spec, settingsOf(spec)
 	s.sample.Store(samplePercent(spec))
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
+	s.dead = newDeadLetters(s.dead, spec.DeadLetter)
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	if s.settings.priority != coordination.PriorityPinned {
 		s.pin = pin{}
@@ -181,6 +184,7 @@ func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, del
 	s.mu.Lock()
 	err := s.ack(offset, delivered, kind, delay)
 	wake := (s.waiting.n > 0 || s.push != nil) && (s.blocked && s.cursor.pending.live < s.settings.maxPending || kind == Retry)
+	wake = wake || s.dead != nil && kind == Term
 	if done != nil && err == nil && !s.volatile() {
 		// Under mu, so that the op is noted before.
 		err = s.store.await(done)
@@ -220,17 +224,25 @@ func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Du
 	if s.settings.policy == coordination.AckNone {
 		return nil
 	}
-	if offset > s.cursor.offset && (kind != Done && kind != Term || offset >= s.known || s.isFull(offset)) {
+	if offset > s.cursor.offset && (kind != Done && (kind != Term || s.dead != nil) || offset >= s.known || s.isFull(offset)) {
 		return errNotDelivered
 	}
-	switch kind {
-	case Done, Term:
+	if kind == Done || kind == Term && s.dead == nil {
 		s.settle(offset, kind)
 		return nil
 	}
 	d := s.cursor.pending.find(offset)
+	if kind == Term {
+		if d != nil {
+			s.terminate(d)
+		}
+		return nil
+	}
 	if d == nil || delivered > 0 && delivered < uint64(d.count) {
 		return nil // delivered to another client since, or not pending any more
+	}
+	if s.dead != nil && s.dead.givenUp[offset] != nil {
+		return nil // it is not delivered again
 	}
 	ms := now / int64(time.Millisecond)
 	switch {
@@ -338,6 +350,7 @@ func (s *Subscription) info(w *worker, now int64) Info {
 	if s.readError != "" {
 		i.Trouble = s.readError
 	}
+	s.dead.describe(&i)
 	i.Bound, i.PausedFor = s.watched(), s.pausedFor()
 	i.Pin, i.Pinned = s.pin.id, s.service.at(s.pin.since)
 	i.FloorSequence, i.FloorOffset = s.cursor.floor()
