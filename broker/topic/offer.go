@@ -35,6 +35,10 @@ func (t *taker) Take(messages []protocol.Message, memory protocol.Memory, _ bool
 	return behind
 }
 
+// Publish publishes messages of this broker itself as those of a client. It drops messages on
+// subjects that the Topic does not take.
+func (t *Topic) Publish(messages []protocol.Message) { (*taker)(t).Take(messages, nil, false) }
+
 // publish gives messages of one read of a connection to the shard's sender.
 func (p *Shard) publish(messages []protocol.Message, memory protocol.Memory) (behind bool) {
 	s := p.topic.service
