@@ -59,9 +59,13 @@ const FeatureTransforms Feature = "transforms"
 // An earlier version would show them again, and take removals in a state log for damage.
 const FeatureRemovals Feature = "removals"
 
+// FeatureDeadLetters is that a leader stores records that it gives up in another Topic
+// (SubscriptionSpec.DeadLetter). An earlier version serves no Subscription that asks for it.
+const FeatureDeadLetters Feature = "dead-letters"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureTransforms, FeatureVouches)
 }
 
 const (

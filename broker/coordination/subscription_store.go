@@ -11,7 +11,7 @@ import (
 // CreateSubscription creates a Subscription of the Topic. It may be repeated as CreateTopic may.
 func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner) (*Subscription, error) {
 	what := describe(topic, name)
-	if why := firstUnknown(validName(name, maxSubscriptionName), spec.valid(), owner.valid()); why != "" {
+	if why := firstUnknown(validName(name, maxSubscriptionName), spec.valid(), spec.validFor(topic), owner.valid()); why != "" {
 		return nil, &InvalidError{what, why}
 	}
 	for range reviseAttempts {
@@ -55,6 +55,14 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 	return nil, fmt.Errorf("create %s: the topic changed %d times meanwhile (try again)", what, reviseAttempts)
 }
 
+// validFor returns why a spec can't be that of a Subscription of the Topic, or "".
+func (s *SubscriptionSpec) validFor(topic string) string {
+	if s.DeadLetter == topic {
+		return fmt.Sprintf("dead letters can't go into topic %s, which it reads, or they would be delivered for ever (name another topic, for example %s-dead)", topic, topic)
+	}
+	return ""
+}
+
 func describe(topic, name string) string { return "subscription " + name + " of topic " + topic }
 
 // servedTopic returns a Topic that is not being deleted.
@@ -85,6 +93,9 @@ func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, upd
 			return &NotOwnerError{what, s.Owner}
 		case update.Generation != 0 && s.Generation != update.Generation:
 			return &StaleError{what}
+		}
+		if why := update.Spec.validFor(topic); why != "" {
+			return &InvalidError{what, why}
 		}
 		return s.respecify(what, update.Spec)
 	})

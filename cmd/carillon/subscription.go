@@ -19,7 +19,7 @@ import (
 
 func newSubscriptionCommand() *cobra.Command {
 	cmd := group("subscription", "List, create, show, delete and read Subscriptions", newSubscriptionListCommand(), newSubscriptionCreateCommand(),
-		newSubscriptionShowCommand(), newSubscriptionDeleteCommand(), newSubscriptionTailCommand())
+		newSubscriptionShowCommand(), newSubscriptionDeleteCommand(), newSubscriptionTailCommand(), newSubscriptionReplayCommand())
 	cmd.Long = `List, create, show, delete and read Subscriptions: durable readers of a Topic, whose place is kept.
 
 To print what is published from now on, without a Topic, there is carillon sub.`
@@ -246,6 +246,9 @@ func printSubscription(w io.Writer, v *subscriptionView) error {
 			pauses = append(pauses, durationText(pause))
 		}
 		add("Backoff", strings.Join(pauses, ", "))
+	}
+	if v.Spec.DeadLetter != "" {
+		add("Dead letters", "topic "+v.Spec.DeadLetter)
 	}
 	if v.Owner != nil && v.Owner.Kind == coordination.ManifestOwner {
 		add("When its manifest goes", string(v.Spec.DeletionPolicy))
