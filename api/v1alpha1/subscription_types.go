@@ -60,7 +60,8 @@ type SubscriptionSpec struct {
 	// +optional
 	Delivery *DeliverySpec `json:"delivery,omitempty"`
 
-	// DeadLetter is where records go that nobody acknowledged.
+	// DeadLetter is where records go that were delivered ack.maxDeliver times without an ack, or that
+	// a client terminated. Without it they are dropped.
 	// +optional
 	DeadLetter *DeadLetterSpec `json:"deadLetter,omitempty"`
 
@@ -154,7 +155,8 @@ type PushSpec struct {
 
 // DeadLetterSpec is where records go that nobody acknowledged.
 type DeadLetterSpec struct {
-	// TopicRef names the Topic that takes them.
+	// TopicRef names the Topic that takes them, in this namespace and of the same Broker. Its
+	// subjects must take its name followed by any subject, as they do by default.
 	TopicRef TopicReference `json:"topicRef"`
 }
 
@@ -164,7 +166,7 @@ type SubscriptionStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready; Reconciling and Stalled while they hold.
+	// Conditions are Ready; Reconciling, Stalled and DeadLettersRefused while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -186,6 +188,11 @@ type SubscriptionStatus struct {
 	// Redelivered is the number of those that were delivered more than once.
 	// +optional
 	Redelivered int64 `json:"redelivered"`
+
+	// DeadLettered is the number of messages that were given up and stored in the dead-letter Topic,
+	// since the present leaders lead.
+	// +optional
+	DeadLettered int64 `json:"deadLettered,omitempty"`
 }
 
 // Subscription is a durable reader of a Topic.
@@ -198,6 +205,7 @@ type SubscriptionStatus struct {
 // +kubebuilder:printcolumn:name="Lag",type=integer,JSONPath=`.status.lag`
 // +kubebuilder:printcolumn:name="Pending",type=integer,JSONPath=`.status.pending`
 // +kubebuilder:printcolumn:name="Redelivered",type=integer,priority=1,JSONPath=`.status.redelivered`
+// +kubebuilder:printcolumn:name="Dead",type=integer,priority=1,JSONPath=`.status.deadLettered`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9-]{1,128}$')",message="the name of a Subscription has no dots and at most 128 characters, since it is a JetStream consumer name; write for example billing"

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
@@ -20,6 +21,10 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 		return info
 	}
 	if asked.DeadLetter != "" {
+		if cycle := state.DeadLetterCycle(topic, asked.DeadLetter, nil); cycle != nil {
+			info.Error = refuse(BadRequest, "dead letters would come back for ever, by the topics %s (name another topic for them)", strings.Join(cycle, ", "))
+			return info
+		}
 		for _, b := range state.Brokers {
 			if !b.Features.Has(coordination.FeatureDeadLetters) {
 				info.Error = refuse(Refused, "broker %s is of a version that keeps no dead letters (finish the update of the brokers)", b.Name)

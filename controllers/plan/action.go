@@ -109,6 +109,7 @@ const (
 	ShardsUnsupported     Reason = "ShardsUnsupported"
 	PushUnsupported       Reason = "PushUnsupported"
 	DeadLetterUnsupported Reason = "DeadLetterUnsupported"
+	DeadLetterCycle       Reason = "DeadLetterCycle"
 	FilterUnsupported     Reason = "FilterUnsupported"
 	DiskFailed            Reason = "DiskFailed"
 	DiskFull              Reason = "DiskFull"

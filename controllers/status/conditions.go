@@ -11,6 +11,8 @@ import (
 const (
 	// ReasonNoAuth: spec.auth is absent.
 	ReasonNoAuth = "NoAuth"
+	// ReasonNotStored: a Topic refuses what is to be stored there.
+	ReasonNotStored = "NotStored"
 	// ReasonOnRequest: spec.update is OnRequest.
 	ReasonOnRequest = "UpdateOnRequest"
 )

@@ -42,12 +42,18 @@ type Reconciler struct {
 	goneSince      observe.Absences
 	transientSince observe.Absences // since when its Topic has no leader, or not enough replicas in sync
 	told           eventing.Memory
+	refused        eventing.Memory // of ConditionDeadLettersRefused
 }
 
 // SetupWithManager registers the Reconciler and its watches with the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	err := manager.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Subscription{}, mirror.FieldTopic, func(object client.Object) []string {
-		return []string{object.(*v1alpha1.Subscription).Spec.TopicRef.Name}
+		spec := &object.(*v1alpha1.Subscription).Spec
+		topics := []string{spec.TopicRef.Name}
+		if spec.DeadLetter != nil {
+			topics = append(topics, spec.DeadLetter.TopicRef.Name)
+		}
+		return topics
 	})
 	if err != nil {
 		return err
@@ -66,6 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	} else if err != nil {
 		r.told.Forget(request.NamespacedName)
+		r.refused.Forget(request.NamespacedName)
 		r.Status.Forget(request.NamespacedName)
 		r.transientSince.Forget(request.String())
 		return r.leave(ctx, request.NamespacedName, nil)
@@ -97,9 +104,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if was := meta.FindStatusCondition(subscription.Status.Conditions, v1alpha1.ConditionReady); (was == nil || was.Reason != string(action.Reason)) && r.told.News(subscription, string(action.Reason)) {
 			eventing.Turn(r.Events, subscription, action)
 		}
+		if c := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionDeadLettersRefused); c != nil && meta.FindStatusCondition(subscription.Status.Conditions, c.Type) == nil && r.refused.News(subscription, c.Type) {
+			eventing.Warn(r.Events, subscription, plan.Action{Kind: plan.Wait, Reason: plan.Reason(c.Reason), Message: c.Message})
+		} else if c == nil {
+			r.refused.Forget(request.NamespacedName)
+		}
 	}
 	result, err := r.leave(ctx, request.NamespacedName, subscription)
-	if action.Kind == plan.Wait && p.facts.Refused != nil && result.RequeueAfter == 0 {
+	if (action.Kind == plan.Wait && p.facts.Refused != nil || action.Reason == plan.DeadLetterUnsupported || action.Reason == plan.DeadLetterCycle) && result.RequeueAfter == 0 {
 		result.RequeueAfter = pollTrouble
 	}
 	return result, err

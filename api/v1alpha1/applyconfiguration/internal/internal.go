@@ -407,6 +407,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: deadLettered
+      type:
+        scalar: numeric
     - name: lag
       type:
         scalar: numeric

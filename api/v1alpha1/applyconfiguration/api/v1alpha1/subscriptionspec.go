@@ -22,7 +22,8 @@ type SubscriptionSpecApplyConfiguration struct {
 	// Delivery is how records are brought to a receiver. Without it clients pull, by the
 	// Subscription's name.
 	Delivery *DeliverySpecApplyConfiguration `json:"delivery,omitempty"`
-	// DeadLetter is where records go that nobody acknowledged.
+	// DeadLetter is where records go that were delivered ack.maxDeliver times without an ack, or that
+	// a client terminated. Without it they are dropped.
 	DeadLetter *DeadLetterSpecApplyConfiguration `json:"deadLetter,omitempty"`
 	// DeletionPolicy says what becomes of the cursor when this manifest is deleted.
 	DeletionPolicy *apiv1alpha1.SubscriptionPolicy `json:"deletionPolicy,omitempty"`
