@@ -21,7 +21,7 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 		return info
 	}
 	if asked.DeadLetter != "" {
-		if cycle := state.DeadLetterCycle(topic, asked.DeadLetter, nil); cycle != nil {
+		if cycle := state.DeadLetterCycle(topic, asked.DeadLetter, nil); cycle != nil && asked.DeadLetter != topic {
 			info.Error = refuse(BadRequest, "dead letters would come back for ever, by the topics %s (name another topic for them)", strings.Join(cycle, ", "))
 			return info
 		}

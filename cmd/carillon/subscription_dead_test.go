@@ -27,6 +27,7 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 		s.prints("subscription jobs of topic work begins with the oldest message; dead letters go into topic work-dead\n",
 			"subs create work jobs --start earliest --max-deliver 1 --ack-wait 300ms --dead-letter work-dead")
 	}
+	s.fails(exitFailure, "dead letters would come back for ever, by the topics work-dead, work, work-dead", "subs create work-dead back --max-deliver 1 --dead-letter work")
 	s.does("subs create work other --start earliest")
 	s.fails(exitFailure, "it has no topic for dead letters", "subscription replay work other")
 	if got := s.does("subscription show work jobs"); !strings.Contains(got, "topic work-dead") {
