@@ -28,7 +28,7 @@ type DeadLetters interface {
 //  1. A record is dropped from the cursor when its dead letter is stored, or when a client
 //     acknowledges it before.
 //  2. A refused one is sent again after a pause that doubles. While the Topic refuses, one at a time
-//     is sent.
+//     is sent, first those that were never refused. So a few that it never takes don't stop others.
 //  3. It is in memory only. Another leader finds the records again: by their number of deliveries,
 //     or by a deadline that says that a client terminated them. It sends dead letters with the same
 //     message id, so the Topic keeps one within its deduplication window.
@@ -38,15 +38,19 @@ type deadLetters struct {
 	topic    string
 	attempts map[uint64]*attempts // of pending records, as far as this leader knows
 	givenUp  map[uint64]*letter
-	waiting  []uint64 // of givenUp, those to send, in the order of offsets
+	waiting  []uint64 // of givenUp, those to send that were never refused, in the order of offsets
+	again    []uint64 // of givenUp, those to send that were refused, in the order of refusals
 	sent     int      // of givenUp, those under way
+	resent   int      // of sent, those that were refused before
+	refused  int      // of givenUp, those that were refused
 	bytes    int      // of sent
+	most     int      // how many may be under way
 	outgoing []outgoing
-	expires  int64 // no letter under way times out before
-	pause    time.Duration
-	retryAt  int64 // of Service.now
-	trouble  string
-	stored   uint64 // since this broker leads
+	expires  int64         // no letter under way times out before
+	pause    time.Duration // after the last refusal; 0: the Topic stored one since
+	retryAt  int64         // of Service.now: end of pause
+	trouble  string        // of the last refusal
+	stored   uint64        // since this broker leads
 
 	answers *deadAnswers
 }
@@ -62,6 +66,8 @@ type letter struct {
 	terminated bool
 	sentAt     int64 // of Service.now; 0: it waits
 	size       int
+	pause      time.Duration // after its last refusal; 0: it was not refused
+	retryAt    int64         // of Service.now: end of pause
 }
 
 // outgoing is a dead letter to publish when no lock is held.
@@ -94,7 +100,7 @@ func newDeadLetters(was *deadLetters, topic string) *deadLetters {
 	case was != nil && was.topic == topic:
 		return was
 	}
-	l := &deadLetters{topic: topic, attempts: map[uint64]*attempts{}, givenUp: map[uint64]*letter{}, expires: math.MaxInt64, answers: &deadAnswers{}}
+	l := &deadLetters{topic: topic, attempts: map[uint64]*attempts{}, givenUp: map[uint64]*letter{}, most: deadLettersAtOnce, expires: math.MaxInt64, answers: &deadAnswers{}}
 	if was != nil {
 		l.attempts = was.attempts
 	}
@@ -194,14 +200,94 @@ func (l *deadLetters) queue(offset uint64) {
 	}
 }
 
+// next returns the offset of the dead letter to send next. ok is false if none is due.
+func (l *deadLetters) next(now int64) (offset uint64, ok bool) {
+	first := l.firstAgain()
+	due := first != nil && now >= first.retryAt
+	switch {
+	case len(l.waiting) > 0 && (l.pause > 0 || l.resent > 0 || !due):
+		offset, l.waiting = l.waiting[0], l.waiting[1:]
+	case due:
+		offset, l.again = l.again[0], l.again[1:]
+	default:
+		return 0, false
+	}
+	if len(l.waiting) == 0 {
+		l.waiting = nil
+	}
+	if len(l.again) == 0 {
+		l.again = nil
+	}
+	return offset, true
+}
+
+// firstAgain returns the refused dead letter to send first, or nil.
+func (l *deadLetters) firstAgain() *letter {
+	for len(l.again) > 0 {
+		if g := l.givenUp[l.again[0]]; g != nil {
+			return g
+		}
+		l.again = l.again[1:] // acknowledged meanwhile
+	}
+	return nil
+}
+
+// sending notes that a dead letter is under way.
+func (l *deadLetters) sending(g *letter, size int, now int64) {
+	g.sentAt, g.size = max(now, 1), size
+	l.sent++
+	l.bytes += size
+	if g.pause > 0 {
+		l.resent++
+	}
+	l.expires = min(l.expires, now+int64(deadLetterTimeout))
+}
+
+// landed notes that a dead letter is not under way any more.
+func (l *deadLetters) landed(g *letter) {
+	if g.sentAt == 0 {
+		return
+	}
+	g.sentAt = 0
+	l.sent--
+	l.bytes -= g.size
+	if g.pause > 0 {
+		l.resent--
+	}
+}
+
 // forget drops what is known of a record.
 func (l *deadLetters) forget(offset uint64) {
-	if g := l.givenUp[offset]; g != nil && g.sentAt != 0 {
-		l.sent--
-		l.bytes -= g.size
+	if g := l.givenUp[offset]; g != nil {
+		l.landed(g)
+		if g.pause > 0 {
+			l.refused--
+		}
+		if l.refused == 0 {
+			l.trouble, l.pause, l.retryAt = "", 0, 0
+		}
 	}
 	delete(l.givenUp, offset)
 	delete(l.attempts, offset)
+}
+
+// refuse notes that the Topic did not store a dead letter.
+func (l *deadLetters) refuse(offset uint64, g *letter, why error, now int64) {
+	longer := func(pause time.Duration) time.Duration { return min(max(2*pause, deadLetterFirst), deadLetterLast) }
+	until := func(pause time.Duration) int64 { return now + int64(pause) - rand.Int64N(int64(pause)/4) }
+	l.landed(g)
+	if g.pause == 0 {
+		l.refused++
+	}
+	g.pause = longer(g.pause)
+	g.retryAt = until(g.pause)
+	l.again = append(l.again, offset)
+	l.most = 1
+	if now >= l.retryAt { // of several that were under way the first counts
+		l.pause = longer(l.pause)
+		l.retryAt = until(l.pause)
+	}
+	l.trouble = fmt.Sprintf("dead letters wait, since topic %s does not store them: %v", l.topic, why)
 }
 
 // sendDead judges the answers of the dead-letter Topic and prepares the dead letters that may be
@@ -212,27 +298,25 @@ func (s *Subscription) sendDead(w *worker, now int64) error {
 		return nil
 	}
 	s.takeDeadAnswers(now)
-	if len(l.waiting) == 0 || now < l.retryAt {
+	if now < l.retryAt {
 		return nil
 	}
-	most := deadLettersAtOnce
-	if l.trouble != "" {
-		most = 1
-	}
 	defer s.releaseBuffers(w)
-	for len(l.waiting) > 0 && l.sent < most && l.bytes < deadLetterBytes {
-		offset := l.waiting[0]
+	for l.sent < l.most && l.bytes < deadLetterBytes {
+		offset, ok := l.next(now)
+		if !ok {
+			return nil
+		}
 		d, g := s.cursor.pending.find(offset), l.givenUp[offset]
 		if d == nil || g == nil || !d.queued { // acknowledged meanwhile, deleted, or extended
-			l.waiting = l.waiting[1:]
 			l.forget(offset)
 			continue
 		}
 		rec, err := s.reread(w, offset)
 		if err != nil {
+			l.queue(offset)
 			return err
 		}
-		l.waiting = l.waiting[1:]
 		if rec == nil { // the log lacks it now
 			l.forget(offset)
 			continue
@@ -245,14 +329,8 @@ func (s *Subscription) sendDead(w *worker, now int64) error {
 			of.known = *a
 		}
 		m := of.message(rec)
-		g.sentAt, g.size = max(now, 1), len(m.Data)+len(m.Subject)
-		l.sent++
-		l.bytes += g.size
-		l.expires = min(l.expires, now+int64(deadLetterTimeout))
+		l.sending(g, len(m.Data)+len(m.Subject), now)
 		l.outgoing = append(l.outgoing, outgoing{l.topic, offset, g.sentAt, m, l.answers})
-	}
-	if len(l.waiting) == 0 {
-		l.waiting = nil
 	}
 	return nil
 }
@@ -283,11 +361,8 @@ func (s *Subscription) takeDeadAnswers(now int64) {
 		switch {
 		case g == nil || g.sentAt != a.sentAt:
 		case a.err == nil:
-			g.sentAt = 0
-			l.sent--
-			l.bytes -= g.size
 			l.forget(a.offset)
-			l.trouble, l.pause, l.retryAt = "", 0, 0
+			l.pause, l.retryAt, l.most = 0, 0, min(2*l.most, deadLettersAtOnce)
 			if s.cursor.pending.find(a.offset) == nil {
 				continue // a client acknowledged it meanwhile
 			}
@@ -295,32 +370,28 @@ func (s *Subscription) takeDeadAnswers(now int64) {
 			l.stored++
 			s.service.deadLettered.Add(1)
 		default:
-			g.sentAt = 0
-			l.sent--
-			l.bytes -= g.size
-			l.queue(a.offset)
 			if l.trouble == "" {
 				s.service.config.Logger.Warn("dead letters are not stored; trying again",
 					"topic", s.store.shard.name, "subscription", s.id.name, "into", l.topic, "error", a.err)
 			}
-			l.trouble = fmt.Sprintf("dead letters wait, since topic %s does not store them: %v", l.topic, a.err)
-			if now >= l.retryAt {
-				l.pause = min(max(2*l.pause, deadLetterFirst), deadLetterLast)
-				l.retryAt = now + int64(l.pause) - rand.Int64N(int64(l.pause)/4)
-			}
+			l.refuse(a.offset, g, a.err, now)
 		}
 	}
 }
 
 // due returns when dead letters have to be looked at without a wake.
 func (l *deadLetters) due(now int64) int64 {
-	switch {
-	case l == nil:
+	if l == nil {
 		return math.MaxInt64
-	case len(l.waiting) > 0 && l.retryAt > now:
-		return min(l.retryAt, l.expires)
 	}
-	return l.expires
+	at := l.expires
+	if len(l.waiting) > 0 && l.retryAt > now {
+		at = min(at, l.retryAt)
+	}
+	if g := l.firstAgain(); g != nil && l.sent < l.most && l.bytes < deadLetterBytes {
+		at = min(at, max(l.retryAt, g.retryAt))
+	}
+	return at
 }
 
 // take returns the dead letters to publish now.

@@ -21,7 +21,8 @@ type morgue struct {
 	stored  []protocol.Message // one for each message id
 	asked   int
 	refusal error
-	silent  bool // stores, and doesn't answer
+	never   string // the payload of messages that it always refuses; empty: of none
+	silent  bool   // stores, and doesn't answer
 }
 
 func (m *morgue) Store(topic string, msg *protocol.Message, done func(error)) {
@@ -30,6 +31,10 @@ func (m *morgue) Store(topic string, msg *protocol.Message, done func(error)) {
 	m.asked++
 	if m.refusal != nil {
 		done(m.refusal)
+		return
+	}
+	if m.never != "" && string(msg.Data[msg.Header:]) == m.never {
+		done(errors.New("it is too large"))
 		return
 	}
 	id := idOf(msg)
@@ -271,6 +276,81 @@ func TestADeadLetterWithoutAnAnswerIsSentAgain(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if got := w.dead.subjects(); len(got) != 1 || w.dead.times() < 2 || s.Info().DeadLettered != 1 {
 			t.Errorf("stored were %q, after %d attempts: %+v", got, w.dead.times(), s.Info())
+		}
+	})
+}
+
+// The leader dies after the dead letter is stored, and before the state log says so: the next one
+// stores it again, with the same id.
+func TestADeadLetterIsNeitherLostNorKeptTwiceWhenTheLeaderDies(t *testing.T) {
+	deadStory(t, func(t *testing.T, w *world) {
+		w.dead.silent = true
+		w.shard.publish("o", "o")
+		w.declare("billing", 1, buried())
+		s := w.find("billing")
+		s.Pull(pull("a", 2))
+		w.expect("billing", "a", "1", "2")
+		if err := w.ackNow(s, 1, Term); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.dead.subjects(); len(got) != 1 {
+			t.Fatalf("stored were %q", got)
+		}
+		w.restart()
+		w.dead.mu.Lock()
+		w.dead.silent = false
+		w.dead.mu.Unlock()
+		time.Sleep(time.Minute)
+		if got := w.dead.subjects(); len(got) != 1 || w.dead.times() != 2 {
+			t.Errorf("stored were %q, after %d attempts", got, w.dead.times())
+		}
+		if i := w.find("billing").Info(); i.Pending != 1 || i.FloorOffset != 1 || i.GivenUp != 0 {
+			t.Errorf("afterwards: %+v", i)
+		}
+	})
+}
+
+// Records that the Topic never takes wait, and the others don't wait for them.
+func TestRefusedDeadLettersDoNotStopOthers(t *testing.T) {
+	deadStory(t, func(t *testing.T, w *world) {
+		w.dead.never = "large"
+		for i := range 200 {
+			payload := "small"
+			if i < 5 {
+				payload = "large"
+			}
+			w.shard.append(log.Record{Time: time.Now().UnixNano(), Subject: []byte("o"), Data: []byte(payload)})
+		}
+		spec := buried()
+		spec.Ack.MaxDeliver = 1
+		w.declare("billing", 1, spec)
+		s := w.find("billing")
+		s.Pull(pull("a", 200))
+		time.Sleep(30 * time.Second)
+		if got := len(w.dead.subjects()); got != 195 {
+			t.Errorf("%d are stored", got)
+		}
+		time.Sleep(10 * time.Minute)
+		i := s.Info()
+		if i.GivenUp != 5 || i.Pending != 5 || !strings.Contains(i.DeadLetterTrouble, "it is too large") {
+			t.Errorf("it stands at %+v", i)
+		}
+		if n := w.dead.times(); n > 195+100 {
+			t.Errorf("the topic was asked %d times", n)
+		}
+		for offset := range uint64(5) {
+			if err := w.ackNow(s, offset+1, Done); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i := s.Info(); i.GivenUp != 0 || i.DeadLetterTrouble != "" || i.FloorOffset != 200 {
+			t.Errorf("acknowledged, it stands at %+v", i)
+		}
+		w.shard.publish("o")
+		s.Pull(pull("a", 1))
+		time.Sleep(5 * time.Second)
+		if got := len(w.dead.subjects()); got != 196 {
+			t.Errorf("%d are stored", got)
 		}
 	})
 }

@@ -229,6 +229,9 @@ func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Du
 	}
 	if kind == Done || kind == Term && s.dead == nil {
 		s.settle(offset, kind)
+		if s.dead != nil && s.cursor.pending.find(offset) == nil {
+			s.dead.forget(offset)
+		}
 		return nil
 	}
 	d := s.cursor.pending.find(offset)
