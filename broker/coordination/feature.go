@@ -63,9 +63,13 @@ const FeatureRemovals Feature = "removals"
 // (SubscriptionSpec.DeadLetter). An earlier version serves no Subscription that asks for it.
 const FeatureDeadLetters Feature = "dead-letters"
 
+// FeatureResets is that a leader begins a new cursor when a Subscription is reset
+// (Subscription.Incarnation). An earlier version would go on with the former one.
+const FeatureResets Feature = "resets"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -20,6 +20,9 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 			return nil, err
 		}
 		s := &Subscription{Topic: t.ID, Name: name, Spec: spec, Generation: 1, Owner: owner, Created: now()}
+		if spec.Reset != nil {
+			s.reset(spec.Reset.To)
+		}
 		value, err := s.encode()
 		if err != nil {
 			return nil, err
@@ -101,6 +104,23 @@ func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, upd
 	})
 }
 
+// ResetSubscription moves the cursor of a Subscription, once for each call.
+func (c *Client) ResetSubscription(ctx context.Context, topic, name string, by Owner, to Start) (*Subscription, error) {
+	what := describe(topic, name)
+	reset := Reset{To: to}
+	if why := reset.valid(); why != "" {
+		return nil, &InvalidError{what, "reset " + why}
+	}
+	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
+		if !s.Owner.mayChange(by) {
+			return &NotOwnerError{what, s.Owner}
+		}
+		s.reset(to)
+		s.Generation++
+		return nil
+	})
+}
+
 // AdoptSubscription makes a manifest the owner of a Subscription that an earlier manifest of the
 // same namespace and name declared.
 func (c *Client) AdoptSubscription(ctx context.Context, topic, name string, by Owner, spec SubscriptionSpec) (*Subscription, error) {
@@ -140,6 +160,9 @@ func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
 	}
 	if equalSpecs(spec, s.Spec) {
 		return nil
+	}
+	if spec.Reset != nil && !equalSpecs(spec.Reset, s.Spec.Reset) {
+		s.reset(spec.Reset.To)
 	}
 	s.Spec = spec
 	s.Generation++

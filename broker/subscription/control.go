@@ -97,22 +97,40 @@ func (s *Subscription) Reset(next uint64, done func(error)) (uint64, error) {
 	}
 	_, end := s.store.shard.Offsets()
 	next = max(min(next, end), 1)
-	s.notePasses()
 	until := s.cursor.until
-	s.cursor = cursor{offset: next - 1, maxDeliver: s.cursor.maxDeliver, due: math.MaxInt64}
+	s.forgetDeliveries(next)
 	if until > next {
 		s.cursor.until = until
 	}
-	s.reader, s.readEnd, s.redeliveryReader = *s.store.shard.NewCursor(next), 0, nil
-	s.known, s.newest, s.ahead, s.replay = 0, nil, lookahead{}, replay{}
-	s.skipUnlogged = false
-	s.dead = newDeadLetters(nil, s.spec.DeadLetter).counted(s.dead)
-	s.lastSeen.delivered, s.lastSeen.acked, s.lastSeen.used = 0, 0, s.service.now()
 	if err := s.store.rewrite(s, done); err != nil {
 		return 0, err
 	}
 	s.service.tasks.wake(s)
 	return next, nil
+}
+
+// forgetDeliveries begins a new cursor whose next record is next. mu is held.
+func (s *Subscription) forgetDeliveries(next uint64) {
+	s.notePasses()
+	s.cursor = cursor{offset: next - 1, maxDeliver: s.cursor.maxDeliver, due: math.MaxInt64}
+	s.reader, s.readEnd, s.redeliveryReader = *s.store.shard.NewCursor(next), 0, nil
+	s.known, s.newest, s.ahead, s.replay = 0, nil, lookahead{}, replay{}
+	s.skipUnlogged = false
+	s.dead = newDeadLetters(nil, s.spec.DeadLetter).counted(s.dead)
+	s.lastSeen.delivered, s.lastSeen.acked, s.lastSeen.used = 0, 0, s.service.now()
+}
+
+// restart begins a new cursor where a reset has it begin. Waiting requests go on waiting. The
+// store's stepping is held.
+func (s *Subscription) restart(d *coordination.Subscription) {
+	s.respecify(&d.Spec)
+	s.mu.Lock()
+	s.unstarted.Store(true)
+	s.forgetDeliveries(1)
+	s.id.made, s.begin = d.Incarnation(), d.Begin()
+	s.search, s.trouble, s.readError = startSearch{}, "", ""
+	s.mu.Unlock()
+	s.service.tasks.wake(s)
 }
 
 // rewrite writes the cursor of a Subscription, and the spec of a reader, anew. done is as of await.

@@ -46,6 +46,21 @@ func TestAPausedSubscriptionWaits(t *testing.T) {
 	})
 }
 
+// The greatest time that a client may name is no time in the past.
+func TestAPauseMayHaveNoEnd(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o")
+		spec := earliest()
+		spec.Consumer.PauseUntil = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+		w.declare("billing", 1, spec)
+		w.find("billing").Pull(pull("a", 1))
+		time.Sleep(100 * 24 * time.Hour)
+		w.expect("billing", "a")
+		w.declare("billing", 1, earliest())
+		w.expect("billing", "a", "1")
+	})
+}
+
 // TestRecordsAreReplayedInTheirIntervals: until the end of the log is reached.
 func TestRecordsAreReplayedInTheirIntervals(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {

@@ -71,7 +71,8 @@ type cursorStore struct {
 // entry is a name in a cursorStore.
 type entry struct {
 	sub          *Subscription // nil: not served
-	made         int64
+	of           int64         // create revision of its key
+	made         int64         // its incarnation
 	served       bool
 	startPending bool // the start position is being written
 	why          *NotServedError
@@ -265,6 +266,9 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		k.mu.Lock()
 		e.startPending, e.served = false, err == nil
 		e.why = nil
+		if restarted := err == nil && e.sub == s && k.subs[s.id.name] == e; restarted && s.unstarted.Swap(false) {
+			pushes = true
+		}
 		if err != nil {
 			e.why = k.notServed(s.id.name, Troubled, "where it starts can't be written; trying again: "+err.Error(), err)
 			if k.startAgain.IsZero() && !s.ephemeral { // whoever creates a reader tries again
@@ -274,7 +278,7 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		}
 		k.mu.Unlock()
 		k.service.notifyWaiters()
-		if pushes { // nothing else wakes it
+		if pushes { // nothing else wakes it, and requests may wait for a reset
 			k.service.tasks.wake(s)
 		}
 	})
@@ -415,7 +419,15 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
-	if e != nil && e.made != d.Made {
+	if e != nil && e.made != d.Incarnation() {
+		if why == "" && e.sub != nil && e.of == d.Made {
+			e = &entry{sub: e.sub, of: d.Made, made: d.Incarnation()}
+			k.mu.Lock()
+			k.subs[d.Name] = e
+			k.mu.Unlock()
+			e.sub.restart(d)
+			return
+		}
 		k.drop(d.Name)
 		e = nil
 	}
@@ -429,26 +441,28 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 		}
 		return
 	}
-	if r, ok := k.recovered[d.Name]; ok && r.id.made != d.Made {
+	reset := false // while it was not led here
+	if r, ok := k.recovered[d.Name]; ok && r.id.made != d.Incarnation() {
 		k.drop(d.Name)
+		reset = d.Resets > 0
 	}
-	e = &entry{made: d.Made}
+	e = &entry{of: d.Made, made: d.Incarnation()}
 	r, known := k.recovered[d.Name]
 	switch {
 	case why != "":
 		e.why = k.notServed(d.Name, Unsupported, why, nil)
 	case known && r.cursor.lost:
 		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
-	case !known && k.damage != nil && d.Created.Before(k.since):
+	case !known && k.damage != nil && d.Created.Before(k.since) && !reset:
 		// Whether it had a cursor is unknown, and starting anew could deliver acknowledged records.
-		k.recovered[d.Name] = recovered{handle: k.newHandle(), id: identity{d.Name, d.Made}, cursor: cursor{lost: true}}
+		k.recovered[d.Name] = recovered{handle: k.newHandle(), id: identity{d.Name, d.Incarnation()}, cursor: cursor{lost: true}}
 		k.mu.Lock()
 		k.dirty = true
 		k.mu.Unlock()
 		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
 	default:
-		e.sub = newSubscription(k, identity{d.Name, d.Made}, &d.Spec)
-		e.sub.created = d.Created
+		e.sub = newSubscription(k, identity{d.Name, d.Incarnation()}, &d.Spec)
+		e.sub.created, e.sub.begin = d.Created, d.Begin()
 		e.sub.inactive = int64(d.Spec.Consumer.InactiveThreshold)
 		e.served = known
 		if known {

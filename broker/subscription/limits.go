@@ -88,6 +88,10 @@ const (
 	// connection fit. nats-server begins with 2 MiB and ends with 32 MiB.
 	firstWindow = 512 << 10
 	lastWindow  = 8 << 20
+	// longestPause is when a paused Subscription is looked at again at the latest. A sum of two times
+	// in nanoseconds must not overflow.
+	longestPause = 24 * time.Hour
+
 	// deadLettersAtOnce and deadLetterBytes bound the dead letters of one Subscription that are being
 	// stored: as many as fill the round trip to another broker.
 	deadLettersAtOnce = 64

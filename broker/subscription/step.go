@@ -58,7 +58,7 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	}
 	s.lookForReceiver(w, now)
 	s.unpinSilent(now)
-	if s.search.done {
+	if s.search.done && !s.unstarted.Load() {
 		s.catchUp(now, start)
 		var err error
 		if err = s.sendDead(w, now); err != nil {
@@ -67,7 +67,7 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 		if rest := s.pausedFor(); rest > 0 {
 			s.blocked = false
 			s.endNoWait(false)
-			return false, s.arm(now, min(retry, now+int64(rest)))
+			return false, s.arm(now, min(retry, now+int64(min(rest, longestPause))))
 		}
 		if more, err = s.deliverSome(w, now, start, end); err != nil {
 			retry = now + int64(retryAfter)

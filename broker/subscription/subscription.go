@@ -38,9 +38,13 @@ type Subscription struct {
 	// awaitsRemoval: it is in the store's blocked list; guarded by the store's mu
 	awaitsRemoval bool
 	sample        atomic.Int32 // share of acks that is reported, in percent
+	// unstarted: it was reset, and its new start position is not durable yet. Nothing is delivered
+	// before, since after a crash it would begin at another record then.
+	unstarted atomic.Bool
 
 	mu               sync.Mutex
 	spec             *coordination.SubscriptionSpec
+	begin            coordination.Start // where its cursor begins
 	settings         settings
 	handle           uint64
 	cursor           cursor
@@ -79,7 +83,7 @@ type Subscription struct {
 
 func newSubscription(k *cursorStore, id identity, spec *coordination.SubscriptionSpec) *Subscription {
 	s := &Subscription{
-		service: k.service, store: k, id: id, spec: spec, settings: settingsOf(spec),
+		service: k.service, store: k, id: id, spec: spec, begin: spec.Start, settings: settingsOf(spec),
 		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.shard.topic, id.name),
 	}
 	s.sizer, _ = s.sink.(Sizer)
