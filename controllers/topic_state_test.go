@@ -325,6 +325,19 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 		})
 	}
 	eventually.For(t, "waiting for the event", func(context.Context) error { return w.countEvents("Subscription", "NotStored", 1) })
+	// So is that retention is about to delete what was not acknowledged.
+	for _, why := range []string{"deleted in 5m0s", ""} {
+		f.count("orders", counted{messages: 7, bytes: 700, lag: 5, endangered: why})
+		eventually.For(t, "waiting for the condition of retention", func(context.Context) error {
+			s := w.untilSubscription("billing", "Served").Status
+			c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFallingBehind)
+			if (c != nil) != (why != "") || c != nil && !strings.Contains(c.Message, why) {
+				return fmt.Errorf("with %q: %+v", why, s)
+			}
+			return nil
+		})
+	}
+	eventually.For(t, "waiting for the event", func(context.Context) error { return w.countEvents("Subscription", "DeletedSoon", 1) })
 	// Equal numbers in further polls cost no write.
 	w.quiet()
 	before := len(w.written())

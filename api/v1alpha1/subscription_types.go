@@ -46,6 +46,15 @@ type SubscriptionSpec struct {
 	// +optional
 	Start StartSpec `json:"start,omitzero"`
 
+	// Reset moves the cursor once, when this is set or changed; taken out it changes nothing. All
+	// deliveries and acks are forgotten. A Subscription that is made with it begins there.
+	// +optional
+	Reset *ResetSpec `json:"reset,omitempty"`
+
+	// Paused means that nothing is delivered. Requests of clients wait, and acks count.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
 	// Filter leaves out records that it does not match.
 	// +optional
 	Filter *FilterSpec `json:"filter,omitempty"`
@@ -79,6 +88,28 @@ type StartSpec struct {
 	// +kubebuilder:default=Latest
 	// +optional
 	From StartFrom `json:"from,omitempty"`
+
+	// Time of the first record, with from: Time.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+
+	// Offset of the first record in each shard, with from: Offset.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Offset *int64 `json:"offset,omitempty"`
+}
+
+// ResetSpec is where a cursor is moved to.
+// +kubebuilder:validation:XValidation:rule="(self.from == 'Time') == has(self.time)",message="write reset.from: Time together with reset.time, for example 2026-01-31T00:00:00Z, or neither"
+// +kubebuilder:validation:XValidation:rule="(self.from == 'Offset') == has(self.offset)",message="write reset.from: Offset together with reset.offset, for example 0, or neither"
+type ResetSpec struct {
+	// ID is any text. A new one repeats a reset that is otherwise the same.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	ID string `json:"id,omitempty"`
+
+	// From is the oldest record (Earliest), what comes after the reset (Latest), a time or an offset.
+	From StartFrom `json:"from"`
 
 	// Time of the first record, with from: Time.
 	// +optional
@@ -166,7 +197,8 @@ type SubscriptionStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled and DeadLettersRefused while they hold.
+	// Conditions are Ready; Reconciling, Stalled, Paused, DeadLettersRefused and FallingBehind while
+	// they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

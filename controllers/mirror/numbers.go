@@ -52,6 +52,7 @@ type SubscriptionNumbers struct {
 	DeadLettered              int64 // since the present leaders lead
 	GivenUp                   int64 // records that wait for the dead-letter Topic
 	DeadLetterTrouble         string
+	Endangered                string // why retention is about to delete what was not acknowledged
 }
 
 // plus returns the sum with the numbers of another shard.
@@ -59,6 +60,7 @@ func (n SubscriptionNumbers) plus(o SubscriptionNumbers) SubscriptionNumbers {
 	n.Lag, n.Pending, n.Redelivered = n.Lag+o.Lag, n.Pending+o.Pending, n.Redelivered+o.Redelivered
 	n.DeadLettered, n.GivenUp = n.DeadLettered+o.DeadLettered, n.GivenUp+o.GivenUp
 	n.DeadLetterTrouble = cmp.Or(n.DeadLetterTrouble, o.DeadLetterTrouble)
+	n.Endangered = cmp.Or(n.Endangered, o.Endangered)
 	return n
 }
 
@@ -83,6 +85,7 @@ type answer struct {
 			DeadLettered      int64  `json:"deadLettered"`
 			GivenUp           int64  `json:"givenUp"`
 			DeadLetterTrouble string `json:"deadLetterTrouble"`
+			Endangered        string `json:"endangered"`
 		} `json:"subscriptions"`
 	} `json:"topics"`
 }
@@ -180,7 +183,7 @@ func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[stri
 			if one.Subscriptions == nil {
 				one.Subscriptions = map[string]SubscriptionNumbers{}
 			}
-			one.Subscriptions[s.Name] = SubscriptionNumbers{s.Lag, s.Pending, s.Redelivered, s.DeadLettered, s.GivenUp, s.DeadLetterTrouble}
+			one.Subscriptions[s.Name] = SubscriptionNumbers{s.Lag, s.Pending, s.Redelivered, s.DeadLettered, s.GivenUp, s.DeadLetterTrouble, s.Endangered}
 		}
 		found[shardKey(t.ID, t.Shard)] = one
 	}

@@ -29,6 +29,8 @@ type SubscriptionFacts struct {
 	DeadLetterBehind string // a broker whose version keeps no dead letters
 	// DeadLetterCycle is the Topics through which dead letters would come back, or nil.
 	DeadLetterCycle []string
+	// ResetBehind is a broker whose version can't reset a cursor, if spec.reset is there.
+	ResetBehind string
 	// Refused is the error of the last attempt to write, or nil.
 	Refused error
 }
@@ -64,6 +66,8 @@ func (f SubscriptionFacts) unservable() (Action, bool) {
 		return stall(DeadLetterUnsupported, fmt.Sprintf("broker %s is of a version that keeps no dead letters: finish the update of the brokers, or leave deadLetter out", f.DeadLetterBehind))
 	case len(f.DeadLetterCycle) > 0:
 		return stall(DeadLetterCycle, fmt.Sprintf("dead letters would come back for ever, by the Topics %s: name another Topic for them, or change another Subscription of that cycle", strings.Join(f.DeadLetterCycle, ", ")))
+	case f.ResetBehind != "":
+		return stall(ResetUnsupported, fmt.Sprintf("broker %s is of a version that can't reset a cursor: finish the update of the brokers, or leave reset out", f.ResetBehind))
 	case f.Spec.Where != "":
 		return stall(FilterUnsupported, "brokers of this version filter by subject only: leave filter.where out")
 	}

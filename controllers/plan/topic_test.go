@@ -170,6 +170,7 @@ func TestSubscription(t *testing.T) {
 		{"push", func(f *SubscriptionFacts) { f.Spec.Push = "http://a" }, "Stall PushUnsupported", "served as it was before"},
 		{"dead letters", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.Found.Spec.DeadLetter = "dead", "dead" }, "None Served", ""},
 		{"dead letters, and a broker that keeps none", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.DeadLetterBehind = "dead", "main-2" }, "Stall DeadLetterUnsupported", "broker main-2 is of a version"},
+		{"a reset, and a broker that can't", func(f *SubscriptionFacts) { f.ResetBehind = "main-2" }, "Stall ResetUnsupported", "broker main-2 is of a version"},
 		{"dead letters that come back", func(f *SubscriptionFacts) {
 			f.Spec.DeadLetter, f.DeadLetterCycle = "dead", []string{"orders", "dead", "orders"}
 		}, "Stall DeadLetterCycle", "by the Topics orders, dead, orders"},

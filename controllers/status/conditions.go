@@ -13,6 +13,10 @@ const (
 	ReasonNoAuth = "NoAuth"
 	// ReasonNotStored: a Topic refuses what is to be stored there.
 	ReasonNotStored = "NotStored"
+	// ReasonDeletedSoon: retention is about to delete records.
+	ReasonDeletedSoon = "DeletedSoon"
+	// ReasonRequested: the spec asks for it.
+	ReasonRequested = "Requested"
 	// ReasonOnRequest: spec.update is OnRequest.
 	ReasonOnRequest = "UpdateOnRequest"
 )

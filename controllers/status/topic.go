@@ -114,13 +114,17 @@ func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts,
 	if f.Topic != nil {
 		status.Topic = f.Topic.Name
 	}
+	paused := f.Found != nil && plan.SameManifest(f.Found.Owner, f.Self) && !f.Found.Spec.Consumer.PauseUntil.IsZero()
+	if f.Found != nil || f.Link.Known {
+		conditions.only(paused, v1alpha1.ConditionPaused, ReasonRequested, "nothing is delivered, and acks count; take spec.paused out to go on")
+	}
 	switch {
 	case f.Found == nil && f.Link.Known, f.Found != nil && !plan.SameManifest(f.Found.Owner, f.Self):
-		conditions.deadLetters(&mirror.SubscriptionNumbers{})
+		conditions.troubles(&mirror.SubscriptionNumbers{})
 	case numbers != nil:
 		status.Lag, status.Pending, status.Redelivered = numbers.Lag, numbers.Pending, numbers.Redelivered
 		status.DeadLettered = numbers.DeadLettered
-		conditions.deadLetters(numbers)
+		conditions.troubles(numbers)
 	default:
 		status.Lag, status.Pending, status.Redelivered = was.Lag, was.Pending, was.Redelivered
 		status.DeadLettered = was.DeadLettered
@@ -129,11 +133,13 @@ func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts,
 	return status
 }
 
-// deadLetters sets the condition that the dead-letter Topic does not store records that were given
-// up.
-func (l *list) deadLetters(numbers *mirror.SubscriptionNumbers) {
+// troubles sets the conditions that the dead-letter Topic does not store records that were given
+// up, and that retention is about to delete records that were not acknowledged.
+func (l *list) troubles(numbers *mirror.SubscriptionNumbers) {
 	l.only(numbers.DeadLetterTrouble != "", v1alpha1.ConditionDeadLettersRefused, ReasonNotStored,
 		fmt.Sprintf("%d records that were given up wait, and none is lost: %s", numbers.GivenUp, numbers.DeadLetterTrouble))
+	l.only(numbers.Endangered != "", v1alpha1.ConditionFallingBehind, ReasonDeletedSoon,
+		"it falls behind the retention of its Topic, which is about to delete messages: "+numbers.Endangered+"; have clients read faster, or raise spec.retention of the Topic")
 }
 
 // ofAction returns the conditions Ready, Reconciling and Stalled for the outcome of a pass.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -90,6 +91,9 @@ func (p *pass) observe(ctx context.Context) error {
 	if dead != nil {
 		p.deadLetterTopic(dead)
 	}
+	if f.Spec.Reset != nil {
+		f.ResetBehind = p.without(coordination.FeatureResets)
+	}
 	return nil
 }
 
@@ -128,11 +132,7 @@ func (p *pass) deadLetterTopic(dead *v1alpha1.Topic) {
 	if t := declared(p.mirror, dead); t == nil {
 		f.DeadLetterLater = dead.Name
 	}
-	for _, b := range state.Brokers {
-		if !b.Features.Has(coordination.FeatureDeadLetters) {
-			f.DeadLetterBehind = b.Name
-		}
-	}
+	f.DeadLetterBehind = p.without(coordination.FeatureDeadLetters)
 	if f.Topic == nil {
 		return
 	}
@@ -141,6 +141,25 @@ func (p *pass) deadLetterTopic(dead *v1alpha1.Topic) {
 		unchanged = f.Found
 	}
 	f.DeadLetterCycle = state.DeadLetterCycle(f.Topic.Name, f.Spec.DeadLetter, unchanged)
+}
+
+// resetMessage returns what an event says of a reset.
+func resetMessage(to coordination.Start) string {
+	at := map[coordination.StartFrom]string{
+		coordination.FromEarliest: "the oldest record", coordination.FromLatest: "what comes from now on",
+		coordination.FromTime: "the first record since " + to.Time.Format(time.RFC3339), coordination.FromOffset: fmt.Sprintf("offset %d", to.Offset),
+	}[to.From]
+	return "the cursor was reset: it begins again with " + at
+}
+
+// without returns the name of a broker that does not announce a feature, or "".
+func (p *pass) without(feature coordination.Feature) string {
+	for _, b := range p.mirror.State().Brokers {
+		if !b.Features.Has(feature) {
+			return b.Name
+		}
+	}
+	return ""
 }
 
 // topic returns the Topic's manifest that a Subscription refers to, or nil.
@@ -210,9 +229,13 @@ func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 		f.Refused = err
 		return false
 	}
+	before := f.Found
 	p.find(written)
 	if action.Kind == plan.Adopt {
 		eventing.Done(p.Events, p.subscription, action)
+	}
+	if before != nil && written.Resets > before.Resets {
+		eventing.Done(p.Events, p.subscription, plan.Action{Kind: action.Kind, Reason: plan.Reset, Message: resetMessage(written.ResetTo)})
 	}
 	return false
 }

@@ -52,6 +52,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.PushSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ReplicaStatus"):
 		return &apiv1alpha1.ReplicaStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ResetSpec"):
+		return &apiv1alpha1.ResetSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RetentionSpec"):
 		return &apiv1alpha1.RetentionSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretReference"):

@@ -15,6 +15,11 @@ type SubscriptionSpecApplyConfiguration struct {
 	TopicRef *TopicReferenceApplyConfiguration `json:"topicRef,omitempty"`
 	// Start is where reading begins when the Subscription is made.
 	Start *StartSpecApplyConfiguration `json:"start,omitempty"`
+	// Reset moves the cursor once, when this is set or changed; taken out it changes nothing. All
+	// deliveries and acks are forgotten. A Subscription that is made with it begins there.
+	Reset *ResetSpecApplyConfiguration `json:"reset,omitempty"`
+	// Paused means that nothing is delivered. Requests of clients wait, and acks count.
+	Paused *bool `json:"paused,omitempty"`
 	// Filter leaves out records that it does not match.
 	Filter *FilterSpecApplyConfiguration `json:"filter,omitempty"`
 	// Ack says how long, how often and how many records may be on their way.
@@ -48,6 +53,22 @@ func (b *SubscriptionSpecApplyConfiguration) WithTopicRef(value *TopicReferenceA
 // If called multiple times, the Start field is set to the value of the last call.
 func (b *SubscriptionSpecApplyConfiguration) WithStart(value *StartSpecApplyConfiguration) *SubscriptionSpecApplyConfiguration {
 	b.Start = value
+	return b
+}
+
+// WithReset sets the Reset field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Reset field is set to the value of the last call.
+func (b *SubscriptionSpecApplyConfiguration) WithReset(value *ResetSpecApplyConfiguration) *SubscriptionSpecApplyConfiguration {
+	b.Reset = value
+	return b
+}
+
+// WithPaused sets the Paused field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Paused field is set to the value of the last call.
+func (b *SubscriptionSpecApplyConfiguration) WithPaused(value bool) *SubscriptionSpecApplyConfiguration {
+	b.Paused = &value
 	return b
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers"
@@ -74,4 +76,58 @@ func TestDeadLettersOfManifests(t *testing.T) {
 	if after := w.written(); len(after) != before {
 		t.Errorf("converged, it cost the writes %v", after[before:])
 	}
+}
+
+func TestPauseAndResetOfManifests(t *testing.T) {
+	w, f, members := newServingWorld(t, "main-0")
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
+	w.untilTopic("orders", "Served")
+	w.untilSubscription("billing", "Served")
+	paused := func(want bool) {
+		t.Helper()
+		eventually.For(t, fmt.Sprintf("waiting for a pause: %v", want), func(context.Context) error {
+			s := w.untilSubscription("billing", "Served").Status
+			if meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionPaused) != want || f.subscription("orders", "billing").Spec.Consumer.PauseUntil.IsZero() == want {
+				return fmt.Errorf("its status is %+v", s)
+			}
+			return nil
+		})
+	}
+	paused(false)
+	w.patch(&v1alpha1.Subscription{}, "billing", `{"spec": {"paused": true}}`)
+	paused(true)
+	w.patch(&v1alpha1.Subscription{}, "billing", `{"spec": {"paused": null}}`)
+	paused(false)
+
+	// A broker of an earlier version would ignore a reset.
+	const first = `{"spec": {"reset": {"from": "Time", "time": "2026-01-31T00:00:00Z"}}}`
+	w.patch(&v1alpha1.Subscription{}, "billing", first)
+	w.untilSubscription("billing", "ResetUnsupported")
+	if s := f.subscription("orders", "billing"); s.Resets != 0 {
+		t.Errorf("in etcd there is %+v", s)
+	}
+	members["main-0"].stop()
+	f.features = coordination.Features()
+	f.start("main-0")
+	w.untilSubscription("billing", "Served")
+	resets := func(want int64) {
+		t.Helper()
+		w.untilSubscription("billing", "Served")
+		w.quiet()
+		if s := f.subscription("orders", "billing"); s.Resets != want {
+			t.Errorf("it was reset %d times, want %d: %+v", s.Resets, want, s)
+		}
+	}
+	resets(1)
+	if to := f.subscription("orders", "billing").ResetTo; to.From != coordination.FromTime || to.Time.Month() != 1 {
+		t.Errorf("it was reset to %+v", to)
+	}
+	w.wantEvent("Reset", "the first record since 2026-01-31T00:00:00Z")
+	w.restartOperator(func(*controllers.Options) {})
+	resets(1) // once, also for another operator
+	w.patch(&v1alpha1.Subscription{}, "billing", `{"spec": {"reset": {"id": "again"}}}`)
+	f.until("the second reset", func() bool { return f.subscription("orders", "billing").Resets == 2 })
+	w.patch(&v1alpha1.Subscription{}, "billing", `{"spec": {"reset": null}}`)
+	resets(2)
 }
