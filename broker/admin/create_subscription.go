@@ -25,11 +25,8 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 			info.Error = refuse(BadRequest, "dead letters would come back for ever, by the topics %s (name another topic for them)", strings.Join(cycle, ", "))
 			return info
 		}
-		for _, b := range state.Brokers {
-			if !b.Features.Has(coordination.FeatureDeadLetters) {
-				info.Error = refuse(Refused, "broker %s is of a version that keeps no dead letters (finish the update of the brokers)", b.Name)
-				return info
-			}
+		if info.Error = without(state, coordination.FeatureDeadLetters, "keeps no dead letters"); info.Error != nil {
+			return info
 		}
 	}
 	spec := coordination.SubscriptionSpec{Start: asked.Start, Subjects: asked.Subjects, Ack: asked.Ack, DeadLetter: asked.DeadLetter}
@@ -41,4 +38,33 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 	}
 	s.followed(ctx, func(state *coordination.State) bool { return state.Subscription(made.Topic, name) != nil })
 	return s.view().subscriptionInfo(topic, name)
+}
+
+// resetSubscription moves the cursor of a Subscription owned by clients.
+func (s *Server) resetSubscription(ctx context.Context, topic, name string, to coordination.Start) SubscriptionInfo {
+	state := s.topics.State()
+	info := SubscriptionInfo{Revision: state.Revision}
+	if info.Error = without(state, coordination.FeatureResets, "can't reset a cursor"); info.Error != nil {
+		return info
+	}
+	reset, err := s.store.ResetSubscription(ctx, topic, name, coordination.Owner{Kind: coordination.ClientOwner}, to)
+	if err != nil {
+		info.Error = s.notWritten("reset subscription "+name, err)
+		return info
+	}
+	s.followed(ctx, func(state *coordination.State) bool {
+		is := state.Subscription(reset.Topic, name)
+		return is == nil || is.Incarnation() >= reset.Incarnation()
+	})
+	return s.view().subscriptionInfo(topic, name)
+}
+
+// without returns a refusal if a broker does not announce a feature, or nil.
+func without(state *coordination.State, feature coordination.Feature, what string) *Error {
+	for _, b := range state.Brokers {
+		if !b.Features.Has(feature) {
+			return refuse(Refused, "broker %s is of a version that %s (finish the update of the brokers)", b.Name, what)
+		}
+	}
+	return nil
 }

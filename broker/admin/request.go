@@ -26,6 +26,8 @@ const (
 	TopicCreateSubject      = Prefix + "TOPIC.CREATE."
 	// SubscriptionCreateSubject is followed by the names of a Topic and a Subscription.
 	SubscriptionCreateSubject = Prefix + "SUBSCRIPTION.CREATE."
+	// SubscriptionResetSubject is followed by the same.
+	SubscriptionResetSubject = Prefix + "SUBSCRIPTION.RESET."
 
 	BrokerListSubject    = Prefix + "BROKER.LIST"
 	BrokerDrainSubject   = Prefix + "BROKER.DRAIN."
@@ -73,6 +75,11 @@ type CreateSubscriptionRequest struct {
 	Ack         coordination.Ack   `json:"ack,omitzero"`         // durations in nanoseconds
 	DeadLetter  string             `json:"deadLetter,omitempty"` // name of a Topic; empty: none
 	Description string             `json:"description,omitempty"`
+}
+
+// ResetRequest moves the cursor of a Subscription.
+type ResetRequest struct {
+	To coordination.Start `json:"to"`
 }
 
 // DrainRequest is the drain mode of a broker.
@@ -140,6 +147,7 @@ const (
 	// These write to etcd.
 	topicCreate
 	subscriptionCreate
+	subscriptionReset
 	brokerDrain
 	brokerUndrain
 )
@@ -152,6 +160,7 @@ type request struct {
 	page                ListRequest
 	create              CreateRequest
 	createSubscription  CreateSubscriptionRequest
+	reset               ResetRequest
 	drain               DrainRequest
 	confirm             ConfirmClockRequest
 	aside               DeleteSetAsideRequest
@@ -163,7 +172,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO or .CREATE.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN or .UNDRAIN.<id>, BROKER.CLOCK.<id>, BROKER.CONFIRMCLOCK.<id>, BROKER.SETASIDE.<id>, BROKER.DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
@@ -177,6 +186,8 @@ func parse(subject, payload []byte) (request, *Error) {
 		most, into, example = maxCreate, &r.create, `a new topic's (write for example {"stream":{"subjects":["orders.>"],"num_replicas":3},"minInSync":2})`
 	case subscriptionCreate:
 		most, into, example = maxCreate, &r.createSubscription, `a new subscription's (write for example {"ack":{"maxDeliver":5},"deadLetter":"orders-dead"})`
+	case subscriptionReset:
+		into, example = &r.reset, `a reset's (write for example {"to":{"from":"Time","time":"2026-01-31T00:00:00Z"}})`
 	case brokerDrain:
 		into, example = &r.drain, `a drain's (write {"mode":"All"} or {"mode":"Leadership"})`
 	case brokerConfirmClock:
@@ -185,7 +196,7 @@ func parse(subject, payload []byte) (request, *Error) {
 		into, example = &r.aside, `a deletion's (write {"name":"NAME"}, as BROKER.SETASIDE lists it)`
 	}
 	switch {
-	case len(payload) == 0 && (r.kind == topicCreate || r.kind == subscriptionCreate || r.kind == brokerConfirmClock || r.kind == brokerDeleteSetAside):
+	case len(payload) == 0 && (r.kind == topicCreate || r.kind == subscriptionCreate || r.kind == subscriptionReset || r.kind == brokerConfirmClock || r.kind == brokerDeleteSetAside):
 		return request{}, refuse(BadRequest, "the request is not %s: it is empty", example)
 	case len(payload) == 0:
 	case into == nil:
@@ -273,6 +284,9 @@ func parseSubject(subject []byte) (r request, ok bool) {
 		ok = len(names) == 1
 	case "SUBSCRIPTION.CREATE":
 		r.kind = subscriptionCreate
+		ok = len(names) == 2
+	case "SUBSCRIPTION.RESET":
+		r.kind = subscriptionReset
 		ok = len(names) == 2
 	case "SUBSCRIPTION.INFO":
 		r.kind = subscriptionInfo

@@ -13,6 +13,7 @@ type Store interface {
 	CreateTopic(ctx context.Context, name string, spec coordination.TopicSpec, owner coordination.Owner) (*coordination.Topic, error)
 	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
 	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
+	ResetSubscription(ctx context.Context, topic, name string, by coordination.Owner, to coordination.Start) (*coordination.Subscription, error)
 	Drain(ctx context.Context, broker coordination.Replica, mode coordination.DrainMode, leased bool) error
 	EndDrain(ctx context.Context, brokerID string) error
 }
@@ -48,6 +49,10 @@ func (s *Server) write(r *request, reply []byte) *Error {
 	case subscriptionCreate:
 		do = func(ctx context.Context) []byte {
 			return encode(s.createSubscription(ctx, r.topic, r.subscription, &r.createSubscription))
+		}
+	case subscriptionReset:
+		do = func(ctx context.Context) []byte {
+			return encode(s.resetSubscription(ctx, r.topic, r.subscription, r.reset.To))
 		}
 	default:
 		do = func(ctx context.Context) []byte { return encode(s.drain(ctx, r)) }

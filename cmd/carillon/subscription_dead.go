@@ -26,14 +26,7 @@ func (b *brokers) createWithDeadLetters(ctx context.Context, topic, name string,
 	if config.FilterSubject != "" {
 		request.Subjects = []string{config.FilterSubject}
 	}
-	switch config.DeliverPolicy {
-	case jetstream.DeliverAllPolicy:
-		request.Start.From = coordination.FromEarliest
-	case jetstream.DeliverByStartSequencePolicy:
-		request.Start = coordination.Start{From: coordination.FromOffset, Offset: config.OptStartSeq}
-	case jetstream.DeliverByStartTimePolicy:
-		request.Start = coordination.Start{From: coordination.FromTime, Time: *config.OptStartTime}
-	}
+	request.Start = from{config.DeliverPolicy, config.OptStartSeq, config.OptStartTime}.start()
 	var info admin.SubscriptionInfo
 	err := b.ask(ctx, admin.SubscriptionCreateSubject+topic+"."+name, request, &info)
 	if err == nil {
