@@ -55,6 +55,10 @@ type SubscriptionSpec struct {
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
+	// RateLimit bounds deliveries. Without it there is no limit.
+	// +optional
+	RateLimit *RateLimitSpec `json:"rateLimit,omitempty"`
+
 	// Filter leaves out records that it does not match.
 	// +optional
 	Filter *FilterSpec `json:"filter,omitempty"`
@@ -119,6 +123,15 @@ type ResetSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Offset *int64 `json:"offset,omitempty"`
+}
+
+// RateLimitSpec bounds deliveries.
+type RateLimitSpec struct {
+	// MessagesPerSecond is the bound for all clients together, redeliveries included. Each shard of
+	// the Topic has an equal share.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	MessagesPerSecond int32 `json:"messagesPerSecond"`
 }
 
 // FilterSpec says which records are delivered.

@@ -52,6 +52,7 @@ type SubscriptionSpec struct {
 	Push           string           `json:"push,omitempty"`           // URL; empty: clients pull
 	DeadLetter     string           `json:"deadLetter,omitempty"`     // name of a Topic; empty: none
 	DeletionPolicy DeletionPolicy   `json:"deletionPolicy,omitempty"` // empty: Retain
+	Rate           int              `json:"rate,omitempty"`           // messages per second, of all shards; 0: any
 	Reset          *Reset           `json:"reset,omitempty"`          // each change but to nil resets once
 	Consumer       ConsumerSettings `json:"consumer,omitzero"`
 }
@@ -247,6 +248,8 @@ func (s *SubscriptionSpec) valid() string {
 		return "a negative bound of acks (leave it out to have the default)"
 	case len(s.Ack.Backoff) > maxBackoffs:
 		return fmt.Sprintf("%d backoffs (use at most %d; the last holds for all that follow)", len(s.Ack.Backoff), maxBackoffs)
+	case s.Rate < 0:
+		return "a negative rate (leave it out to have none)"
 	case s.Start.valid() != "":
 		return "start " + s.Start.valid()
 	case s.Reset != nil && s.Reset.valid() != "":

@@ -47,6 +47,38 @@ func (p *replay) allows(r *log.Record, now int64) bool {
 	return true
 }
 
+// turnstile bounds the messages per second. Each delivery moves the earliest time of the next one.
+// Up to paceBurst of unused time is kept, so that late timers do not lower the rate. It is in memory
+// only: the next leader delivers its first record at once.
+type turnstile struct {
+	next int64 // earliest time of the next delivery, of Service.now
+	due  int64 // when the next record may go; math.MaxInt64: none waits
+}
+
+// allows reports whether a record may be delivered now.
+func (t *turnstile) allows(s *settings, now int64) bool {
+	if s.every > 0 && t.next > now {
+		t.due = t.next
+		return false
+	}
+	return true
+}
+
+func (t *turnstile) delivered(s *settings, now int64) {
+	if s.every > 0 {
+		t.next = max(t.next, now-int64(paceBurst)) + s.every
+	}
+}
+
+// rateShare returns the time between two deliveries of one of several shards, in nanoseconds; 0:
+// none.
+func rateShare(spec *coordination.SubscriptionSpec, shards int) int64 {
+	if spec.Rate <= 0 {
+		return 0
+	}
+	return max(int64(shards)*int64(time.Second)/int64(spec.Rate), 1)
+}
+
 // samplePercent returns the share of acks that a spec has reported.
 func samplePercent(spec *coordination.SubscriptionSpec) int32 {
 	n, err := strconv.Atoi(strings.TrimSuffix(spec.Consumer.SampleFrequency, "%"))

@@ -89,6 +89,58 @@ func TestRecordsAreReplayedInTheirIntervals(t *testing.T) {
 	})
 }
 
+func TestARateBoundsDeliveries(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		for range 40 {
+			w.shard.publish("o")
+		}
+		spec := earliest()
+		spec.Rate = 10
+		spec.Ack.Wait = time.Hour
+		w.declare("billing", 1, spec)
+		s := w.find("billing")
+		s.Pull(pull("a", 40))
+		var sum int
+		for second := range 3 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			got := len(w.box("billing").take("a"))
+			if sum += got; got < 9 || got > 11 {
+				t.Errorf("in second %d it delivered %d", second, got)
+			}
+		}
+		// Whoever does not wait gets nothing meanwhile, and peeks wait, too.
+		peeks := 0
+		s.PullFunc(Pull{To: []byte("b"), Batch: 1, Peek: true}, func(Outcome) { peeks++ })
+		synctest.Wait()
+		if peeks != 0 {
+			t.Error("a peek says that a record may be delivered")
+		}
+		// Redeliveries count.
+		if err := w.ackNow(s, 1, Retry); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		if sum += len(w.box("billing").take("a")); sum != 40 || peeks != 1 {
+			t.Errorf("it delivered %d, and told %d peeks", sum, peeks)
+		}
+		// Unused time is not kept.
+		spec.Ack.Wait = time.Minute
+		spec.Rate = 20
+		w.declare("billing", 1, spec)
+		for range 40 {
+			w.shard.publish("o")
+		}
+		s.Pull(pull("c", 40))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := len(w.box("billing").take("c")); got < 19 || got > 22 {
+			t.Errorf("at the higher rate it delivered %d", got)
+		}
+	})
+}
+
 // TestAResetIsDurable: a Subscription that was moved is there after a crash, and acks of what was
 // delivered before have no effect.
 func TestAResetIsDurable(t *testing.T) {

@@ -72,7 +72,7 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 		if more, err = s.deliverSome(w, now, start, end); err != nil {
 			retry = now + int64(retryAfter)
 		}
-		retry = min(retry, s.replay.due)
+		retry = min(retry, s.replay.due, s.turnstile.due)
 		if !more && err == nil && s.wanting(now) && !s.blocked {
 			more = s.waitForMore(end)
 		}
@@ -148,7 +148,7 @@ func (s *Subscription) nextScan() int64 {
 
 // deliverSome delivers as much as is requested, available and allowed in one step. mu is held.
 func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (more bool, err error) {
-	s.blocked, s.replay.due = false, math.MaxInt64
+	s.blocked, s.replay.due, s.turnstile.due = false, math.MaxInt64, math.MaxInt64
 	if !s.wanting(now) {
 		return false, nil
 	}
@@ -170,6 +170,10 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 	for range stepRecords {
 		r := s.first(now, start, end)
 		if r == nil {
+			s.endNoWait(false)
+			return false, nil
+		}
+		if !s.turnstile.allows(&s.settings, now) {
 			s.endNoWait(false)
 			return false, nil
 		}
@@ -208,6 +212,7 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 		}
 		if s.deliverTo(w, r, rec, count, now, start, end) {
 			delivered++
+			s.turnstile.delivered(&s.settings, now)
 			if count > 1 {
 				redelivered++
 			}

@@ -51,11 +51,12 @@ type Subscription struct {
 	closed           End    // 0: open
 	known            uint64 // records below it may have been delivered in an earlier life
 	search           startSearch
-	reader           log.Cursor  // of first deliveries
-	readEnd          uint64      // end of what it read last
-	skipUnlogged     bool        // the state log lacks the last skip
-	passes           uint64      // the state log lacks these last deliveries without acks
-	replay           replay      // of a replay at the original speed
+	reader           log.Cursor // of first deliveries
+	readEnd          uint64     // end of what it read last
+	skipUnlogged     bool       // the state log lacks the last skip
+	passes           uint64     // the state log lacks these last deliveries without acks
+	replay           replay     // of a replay at the original speed
+	turnstile        turnstile
 	counting         bool        // the index counts for the next delivery
 	countNext        int64       // when it is asked again after a failure
 	pin              pin         // the pinned client, if that is the policy
@@ -83,7 +84,7 @@ type Subscription struct {
 
 func newSubscription(k *cursorStore, id identity, spec *coordination.SubscriptionSpec) *Subscription {
 	s := &Subscription{
-		service: k.service, store: k, id: id, spec: spec, begin: spec.Start, settings: settingsOf(spec),
+		service: k.service, store: k, id: id, spec: spec, begin: spec.Start, settings: settingsOf(spec, k.shards()),
 		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.shard.topic, id.name),
 	}
 	s.sizer, _ = s.sink.(Sizer)
@@ -120,7 +121,7 @@ func (s *Subscription) volatile() bool { return s.ephemeral && s.spec.Consumer.M
 func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	s.mu.Lock()
 	before := s.settings
-	s.spec, s.settings = spec, settingsOf(spec)
+	s.spec, s.settings = spec, settingsOf(spec, s.store.shards())
 	s.sample.Store(samplePercent(spec))
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
 	s.dead = newDeadLetters(s.dead, spec.DeadLetter)

@@ -77,6 +77,9 @@ func SubscriptionSpec(subscription *v1alpha1.Subscription) (coordination.Subscri
 	if r := asked.Reset; r != nil {
 		spec.Reset = &coordination.Reset{ID: r.ID, To: start(r.From, r.Time, r.Offset)}
 	}
+	if asked.RateLimit != nil {
+		spec.Rate = int(asked.RateLimit.MessagesPerSecond)
+	}
 	if asked.Paused {
 		spec.Consumer.PauseUntil = noEnd
 	}

@@ -277,6 +277,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: url
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.RateLimitSpec
+  map:
+    fields:
+    - name: messagesPerSecond
+      type:
+        scalar: numeric
 - name: com.github.carillon-mq.carillon.api.v1alpha1.ReplicaStatus
   map:
     fields:
@@ -406,6 +412,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: paused
       type:
         scalar: boolean
+    - name: rateLimit
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.RateLimitSpec
     - name: reset
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.ResetSpec

@@ -20,6 +20,8 @@ type SubscriptionSpecApplyConfiguration struct {
 	Reset *ResetSpecApplyConfiguration `json:"reset,omitempty"`
 	// Paused means that nothing is delivered. Requests of clients wait, and acks count.
 	Paused *bool `json:"paused,omitempty"`
+	// RateLimit bounds deliveries. Without it there is no limit.
+	RateLimit *RateLimitSpecApplyConfiguration `json:"rateLimit,omitempty"`
 	// Filter leaves out records that it does not match.
 	Filter *FilterSpecApplyConfiguration `json:"filter,omitempty"`
 	// Ack says how long, how often and how many records may be on their way.
@@ -69,6 +71,14 @@ func (b *SubscriptionSpecApplyConfiguration) WithReset(value *ResetSpecApplyConf
 // If called multiple times, the Paused field is set to the value of the last call.
 func (b *SubscriptionSpecApplyConfiguration) WithPaused(value bool) *SubscriptionSpecApplyConfiguration {
 	b.Paused = &value
+	return b
+}
+
+// WithRateLimit sets the RateLimit field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RateLimit field is set to the value of the last call.
+func (b *SubscriptionSpecApplyConfiguration) WithRateLimit(value *RateLimitSpecApplyConfiguration) *SubscriptionSpecApplyConfiguration {
+	b.RateLimit = value
 	return b
 }
 
