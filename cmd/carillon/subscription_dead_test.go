@@ -50,6 +50,15 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Clients of JetStream know no dead letters, and keep them.
+	config := jobs.CachedInfo().Config
+	config.Description = "changed"
+	if jobs, err = js.CreateOrUpdateConsumer(t.Context(), "work", config); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.does("subscription show work jobs"); !strings.Contains(got, "topic work-dead") || !strings.Contains(got, "changed") {
+		t.Errorf("it is shown as\n%s", got)
+	}
 	batch, err := jobs.Fetch(4, jetstream.FetchMaxWait(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
