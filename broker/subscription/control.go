@@ -48,8 +48,8 @@ func (p *replay) allows(r *log.Record, now int64) bool {
 }
 
 // turnstile bounds the messages per second. Each delivery moves the earliest time of the next one.
-// Up to paceBurst of unused time is kept, so that late timers do not lower the rate. It is in memory
-// only: the next leader delivers its first record at once.
+// Up to paceBurst of unused time is kept, so that late timers do not lower the rate. It is in
+// memory only: the next leader delivers its first record at once.
 type turnstile struct {
 	next int64 // earliest time of the next delivery, of Service.now
 	due  int64 // when the next record may go; math.MaxInt64: none waits

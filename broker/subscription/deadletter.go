@@ -27,8 +27,9 @@ type DeadLetters interface {
 //
 //  1. A record is dropped from the cursor when its dead letter is stored, or when a client
 //     acknowledges it before.
-//  2. A refused one is sent again after a pause that doubles. While the Topic refuses, one at a time
-//     is sent, first those that were never refused. So a few that it never takes don't stop others.
+//  2. A refused one is sent again after a pause that doubles. While the Topic refuses, one at a
+//     time is sent, first those that were never refused. So a few that it never takes don't stop
+//     others.
 //  3. It is in memory only. Another leader finds the records again: by their number of deliveries,
 //     or by a deadline that says that a client terminated them. It sends dead letters with the same
 //     message id, so the Topic keeps one within its deduplication window.

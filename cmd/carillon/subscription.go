@@ -20,7 +20,8 @@ import (
 func newSubscriptionCommand() *cobra.Command {
 	cmd := group("subscription", "List, create, show, reset, delete and read Subscriptions", newSubscriptionListCommand(), newSubscriptionCreateCommand(),
 		newSubscriptionShowCommand(), newSubscriptionDeleteCommand(), newSubscriptionTailCommand(), newSubscriptionResetCommand(), newSubscriptionReplayCommand())
-	cmd.Long = `List, create, show, reset, delete and read Subscriptions: durable readers of a Topic, whose place is kept.
+	cmd.Long = `List, create, show, reset, delete and read Subscriptions: durable readers of a Topic, whose place is
+kept.
 
 To print what is published from now on, without a Topic, there is carillon sub.`
 	cmd.Aliases = []string{"subs", "subscriptions"}

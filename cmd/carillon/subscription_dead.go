@@ -60,12 +60,13 @@ func newSubscriptionReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay TOPIC SUBSCRIPTION",
 		Short: "Publish a Subscription's dead letters to their subjects again",
-		Long: `Publish a Subscription's dead letters to the subjects that they had, once each. All Subscriptions of
-the Topic receive them again. The dead letters stay in their Topic until its retention deletes them.
+		Long: `Publish a Subscription's dead letters to the subjects that they had, once each. All
+Subscriptions of the Topic receive them again. The dead letters stay in their Topic until its
+retention deletes them.
 
 It ends with the dead letters that are there when it begins. It can be interrupted and repeated: the
-Subscription replay-TOPIC-SUBSCRIPTION of the dead-letter Topic keeps the place. Delete that to begin
-with the first dead letter again.`,
+Subscription replay-TOPIC-SUBSCRIPTION of the dead-letter Topic keeps the place. Delete that to
+begin with the first dead letter again.`,
 		Example: `  carillon subscription replay orders billing
   carillon subs replay orders billing --max 10`,
 		Args:              takes(2, 2, "the names of a topic and a subscription"),

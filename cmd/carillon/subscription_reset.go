@@ -20,8 +20,9 @@ func newSubscriptionResetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset TOPIC SUBSCRIPTION --to FROM",
 		Short: "Move the place of a Subscription",
-		Long: `Move the place of a Subscription, in all shards of its Topic. All deliveries and acks are forgotten:
-messages from there on are delivered, also those that were acknowledged. Clients stay connected.
+		Long: `Move the place of a Subscription, in all shards of its Topic. All deliveries and acks are
+forgotten: messages from there on are delivered, also those that were acknowledged. Clients stay
+connected.
 
 A Subscription of a manifest is reset by spec.reset.`,
 		Example: `  carillon subscription reset orders billing --to 2h

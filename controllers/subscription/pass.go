@@ -125,8 +125,8 @@ func (p *pass) deadLetters(ctx context.Context, topic *v1alpha1.Topic) (*v1alpha
 	return dead, nil
 }
 
-// deadLetterTopic sets the facts about the Topic for dead letters in etcd, about other Subscriptions
-// that would bring them back, and about brokers that don't store any.
+// deadLetterTopic sets the facts about the Topic for dead letters in etcd, about other
+// Subscriptions that would bring them back, and about brokers that don't store any.
 func (p *pass) deadLetterTopic(dead *v1alpha1.Topic) {
 	f, state := &p.facts, p.mirror.State()
 	if t := declared(p.mirror, dead); t == nil {
