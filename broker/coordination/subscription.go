@@ -26,9 +26,15 @@ type Subscription struct {
 	Made     int64 // create revision of its key: a recreated one has no cursor
 }
 
-// Incarnation is a number that changes when the Subscription is made again or reset: leaders begin
-// a new cursor then. It grows, since each reset is a revision of the key.
-func (s *Subscription) Incarnation() int64 { return s.Made + s.Resets }
+// Incarnation is a number that grows when the Subscription is made again or reset: leaders begin a
+// new cursor then. Without resets it is Made.
+func (s *Subscription) Incarnation() int64 { return s.Made | s.Resets<<madeBits }
+
+// Forgot reports whether an incarnation is that of a later reset of the same Subscription: etcd was
+// restored from before it.
+func (s *Subscription) Forgot(incarnation int64) bool {
+	return incarnation&(1<<madeBits-1) == s.Made && incarnation>>madeBits > s.Resets
+}
 
 // Begin returns where a new cursor begins.
 func (s *Subscription) Begin() Start {
@@ -38,9 +44,14 @@ func (s *Subscription) Begin() Start {
 	return s.Spec.Start
 }
 
-func (s *Subscription) reset(to Start) {
+// reset notes a reset. After as many as can be counted, it is refused.
+func (s *Subscription) reset(what string, to Start) error {
+	if s.Resets >= maxResets {
+		return &InvalidError{what, fmt.Sprintf("it was reset %d times (delete it and make it again)", s.Resets)}
+	}
 	s.Resets++
 	s.ResetTo = to
+	return nil
 }
 
 // SubscriptionSpec is the desired state. Comments give the meaning of zero values.
@@ -153,6 +164,11 @@ const (
 	maxWhere          = 4096
 	maxBackoffs       = 64
 	maxURL            = 2048
+	// madeBits is how many bits of an incarnation are the revision: enough for 500 years of a thousand
+	// writes a second. What is left is for a quarter of a million resets.
+	madeBits = 44
+	// maxResets is that number.
+	maxResets = 1<<(62-madeBits) - 1
 	// maxResetID is the longest name of a reset.
 	maxResetID = 128
 )

@@ -21,7 +21,7 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 		}
 		s := &Subscription{Topic: t.ID, Name: name, Spec: spec, Generation: 1, Owner: owner, Created: now()}
 		if spec.Reset != nil {
-			s.reset(spec.Reset.To)
+			_ = s.reset(what, spec.Reset.To) // the first one
 		}
 		value, err := s.encode()
 		if err != nil {
@@ -115,9 +115,8 @@ func (c *Client) ResetSubscription(ctx context.Context, topic, name string, by O
 		if !s.Owner.mayChange(by) {
 			return &NotOwnerError{what, s.Owner}
 		}
-		s.reset(to)
 		s.Generation++
-		return nil
+		return s.reset(what, to)
 	})
 }
 
@@ -162,7 +161,9 @@ func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
 		return nil
 	}
 	if spec.Reset != nil && !equalSpecs(spec.Reset, s.Spec.Reset) {
-		s.reset(spec.Reset.To)
+		if err := s.reset(what, spec.Reset.To); err != nil {
+			return err
+		}
 	}
 	s.Spec = spec
 	s.Generation++

@@ -168,9 +168,12 @@ func TestASubscriptionIsReset(t *testing.T) {
 		if err != nil || read.Resets != resets || read.Begin() != begin || read.Made != made.Made || read.Revision != changed.Revision {
 			t.Errorf("%s: it is %+v, %v; want %d resets, the last one to %+v", step, read, err, resets, begin)
 		}
-		if next := read.Incarnation(); next < incarnation || next > read.Revision {
+		switch next := read.Incarnation(); {
+		case next < incarnation:
 			t.Errorf("%s: after incarnation %d it is %d", step, incarnation, next)
-		} else {
+		case next > incarnation && (!made.Forgot(next) || read.Forgot(next) || read.Forgot(incarnation)):
+			t.Errorf("%s: incarnation %d is no later reset than %d", step, next, incarnation)
+		default:
 			incarnation = next
 		}
 	}

@@ -419,6 +419,16 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
+	if e != nil && e.sub != nil && d.Forgot(e.made) {
+		// The cursor of the later reset stays, and the next reset is another one.
+		e.made = d.Incarnation()
+		e.sub.mu.Lock()
+		e.sub.id.made = e.made
+		e.sub.mu.Unlock()
+		k.mu.Lock()
+		k.dirty = true
+		k.mu.Unlock()
+	}
 	if e != nil && e.made != d.Incarnation() {
 		if why == "" && e.sub != nil && e.of == d.Made {
 			e = &entry{sub: e.sub, of: d.Made, made: d.Incarnation()}
@@ -442,7 +452,13 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 		return
 	}
 	reset := false // while it was not led here
-	if r, ok := k.recovered[d.Name]; ok && r.id.made != d.Incarnation() {
+	if r, ok := k.recovered[d.Name]; ok && d.Forgot(r.id.made) {
+		r.id.made = d.Incarnation()
+		k.recovered[d.Name] = r
+		k.mu.Lock()
+		k.dirty = true
+		k.mu.Unlock()
+	} else if ok && r.id.made != d.Incarnation() {
 		k.drop(d.Name)
 		reset = d.Resets > 0
 	}

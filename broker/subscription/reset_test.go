@@ -91,6 +91,51 @@ func TestAResetBeginsAgainOnce(t *testing.T) {
 	})
 }
 
+// An etcd that is restored from a backup may have forgotten a reset. The cursor stays, and the next
+// reset counts.
+func TestAForgottenResetKeepsItsCursor(t *testing.T) {
+	for _, leads := range []bool{true, false} {
+		story(t, func(t *testing.T, w *world) {
+			w.shard.publish("o", "o", "o")
+			w.declare("billing", 7, coordination.SubscriptionSpec{})
+			w.find("billing")
+			before := w.desired.subs[0]
+			earliest := coordination.Start{From: coordination.FromEarliest}
+			w.reset("billing", earliest)
+			synctest.Wait()
+			w.find("billing").Pull(pull("a", 3))
+			w.expect("billing", "a", "1", "2", "3")
+			if err := w.ackNow(w.find("billing"), 1, Done); err != nil {
+				t.Fatal(err)
+			}
+			if !leads {
+				w.stop()
+			}
+			w.desired.subs[0] = before
+			if leads {
+				w.changed("billing")
+			} else {
+				w.start()
+			}
+			stands := func(floor uint64, pending int) {
+				t.Helper()
+				synctest.Wait()
+				if i := w.find("billing").Info(); i.FloorOffset != floor || i.Pending != pending {
+					t.Errorf("it stands at %+v, want the floor %d and %d pending", i, floor, pending)
+				}
+			}
+			stands(1, 2)
+			time.Sleep(time.Second)
+			w.restart()
+			stands(1, 2)
+			w.reset("billing", earliest)
+			stands(0, 0)
+			w.restart()
+			stands(0, 0)
+		})
+	}
+}
+
 // A reset whose start is not durable delivers nothing: under another leader Latest would be another
 // record.
 func TestAResetDeliversNothingBeforeItIsDurable(t *testing.T) {
