@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -69,6 +70,14 @@ func TestDeadLettersOfManifests(t *testing.T) {
 	w.apply("Topic", "dead", `{brokerRef: {name: main}, name: orders-dead}`)
 	w.untilSubscription("billing", "Served")
 
+	// The numbers have to be there, since an operator that starts asks for them soon.
+	w.restartOperator(func(o *controllers.Options) { o.PollInterval = 300 * time.Millisecond })
+	eventually.For(t, "waiting for the numbers", func(context.Context) error {
+		if s := w.untilSubscription("billing", "Served").Status; s.Pending != 1 {
+			return fmt.Errorf("the Subscription's status is %+v", s)
+		}
+		return nil
+	})
 	w.quiet()
 	before := len(w.written())
 	w.restartOperator(func(*controllers.Options) {})
