@@ -36,7 +36,8 @@ func TestKVPlans(t *testing.T) {
 	}
 }
 
-// TestEachKeyHasOneWriter: the writers of a phase share out the keys, and each goes through its own.
+// TestEachKeyHasOneWriter: the writers of a phase share out the keys, and each goes through its
+// own.
 func TestEachKeyHasOneWriter(t *testing.T) {
 	const keys, writers = 100, 7
 	owner := map[int]int{}

@@ -9,7 +9,7 @@ from nats.js.errors import (
 from site_under_test import PATIENCE, refused
 
 
-async def _made(site, js, bucket, history):
+async def _made(site, js, bucket, history, **more):
     """Makes the stream of a bucket as other clients do: create_key_value of nats.py asks for
     lifetimes of messages (allow_msg_ttl), which brokers decline."""
     return await site.stream(
@@ -21,6 +21,7 @@ async def _made(site, js, bucket, history):
         allow_direct=True,
         deny_delete=True,
         discard="new",
+        **more,
     )
 
 
@@ -81,6 +82,21 @@ async def large_values(site):
         await kv.put(f"many.{i}", b"")
     assert len(await other.keys()) == 1001
     assert await a.jetstream().delete_key_value("pykvlarge")
+    await a.close()
+    await b.close()
+
+
+async def bounded_bucket(site):
+    """What was replaced makes room."""
+    a, b = await site.pair()
+    await _made(site, a.jetstream(), "pykvbound", 1, max_bytes=2_000_000)
+    kv, other = await a.jetstream().key_value("pykvbound"), await b.jetstream().key_value("pykvbound")
+    for _ in range(100):
+        await kv.put("key", bytes(300_000))
+    await other.put("new", b"value")
+    state = (await other.status()).stream_info.state
+    assert state.messages == 2 and state.bytes < 2_000_000, state
+    assert await a.jetstream().delete_key_value("pykvbound")
     await a.close()
     await b.close()
 
