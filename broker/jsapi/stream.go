@@ -219,7 +219,7 @@ func (c *StreamConfig) Normalize() *Error {
 		return ErrStreamInvalidConfig.With("async persist mode is only supported on file storage")
 	}
 	if c.Sealed { // nothing comes in or goes out
-		c.MaxAge, c.Discard, c.DenyDelete, c.DenyPurge = 0, discardNew, true, true
+		c.MaxAge, c.Discard, c.DenyDelete, c.DenyPurge, c.AllowRollup = 0, discardNew, true, true, false
 	}
 	if err := c.normalizeReplicas(); err != nil {
 		return err

@@ -176,7 +176,7 @@ func (k *Keeper) passRemoved(now time.Time, mono int64, policy *log.Retention) e
 		}
 	}
 	if policy.Bytes > 0 {
-		policy.Bytes += removedBytes(s.Data, s.Removed)
+		policy.Bytes += RemovedBytes(s.Data, s.Removed, 0)
 	}
 	if policy.Messages > 0 {
 		from := Kept(s.Removed, s.settled(high), policy.Messages)
@@ -186,13 +186,13 @@ func (k *Keeper) passRemoved(now time.Time, mono int64, policy *log.Retention) e
 	return nil
 }
 
-// removedBytes estimates how many bytes of a log's files are of removed records: their share of the
-// records of each segment. Where it can't tell a removed record from one that the file has lost, it
+// RemovedBytes estimates how many bytes of a log's files, of those with offsets from from on, are of
+// removed records: their share of the records of each segment. Where it can't tell a removed record from one that the file has lost, it
 // returns less.
-func removedBytes(data *log.Log, removed *removal.Set) (n int64) {
+func RemovedBytes(data *log.Log, removed *removal.Set, from uint64) (n int64) {
 	for _, g := range data.SegmentInfos() {
 		gone := removed.Count(g.Base, g.End)
-		if gone == 0 {
+		if gone == 0 || g.End <= from {
 			continue
 		}
 		holes := data.Holes(g.Base) - min(data.Holes(g.End), data.Holes(g.Base))

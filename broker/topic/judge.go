@@ -5,6 +5,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/retention"
 )
 
 // numberState is the state of a message's number.
@@ -211,7 +212,7 @@ func (s *ShardLeader) hasRoom(in *intake, v *view, m *protocol.Message, last uin
 	}
 	start, _ := s.Offsets()
 	if in.stored == 0 {
-		in.stored = s.Bytes(start)
+		in.stored = max(s.Bytes(start)-retention.RemovedBytes(s.data, s.Removed(), start), 1)
 	}
 	size := int64(len(m.Subject) + len(m.Data))
 	if refusal := v.bound.Check(s.shard.name, s.Messages(start, last+1), in.stored+size); refusal != nil {

@@ -300,6 +300,45 @@ var keyValueStories = []story{
 		}
 	}},
 
+	{"replaced and deleted data makes room", func(t *testing.T, s *site) {
+		kv, _ := s.bucket(t, func(c *jetstream.KeyValueConfig) { c.MaxBytes = 2_000_000 })
+		for i := range 40 {
+			_, err := kv.Put(within(t), "a", bytes.Repeat([]byte{byte(i)}, 300_000))
+			testutil.Must(t, err)
+		}
+		for _, key := range []string{"b", "c", "d", "e", "f"} {
+			_, err := kv.Put(within(t), key, make([]byte, 300_000))
+			testutil.Must(t, err)
+		}
+		_, err := kv.Put(within(t), "g", make([]byte, 300_000))
+		equal(t, "beyond the limit", number(err), jetstream.ErrorCode(10077))
+
+		store, err := s.client(t).CreateObjectStore(within(t), jetstream.ObjectStoreConfig{Bucket: s.name("objects"), MaxBytes: 8_000_000})
+		testutil.Must(t, err)
+		for i := range 6 {
+			_, err := store.PutBytes(within(t), "large", bytes.Repeat([]byte{byte(i)}, 5_000_000))
+			testutil.Must(t, err)
+			testutil.Must(t, store.Delete(within(t), "large"))
+		}
+	}},
+
+	{"an object store is sealed", func(t *testing.T, s *site) {
+		js := s.client(t)
+		store, err := js.CreateObjectStore(within(t), jetstream.ObjectStoreConfig{Bucket: s.name("objects")})
+		testutil.Must(t, err)
+		_, err = store.PutString(within(t), "a", "text")
+		testutil.Must(t, err)
+		testutil.Must(t, store.Seal(within(t)))
+		is, err := store.Status(within(t))
+		testutil.Must(t, err)
+		equal(t, "sealed", is.Sealed(), true)
+		_, err = store.PutString(within(t), "b", "text")
+		equal(t, "nothing is taken any more", err != nil, true)
+		text, err := store.GetString(within(t), "a")
+		testutil.Must(t, err)
+		equal(t, "what was there is", text, "text")
+	}},
+
 	{"an object store keeps large objects", func(t *testing.T, s *site) {
 		store, err := s.client(t).CreateObjectStore(within(t), jetstream.ObjectStoreConfig{Bucket: s.name("objects")})
 		testutil.Must(t, err)
