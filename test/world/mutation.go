@@ -52,7 +52,7 @@ var mutationsOfFindings = []Mutation{
 		{"broker/topic/elsewhere.go", "for _, u := range s.ids.Unread() {", "for _, u := range s.ids.Unread()[:0] {"}},
 		Faults: []string{"copies are damaged in different places"}, Kinds: []string{"plain"}, Says: "stands at"},
 	{Name: "R6: a new leader is read before it knows the watermark", Edits: []edit{
-		{"broker/topic/shard_leader.go", "if !l.Readable() {\n\t\t\treturn\n\t\t}\n\t\ts.high.Raise(l.High(replica.Data))", "s.high.Raise(s.end)"}},
+		{"broker/topic/shard_leader.go", "if !l.Readable() {\n\t\t\treturn 0\n\t\t}\n\t\ts.high.Raise(l.High(replica.Data))", "s.high.Raise(s.end)"}},
 		Faults: []string{"kill", "cut in two", "kill one"}},
 	{Name: "A1: a lost copy is taken for an empty one", Edits: []edit{
 		{"broker/copystate/apply.go", "\tif !counted {\n\t\treturn State{}\n", "\tif true {\n\t\treturn State{}\n"}},
