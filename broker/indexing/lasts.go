@@ -84,7 +84,7 @@ func lastKeyOf(subject []byte) lastKey {
 	return lastKey{maphash.Bytes(lastSeeds[0], subject), maphash.Bytes(lastSeeds[1], subject)}
 }
 
-// wantedKey is a subject of which the last record is looked for, or with firsts the oldest ones.
+// wantedKey is a subject that is looked for: its last record, or its oldest ones if firsts is set.
 type wantedKey struct {
 	lastKey
 	firsts bool

@@ -62,8 +62,8 @@ func (j *judge) displaced(id shardID, call uint64, records []record, removed map
 	}
 }
 
-// crowded names a subject of which a leader shows more records than the Topic keeps, or returns an
-// empty string.
+// crowded names a subject with more records than the Topic keeps, or returns an empty string. The
+// records are those that a leader shows.
 func (d *declared) crowded(records []record, removed map[uint64]bool) string {
 	shown := offsetsOf{}
 	for _, r := range records {
