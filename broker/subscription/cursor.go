@@ -80,6 +80,9 @@ func (c *cursor) apply(o op) {
 			c.ack(o.offset + i)
 		}
 	case opAckAll:
+		if o.offset > c.offset {
+			c.sequence++ // as in ack
+		}
 		c.forget(o.offset + 1)
 		c.pass(o.offset)
 	case opTerm, opExhausted:
@@ -142,6 +145,7 @@ func (c *cursor) ack(offset uint64) {
 		c.release(offset)
 	} else if len(c.ahead) < mostAhead {
 		if i, found := slices.BinarySearch(c.ahead, offset); !found {
+			c.sequence++ // its delivery, which did not reach the disk
 			c.ahead = slices.Insert(c.ahead, i, offset)
 		}
 	}

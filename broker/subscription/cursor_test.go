@@ -59,8 +59,9 @@ func (n *naive) apply(o op) {
 		n.pass(o.offset)
 	case opAck:
 		for i := o.offset; i < o.offset+o.count; i++ {
-			if i > n.offset {
+			if i > n.offset && !n.ahead[i] {
 				n.ahead[i] = true
+				n.sequence++
 			}
 			n.drop(i)
 			delete(n.kept, i)
@@ -75,6 +76,9 @@ func (n *naive) apply(o op) {
 			}
 		}
 		if o.kind == opAckAll {
+			if o.offset > n.offset {
+				n.sequence++
+			}
 			n.pass(o.offset)
 		}
 	case opTerm, opExhausted:
