@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
+	"github.com/carillon-mq/carillon/broker/producer"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
@@ -64,9 +65,15 @@ func (b *Broker) openDisk() (err error) {
 func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t := &b.topics
 	hub := clients{b.hub}
+	letters := producer.New(func(name string) producer.Topic {
+		if found := t.topics.Topic(name); found != nil {
+			return found
+		}
+		return nil
+	})
 	t.exchange = replica.NewExchange(replica.Config{Self: b.identity.ID, Clock: b.clock, Dial: b.dialReplication, Store: store, Logger: b.log})
 	t.topics, err = topic.Open(topic.Config{
-		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.clock, Hub: hub, Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
+		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.clock, Hub: letters.Hub(hub), Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
 		Exchange: t.exchange,
 		Report: func(ctx context.Context, generation int64, suspects []coordination.Suspect) error {
 			return store.Report(ctx, b.member.Replica(), generation, suspects)
@@ -84,7 +91,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	}
 	t.advisories = advisory.NewPublisher(b.hub, b.config.Name)
 	t.subscriptions = subscription.New(subscription.Config{
-		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, Logger: b.log,
+		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, DeadLetters: letters, Logger: b.log,
 		Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return t.api.Sink(of, name) },
 		Inactive: func(of *topic.Shard, name string) { t.api.Inactive(of, name) },
 		Retired: func(of *topic.Shard, name string) {

@@ -26,6 +26,8 @@ const leaseTTL = 30 * time.Second
 type fleet struct {
 	t    *testing.T
 	keys *coordination.Client
+	// features are announced by brokers that start from now on.
+	features coordination.FeatureSet
 
 	mu     sync.Mutex
 	counts map[string]counted // by id of the Topic
@@ -41,7 +43,9 @@ type counted struct {
 	messages, bytes int64
 	trouble         string
 	lag             int64
-	silent          bool // they don't answer
+	dead            string // why dead letters are not stored
+	endangered      string // why retention is about to delete what was not acknowledged
+	silent          bool   // they don't answer
 }
 
 // member is one broker of the fleet.
@@ -117,7 +121,7 @@ func (m *member) run(ctx context.Context, address string) {
 		})
 	})
 	both.Go(func() {
-		self := coordination.Broker{ID: m.id, Name: m.name, Client: m.name + ":4222", HTTP: address}
+		self := coordination.Broker{ID: m.id, Name: m.name, Client: m.name + ":4222", HTTP: address, Features: m.features}
 		if err := m.keys.Join(ctx, self, func(life int64) { lives <- life }); err != nil {
 			m.t.Error(err)
 		}
@@ -269,7 +273,7 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		}
 		var subscriptions []map[string]any
 		for _, s := range state.Subscriptions(shard.Topic) {
-			subscriptions = append(subscriptions, map[string]any{"name": s.Name, "lag": counts.lag, "pending": 1, "redelivered": 0})
+			subscriptions = append(subscriptions, map[string]any{"name": s.Name, "lag": counts.lag, "pending": 1, "redelivered": 0, "deadLettered": 2, "givenUp": 1, "deadLetterTrouble": counts.dead, "endangered": counts.endangered})
 		}
 		topics = append(topics, map[string]any{
 			"id": shard.Topic, "shard": shard.Number, "name": topic.Name, "epoch": shard.Epoch, "first": 1, "last": counts.messages,

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -266,9 +267,11 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	if wide := f.topic("wide"); wide == nil || wide.Spec.Shards != 4 || wide.Spec.PartitionBy != coordination.ByTokens {
 		t.Errorf("of four shards, in etcd there is %+v", wide)
 	}
+	w.apply("Topic", "alias", `{brokerRef: {name: main}, name: orders}`)
 	for name, c := range map[string]struct{ spec, reason string }{
 		"pushed":  {`{topicRef: {name: orders}, delivery: {push: {url: "http://a.b/c"}}}`, "PushUnsupported"},
-		"dead":    {`{topicRef: {name: orders}, ack: {maxDeliver: 2}, deadLetter: {topicRef: {name: other}}}`, "DeadLetterUnsupported"},
+		"dead":    {`{topicRef: {name: orders}, ack: {maxDeliver: 2}, deadLetter: {topicRef: {name: wide}}}`, "DeadLetterUnsupported"},
+		"mirror":  {`{topicRef: {name: orders}, ack: {maxDeliver: 2}, deadLetter: {topicRef: {name: alias}}}`, "Invalid"},
 		"chosen":  {`{topicRef: {name: orders}, filter: {where: "json.a == 1"}}`, "FilterUnsupported"},
 		"nowhere": {`{topicRef: {name: lost}}`, "TopicMissing"},
 		"early":   {`{topicRef: {name: parts}}`, "WaitingForTopic"},
@@ -309,6 +312,32 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 		}
 		return nil
 	})
+	// Dead letters that are not stored are a condition and one event, and Ready stays.
+	for _, trouble := range []string{"topic orders-dead is full", "topic orders-dead is still full", ""} {
+		f.count("orders", counted{messages: 7, bytes: 700, lag: 5, dead: trouble})
+		eventually.For(t, "waiting for the condition of dead letters", func(context.Context) error {
+			s := w.untilSubscription("billing", "Served").Status
+			c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionDeadLettersRefused)
+			if s.DeadLettered != 2 || (c != nil) != (trouble != "") || c != nil && !strings.Contains(c.Message, trouble) {
+				return fmt.Errorf("with %q: %+v", trouble, s)
+			}
+			return nil
+		})
+	}
+	eventually.For(t, "waiting for the event", func(context.Context) error { return w.countEvents("Subscription", "NotStored", 1) })
+	// So is that retention is about to delete what was not acknowledged.
+	for _, why := range []string{"deleted in 5m0s", ""} {
+		f.count("orders", counted{messages: 7, bytes: 700, lag: 5, endangered: why})
+		eventually.For(t, "waiting for the condition of retention", func(context.Context) error {
+			s := w.untilSubscription("billing", "Served").Status
+			c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFallingBehind)
+			if (c != nil) != (why != "") || c != nil && !strings.Contains(c.Message, why) {
+				return fmt.Errorf("with %q: %+v", why, s)
+			}
+			return nil
+		})
+	}
+	eventually.For(t, "waiting for the event", func(context.Context) error { return w.countEvents("Subscription", "DeletedSoon", 1) })
 	// Equal numbers in further polls cost no write.
 	w.quiet()
 	before := len(w.written())

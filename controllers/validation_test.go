@@ -108,6 +108,10 @@ func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
 		{"Subscription", "s", subscription + `delivery: {}`, "spec.delivery.push: Required value"},
 		{"Subscription", "s", subscription + `delivery: {push: {url: "ftp://a/b"}}`, "delivery.push.url must begin with http:// or https://"},
 		{"Subscription", "s", subscription + `deadLetter: {topicRef: {name: dead}}`, "deadLetter needs ack.maxDeliver"},
+		{"Subscription", "s", subscription + `rateLimit: {messagesPerSecond: 0}`, "greater than or equal to 1"},
+		{"Subscription", "s", subscription + `reset: {from: Time}`, "write reset.from: Time together with reset.time"},
+		{"Subscription", "s", subscription + `reset: {from: Earliest, offset: 3}`, "write reset.from: Offset together with reset.offset"},
+		{"Subscription", "s", subscription + `reset: {id: again}`, "from"},
 		{"Subscription", "s", subscription + "ack: {maxDeliver: 3}\ndeadLetter: {topicRef: {name: orders}}", "deadLetter.topicRef can't be the Topic that is read"},
 		{"Subscription", "s", subscription + `deletionPolicy: Keep`, `supported values: "Retain", "Delete"`},
 	} {
@@ -143,6 +147,7 @@ func TestWrongChangesAreRefusedWithTheWayOut(t *testing.T) {
 		{"Topic", topic + "partitionBy: Tokens\npartitionTokens: [1]", topic + "partitionBy: Tokens\npartitionTokens: [2]", "partitionBy and partitionTokens can't change"},
 		{"Topic", topic, topic + "subjects: [\"orders.*\", \"*.late\", eu.>]\nretention: {age: 1h30m, bytes: 10Gi, messages: 5}\nreplicas: 3\nminInSync: 2", ""},
 
+		{"Subscription", subscription, subscription + "paused: true\nrateLimit: {messagesPerSecond: 100}\nreset: {id: again, from: Offset, offset: 5}", ""},
 		{"Subscription", subscription, `topicRef: {name: other}`, "topicRef can't change"},
 		{"Subscription", subscription, subscription + `start: {from: Earliest}`, "start can't change"},
 		{"Subscription", subscription, subscription + "ack: {maxDeliver: 5, backoff: [1s, 5s]}\ndeadLetter: {topicRef: {name: dead}}\nfilter: {where: \"true\"}\ndelivery: {push: {url: \"http://billing.default.svc/events\"}}", ""},

@@ -27,6 +27,14 @@ const (
 	// ConditionUncleanElection is True of a Topic whose acknowledged records may be given up to
 	// keep it available.
 	ConditionUncleanElection = "UncleanElection"
+	// ConditionDeadLettersRefused is True of a Subscription with records that were given up, and
+	// that its dead-letter Topic does not store. They stay pending until it does.
+	ConditionDeadLettersRefused = "DeadLettersRefused"
+	// ConditionPaused is True of a Subscription that delivers nothing, as its spec asks.
+	ConditionPaused = "Paused"
+	// ConditionFallingBehind is True of a Subscription whose Topic's retention is about to delete
+	// records that were not acknowledged.
+	ConditionFallingBehind = "FallingBehind"
 	// ConditionOpen is True when anyone who reaches the brokers may publish and subscribe.
 	ConditionOpen = "Open"
 )

@@ -46,6 +46,19 @@ type SubscriptionSpec struct {
 	// +optional
 	Start StartSpec `json:"start,omitzero"`
 
+	// Reset moves the cursor once, when this is set or changed; taken out it changes nothing. All
+	// deliveries and acks are forgotten. A Subscription that is made with it begins there.
+	// +optional
+	Reset *ResetSpec `json:"reset,omitempty"`
+
+	// Paused means that nothing is delivered. Requests of clients wait, and acks count.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// RateLimit bounds deliveries. Without it there is no limit.
+	// +optional
+	RateLimit *RateLimitSpec `json:"rateLimit,omitempty"`
+
 	// Filter leaves out records that it does not match.
 	// +optional
 	Filter *FilterSpec `json:"filter,omitempty"`
@@ -60,7 +73,8 @@ type SubscriptionSpec struct {
 	// +optional
 	Delivery *DeliverySpec `json:"delivery,omitempty"`
 
-	// DeadLetter is where records go that nobody acknowledged.
+	// DeadLetter is where records go that were delivered ack.maxDeliver times without an ack, or that
+	// a client terminated. Without it they are dropped.
 	// +optional
 	DeadLetter *DeadLetterSpec `json:"deadLetter,omitempty"`
 
@@ -87,6 +101,37 @@ type StartSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Offset *int64 `json:"offset,omitempty"`
+}
+
+// ResetSpec is where a cursor is moved to.
+// +kubebuilder:validation:XValidation:rule="(self.from == 'Time') == has(self.time)",message="write reset.from: Time together with reset.time, for example 2026-01-31T00:00:00Z, or neither"
+// +kubebuilder:validation:XValidation:rule="(self.from == 'Offset') == has(self.offset)",message="write reset.from: Offset together with reset.offset, for example 0, or neither"
+type ResetSpec struct {
+	// ID is any text. A new one repeats a reset that is otherwise the same.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	ID string `json:"id,omitempty"`
+
+	// From is the oldest record (Earliest), what comes after the reset (Latest), a time or an offset.
+	From StartFrom `json:"from"`
+
+	// Time of the first record, with from: Time.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+
+	// Offset of the first record in each shard, with from: Offset.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Offset *int64 `json:"offset,omitempty"`
+}
+
+// RateLimitSpec bounds deliveries.
+type RateLimitSpec struct {
+	// MessagesPerSecond is the bound for all clients together, redeliveries included. Each shard of
+	// the Topic has an equal share.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	MessagesPerSecond int32 `json:"messagesPerSecond"`
 }
 
 // FilterSpec says which records are delivered.
@@ -154,7 +199,8 @@ type PushSpec struct {
 
 // DeadLetterSpec is where records go that nobody acknowledged.
 type DeadLetterSpec struct {
-	// TopicRef names the Topic that takes them.
+	// TopicRef names the Topic that takes them, in this namespace and of the same Broker. Its
+	// subjects must take its name followed by any subject, as they do by default.
 	TopicRef TopicReference `json:"topicRef"`
 }
 
@@ -164,7 +210,8 @@ type SubscriptionStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready; Reconciling and Stalled while they hold.
+	// Conditions are Ready; Reconciling, Stalled, Paused, DeadLettersRefused and FallingBehind while
+	// they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -186,6 +233,11 @@ type SubscriptionStatus struct {
 	// Redelivered is the number of those that were delivered more than once.
 	// +optional
 	Redelivered int64 `json:"redelivered"`
+
+	// DeadLettered is the number of messages that were given up and stored in the dead-letter Topic,
+	// since the present leaders lead.
+	// +optional
+	DeadLettered int64 `json:"deadLettered,omitempty"`
 }
 
 // Subscription is a durable reader of a Topic.
@@ -198,6 +250,7 @@ type SubscriptionStatus struct {
 // +kubebuilder:printcolumn:name="Lag",type=integer,JSONPath=`.status.lag`
 // +kubebuilder:printcolumn:name="Pending",type=integer,JSONPath=`.status.pending`
 // +kubebuilder:printcolumn:name="Redelivered",type=integer,priority=1,JSONPath=`.status.redelivered`
+// +kubebuilder:printcolumn:name="Dead",type=integer,priority=1,JSONPath=`.status.deadLettered`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9-]{1,128}$')",message="the name of a Subscription has no dots and at most 128 characters, since it is a JetStream consumer name; write for example billing"

@@ -115,6 +115,8 @@ func (s *Server) notWritten(what string, err error) *Error {
 		invalid *coordination.InvalidError
 		exists  *coordination.ExistsError
 		overlap *coordination.OverlapError
+		missing *coordination.NotFoundError
+		owner   *coordination.NotOwnerError
 	)
 	switch {
 	case errors.As(err, &invalid):
@@ -123,6 +125,10 @@ func (s *Server) notWritten(what string, err error) *Error {
 		return refuse(Exists, "%s", exists.Error())
 	case errors.As(err, &overlap):
 		return refuse(Refused, "%s", overlap.Error())
+	case errors.As(err, &missing):
+		return refuse(NotFound, "%s", missing.Error())
+	case errors.As(err, &owner):
+		return refuse(Refused, "%s", owner.Error())
 	}
 	s.log.Warn("Could not write what a client asked for", "what", what, "error", err)
 	return refuse(Unavailable, "%s: the coordinators did not take it, or not in time: %v (ask again; if it stays so, look at the coordinators)", what, err)

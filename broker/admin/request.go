@@ -24,9 +24,14 @@ const (
 	SubscriptionListSubject = Prefix + "SUBSCRIPTION.LIST."
 	SubscriptionInfoSubject = Prefix + "SUBSCRIPTION.INFO."
 	TopicCreateSubject      = Prefix + "TOPIC.CREATE."
-	BrokerListSubject       = Prefix + "BROKER.LIST"
-	BrokerDrainSubject      = Prefix + "BROKER.DRAIN."
-	BrokerUndrainSubject    = Prefix + "BROKER.UNDRAIN."
+	// SubscriptionCreateSubject is followed by the names of a Topic and a Subscription.
+	SubscriptionCreateSubject = Prefix + "SUBSCRIPTION.CREATE."
+	// SubscriptionResetSubject is followed by the same.
+	SubscriptionResetSubject = Prefix + "SUBSCRIPTION.RESET."
+
+	BrokerListSubject    = Prefix + "BROKER.LIST"
+	BrokerDrainSubject   = Prefix + "BROKER.DRAIN."
+	BrokerUndrainSubject = Prefix + "BROKER.UNDRAIN."
 )
 
 // Bounds of requests and answers.
@@ -61,6 +66,20 @@ type CreateRequest struct {
 	// PartitionTokens are the positions of the tokens, from 1, that decide a subject's shard; none:
 	// all of the subject.
 	PartitionTokens []int `json:"partitionTokens,omitempty"`
+}
+
+// CreateSubscriptionRequest requests a Subscription whose settings JetStream's API lacks.
+type CreateSubscriptionRequest struct {
+	Start       coordination.Start `json:"start,omitzero"`       // none: Latest
+	Subjects    []string           `json:"subjects,omitempty"`   // filter; none: all
+	Ack         coordination.Ack   `json:"ack,omitzero"`         // durations in nanoseconds
+	DeadLetter  string             `json:"deadLetter,omitempty"` // name of a Topic; empty: none
+	Description string             `json:"description,omitempty"`
+}
+
+// ResetRequest moves the cursor of a Subscription.
+type ResetRequest struct {
+	To coordination.Start `json:"to"`
 }
 
 // DrainRequest is the drain mode of a broker.
@@ -127,6 +146,8 @@ const (
 	topicCopies
 	// These write to etcd.
 	topicCreate
+	subscriptionCreate
+	subscriptionReset
 	brokerDrain
 	brokerUndrain
 )
@@ -138,6 +159,8 @@ type request struct {
 	broker              string // id
 	page                ListRequest
 	create              CreateRequest
+	createSubscription  CreateSubscriptionRequest
+	reset               ResetRequest
 	drain               DrainRequest
 	confirm             ConfirmClockRequest
 	aside               DeleteSetAsideRequest
@@ -149,7 +172,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, BROKER.CLOCK.<id>, BROKER.CONFIRMCLOCK.<id>, BROKER.SETASIDE.<id>, BROKER.DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
@@ -161,6 +184,10 @@ func parse(subject, payload []byte) (request, *Error) {
 		into, example = &r.page, `a list's (write for example {"after":"orders","limit":100})`
 	case topicCreate:
 		most, into, example = maxCreate, &r.create, `a new topic's (write for example {"stream":{"subjects":["orders.>"],"num_replicas":3},"minInSync":2})`
+	case subscriptionCreate:
+		most, into, example = maxCreate, &r.createSubscription, `a new subscription's (write for example {"ack":{"maxDeliver":5},"deadLetter":"orders-dead"})`
+	case subscriptionReset:
+		into, example = &r.reset, `a reset's (write for example {"to":{"from":"Time","time":"2026-01-31T00:00:00Z"}})`
 	case brokerDrain:
 		into, example = &r.drain, `a drain's (write {"mode":"All"} or {"mode":"Leadership"})`
 	case brokerConfirmClock:
@@ -169,7 +196,7 @@ func parse(subject, payload []byte) (request, *Error) {
 		into, example = &r.aside, `a deletion's (write {"name":"NAME"}, as BROKER.SETASIDE lists it)`
 	}
 	switch {
-	case len(payload) == 0 && (r.kind == topicCreate || r.kind == brokerConfirmClock || r.kind == brokerDeleteSetAside):
+	case len(payload) == 0 && (r.kind == topicCreate || r.kind == subscriptionCreate || r.kind == subscriptionReset || r.kind == brokerConfirmClock || r.kind == brokerDeleteSetAside):
 		return request{}, refuse(BadRequest, "the request is not %s: it is empty", example)
 	case len(payload) == 0:
 	case into == nil:
@@ -255,6 +282,12 @@ func parseSubject(subject []byte) (r request, ok bool) {
 	case "SUBSCRIPTION.LIST":
 		r.kind = subscriptionList
 		ok = len(names) == 1
+	case "SUBSCRIPTION.CREATE":
+		r.kind = subscriptionCreate
+		ok = len(names) == 2
+	case "SUBSCRIPTION.RESET":
+		r.kind = subscriptionReset
+		ok = len(names) == 2
 	case "SUBSCRIPTION.INFO":
 		r.kind = subscriptionInfo
 		ok = len(names) == 2

@@ -12,6 +12,8 @@ import (
 type Store interface {
 	CreateTopic(ctx context.Context, name string, spec coordination.TopicSpec, owner coordination.Owner) (*coordination.Topic, error)
 	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
+	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
+	ResetSubscription(ctx context.Context, topic, name string, by coordination.Owner, to coordination.Start) (*coordination.Subscription, error)
 	Drain(ctx context.Context, broker coordination.Replica, mode coordination.DrainMode, leased bool) error
 	EndDrain(ctx context.Context, brokerID string) error
 }
@@ -42,7 +44,17 @@ func (s *Server) write(r *request, reply []byte) *Error {
 		return refuse(NotReady, "this broker is not ready to change anything (ask again in a second, or another broker)")
 	}
 	do := func(ctx context.Context) []byte { return encode(s.createTopic(ctx, r.topic, &r.create)) }
-	if r.kind != topicCreate {
+	switch r.kind {
+	case topicCreate:
+	case subscriptionCreate:
+		do = func(ctx context.Context) []byte {
+			return encode(s.createSubscription(ctx, r.topic, r.subscription, &r.createSubscription))
+		}
+	case subscriptionReset:
+		do = func(ctx context.Context) []byte {
+			return encode(s.resetSubscription(ctx, r.topic, r.subscription, r.reset.To))
+		}
+	default:
 		do = func(ctx context.Context) []byte { return encode(s.drain(ctx, r)) }
 	}
 	if !s.writes.submit(func(ctx context.Context) { s.send(protocol.Message{Subject: reply, Data: do(ctx)}) }) {

@@ -64,9 +64,17 @@ const FeatureRemovals Feature = "removals"
 // everything, and take such cursors for damage.
 const FeatureAckRemovals Feature = "ack-removals"
 
+// FeatureDeadLetters is that a leader stores records that it gives up in another Topic
+// (SubscriptionSpec.DeadLetter). An earlier version serves no Subscription that asks for it.
+const FeatureDeadLetters Feature = "dead-letters"
+
+// FeatureResets is that a leader begins a new cursor when a Subscription is reset
+// (Subscription.Incarnation). An earlier version would go on with the former one.
+const FeatureResets Feature = "resets"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
 }
 
 const (

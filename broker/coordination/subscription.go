@@ -19,9 +19,39 @@ type Subscription struct {
 	Generation int64 // 1, and one more with every change of the spec
 	Owner      Owner
 	Created    time.Time
+	Resets     int64 // how often its cursor was reset
+	ResetTo    Start // where the last reset has it begin
 
 	Revision int64 // of its key, when it was read
 	Made     int64 // create revision of its key: a recreated one has no cursor
+}
+
+// Incarnation is a number that grows when the Subscription is made again or reset: leaders begin a
+// new cursor then. Without resets it is Made.
+func (s *Subscription) Incarnation() int64 { return s.Made | s.Resets<<madeBits }
+
+// Forgot reports whether an incarnation is that of a later reset of the same Subscription: etcd was
+// restored from before it.
+func (s *Subscription) Forgot(incarnation int64) bool {
+	return incarnation&(1<<madeBits-1) == s.Made && incarnation>>madeBits > s.Resets
+}
+
+// Begin returns where a new cursor begins.
+func (s *Subscription) Begin() Start {
+	if s.Resets > 0 {
+		return s.ResetTo
+	}
+	return s.Spec.Start
+}
+
+// reset notes a reset. After as many as can be counted, it is refused.
+func (s *Subscription) reset(what string, to Start) error {
+	if s.Resets >= maxResets {
+		return &InvalidError{what, fmt.Sprintf("it was reset %d times (delete it and make it again)", s.Resets)}
+	}
+	s.Resets++
+	s.ResetTo = to
+	return nil
 }
 
 // SubscriptionSpec is the desired state. Comments give the meaning of zero values.
@@ -33,7 +63,16 @@ type SubscriptionSpec struct {
 	Push           string           `json:"push,omitempty"`           // URL; empty: clients pull
 	DeadLetter     string           `json:"deadLetter,omitempty"`     // name of a Topic; empty: none
 	DeletionPolicy DeletionPolicy   `json:"deletionPolicy,omitempty"` // empty: Retain
+	Rate           int              `json:"rate,omitempty"`           // messages per second, of all shards; 0: any
+	Reset          *Reset           `json:"reset,omitempty"`          // each change but to nil resets once
 	Consumer       ConsumerSettings `json:"consumer,omitzero"`
+}
+
+// Reset moves the cursor once. Only written if all brokers announce FeatureResets, since others
+// would ignore it.
+type Reset struct {
+	ID string `json:"id,omitempty"` // another one repeats a reset
+	To Start  `json:"to"`
 }
 
 // Start is the start position.
@@ -125,6 +164,13 @@ const (
 	maxWhere          = 4096
 	maxBackoffs       = 64
 	maxURL            = 2048
+	// madeBits is how many bits of an incarnation are the revision: enough for 500 years of a thousand
+	// writes a second. What is left is for a quarter of a million resets.
+	madeBits = 44
+	// maxResets is that number.
+	maxResets = 1<<(62-madeBits) - 1
+	// maxResetID is the longest name of a reset.
+	maxResetID = 128
 )
 
 type subscriptionValue struct {
@@ -133,9 +179,15 @@ type subscriptionValue struct {
 	Generation int64            `json:"generation"`
 	Owner      Owner            `json:"owner"`
 	Created    time.Time        `json:"created"`
+	Resets     int64            `json:"resets,omitempty"`
+	ResetTo    Start            `json:"resetTo,omitzero"`
 }
 
-const subscriptionValueVersion = 1
+// A value with resets is of version 2: an earlier program would drop them, and begin at the start.
+const (
+	subscriptionValueVersion = 1
+	subscriptionResetVersion = 2
+)
 
 func (c *Client) allSubscriptions() string { return c.prefix + "subscriptions/" }
 
@@ -146,21 +198,49 @@ func (c *Client) subscriptionKey(topic, name string) string {
 }
 
 func (s *Subscription) encode() (string, error) {
-	return encodeValue("subscription "+s.Name, subscriptionValue{subscriptionValueVersion, s.Spec, s.Generation, s.Owner, s.Created})
+	version := subscriptionValueVersion
+	if s.Resets > 0 {
+		version = subscriptionResetVersion
+	}
+	return encodeValue("subscription "+s.Name, subscriptionValue{version, s.Spec, s.Generation, s.Owner, s.Created, s.Resets, s.ResetTo})
 }
 
 func (c *Client) decodeSubscription(kv *mvccpb.KeyValue) (*Subscription, error) {
 	topic, name, _ := strings.Cut(strings.TrimPrefix(string(kv.GetKey()), c.allSubscriptions()), "/")
 	s := &Subscription{Topic: topic, Name: name, Revision: kv.GetModRevision(), Made: kv.GetCreateRevision()}
 	var value subscriptionValue
-	if err := decodeValue("subscription "+name, kv.GetValue(), subscriptionValueVersion, &value, &value.V); err != nil {
+	if err := decodeValue("subscription "+name, kv.GetValue(), subscriptionResetVersion, &value, &value.V); err != nil {
 		return nil, err
 	}
 	if why := firstUnknown(validName(name, maxSubscriptionName), value.Spec.valid()); why != "" || !validID(topic) {
 		return nil, fmt.Errorf("decode subscription %s of topic id %q: %s", name, topic, why)
 	}
 	s.Spec, s.Generation, s.Owner, s.Created = value.Spec, value.Generation, value.Owner, value.Created
+	s.Resets, s.ResetTo = value.Resets, value.ResetTo
 	return s, nil
+}
+
+// valid returns why a start position can't be, or "".
+func (s *Start) valid() string {
+	switch {
+	case (s.From == FromTime) == s.Time.IsZero():
+		return "by Time goes with a time, and nothing else does"
+	case s.From != FromOffset && s.Offset != 0:
+		return "by Offset goes with an offset, and nothing else does"
+	}
+	return ""
+}
+
+func (r *Reset) valid() string {
+	switch r.To.From {
+	case FromLatest, FromEarliest, FromTime, FromOffset:
+	default:
+		return fmt.Sprintf("to %q is not possible (use Earliest, Latest, Time or Offset)", r.To.From)
+	}
+	if len(r.ID) > maxResetID {
+		return fmt.Sprintf("with an id of %d bytes (use at most %d)", len(r.ID), maxResetID)
+	}
+	return r.To.valid()
 }
 
 func (s *SubscriptionSpec) valid() string {
@@ -184,10 +264,12 @@ func (s *SubscriptionSpec) valid() string {
 		return "a negative bound of acks (leave it out to have the default)"
 	case len(s.Ack.Backoff) > maxBackoffs:
 		return fmt.Sprintf("%d backoffs (use at most %d; the last holds for all that follow)", len(s.Ack.Backoff), maxBackoffs)
-	case (s.Start.From == FromTime) == s.Start.Time.IsZero():
-		return "start by Time goes with a time, and nothing else does"
-	case s.Start.From != FromOffset && s.Start.Offset != 0:
-		return "only start by Offset goes with an offset"
+	case s.Rate < 0:
+		return "a negative rate (leave it out to have none)"
+	case s.Start.valid() != "":
+		return "start " + s.Start.valid()
+	case s.Reset != nil && s.Reset.valid() != "":
+		return "reset " + s.Reset.valid()
 	case s.Consumer.DeliverSubject != "" && (!subject.Valid([]byte(s.Consumer.DeliverSubject)) || len(s.Consumer.DeliverSubject) > maxSubject):
 		return fmt.Sprintf("it delivers to %.300q, which is not a subject without wildcards of at most %d bytes", s.Consumer.DeliverSubject, maxSubject)
 	case s.DeletionPolicy == DeleteIfEmpty:

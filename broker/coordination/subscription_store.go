@@ -11,7 +11,7 @@ import (
 // CreateSubscription creates a Subscription of the Topic. It may be repeated as CreateTopic may.
 func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner) (*Subscription, error) {
 	what := describe(topic, name)
-	if why := firstUnknown(validName(name, maxSubscriptionName), spec.valid(), owner.valid()); why != "" {
+	if why := firstUnknown(validName(name, maxSubscriptionName), spec.valid(), spec.validFor(topic), owner.valid()); why != "" {
 		return nil, &InvalidError{what, why}
 	}
 	for range reviseAttempts {
@@ -20,6 +20,9 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 			return nil, err
 		}
 		s := &Subscription{Topic: t.ID, Name: name, Spec: spec, Generation: 1, Owner: owner, Created: now()}
+		if spec.Reset != nil {
+			_ = s.reset(what, spec.Reset.To) // the first one
+		}
 		value, err := s.encode()
 		if err != nil {
 			return nil, err
@@ -55,6 +58,14 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 	return nil, fmt.Errorf("create %s: the topic changed %d times meanwhile (try again)", what, reviseAttempts)
 }
 
+// validFor returns why a spec can't be that of a Subscription of the Topic, or "".
+func (s *SubscriptionSpec) validFor(topic string) string {
+	if s.DeadLetter == topic {
+		return fmt.Sprintf("dead letters can't go into topic %s, which it reads, or they would be delivered for ever (name another topic, for example %s-dead)", topic, topic)
+	}
+	return ""
+}
+
 func describe(topic, name string) string { return "subscription " + name + " of topic " + topic }
 
 // servedTopic returns a Topic that is not being deleted.
@@ -86,7 +97,26 @@ func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, upd
 		case update.Generation != 0 && s.Generation != update.Generation:
 			return &StaleError{what}
 		}
+		if why := update.Spec.validFor(topic); why != "" {
+			return &InvalidError{what, why}
+		}
 		return s.respecify(what, update.Spec)
+	})
+}
+
+// ResetSubscription moves the cursor of a Subscription, once for each call.
+func (c *Client) ResetSubscription(ctx context.Context, topic, name string, by Owner, to Start) (*Subscription, error) {
+	what := describe(topic, name)
+	reset := Reset{To: to}
+	if why := reset.valid(); why != "" {
+		return nil, &InvalidError{what, "reset " + why}
+	}
+	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
+		if !s.Owner.mayChange(by) {
+			return &NotOwnerError{what, s.Owner}
+		}
+		s.Generation++
+		return s.reset(what, to)
 	})
 }
 
@@ -129,6 +159,11 @@ func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
 	}
 	if equalSpecs(spec, s.Spec) {
 		return nil
+	}
+	if spec.Reset != nil && !equalSpecs(spec.Reset, s.Spec.Reset) {
+		if err := s.reset(what, spec.Reset.To); err != nil {
+			return err
+		}
 	}
 	s.Spec = spec
 	s.Generation++

@@ -145,3 +145,66 @@ func TestInvalidSubscriptionsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestASubscriptionIsReset(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	c.mustCreate(t, "orders", spec("orders", "orders.>"), manifest)
+	at := now()
+	want := SubscriptionSpec{Start: Start{From: FromLatest}}
+	made, err := c.CreateSubscription(ctx, "orders", "billing", want, manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	incarnation := made.Incarnation()
+	is := func(step string, resets int64, begin Start, by func() (*Subscription, error)) {
+		t.Helper()
+		changed, err := by()
+		if err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		read, err := c.GetSubscription(ctx, "orders", "billing")
+		if err != nil || read.Resets != resets || read.Begin() != begin || read.Made != made.Made || read.Revision != changed.Revision {
+			t.Errorf("%s: it is %+v, %v; want %d resets, the last one to %+v", step, read, err, resets, begin)
+		}
+		switch next := read.Incarnation(); {
+		case next < incarnation:
+			t.Errorf("%s: after incarnation %d it is %d", step, incarnation, next)
+		case next > incarnation && (!made.Forgot(next) || read.Forgot(next) || read.Forgot(incarnation)):
+			t.Errorf("%s: incarnation %d is no later reset than %d", step, next, incarnation)
+		default:
+			incarnation = next
+		}
+	}
+	update := func(reset *Reset) func() (*Subscription, error) {
+		return func() (*Subscription, error) {
+			spec := want
+			spec.Reset = reset
+			return c.UpdateSubscription(ctx, "orders", "billing", SubscriptionUpdate{By: manifest, Spec: spec})
+		}
+	}
+	earliest, later := Start{From: FromEarliest}, Start{From: FromTime, Time: at}
+	is("no reset", 0, want.Start, update(nil))
+	is("reset", 1, earliest, update(&Reset{To: earliest}))
+	is("the same again", 1, earliest, update(&Reset{To: earliest}))
+	is("another one", 2, later, update(&Reset{To: later}))
+	is("with an id", 3, later, update(&Reset{ID: "again", To: later}))
+	is("left out", 3, later, update(nil))
+	is("by its owner", 4, earliest, func() (*Subscription, error) {
+		return c.ResetSubscription(ctx, "orders", "billing", manifest, earliest)
+	})
+	_, err = c.ResetSubscription(ctx, "orders", "billing", client, earliest)
+	as[*NotOwnerError](t, err)
+	_, err = c.ResetSubscription(ctx, "orders", "billing", manifest, Start{From: FromTime})
+	as[*InvalidError](t, err)
+	_, err = c.ResetSubscription(ctx, "orders", "billing", manifest, Start{From: FromLast})
+	as[*InvalidError](t, err)
+
+	// Made with a reset, it begins there.
+	begun := want
+	begun.Reset = &Reset{To: earliest}
+	if s, err := c.CreateSubscription(ctx, "orders", "new", begun, manifest); err != nil || s.Begin() != earliest {
+		t.Errorf("it is %+v, %v", s, err)
+	}
+}

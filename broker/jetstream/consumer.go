@@ -277,6 +277,7 @@ func (s *Server) respecify(ctx context.Context, t *topic.Shard, existing *subscr
 // spec.
 func keepUnmapped(spec coordination.SubscriptionSpec, was *coordination.SubscriptionSpec) coordination.SubscriptionSpec {
 	spec.Where, spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Where, was.Push, was.DeadLetter, was.DeletionPolicy
+	spec.Rate, spec.Reset = was.Rate, was.Reset
 	spec.Start = was.Start
 	return spec
 }

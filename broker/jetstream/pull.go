@@ -163,6 +163,9 @@ func (s *Server) ackTo(sub *subscription.Subscription, m *protocol.Message, d *j
 	if kind == subscription.Done {
 		s.reportAck(sub, d)
 	}
+	if len(payload) > 0 && (kind == subscription.Term || kind == subscription.Retry) {
+		sub.ExplainAck(d.StreamSeq, payload)
+	}
 	sub.Ack(d.StreamSeq, d.ConsumerSeq, d.Delivered, kind, ack.Delay, done)
 	if ack.Kind != jsapi.AckNext || len(m.Reply) == 0 {
 		return

@@ -20,6 +20,12 @@ func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 		Lag         uint64 `json:"lag"`
 		Pending     int    `json:"pending"`
 		Redelivered int    `json:"redelivered"`
+		// DeadLettered counts since this broker leads; GivenUp wait for their dead-letter Topic.
+		DeadLettered      uint64 `json:"deadLettered,omitempty"`
+		GivenUp           int    `json:"givenUp,omitempty"`
+		DeadLetterTrouble string `json:"deadLetterTrouble,omitempty"`
+		// Endangered is why retention is about to delete a message that was not acknowledged.
+		Endangered string `json:"endangered,omitempty"`
 	}
 	type served struct {
 		ID           string `json:"id"`
@@ -53,7 +59,7 @@ func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 			if !s.Spec().Consumer.Ephemeral {
 				s.Count(ctx)
 				i := s.Info()
-				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered})
+				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered, i.DeadLettered, i.GivenUp, i.DeadLetterTrouble, s.Endangered(&i)})
 			}
 		}
 		all = append(all, one)

@@ -47,6 +47,38 @@ func (p *replay) allows(r *log.Record, now int64) bool {
 	return true
 }
 
+// turnstile bounds the messages per second. Each delivery moves the earliest time of the next one.
+// Up to paceBurst of unused time is kept, so that late timers do not lower the rate. It is in
+// memory only: the next leader delivers its first record at once.
+type turnstile struct {
+	next int64 // earliest time of the next delivery, of Service.now
+	due  int64 // when the next record may go; math.MaxInt64: none waits
+}
+
+// allows reports whether a record may be delivered now.
+func (t *turnstile) allows(s *settings, now int64) bool {
+	if s.every > 0 && t.next > now {
+		t.due = t.next
+		return false
+	}
+	return true
+}
+
+func (t *turnstile) delivered(s *settings, now int64) {
+	if s.every > 0 {
+		t.next = max(t.next, now-int64(paceBurst)) + s.every
+	}
+}
+
+// rateShare returns the time between two deliveries of one of several shards, in nanoseconds; 0:
+// none.
+func rateShare(spec *coordination.SubscriptionSpec, shards int) int64 {
+	if spec.Rate <= 0 {
+		return 0
+	}
+	return max(int64(shards)*int64(time.Second)/int64(spec.Rate), 1)
+}
+
 // samplePercent returns the share of acks that a spec has reported.
 func samplePercent(spec *coordination.SubscriptionSpec) int32 {
 	n, err := strconv.Atoi(strings.TrimSuffix(spec.Consumer.SampleFrequency, "%"))
@@ -100,19 +132,39 @@ func (s *Subscription) Reset(next uint64, done func(error)) (uint64, error) {
 	s.notePasses()
 	s.store.lookAgain(s.cursor.lowest(), next)
 	until := s.cursor.until
-	s.cursor = cursor{offset: next - 1, maxDeliver: s.cursor.maxDeliver, due: math.MaxInt64}
+	s.forgetDeliveries(next)
 	if until > next {
 		s.cursor.until = until
 	}
-	s.reader, s.readEnd, s.redeliveryReader = *s.store.shard.NewCursor(next), 0, nil
-	s.known, s.newest, s.ahead, s.replay = 0, nil, lookahead{}, replay{}
-	s.skipUnlogged = false
-	s.lastSeen.delivered, s.lastSeen.acked, s.lastSeen.used = 0, 0, s.service.now()
 	if err := s.store.rewrite(s, done); err != nil {
 		return 0, err
 	}
 	s.service.tasks.wake(s)
 	return next, nil
+}
+
+// forgetDeliveries begins a new cursor whose next record is next. mu is held.
+func (s *Subscription) forgetDeliveries(next uint64) {
+	s.notePasses()
+	s.cursor = cursor{offset: next - 1, maxDeliver: s.cursor.maxDeliver, due: math.MaxInt64}
+	s.reader, s.readEnd, s.redeliveryReader = *s.store.shard.NewCursor(next), 0, nil
+	s.known, s.newest, s.ahead, s.replay = 0, nil, lookahead{}, replay{}
+	s.skipUnlogged = false
+	s.dead = newDeadLetters(nil, s.spec.DeadLetter).counted(s.dead)
+	s.lastSeen.delivered, s.lastSeen.acked, s.lastSeen.used = 0, 0, s.service.now()
+}
+
+// restart begins a new cursor where a reset has it begin. Waiting requests go on waiting. The
+// store's stepping is held.
+func (s *Subscription) restart(d *coordination.Subscription) {
+	s.respecify(&d.Spec)
+	s.mu.Lock()
+	s.unstarted.Store(true)
+	s.forgetDeliveries(1)
+	s.id.made, s.begin = d.Incarnation(), d.Begin()
+	s.search, s.trouble, s.readError = startSearch{}, "", ""
+	s.mu.Unlock()
+	s.service.tasks.wake(s)
 }
 
 // rewrite writes the cursor of a Subscription, and the spec of a reader, anew. done is as of await.

@@ -46,6 +46,21 @@ func TestAPausedSubscriptionWaits(t *testing.T) {
 	})
 }
 
+// The greatest time that a client may name is no time in the past.
+func TestAPauseMayHaveNoEnd(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o")
+		spec := earliest()
+		spec.Consumer.PauseUntil = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+		w.declare("billing", 1, spec)
+		w.find("billing").Pull(pull("a", 1))
+		time.Sleep(100 * 24 * time.Hour)
+		w.expect("billing", "a")
+		w.declare("billing", 1, earliest())
+		w.expect("billing", "a", "1")
+	})
+}
+
 // TestRecordsAreReplayedInTheirIntervals: until the end of the log is reached.
 func TestRecordsAreReplayedInTheirIntervals(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
@@ -71,6 +86,58 @@ func TestRecordsAreReplayedInTheirIntervals(t *testing.T) {
 		time.Sleep(time.Second)
 		w.shard.publish("o", "o")
 		w.expect("billing", "a", "5", "6")
+	})
+}
+
+func TestARateBoundsDeliveries(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		for range 40 {
+			w.shard.publish("o")
+		}
+		spec := earliest()
+		spec.Rate = 10
+		spec.Ack.Wait = time.Hour
+		w.declare("billing", 1, spec)
+		s := w.find("billing")
+		s.Pull(pull("a", 40))
+		var sum int
+		for second := range 3 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			got := len(w.box("billing").take("a"))
+			if sum += got; got < 9 || got > 11 {
+				t.Errorf("in second %d it delivered %d", second, got)
+			}
+		}
+		// Whoever does not wait gets nothing meanwhile, and peeks wait, too.
+		peeks := 0
+		s.PullFunc(Pull{To: []byte("b"), Batch: 1, Peek: true}, func(Outcome) { peeks++ })
+		synctest.Wait()
+		if peeks != 0 {
+			t.Error("a peek says that a record may be delivered")
+		}
+		// Redeliveries count.
+		if err := w.ackNow(s, 1, Retry); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		if sum += len(w.box("billing").take("a")); sum != 40 || peeks != 1 {
+			t.Errorf("it delivered %d, and told %d peeks", sum, peeks)
+		}
+		// Unused time is not kept.
+		spec.Ack.Wait = time.Minute
+		spec.Rate = 20
+		w.declare("billing", 1, spec)
+		for range 40 {
+			w.shard.publish("o")
+		}
+		s.Pull(pull("c", 40))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := len(w.box("billing").take("c")); got < 19 || got > 22 {
+			t.Errorf("at the higher rate it delivered %d", got)
+		}
 	})
 }
 

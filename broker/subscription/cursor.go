@@ -32,8 +32,15 @@ type cursor struct {
 	due        int64    // no pending delivery outside the queue has an earlier deadline
 	redelivery []uint64 // redelivery queue, FIFO; entries may be stale
 	head       int      // index of the first entry of again
-	exhausted  []uint64 // records that reached the maximum of deliveries
+	exhausted  []uint64 // records to give up: terminated, or delivered as often as may be
 }
+
+// terminated is the deadline, in milliseconds, from which on a pending record is one that a client
+// terminated and whose dead letter is not stored yet. It is far beyond any time, also after the
+// clock corrections that decoding makes. An op of its own would be unreadable for earlier versions.
+const terminated = int64(1) << 60
+
+func (d *delivery) isTerminated() bool { return d.deadline >= terminated/2 }
 
 type opKind uint8
 
@@ -198,6 +205,8 @@ func (c *cursor) postpone(o op) {
 	case o.kind == opRetryNow:
 		d.deadline = 0
 		c.enqueue(d)
+	case d.isTerminated():
+		d.queued = false
 	default:
 		d.queued = false
 		c.due = min(c.due, o.deadline)
@@ -275,6 +284,9 @@ func (c *cursor) expire(now int64) {
 	for i := c.pending.head; i < len(c.pending.list); i++ {
 		switch d := &c.pending.list[i]; {
 		case d.removed || d.queued:
+		case d.isTerminated():
+			d.queued = true
+			c.exhausted = append(c.exhausted, d.offset)
 		case d.deadline <= now:
 			c.enqueue(d)
 		default:
@@ -324,7 +336,9 @@ func (c *cursor) requeue() {
 		d := &c.pending.list[i]
 		if d.queued {
 			d.queued = false
-			d.deadline = 0
+			if !d.isTerminated() {
+				d.deadline = 0
+			}
 		}
 	}
 }

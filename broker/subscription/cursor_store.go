@@ -75,7 +75,8 @@ type cursorStore struct {
 // entry is a name in a cursorStore.
 type entry struct {
 	sub          *Subscription // nil: not served
-	made         int64
+	of           int64         // create revision of its key
+	made         int64         // its incarnation
 	served       bool
 	startPending bool // the start position is being written
 	why          *NotServedError
@@ -202,13 +203,16 @@ func (k *cursorStore) fill() {
 func (k *cursorStore) note(handle uint64, o op) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.dirty || k.closed != 0 {
+	if k.closed != 0 {
 		return
 	}
-	k.fill()
-	if o.kind == opAck || o.kind == opTerm {
+	if o.kind == opAck {
 		k.settle(o.offset, o.offset+o.count)
 	}
+	if k.dirty {
+		return // the snapshot will have it
+	}
+	k.fill()
 	if l := &k.last; l.kind == o.kind && o.kind.counted() && k.lastHandle == handle && o.offset == l.offset+l.count &&
 		o.deadline == l.deadline && l.count+o.count <= mostPending {
 		l.count += o.count
@@ -280,6 +284,9 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		k.mu.Lock()
 		e.startPending, e.served = false, err == nil
 		e.why = nil
+		if restarted := err == nil && e.sub == s && k.subs[s.id.name] == e; restarted && s.unstarted.Swap(false) {
+			pushes = true
+		}
 		if err != nil {
 			e.why = k.notServed(s.id.name, Troubled, "where it starts can't be written; trying again: "+err.Error(), err)
 			if k.startAgain.IsZero() && !s.ephemeral { // whoever creates a reader tries again
@@ -289,7 +296,7 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		}
 		k.mu.Unlock()
 		k.service.notifyWaiters()
-		if pushes { // nothing else wakes it
+		if pushes { // nothing else wakes it, and requests may wait for a reset
 			k.service.tasks.wake(s)
 		}
 	})
@@ -453,14 +460,32 @@ func (k *cursorStore) retryStarts() {
 
 // apply creates a desired Subscription or updates the existing one. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.StreamRetention) {
-	why := unsupported(&d.Spec, k.shards())
+	why := cmp.Or(unsupported(&d.Spec, k.shards()), k.refusesDeadLetters(&d.Spec))
 	if why == "" && policy == coordination.WorkQueue {
 		why = k.queueConflict(d.Name, &d.Spec)
 	}
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
-	if e != nil && e.made != d.Made {
+	if e != nil && e.sub != nil && d.Forgot(e.made) {
+		// The cursor of the later reset stays, and the next reset is another one.
+		e.made = d.Incarnation()
+		e.sub.mu.Lock()
+		e.sub.id.made = e.made
+		e.sub.mu.Unlock()
+		k.mu.Lock()
+		k.dirty = true
+		k.mu.Unlock()
+	}
+	if e != nil && e.made != d.Incarnation() {
+		if why == "" && e.sub != nil && e.of == d.Made {
+			e = &entry{sub: e.sub, of: d.Made, made: d.Incarnation()}
+			k.mu.Lock()
+			k.subs[d.Name] = e
+			k.mu.Unlock()
+			e.sub.restart(d)
+			return
+		}
 		k.drop(d.Name)
 		e = nil
 	}
@@ -474,26 +499,34 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 		}
 		return
 	}
-	if r, ok := k.recovered[d.Name]; ok && r.id.made != d.Made {
+	reset := false // while it was not led here
+	if r, ok := k.recovered[d.Name]; ok && d.Forgot(r.id.made) {
+		r.id.made = d.Incarnation()
+		k.recovered[d.Name] = r
+		k.mu.Lock()
+		k.dirty = true
+		k.mu.Unlock()
+	} else if ok && r.id.made != d.Incarnation() {
 		k.drop(d.Name)
+		reset = d.Resets > 0
 	}
-	e = &entry{made: d.Made}
+	e = &entry{of: d.Made, made: d.Incarnation()}
 	r, known := k.recovered[d.Name]
 	switch {
 	case why != "":
 		e.why = k.notServed(d.Name, Unsupported, why, nil)
 	case known && r.cursor.lost:
 		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
-	case !known && k.damage != nil && d.Created.Before(k.since):
+	case !known && k.damage != nil && d.Created.Before(k.since) && !reset:
 		// Whether it had a cursor is unknown, and starting anew could deliver acknowledged records.
-		k.recovered[d.Name] = recovered{handle: k.newHandle(), id: identity{d.Name, d.Made}, cursor: cursor{lost: true}}
+		k.recovered[d.Name] = recovered{handle: k.newHandle(), id: identity{d.Name, d.Incarnation()}, cursor: cursor{lost: true}}
 		k.mu.Lock()
 		k.dirty = true
 		k.mu.Unlock()
 		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
 	default:
-		e.sub = newSubscription(k, identity{d.Name, d.Made}, &d.Spec)
-		e.sub.created = d.Created
+		e.sub = newSubscription(k, identity{d.Name, d.Incarnation()}, &d.Spec)
+		e.sub.created, e.sub.begin = d.Created, d.Begin()
 		e.sub.inactive = int64(d.Spec.Consumer.InactiveThreshold)
 		e.served = known
 		if known {

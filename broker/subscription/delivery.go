@@ -149,4 +149,10 @@ type Info struct {
 	// Lost counts messages skipped because they cannot be read, since this broker leads.
 	Lost    uint64
 	Trouble string // empty: none
+	// DeadLettered counts records that were given up and stored in the dead-letter Topic, since this
+	// broker leads. GivenUp are those that wait for that, and DeadLetterTrouble says why they do;
+	// empty: they were not refused.
+	DeadLettered      uint64
+	GivenUp           int
+	DeadLetterTrouble string
 }

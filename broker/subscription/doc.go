@@ -18,10 +18,11 @@
 //	S1  An ack that was answered is never undone: the record is not delivered again after a crash, a
 //	    restart or a purge. Under a durability weaker than Synced an ack is as durable as the
 //	    Topic's records.
-//	S2  A record without an ack is delivered again until its maximum of deliveries, or until it is
-//	    deleted from the log. A matching record is skipped for three reasons only: damage, which is
-//	    counted and reported; compaction, which leaves a newer record of the subject; and removal
-//	    (Source.Removed). A pending record that is removed is acknowledged, without an advisory.
+//	S2  A record without an ack is delivered again until its maximum of deliveries, until a client
+//	    terminates it, or until it is deleted from the log. A matching record is skipped for three
+//	    reasons only: damage, which is counted and reported; compaction, which leaves a newer record
+//	    of the subject; and removal (Source.Removed). A pending record that is removed is
+//	    acknowledged, without an advisory.
 //	S3  A cursor is never ahead of its log: if a log lost its end, new records under those offsets
 //	    are delivered. A cursor that was last changed in an epoch counts no record of a later one.
 //	S4  Deliveries, and acks without a reply, reach the state log within lazyFor. So a crash repeats
@@ -38,6 +39,10 @@
 //	    has not confirmed is bounded.
 //	S10 A record is removed for want of need only if the cursors, and the Subscriptions of the State
 //	    in which this broker leads, say so (release.go). In the state log the acks come first.
+//
+//	S10 With a dead-letter Topic, a record that is given up stays pending until that Topic has stored
+//	    it, or a client acknowledges it. It is published at least once, always with the same
+//	    message id. Refused ones are tried again one at a time, after growing pauses (deadLetters).
 //
 // The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
 // when something is delivered or the lag is requested. Without a filter nothing is read. If counted

@@ -122,7 +122,7 @@ func TestUnsupportedSubscriptionsAreRefusedWithTheReason(t *testing.T) {
 		w.expect("billing", "a", "1")
 		for i, change := range []func(*coordination.SubscriptionSpec){
 			func(s *coordination.SubscriptionSpec) { s.Push = "http://example.com" },
-			func(s *coordination.SubscriptionSpec) { s.DeadLetter = "dead" },
+			func(s *coordination.SubscriptionSpec) { s.DeadLetter, s.Ack.Policy = "dead", coordination.AckNone },
 			func(s *coordination.SubscriptionSpec) { s.Where = "true" },
 			func(s *coordination.SubscriptionSpec) { s.Consumer.DeliverGroup = "g" },
 			func(s *coordination.SubscriptionSpec) { s.Consumer.IdleHeartbeat = time.Second },

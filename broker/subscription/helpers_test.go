@@ -483,6 +483,7 @@ type world struct {
 	desired want
 	promise log.Durability
 	opts    log.Options
+	dead    *morgue       // nil: dead letters are not supported
 	ahead   time.Duration // how far the next broker's clock is ahead
 	// wholeAfter is after how many bytes of the state log brokers write a snapshot; 0: as in use.
 	wholeAfter int
@@ -548,8 +549,13 @@ func (w *world) open() (*shard, error) {
 }
 
 func (w *world) serve() {
+	var dead DeadLetters
+	if w.dead != nil {
+		dead = w.dead
+	}
 	w.service = New(Config{
-		Self: "b1", Clock: clock.New(clock.Config{Wall: func() time.Time { return time.Now().Add(w.ahead) }}), Logger: slog.New(slog.DiscardHandler),
+		DeadLetters: dead,
+		Self:        "b1", Clock: clock.New(clock.Config{Wall: func() time.Time { return time.Now().Add(w.ahead) }}), Logger: slog.New(slog.DiscardHandler),
 		Sink: func(_ *topic.Shard, name string) DeliverySink { return w.box(name) },
 	})
 	if w.wholeAfter > 0 {

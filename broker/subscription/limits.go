@@ -110,6 +110,26 @@ const (
 	// connection fit. nats-server begins with 2 MiB and ends with 32 MiB.
 	firstWindow = 512 << 10
 	lastWindow  = 8 << 20
+	// longestPause is when a paused Subscription is looked at again at the latest. A sum of two times
+	// in nanoseconds must not overflow.
+	longestPause = 24 * time.Hour
+
+	// deadLettersAtOnce and deadLetterBytes bound the dead letters of one Subscription that are being
+	// stored: as many as fill the round trip to another broker.
+	deadLettersAtOnce = 64
+	deadLetterBytes   = 1 << 20
+	// deadLetterFirst and deadLetterLast bound the pause before a refused dead letter is sent again.
+	// Each refusal doubles it.
+	deadLetterFirst = time.Second
+	deadLetterLast  = time.Minute
+	// deadLetterTimeout is how long an answer may take. A sender answers each message sooner.
+	deadLetterTimeout = 30 * time.Second
+	// deadLetterSubject is the longest subject of a dead letter: a line of the client protocol may
+	// have 4 KiB. deadLetterText is the longest text of an answer that is kept: 1000 pending records
+	// with a text each take 256 KiB.
+	deadLetterSubject = 2048
+	deadLetterText    = 256
+
 	// paceBurst is how much unused time of a rate limit is kept: longer than timers are late.
 	paceBurst = 20 * time.Millisecond
 

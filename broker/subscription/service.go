@@ -24,7 +24,9 @@ type Config struct {
 	Topics *topic.Service
 	Sink   func(t *topic.Shard, name string) DeliverySink
 	Clock  *clock.Clock // nil: the machine's clock alone
-	Logger *slog.Logger
+	// DeadLetters stores records that are given up. nil: Subscriptions with dead letters are refused.
+	DeadLetters DeadLetters
+	Logger      *slog.Logger
 	// Retired is called for a reader that was deleted because nobody used it. It must not block. It
 	// may be nil.
 	Retired func(t *topic.Shard, name string)
@@ -53,7 +55,7 @@ type Service struct {
 	changedMu sync.Mutex // guards changed; locked after all other locks
 	changed   chan struct{}
 
-	delivered, redelivered, acked, exhausted, lost, stateBytes, released atomic.Uint64
+	delivered, redelivered, acked, exhausted, deadLettered, lost, stateBytes, released atomic.Uint64
 }
 
 // New returns a Service without shards. ShardChanged adds them.
@@ -372,6 +374,8 @@ type Stats struct {
 	Redelivered   uint64 // of Delivered
 	Acked         uint64
 	Exhausted     uint64 // records dropped after the maximum of deliveries
+	DeadLettered  uint64 // records stored in dead-letter Topics
+	GivenUp       int    // records that wait to be stored there
 	Lost          uint64 // records skipped because they cannot be read
 	StateBytes    uint64 // written to state logs
 	Released      uint64 // records removed because no Subscription needs them
@@ -381,8 +385,8 @@ type Stats struct {
 func (s *Service) Stats() Stats {
 	stats := Stats{
 		Delivered: s.delivered.Load(), Redelivered: s.redelivered.Load(), Acked: s.acked.Load(),
-		Exhausted: s.exhausted.Load(), Lost: s.lost.Load(), StateBytes: s.stateBytes.Load(),
-		Released: s.released.Load(),
+		Exhausted: s.exhausted.Load(), DeadLettered: s.deadLettered.Load(), Lost: s.lost.Load(),
+		StateBytes: s.stateBytes.Load(), Released: s.released.Load(),
 	}
 	for _, k := range s.allStores() {
 		for _, sub := range k.each() {
@@ -393,6 +397,9 @@ func (s *Service) Stats() Stats {
 			}
 			stats.Waiting += sub.waiting.n
 			stats.Pending += sub.cursor.pending.live
+			if sub.dead != nil {
+				stats.GivenUp += len(sub.dead.givenUp)
+			}
 			sub.mu.Unlock()
 		}
 	}

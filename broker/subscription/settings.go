@@ -25,6 +25,7 @@ type settings struct {
 	flowControl   bool
 	idleHeartbeat int64  // nanoseconds; 0: none
 	rateLimit     uint64 // bits per second; 0: none
+	every         int64  // nanoseconds between deliveries; 0: none
 
 	replayOriginal bool
 
@@ -32,7 +33,8 @@ type settings struct {
 	pinFor   int64 // how long a pinned client may be silent, in nanoseconds
 }
 
-func settingsOf(spec *coordination.SubscriptionSpec) settings {
+// settingsOf returns the settings of a spec for one of so many shards.
+func settingsOf(spec *coordination.SubscriptionSpec, shards int) settings {
 	s := settings{
 		policy:     spec.Ack.Policy,
 		wait:       milliseconds(spec.Ack.Wait),
@@ -42,6 +44,7 @@ func settingsOf(spec *coordination.SubscriptionSpec) settings {
 
 		deliverTo: spec.Consumer.DeliverSubject, deliverGroup: spec.Consumer.DeliverGroup, flowControl: spec.Consumer.FlowControl,
 		idleHeartbeat: int64(max(spec.Consumer.IdleHeartbeat, 0)), rateLimit: spec.Consumer.RateLimit,
+		every:          rateShare(spec, shards),
 		replayOriginal: spec.Consumer.ReplayOriginal,
 		priority:       spec.Consumer.PriorityPolicy, pinFor: int64(spec.Consumer.PriorityTimeout),
 	}
@@ -123,7 +126,7 @@ func unsupported(spec *coordination.SubscriptionSpec, of int) string {
 		what  string
 	}{
 		{spec.Push != "", "delivery by push (delivery.push)"},
-		{spec.DeadLetter != "", "dead letters (deadLetter)"},
+		{spec.DeadLetter != "" && spec.Ack.Policy == coordination.AckNone, "dead letters (deadLetter) without acks"},
 		{spec.Where != "", "a filter by content (filter.where)"},
 		{pulled && c.DeliverGroup != "", "a queue group without a subject to deliver to"},
 		{pulled && c.RateLimit > 0, "a rate limit without a subject to deliver to"},

@@ -33,7 +33,7 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 	if k.failed != "" {
 		return false, nil
 	}
-	from := s.spec.Start.From
+	from := s.begin.From
 	if !k.begun {
 		if next, known := s.startWithoutLooking(start, end); known && !k.newest {
 			s.startAt(next, 0)
@@ -48,7 +48,7 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 		case from == coordination.FromLastBySubject:
 			k.bySubj = map[string]uint64{}
 		case from == coordination.FromTime:
-			k.at = max(start, timeSegment(s.store.shard.Data().SegmentInfos(), s.spec.Start.Time, end))
+			k.at = max(start, timeSegment(s.store.shard.Data().SegmentInfos(), s.begin.Time, end))
 		default: // the last record that matches
 			k.low = end
 			s.searchBelow(start)
@@ -107,7 +107,7 @@ func (s *Subscription) endSearch(start uint64) (more bool) {
 		}
 		s.startAt(start, k.end)
 		s.newest, s.removals.newest, s.removals.newestNext = newest, 0, 0
-	case s.spec.Start.From == coordination.FromTime:
+	case s.begin.From == coordination.FromTime:
 		if k.found == 0 {
 			k.found = k.end
 		}
@@ -130,11 +130,11 @@ func (s *Subscription) endOfSearch() uint64 {
 
 // startWithoutLooking returns the start position if it does not depend on the records.
 func (s *Subscription) startWithoutLooking(start, end uint64) (next uint64, known bool) {
-	switch s.spec.Start.From {
+	switch s.begin.From {
 	case coordination.FromEarliest:
 		return start, true
 	case coordination.FromOffset:
-		return max(s.spec.Start.Offset, start), true
+		return max(s.begin.Offset, start), true
 	case coordination.FromTime, coordination.FromLastBySubject:
 		return end, start == end
 	case coordination.FromLast:
@@ -156,7 +156,7 @@ func (s *Subscription) searchBelow(start uint64) {
 // searchView examines the records of a view and moves behind it. mu is held.
 func (s *Subscription) searchView(v *log.View) (bytes int) {
 	k := &s.search
-	from, since := s.spec.Start.From, s.spec.Start.Time.UnixNano()
+	from, since := s.begin.From, s.begin.Time.UnixNano()
 	var r log.Record
 	for b, ok := v.Next(); ok; b, ok = v.Next() {
 		bytes += len(b)

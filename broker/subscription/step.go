@@ -22,11 +22,13 @@ func (s *Subscription) step(w *worker) (more bool) {
 	}
 	unflushed, over := s.unflushed, s.waiting.takeEnded()
 	s.unflushed = false
+	letters := s.dead.take()
 	s.mu.Unlock()
 	if unflushed {
 		s.sink.Flush()
 	}
 	s.sinkMu.Unlock()
+	s.store.publishDead(s, letters)
 	completeEnded(over)
 	if idle {
 		s.retire()
@@ -56,18 +58,21 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	}
 	s.lookForReceiver(w, now)
 	s.unpinSilent(now)
-	if s.search.done {
+	if s.search.done && !s.unstarted.Load() {
 		s.catchUp(now, start)
 		var err error
+		if err = s.sendDead(w, now); err != nil {
+			retry = now + int64(retryAfter)
+		}
 		if rest := s.pausedFor(); rest > 0 {
 			s.blocked = false
 			s.endNoWait(false)
-			return false, s.arm(now, min(retry, now+int64(rest)))
+			return false, s.arm(now, min(retry, now+int64(min(rest, longestPause))))
 		}
 		if more, err = s.deliverSome(w, now, start, end); err != nil {
 			retry = now + int64(retryAfter)
 		}
-		retry = min(retry, s.replay.due)
+		retry = min(retry, s.replay.due, s.turnstile.due)
 		if !more && err == nil && s.wanting(now) && !s.blocked {
 			more = s.waitForMore(end)
 		}
@@ -123,6 +128,10 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 				s.change(op{kind: opTerm, offset: offset})
 				continue
 			}
+			if s.dead != nil {
+				s.giveUp(d)
+				continue
+			}
 			if kind == opKeep && len(s.cursor.kept) >= mostKept {
 				s.forgetKept()
 			}
@@ -150,7 +159,7 @@ func (s *Subscription) nextScan() int64 {
 
 // deliverSome delivers as much as is requested, available and allowed in one step. mu is held.
 func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (more bool, err error) {
-	s.blocked, s.replay.due = false, math.MaxInt64
+	s.blocked, s.replay.due, s.turnstile.due = false, math.MaxInt64, math.MaxInt64
 	if !s.wanting(now) {
 		return false, nil
 	}
@@ -172,6 +181,10 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 	for range stepRecords {
 		r := s.first(now, start, end)
 		if r == nil {
+			s.endNoWait(false)
+			return false, nil
+		}
+		if !s.turnstile.allows(&s.settings, now) {
 			s.endNoWait(false)
 			return false, nil
 		}
@@ -210,6 +223,7 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 		}
 		if s.deliverTo(w, r, rec, count, now, start, end) {
 			delivered++
+			s.turnstile.delivered(&s.settings, now)
 			if count > 1 {
 				redelivered++
 			}
@@ -295,6 +309,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	} else {
 		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: now/int64(time.Millisecond) + s.settings.ackWait(count)})
 	}
+	s.dead.delivered(&s.cursor, rec.Offset, now)
 	w.delivery.Pin = s.pinned(r, now)
 	s.sink.Deliver(r.to, &w.delivery, rec)
 	s.unflushed = true
@@ -580,7 +595,8 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 	if s.pin.id != "" {
 		at = min(at, s.pin.until)
 	}
-	if due := s.cursor.due; due < math.MaxInt64 && s.search.done && (s.waiting.n > 0 || s.push != nil && s.push.away == 0) {
+	at = min(at, s.dead.due(now))
+	if due := s.cursor.due; due < math.MaxInt64 && s.search.done && (s.waiting.n > 0 || s.push != nil && s.push.away == 0 || s.dead != nil) {
 		at = min(at, max(due*int64(time.Millisecond), s.nextScan()))
 	}
 	switch {

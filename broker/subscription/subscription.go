@@ -38,21 +38,26 @@ type Subscription struct {
 	// awaitsRemoval: it is in the store's blocked list; guarded by the store's mu
 	awaitsRemoval bool
 	sample        atomic.Int32 // share of acks that is reported, in percent
+	// unstarted: it was reset, and its new start position is not durable yet. Nothing is delivered
+	// before, since after a crash it would begin at another record then.
+	unstarted atomic.Bool
 
 	mu               sync.Mutex
 	spec             *coordination.SubscriptionSpec
+	begin            coordination.Start // where its cursor begins
 	settings         settings
 	handle           uint64
 	cursor           cursor
 	closed           End    // 0: open
 	known            uint64 // records below it may have been delivered in an earlier life
 	search           startSearch
-	reader           log.Cursor  // of first deliveries
-	readEnd          uint64      // end of what it read last
-	skipUnlogged     bool        // the state log lacks the last skip
-	passes           uint64      // the state log lacks these last deliveries without acks
-	passedFrom       uint64      // the first offset behind the cursor before them
-	replay           replay      // of a replay at the original speed
+	reader           log.Cursor // of first deliveries
+	readEnd          uint64     // end of what it read last
+	skipUnlogged     bool       // the state log lacks the last skip
+	passes           uint64     // the state log lacks these last deliveries without acks
+	passedFrom       uint64     // the first offset behind the cursor before them
+	replay           replay     // of a replay at the original speed
+	turnstile        turnstile
 	counting         bool        // the index counts for the next delivery
 	countNext        int64       // when it is asked again after a failure
 	pin              pin         // the pinned client, if that is the policy
@@ -69,7 +74,8 @@ type Subscription struct {
 	scanned          int64 // when deadlines were scanned last
 	ahead            lookahead
 	removals         removals
-	newest           []uint64 // records to deliver below cursor.until; nil: not known yet
+	newest           []uint64     // records to deliver below cursor.until; nil: not known yet
+	dead             *deadLetters // nil: records that are given up are dropped
 	lastSeen         struct {
 		delivered, acked, used int64
 	}
@@ -79,13 +85,14 @@ type Subscription struct {
 
 func newSubscription(k *cursorStore, id identity, spec *coordination.SubscriptionSpec) *Subscription {
 	s := &Subscription{
-		service: k.service, store: k, id: id, spec: spec, settings: settingsOf(spec),
+		service: k.service, store: k, id: id, spec: spec, begin: spec.Start, settings: settingsOf(spec, k.shards()),
 		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.shard.topic, id.name),
 	}
 	s.sizer, _ = s.sink.(Sizer)
 	s.lastSeen.used = k.service.now()
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	s.push = newPush(&s.settings)
+	s.dead = newDeadLetters(nil, spec.DeadLetter)
 	s.sample.Store(samplePercent(spec))
 	s.ackless = s.settings.policy == coordination.AckNone
 	return s
@@ -115,9 +122,10 @@ func (s *Subscription) volatile() bool { return s.ephemeral && s.spec.Consumer.M
 func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	s.mu.Lock()
 	before := s.settings
-	s.spec, s.settings = spec, settingsOf(spec)
+	s.spec, s.settings = spec, settingsOf(spec, s.store.shards())
 	s.sample.Store(samplePercent(spec))
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
+	s.dead = newDeadLetters(s.dead, spec.DeadLetter)
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	if s.settings.priority != coordination.PriorityPinned {
 		s.pin = pin{}
@@ -183,6 +191,7 @@ func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, del
 	s.mu.Lock()
 	err := s.ack(offset, delivered, kind, delay)
 	wake := (s.waiting.n > 0 || s.push != nil) && (s.blocked && s.cursor.pending.live < s.settings.maxPending || kind == Retry)
+	wake = wake || s.dead != nil && kind == Term
 	if done != nil && err == nil && !s.volatile() {
 		// Under mu, so that the op is noted before.
 		err = s.store.await(done)
@@ -222,17 +231,28 @@ func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Du
 	if s.settings.policy == coordination.AckNone {
 		return nil
 	}
-	if offset > s.cursor.offset && (kind != Done && kind != Term || offset >= s.known || s.isFull(offset)) {
+	if offset > s.cursor.offset && (kind != Done && (kind != Term || s.dead != nil) || offset >= s.known || s.isFull(offset)) {
 		return errNotDelivered
 	}
-	switch kind {
-	case Done, Term:
+	if kind == Done || kind == Term && (s.dead == nil || s.cursor.isKept(offset)) {
 		s.settle(offset, kind)
+		if s.dead != nil && s.cursor.pending.find(offset) == nil {
+			s.dead.forget(offset)
+		}
 		return nil
 	}
 	d := s.cursor.pending.find(offset)
+	if kind == Term {
+		if d != nil {
+			s.terminate(d)
+		}
+		return nil
+	}
 	if d == nil || delivered > 0 && delivered < uint64(d.count) {
 		return nil // delivered to another client since, or not pending any more
+	}
+	if s.dead != nil && s.dead.givenUp[offset] != nil {
+		return nil // it is not delivered again
 	}
 	ms := now / int64(time.Millisecond)
 	switch {
@@ -348,6 +368,7 @@ func (s *Subscription) info(w *worker, now int64) Info {
 	if s.readError != "" {
 		i.Trouble = s.readError
 	}
+	s.dead.describe(&i)
 	i.Bound, i.PausedFor = s.watched(), s.pausedFor()
 	i.Pin, i.Pinned = s.pin.id, s.service.at(s.pin.since)
 	i.FloorSequence, i.FloorOffset = s.cursor.floor()

@@ -1,9 +1,6 @@
 package topic
 
 import (
-	"slices"
-	"sync"
-
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
@@ -18,22 +15,19 @@ func (t *taker) Take(messages []protocol.Message, memory protocol.Memory, _ bool
 		return t.shards[0].publish(messages, memory)
 	}
 	spec := &(*Topic)(t).Desired().Spec
-	d := divisions.Get().(*division)
-	d.lists = slices.Grow(d.lists[:0], len(t.shards))[:len(t.shards)]
-	for i := range messages {
-		n := publish.Partition(messages[i].Subject, spec)
-		d.lists[n] = append(d.lists[n], messages[i])
-	}
-	for n, list := range d.lists {
-		if len(list) > 0 {
-			behind = t.shards[n].publish(list, memory) || behind
-			clear(list)
-			d.lists[n] = list[:0]
+	d := publish.Divide(messages, spec, len(t.shards))
+	for n, p := range t.shards {
+		if list := d.Of(n); len(list) > 0 {
+			behind = p.publish(list, memory) || behind
 		}
 	}
-	divisions.Put(d)
+	d.Free()
 	return behind
 }
+
+// Publish publishes messages of this broker itself as those of a client. It drops messages on
+// subjects that the Topic does not take.
+func (t *Topic) Publish(messages []protocol.Message) { (*taker)(t).Take(messages, nil, false) }
 
 // publish gives messages of one read of a connection to the shard's sender.
 func (p *Shard) publish(messages []protocol.Message, memory protocol.Memory) (behind bool) {
@@ -44,11 +38,6 @@ func (p *Shard) publish(messages []protocol.Message, memory protocol.Memory) (be
 	}
 	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
 }
-
-// division has the messages of one read by shard.
-type division struct{ lists [][]protocol.Message }
-
-var divisions = sync.Pool{New: func() any { return &division{} }}
 
 // Name is the Topic's, for traces.
 func (t *taker) Name() string { return (*Topic)(t).Name() }

@@ -18,9 +18,10 @@ import (
 )
 
 func newSubscriptionCommand() *cobra.Command {
-	cmd := group("subscription", "List, create, show, delete and read Subscriptions", newSubscriptionListCommand(), newSubscriptionCreateCommand(),
-		newSubscriptionShowCommand(), newSubscriptionDeleteCommand(), newSubscriptionTailCommand())
-	cmd.Long = `List, create, show, delete and read Subscriptions: durable readers of a Topic, whose place is kept.
+	cmd := group("subscription", "List, create, show, reset, delete and read Subscriptions", newSubscriptionListCommand(), newSubscriptionCreateCommand(),
+		newSubscriptionShowCommand(), newSubscriptionDeleteCommand(), newSubscriptionTailCommand(), newSubscriptionResetCommand(), newSubscriptionReplayCommand())
+	cmd.Long = `List, create, show, reset, delete and read Subscriptions: durable readers of a Topic, whose place is
+kept.
 
 To print what is published from now on, without a Topic, there is carillon sub.`
 	cmd.Aliases = []string{"subs", "subscriptions"}
@@ -246,6 +247,9 @@ func printSubscription(w io.Writer, v *subscriptionView) error {
 			pauses = append(pauses, durationText(pause))
 		}
 		add("Backoff", strings.Join(pauses, ", "))
+	}
+	if v.Spec.DeadLetter != "" {
+		add("Dead letters", "topic "+v.Spec.DeadLetter)
 	}
 	if v.Owner != nil && v.Owner.Kind == coordination.ManifestOwner {
 		add("When its manifest goes", string(v.Spec.DeletionPolicy))

@@ -19,6 +19,7 @@ func newSubscriptionCreateCommand() *cobra.Command {
 		m                      manageFlags
 		filters, backoff       []string
 		start, description     string
+		deadLetter             string
 		ackWait                ageFlag
 		maxDeliver, maxPending int
 	)
@@ -29,6 +30,7 @@ func newSubscriptionCreateCommand() *cobra.Command {
 		Long: `Create a Subscription of a Topic, by which clients read and acknowledge messages; the place is kept.
 It may be repeated: where that Subscription is already, with the same settings, nothing is changed.`,
 		Example: `  carillon subscription create orders billing
+  carillon subs create orders jobs --max-deliver 5 --dead-letter orders-dead
   carillon subs create orders audit --filter 'orders.eu.>' --start earliest --max-deliver 5 --backoff 1s,5s,30s`,
 		Args:              takes(2, 2, "the names of a topic and a subscription"),
 		ValidArgsFunction: m.completeNames(1),
@@ -62,6 +64,18 @@ It may be repeated: where that Subscription is already, with the same settings, 
 				return err
 			}
 			defer b.close()
+			if deadLetter != "" {
+				made, err := b.createWithDeadLetters(cmd.Context(), args[0], args[1], config, deadLetter)
+				if err != nil {
+					return err
+				}
+				v := viewSubscription(made, nil)
+				if m.output == "json" {
+					return printJSON(cmd.OutOrStdout(), v)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "subscription %s of topic %s begins with %s; dead letters go into topic %s\n", v.Name, v.Topic, startText(v.Spec.Start), deadLetter)
+				return nil
+			}
 			consumer, err := b.js.CreateConsumer(cmd.Context(), args[0], config)
 			if errors.Is(err, jetstream.ErrStreamNotFound) {
 				return b.found(args[0], err)
@@ -89,6 +103,7 @@ It may be repeated: where that Subscription is already, with the same settings, 
 	f.IntVar(&maxDeliver, "max-deliver", 0, "how often a message is delivered (default no limit)")
 	f.IntVar(&maxPending, "max-pending", 0, "how many messages may be delivered and not yet acknowledged; -1: any number (default 1000)")
 	f.StringSliceVar(&backoff, "backoff", nil, "`PAUSES` between deliveries in the place of --ack-wait, for example 1s,5s,30s")
+	f.StringVar(&deadLetter, "dead-letter", "", "`TOPIC` for messages that were delivered --max-deliver times, or that a client terminated (default they are dropped)")
 	f.StringVar(&description, "description", "", "a sentence for people")
 	complete(cmd, "start", "latest", "earliest")
 	return cmd

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
@@ -68,15 +70,18 @@ func TopicSpec(topic *v1alpha1.Topic) (coordination.TopicSpec, error) {
 func SubscriptionSpec(subscription *v1alpha1.Subscription) (coordination.SubscriptionSpec, error) {
 	asked := &subscription.Spec
 	spec := coordination.SubscriptionSpec{
-		Start:          coordination.Start{From: coordination.StartFrom(asked.Start.From)},
+		Start:          start(asked.Start.From, asked.Start.Time, asked.Start.Offset),
 		DeletionPolicy: coordination.DeletionPolicy(asked.DeletionPolicy),
 		Ack:            coordination.Ack{MaxPending: int(asked.Ack.MaxPending)},
 	}
-	if asked.Start.Time != nil {
-		spec.Start.Time = asked.Start.Time.UTC()
+	if r := asked.Reset; r != nil {
+		spec.Reset = &coordination.Reset{ID: r.ID, To: start(r.From, r.Time, r.Offset)}
 	}
-	if asked.Start.Offset != nil {
-		spec.Start.Offset = uint64(*asked.Start.Offset)
+	if asked.RateLimit != nil {
+		spec.Rate = int(asked.RateLimit.MessagesPerSecond)
+	}
+	if asked.Paused {
+		spec.Consumer.PauseUntil = noEnd
 	}
 	if f := asked.Filter; f != nil {
 		for _, s := range f.Subjects {
@@ -105,6 +110,21 @@ func SubscriptionSpec(subscription *v1alpha1.Subscription) (coordination.Subscri
 		spec.DeadLetter = asked.DeadLetter.TopicRef.Name
 	}
 	return spec, nil
+}
+
+// noEnd is the end of a pause that a manifest asks for. Brokers know pauses with an end.
+var noEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// start returns a start position.
+func start(from v1alpha1.StartFrom, at *metav1.Time, offset *int64) coordination.Start {
+	s := coordination.Start{From: coordination.StartFrom(from)}
+	if at != nil {
+		s.Time = at.UTC()
+	}
+	if offset != nil {
+		s.Offset = uint64(*offset)
+	}
+	return s
 }
 
 // duration parses a duration that the schema has accepted. It fails only beyond three centuries.

@@ -65,6 +65,9 @@ spec:
   ack: {wait: 10s, maxDeliver: 5, maxPending: 7, backoff: [1s, 1m30s]}
   delivery: {push: {url: "http://a/b"}}
   deadLetter: {topicRef: {name: dead}}
+  paused: true
+  rateLimit: {messagesPerSecond: 100}
+  reset: {id: again, from: Offset, offset: 7}
   deletionPolicy: Retain`
 	subscription := &v1alpha1.Subscription{}
 	if err := yaml.UnmarshalStrict([]byte(manifest), subscription); err != nil {
@@ -73,7 +76,9 @@ spec:
 	want := coordination.SubscriptionSpec{
 		Start: coordination.Start{From: coordination.FromTime, Time: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)}, Subjects: []string{"a.b"}, Where: "true",
 		Ack:  coordination.Ack{Wait: 10 * time.Second, MaxDeliver: 5, MaxPending: 7, Backoff: []time.Duration{time.Second, 90 * time.Second}},
-		Push: "http://a/b", DeadLetter: "dead", DeletionPolicy: coordination.Retain,
+		Push: "http://a/b", DeadLetter: "dead", DeletionPolicy: coordination.Retain, Rate: 100,
+		Reset:    &coordination.Reset{ID: "again", To: coordination.Start{From: coordination.FromOffset, Offset: 7}},
+		Consumer: coordination.ConsumerSettings{PauseUntil: noEnd},
 	}
 	if got, err := SubscriptionSpec(subscription); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v, want\n%+v", got, err, want)

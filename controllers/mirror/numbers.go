@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,7 +47,22 @@ type Numbers struct {
 }
 
 // SubscriptionNumbers are a broker's counts for a Subscription.
-type SubscriptionNumbers struct{ Lag, Pending, Redelivered int64 }
+type SubscriptionNumbers struct {
+	Lag, Pending, Redelivered int64
+	DeadLettered              int64 // since the present leaders lead
+	GivenUp                   int64 // records that wait for the dead-letter Topic
+	DeadLetterTrouble         string
+	Endangered                string // why retention is about to delete what was not acknowledged
+}
+
+// plus returns the sum with the numbers of another shard.
+func (n SubscriptionNumbers) plus(o SubscriptionNumbers) SubscriptionNumbers {
+	n.Lag, n.Pending, n.Redelivered = n.Lag+o.Lag, n.Pending+o.Pending, n.Redelivered+o.Redelivered
+	n.DeadLettered, n.GivenUp = n.DeadLettered+o.DeadLettered, n.GivenUp+o.GivenUp
+	n.DeadLetterTrouble = cmp.Or(n.DeadLetterTrouble, o.DeadLetterTrouble)
+	n.Endangered = cmp.Or(n.Endangered, o.Endangered)
+	return n
+}
 
 // answer is a broker's answer to /topics.
 type answer struct {
@@ -65,6 +81,11 @@ type answer struct {
 			Lag         int64  `json:"lag"`
 			Pending     int64  `json:"pending"`
 			Redelivered int64  `json:"redelivered"`
+
+			DeadLettered      int64  `json:"deadLettered"`
+			GivenUp           int64  `json:"givenUp"`
+			DeadLetterTrouble string `json:"deadLetterTrouble"`
+			Endangered        string `json:"endangered"`
 		} `json:"subscriptions"`
 	} `json:"topics"`
 }
@@ -162,7 +183,7 @@ func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[stri
 			if one.Subscriptions == nil {
 				one.Subscriptions = map[string]SubscriptionNumbers{}
 			}
-			one.Subscriptions[s.Name] = SubscriptionNumbers{s.Lag, s.Pending, s.Redelivered}
+			one.Subscriptions[s.Name] = SubscriptionNumbers{s.Lag, s.Pending, s.Redelivered, s.DeadLettered, s.GivenUp, s.DeadLetterTrouble, s.Endangered}
 		}
 		found[shardKey(t.ID, t.Shard)] = one
 	}
@@ -213,8 +234,7 @@ func (n *Numbers) add(other Numbers) {
 		if n.Subscriptions == nil {
 			n.Subscriptions = map[string]SubscriptionNumbers{}
 		}
-		of := n.Subscriptions[name]
-		n.Subscriptions[name] = SubscriptionNumbers{of.Lag + s.Lag, of.Pending + s.Pending, of.Redelivered + s.Redelivered}
+		n.Subscriptions[name] = n.Subscriptions[name].plus(s)
 	}
 }
 

@@ -109,6 +109,8 @@ const (
 	ShardsUnsupported     Reason = "ShardsUnsupported"
 	PushUnsupported       Reason = "PushUnsupported"
 	DeadLetterUnsupported Reason = "DeadLetterUnsupported"
+	DeadLetterCycle       Reason = "DeadLetterCycle"
+	ResetUnsupported      Reason = "ResetUnsupported"
 	FilterUnsupported     Reason = "FilterUnsupported"
 	DiskFailed            Reason = "DiskFailed"
 	DiskFull              Reason = "DiskFull"
@@ -118,6 +120,7 @@ const (
 // Reasons of events about actions.
 const (
 	Adopted  Reason = "Adopted"
+	Reset    Reason = "Reset"
 	Orphaned Reason = "Orphaned"
 	Deleted  Reason = "Deleted"
 	// RecordsMayBeLost: a leader was elected that may lack acknowledged records.

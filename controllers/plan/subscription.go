@@ -22,6 +22,15 @@ type SubscriptionFacts struct {
 	Topic  *coordination.Topic // the declared Topic; nil: not created yet
 	Shards []ShardFacts        // of the Topic
 	Found  *coordination.Subscription
+
+	// Of spec.deadLetter:
+	DeadLetterGone   string // the name of its Topic's manifest, if that does not exist
+	DeadLetterLater  string // the same, if that Topic is not created yet
+	DeadLetterBehind string // a broker whose version keeps no dead letters
+	// DeadLetterCycle is the Topics through which dead letters would come back, or nil.
+	DeadLetterCycle []string
+	// ResetBehind is a broker whose version can't reset a cursor, if spec.reset is there.
+	ResetBehind string
 	// Refused is the error of the last attempt to write, or nil.
 	Refused error
 }
@@ -46,18 +55,19 @@ func Subscription(f SubscriptionFacts) Action {
 
 func (f SubscriptionFacts) unservable() (Action, bool) {
 	stall := func(reason Reason, message string) (Action, bool) {
-		if f.ours() {
-			message += "; until then the Subscription is served as it was before"
-		}
-		return Action{Kind: Stall, Reason: reason, Message: message}, true
+		return Action{Kind: Stall, Reason: reason, Message: f.asBefore(message)}, true
 	}
 	switch {
 	case f.Invalid != "":
 		return stall(Invalid, f.Invalid)
 	case f.Spec.Push != "":
 		return stall(PushUnsupported, "brokers of this version don't push: leave delivery out, and have clients pull by the Subscription's name")
-	case f.Spec.DeadLetter != "":
-		return stall(DeadLetterUnsupported, "brokers of this version don't keep dead letters: leave deadLetter out; after ack.maxDeliver attempts a record is passed over")
+	case f.Spec.DeadLetter != "" && f.DeadLetterBehind != "":
+		return stall(DeadLetterUnsupported, fmt.Sprintf("broker %s is of a version that keeps no dead letters: finish the update of the brokers, or leave deadLetter out", f.DeadLetterBehind))
+	case len(f.DeadLetterCycle) > 0:
+		return stall(DeadLetterCycle, fmt.Sprintf("dead letters would come back for ever, by the Topics %s: name another Topic for them, or change another Subscription of that cycle", strings.Join(f.DeadLetterCycle, ", ")))
+	case f.ResetBehind != "":
+		return stall(ResetUnsupported, fmt.Sprintf("broker %s is of a version that can't reset a cursor: finish the update of the brokers, or leave reset out", f.ResetBehind))
 	case f.Spec.Where != "":
 		return stall(FilterUnsupported, "brokers of this version filter by subject only: leave filter.where out")
 	}
@@ -65,17 +75,31 @@ func (f SubscriptionFacts) unservable() (Action, bool) {
 }
 
 func (f SubscriptionFacts) missing() (Action, bool) {
-	if !f.TopicGone {
-		return Action{}, false
+	switch {
+	case f.TopicGone:
+		return Action{Kind: Wait, Reason: TopicMissing, Message: fmt.Sprintf("there is no Topic %s in this namespace: make it, or wait for it", f.TopicRef)}, true
+	case f.DeadLetterGone != "":
+		return Action{Kind: Wait, Reason: TopicMissing, Message: f.asBefore(fmt.Sprintf("there is no Topic %s in this namespace for dead letters: make it, or leave deadLetter out", f.DeadLetterGone))}, true
 	}
-	return Action{Kind: Wait, Reason: TopicMissing, Message: fmt.Sprintf("there is no Topic %s in this namespace: make it, or wait for it", f.TopicRef)}, true
+	return Action{}, false
 }
 
 func (f SubscriptionFacts) waiting() (Action, bool) {
-	if f.Topic != nil && !f.Topic.Deleting {
-		return Action{}, false
+	switch {
+	case f.Topic == nil || f.Topic.Deleting:
+		return Action{Kind: Wait, Reason: WaitingForTopic, Message: because(fmt.Sprintf("Topic %s is not there yet", f.TopicRef), f.TopicSays)}, true
+	case f.DeadLetterLater != "":
+		return Action{Kind: Wait, Reason: WaitingForTopic, Message: f.asBefore(fmt.Sprintf("Topic %s for dead letters is not there yet", f.DeadLetterLater))}, true
 	}
-	return Action{Kind: Wait, Reason: WaitingForTopic, Message: because(fmt.Sprintf("Topic %s is not there yet", f.TopicRef), f.TopicSays)}, true
+	return Action{}, false
+}
+
+// asBefore adds to a message that a present Subscription of the manifest stays as it is.
+func (f SubscriptionFacts) asBefore(message string) string {
+	if f.ours() {
+		message += "; until then the Subscription is served as it was before"
+	}
+	return message
 }
 
 func (f SubscriptionFacts) ours() bool {

@@ -168,7 +168,15 @@ func TestSubscription(t *testing.T) {
 			f.Refused = &coordination.ImmutableError{What: "subscription billing", Field: "where it starts"}
 		}, "Stall Immutable", "where it starts"},
 		{"push", func(f *SubscriptionFacts) { f.Spec.Push = "http://a" }, "Stall PushUnsupported", "served as it was before"},
-		{"dead letters", func(f *SubscriptionFacts) { f.Spec.DeadLetter = "dead" }, "Stall DeadLetterUnsupported", ""},
+		{"dead letters", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.Found.Spec.DeadLetter = "dead", "dead" }, "None Served", ""},
+		{"dead letters, and a broker that keeps none", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.DeadLetterBehind = "dead", "main-2" }, "Stall DeadLetterUnsupported", "broker main-2 is of a version"},
+		{"a reset, and a broker that can't", func(f *SubscriptionFacts) { f.ResetBehind = "main-2" }, "Stall ResetUnsupported", "broker main-2 is of a version"},
+		{"dead letters that come back", func(f *SubscriptionFacts) {
+			f.Spec.DeadLetter, f.DeadLetterCycle = "dead", []string{"orders", "dead", "orders"}
+		}, "Stall DeadLetterCycle", "by the Topics orders, dead, orders"},
+		{"no Topic for dead letters", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.DeadLetterGone = "dead", "dead" }, "Wait TopicMissing", "there is no Topic dead in this namespace for dead letters"},
+		{"its dead-letter Topic gone", func(f *SubscriptionFacts) { f.Found.Owner, f.DeadLetterGone = f.Self, "dead" }, "Wait TopicMissing", "served as it was before"},
+		{"its dead-letter Topic not made", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.DeadLetterLater = "dead", "dead" }, "Wait WaitingForTopic", "Topic dead for dead letters is not there yet"},
 		{"an expression", func(f *SubscriptionFacts) { f.Spec.Where = "true" }, "Stall FilterUnsupported", ""},
 		{"its broker away", func(f *SubscriptionFacts) { f.Shards[0].Replicas[0].Away = true }, "Wait BrokerAway", "main-0"},
 	} {

@@ -11,6 +11,12 @@ import (
 const (
 	// ReasonNoAuth: spec.auth is absent.
 	ReasonNoAuth = "NoAuth"
+	// ReasonNotStored: a Topic refuses what is to be stored there.
+	ReasonNotStored = "NotStored"
+	// ReasonDeletedSoon: retention is about to delete records.
+	ReasonDeletedSoon = "DeletedSoon"
+	// ReasonRequested: the spec asks for it.
+	ReasonRequested = "Requested"
 	// ReasonOnRequest: spec.update is OnRequest.
 	ReasonOnRequest = "UpdateOnRequest"
 )

@@ -109,21 +109,37 @@ func replicasOf(shards []plan.ShardFacts) (brokers []v1alpha1.ReplicaStatus, inS
 // Subscription returns the status of a Subscription after a pass.
 func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts, action plan.Action, numbers *mirror.SubscriptionNumbers) v1alpha1.SubscriptionStatus {
 	was := &subscription.Status
-	status := v1alpha1.SubscriptionStatus{
-		ObservedGeneration: subscription.Generation,
-		Conditions:         ofAction(was.Conditions, subscription.Generation, action).conditions,
-	}
+	conditions := ofAction(was.Conditions, subscription.Generation, action)
+	status := v1alpha1.SubscriptionStatus{ObservedGeneration: subscription.Generation}
 	if f.Topic != nil {
 		status.Topic = f.Topic.Name
 	}
+	paused := f.Found != nil && plan.SameManifest(f.Found.Owner, f.Self) && !f.Found.Spec.Consumer.PauseUntil.IsZero()
+	if f.Found != nil || f.Link.Known {
+		conditions.only(paused, v1alpha1.ConditionPaused, ReasonRequested, "nothing is delivered, and acks count; take spec.paused out to go on")
+	}
 	switch {
 	case f.Found == nil && f.Link.Known, f.Found != nil && !plan.SameManifest(f.Found.Owner, f.Self):
+		conditions.troubles(&mirror.SubscriptionNumbers{})
 	case numbers != nil:
 		status.Lag, status.Pending, status.Redelivered = numbers.Lag, numbers.Pending, numbers.Redelivered
+		status.DeadLettered = numbers.DeadLettered
+		conditions.troubles(numbers)
 	default:
 		status.Lag, status.Pending, status.Redelivered = was.Lag, was.Pending, was.Redelivered
+		status.DeadLettered = was.DeadLettered
 	}
+	status.Conditions = conditions.conditions
 	return status
+}
+
+// troubles sets the conditions that the dead-letter Topic does not store records that were given
+// up, and that retention is about to delete records that were not acknowledged.
+func (l *list) troubles(numbers *mirror.SubscriptionNumbers) {
+	l.only(numbers.DeadLetterTrouble != "", v1alpha1.ConditionDeadLettersRefused, ReasonNotStored,
+		fmt.Sprintf("%d records that were given up wait, and none is lost: %s", numbers.GivenUp, numbers.DeadLetterTrouble))
+	l.only(numbers.Endangered != "", v1alpha1.ConditionFallingBehind, ReasonDeletedSoon,
+		"it falls behind the retention of its Topic, which is about to delete messages: "+numbers.Endangered+"; have clients read faster, or raise spec.retention of the Topic")
 }
 
 // ofAction returns the conditions Ready, Reconciling and Stalled for the outcome of a pass.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -60,6 +61,10 @@ func (p *pass) observe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	dead, err := p.deadLetters(ctx, topic)
+	if err != nil {
+		return err
+	}
 	if f.TopicGone = topic == nil; f.TopicGone {
 		return nil
 	}
@@ -79,12 +84,82 @@ func (p *pass) observe(ctx context.Context) error {
 	if f.Link, p.mirror = p.Mirrors.Link(name, broker); p.mirror == nil {
 		return nil
 	}
-	if f.Topic = declared(p.mirror, topic); f.Topic == nil {
-		return nil
+	if f.Topic = declared(p.mirror, topic); f.Topic != nil {
+		f.Shards = p.mirror.Shards(f.Topic.ID, topic.Status.NameOf)
+		p.find(p.mirror.State().Subscription(f.Topic.ID, f.Name))
 	}
-	f.Shards = p.mirror.Shards(f.Topic.ID, topic.Status.NameOf)
-	p.find(p.mirror.State().Subscription(f.Topic.ID, f.Name))
+	if dead != nil {
+		p.deadLetterTopic(dead)
+	}
+	if f.Spec.Reset != nil {
+		f.ResetBehind = p.without(coordination.FeatureResets)
+	}
 	return nil
+}
+
+// deadLetters returns the Topic's manifest that spec.deadLetter refers to, or nil. topic is the one
+// that is read, or nil.
+func (p *pass) deadLetters(ctx context.Context, topic *v1alpha1.Topic) (*v1alpha1.Topic, error) {
+	s, f := p.subscription, &p.facts
+	if s.Spec.DeadLetter == nil {
+		return nil, nil
+	}
+	ref := s.Spec.DeadLetter.TopicRef.Name
+	dead := &v1alpha1.Topic{}
+	err := p.Client.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: ref}, dead)
+	switch {
+	case apierrors.IsNotFound(err):
+		f.DeadLetterGone = ref
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("getting Topic %s for dead letters: %w", ref, err)
+	}
+	f.Spec.DeadLetter = build.TopicName(dead)
+	switch {
+	case topic == nil || f.Invalid != "":
+	case dead.Spec.BrokerRef.Name != topic.Spec.BrokerRef.Name:
+		f.Invalid = fmt.Sprintf("deadLetter.topicRef: Topic %s is of Broker %s, and Topic %s of Broker %s; name a Topic of the same Broker", ref, dead.Spec.BrokerRef.Name, topic.Name, topic.Spec.BrokerRef.Name)
+	case f.Spec.DeadLetter == build.TopicName(topic):
+		f.Invalid = fmt.Sprintf("deadLetter.topicRef: Topic %s is the one that is read, under another name; name another Topic, for example %s-dead", ref, topic.Name)
+	}
+	return dead, nil
+}
+
+// deadLetterTopic sets the facts about the Topic for dead letters in etcd, about other
+// Subscriptions that would bring them back, and about brokers that don't store any.
+func (p *pass) deadLetterTopic(dead *v1alpha1.Topic) {
+	f, state := &p.facts, p.mirror.State()
+	if t := declared(p.mirror, dead); t == nil {
+		f.DeadLetterLater = dead.Name
+	}
+	f.DeadLetterBehind = p.without(coordination.FeatureDeadLetters)
+	if f.Topic == nil {
+		return
+	}
+	var unchanged *coordination.Subscription
+	if f.Found != nil && f.Found.Spec.DeadLetter == f.Spec.DeadLetter {
+		unchanged = f.Found
+	}
+	f.DeadLetterCycle = state.DeadLetterCycle(f.Topic.Name, f.Spec.DeadLetter, unchanged)
+}
+
+// resetMessage returns what an event says of a reset.
+func resetMessage(to coordination.Start) string {
+	at := map[coordination.StartFrom]string{
+		coordination.FromEarliest: "the oldest record", coordination.FromLatest: "what comes from now on",
+		coordination.FromTime: "the first record since " + to.Time.Format(time.RFC3339), coordination.FromOffset: fmt.Sprintf("offset %d", to.Offset),
+	}[to.From]
+	return "the cursor was reset: it begins again with " + at
+}
+
+// without returns the name of a broker that does not announce a feature, or "".
+func (p *pass) without(feature coordination.Feature) string {
+	for _, b := range p.mirror.State().Brokers {
+		if !b.Features.Has(feature) {
+			return b.Name
+		}
+	}
+	return ""
 }
 
 // topic returns the Topic's manifest that a Subscription refers to, or nil.
@@ -154,9 +229,13 @@ func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 		f.Refused = err
 		return false
 	}
+	before := f.Found
 	p.find(written)
 	if action.Kind == plan.Adopt {
 		eventing.Done(p.Events, p.subscription, action)
+	}
+	if before != nil && written.Resets > before.Resets {
+		eventing.Done(p.Events, p.subscription, plan.Action{Kind: action.Kind, Reason: plan.Reset, Message: resetMessage(written.ResetTo)})
 	}
 	return false
 }

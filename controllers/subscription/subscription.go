@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -42,12 +43,18 @@ type Reconciler struct {
 	goneSince      observe.Absences
 	transientSince observe.Absences // since when its Topic has no leader, or not enough replicas in sync
 	told           eventing.Memory
+	troubles       [2]eventing.Memory // of eventful
 }
 
 // SetupWithManager registers the Reconciler and its watches with the manager.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	err := manager.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Subscription{}, mirror.FieldTopic, func(object client.Object) []string {
-		return []string{object.(*v1alpha1.Subscription).Spec.TopicRef.Name}
+		spec := &object.(*v1alpha1.Subscription).Spec
+		topics := []string{spec.TopicRef.Name}
+		if spec.DeadLetter != nil {
+			topics = append(topics, spec.DeadLetter.TopicRef.Name)
+		}
+		return topics
 	})
 	if err != nil {
 		return err
@@ -59,6 +66,21 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
+// eventful are the conditions whose first appearance is an event.
+var eventful = [2]string{v1alpha1.ConditionDeadLettersRefused, v1alpha1.ConditionFallingBehind}
+
+// tellTroubles records events of conditions that the status did not have before.
+func (r *Reconciler) tellTroubles(subscription *v1alpha1.Subscription, now []metav1.Condition) {
+	for i, kind := range eventful {
+		switch c := meta.FindStatusCondition(now, kind); {
+		case c == nil:
+			r.troubles[i].Forget(client.ObjectKeyFromObject(subscription))
+		case meta.FindStatusCondition(subscription.Status.Conditions, kind) == nil && r.troubles[i].News(subscription, kind):
+			eventing.Warn(r.Events, subscription, plan.Action{Kind: plan.Wait, Reason: plan.Reason(c.Reason), Message: c.Message})
+		}
+	}
+}
+
 // Reconcile does one pass over a manifest of a Subscription, also over a deleted one.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	subscription := &v1alpha1.Subscription{}
@@ -66,6 +88,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	} else if err != nil {
 		r.told.Forget(request.NamespacedName)
+		for i := range r.troubles {
+			r.troubles[i].Forget(request.NamespacedName)
+		}
 		r.Status.Forget(request.NamespacedName)
 		r.transientSince.Forget(request.String())
 		return r.leave(ctx, request.NamespacedName, nil)
@@ -97,10 +122,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if was := meta.FindStatusCondition(subscription.Status.Conditions, v1alpha1.ConditionReady); (was == nil || was.Reason != string(action.Reason)) && r.told.News(subscription, string(action.Reason)) {
 			eventing.Turn(r.Events, subscription, action)
 		}
+		r.tellTroubles(subscription, wanted.Conditions)
 	}
 	result, err := r.leave(ctx, request.NamespacedName, subscription)
-	if action.Kind == plan.Wait && p.facts.Refused != nil && result.RequeueAfter == 0 {
-		result.RequeueAfter = pollTrouble
+	if result.RequeueAfter == 0 {
+		switch action.Reason { // nothing else triggers a pass when their cause ends
+		case plan.DeadLetterUnsupported, plan.DeadLetterCycle, plan.ResetUnsupported:
+			result.RequeueAfter = pollTrouble
+		default:
+			if action.Kind == plan.Wait && p.facts.Refused != nil {
+				result.RequeueAfter = pollTrouble
+			}
+		}
 	}
 	return result, err
 }

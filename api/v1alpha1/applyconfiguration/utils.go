@@ -50,8 +50,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.PlacementSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PushSpec"):
 		return &apiv1alpha1.PushSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RateLimitSpec"):
+		return &apiv1alpha1.RateLimitSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ReplicaStatus"):
 		return &apiv1alpha1.ReplicaStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ResetSpec"):
+		return &apiv1alpha1.ResetSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RetentionSpec"):
 		return &apiv1alpha1.RetentionSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretReference"):

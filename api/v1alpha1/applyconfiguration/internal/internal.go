@@ -277,6 +277,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: url
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.RateLimitSpec
+  map:
+    fields:
+    - name: messagesPerSecond
+      type:
+        scalar: numeric
 - name: com.github.carillon-mq.carillon.api.v1alpha1.ReplicaStatus
   map:
     fields:
@@ -289,6 +295,21 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ResetSpec
+  map:
+    fields:
+    - name: from
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.StartFrom
+    - name: id
+      type:
+        scalar: string
+    - name: offset
+      type:
+        scalar: numeric
+    - name: time
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.carillon-mq.carillon.api.v1alpha1.RetentionSpec
   map:
     fields:
@@ -388,6 +409,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: filter
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.FilterSpec
+    - name: paused
+      type:
+        scalar: boolean
+    - name: rateLimit
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.RateLimitSpec
+    - name: reset
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ResetSpec
     - name: start
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.StartSpec
@@ -407,6 +437,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: deadLettered
+      type:
+        scalar: numeric
     - name: lag
       type:
         scalar: numeric

@@ -7,7 +7,8 @@ package v1alpha1
 //
 // DeadLetterSpec is where records go that nobody acknowledged.
 type DeadLetterSpecApplyConfiguration struct {
-	// TopicRef names the Topic that takes them.
+	// TopicRef names the Topic that takes them, in this namespace and of the same Broker. Its
+	// subjects must take its name followed by any subject, as they do by default.
 	TopicRef *TopicReferenceApplyConfiguration `json:"topicRef,omitempty"`
 }
 

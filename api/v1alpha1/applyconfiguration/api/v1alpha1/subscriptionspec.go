@@ -15,6 +15,13 @@ type SubscriptionSpecApplyConfiguration struct {
 	TopicRef *TopicReferenceApplyConfiguration `json:"topicRef,omitempty"`
 	// Start is where reading begins when the Subscription is made.
 	Start *StartSpecApplyConfiguration `json:"start,omitempty"`
+	// Reset moves the cursor once, when this is set or changed; taken out it changes nothing. All
+	// deliveries and acks are forgotten. A Subscription that is made with it begins there.
+	Reset *ResetSpecApplyConfiguration `json:"reset,omitempty"`
+	// Paused means that nothing is delivered. Requests of clients wait, and acks count.
+	Paused *bool `json:"paused,omitempty"`
+	// RateLimit bounds deliveries. Without it there is no limit.
+	RateLimit *RateLimitSpecApplyConfiguration `json:"rateLimit,omitempty"`
 	// Filter leaves out records that it does not match.
 	Filter *FilterSpecApplyConfiguration `json:"filter,omitempty"`
 	// Ack says how long, how often and how many records may be on their way.
@@ -22,7 +29,8 @@ type SubscriptionSpecApplyConfiguration struct {
 	// Delivery is how records are brought to a receiver. Without it clients pull, by the
 	// Subscription's name.
 	Delivery *DeliverySpecApplyConfiguration `json:"delivery,omitempty"`
-	// DeadLetter is where records go that nobody acknowledged.
+	// DeadLetter is where records go that were delivered ack.maxDeliver times without an ack, or that
+	// a client terminated. Without it they are dropped.
 	DeadLetter *DeadLetterSpecApplyConfiguration `json:"deadLetter,omitempty"`
 	// DeletionPolicy says what becomes of the cursor when this manifest is deleted.
 	DeletionPolicy *apiv1alpha1.SubscriptionPolicy `json:"deletionPolicy,omitempty"`
@@ -47,6 +55,30 @@ func (b *SubscriptionSpecApplyConfiguration) WithTopicRef(value *TopicReferenceA
 // If called multiple times, the Start field is set to the value of the last call.
 func (b *SubscriptionSpecApplyConfiguration) WithStart(value *StartSpecApplyConfiguration) *SubscriptionSpecApplyConfiguration {
 	b.Start = value
+	return b
+}
+
+// WithReset sets the Reset field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Reset field is set to the value of the last call.
+func (b *SubscriptionSpecApplyConfiguration) WithReset(value *ResetSpecApplyConfiguration) *SubscriptionSpecApplyConfiguration {
+	b.Reset = value
+	return b
+}
+
+// WithPaused sets the Paused field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Paused field is set to the value of the last call.
+func (b *SubscriptionSpecApplyConfiguration) WithPaused(value bool) *SubscriptionSpecApplyConfiguration {
+	b.Paused = &value
+	return b
+}
+
+// WithRateLimit sets the RateLimit field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RateLimit field is set to the value of the last call.
+func (b *SubscriptionSpecApplyConfiguration) WithRateLimit(value *RateLimitSpecApplyConfiguration) *SubscriptionSpecApplyConfiguration {
+	b.RateLimit = value
 	return b
 }
 

@@ -13,7 +13,8 @@ import (
 type SubscriptionStatusApplyConfiguration struct {
 	// ObservedGeneration is the generation of the spec that this status answers.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready; Reconciling and Stalled while they hold.
+	// Conditions are Ready; Reconciling, Stalled, Paused, DeadLettersRefused and FallingBehind while
+	// they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// Topic is the name by which clients know the Topic that is read; its Subscription has this
 	// object's name.
@@ -24,6 +25,9 @@ type SubscriptionStatusApplyConfiguration struct {
 	Pending *int64 `json:"pending,omitempty"`
 	// Redelivered is the number of those that were delivered more than once.
 	Redelivered *int64 `json:"redelivered,omitempty"`
+	// DeadLettered is the number of messages that were given up and stored in the dead-letter Topic,
+	// since the present leaders lead.
+	DeadLettered *int64 `json:"deadLettered,omitempty"`
 }
 
 // SubscriptionStatusApplyConfiguration constructs a declarative configuration of the SubscriptionStatus type for use with
@@ -82,5 +86,13 @@ func (b *SubscriptionStatusApplyConfiguration) WithPending(value int64) *Subscri
 // If called multiple times, the Redelivered field is set to the value of the last call.
 func (b *SubscriptionStatusApplyConfiguration) WithRedelivered(value int64) *SubscriptionStatusApplyConfiguration {
 	b.Redelivered = &value
+	return b
+}
+
+// WithDeadLettered sets the DeadLettered field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DeadLettered field is set to the value of the last call.
+func (b *SubscriptionStatusApplyConfiguration) WithDeadLettered(value int64) *SubscriptionStatusApplyConfiguration {
+	b.DeadLettered = &value
 	return b
 }

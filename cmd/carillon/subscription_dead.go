@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/subscription"
+)
+
+// createWithDeadLetters creates a Subscription by our API, since JetStream's has no dead letters.
+func (b *brokers) createWithDeadLetters(ctx context.Context, topic, name string, config jetstream.ConsumerConfig, deadLetter string) (*admin.Subscription, error) {
+	what := "create subscription " + name
+	request := admin.CreateSubscriptionRequest{
+		Subjects: config.FilterSubjects, DeadLetter: deadLetter, Description: config.Description,
+		Ack: coordination.Ack{Wait: config.AckWait, MaxDeliver: config.MaxDeliver, MaxPending: config.MaxAckPending, Backoff: config.BackOff},
+	}
+	if config.FilterSubject != "" {
+		request.Subjects = []string{config.FilterSubject}
+	}
+	request.Start = from{config.DeliverPolicy, config.OptStartSeq, config.OptStartTime}.start()
+	var info admin.SubscriptionInfo
+	err := b.ask(ctx, admin.SubscriptionCreateSubject+topic+"."+name, request, &info)
+	if err == nil {
+		err = asError(info.Error)
+	}
+	if err != nil {
+		return nil, b.explain(what, err)
+	}
+	return info.Subscription, nil
+}
+
+const (
+	// replayAtOnce is how many dead letters are fetched and not acknowledged.
+	replayAtOnce = 100
+	// replayWait is how long a fetch waits for a dead letter that is known to be there.
+	replayWait = 2 * time.Second
+)
+
+// replayed is the result of a replay.
+type replayed struct {
+	Replayed int    `json:"replayed"` // published to their subjects
+	Skipped  int    `json:"skipped"`  // of other Subscriptions
+	Left     uint64 `json:"left"`     // dead letters that were not looked at
+}
+
+func newSubscriptionReplayCommand() *cobra.Command {
+	var (
+		m    manageFlags
+		most int
+	)
+	cmd := &cobra.Command{
+		Use:   "replay TOPIC SUBSCRIPTION",
+		Short: "Publish a Subscription's dead letters to their subjects again",
+		Long: `Publish a Subscription's dead letters to the subjects that they had, once each. All
+Subscriptions of the Topic receive them again. The dead letters stay in their Topic until its
+retention deletes them.
+
+It ends with the dead letters that are there when it begins. It can be interrupted and repeated: the
+Subscription replay-TOPIC-SUBSCRIPTION of the dead-letter Topic keeps the place. Delete that to
+begin with the first dead letter again.`,
+		Example: `  carillon subscription replay orders billing
+  carillon subs replay orders billing --max 10`,
+		Args:              takes(2, 2, "the names of a topic and a subscription"),
+		ValidArgsFunction: m.completeNames(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if most < 0 {
+				return usageError{errors.New("--max can't be negative; leave it out to replay all")}
+			}
+			b, err := m.connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer b.close()
+			v, err := b.showSubscription(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			if v.Spec.DeadLetter == "" {
+				return fmt.Errorf("replay subscription %s: it has no topic for dead letters", args[1])
+			}
+			done, err := b.replay(cmd.Context(), args[0], args[1], v.Spec.DeadLetter, most)
+			if err != nil {
+				return fmt.Errorf("replay subscription %s: %d were replayed: %w (repeat the command to go on)", args[1], done.Replayed, b.explain("topic "+v.Spec.DeadLetter, err))
+			}
+			if m.output == "json" {
+				return printJSON(cmd.OutOrStdout(), done)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d dead letters of subscription %s were published again; %d are of other subscriptions, and %d are left\n", done.Replayed, args[1], done.Skipped, done.Left)
+			return nil
+		},
+	}
+	m.flags(cmd, "text", "json")
+	cmd.Flags().IntVar(&most, "max", 0, "replay at most so many (default all)")
+	return cmd
+}
+
+// replay publishes dead letters again. Each is acknowledged after its Topic has stored it, and its
+// message id is the same for each repetition.
+func (b *brokers) replay(ctx context.Context, topic, name, dead string, most int) (done replayed, err error) {
+	consumer, err := b.js.CreateOrUpdateConsumer(ctx, dead, jetstream.ConsumerConfig{
+		Durable: "replay-" + topic + "-" + name, Description: "the place of carillon subscription replay " + topic + " " + name,
+		AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverAllPolicy, MaxAckPending: replayAtOnce,
+	})
+	if err != nil {
+		return done, err
+	}
+	info := consumer.CachedInfo()
+	done.Left = info.NumPending + uint64(info.NumAckPending)
+	for done.Left > 0 && (most == 0 || done.Replayed < most) {
+		want := int(min(done.Left, replayAtOnce))
+		if most > 0 {
+			want = min(want, most-done.Replayed)
+		}
+		batch, err := consumer.Fetch(want, jetstream.FetchMaxWait(replayWait))
+		if err != nil {
+			return done, err
+		}
+		got := 0
+		for letter := range batch.Messages() {
+			got++
+			again := original(letter, topic, name)
+			if again == nil {
+				done.Skipped++
+			} else if _, err := b.js.PublishMsg(ctx, again); err != nil {
+				return done, fmt.Errorf("publish on %s: %w", again.Subject, err)
+			} else {
+				done.Replayed++
+			}
+			if err := letter.DoubleAck(ctx); err != nil {
+				return done, err
+			}
+			done.Left -= min(done.Left, 1)
+		}
+		if got == 0 {
+			return done, batch.Error()
+		}
+	}
+	return done, nil
+}
+
+// original returns the message that a dead letter was, or nil if it is of another Subscription.
+func original(letter jetstream.Msg, topic, name string) *nats.Msg {
+	headers := letter.Headers()
+	from := headers.Get(subscription.DeadTopic)
+	if headers.Get(subscription.DeadSubscription) != name || from != topic && !strings.HasPrefix(from, topic+"--") {
+		return nil
+	}
+	at, err := letter.Metadata()
+	if err != nil || headers.Get(subscription.DeadSubject) == "" {
+		return nil
+	}
+	m := &nats.Msg{Subject: headers.Get(subscription.DeadSubject), Data: letter.Data(), Header: nats.Header{}}
+	for key, values := range headers {
+		if !strings.HasPrefix(key, subscription.DeadHeader) {
+			m.Header[key] = values
+		}
+	}
+	m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("replay/%s/%d", at.Stream, at.Sequence.Stream))
+	return m
+}
