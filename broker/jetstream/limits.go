@@ -13,6 +13,10 @@ type timeouts struct {
 	// open bounds the wait of a call for a stream whose log is being opened, or whose leader this
 	// broker does not know yet.
 	open time.Duration
+	// stray bounds the wait of a forwarded pull on a broker that is not the leader. The State of
+	// either broker is older than the other's, and soon catches up. Then the client is told to pull
+	// again: after no responders some clients pull again after missed heartbeats only.
+	stray time.Duration
 	// ask bounds the answers of other brokers for a list. Streams of brokers that do not answer are
 	// listed as missing.
 	ask time.Duration
@@ -23,7 +27,7 @@ type timeouts struct {
 
 var defaultTimeouts = timeouts{
 	answer: 4500 * time.Millisecond, unknown: 2 * time.Second, open: 3 * time.Second, ask: 1500 * time.Millisecond,
-	poll: 5 * time.Millisecond,
+	poll: 5 * time.Millisecond, stray: 250 * time.Millisecond,
 }
 
 // Bounds of the server, each with the reason for its value.

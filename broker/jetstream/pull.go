@@ -42,11 +42,16 @@ func (s *Server) takeForConsumer(m *protocol.Message, forwarded bool) {
 // takeOfConsumer takes a pull or an ack that came at a time. It reports false if the message is to
 // be taken again soon.
 func (s *Server) takeOfConsumer(m *protocol.Message, forwarded bool, came time.Time) (taken bool) {
-	mayWait := time.Since(came) < s.timeouts.open
+	waited := time.Since(came)
+	mayWait := waited < s.timeouts.open
 	if bytes.HasPrefix(m.Subject, []byte(jsapi.AckPrefix)) {
 		return s.takeAck(m, forwarded, mayWait)
 	}
 	r, _ := jsapi.ParseSubject(m.Subject)
+	if forwarded && waited >= s.timeouts.stray && s.ledElsewhere(r.Stream) {
+		s.sendStatus(m.Reply, jsapi.LeadershipChange)
+		return true
+	}
 	return s.takePull(m, &r, forwarded, mayWait)
 }
 

@@ -17,7 +17,8 @@ import (
 // no responders after each change of the leader, and several clients end their work then.
 //
 // A message leaves the room when its consumer is served, when it turns out that it won't be, and at
-// the latest after timeouts.open. It then takes the way of any other one. Messages beyond the bounds
+// the latest after timeouts.open. A forwarded pull leaves it after timeouts.stray if another broker
+// leads. It then takes the way of any other one. Messages beyond the bounds
 // of the room are not kept.
 type waitingRoom struct {
 	server *Server
@@ -111,6 +112,13 @@ func (r *waitingRoom) takeAgain() (more bool) {
 	r.messages = append(stay, r.messages...) // they came first
 	r.bytes += size
 	return true
+}
+
+// ledElsewhere reports whether another broker leads a stream, and is there.
+func (s *Server) ledElsewhere(stream []byte) bool {
+	t := s.topics.Shard(string(stream))
+	var e *publish.NotServedError
+	return t != nil && errors.As(t.WhyNot(), &e) && e.Reason == publish.LedElsewhere
 }
 
 // mayServeSoon reports whether a stream that is not served at the moment is expected to be, here or

@@ -167,6 +167,26 @@ func TestPullsOfADeadLeaderEnd(t *testing.T) {
 	}
 }
 
+// TestAPullForwardedToAFormerLeaderEnds: a broker whose State is older forwards a pull to a broker
+// that leads no more. The client learns that it has to pull again, and not that nobody responds.
+func TestAPullForwardedToAFormerLeaderEnds(t *testing.T) {
+	w := newWorld(t, 2)
+	former := w.nodes[0]
+	orders(t, w, former, 0)
+	w.leads(w.nodes[1].id)
+	pull := protocol.Message{Subject: []byte(nextCall), Reply: []byte("_INBOX.stray")}
+	if former.takeOfConsumer(&pull, true, time.Now()) { // the other broker's State may be the newer one
+		t.Error("a forwarded pull did not wait")
+	}
+	former.Take([]protocol.Message{pull}, nil, true)
+	if m := w.await("_INBOX.stray"); string(m.Data) != "NATS/1.0 409 Leadership Change\r\n\r\n" {
+		t.Errorf("a pull that was forwarded to a former leader ended with %q", m.Data)
+	}
+	if n := former.Stats().Forwarded; n != 0 {
+		t.Errorf("%d messages were forwarded again", n)
+	}
+}
+
 // TestForwardedPullsAreBounded: in number, and in time by periods.
 func TestForwardedPullsAreBounded(t *testing.T) {
 	w := newWorld(t, 2)

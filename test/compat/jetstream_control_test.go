@@ -24,7 +24,8 @@ var controlStories = []story{
 			until := time.Now().Add(time.Hour)
 			paused, err := js.PauseConsumer(within(t), name, of, until)
 			testutil.Must(t, err)
-			if !paused.Paused || !paused.PauseUntil.Equal(until) || paused.PauseRemaining < 50*time.Minute || paused.PauseRemaining > time.Hour {
+			// The brokers' common time may be behind this client's for as long as their votes travel.
+			if !paused.Paused || !paused.PauseUntil.Equal(until) || paused.PauseRemaining < 50*time.Minute || paused.PauseRemaining > 61*time.Minute {
 				t.Errorf("paused until %v: %+v", until, *paused)
 			}
 			fill(t, js, name+".x", 1)
@@ -53,16 +54,16 @@ var controlStories = []story{
 			testutil.Must(t, m.DoubleAck(within(t)))
 
 			// A pause that is short ends by itself.
-			_, err = js.PauseConsumer(within(t), name, of, time.Now().Add(soon))
+			until = time.Now().Add(soon)
+			_, err = js.PauseConsumer(within(t), name, of, until)
 			testutil.Must(t, err)
-			began := time.Now()
 			fill(t, js, name+".x", 1)
 			for range 1 {
 				_, err = c.Next(jetstream.FetchMaxWait(patience))
 				testutil.Must(t, err)
 			}
-			if took := time.Since(began); took < soon-100*time.Millisecond {
-				t.Errorf("a message came %v after a pause of %v began", took, soon)
+			if early := time.Until(until); early > 100*time.Millisecond {
+				t.Errorf("a message came %v before a pause of %v ended", early, soon)
 			}
 			testutil.Must(t, js.DeleteConsumer(within(t), name, of))
 			stream, err := js.Stream(within(t), name)
@@ -171,18 +172,15 @@ var controlStories = []story{
 		}
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d", ReplayPolicy: jetstream.ReplayOriginalPolicy})
 		equal(t, "policy", c.CachedInfo().Config.ReplayPolicy, jetstream.ReplayOriginalPolicy)
+		asked := time.Now() // the first is delivered later, and may arrive much later
 		messages, err := c.Messages()
 		testutil.Must(t, err)
 		defer messages.Stop()
-		var first time.Time
 		for i, at := range stored {
 			_, err := messages.Next()
 			testutil.Must(t, err)
-			if i == 0 {
-				first = time.Now()
-			}
-			if after, want := time.Since(first), at.Sub(stored[0]); after < want-100*time.Millisecond {
-				t.Errorf("message %d came %v after the first, and was published %v after it", i+1, after, want)
+			if after, want := time.Since(asked), at.Sub(stored[0]); after < want-100*time.Millisecond {
+				t.Errorf("message %d came %v after it was asked for, and was published %v after the first", i+1, after, want)
 			}
 		}
 		// It has caught up: what comes now is delivered at once, whenever it is published.
