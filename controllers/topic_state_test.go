@@ -248,10 +248,11 @@ func (e *etcdThatMayBeAway) Health(ctx context.Context) coordination.Health {
 }
 
 func TestUnsupportedSpecsAreReported(t *testing.T) {
-	w, f, _ := newServingWorld(t, "main-0")
+	w, f, members := newServingWorld(t, "main-0")
 	for name, c := range map[string]struct{ spec, reason, says string }{
 		"quorum":  {`{brokerRef: {name: main}, minInSync: 2}`, "Invalid", "raise its spec.replicas, or write minInSync: 1"},
 		"parts":   {`{brokerRef: {name: main}, shards: 65}`, "ShardsUnsupported", "apply it with shards: 64"},
+		"history": {`{brokerRef: {name: main}, retention: {messagesPerSubject: 2}}`, "LimitUnsupported", "broker main-0 is of a version without limits per subject"},
 		"doubled": {`{brokerRef: {name: main}, subjects: ["x.>", "x.y"]}`, "Invalid", "overlap"},
 	} {
 		w.apply("Topic", name, c.spec)
@@ -284,6 +285,14 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	w.untilTopicSays("orders", "Invalid", "until then the Topic is served as it was before")
 	if orders := f.topic("orders"); orders == nil || orders.Spec.Compaction == coordination.LatestOnly {
 		t.Errorf("in etcd there is %+v", orders)
+	}
+	// Once the broker runs this version, it serves a limit per subject.
+	members["main-0"].stop()
+	f.features = coordination.Features()
+	f.start("main-0")
+	w.untilTopic("history", "Served")
+	if history := f.topic("history"); history == nil || history.Spec.Stream.MaxPerSubject != 2 {
+		t.Errorf("of two messages of each subject, in etcd there is %+v", history)
 	}
 }
 

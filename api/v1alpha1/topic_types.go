@@ -165,7 +165,7 @@ type TopicSpec struct {
 }
 
 // RetentionSpec says when old records go: when any of its limits is exceeded.
-// +kubebuilder:validation:XValidation:rule="has(self.age) || has(self.bytes) || has(self.messages)",message="retention needs age, bytes or messages; write for example age: 168h, or leave retention out to keep everything"
+// +kubebuilder:validation:XValidation:rule="has(self.age) || has(self.bytes) || has(self.messages) || has(self.messagesPerSubject)",message="retention needs age, bytes, messages or messagesPerSubject; write for example age: 168h, or leave retention out to keep everything"
 type RetentionSpec struct {
 	// Age at which a record goes.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="retention.age must be at least 1s; write for example 168h"
@@ -181,6 +181,11 @@ type RetentionSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	Messages *int64 `json:"messages,omitempty"`
+
+	// MessagesPerSubject that are kept of each subject. A newer one removes the oldest at once.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	MessagesPerSubject *int64 `json:"messagesPerSubject,omitempty"`
 }
 
 // DeduplicationSpec says how long the ids of messages are remembered.

@@ -30,6 +30,7 @@ type topicFlags struct {
 	maxAge, dedup        ageFlag
 	maxBytes, maxMessage sizeFlag
 	maxMessages          int64
+	maxPerSubject        int64
 	durability           string
 	compaction           string
 	description          string
@@ -108,6 +109,7 @@ func (t *topicFlags) flags(cmd *cobra.Command) {
 	f.Var(&t.maxAge, "max-age", "how long messages are kept, for example 7d (default for ever)")
 	f.Var(&t.maxBytes, "max-bytes", "how much is kept, for example 10Gi; the oldest go first (default no limit)")
 	f.Int64Var(&t.maxMessages, "max-messages", 0, "how many messages are kept; the oldest go first (default no limit)")
+	f.Int64Var(&t.maxPerSubject, "max-messages-per-subject", 0, "how many messages are kept of each subject; a newer one removes the oldest at once (default no limit)")
 	f.Var(&t.maxMessage, "max-message-size", "largest message, headers included (default what the broker takes)")
 	f.StringVar(&t.durability, "durability", "synced", "what an acknowledged message has survived: synced (on disk), replicated (with the operating system) or memory")
 	f.StringVar(&t.compaction, "compaction", "none", "none, or latest: of each subject only the newest message is kept; older ones go in the background, after a while")
@@ -130,7 +132,7 @@ func (t *topicFlags) request(name string) (config jetstream.StreamConfig, reques
 	config = jetstream.StreamConfig{
 		Name: name, Description: t.description, Subjects: t.subjects, Replicas: t.replicas,
 		MaxAge: time.Duration(t.maxAge), MaxBytes: limit(int64(t.maxBytes)), MaxMsgs: limit(t.maxMessages), Duplicates: time.Duration(t.dedup),
-		MaxMsgSize: int32(limit(min(int64(t.maxMessage), math.MaxInt32))), MaxConsumers: -1, MaxMsgsPerSubject: -1,
+		MaxMsgSize: int32(limit(min(int64(t.maxMessage), math.MaxInt32))), MaxConsumers: -1, MaxMsgsPerSubject: limit(t.maxPerSubject),
 	}
 	if len(t.subjects) == 0 {
 		config.Subjects = []string{name, name + ".>"}
@@ -138,6 +140,8 @@ func (t *topicFlags) request(name string) (config jetstream.StreamConfig, reques
 	switch {
 	case t.maxMessages < 0:
 		err = errors.New("--max-messages can't be negative; leave it out to have no limit")
+	case t.maxPerSubject < 0:
+		err = errors.New("--max-messages-per-subject can't be negative; leave it out to have no limit")
 	case t.shards < 1 || t.shards > placement.MaxShards:
 		err = fmt.Errorf("--shards %d: choose 1 to %d", t.shards, placement.MaxShards)
 	case t.replicas < 0 || t.replicas > maxTopicReplicas:

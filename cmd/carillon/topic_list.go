@@ -229,6 +229,9 @@ func printTopic(w io.Writer, v *topicView) error {
 		add("Unclean election", "allowed: acknowledged messages are lost if a broker must lead that lacks them")
 	}
 	add("Retention", retentionText(v.Spec.Retention))
+	if n := v.Spec.Stream.MaxPerSubject; n > 0 {
+		add("Per subject", fmt.Sprintf("the newest %s are kept; another one removes the oldest at once", counted(int(n), "message")))
+	}
 	if v.Spec.Compaction == coordination.LatestOnly {
 		add("Compaction", "latest: the newest message of each subject is kept, and older ones go in a while")
 	}

@@ -57,6 +57,9 @@ func TopicSpec(topic *v1alpha1.Topic) (coordination.TopicSpec, error) {
 		if r.Messages != nil {
 			spec.Retention.Messages = *r.Messages
 		}
+		if r.MessagesPerSubject != nil {
+			spec.Stream.MaxPerSubject = *r.MessagesPerSubject
+		}
 	}
 	if d := asked.Deduplication; d != nil {
 		if spec.Deduplication, err = duration("deduplication.window", d.Window); err != nil {

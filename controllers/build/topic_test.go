@@ -31,14 +31,14 @@ spec:
   replicas: 3
   minInSync: 2
   durability: Replicated
-  retention: {age: 168h, bytes: 10Gi, messages: 1000}
+  retention: {age: 168h, bytes: 10Gi, messages: 1000, messagesPerSubject: 7}
   compaction: Latest
   deduplication: {window: 2m}
   uncleanElection: Allowed
   deletionPolicy: DeleteIfEmpty`,
 			coordination.TopicSpec{
 				Subjects: []string{"a.>", "b"}, Shards: 4, PartitionBy: coordination.ByTokens, PartitionTokens: []int{2, 3}, Replicas: 3, MinInSync: 2,
-				Durability: coordination.Replicated, Retention: coordination.Retention{Age: 168 * time.Hour, Bytes: 10 << 30, Messages: 1000},
+				Durability: coordination.Replicated, Retention: coordination.Retention{Age: 168 * time.Hour, Bytes: 10 << 30, Messages: 1000}, Stream: coordination.StreamSettings{MaxPerSubject: 7},
 				Compaction: coordination.LatestOnly, Deduplication: 2 * time.Minute, UncleanElection: true, DeletionPolicy: coordination.DeleteIfEmpty,
 			}},
 	} {

@@ -38,6 +38,16 @@ func (m *Mirror) NameOf(id string) string {
 	return m.names[id]
 }
 
+// Without returns the name of a broker that does not announce a feature, or "".
+func (m *Mirror) Without(feature coordination.Feature) string {
+	for _, b := range m.State().Brokers {
+		if !b.Features.Has(feature) {
+			return b.Name
+		}
+	}
+	return ""
+}
+
 func shardFacts(state *coordination.State, shard *coordination.Shard, spec *coordination.TopicSpec, name func(id string) string) plan.ShardFacts {
 	id := shard.Leader
 	if id == "" {

@@ -107,6 +107,7 @@ const (
 	Invalid               Reason = "Invalid"
 	Immutable             Reason = "Immutable"
 	ShardsUnsupported     Reason = "ShardsUnsupported"
+	LimitUnsupported      Reason = "LimitUnsupported"
 	PushUnsupported       Reason = "PushUnsupported"
 	DeadLetterUnsupported Reason = "DeadLetterUnsupported"
 	DeadLetterCycle       Reason = "DeadLetterCycle"

@@ -31,6 +31,9 @@ type TopicFacts struct {
 	Name    string             // of the Topic
 	Spec    coordination.TopicSpec
 	Invalid string // why Spec can't be read; empty: it can
+	// LimitBehind is a broker whose version knows no limit per subject; empty: all know it, or none
+	// is asked for.
+	LimitBehind string
 
 	Link   Link
 	Found  *coordination.Topic // the Topic of that name, or nil
@@ -108,6 +111,8 @@ func unservable(f TopicFacts) (Action, bool) {
 		return stall(Invalid, fmt.Sprintf("minInSync %d can't be had with %s, which is what Broker %s has brokers for: raise its spec.replicas, or write minInSync: %d or less", f.Spec.MinInSync, count(f.Spec.Replicas, "replica"), f.Link.Broker, f.Spec.Replicas))
 	case f.Spec.Shards > MaxShards:
 		return stall(ShardsUnsupported, fmt.Sprintf("brokers of this version serve Topics of at most %d shards, and %d are asked for: delete this manifest and apply it with shards: %d or fewer", MaxShards, f.Spec.Shards, MaxShards))
+	case f.LimitBehind != "":
+		return stall(LimitUnsupported, fmt.Sprintf("broker %s is of a version without limits per subject: finish the update of the brokers, or leave retention.messagesPerSubject out", f.LimitBehind))
 	}
 	return Action{}, false
 }

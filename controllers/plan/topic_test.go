@@ -95,6 +95,7 @@ func TestTopic(t *testing.T) {
 			s.Led, s.Replicas[0].Suspect, s.Replicas[1].Away, s.Replicas[2].Suspect = false, true, true, true
 		}), "Wait Suspect", "main-0, main-2 may lack acknowledged records after a power cut or a fault of the disk; it goes on when main-1 is back"},
 		{"too many shards, no Broker yet", func(f *TopicFacts) { f.Spec.Shards, f.Found, f.Link = MaxShards+1, nil, Link{} }, "Stall ShardsUnsupported", "shards: 64 or fewer"},
+		{"a broker without limits per subject", func(f *TopicFacts) { f.LimitBehind = "main-0" }, "Stall LimitUnsupported", "broker main-0 is of a version without limits per subject: finish the update of the brokers, or leave retention.messagesPerSubject out; until then the Topic is served as it was"},
 		{"no broker to place on", func(f *TopicFacts) { f.Shards, f.Link.Joined = nil, 0 }, "Wait WaitingForBroker", "has joined yet"},
 		{"more in sync than there are brokers", func(f *TopicFacts) {
 			f.Spec.Replicas, f.Found.Spec.Replicas, f.Shards, f.Link.Joined, f.Link.Wanted = 3, 3, nil, 1, 1

@@ -92,7 +92,7 @@ func (p *pass) observe(ctx context.Context) error {
 		p.deadLetterTopic(dead)
 	}
 	if f.Spec.Reset != nil {
-		f.ResetBehind = p.without(coordination.FeatureResets)
+		f.ResetBehind = p.mirror.Without(coordination.FeatureResets)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (p *pass) deadLetterTopic(dead *v1alpha1.Topic) {
 	if t := declared(p.mirror, dead); t == nil {
 		f.DeadLetterLater = dead.Name
 	}
-	f.DeadLetterBehind = p.without(coordination.FeatureDeadLetters)
+	f.DeadLetterBehind = p.mirror.Without(coordination.FeatureDeadLetters)
 	if f.Topic == nil {
 		return
 	}
@@ -150,16 +150,6 @@ func resetMessage(to coordination.Start) string {
 		coordination.FromTime: "the first record since " + to.Time.Format(time.RFC3339), coordination.FromOffset: fmt.Sprintf("offset %d", to.Offset),
 	}[to.From]
 	return "the cursor was reset: it begins again with " + at
-}
-
-// without returns the name of a broker that does not announce a feature, or "".
-func (p *pass) without(feature coordination.Feature) string {
-	for _, b := range p.mirror.State().Brokers {
-		if !b.Features.Has(feature) {
-			return b.Name
-		}
-	}
-	return ""
 }
 
 // topic returns the Topic's manifest that a Subscription refers to, or nil.

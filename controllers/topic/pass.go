@@ -73,6 +73,9 @@ func (p *pass) observe(ctx context.Context) error {
 	if p.mirror == nil {
 		return nil
 	}
+	if f.Spec.Stream.MaxPerSubject > 0 {
+		f.LimitBehind = p.mirror.Without(coordination.FeatureRemovals)
+	}
 	p.find(p.mirror.State().Topic(f.Name))
 	return p.findOlder(ctx)
 }

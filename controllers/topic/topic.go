@@ -34,7 +34,8 @@ const (
 	// placingPatience is how long a new Topic may be without a leader before its status is written.
 	// Mostly placing takes less, which saves one write per Topic.
 	placingPatience = time.Second
-	// pollTrouble is the time after which a write that etcd refused is tried again.
+	// pollTrouble is the time after which a write that etcd refused is tried again, and after which brokers of an
+	// earlier version are looked at again.
 	pollTrouble = 5 * time.Second
 )
 
@@ -126,7 +127,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.report(ctx, topic, wanted, action)
 	}
 	result, err := r.leave(ctx, request.NamespacedName, topic)
-	if action.Kind == plan.Wait && p.facts.Refused != nil && result.RequeueAfter == 0 {
+	waits := action.Kind == plan.Wait && p.facts.Refused != nil || action.Reason == plan.LimitUnsupported
+	if waits && result.RequeueAfter == 0 { // nothing else triggers a pass when the cause ends
 		result.RequeueAfter = pollTrouble
 	}
 	return result, err

@@ -322,6 +322,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: messages
       type:
         scalar: numeric
+    - name: messagesPerSubject
+      type:
+        scalar: numeric
 - name: com.github.carillon-mq.carillon.api.v1alpha1.SecretReference
   map:
     fields:

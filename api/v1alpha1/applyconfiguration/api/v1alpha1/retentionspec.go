@@ -18,6 +18,8 @@ type RetentionSpecApplyConfiguration struct {
 	Bytes *resource.Quantity `json:"bytes,omitempty"`
 	// Messages that each shard may hold.
 	Messages *int64 `json:"messages,omitempty"`
+	// MessagesPerSubject that are kept of each subject. A newer one removes the oldest at once.
+	MessagesPerSubject *int64 `json:"messagesPerSubject,omitempty"`
 }
 
 // RetentionSpecApplyConfiguration constructs a declarative configuration of the RetentionSpec type for use with
@@ -47,5 +49,13 @@ func (b *RetentionSpecApplyConfiguration) WithBytes(value resource.Quantity) *Re
 // If called multiple times, the Messages field is set to the value of the last call.
 func (b *RetentionSpecApplyConfiguration) WithMessages(value int64) *RetentionSpecApplyConfiguration {
 	b.Messages = &value
+	return b
+}
+
+// WithMessagesPerSubject sets the MessagesPerSubject field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MessagesPerSubject field is set to the value of the last call.
+func (b *RetentionSpecApplyConfiguration) WithMessagesPerSubject(value int64) *RetentionSpecApplyConfiguration {
+	b.MessagesPerSubject = &value
 	return b
 }
