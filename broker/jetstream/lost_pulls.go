@@ -20,21 +20,36 @@ type forwardedPulls struct {
 	before  map[life]map[string]bool // of the period before
 	n       int                      // inboxes in recent
 	rotated time.Time                // when recent began
+
+	late chan struct{} // a pull was remembered after its broker had changed; of size 1
 }
 
-// life is a broker in one incarnation.
+// life is a broker in one incarnation. A broker without a registration has the incarnation 0. It may
+// serve pulls: its link was up before it registered.
 type life struct {
 	broker      string
 	incarnation int64
 }
 
-// note remembers a pull that was forwarded. The pulls of one inbox are one.
-func (f *forwardedPulls) note(leader string, inbox []byte) {
-	b, ok := f.server.state().Broker(leader)
-	if !ok {
-		return
+// life returns a broker in its present incarnation.
+func (f *forwardedPulls) life(broker string) life {
+	b, _ := f.server.state().Broker(broker)
+	return life{broker, b.Incarnation}
+}
+
+// note remembers a pull that was forwarded to a broker whose life was read before. The pulls of one
+// inbox are one.
+func (f *forwardedPulls) note(of life, inbox []byte) {
+	f.remember(of, inbox)
+	if f.life(of.broker) != of { // run may have looked for its pulls before
+		select {
+		case f.late <- struct{}{}:
+		default:
+		}
 	}
-	of := life{leader, b.Incarnation}
+}
+
+func (f *forwardedPulls) remember(of life, inbox []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	inboxes := f.recent[of]
@@ -68,13 +83,15 @@ func (f *forwardedPulls) run() {
 		}
 		select {
 		case <-changed:
+		case <-f.late:
 		case <-s.ctx.Done():
 			return
 		}
 	}
 }
 
-// lost removes and returns the inboxes of brokers that have died.
+// lost removes and returns the inboxes of brokers that have died, or that had no registration when
+// the pull was forwarded.
 func (f *forwardedPulls) lost() map[string]bool {
 	state := f.server.state()
 	f.mu.Lock()

@@ -64,8 +64,10 @@ func (s *Server) takePull(m *protocol.Message, r *jsapi.Request, forwarded, mayW
 		return true
 	}
 	if t := s.topics.Shard(string(r.Stream)); t != nil && !forwarded {
-		if leader := t.Leader(); s.sendToLeader(leader, m) {
-			s.pulled.note(leader, m.Reply)
+		leader := t.Leader()
+		of := s.pulled.life(leader)
+		if s.sendToLeader(leader, m) {
+			s.pulled.note(of, m.Reply)
 			return true
 		}
 	}

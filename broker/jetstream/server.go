@@ -121,7 +121,7 @@ func NewServer(config ServerConfig) *Server {
 		writes: work.NewJobs(writesAtOnce, writesWaiting, waitingBytes),
 	}
 	s.waiting = newWaitingRoom(s)
-	s.pulled.server = s
+	s.pulled.server, s.pulled.late = s, make(chan struct{}, 1)
 	s.outgoing.New = func() any { return new(batch) }
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.groups.server = s

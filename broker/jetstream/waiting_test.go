@@ -167,6 +167,35 @@ func TestPullsOfADeadLeaderEnd(t *testing.T) {
 	}
 }
 
+// TestPullsOfALeaderThatRegistersEnd: a leader that was killed and is started again has its links
+// before all brokers know its registration. Pulls that it gets then are remembered, too.
+func TestPullsOfALeaderThatRegistersEnd(t *testing.T) {
+	w := newWorld(t, 2)
+	leader, other := w.nodes[1], w.nodes[0]
+	orders(t, w, leader, 0)
+	registers := func(yes bool) {
+		w.set(func() {
+			w.dead = map[string]bool{leader.id: !yes}
+			w.tell(coordination.Changes{Brokers: true})
+		})
+	}
+	before := other.pulled.life(leader.id)
+	registers(false)
+	inbox := other.say(nextCall, "")
+	registers(true)
+	if m := w.await(inbox); string(m.Data) != "NATS/1.0 409 Leadership Change\r\n\r\n" {
+		t.Errorf("a pull from a leader without a registration ended with %q", m.Data)
+	}
+	// The leader may die between the forwarding and the note, and its pulls end before that.
+	inbox = other.say(nextCall, "")
+	registers(false)
+	w.await(inbox)
+	other.pulled.note(before, []byte("_INBOX.late"))
+	if m := w.await("_INBOX.late"); string(m.Data) != "NATS/1.0 409 Leadership Change\r\n\r\n" {
+		t.Errorf("a pull from a leader that died meanwhile ended with %q", m.Data)
+	}
+}
+
 // TestAPullForwardedToAFormerLeaderEnds: a broker whose State is older forwards a pull to a broker
 // that leads no more. The client learns that it has to pull again, and not that nobody responds.
 func TestAPullForwardedToAFormerLeaderEnds(t *testing.T) {
@@ -192,8 +221,8 @@ func TestForwardedPullsAreBounded(t *testing.T) {
 	w := newWorld(t, 2)
 	n := w.nodes[0]
 	for i := range 3*forwardedInboxes + 5 {
-		n.pulled.note(w.nodes[1].id, fmt.Append(nil, i))
-		n.pulled.note(w.nodes[1].id, fmt.Append(nil, i)) // the same again
+		n.pulled.note(n.pulled.life(w.nodes[1].id), fmt.Append(nil, i))
+		n.pulled.note(n.pulled.life(w.nodes[1].id), fmt.Append(nil, i)) // the same again
 	}
 	w.set(func() { w.dead = map[string]bool{w.nodes[1].id: true} })
 	n.pulled.mu.Lock()
@@ -206,7 +235,7 @@ func TestForwardedPullsAreBounded(t *testing.T) {
 		t.Errorf("%d inboxes are kept, want %d", kept, forwardedInboxes+5)
 	}
 	n.pulled.rotated = n.pulled.rotated.Add(-2 * forwardedFor)
-	n.pulled.note(w.nodes[1].id, []byte("another period"))
+	n.pulled.note(n.pulled.life(w.nodes[1].id), []byte("another period"))
 	if n.pulled.n != 1 {
 		t.Errorf("%d inboxes are in a new period", n.pulled.n)
 	}
