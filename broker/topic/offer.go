@@ -1,9 +1,6 @@
 package topic
 
 import (
-	"slices"
-	"sync"
-
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
@@ -17,21 +14,9 @@ func (t *taker) Take(messages []protocol.Message, memory protocol.Memory, _ bool
 	if len(t.shards) == 1 {
 		return t.shards[0].publish(messages, memory)
 	}
-	spec := &(*Topic)(t).Desired().Spec
-	d := divisions.Get().(*division)
-	d.lists = slices.Grow(d.lists[:0], len(t.shards))[:len(t.shards)]
-	for i := range messages {
-		n := publish.Partition(messages[i].Subject, spec)
-		d.lists[n] = append(d.lists[n], messages[i])
-	}
-	for n, list := range d.lists {
-		if len(list) > 0 {
-			behind = t.shards[n].publish(list, memory) || behind
-			clear(list)
-			d.lists[n] = list[:0]
-		}
-	}
-	divisions.Put(d)
+	publish.Divide(messages, &(*Topic)(t).Desired().Spec, len(t.shards), func(n int, some []protocol.Message) {
+		behind = t.shards[n].publish(some, memory) || behind
+	})
 	return behind
 }
 
@@ -44,11 +29,6 @@ func (p *Shard) publish(messages []protocol.Message, memory protocol.Memory) (be
 	}
 	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
 }
-
-// division has the messages of one read by shard.
-type division struct{ lists [][]protocol.Message }
-
-var divisions = sync.Pool{New: func() any { return &division{} }}
 
 // Name is the Topic's, for traces.
 func (t *taker) Name() string { return (*Topic)(t).Name() }
