@@ -64,9 +64,14 @@ const FeatureRemovals Feature = "removals"
 // everything, and take such cursors for damage.
 const FeatureAckRemovals Feature = "ack-removals"
 
+// FeatureExpiries is that a broker knows when records expire that have a time to live
+// (StreamSettings.AllowMessageTTL), and removes them when it leads. An earlier version would refuse
+// such messages, and take expiries in a state log for damage.
+const FeatureExpiries Feature = "expiries"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureTransforms, FeatureVouches)
 }
 
 const (

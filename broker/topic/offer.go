@@ -30,6 +30,15 @@ func (p *Shard) publish(messages []protocol.Message, memory protocol.Memory) (be
 	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
 }
 
+// Publish publishes messages of the shard's own. It reports whether the shard can take any now.
+func (s *ShardLeader) Publish(messages []protocol.Message) bool {
+	if !s.enough() || s.failed.Load() != nil {
+		return false
+	}
+	s.shard.publish(messages, nil)
+	return true
+}
+
 // Name is the Topic's, for traces.
 func (t *taker) Name() string { return (*Topic)(t).Name() }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -34,6 +35,7 @@ type view struct {
 	retention   log.Retention
 	bound       publish.Bound // beyond which messages are refused
 	limits      publish.Limits
+	expiry      expiring.Rules
 	noAck       bool
 	subjects    publish.Subjects
 	transform   *transform.Transform // nil: messages are stored under their own subjects
@@ -49,6 +51,9 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck,
 		subjects:  publish.NewSubjects(spec.Subjects),
 		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
+	}
+	if v.expiry = expiring.RulesOf(spec); v.expiry.On {
+		v.retention.Age = 0
 	}
 	if spec.Stream.DiscardNew {
 		v.bound = publish.Bound{Messages: v.retention.Messages, Bytes: v.retention.Bytes, Sealed: spec.Stream.Sealed}
