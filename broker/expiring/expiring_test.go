@@ -373,7 +373,11 @@ func TestManyExpireAtOnce(t *testing.T) {
 	for _, rules := range []Rules{{On: true}, {On: true, Age: time.Minute}, {On: true, Marker: time.Hour}} {
 		l := look(t, rules)
 		var left []uint64
-		for i := range 3 * dueAtOnce {
+		many := 3 * dueAtOnce
+		if rules.Marker > 0 {
+			many = 3 * markedAtOnce
+		}
+		for i := range many {
 			if i%2 == 0 {
 				left = append(left, l.add("kept", "never", 0, 0))
 				continue
