@@ -88,7 +88,7 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 		`{"stream":{"subjects":["orders.>"],"num_replicas":1}}`:               Exists,
 		`{"stream":{"name":"other"}}`:                                         BadRequest,
 		`{"stream":{"num_replicas":6}}`:                                       BadRequest,
-		`{"stream":{"allow_msg_ttl":true}}`:                                   BadRequest,
+		`{"stream":{"allow_msg_counter":true}}`:                               BadRequest,
 		`{"stream":{"num_replicas":1},"minInSync":2}`:                         BadRequest,
 		`{"stream":{"num_replicas":3}}`:                                       Refused,
 	} {

@@ -106,6 +106,8 @@ func (codec) Conditions(header []byte) (c publish.Conditions, _ error) {
 	return c, nil
 }
 func (codec) AppendAck(dst []byte, _ string, _ uint64, _ int, _ bool) []byte { return append(dst, '+') }
+func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte      { return dst }
+
 func (codec) AppendRefusal(dst []byte, _ string, err error) []byte {
 	return append(dst, err.Error()...)
 }

@@ -72,9 +72,14 @@ const FeatureDeadLetters Feature = "dead-letters"
 // (Subscription.Incarnation). An earlier version would go on with the former one.
 const FeatureResets Feature = "resets"
 
+// FeatureExpiries is that a broker knows when records expire that have a time to live
+// (StreamSettings.AllowMessageTTL), and removes them when it leads. An earlier version would refuse
+// such messages, and take expiries in a state log for damage.
+const FeatureExpiries Feature = "expiries"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
 }
 
 const (

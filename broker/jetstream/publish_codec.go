@@ -1,6 +1,8 @@
 package jetstream
 
 import (
+	"time"
+
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -22,12 +24,18 @@ func (PublishCodec) Conditions(header []byte) (publish.Conditions, error) {
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
 		Records: p.Records, After: p.After, Rollup: p.Rollup,
+		TTL: p.TTL, Marks: p.Marks,
 	}, nil
 }
 
 // AppendAck appends a PubAck.
 func (PublishCodec) AppendAck(dst []byte, name string, offset uint64, records int, duplicate bool) []byte {
 	return jsapi.AppendPubAck(dst, name, offset, records, duplicate)
+}
+
+// AppendMarker appends the header of a marker.
+func (PublishCodec) AppendMarker(dst []byte, ttl time.Duration, last uint64) []byte {
+	return jsapi.AppendMarker(dst, ttl, last)
 }
 
 // AppendRefusal appends the answer to a rejected message.
@@ -46,6 +54,8 @@ func publishError(err error) *jsapi.Error {
 		return jsapi.ErrNotAfter.With(e)
 	case *publish.TooLargeError:
 		return jsapi.ErrStreamMessageExceedsMaximum
+	case *publish.TTLError:
+		return jsapi.ErrMessageTTLDisabled
 	case *publish.SealedError:
 		return jsapi.ErrStreamSealed
 	case *publish.FullError:

@@ -32,7 +32,8 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 		{&publish.UnsupportedConditionError{Topic: "orders", Condition: "that", Why: "it is so"}, 10077, "topic orders: that is not possible: it is so"},
 		{&publish.WrongLastError{Topic: "orders", Subject: "orders.eu", Last: 7}, 10071, "wrong last sequence: 7"},
 		{&publish.NotAfterError{Topic: "orders", ID: "a"}, 40002, `topic orders: no message with id "a" was kept within the deduplication window (publish that one first)`},
-		{jsapi.ErrMessageTTLDisabled, 10166, "per-message TTL is disabled"},
+		{jsapi.ErrMessageIncrDisabled, 10168, "message counters is disabled"},
+		{&publish.TTLError{Topic: "S"}, 10166, "per-message TTL is disabled"},
 		{errors.New("whatever else"), 10077, "whatever else"},
 	} {
 		var got struct {
@@ -62,8 +63,8 @@ func TestConditionsAreReadFromHeaders(t *testing.T) {
 	if c, err := (PublishCodec{}).Conditions(nil); err != nil || c.ID != nil {
 		t.Errorf("%+v, %v", c, err)
 	}
-	_, err = PublishCodec{}.Conditions([]byte("NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"))
-	if !errors.Is(err, jsapi.ErrMessageTTLDisabled) {
+	_, err = PublishCodec{}.Conditions([]byte("NATS/1.0\r\nNats-Incr: 1\r\n\r\n"))
+	if !errors.Is(err, jsapi.ErrMessageIncrDisabled) {
 		t.Error(err)
 	}
 	if got := string(PublishCodec{}.AppendAck(nil, "orders", 7, 0, true)); got != `{"stream":"orders","seq":7,"duplicate":true}` {

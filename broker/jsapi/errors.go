@@ -98,6 +98,7 @@ var (
 	ErrConsumerEmptyFilter                    = &Error{400, 10139, "consumer filter in FilterSubjects cannot be empty"}
 	ErrConsumerAlreadyExists                  = &Error{400, 10148, "consumer already exists"}
 	ErrConsumerDoesNotExist                   = &Error{400, 10149, "consumer does not exist"}
+	ErrMessageTTLInvalid                      = &Error{400, 10165, "invalid per-message TTL"}
 	ErrMessageTTLDisabled                     = &Error{400, 10166, "per-message TTL is disabled"}
 	ErrMessageIncrDisabled                    = &Error{400, 10168, "message counters is disabled"}
 	ErrAtomicPublishDisabled                  = &Error{400, 10174, "atomic publish is disabled"}

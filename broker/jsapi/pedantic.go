@@ -1,5 +1,7 @@
 package jsapi
 
+import "time"
+
 // CheckPedantic refuses what Normalize would correct. Call it before Normalize.
 func (c *StreamConfig) CheckPedantic() *Error {
 	for _, limit := range []struct {
@@ -15,6 +17,13 @@ func (c *StreamConfig) CheckPedantic() *Error {
 	}
 	if c.DuplicateWindow == 0 && c.MaxAge > 0 && c.MaxAge < defaultDuplicates {
 		return ErrPedantic.With("duplicate window cannot be bigger than max age")
+	}
+	switch {
+	case c.SubjectDeleteMarkerTTL < time.Second: // Normalize refuses it if it is set
+	case !c.AllowMessageTTL:
+		return ErrStreamInvalidConfig.With("subject delete marker cannot be set if message TTLs are disabled")
+	case !c.AllowRollup:
+		return ErrStreamInvalidConfig.With("subject delete marker cannot be set if roll-ups are disabled")
 	}
 	return nil
 }

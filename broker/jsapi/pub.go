@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -29,6 +31,8 @@ type Publish struct {
 	Records int
 	After   []byte // id of a message that must have been stored before; empty: none
 	Rollup  publish.Rollup
+	TTL     time.Duration // 0: none; publish.Never: it never expires
+	Marks   bool          // it says that its subject has no other message
 }
 
 // Publish headers.
@@ -42,6 +46,9 @@ const (
 	headerRecords            = "Carillon-Records"
 	headerAfter              = "Carillon-After"
 	headerRollup             = "Nats-Rollup"
+	headerTTL                = "Nats-TTL"
+	headerMarkerReason       = "Nats-Marker-Reason"
+	headerKVOperation        = "KV-Operation"
 )
 
 // refusedHeaders require features that Carillon does not support yet. They are refused as
@@ -50,7 +57,6 @@ var refusedHeaders = [...]struct {
 	name string
 	err  *Error
 }{
-	{"Nats-TTL", ErrMessageTTLDisabled},
 	{"Nats-Incr", ErrMessageIncrDisabled},
 	{"Nats-Batch-Id", ErrAtomicPublishDisabled},
 	{"Nats-Batch-Sequence", ErrAtomicPublishDisabled},
@@ -69,10 +75,10 @@ var refusedHeaders = [...]struct {
 // ParsePublish parses the headers of a published message, the first one of each name. It returns an
 // error if they require an unsupported feature.
 func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
-	if !bytes.Contains(header, []byte("\nNats-")) && !bytes.Contains(header, []byte("\nCarillon-")) {
+	if !bytes.Contains(header, []byte("\nNats-")) && !bytes.Contains(header, []byte("\nCarillon-")) && !bytes.Contains(header, []byte("\nKV-")) {
 		return p, nil // the usual case: no such header
 	}
-	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records, after, rollup bool }
+	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records, after, rollup, ttl, operation bool }
 	first := func(seen *bool) bool { was := *seen; *seen = true; return !was }
 	for key, value := range header.All() {
 		if string(key) == headerRecords && first(&seen.records) {
@@ -84,6 +90,9 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 		}
 		if string(key) == headerAfter && first(&seen.after) {
 			p.After = value
+		}
+		if string(key) == headerKVOperation && first(&seen.operation) && string(value) == "PURGE" {
+			p.Marks = true
 		}
 		if !bytes.HasPrefix(key, []byte("Nats-")) || len(value) == 0 {
 			continue
@@ -128,6 +137,17 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 			default:
 				return Publish{}, ErrStreamRollupFailed.With(fmt.Sprintf("rollup value invalid: %.32q", value))
 			}
+		case headerTTL:
+			if !first(&seen.ttl) {
+				break
+			}
+			ttl, valid := parseTTL(string(value))
+			if !valid {
+				return Publish{}, ErrMessageTTLInvalid
+			}
+			p.TTL = ttl
+		case headerMarkerReason:
+			p.Marks = true
 		default:
 			if err := refusedHeader(key); err != nil {
 				return Publish{}, err
@@ -141,6 +161,29 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 		return Publish{}, ErrStreamExpectedLastSeqPerSubjectInvalid
 	}
 	return p, nil
+}
+
+// maxTTL is the longest TTL: what exceeds it expires as late.
+const maxTTL = math.MaxInt64 / int64(time.Second)
+
+// parseTTL parses the value of a Nats-TTL: "never", a duration as Go writes it of at least a second,
+// or a number of seconds. Fractions of a second don't count.
+func parseTTL(value string) (ttl time.Duration, ok bool) {
+	if strings.EqualFold(value, "never") {
+		return publish.Never, true
+	}
+	if d, err := time.ParseDuration(value); err == nil {
+		return d.Truncate(time.Second), d >= time.Second
+	}
+	n, ok := ParseUint([]byte(value))
+	return time.Duration(min(n, uint64(maxTTL))) * time.Second, ok
+}
+
+// AppendMarker appends the header of a marker, as nats-server writes it, with the condition that the
+// last message of the subject has that sequence.
+func AppendMarker(dst []byte, ttl time.Duration, last uint64) []byte {
+	return fmt.Appendf(dst, "NATS/1.0\r\n%s: MaxAge\r\n%s: %s\r\n%s: sub\r\n%s: %d\r\n\r\n",
+		headerMarkerReason, headerTTL, ttl, headerRollup, headerExpectedBySubject, last)
 }
 
 func refusedHeader(key []byte) *Error {

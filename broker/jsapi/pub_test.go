@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 func header(lines ...string) protocol.Header {
@@ -25,7 +27,16 @@ func TestPublishHeaders(t *testing.T) {
 		want   Publish
 	}{
 		{nil, Publish{}},
-		{header("Trace: 1", "KV-Operation: DEL", "Nats-Marker-Reason: Remove"), Publish{}},
+		{header("Trace: 1", "KV-Operation: DEL"), Publish{}},
+		{header("Trace: 1", "Nats-Marker-Reason: Remove"), Publish{Marks: true}},
+		{header("KV-Operation: PURGE", "KV-Operation: DEL"), Publish{Marks: true}},
+		{header("Nats-TTL: 1h", "Nats-TTL: 2h"), Publish{TTL: time.Hour}},
+		{header("Nats-TTL: 1500ms"), Publish{TTL: time.Second}},
+		{header("Nats-TTL: 90"), Publish{TTL: 90 * time.Second}},
+		{header("Nats-TTL: 00"), Publish{}},
+		{header("Nats-TTL: 18446744073709551615"), Publish{TTL: time.Duration(maxTTL) * time.Second}},
+		{header("Nats-TTL: Never"), Publish{TTL: publish.Never}},
+		{header("Nats-TTL:"), Publish{}},
 		{header("Nats-Msg-Id: one", "Nats-Msg-Id: two"), Publish{ID: []byte("one")}},
 		{header("nats-msg-id: one"), Publish{}},
 		{header("Nats-Expected-Stream: S", "Nats-Expected-Last-Msg-Id: m"), Publish{ExpectedStream: []byte("S"), ExpectedLastID: []byte("m")}},
@@ -43,7 +54,13 @@ func TestPublishHeaders(t *testing.T) {
 
 func TestRefusedPublishHeaders(t *testing.T) {
 	for line, code := range map[string]int{
-		"Nats-TTL: 1m":                                   10166,
+		"Nats-TTL: 0":                                    10165,
+		"Nats-TTL: 999ms":                                10165,
+		"Nats-TTL: -1h":                                  10165,
+		"Nats-TTL: -1":                                   10165,
+		"Nats-TTL: +1":                                   10165,
+		"Nats-TTL: soon":                                 10165,
+		"Nats-TTL: 18446744073709551616":                 10165,
 		"Nats-Rollup: some":                              10111,
 		"Nats-Incr: 1":                                   10168,
 		"Nats-Batch-Id: b":                               10174,
@@ -148,5 +165,18 @@ func BenchmarkAckSubject(b *testing.B) {
 		if _, ok := ParseAckSubject(d.AppendSubject(buffer)); !ok {
 			b.Fatal(fmt.Sprint(d))
 		}
+	}
+}
+
+// TestAMarkerIsReadAsOne: it asks for what makes it safe.
+func TestAMarkerIsReadAsOne(t *testing.T) {
+	block := AppendMarker(nil, time.Hour, 7)
+	if want := "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1h0m0s\r\nNats-Rollup: sub\r\nNats-Expected-Last-Subject-Sequence: 7\r\n\r\n"; string(block) != want {
+		t.Errorf("%q", block)
+	}
+	got, err := ParsePublish(protocol.Header(block))
+	want := Publish{Marks: true, TTL: time.Hour, Rollup: publish.RollupSubject, ExpectsLastBySubject: true, ExpectedLastBySubject: 7}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

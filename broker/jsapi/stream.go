@@ -119,8 +119,6 @@ var unsupportedStream = []struct {
 	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
 	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
 	{"republish", func(c *StreamConfig) bool { return given(c.RePublish) }},
-	{"allow_msg_ttl", func(c *StreamConfig) bool { return c.AllowMessageTTL }},
-	{"subject_delete_marker_ttl", func(c *StreamConfig) bool { return c.SubjectDeleteMarkerTTL != 0 }},
 	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
 	{"allow_atomic", func(c *StreamConfig) bool { return c.AllowAtomic }},
 	{"allow_msg_schedules", func(c *StreamConfig) bool { return c.AllowSchedules }},
@@ -221,6 +219,9 @@ func (c *StreamConfig) Normalize() *Error {
 	if c.Sealed { // nothing comes in or goes out
 		c.MaxAge, c.Discard, c.DenyDelete, c.DenyPurge, c.AllowRollup = 0, discardNew, true, true, false
 	}
+	if err := c.normalizeMarkers(); err != nil {
+		return err
+	}
 	if err := c.normalizeReplicas(); err != nil {
 		return err
 	}
@@ -231,6 +232,25 @@ func (c *StreamConfig) Normalize() *Error {
 		return err
 	}
 	return c.checkTransform()
+}
+
+// normalizeMarkers allows what markers need.
+func (c *StreamConfig) normalizeMarkers() *Error {
+	switch ttl := c.SubjectDeleteMarkerTTL; {
+	case ttl == 0:
+		return nil
+	case ttl < 0:
+		return ErrStreamInvalidConfig.With("subject delete marker TTL must not be negative")
+	case ttl < time.Second:
+		return ErrStreamInvalidConfig.With("subject delete marker TTL must be at least 1 second")
+	case c.SubjectTransform != nil: // a marker is stored under the subject that it marks
+		return ErrStreamInvalidConfig.With("subject_delete_marker_ttl with subject_transform is not supported yet")
+	}
+	c.AllowMessageTTL = true
+	if !c.AllowRollup && !c.Sealed {
+		c.AllowRollup, c.DenyPurge = true, false
+	}
+	return nil
 }
 
 func (c *StreamConfig) normalizeReplicas() *Error {
@@ -320,24 +340,26 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 		Deduplication: c.DuplicateWindow,
 		MaxMessage:    int(max(c.MaxMessageSize, 0)),
 		Stream: coordination.StreamSettings{
-			Description:          c.Description,
-			Metadata:             c.Metadata,
-			MaxConsumers:         max(c.MaxConsumers, 0),
-			NoAck:                c.NoAck,
-			DenyDelete:           c.DenyDelete,
-			DenyPurge:            c.DenyPurge,
-			Retention:            retentions[c.Retention],
-			DiscardNew:           c.DiscardsNew(),
-			MaxPerSubject:        max(c.MaxPerSubject, 0),
-			AllowRollup:          c.AllowRollup,
-			DiscardNewPerSubject: c.DiscardNewPerSubject,
-			Sealed:               c.Sealed,
-			Compression:          compression,
-			AllowDirect:          c.AllowDirect,
-			FirstSequence:        c.FirstSequence,
-			InactiveThreshold:    c.ConsumerLimits.InactiveThreshold,
-			ConsumerMaxPending:   c.ConsumerLimits.MaxAckPending,
-			Transform:            (*coordination.SubjectMapping)(c.SubjectTransform),
+			Description:            c.Description,
+			Metadata:               c.Metadata,
+			MaxConsumers:           max(c.MaxConsumers, 0),
+			NoAck:                  c.NoAck,
+			DenyDelete:             c.DenyDelete,
+			DenyPurge:              c.DenyPurge,
+			Retention:              retentions[c.Retention],
+			DiscardNew:             c.DiscardsNew(),
+			MaxPerSubject:          max(c.MaxPerSubject, 0),
+			AllowRollup:            c.AllowRollup,
+			DiscardNewPerSubject:   c.DiscardNewPerSubject,
+			Sealed:                 c.Sealed,
+			Compression:            compression,
+			AllowDirect:            c.AllowDirect,
+			AllowMessageTTL:        c.AllowMessageTTL,
+			SubjectDeleteMarkerTTL: c.SubjectDeleteMarkerTTL,
+			FirstSequence:          c.FirstSequence,
+			InactiveThreshold:      c.ConsumerLimits.InactiveThreshold,
+			ConsumerMaxPending:     c.ConsumerLimits.MaxAckPending,
+			Transform:              (*coordination.SubjectMapping)(c.SubjectTransform),
 		},
 	}
 }
@@ -448,6 +470,8 @@ func CheckStreamUpdate(from, to *StreamConfig) *Error {
 		return ErrStreamInvalidConfig.With("stream configuration update can not change retention policy to/from workqueue")
 	case from.PersistMode != to.PersistMode:
 		return ErrStreamInvalidConfig.With("stream configuration update can not change persist mode")
+	case from.AllowMessageTTL && !to.AllowMessageTTL:
+		return ErrStreamInvalidConfig.With("message TTL status can not be disabled")
 	case from.DenyDelete && !to.DenyDelete:
 		return ErrStreamInvalidConfig.With("stream configuration update can not cancel deny message deletes")
 	case from.DenyPurge && !to.DenyPurge:

@@ -78,6 +78,15 @@ func TestAStreamConfigIsReturnedAsRequested(t *testing.T) {
 				c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "a", Destination: "b"}
 			}),
 		},
+		"TTLs": {
+			jetstream.StreamConfig{Name: "ORDERS", AllowMsgTTL: true}, filled(func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }),
+		},
+		"markers": {
+			jetstream.StreamConfig{Name: "ORDERS", SubjectDeleteMarkerTTL: time.Minute, DenyPurge: true},
+			filled(func(c *jetstream.StreamConfig) {
+				c.SubjectDeleteMarkerTTL, c.AllowMsgTTL, c.AllowRollup = time.Minute, true, true
+			}),
+		},
 		"empty placement": {jetstream.StreamConfig{Name: "ORDERS", Placement: &jetstream.Placement{}}, filled(nil)},
 		"told elsewhere": {jetstream.StreamConfig{Name: "ORDERS", Metadata: map[string]string{
 			"_nats.ver": "2.15.2", "_nats.level": "5", "_nats.req.level": "0"}}, filled(nil)},
@@ -130,8 +139,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		{set(func(c *jetstream.StreamConfig) { c.MirrorDirect = true }), "mirror_direct"},
 		{set(func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "X"}} }), "sources"},
 		{set(func(c *jetstream.StreamConfig) { c.RePublish = &jetstream.RePublish{Source: "a", Destination: "b"} }), "republish"},
-		{set(func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }), "allow_msg_ttl"},
-		{set(func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Second }), "subject_delete_marker_ttl"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgCounter = true }), "allow_msg_counter"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true }), "allow_atomic"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = true }), "allow_msg_schedules"},
@@ -189,6 +196,9 @@ func TestImpossibleStreams(t *testing.T) {
 		"stream transform source":               {Name: "S", SubjectTransform: &SubjectTransform{"a..b", "c"}},
 		"wildcard index":                        {Name: "S", SubjectTransform: &SubjectTransform{"a.*", "$2"}},
 		"keeps no messages under $X.b":          {Name: "S", Subjects: []string{"*.a"}, SubjectTransform: &SubjectTransform{">", "$X.b.>"}},
+		"marker TTL must not be":                {Name: "S", SubjectDeleteMarkerTTL: -1},
+		"marker TTL must be at least":           {Name: "S", SubjectDeleteMarkerTTL: time.Second - 1},
+		"with subject_transform":                {Name: "S", SubjectDeleteMarkerTTL: time.Second, SubjectTransform: &SubjectTransform{"a", "b"}},
 		"replicas count":                        {Name: "S", Replicas: -1},
 		"maximum replicas":                      {Name: "S", Replicas: 6},
 		"invalid subject":                       {Name: "S", Subjects: []string{"a..b"}},
@@ -203,7 +213,7 @@ func TestImpossibleStreams(t *testing.T) {
 
 func TestAStreamUpdateKeepsFixedSettings(t *testing.T) {
 	base := func(change func(*StreamConfig)) *StreamConfig {
-		c := StreamConfig{Name: "S", DenyDelete: true, DenyPurge: true}
+		c := StreamConfig{Name: "S", DenyDelete: true, DenyPurge: true, AllowMessageTTL: true}
 		change(&c)
 		if err := c.Normalize(); err != nil {
 			t.Fatal(err)
@@ -216,6 +226,7 @@ func TestAStreamUpdateKeepsFixedSettings(t *testing.T) {
 		"storage":   base(func(c *StreamConfig) { c.Storage = memoryStorage }),
 		"persist":   base(func(c *StreamConfig) { c.PersistMode = asyncPersist }),
 		"deletes":   base(func(c *StreamConfig) { c.DenyDelete = false }),
+		"disabled":  base(func(c *StreamConfig) { c.AllowMessageTTL = false }),
 		"purge":     base(func(c *StreamConfig) { c.DenyPurge = false }),
 		"workqueue": base(func(c *StreamConfig) { c.Retention = workQueueRetention }),
 		"(allows)": base(func(c *StreamConfig) {

@@ -1,5 +1,7 @@
 package publish
 
+import "time"
+
 // Codec decodes what publishers ask for and encodes the answers to them. Its methods may be called
 // by several goroutines.
 type Codec interface {
@@ -11,6 +13,10 @@ type Codec interface {
 	// AppendRefusal appends the answer to a message that is not kept. err is one of this package's,
 	// of broker/log's, or a refusal from Conditions.
 	AppendRefusal(dst []byte, topic string, err error) []byte
+	// AppendMarker appends the header of a marker: a message that takes the place of the one record
+	// that its subject has, the one at offset last, because that has expired. The marker expires
+	// itself after ttl.
+	AppendMarker(dst []byte, ttl time.Duration, last uint64) []byte
 }
 
 // Conditions is what a publisher asks for beyond being kept. Its slices point into the header.
@@ -35,7 +41,15 @@ type Conditions struct {
 	Records int
 	// Rollup is which older messages are removed once this one is kept.
 	Rollup Rollup
+	// TTL is after how long the message expires; 0: as the Topic says, Never: it doesn't.
+	TTL time.Duration
+	// Marks reports whether the message says that its subject has no other one: nothing takes its
+	// place when it expires.
+	Marks bool
 }
+
+// Never is the TTL of a message that never expires.
+const Never time.Duration = -1
 
 // Any reports whether anything is asked for that is to be judged.
 func (c *Conditions) Any() bool {

@@ -9,7 +9,6 @@
 //	replies.go   encoded answers that are sent together
 //	records.go   many records in one message, and the message ids of a batch
 //	partition.go the shard of a subject
-//	division.go  messages by the shards that store them
 //	subjects.go  the patterns of a Topic, and which subjects they keep
 //
 // Invariants:

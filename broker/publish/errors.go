@@ -110,10 +110,17 @@ func (e *SealedError) Error() string {
 	return fmt.Sprintf("topic %s is sealed: it takes no messages", e.Topic)
 }
 
+// TTLError reports a message with a TTL for a Topic whose messages may not have any.
+type TTLError struct{ Topic string }
+
+func (e *TTLError) Error() string {
+	return fmt.Sprintf("topic %s: its messages may not have a TTL", e.Topic)
+}
+
 // FullError reports a message for which a Topic that keeps its old messages has no room.
 type FullError struct {
 	Topic string
-	Of    string // messages, bytes, or messages per subject
+	Of    string // messages, bytes, messages per subject, or messages with a TTL
 	Max   uint64
 }
 

@@ -2,8 +2,11 @@ package publish
 
 import (
 	"bytes"
+	"slices"
+	"sync"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
 // Partition returns the shard that a subject's records are in, so that their order holds. It never
@@ -31,6 +34,30 @@ func Partition(subject []byte, spec *coordination.TopicSpec) int {
 	}
 	return int(hash % uint64(spec.Shards))
 }
+
+// Divide calls f for each of so many shards that has some of the messages, with those, in their order.
+// f must not keep the slice.
+func Divide(messages []protocol.Message, spec *coordination.TopicSpec, shards int, f func(shard int, some []protocol.Message)) {
+	d := divisions.Get().(*division)
+	d.lists = slices.Grow(d.lists[:0], shards)[:shards]
+	for i := range messages {
+		n := Partition(messages[i].Subject, spec)
+		d.lists[n] = append(d.lists[n], messages[i])
+	}
+	for n, list := range d.lists {
+		if len(list) > 0 {
+			f(n, list)
+			clear(list)
+			d.lists[n] = list[:0]
+		}
+	}
+	divisions.Put(d)
+}
+
+// division has messages by shard.
+type division struct{ lists [][]protocol.Message }
+
+var divisions = sync.Pool{New: func() any { return &division{} }}
 
 const (
 	fnvOffset = 14695981039346656037

@@ -5,10 +5,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/removal"
 )
 
-// Batch gathers what the records of a batch remove. The zero Batch removes nothing.
+// Batch gathers what the records of a batch remove, and when they expire. The zero Batch removes
+// nothing.
 type Batch struct {
 	spans     []removal.Span
 	items     []byte
+	expiries  []removal.Expiry
 	unlimited bool // see Unlimited
 }
 
@@ -29,6 +31,11 @@ func (b *Batch) AddFrom(l *log.Log, from, next uint64) {
 	}
 }
 
+// Expire notes when a record of the batch expires. Records are added in the order of the log.
+func (b *Batch) Expire(epoch, offset uint64, at int64) {
+	b.expiries = append(b.expiries, removal.Expiry{Epoch: epoch, Offset: offset, At: at})
+}
+
 // Unlimited notes that the batch has a record which may be beyond the limit of its subject. Load finds
 // that in the batch, since a Mark may not reach the replicas that the batch reaches.
 func (b *Batch) Unlimited(k *Keeper, durability log.Durability) {
@@ -44,8 +51,13 @@ func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []l
 		b.items = removal.AppendItem(b.items) // without spans
 		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items})
 	}
-	if len(b.spans) == 0 {
+	if len(b.spans) == 0 && len(b.expiries) == 0 {
 		return to, false
+	}
+	if len(b.expiries) > 0 {
+		from := len(b.items)
+		b.items = removal.AppendExpiries(b.items, b.expiries...)
+		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items[from:]})
 	}
 	for spans := b.spans; len(spans) > 0; {
 		n, from := min(len(spans), removal.ItemSpans), len(b.items)
@@ -53,9 +65,11 @@ func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []l
 		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items[from:]})
 		spans = spans[n:]
 	}
-	k.carry(end, b.spans)
+	k.carry(end, b.spans, b.expiries)
 	return to, true
 }
 
 // Reset empties the batch.
-func (b *Batch) Reset() { b.spans, b.items, b.unlimited = b.spans[:0], b.items[:0], false }
+func (b *Batch) Reset() {
+	b.spans, b.items, b.expiries, b.unlimited = b.spans[:0], b.items[:0], b.expiries[:0], false
+}

@@ -1,10 +1,11 @@
 // Package removing has the removed records of one shard as the broker has them that leads it. It
 // decides no removal: requests and publishes do.
 //
-//	batch.go   Batch: what the records of one batch remove
-//	keeper.go  Keeper: the set, and how removals get into it and into the logs
-//	load.go    Load: the set of a copy, from its logs
-//	limits.go  every bound, with its reason
+//	batch.go     Batch: what the records of one batch remove, and when they expire
+//	keeper.go    Keeper: the set, and how removals get into it and into the logs
+//	expiries.go  when records expire, of a Keeper
+//	load.go      Load: the set of a copy, from its logs
+//	limits.go    every bound, with its reason
 //
 // A removal comes in one of two ways (package removal says why):
 //
@@ -15,10 +16,15 @@
 // it hears so. From time to time what batches have removed is written to the state log as well, with
 // a Mark: a new leader reads the state log, and of the data log what follows the last Mark.
 //
+// A record with a time to live has an expiry, which the batch of the record carries, and which gets
+// into the state log as removals do. The Keeper has those of all records that are left, and removes
+// nothing by them: package expiring does.
+//
 // # Invariants
 //
-//	K1  No batch with a removal is appended before a Mark is in the state log, on all in-sync
-//	    replicas. So a data log whose state log has no Mark has no such batch and is not read.
+//	K1  No batch with a removal or an expiry is appended before a Mark is in the state log, on all
+//	    in-sync replicas. So a data log whose state log has no Mark has no such batch and is not
+//	    read.
 //	K2  A Mark follows the Items that it speaks of, in the same log.
 //	K3  Snapshot has every removal that the state log had when it was called, and a Mark if the state
 //	    log had one, also one that was on its way to the replicas. Its Mark speaks of no batch whose
@@ -32,6 +38,8 @@
 //	    with such a record says so.
 //	K8  What a batch has removed enters the set after readers see the batch, so no subject is empty
 //	    meanwhile. Until then nothing counts the records of the batch (Settled).
+//	K9  What K2 to K6 say of removals they say of expiries, too. An expiry is forgotten once its
+//	    record is removed, and not before.
 //
 // If the process dies nothing is lost: both logs have all that was acknowledged.
 package removing

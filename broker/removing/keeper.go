@@ -24,17 +24,23 @@ type Keeper struct {
 	marked atomic.Bool   // batches may remove records (K1)
 	unsure atomic.Bool   // limit is not known because of records that are not appended yet
 
+	fresh    atomic.Uint64 // the first offset that expires and is not on all in-sync replicas; 0: none
+	expiring atomic.Int64  // how many records are going to expire
+
 	writing sync.Mutex // held while a Mark is made and appended, so that the last one has limit
 
-	mu      sync.Mutex
-	pending removal.Pending // in the state log, and not in the set yet
-	carried removal.Carried // in the data log, and not in the set yet
-	untaken []removal.Span  // in the set, and perhaps not in the state log
-	passed  uint64          // what batches before it have removed is in the set
-	limit   uint64          // how many records a subject has at most; 0: that is not known
-	kept    uint64          // the limit of the last Raise
-	turn    uint64          // rises when publishes may keep more than before
-	await   struct {        // of Limiting: with limit and turn, the records before until count
+	mu       sync.Mutex
+	expiries expiries
+	swept    uint64          // version of set when Due last forgot expiries
+	pending  removal.Pending // in the state log, and not in the set yet
+	carried  removal.Carried // in the data log, and not in the set yet
+	untaken  []removal.Span  // in the set, and perhaps not in the state log
+	carries  bool            // the last batch has something in carried
+	passed   uint64          // what batches before it have removed is in the set
+	limit    uint64          // how many records a subject has at most; 0: that is not known
+	kept     uint64          // the limit of the last Raise
+	turn     uint64          // rises when publishes may keep more than before
+	await    struct {        // of Limiting: with limit and turn, the records before until count
 		limit, turn, until uint64
 	}
 	marks   bool // the state log may have a Mark, or one is to be appended
@@ -70,6 +76,8 @@ func (k *Keeper) Init(c Config) error {
 	if first := c.Data.Start(); first == end {
 		k.limit = 1 // there are no records
 	}
+	k.expiries.load(loaded.Expiries, loaded.CarriedExpiries, k.gone)
+	k.expiring.Store(int64(k.expiries.len()))
 	k.size.Store(takenData) // the next leader reads no more than this one
 	return err
 }
@@ -185,7 +193,7 @@ func (k *Keeper) Limited(limit, turn uint64, durability log.Durability) error {
 	k.limit = limit
 	below := k.known()
 	k.mu.Unlock()
-	return k.takeOver(nil, below, durability, func(error) {})
+	return k.takeOver(carriage{}, below, durability, func(error) {})
 }
 
 // known returns an offset below which the state log has what batches have removed. Without a Mark
@@ -214,7 +222,7 @@ func (k *Keeper) Raise(limit uint64, durability log.Durability) {
 	write, below := raised && k.marks, k.taken.Load() // without a Mark the state log has no limit
 	k.mu.Unlock()
 	if write {
-		_ = k.takeOver(nil, below, durability, func(error) {})
+		_ = k.takeOver(carriage{}, below, durability, func(error) {})
 	}
 }
 
@@ -239,19 +247,30 @@ func (k *Keeper) Mark(below uint64, durability log.Durability, done func()) {
 		k.mu.Unlock()
 		done()
 	}
-	if err := k.takeOver(nil, below, durability, finish); err != nil {
+	if err := k.takeOver(carriage{}, below, durability, finish); err != nil {
 		finish(err)
 	}
 }
 
 // carry notes that a batch which is going to be appended, and ends at an offset, removes the records
-// of spans. Forget follows if it isn't appended. Calls come in the order of the log.
-func (k *Keeper) carry(end uint64, spans []removal.Span) {
+// of spans, and when its own ones expire. Forget follows if it isn't appended. Calls come in the
+// order of the log.
+func (k *Keeper) carry(end uint64, spans []removal.Span, expiries []removal.Expiry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, base, _ := k.Data.Offsets()
-	k.carried.Add(base, end, spans)
-	k.first()
+	if k.carries = len(spans) > 0; k.carries {
+		_, base, _ := k.Data.Offsets()
+		k.carried.Add(base, end, spans)
+		k.first()
+	}
+	k.expiries.add(expiries)
+	k.noteExpiries()
+}
+
+// noteExpiries notes what is asked for without mu. mu is held.
+func (k *Keeper) noteExpiries() {
+	k.fresh.Store(k.expiries.next())
+	k.expiring.Store(int64(k.expiries.len()))
 }
 
 // first notes which batch is the first in carried. mu is held.
@@ -275,8 +294,12 @@ func (k *Keeper) Settled(high uint64) uint64 {
 func (k *Keeper) Forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.carried.Undo()
-	k.first()
+	if k.carries {
+		k.carried.Undo()
+		k.first()
+	}
+	k.expiries.undo()
+	k.noteExpiries()
 }
 
 // Appended notes that messages of a size were appended.
@@ -289,10 +312,11 @@ func (k *Keeper) Appended(size int) {
 }
 
 // Commit adds to the set what batches have removed that end at an offset or before: they are on all
-// in-sync replicas. Now and then it writes that to the state log.
+// in-sync replicas. Now and then it writes that, and when their records expire, to the state log.
 func (k *Keeper) Commit(end uint64, durability log.Durability) {
-	due := k.due.Load()
-	if much := k.size.Load() >= takenData && k.marked.Load(); !much && (due == 0 || due > end) {
+	due, fresh := k.due.Load(), k.fresh.Load()
+	much := k.size.Load() >= takenData && k.marked.Load()
+	if !much && (due == 0 || due > end) && (fresh == 0 || fresh >= end) {
 		return
 	}
 	k.mu.Lock()
@@ -301,11 +325,13 @@ func (k *Keeper) Commit(end uint64, durability log.Durability) {
 		k.untaken = append(k.untaken, s)
 	})
 	k.first()
+	k.expiries.commit(end, k.gone)
+	k.noteExpiries()
 	k.passed = max(k.passed, end)
-	below, spans := k.passed, k.untaken
-	take := !k.taking && (len(spans)*spanBytes >= takenItems || k.size.Load() >= takenData)
+	below, c := k.passed, carriage{k.untaken, k.expiries.untaken}
+	take := !k.taking && (c.size() >= takenItems || k.size.Load() >= takenData)
 	if take {
-		k.untaken, k.taking = nil, true
+		k.untaken, k.expiries.untaken, k.taking = nil, nil, true
 		k.size.Store(0)
 	}
 	k.mu.Unlock()
@@ -316,18 +342,29 @@ func (k *Keeper) Commit(end uint64, durability log.Durability) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.taking = false; err != nil {
-			k.untaken = append(spans, k.untaken...)
+			k.untaken = append(c.spans, k.untaken...)
+			k.expiries.untaken = append(c.expiries, k.expiries.untaken...)
 		}
 	}
-	if err := k.takeOver(spans, below, durability, finish); err != nil {
+	if err := k.takeOver(c, below, durability, finish); err != nil {
 		finish(err)
 	}
 }
 
-// takeOver appends Items with spans to the state log, and a Mark behind them: with the Items, the
-// state log has what batches before below have removed. done is called when that is on all in-sync
-// replicas, unless it returns an error.
-func (k *Keeper) takeOver(spans []removal.Span, below uint64, durability log.Durability, done func(error)) error {
+// carriage is what batches of the data log carry: what they have removed, and when their records
+// expire.
+type carriage struct {
+	spans    []removal.Span
+	expiries []expiry
+}
+
+// size returns what c takes in the state log, about.
+func (c *carriage) size() int { return len(c.spans)*spanBytes + len(c.expiries)*expiryBytes }
+
+// takeOver appends to the state log what batches carry, and a Mark behind it: with that, the state
+// log has what batches before below carry. done is called when that is on all in-sync replicas,
+// unless it returns an error.
+func (k *Keeper) takeOver(c carriage, below uint64, durability log.Durability, done func(error)) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	a := &log.Append{Durability: durability, Done: completion(func(err error) {
@@ -337,9 +374,11 @@ func (k *Keeper) takeOver(spans []removal.Span, below uint64, durability log.Dur
 		done(err)
 	})}
 	now, size := k.Now(), 0
-	for item := range removal.Items(slices.Values(spans)) {
-		size += len(item)
-		a.Records = append(a.Records, log.Record{Time: now, Subject: []byte(removal.Subject), Data: slices.Clone(item)})
+	for _, items := range []iter.Seq[[]byte]{removal.Items(slices.Values(c.spans)), k.expiryItems(c.expiries)} {
+		for item := range items {
+			size += len(item)
+			a.Records = append(a.Records, log.Record{Time: now, Subject: []byte(removal.Subject), Data: slices.Clone(item)})
+		}
 	}
 	a.Records = append(a.Records, k.mark(now, below))
 	_, err := k.Append(a)
@@ -374,12 +413,13 @@ type completion func(error)
 // Committed implements log.Completion.
 func (c completion) Committed(_, _ uint64, err error) { c(err) }
 
-// Snapshot yields records with all removals that the state log has when it is called. So the state
-// log may lose its records up to there once these are in it. Each is valid until the next one.
+// Snapshot yields records with all removals and expiries that the state log has when it is called.
+// So the state log may lose its records up to there once these are in it. Each is valid until the
+// next one.
 func (k *Keeper) Snapshot() iter.Seq[log.Record] {
 	return func(yield func(log.Record) bool) {
 		k.mu.Lock()
-		pending, passed, marks := k.pending.Spans(), k.passed, k.marks
+		pending, passed, marks, expiries := k.pending.Spans(), k.passed, k.marks, k.expiries.kept()
 		k.mu.Unlock()
 		now, subject := k.Now(), []byte(removal.Subject)
 		k.set.Trim(k.Data.Start())
@@ -397,6 +437,11 @@ func (k *Keeper) Snapshot() iter.Seq[log.Record] {
 				}
 			}
 		}) {
+			if !yield(log.Record{Time: now, Subject: subject, Data: item}) {
+				return
+			}
+		}
+		for item := range k.expiryItems(expiries) {
 			if !yield(log.Record{Time: now, Subject: subject, Data: item}) {
 				return
 			}

@@ -16,6 +16,9 @@ type Loaded struct {
 	Taken  uint64
 	// Carried is what the batches that were read have removed: the state log may lack it.
 	Carried []removal.Span
+	// Expiries are when records expire, of those that may still be there, if what batches carry is
+	// asked for. CarriedExpiries are those that the batches which were read have brought.
+	Expiries, CarriedExpiries []removal.Expiry
 	// Limit is how many records a subject had at most as of the last Mark; 0: not known.
 	Limit uint64
 }
@@ -25,7 +28,7 @@ type Loaded struct {
 // damage: the error is then the damage, a *log.CorruptError, or wraps removal.ErrMalformed if every
 // replica has the same, and set may lack removed records.
 func Load(state, data *log.Log, stateBelow, dataBelow uint64, carried bool, set *removal.Set) (Loaded, error) {
-	l := loader{data: data, below: dataBelow, set: set}
+	l := loader{data: data, below: dataBelow, set: set, expiries: carried}
 	err := l.each(state, stateBelow, func(b log.Batch) error { return l.batchOfState(b, stateBelow) })
 	if err != nil {
 		return l.loaded, err
@@ -47,6 +50,7 @@ type loader struct {
 	data              *log.Log
 	below             uint64
 	set               *removal.Set
+	expiries          bool // they are asked for
 	loaded            Loaded
 	next              uint64 // where each begins
 	damage, malformed error
@@ -99,6 +103,20 @@ func (l *loader) addCarried(s removal.Span) {
 	}
 }
 
+// expire takes when a record expires, if the data log has it.
+func (l *loader) expire(e removal.Expiry) {
+	if _, ok := l.within(removal.Span{Epoch: e.Epoch, From: e.Offset, Next: e.Offset + 1}); ok && l.expiries {
+		l.loaded.Expiries = append(l.loaded.Expiries, e)
+	}
+}
+
+// expireCarried is expire for what a batch says.
+func (l *loader) expireCarried(e removal.Expiry) {
+	n := len(l.loaded.Expiries)
+	l.expire(e)
+	l.loaded.CarriedExpiries = append(l.loaded.CarriedExpiries, l.loaded.Expiries[n:]...)
+}
+
 // within returns the part of a span whose records the data log has.
 func (l *loader) within(s removal.Span) (part removal.Span, ok bool) {
 	s.Next = min(s.Next, l.below)
@@ -117,7 +135,12 @@ func (l *loader) batchOfState(b log.Batch, below uint64) (err error) {
 		if string(r.Subject) != removal.Subject {
 			continue
 		}
-		e := removal.EachSpan(r.Data, l.add)
+		e := error(nil)
+		if removal.AreExpiries(r.Data) {
+			e = removal.EachExpiry(r.Data, l.expire)
+		} else {
+			e = removal.EachSpan(r.Data, l.add)
+		}
 		if e == nil && len(r.Attributes) > 0 {
 			var m removal.Mark
 			m, e = removal.ParseMark(r.Attributes)
@@ -152,7 +175,7 @@ func (l *loader) batchOfData(b log.Batch) error {
 	if b.End() > l.below {
 		return nil
 	}
-	unlimited, err := eachCarried(b, l.addCarried)
+	unlimited, err := eachCarried(b, l.addCarried, l.expireCarried)
 	if unlimited {
 		l.loaded.Limit = 0
 	}
@@ -162,16 +185,22 @@ func (l *loader) batchOfData(b log.Batch) error {
 	return nil
 }
 
-// eachCarried calls f with each span that a batch of a data log has removed. unlimited reports
-// whether the batch has a record that may be beyond the limit of its subject (Batch.Unlimited). The
-// error wraps removal.ErrMalformed.
-func eachCarried(b log.Batch, f func(removal.Span)) (unlimited bool, err error) {
+// eachCarried calls f with each span that a batch of a data log has removed, and expire with when
+// its records expire. unlimited reports whether the batch has a record that may be beyond the limit
+// of its subject (Batch.Unlimited). The error wraps removal.ErrMalformed.
+func eachCarried(b log.Batch, f func(removal.Span), expire func(removal.Expiry)) (unlimited bool, err error) {
 	for it := b.Extensions(); ; {
 		e, ok := it.Next()
 		if !ok {
 			return unlimited, nil
 		}
 		if e.Type != log.ExtensionRemovals {
+			continue
+		}
+		if removal.AreExpiries(e.Data) {
+			if err := removal.EachExpiry(e.Data, expire); err != nil {
+				return unlimited, err
+			}
 			continue
 		}
 		some := false

@@ -60,6 +60,8 @@ func (plain) Conditions([]byte) (c publish.Conditions, refusal error) { return c
 func (plain) AppendAck(dst []byte, _ string, _ uint64, _ int, _ bool) []byte {
 	return append(dst, "kept"...)
 }
+func (plain) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
+
 func (plain) AppendRefusal(dst []byte, _ string, err error) []byte {
 	return append(dst, err.Error()...)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/dedup"
+	"github.com/carillon-mq/carillon/broker/keptspec"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -39,7 +40,7 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 
 // saysNoIDs reports whether a log is marked to have no message ids.
 func saysNoIDs(data *log.Log) bool {
-	return !data.Recovery().Rebuilt && markedNoIDs(data)
+	return !data.Recovery().Rebuilt && keptspec.NoIDs(data)
 }
 
 // knowIDs prepares the window for a new leader. The log is read only if the window is incomplete.

@@ -48,6 +48,8 @@
 //	ahead     the bound beyond the high watermark
 //	confirm   readers that wait for a barrier round
 //	retention deletes old records
+//	expiring  removes records whose TTL has passed
+//	keptspec  a Topic as kept beside its data log
 //	sender    brings every message here, with the invariants F1 to F8 of forwarding. F3, F4 and
 //	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches
 //	upkeep    scrubs, compresses and compacts segments at rest

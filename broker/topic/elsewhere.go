@@ -72,7 +72,7 @@ func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string
 			end = [...]uint64{replica.Data: said.End, replica.State: said.State}[part]
 		}
 		if end >= damage.Next {
-			names = append(names, s.service.nameOf(id))
+			names = append(names, s.service.BrokerName(id))
 		}
 	}
 	return names

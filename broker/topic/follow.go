@@ -4,6 +4,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/keptspec"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -72,10 +73,10 @@ func (w *watcher) Reset() {
 // mayHoldIDs notes beside the data log that the leader may send messages with ids.
 func (p *Shard) mayHoldIDs(v *view) error {
 	data := p.logs.parts[replica.Data]
-	if !markedNoIDs(data) {
+	if !keptspec.NoIDs(data) {
 		return nil
 	}
-	return data.SetSpec(v.keptSpec(false), v.epoch)
+	return data.SetSpec(keptspec.Encode(v.desired, false), v.epoch)
 }
 
 // unfollow ends following a shard, and a repair.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/keptspec"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -366,7 +367,7 @@ func TestClosingAnswersEverybody(t *testing.T) {
 func TestANewLeaderMarksNoEmptyLog(t *testing.T) {
 	c := newCluster(t, 3)
 	c.begin()
-	marked := func(n *site) bool { return markedNoIDs(n.service.Topic("orders").Shard().Data()) }
+	marked := func(n *site) bool { return keptspec.NoIDs(n.service.Topic("orders").Shard().Data()) }
 	lead := func(i int) *site {
 		t.Helper()
 		c.elect(i, 0, 1, 2)

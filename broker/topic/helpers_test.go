@@ -193,6 +193,15 @@ func (plainCodec) Conditions(header []byte) (c publish.Conditions, refusal error
 	if value, ok := h.Get("Rollup"); ok {
 		c.Rollup = map[string]publish.Rollup{"sub": publish.RollupSubject, "all": publish.RollupAll}[string(value)]
 	}
+	if value, ok := h.Get("TTL"); ok {
+		if c.TTL = publish.Never; string(value) != "never" {
+			var err error
+			if c.TTL, err = time.ParseDuration(string(value)); err != nil {
+				return c, err
+			}
+		}
+	}
+	_, c.Marks = h.Get("Marks")
 	if value, ok := h.Get("Records"); ok {
 		var err error
 		if c.Records, err = strconv.Atoi(string(value)); err != nil {
@@ -212,6 +221,10 @@ func (plainCodec) AppendAck(dst []byte, topic string, offset uint64, records int
 		dst = append(dst, " again"...)
 	}
 	return dst
+}
+
+func (plainCodec) AppendMarker(dst []byte, ttl time.Duration, last uint64) []byte {
+	return fmt.Appendf(dst, "NATS/1.0\r\nMarks: yes\r\nTTL: %s\r\nRollup: sub\r\nExpect-Last-By-Subject: %d\r\n\r\n", ttl, last)
 }
 
 func (plainCodec) AppendRefusal(dst []byte, _ string, err error) []byte {

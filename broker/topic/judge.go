@@ -99,6 +99,15 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	next := s.end + uint64(len(in.records))
 	last := next + c.Span()
+	expires, refusal := v.expiry.Expires(s.shard.name, &c, now, &s.removing)
+	if refusal != nil {
+		in.refuse(s.shard, refusal)
+		return false
+	}
+	if expires > 0 && !s.removing.Marked() {
+		in.lookup = awaitsMark
+		return false
+	}
 	if !s.displaces(in, v, m, &c) {
 		return false
 	}
@@ -112,6 +121,9 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
 	s.displace(in, m, next, last)
+	if expires > 0 {
+		in.removed.Expire(s.epoch.Load(), next, expires)
+	}
 	p.kept(s.end, answer{offset: last, records: uint32(c.Records), seq: in.seq})
 	if c.Records > 0 {
 		in.gatherRecords(m, &c, now)

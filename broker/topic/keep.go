@@ -77,7 +77,12 @@ func (s *ShardLeader) forgetSources(before int64) {
 }
 
 // AgePaused returns why deletion by age is paused, as a reason and for people; empty: it isn't.
-func (s *ShardLeader) AgePaused() (reason clock.Reason, why string) { return s.retention.AgePaused() }
+func (s *ShardLeader) AgePaused() (reason clock.Reason, why string) {
+	if v := s.shard.view.Load(); v.expiry.On {
+		return v.expiry.Paused(s.service.config.Clock)
+	}
+	return s.retention.AgePaused()
+}
 
 // Purge deletes the records below an offset and returns their number. Records that are not
 // acknowledged, or that a reader holds, stay.

@@ -8,6 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/keptspec"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -47,7 +48,7 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	// a copy that is made anew may lack all that was deleted since the backup.
 	missing := copystate.Missing(known || counted || v.restored, v.epoch)
 	first := log.FirstCopy{Made: missing.Encode(), Rebuilt: copystate.ManifestLost(v.epoch).Encode()}
-	data, err := s.config.Disk.OpenCopy(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known), first)
+	data, err := s.config.Disk.OpenCopy(ids[replica.Data], start, v.epoch, keptspec.Encode(v.desired, !v.follow && !known), first)
 	if err != nil {
 		if !known {
 			s.noteGone(ids[replica.Data].Name())

@@ -19,11 +19,8 @@ func (s *Service) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// BrokerName returns the name of a broker for people; see nameOf.
-func (s *Service) BrokerName(id string) string { return s.nameOf(id) }
-
-// nameOf returns the name of a present or former broker, or its id if it was never present.
-func (s *Service) nameOf(id string) string {
+// BrokerName returns the name of a present or former broker, or its id if it was never present.
+func (s *Service) BrokerName(id string) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if name := s.brokers[id]; name != "" {

@@ -14,14 +14,9 @@ func (t *taker) Take(messages []protocol.Message, memory protocol.Memory, _ bool
 	if len(t.shards) == 1 {
 		return t.shards[0].publish(messages, memory)
 	}
-	spec := &(*Topic)(t).Desired().Spec
-	d := publish.Divide(messages, spec, len(t.shards))
-	for n, p := range t.shards {
-		if list := d.Of(n); len(list) > 0 {
-			behind = p.publish(list, memory) || behind
-		}
-	}
-	d.Free()
+	publish.Divide(messages, &(*Topic)(t).Desired().Spec, len(t.shards), func(n int, some []protocol.Message) {
+		behind = t.shards[n].publish(some, memory) || behind
+	})
 	return behind
 }
 
@@ -37,6 +32,15 @@ func (p *Shard) publish(messages []protocol.Message, memory protocol.Memory) (be
 		behind = behind || shard.ahead.PushesBack(&s.aheadBound)
 	}
 	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
+}
+
+// Publish publishes messages of the shard's own. It reports whether the shard can take any now.
+func (s *ShardLeader) Publish(messages []protocol.Message) bool {
+	if !s.enough() || s.failed.Load() != nil {
+		return false
+	}
+	s.shard.publish(messages, nil)
+	return true
 }
 
 // Name is the Topic's, for traces.

@@ -26,7 +26,7 @@ func (s *Service) demote(p *Shard, v *view) {
 	}
 	why := "nobody was chosen to lead it yet"
 	if v.leader != "" && v.leader != s.config.Self {
-		why = fmt.Sprintf("broker %s leads it now", s.nameOf(v.leader))
+		why = fmt.Sprintf("broker %s leads it now", s.BrokerName(v.leader))
 	}
 	_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: why})
 }

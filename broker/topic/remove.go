@@ -3,6 +3,7 @@ package topic
 import (
 	"errors"
 
+	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removal"
@@ -54,6 +55,15 @@ func (s *ShardLeader) Limit() (perSubject uint64, durability log.Durability, rem
 		perSubject = v.limits.PerSubject
 	}
 	return perSubject, v.durability, &s.removing
+}
+
+// Expiry returns by which rules records expire, and the removed records. Nothing expires while
+// nothing is readable, and of a sealed Topic.
+func (s *ShardLeader) Expiry() (rules expiring.Rules, removed *removing.Keeper) {
+	if v := s.shard.view.Load(); s.readable.Load() && !v.bound.Sealed {
+		rules = v.expiry
+	}
+	return rules, &s.removing
 }
 
 // removals returns the removed records of a copy that this broker has, from its open logs: what is

@@ -23,7 +23,7 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 		s.apply(p, copystate.Repaired{}) // retention deleted what was damaged
 		return true, nil
 	}
-	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside", "topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
+	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside", "topic", p.Name(), "segments", n, "leader", s.BrokerName(v.leader))
 	if err := p.mayHoldIDs(v); err != nil {
 		return false, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/ahead"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/limiting"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -59,6 +60,8 @@ func Open(config Config) (*Service, error) {
 	}
 	s.running.Go(func() { s.upkeep.Run(s.ctx) })
 	s.running.Go(func() { limiting.Run(s.ctx, s.leaders, s.log) })
+	expiry := expiring.Config[*ShardLeader]{Led: s.leaders, Clock: config.Clock, Codec: config.Codec, Logger: s.log}
+	s.running.Go(func() { expiring.Run(s.ctx, expiry) })
 	return s, nil
 }
 

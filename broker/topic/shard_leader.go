@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/clock"
+	"github.com/carillon-mq/carillon/broker/keptspec"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/replica"
@@ -63,7 +64,7 @@ func (s *ShardLeader) keepSpec(v *view) {
 	s.mu.Unlock()
 	// An empty log is not marked if it was not: the mark would save no reading.
 	start, end, _ := s.data.Offsets()
-	if err := s.setSpec(v, !marked && (start < end || markedNoIDs(s.data))); err != nil {
+	if err := s.setSpec(v, !marked && (start < end || keptspec.NoIDs(s.data))); err != nil {
 		s.service.log.Warn("the spec of a Topic could not be kept beside its log", "topic", s.shard.name, "error", err)
 	}
 }
@@ -71,7 +72,7 @@ func (s *ShardLeader) keepSpec(v *view) {
 // setSpec keeps the desired spec beside the log. An epoch alone writes nothing: records bring
 // theirs, and an epoch without records may be forgotten. specMu is held.
 func (s *ShardLeader) setSpec(v *view, noIDs bool) error {
-	spec := v.keptSpec(noIDs)
+	spec := keptspec.Encode(v.desired, noIDs)
 	if string(s.data.Meta().Spec) == string(spec) {
 		return nil
 	}

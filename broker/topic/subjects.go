@@ -87,8 +87,12 @@ func (s *ShardLeader) lookUp(v *view, messages []protocol.Message) {
 		if m.Header == 0 {
 			continue
 		}
-		if c, err := s.service.config.Codec.Conditions(m.Data[:m.Header]); err == nil && c.ExpectsLastBySubject {
+		c, err := s.service.config.Codec.Conditions(m.Data[:m.Header])
+		if err == nil && c.ExpectsLastBySubject {
 			s.subjects.Want(c.LastOf(m.Subject), false)
+		}
+		if err == nil && c.Rollup == publish.RollupSubject {
+			s.subjects.Want(m.Subject, true)
 		}
 	}
 }

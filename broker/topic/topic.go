@@ -160,9 +160,9 @@ func (p *Shard) whyNot() *publish.NotServedError {
 		}
 	}
 	if len(v.shard.Replicas) > 1 {
-		return no(publish.LeaderAway, "broker %s, which led it, is away, and another is being chosen; try again", s.nameOf(v.leader))
+		return no(publish.LeaderAway, "broker %s, which led it, is away, and another is being chosen; try again", s.BrokerName(v.leader))
 	}
-	return no(publish.LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.nameOf(v.leader))
+	return no(publish.LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.BrokerName(v.leader))
 }
 
 // refusal returns why nothing can be published now. It is never nil.
@@ -182,9 +182,9 @@ func (s *Service) missing(shard *coordination.Shard) string {
 		b, ok := state.Broker(id)
 		switch {
 		case !ok:
-			away = append(away, s.nameOf(id))
+			away = append(away, s.BrokerName(id))
 		case !slices.Contains(shard.InSync, coordination.Replica{Broker: id, Incarnation: b.Incarnation}):
-			late = append(late, s.nameOf(id))
+			late = append(late, s.BrokerName(id))
 		}
 	}
 	switch {

@@ -1,11 +1,11 @@
 package topic
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -35,6 +35,7 @@ type view struct {
 	retention   log.Retention
 	bound       publish.Bound // beyond which messages are refused
 	limits      publish.Limits
+	expiry      expiring.Rules
 	noAck       bool
 	subjects    publish.Subjects
 	transform   *transform.Transform // nil: messages are stored under their own subjects
@@ -50,6 +51,9 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck,
 		subjects:  publish.NewSubjects(spec.Subjects),
 		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
+	}
+	if v.expiry = expiring.RulesOf(spec); v.expiry.On {
+		v.retention.Age = 0
 	}
 	if spec.Stream.DiscardNew {
 		v.bound = publish.Bound{Messages: v.retention.Messages, Bytes: v.retention.Bytes, Sealed: spec.Stream.Sealed}
@@ -98,38 +102,6 @@ func durability(d coordination.Durability) log.Durability {
 		return log.Memory
 	}
 	return log.Synced
-}
-
-// kept is the Topic as kept in the data log's manifest, from which coordination can be rebuilt.
-type kept struct {
-	Version    int                    `json:"v"`
-	Name       string                 `json:"name"`
-	ID         string                 `json:"id"`
-	Generation int64                  `json:"generation"`
-	Owner      coordination.Owner     `json:"owner"`
-	Created    time.Time              `json:"created"`
-	Spec       coordination.TopicSpec `json:"spec"`
-	// NoIDs means that the log has no message ids of a deduplication window, so that it needn't be
-	// read for them. It is cleared before the first one is appended.
-	NoIDs bool `json:"noIDs,omitempty"`
-}
-
-// keptSpec encodes the Topic of v as kept.
-func (v *view) keptSpec(noIDs bool) []byte {
-	t := v.desired
-	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec, noIDs})
-	if err != nil {
-		return nil // the spec came from JSON, so this doesn't happen
-	}
-	return data
-}
-
-// markedNoIDs reports whether NoIDs is kept beside a log.
-func markedNoIDs(data *log.Log) bool {
-	var said struct { // of kept
-		NoIDs bool `json:"noIDs"`
-	}
-	return json.Unmarshal(data.Meta().Spec, &said) == nil && said.NoIDs
 }
 
 // The methods of sender.View.

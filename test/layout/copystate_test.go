@@ -41,7 +41,6 @@ var copyFields = map[string]string{
 	"repair": "done offers unwanted",
 	"Shard": "topic number name view cleared leading trouble out waiters State failures lastFailure logs origins ids following " +
 		"followed repair mended high rest own tried copying opened fault known removing unremoved",
-	"kept": "Version Name ID Generation Owner Created Spec NoIDs",
 	"ShardLeader": "service topic shard data state damage begun inherited epoch durability leading safe high readable visible " +
 		"failed stateFailed over ending announced touched inRound unreplicated ahead confirms watchers watchMu removing index Reader retention " +
 		"specMu mu closed end lastTime lastID lastKnown marked ids origins sources subjects waiting stateMu stateAppends",

@@ -161,6 +161,8 @@ func (codec) AppendAck(dst []byte, shard string, offset uint64, _ int, duplicate
 	return fmt.Appendf(dst, "ack %s %d", shard, offset)
 }
 
+func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
+
 func (codec) AppendRefusal(dst []byte, shard string, err error) []byte {
 	if wrong, ok := err.(*publish.WrongLastError); ok {
 		return fmt.Appendf(dst, "last %s %d", shard, wrong.Last)

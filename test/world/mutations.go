@@ -150,7 +150,7 @@ var mutationsOfKinds = []Mutation{
 		{"broker/removing/keeper.go", "k.untaken = loaded.Taken, loaded.Limit, loaded.Carried", "k.untaken = loaded.Taken, loaded.Limit, nil"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"limited"}},
 	{Name: "K2: a Mark speaks of removals that are in no Item", Edits: []edit{
-		{"broker/removing/keeper.go", "\tif err := k.takeOver(spans, below,", "\tif err := k.takeOver(spans[:0], below,"}},
+		{"broker/removing/keeper.go", "\tif err := k.takeOver(c, below,", "\tif err := k.takeOver(carriage{expiries: c.expiries}, below,"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"limited"}},
 	{Name: "removing: what a batch removes is not carried", Edits: []edit{
 		{"broker/removing/batch.go", "\tfor spans := b.spans; len(spans) > 0; {\n", "\tfor spans := b.spans[:0]; len(spans) > 0; {\n"}},

@@ -1,27 +1,22 @@
 """Key-value buckets."""
 
+import contextlib
+
 from nats.js.errors import (
     BucketNotFoundError,
     KeyNotFoundError,
     KeyWrongLastSequenceError,
     NoKeysError,
+    NotFoundError,
 )
 from site_under_test import PATIENCE, refused
 
 
 async def _made(site, js, bucket, history, **more):
-    """Makes the stream of a bucket as other clients do: create_key_value of nats.py asks for
-    lifetimes of messages (allow_msg_ttl), which brokers decline."""
-    return await site.stream(
-        js,
-        "KV_" + bucket,
-        subjects=[f"$KV.{bucket}.>"],
-        max_msgs_per_subject=history,
-        allow_rollup_hdrs=True,
-        allow_direct=True,
-        deny_delete=True,
-        discard="new",
-        **more,
+    with contextlib.suppress(NotFoundError):
+        await js.delete_key_value(bucket)
+    return await js.create_key_value(
+        bucket=bucket, history=history, direct=True, replicas=site.replicas, **more
     )
 
 

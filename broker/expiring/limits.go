@@ -1,0 +1,31 @@
+package expiring
+
+import (
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/removal"
+)
+
+const (
+	// rest is the pause between two looks at all shards, and hurry the one while a shard has more.
+	rest  = 100 * time.Millisecond
+	hurry = 5 * time.Millisecond
+	// failedRest is the pause before a shard is looked at again of which something could not be
+	// read, or whose index of subjects is being made.
+	failedRest = time.Second
+	// dueAtOnce is how many records with a TTL are removed at once, and agedAtOnce how many by age:
+	// those are neighbours, mostly.
+	dueAtOnce  = removal.ItemSpans
+	agedAtOnce = 1 << 16
+	// markedAtOnce is how many are removed at once if each may need a marker.
+	markedAtOnce = 1 << 10
+	// scanBytes is how much of a log is read at once for records that are too old.
+	scanBytes = 16 << 20
+	// slack is how far a record's time may be in the future and still count, as in package log.
+	slack = 2 * time.Second
+	// markerRest is the pause before a marker is published again that did not replace its record.
+	// After markerTries the record is removed without one: its Topic refuses it, for example
+	// because it is full.
+	markerRest  = 2 * time.Second
+	markerTries = 5
+)

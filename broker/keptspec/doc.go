@@ -1,0 +1,10 @@
+// Package keptspec is a Topic as the manifest of its data log keeps it. What etcd has of the Topic
+// can be rebuilt from that by a person, and a broker knows by it whether the log may have message
+// ids.
+//
+// It is bytes: the log keeps them (log.Log.SetSpec), and a process's death changes none.
+//
+// # Invariant
+//
+// NoIDs is cleared before the first record with an id is appended (package topic).
+package keptspec

@@ -1,0 +1,40 @@
+package keptspec
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// kept is a Topic beside its data log.
+type kept struct {
+	Version    int                    `json:"v"`
+	Name       string                 `json:"name"`
+	ID         string                 `json:"id"`
+	Generation int64                  `json:"generation"`
+	Owner      coordination.Owner     `json:"owner"`
+	Created    time.Time              `json:"created"`
+	Spec       coordination.TopicSpec `json:"spec"`
+	// NoIDs means that the log has no message ids of a deduplication window, so that it needn't be
+	// read for them.
+	NoIDs bool `json:"noIDs,omitempty"`
+}
+
+// Encode encodes a Topic. noIDs says that its log has no message ids.
+func Encode(t *coordination.Topic, noIDs bool) []byte {
+	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec, noIDs})
+	if err != nil {
+		return nil // the spec came from JSON, so this doesn't happen
+	}
+	return data
+}
+
+// NoIDs reports whether it is kept beside a log that this has no message ids.
+func NoIDs(data *log.Log) bool {
+	var said struct { // of kept
+		NoIDs bool `json:"noIDs"`
+	}
+	return json.Unmarshal(data.Meta().Spec, &said) == nil && said.NoIDs
+}

@@ -1,0 +1,186 @@
+package removing
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/removal"
+)
+
+// expiry is when the record at an offset of the data log is to be removed.
+type expiry struct {
+	at     int64
+	offset uint64
+}
+
+// expiries are those of a Keeper, whose mu guards them. A record may be removed before it expires,
+// by others: its expiry is forgotten later.
+type expiries struct {
+	fresh   []expiry // of batches that are not on all in-sync replicas yet, in the order of the log
+	last    int      // how many the last batch has brought
+	untaken []expiry // of the others: perhaps not in the state log
+	heap    []expiry // of the others: by time
+	due     []expiry // no longer in heap, and perhaps not removed yet
+	swept   int      // how many heap had when those were last forgotten that are removed
+}
+
+// len returns how many there are.
+func (x *expiries) len() int { return len(x.fresh) + len(x.heap) + len(x.due) }
+
+// add adds those of a batch that is going to be appended.
+func (x *expiries) add(of []removal.Expiry) {
+	x.last = len(of)
+	for _, e := range of {
+		x.fresh = append(x.fresh, expiry{e.At, e.Offset})
+	}
+}
+
+// undo takes back the last add: the batch was not appended.
+func (x *expiries) undo() {
+	x.fresh = x.fresh[:len(x.fresh)-x.last]
+	x.last = 0
+}
+
+// next returns the first offset of a fresh one; 0: there is none.
+func (x *expiries) next() uint64 {
+	if len(x.fresh) == 0 {
+		return 0
+	}
+	return x.fresh[0].offset
+}
+
+// commit notes that what is before an offset is on all in-sync replicas.
+func (x *expiries) commit(end uint64, gone func(offset uint64) bool) {
+	n := 0
+	for ; n < len(x.fresh) && x.fresh[n].offset < end; n++ {
+		x.push(x.fresh[n])
+	}
+	x.untaken = append(x.untaken, x.fresh[:n]...)
+	x.fresh = x.fresh[:copy(x.fresh, x.fresh[n:])]
+	x.last = min(x.last, len(x.fresh))
+	if len(x.heap) >= min(max(sweepFrom, 2*x.swept), MaxExpiries) {
+		x.sweep(gone)
+	}
+}
+
+// sweep forgets records that are gone.
+func (x *expiries) sweep(gone func(offset uint64) bool) {
+	x.heap = slices.DeleteFunc(x.heap, func(e expiry) bool { return gone(e.offset) })
+	for i := len(x.heap)/2 - 1; i >= 0; i-- {
+		x.down(i)
+	}
+	x.swept = len(x.heap)
+}
+
+// load replaces all by what the logs say. untaken is what the state log may lack of it.
+func (x *expiries) load(all, untaken []removal.Expiry, gone func(offset uint64) bool) {
+	*x = expiries{heap: make([]expiry, 0, len(all))}
+	for _, e := range all {
+		x.heap = append(x.heap, expiry{e.At, e.Offset})
+	}
+	slices.SortFunc(x.heap, func(a, b expiry) int { return cmp.Compare(a.offset, b.offset) })
+	x.heap = slices.CompactFunc(x.heap, func(a, b expiry) bool { return a.offset == b.offset })
+	x.sweep(gone)
+	for _, e := range untaken {
+		x.untaken = append(x.untaken, expiry{e.At, e.Offset})
+	}
+}
+
+// expire returns the offsets of records that have expired by a time and are not gone, in order: at
+// most some.
+func (x *expiries) expire(now int64, most int, gone func(offset uint64) bool) []uint64 {
+	x.due = slices.DeleteFunc(x.due, func(e expiry) bool { return gone(e.offset) })
+	for len(x.due) < most && len(x.heap) > 0 && x.heap[0].at <= now {
+		if e := x.pop(); !gone(e.offset) {
+			x.due = append(x.due, e)
+		}
+	}
+	offsets := make([]uint64, 0, len(x.due))
+	for _, e := range x.due {
+		if e.at <= now { // the time may have been corrected
+			offsets = append(offsets, e.offset)
+		}
+	}
+	slices.Sort(offsets)
+	return offsets
+}
+
+// kept returns those that are on all in-sync replicas, in the order of the log.
+func (x *expiries) kept() []expiry {
+	all := append(slices.Clone(x.heap), x.due...)
+	slices.SortFunc(all, func(a, b expiry) int { return cmp.Compare(a.offset, b.offset) })
+	return all
+}
+
+// push adds one to heap.
+func (x *expiries) push(e expiry) {
+	x.heap = append(x.heap, e)
+	for i := len(x.heap) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if x.heap[parent].at <= x.heap[i].at {
+			return
+		}
+		x.heap[parent], x.heap[i] = x.heap[i], x.heap[parent]
+		i = parent
+	}
+}
+
+// pop takes the earliest one out of heap.
+func (x *expiries) pop() expiry {
+	e, last := x.heap[0], len(x.heap)-1
+	x.heap[0] = x.heap[last]
+	x.heap = x.heap[:last]
+	x.down(0)
+	return e
+}
+
+// down moves one of heap to its place among those below it.
+func (x *expiries) down(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(x.heap); child++ {
+			if x.heap[child].at < x.heap[least].at {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		x.heap[i], x.heap[least] = x.heap[least], x.heap[i]
+		i = least
+	}
+}
+
+// gone reports whether the record at an offset is removed, or the log begins behind it.
+func (k *Keeper) gone(offset uint64) bool { return offset < k.Data.Start() || k.set.Has(offset) }
+
+// expiryItems yields expiries as the state log has them, but for records that are gone. Each is
+// valid until the next one.
+func (k *Keeper) expiryItems(all []expiry) iter.Seq[[]byte] {
+	return removal.ExpiryItems(func(yield func(removal.Expiry) bool) {
+		for _, e := range all {
+			epoch, _ := k.Data.EpochAt(e.offset)
+			if epoch > 0 && !k.gone(e.offset) && !yield(removal.Expiry{Epoch: epoch, Offset: e.offset, At: e.at}) {
+				return
+			}
+		}
+	})
+}
+
+// Due returns the offsets of records that have expired by a time, in order: at most some. They are
+// returned again until they are removed.
+func (k *Keeper) Due(now int64, most int) []uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	offsets := k.expiries.expire(now, most, k.gone)
+	if k.expiries.len() >= MaxExpiries && k.swept != k.set.Version() {
+		k.swept = k.set.Version()
+		k.expiries.sweep(k.gone)
+	}
+	k.expiring.Store(int64(k.expiries.len()))
+	return offsets
+}
+
+// MayExpire reports whether one more record that expires may be appended.
+func (k *Keeper) MayExpire() bool { return k.expiring.Load() < MaxExpiries }
