@@ -48,7 +48,12 @@ func TestRecordsAreDueUntilTheyAreRemoved(t *testing.T) {
 	for name, between := range map[string]func(k *keeping){
 		"from batches":       func(*keeping) {},
 		"from the state log": func(k *keeping) { k.keeper.Appended(takenData); k.commit() },
-		"from a snapshot":    func(k *keeping) { k.snapshot(func() {}) },
+		"from the state log of the next leader": func(k *keeping) {
+			k.lead()
+			k.keeper.Appended(takenData)
+			k.commit()
+		},
+		"from a snapshot": func(k *keeping) { k.snapshot(func() {}) },
 		"from a snapshot of the next leader": func(k *keeping) {
 			k.lead()
 			k.snapshot(func() {})

@@ -210,6 +210,37 @@ func TestNoCrashLosesAMarker(t *testing.T) {
 	}
 }
 
+// TestNoCrashLosesATTL: the power is cut at each step of the first publish with one. If the message
+// was kept, it expires.
+func TestNoCrashLosesATTL(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 1))
+	kept := 0
+	for step := 0; step < 45; step += 4 {
+		fs := crashfs.New()
+		n := newSite(t)
+		n.machine, n.fs = newMachine(t), fs
+		n.mayExpire(nil)
+		n.serve("orders")
+		n.leaderOf("orders")
+		fs.StopAfter(step)
+		got := n.ask("orders.a", "1", "TTL: 1h")
+		n.stop()
+		n.fs = fs.Crash(rng)
+		n.serve("orders")
+		if start, end := n.leaderOf("orders").Offsets(); start < end {
+			kept++
+		} else if got == "orders@1" {
+			t.Errorf("cut at step %d, an acknowledged message is lost", step)
+		}
+		n.machine.pass(61 * time.Minute)
+		n.shows(fmt.Sprint("cut at step ", step))
+		n.stop()
+	}
+	if kept == 0 || kept == 12 {
+		t.Errorf("kept %d times", kept)
+	}
+}
+
 // TestTheNextLeaderExpiresMessages: leaders die before, or while, messages expire. The next one
 // removes them, and leaves one marker of each subject.
 func TestTheNextLeaderExpiresMessages(t *testing.T) {
