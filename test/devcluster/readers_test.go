@@ -124,15 +124,25 @@ func TestConsumersWithoutADurableNameOutliveTheirLeader(t *testing.T) {
 	}
 }
 
+// Codes of refusals by which brokers tell clients to try again.
+const (
+	streamOffline   jetstream.ErrorCode = 10194
+	consumerOffline jetstream.ErrorCode = 10195
+)
+
 // informed returns the info of a consumer. A request that was forwarded to a broker as it died gets
-// no answer; any other answer than the info is an error.
+// no answer, and one that was forwarded to a broker as it stopped leading is refused as offline.
+// Any other answer than the info is an error.
 func informed(t *testing.T, consumer jetstream.Consumer) (is *jetstream.ConsumerInfo) {
 	t.Helper()
 	testutil.Eventually(t, "the consumer's info is answered", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		var err error
-		if is, err = consumer.Info(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		is, err = consumer.Info(ctx)
+		refusal, refused := errors.AsType[*jetstream.APIError](err)
+		offline := refused && (refusal.ErrorCode == streamOffline || refusal.ErrorCode == consumerOffline)
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) && !offline {
 			t.Fatal(err)
 		}
 		return err
