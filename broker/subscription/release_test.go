@@ -783,3 +783,23 @@ func TestAnAckWhileTheLogIsBehindRemoves(t *testing.T) {
 		w.holds("both are in the snapshot", 2)
 	})
 }
+
+// TestATerminationOutlivesTheDeadLetterTopic: a record that a client terminated is removed when its
+// dead letter waits and the Subscription is changed to have none.
+func TestATerminationOutlivesTheDeadLetterTopic(t *testing.T) {
+	deadStory(t, func(t *testing.T, w *world) {
+		w.retain(coordination.WorkQueue)
+		w.dead.refuse("it is full")
+		w.declare("s", 1, buried())
+		s := w.find("s")
+		w.shard.publish("o")
+		s.Pull(pull("a", 2))
+		w.expect("s", "a", "1")
+		s.Ack(1, 0, 1, Term, 0, nil)
+		w.holds("its dead letter waits", 1)
+		spec := buried()
+		spec.DeadLetter = ""
+		w.declare("s", 1, spec)
+		w.holds("without a dead-letter topic")
+	})
+}

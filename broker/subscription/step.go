@@ -132,6 +132,10 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 				s.giveUp(d)
 				continue
 			}
+			if d.isTerminated() { // for a dead-letter Topic that was taken out of the spec since
+				s.change(op{kind: opAck, offset: offset, count: 1})
+				continue
+			}
 			if kind == opKeep && len(s.cursor.kept) >= mostKept {
 				s.forgetKept()
 			}
