@@ -196,8 +196,8 @@ func TestPullsOfALeaderThatRegistersEnd(t *testing.T) {
 	}
 }
 
-// TestAPullForwardedToAFormerLeaderEnds: a broker whose State is older forwards a pull to a broker
-// that leads no more. The client learns that it has to pull again, and not that nobody responds.
+// TestAPullForwardedToAFormerLeaderEnds: a broker with an older State forwards a pull to the former
+// leader. The client gets 409 Leadership Change and pulls again. With 503 No Responders it would wait.
 func TestAPullForwardedToAFormerLeaderEnds(t *testing.T) {
 	w := newWorld(t, 2)
 	former := w.nodes[0]
