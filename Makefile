@@ -140,6 +140,10 @@ bench-shards: build ## As root on Linux: what 10,000 shards on three brokers cos
 bench-consume: build $(NATS_SERVER) ## Compare consumers that take and ack with nats-server's (6 minutes; BROKERS=3 for clusters; ARGS=...)
 	NATS_SERVER=$(NATS_SERVER) bench/scripts/consume $(ARGS)
 
+.PHONY: bench-idle
+bench-idle: build $(NATS_SERVER) ## What 10,000 consumers cost that nobody uses, beside nats-server's (6 minutes; ARGS=...)
+	NATS_SERVER=$(NATS_SERVER) bench/scripts/idle $(ARGS)
+
 .PHONY: bench-kv
 bench-kv: build $(NATS_SERVER) ## Compare a key-value bucket with nats-server's (5 minutes; BROKERS=3 for clusters; ARGS=...)
 	NATS_SERVER=$(NATS_SERVER) bench/scripts/kv $(ARGS)
