@@ -490,6 +490,7 @@ func (l *Log) appended(b Batch, durability Durability, done Completion) {
 	r.data, r.end = r.c.buf[r.from:], l.end
 	r.left -= len(b)
 	r.c.end = l.end
+	r.c.note(b)
 	l.stats.Appended += uint64(b.Count())
 	l.stats.AppendedBytes += uint64(len(b))
 	l.disk.backlog.Add(int64(len(r.data) - before))

@@ -139,11 +139,11 @@ func (c *Cursor) fromMemory(max int) (View, error) {
 	}
 	ch := l.tail[i]
 	ch.retain()
-	id, data := ch.id, ch.buf
+	id, data, index := ch.id, ch.buf, ch.index
 	l.mu.Unlock()
-	pos := 0
-	if c.chunkID == id {
-		pos = c.chunkPos
+	pos := c.chunkPos
+	if c.chunkID != id {
+		pos = int(seek(index, c.next))
 	}
 	v := View{From: c.next, End: c.next, chunk: ch}
 	from := -1
