@@ -47,8 +47,12 @@ func (s *Server) directGet(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 
 // directRequest decodes and checks a direct get.
 func directRequest(c *call) (request jsapi.GetRequest, refusal jsapi.Status) {
-	if len(bytes.TrimSpace(c.payload)) == 0 && c.Call == jsapi.DirectGet {
-		return request, jsapi.EmptyRequest
+	if len(bytes.TrimSpace(c.payload)) == 0 {
+		if c.Call == jsapi.DirectGet {
+			return request, jsapi.EmptyRequest
+		}
+		request.LastFor = string(c.Filter)
+		return request, ""
 	}
 	request, err := jsapi.Decode[jsapi.GetRequest](c.payload)
 	if err != nil {
@@ -283,7 +287,11 @@ func (d *directAnswer) end(pending, upTo uint64) {
 }
 
 func (d *directAnswer) flush() {
-	if len(d.messages) > 0 {
+	switch {
+	case len(d.messages) == 0:
+	case d.server.reads.Waiting() > 0: // the next answers can be written with this one
+		d.server.config.Hub.SendSoon(d.messages)
+	default:
 		d.server.config.Hub.Send(d.messages)
 	}
 	clear(d.messages)

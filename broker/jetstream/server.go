@@ -35,6 +35,8 @@ type Store interface {
 // Hub is the clients and links of this broker as a Server uses them.
 type Hub interface {
 	publish.Hub
+	// SendSoon is Send, by a caller that sends more at once.
+	SendSoon(messages []protocol.Message)
 	// Watch watches the subscriptions to exactly this subject, on this and on linked brokers, as
 	// subscription.DeliverySink describes.
 	Watch(subject, queue string, changed func()) subscription.Interest

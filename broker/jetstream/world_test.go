@@ -375,6 +375,8 @@ func (n *node) publish(to, reply, payload string) {
 	}
 }
 
+func (n *node) SendSoon(messages []protocol.Message) { n.Send(messages) }
+
 // Send records messages by their destination. Clients are reached from any broker.
 func (n *node) Send(messages []protocol.Message) {
 	n.mu.Lock()

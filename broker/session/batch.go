@@ -31,6 +31,7 @@ type batch struct {
 	fullTakers   []Taker   // Takers whose publishers must wait
 	forwarded    bool      // the messages came from another broker
 	internal     bool      // the messages are this broker's own, and not for Takers
+	more         bool      // the caller sends more at once
 
 	claimFunc func(*Sub) bool // b.claimFor, allocated once
 	// picked is called with the receiver that a queue group has chosen, for a traced message; else
@@ -77,7 +78,7 @@ func (b *batch) begin() { b.hub.lock.RLock() }
 // end queues what was gathered, releases the lock, calls the Takers and wakes or drains the loops.
 func (b *batch) end() {
 	var touched uint64 // a bit per loop; loops above 64 share bits, which costs an unneeded wake only
-	few := b.receivers <= limits.InlineReceivers || b.internal && b.receivers <= limits.InlineSends
+	few := !b.more && (b.receivers <= limits.InlineReceivers || b.internal && b.receivers <= limits.InlineSends)
 	for i := range b.perLoop {
 		if i != b.own && len(b.perLoop[i]) > 0 {
 			b.queue(i)

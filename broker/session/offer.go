@@ -96,20 +96,24 @@ func (b *batch) callTaker(t Taker, messages []Message) {
 
 // Send publishes this broker's own messages to all subscribers, on this and on linked brokers, but
 // to no Taker. It copies them and never waits; use Wait for that.
-func (h *Hub) Send(messages []Message) { h.send(messages, true) }
+func (h *Hub) Send(messages []Message) { h.send(messages, true, false) }
+
+// SendSoon is a Send by a caller that sends more at once. It leaves the writing to the loops'
+// goroutines, which write what gathers meanwhile together.
+func (h *Hub) SendSoon(messages []Message) { h.send(messages, true, true) }
 
 // Publish publishes messages as a client of this broker does: to subscribers and to Takers. It
 // copies them and waits for nobody, so the caller bounds what is under way.
-func (h *Hub) Publish(messages []Message) { h.send(messages, false) }
+func (h *Hub) Publish(messages []Message) { h.send(messages, false, false) }
 
-func (h *Hub) send(messages []Message, internal bool) {
+func (h *Hub) send(messages []Message, internal, more bool) {
 	c := h.senders.Get().(*slabCopier)
-	c.batch.internal = internal
+	c.batch.internal, c.batch.more = internal, more
 	for i := range messages {
 		c.batch.publish(c.copyIn(&messages[i]))
 	}
 	c.flush()
-	c.batch.internal = true
+	c.batch.internal, c.batch.more = true, false
 	h.releaseSender(c)
 }
 

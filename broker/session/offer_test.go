@@ -3,6 +3,7 @@ package session_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -167,6 +168,18 @@ func TestTheBrokersOwnMessagesReachNoTaker(t *testing.T) {
 	for _, want := range []string{"MSG orders 7 ack 3", "one", "MSG _INBOX.me.2 7 3", "two"} {
 		if got := c.line(); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	// What is sent soon comes without another Send, and in order with it.
+	for i := range 100 {
+		h.SendSoon([]session.Message{{Subject: []byte("_INBOX.me.soon"), Data: []byte(strconv.Itoa(i))}})
+	}
+	for i := range 100 {
+		if got := c.line(); !strings.HasPrefix(got, "MSG _INBOX.me.soon 7 ") {
+			t.Fatalf("got %q", got)
+		}
+		if got := c.line(); got != strconv.Itoa(i) {
+			t.Errorf("got message %q, want %d", got, i)
 		}
 	}
 	link := &sentLink{}

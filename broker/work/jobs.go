@@ -47,6 +47,13 @@ func (j *Jobs) Submit(do func(), size int) bool {
 	return true
 }
 
+// Waiting returns how many jobs wait for a goroutine.
+func (j *Jobs) Waiting() int {
+	j.queue.mu.Lock()
+	defer j.queue.mu.Unlock()
+	return j.queue.queued[Normal].n
+}
+
 // Finish accepts no more jobs and waits until the accepted ones have run.
 func (j *Jobs) Finish() { j.queue.close(true) }
 
