@@ -55,6 +55,10 @@ const FeatureDiscardNew Feature = "discard-new"
 // it (StreamSettings.Transform). An earlier version would store them under their own.
 const FeatureTransforms Feature = "transforms"
 
+// FeatureRepublish is that a leader publishes again what it has stored where a stream asks for it
+// (StreamSettings.Republish). An earlier version would not.
+const FeatureRepublish Feature = "republish"
+
 // FeatureRemovals is that a broker knows which records were removed one by one (package removal).
 // An earlier version would show them again, and take removals in a state log for damage.
 const FeatureRemovals Feature = "removals"
@@ -79,7 +83,7 @@ const FeatureExpiries Feature = "expiries"
 
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureTransforms, FeatureVouches)
 }
 
 const (

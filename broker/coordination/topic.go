@@ -114,6 +114,15 @@ type StreamSettings struct {
 	InactiveThreshold      time.Duration     `json:"inactiveThreshold,omitempty"`  // consumer default
 	ConsumerMaxPending     int               `json:"consumerMaxPending,omitempty"` // consumer default
 	Transform              *SubjectMapping   `json:"transform,omitempty"`          // of what is stored
+	Republish              *Republish        `json:"republish,omitempty"`
+}
+
+// Republish is what is published again when it was stored, and under which subjects. It is only
+// written if all brokers announce FeatureRepublish.
+type Republish struct {
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
+	HeadersOnly bool   `json:"headersOnly,omitempty"`
 }
 
 // SubjectMapping maps subjects to others, as package transform does.

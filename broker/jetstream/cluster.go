@@ -103,6 +103,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		{config.MaxPerSubject > 0, "max_msgs_per_subject", coordination.FeatureRemovals},
 		{config.AllowRollup, "allow_rollup_hdrs", coordination.FeatureRemovals},
 		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},
+		{config.RePublish != nil, "republish", coordination.FeatureRepublish},
 		{config.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
 	} {
 		if !needs.asked {

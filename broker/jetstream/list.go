@@ -29,9 +29,9 @@ func (s *Server) streams(request *jsapi.PageRequest, parts bool) []listed {
 		}
 		var keys []string
 		for n := range max(t.Spec.Shards, 1) {
-			keys = append(keys, topic.ShardKey(t.ID, n))
+			keys = append(keys, coordination.ShardKey(t.ID, n))
 			if parts || t.Spec.Shards <= 1 {
-				all = append(all, listed{topic.ShardName(t, n), []string{keys[n]}})
+				all = append(all, listed{coordination.ShardName(t, n), []string{keys[n]}})
 			}
 		}
 		if len(keys) > 1 {

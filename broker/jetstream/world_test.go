@@ -188,7 +188,7 @@ func (w *world) CreateTopic(ctx context.Context, name string, spec coordination.
 // lead sets the leader of a shard. mu is held.
 func (w *world) lead(t *coordination.Topic, number int, leader string) {
 	w.revision++
-	key := topic.ShardKey(t.ID, number)
+	key := coordination.ShardKey(t.ID, number)
 	was := w.shards[key]
 	is := &coordination.Shard{
 		Topic: t.ID, Number: number, Epoch: 1, Leader: leader, Replicas: []string{leader}, InSync: []coordination.Replica{{Broker: leader, Incarnation: 7}}, Revision: w.revision,

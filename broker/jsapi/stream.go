@@ -36,7 +36,7 @@ type StreamConfig struct {
 	Compression            string            `json:"compression"`
 	FirstSequence          uint64            `json:"first_seq,omitempty"`
 	SubjectTransform       *SubjectTransform `json:"subject_transform,omitempty"`
-	RePublish              json.RawMessage   `json:"republish,omitempty"`
+	RePublish              *RePublish        `json:"republish,omitempty"`
 	AllowDirect            bool              `json:"allow_direct"`
 	MirrorDirect           bool              `json:"mirror_direct"`
 	DiscardNewPerSubject   bool              `json:"discard_new_per_subject,omitempty"`
@@ -118,7 +118,6 @@ var unsupportedStream = []struct {
 	{"mirror", func(c *StreamConfig) bool { return given(c.Mirror) }},
 	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
 	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
-	{"republish", func(c *StreamConfig) bool { return given(c.RePublish) }},
 	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
 	{"allow_atomic", func(c *StreamConfig) bool { return c.AllowAtomic }},
 	{"allow_msg_schedules", func(c *StreamConfig) bool { return c.AllowSchedules }},
@@ -210,7 +209,7 @@ func (c *StreamConfig) Normalize() *Error {
 	if missing := c.unsupported(); len(missing) > 0 {
 		return ErrStreamInvalidConfig.With(c.refusal(missing))
 	}
-	c.Placement, c.Mirror, c.RePublish = nil, nil, nil // the rest are empty
+	c.Placement, c.Mirror = nil, nil // the rest are empty
 	if c.PersistMode == defaultPersist {
 		c.PersistMode = ""
 	} else if c.Storage == memoryStorage {
@@ -231,7 +230,10 @@ func (c *StreamConfig) Normalize() *Error {
 	if err := c.normalizeSubjects(); err != nil {
 		return err
 	}
-	return c.checkTransform()
+	if err := c.checkTransform(); err != nil {
+		return err
+	}
+	return c.normalizeRepublish()
 }
 
 // normalizeMarkers allows what markers need.
@@ -360,6 +362,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			InactiveThreshold:      c.ConsumerLimits.InactiveThreshold,
 			ConsumerMaxPending:     c.ConsumerLimits.MaxAckPending,
 			Transform:              (*coordination.SubjectMapping)(c.SubjectTransform),
+			Republish:              (*coordination.Republish)(c.RePublish),
 		},
 	}
 }
@@ -421,6 +424,7 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		AllowMessageTTL:        s.AllowMessageTTL,
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
+		RePublish:              (*RePublish)(s.Republish),
 		Metadata:               s.Metadata,
 	}
 	for name, policy := range retentions {

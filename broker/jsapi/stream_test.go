@@ -138,7 +138,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		{set(func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "X"} }), "mirror"},
 		{set(func(c *jetstream.StreamConfig) { c.MirrorDirect = true }), "mirror_direct"},
 		{set(func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "X"}} }), "sources"},
-		{set(func(c *jetstream.StreamConfig) { c.RePublish = &jetstream.RePublish{Source: "a", Destination: "b"} }), "republish"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgCounter = true }), "allow_msg_counter"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true }), "allow_atomic"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = true }), "allow_msg_schedules"},

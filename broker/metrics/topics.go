@@ -53,6 +53,7 @@ var (
 	descAPICalls     = describe("api_calls_total", "Calls of the JetStream API.")
 	descAPIErrors    = describe("api_errors_total", "Of these, those that were refused.")
 	descAPIOverload  = describe("api_overloaded_total", "Of these, those refused because too much was under way.")
+	descRepublished  = describe("republished_total", "Messages that streams publish again when they are stored.", "outcome")
 	descAdvisories   = describe("advisories_total", "Advisories of JetStream that somebody wanted.", "outcome")
 	descAPIForwarded = describe("api_forwarded_total", "Calls, requests for messages and acks handed on to the leading broker.")
 	descDiskFailed   = describe("disk_failed", "1 once the disk takes no appends; restart the broker when it is repaired.")
@@ -99,6 +100,8 @@ func (c Collector) topics(to sample) {
 	to.count(descForwardsFull, s.OutboxFull)
 	to.count(descDeduplicated, s.Deduplicated)
 	to.gauge(descOutbox, float64(s.OutboxBytes))
+	to.count(descRepublished, s.Republish.Published, "published")
+	to.count(descRepublished, s.Republish.Dropped, "dropped")
 }
 
 func (c Collector) subscriptions(to sample) {

@@ -81,6 +81,27 @@ func (k *Keeper) IsDue(policy log.Retention, mono int64) bool {
 	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) && k.shard.High.Load() != k.seen.Load()
 }
 
+// Purge deletes the records below an offset, of those from start to end that readers see, and
+// returns their number, as messages counts them. Records that a reader holds stay.
+func (k *Keeper) Purge(start, end, below uint64, messages func(start, end uint64) uint64) (purged uint64, err error) {
+	if below = min(below, end); below <= start {
+		return 0, nil
+	}
+	data := k.shard.Data
+	data.CountHoles(start)
+	before := messages(start, end)
+	now, err := data.Trim(below)
+	if err != nil {
+		return 0, err
+	}
+	if now = k.shard.Visible.Raise(now); now <= start {
+		return 0, nil
+	}
+	k.shard.Removed.Trim(now)
+	data.CountHoles(now)
+	return before - min(messages(now, end), before), nil
+}
+
 // Retain deletes records by policy. While the time is in doubt, nothing is deleted by age.
 func (k *Keeper) Retain(policy log.Retention) {
 	s := &k.shard

@@ -170,7 +170,7 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 			continue
 		}
 		for n := range max(c.After.Spec.Shards, 1) {
-			if k := s.store(topic.ShardKey(c.After.ID, n)); k != nil {
+			if k := s.store(coordination.ShardKey(c.After.ID, n)); k != nil {
 				k.topicChanged()
 			}
 		}
@@ -181,7 +181,7 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 			of = c.Before
 		}
 		for n := range placement.MaxShards {
-			if k := s.store(topic.ShardKey(of.Topic, n)); k != nil {
+			if k := s.store(coordination.ShardKey(of.Topic, n)); k != nil {
 				k.desiredChanged(of.Name, false)
 			}
 		}

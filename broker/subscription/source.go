@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -66,7 +66,7 @@ func (p *servedShard) ackDurability() log.Durability {
 	if p.topic == nil {
 		return p.weaker
 	}
-	return durability(p.topic.Desired().Spec.Durability)
+	return replica.DurabilityOf(p.topic.Desired().Spec.Durability)
 }
 
 // endReason returns the End of requests when this broker leads the shard no longer.
@@ -75,15 +75,4 @@ func (p *servedShard) endReason() End {
 		return Deleted
 	}
 	return LeaderGone
-}
-
-// durability returns the durability of an ack with a reply.
-func durability(d coordination.Durability) log.Durability {
-	switch d {
-	case coordination.Replicated:
-		return log.Replicated
-	case coordination.Memory:
-		return log.Memory
-	}
-	return log.Synced
 }

@@ -54,7 +54,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	in.origin = s.origins.Of(in.from.Source, in.from.Floor)
 	in.origin.Heard = forward.Mono()
 	in.origin.Arrived(in.from.Epoch, in.from.Below)
-	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
+	in.alone, in.append, in.extensions, in.again = false, log.Append{}, in.extensions[:0], in.again[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.removed.Full() && !in.alone {
 		m := &messages[n]
 		number := s.judgeNumber(in, p, v, m)
@@ -116,6 +116,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
 		s.removing.Appended(size)
+		s.republish.Append(in.again)
 		if s.subjects != nil {
 			s.subjects.Appended(s.end)
 		}

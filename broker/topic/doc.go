@@ -49,6 +49,7 @@
 //	confirm   readers that wait for a barrier round
 //	retention deletes old records
 //	expiring  removes records whose TTL has passed
+//	republish publishes again what was stored
 //	keptspec  a Topic as kept beside its data log
 //	sender    brings every message here, with the invariants F1 to F8 of forwarding. F3, F4 and
 //	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches
@@ -83,6 +84,7 @@
 //	intake.go       messages on their way to a batch, and senders that wait
 //	subjects.go     the last and the oldest records of subjects
 //	displace.go     which older records a message removes
+//	republish.go    which messages are published again, and behind which ones
 //	judge.go        numbers, conditions and message ids
 //	append.go       one batch of the accepted messages
 //	arrive.go       messages that senders bring to the leader

@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	replication "github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/republish"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -244,6 +245,7 @@ func message(on, reply, data string, headers ...string) protocol.Message {
 // site is one broker and what coordination says.
 type site struct {
 	front   func(h *testHub) publish.Hub // before hub; nil: nothing
+	again   republish.Hub                // nil: nothing is published again
 	t       testing.TB
 	self    string
 	name    string
@@ -342,9 +344,9 @@ func (n *site) start() error {
 	n.exchange = replication.NewExchange(linked)
 	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: hub, Codec: plainCodec{}, Payload: n.payload,
 		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: c,
-		UpkeepAfter: n.upkeep,
-		Deleted:     func(ctx context.Context, id string) (bool, error) { return n.buried[id], ctx.Err() },
-		Logger:      slog.New(slog.NewTextHandler(&syncWriter{mu: &n.logging, b: n.logged}, nil)), Leading: n.told})
+		UpkeepAfter: n.upkeep, Republish: n.again,
+		Deleted: func(ctx context.Context, id string) (bool, error) { return n.buried[id], ctx.Err() },
+		Logger:  slog.New(slog.NewTextHandler(&syncWriter{mu: &n.logging, b: n.logged}, nil)), Leading: n.told})
 	ready.Done()
 	if err != nil {
 		_ = disk.Close()

@@ -8,6 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removing"
+	"github.com/carillon-mq/carillon/broker/republish"
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
@@ -26,7 +27,9 @@ type intake struct {
 
 	displaced displaced      // what the next message would remove
 	removed   removing.Batch // what the messages of the batch remove
-	last      [1]uint64      // of displaced.offsets
+	previous  republish.Note // what the next message is published again with
+	again     []republish.Note
+	last      [1]uint64 // of displaced.offsets
 
 	from      *sender.Arrival
 	back      sender.Back

@@ -108,7 +108,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 		in.lookup = awaitsMark
 		return false
 	}
-	if !s.displaces(in, v, m, &c) {
+	if !s.displaces(in, v, m, &c) || !s.follows(in, v, m) {
 		return false
 	}
 	switch {
@@ -121,6 +121,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
 	s.displace(in, m, next, last)
+	in.republish(next, last)
 	if expires > 0 {
 		in.removed.Expire(s.epoch.Load(), next, expires)
 	}

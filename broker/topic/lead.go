@@ -26,6 +26,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
 	shard.index = s.indexes.Of(data, shard.Removed(), shard.Unreadable)
 	shard.Reader.Init(shard, p.name, data, shard.index)
+	shard.republish.Init(s.republish, shard)
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end, shard.inherited = end, end
@@ -97,6 +98,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	shard.mu.Unlock()
 	p.leading.CompareAndSwap(shard, nil)
 	shard.ending.Store(true)
+	shard.republish.Close()
 	if shard.index.Close(); subjects != nil {
 		subjects.Close()
 	}

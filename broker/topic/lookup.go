@@ -43,7 +43,7 @@ func (s *Service) ByID(id string) *Topic {
 	return s.byID[id]
 }
 
-// Shard returns the shard with a name as ShardName has it, or nil.
+// Shard returns the shard with a name as coordination.ShardName has it, or nil.
 func (s *Service) Shard(name string) *Shard {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

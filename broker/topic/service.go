@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/republish"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -48,6 +49,7 @@ func Open(config Config) (*Service, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
 	s.indexes = indexing.New(config.Disk, s.log)
+	s.republish = republish.NewPublisher(config.Republish, config.Payload, s.log)
 	s.newSenders()
 	s.upkeep = upkeep.New(upkeep.Config{Disk: config.Disk, Clock: config.Clock, Compact: config.Compact, After: config.UpkeepAfter, Shards: s.upkeepShards, Logger: s.log})
 	s.tasks = work.NewTasks(openers, func(_ *struct{}, p *Shard, lane work.Lane) (more bool) {
@@ -282,6 +284,7 @@ func (s *Service) Close() error {
 	s.running.Wait() // from here on nothing else opens or closes logs
 	err := s.closeAll()
 	s.indexes.Close()
+	s.republish.Close()
 	s.acker.close()   // acknowledges what the logs have kept,
 	s.senders.Close() // and only then the rest is refused
 	return err

@@ -1,9 +1,6 @@
 package topic
 
 import (
-	"fmt"
-	"strconv"
-
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
@@ -28,26 +25,10 @@ func (p *Shard) ID() string { return p.topic.id }
 func (p *Shard) Number() int { return p.number }
 
 // Key returns a key of the shard: the Topic's id and, unless it is the first shard, its number.
-func (p *Shard) Key() string { return ShardKey(p.topic.id, p.number) }
+func (p *Shard) Key() string { return coordination.ShardKey(p.topic.id, p.number) }
 
-// Name returns the name of the shard for people and JetStream's clients; see ShardName.
+// Name returns the name of the shard for people and JetStream's clients; see coordination.ShardName.
 func (p *Shard) Name() string { return p.name }
-
-// ShardName returns the name of a Topic's shard: NAME--NUMBER, or the Topic's if it has one shard.
-func ShardName(t *coordination.Topic, number int) string {
-	if t.Spec.Shards <= 1 {
-		return t.Name
-	}
-	return fmt.Sprintf("%s--%d", t.Name, number)
-}
-
-// ShardKey returns the Key of a Topic's shard.
-func ShardKey(topicID string, number int) string {
-	if number == 0 {
-		return topicID
-	}
-	return topicID + "/" + strconv.Itoa(number)
-}
 
 // Holds reports whether this broker has a replica of the shard.
 func (p *Shard) Holds() bool { return p.view.Load().member }

@@ -156,6 +156,7 @@ func (s *ShardLeader) watching() []*func() {
 
 // moved notifies the watchers of the high watermark.
 func (s *ShardLeader) moved() {
+	s.republish.Moved()
 	for _, changed := range s.watching() {
 		(*changed)()
 	}

@@ -1,5 +1,7 @@
 package topic
 
+import "github.com/carillon-mq/carillon/broker/republish"
+
 // Stats has counters and gauges of the Topics on this broker.
 type Stats struct {
 	Topics     int // of the cluster
@@ -16,6 +18,7 @@ type Stats struct {
 	IDs        int64             // in deduplication windows of shards that are led here
 	Followed   int64             // likewise, of shards that are followed
 	SetAside   uint64            // logs of Topics that do not exist
+	Republish  republish.Stats
 
 	// Of messages forwarded from here to other brokers:
 	Resent         uint64 // sent once more, to another leader or over another link
@@ -30,7 +33,7 @@ type Stats struct {
 func (s *Service) Stats() Stats {
 	c := &s.counts
 	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(), Followed: c.followedIDs.Load(),
-		SetAside: c.setAside.Load(), Refused: c.refused.Counts()}
+		SetAside: c.setAside.Load(), Republish: s.republish.Stats(), Refused: c.refused.Counts()}
 	held := s.senders.Stats()
 	out.Resent, out.Failed, out.OutboxFull, out.Deduplicated = held.Resent, held.Failed, held.Full, c.deduplicated.Load()
 	out.OutboxBytes, out.OutboxMessages = held.Bytes, held.Messages

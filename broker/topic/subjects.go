@@ -84,6 +84,9 @@ func (s *ShardLeader) lookUp(v *view, messages []protocol.Message) {
 		if v.limits.PerSubject > 0 {
 			s.subjects.Want(m.Subject, v.limits.PerSubject > 1)
 		}
+		if v.republish.Takes(m.Subject) {
+			s.subjects.Want(m.Subject, false)
+		}
 		if m.Header == 0 {
 			continue
 		}

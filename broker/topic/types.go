@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/removing"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/republish"
 	"github.com/carillon-mq/carillon/broker/retention"
 	"github.com/carillon-mq/carillon/broker/sender"
 	"github.com/carillon-mq/carillon/broker/upkeep"
@@ -48,6 +49,8 @@ type Config struct {
 	// logs of unknown Topics. Its error is that of ctx.
 	Deleted func(ctx context.Context, id string) (bool, error)
 	Logger  *slog.Logger
+	// Republish is where streams publish again what they have stored; nil: nowhere.
+	Republish republish.Hub
 	// Leading is called for each leader on this broker, after it was opened and before it closes.
 	// It is called concurrently for different shards. It may be nil.
 	Leading func(s *ShardLeader, open bool)
@@ -71,6 +74,7 @@ type Service struct {
 	aheadBound ahead.Bound
 	upkeep     *upkeep.Upkeep
 	indexes    *indexing.Indexes
+	republish  *republish.Publisher
 
 	senders sender.Senders
 
@@ -246,6 +250,7 @@ type ShardLeader struct {
 	records.Reader                 // of the records below high
 
 	retention retention.Keeper
+	republish republish.Queue // of committed messages
 
 	specMu sync.Mutex // guards writes of the spec that is kept beside the log
 

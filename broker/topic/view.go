@@ -9,6 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/republish"
 	"github.com/carillon-mq/carillon/broker/transform"
 )
 
@@ -39,6 +41,7 @@ type view struct {
 	noAck       bool
 	subjects    publish.Subjects
 	transform   *transform.Transform // nil: messages are stored under their own subjects
+	republish   *republish.Rule      // nil: none is published again
 }
 
 // newView returns the view of a shard in a State. A broker that led in the view before goes on
@@ -47,9 +50,9 @@ type view struct {
 func newView(self string, t *coordination.Topic, number int, state *coordination.State, before *view, payload int) *view {
 	spec := &t.Spec
 	v := &view{
-		desired: t, gone: t.Deleting, unsupported: placement.Unsupported(t), durability: durability(spec.Durability),
+		desired: t, gone: t.Deleting, unsupported: placement.Unsupported(t), durability: replica.DurabilityOf(spec.Durability),
 		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck,
-		subjects:  publish.NewSubjects(spec.Subjects),
+		subjects: publish.NewSubjects(spec.Subjects), republish: republish.RuleOf(t.Name, spec),
 		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
 	}
 	if v.expiry = expiring.RulesOf(spec); v.expiry.On {
@@ -91,17 +94,6 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 		v.lead = slices.Contains(v.shard.InSync, coordination.Replica{Broker: self, Incarnation: me.Incarnation})
 	}
 	return v
-}
-
-// durability returns a Topic's durability as logs have it.
-func durability(d coordination.Durability) log.Durability {
-	switch d {
-	case coordination.Replicated:
-		return log.Replicated
-	case coordination.Memory:
-		return log.Memory
-	}
-	return log.Synced
 }
 
 // The methods of sender.View.

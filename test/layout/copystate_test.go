@@ -42,7 +42,7 @@ var copyFields = map[string]string{
 	"Shard": "topic number name view cleared leading trouble out waiters State failures lastFailure logs origins ids following " +
 		"followed repair mended high rest own tried copying opened fault known removing unremoved",
 	"ShardLeader": "service topic shard data state damage begun inherited epoch durability leading safe high readable visible " +
-		"failed stateFailed over ending announced touched inRound unreplicated ahead confirms watchers watchMu removing index Reader retention " +
+		"failed stateFailed over ending announced touched inRound unreplicated ahead confirms watchers watchMu removing index Reader retention republish " +
 		"specMu mu closed end lastTime lastID lastKnown marked ids origins sources subjects waiting stateMu stateAppends",
 }
 
