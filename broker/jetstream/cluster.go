@@ -104,6 +104,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		{config.AllowRollup, "allow_rollup_hdrs", coordination.FeatureRemovals},
 		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},
 		{config.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
+		{config.AllowAtomic, "allow_atomic", coordination.FeatureBatches},
 	} {
 		if !needs.asked {
 			continue

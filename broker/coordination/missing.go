@@ -1,0 +1,28 @@
+package coordination
+
+import (
+	"slices"
+	"strings"
+)
+
+// Missing returns which replicas of a shard are absent or not in sync, for people. name returns the
+// name of a broker.
+func (s *State) Missing(shard *Shard, name func(id string) string) string {
+	var away, late []string
+	for _, id := range shard.Replicas {
+		b, ok := s.Broker(id)
+		switch {
+		case !ok:
+			away = append(away, name(id))
+		case !slices.Contains(shard.InSync, Replica{Broker: id, Incarnation: b.Incarnation}):
+			late = append(late, name(id))
+		}
+	}
+	switch {
+	case len(away) > 0:
+		return "away: " + strings.Join(away, ", ")
+	case len(late) > 0:
+		return "catching up: " + strings.Join(late, ", ")
+	}
+	return "try again"
+}
