@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/advisory"
+	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/jetstream"
@@ -79,6 +80,9 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 			return store.Report(ctx, b.member.Replica(), generation, suspects)
 		},
 		Deleted: store.TopicDeleted,
+		Abandoned: func(topic, id string, why batching.Reason) {
+			t.advisories.Abandoned(topic, id, string(why))
+		},
 		Leading: func(s *topic.ShardLeader, open bool) {
 			t.subscriptions.ShardChanged(s, open)
 			if open {

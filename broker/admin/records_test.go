@@ -105,8 +105,10 @@ func (codec) Conditions(header []byte) (c publish.Conditions, _ error) {
 	}
 	return c, nil
 }
-func (codec) AppendAck(dst []byte, _ string, _ uint64, _ int, _ bool) []byte { return append(dst, '+') }
-func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte      { return dst }
+func (codec) AppendAck(dst []byte, _ string, _ publish.Ack) []byte      { return append(dst, '+') }
+func (codec) Part([]byte) (p publish.Part, ok bool)                     { return p, false }
+func (codec) AppendCommit(dst, header []byte) []byte                    { return append(dst, header...) }
+func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
 
 func (codec) AppendRefusal(dst []byte, _ string, err error) []byte {
 	return append(dst, err.Error()...)

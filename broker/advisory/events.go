@@ -129,6 +129,21 @@ const (
 	ByTimeout UnpinReason = "timeout" // the client requested nothing
 )
 
+type batchAbandoned struct {
+	head
+	Account string `json:"account"`
+	Stream  string `json:"stream"`
+	Batch   string `json:"batch"`
+	Reason  string `json:"reason"`
+}
+
+// Abandoned reports that an atomic batch ended without a commit.
+func (p *Publisher) Abandoned(stream, batch, reason string) {
+	p.publish(advisoryPrefix+"STREAM.BATCH_ABANDONED."+stream, len(stream)+len(batch), func(h head) any {
+		return &batchAbandoned{h.of(typePrefix + "stream_batch_abandoned"), account, stream, batch, reason}
+	})
+}
+
 // Audit reports an answered API call. It keeps the slices.
 func (p *Publisher) Audit(subject, request, response []byte) {
 	p.publish(advisoryPrefix+"API", len(subject)+len(request)+len(response), func(h head) any {

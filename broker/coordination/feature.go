@@ -81,9 +81,13 @@ const FeatureResets Feature = "resets"
 // such messages, and take expiries in a state log for damage.
 const FeatureExpiries Feature = "expiries"
 
+// FeatureBatches is that a broker forwards, judges and appends atomic batches
+// (StreamSettings.AllowAtomic). An earlier version would take a batch for one message.
+const FeatureBatches Feature = "batches"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -107,6 +107,7 @@ type StreamSettings struct {
 	DenyPurge              bool              `json:"denyPurge,omitempty"`
 	AllowRollup            bool              `json:"allowRollup,omitempty"`
 	AllowDirect            bool              `json:"allowDirect,omitempty"`
+	AllowAtomic            bool              `json:"allowAtomic,omitempty"` // one shard only
 	AllowMessageTTL        bool              `json:"allowMessageTTL,omitempty"`
 	SubjectDeleteMarkerTTL time.Duration     `json:"subjectDeleteMarkerTTL,omitempty"`
 	FirstSequence          uint64            `json:"firstSequence,omitempty"`

@@ -220,8 +220,8 @@ func (o *Origins) Note(b log.Batch, now int64) {
 	}
 }
 
-// noteForwarded adds what an extension says of a batch's records. packed reports that they are of
-// one message.
+// noteForwarded adds what an extension says of a batch's records. packed reports that one message
+// carried them.
 func (o *Origins) noteForwarded(data []byte, base uint64, records int, packed bool, now int64) {
 	if len(data) < 8 {
 		return // a later version
@@ -246,7 +246,8 @@ func (o *Origins) noteForwarded(data []byte, base uint64, records int, packed bo
 		data = data[n+m:]
 		seq += skip
 		k := Span{First: seq, Offset: offset, Count: uint32(count)}
-		if packed {
+		// One number for several records: they are of one message.
+		if packed || count == 1 && len(data) == 0 && offset == base && records > 1 {
 			k.Count, k.Records = 1, uint32(records)
 		}
 		from.Keep(k, now)

@@ -89,8 +89,9 @@ func (c *Chunk) free() {
 // entryHead is the size of the head of an encoded message: u8 flags, u16 length of the subject,
 // u16 of the reply, u32 of the header, u32 of the data including the header. Big-endian.
 const (
-	entryHead = 1 + 2 + 2 + 4 + 4
-	entryVoid = 1 // no message: its number is settled
+	entryHead  = 1 + 2 + 2 + 4 + 4
+	entryVoid  = 1 // no message: its number is settled
+	entryBatch = 2 // an atomic batch: the subject is its id, the data are entries
 )
 
 var void = append([]byte{entryVoid}, make([]byte, entryHead-1)...)
@@ -107,7 +108,11 @@ func AppendEntry(dst []byte, m *protocol.Message) []byte {
 
 // appendEntryHead appends an entry up to its data.
 func appendEntryHead(dst []byte, m *protocol.Message) []byte {
-	dst = append(dst, 0)
+	flags := byte(0)
+	if len(m.To) > 0 {
+		flags = entryBatch
+	}
+	dst = append(dst, flags)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Subject)))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Reply)))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(m.Header))
@@ -120,7 +125,7 @@ func appendEntryHead(dst []byte, m *protocol.Message) []byte {
 func JoinEntry(head, data []byte) protocol.Message {
 	subject := entryHead + int(binary.BigEndian.Uint16(head[1:]))
 	return protocol.Message{
-		Subject: head[entryHead:subject:subject], Reply: replyOf(head),
+		To: batchOf(head), Subject: head[entryHead:subject:subject], Reply: replyOf(head),
 		Header: int(binary.BigEndian.Uint32(head[5:])), Data: data,
 	}
 }
@@ -133,15 +138,27 @@ func ParseEntry(data []byte) (m protocol.Message, rest []byte, ok bool) {
 	subject := int(binary.BigEndian.Uint16(data[1:]))
 	reply := int(binary.BigEndian.Uint16(data[3:]))
 	header, body := binary.BigEndian.Uint32(data[5:]), binary.BigEndian.Uint32(data[9:])
-	isVoid := data[0]&entryVoid != 0
+	isVoid, isBatch := data[0]&entryVoid != 0, data[0]&entryBatch != 0
 	data = data[entryHead:]
 	if header > body || isVoid != (subject == 0) || uint64(subject+reply)+uint64(body) > uint64(len(data)) {
 		return m, nil, false
 	}
 	end := subject + reply
 	m.Subject, m.Reply = data[:subject:subject], data[subject:end:end]
+	if isBatch {
+		m.To = m.Subject
+	}
 	m.Header, m.Data = int(header), data[end:end+int(body):end+int(body)]
 	return m, data[end+int(body):], true
+}
+
+// batchOf returns the id of the atomic batch that an entry is, or nil.
+func batchOf(data []byte) []byte {
+	if data[0]&entryBatch == 0 {
+		return nil
+	}
+	to := entryHead + int(binary.BigEndian.Uint16(data[1:]))
+	return data[entryHead:to:to]
 }
 
 // replyOf returns the reply subject of an entry that this process encoded.
@@ -194,7 +211,11 @@ func (o *Outbox) Add(m *protocol.Message, memory protocol.Memory, now int64) (ke
 	subject := l.in.buf[l.from+entryHead : l.to : l.to]
 	reply := subject[len(m.Subject):]
 	data := reply[len(m.Reply):]
-	return protocol.Message{Subject: subject[:len(m.Subject):len(m.Subject)], Reply: reply[:len(m.Reply):len(m.Reply)], Header: m.Header, Data: data}
+	kept = protocol.Message{Subject: subject[:len(m.Subject):len(m.Subject)], Reply: reply[:len(m.Reply):len(m.Reply)], Header: m.Header, Data: data}
+	if len(m.To) > 0 {
+		kept.To = kept.Subject
+	}
+	return kept
 }
 
 // write copies a message into a chunk.
@@ -303,6 +324,18 @@ func (o *Outbox) Settle(seq uint64) (reply []byte, c *Chunk, ok bool) {
 		o.entries, o.head = o.entries[:0], 0
 	}
 	return reply, c, true
+}
+
+// Batch returns the id of the atomic batch that an unanswered message is, or nil. It is valid as what
+// Settle returns.
+func (o *Outbox) Batch(seq uint64) []byte {
+	if seq < o.First || seq >= o.Next() {
+		return nil
+	}
+	if l := &o.entries[o.head+int(seq-o.First)]; l.in != nil {
+		return batchOf(l.in.buf[l.from:l.to])
+	}
+	return nil
 }
 
 // Shrink releases the memory of a busy time, if all messages are answered.

@@ -464,3 +464,42 @@ func TestForwardsAgainstAModel(t *testing.T) {
 func message(on, reply, data string) protocol.Message {
 	return protocol.Message{Subject: []byte(on), Reply: []byte(reply), Data: []byte(data)}
 }
+
+// TestBatchesAreTold: an atomic batch is one entry, told from messages on every way to the leader,
+// and to the sender when it is answered.
+func TestBatchesAreTold(t *testing.T) {
+	o := NewOutbox()
+	large := bytes.Repeat([]byte("x"), 1<<10)
+	for _, m := range []protocol.Message{
+		{Subject: []byte("a"), Reply: []byte("r1"), Data: []byte("1")},
+		{To: []byte("b"), Subject: []byte("b"), Reply: []byte("r2"), Data: []byte("2")},
+		{To: []byte("c"), Subject: []byte("c"), Reply: []byte("r3"), Data: large},
+	} {
+		if kept := o.Add(&m, nil, 1); string(kept.To) != string(m.To) || string(kept.Subject) != string(m.Subject) || string(kept.Reply) != string(m.Reply) {
+			t.Errorf("%s is kept as %+v", m.Subject, kept)
+		}
+	}
+	if joined := JoinEntry(appendEntryHead(nil, &protocol.Message{To: []byte("b"), Subject: []byte("b"), Data: large}), large); string(joined.To) != "b" {
+		t.Errorf("joined: %+v", joined)
+	}
+	var told []string
+	for {
+		_, count, entries, _ := o.Run()
+		if count == 0 {
+			break
+		}
+		for len(entries) > 0 {
+			m, rest, ok := ParseEntry(entries)
+			if !ok {
+				t.Fatal("malformed")
+			}
+			told, entries = append(told, string(m.To)), rest
+		}
+	}
+	if !slices.Equal(told, []string{"", "b", "c"}) {
+		t.Errorf("%q", told)
+	}
+	if o.Batch(1) != nil || string(o.Batch(2)) != "b" || string(o.Batch(3)) != "c" || o.Batch(4) != nil {
+		t.Error("its batches are others")
+	}
+}

@@ -105,6 +105,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},
 		{config.RePublish != nil, "republish", coordination.FeatureRepublish},
 		{config.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
+		{config.AllowAtomic, "allow_atomic", coordination.FeatureBatches},
 	} {
 		if !needs.asked {
 			continue

@@ -24,13 +24,23 @@ func (PublishCodec) Conditions(header []byte) (publish.Conditions, error) {
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
 		Records: p.Records, After: p.After, Rollup: p.Rollup,
-		TTL: p.TTL, Marks: p.Marks,
+		TTL: p.TTL, Marks: p.Marks, Part: p.Part,
 	}, nil
 }
 
 // AppendAck appends a PubAck.
-func (PublishCodec) AppendAck(dst []byte, name string, offset uint64, records int, duplicate bool) []byte {
-	return jsapi.AppendPubAck(dst, name, offset, records, duplicate)
+func (PublishCodec) AppendAck(dst []byte, name string, a publish.Ack) []byte {
+	return jsapi.AppendPubAck(dst, name, a)
+}
+
+// Part decodes how a message belongs to an atomic batch.
+func (PublishCodec) Part(header []byte) (publish.Part, bool) {
+	return jsapi.ParsePart(protocol.Header(header))
+}
+
+// AppendCommit appends a header with the mark of a commit.
+func (PublishCodec) AppendCommit(dst, header []byte) []byte {
+	return jsapi.AppendCommit(dst, protocol.Header(header))
 }
 
 // AppendMarker appends the header of a marker.
@@ -56,6 +66,8 @@ func publishError(err error) *jsapi.Error {
 		return jsapi.ErrStreamMessageExceedsMaximum
 	case *publish.TTLError:
 		return jsapi.ErrMessageTTLDisabled
+	case *publish.BatchError:
+		return batchError(e)
 	case *publish.SealedError:
 		return jsapi.ErrStreamSealed
 	case *publish.FullError:
@@ -74,6 +86,33 @@ func publishError(err error) *jsapi.Error {
 		return offlineBecause(e.Why)
 	}
 	return jsapi.ErrStreamStoreFailed.With(err)
+}
+
+// batchError translates the fault of an atomic batch.
+func batchError(e *publish.BatchError) *jsapi.Error {
+	switch e.Fault {
+	case publish.BatchIncomplete:
+		return jsapi.ErrAtomicPublishIncomplete
+	case publish.BatchInvalidID:
+		return jsapi.ErrAtomicPublishInvalidID
+	case publish.BatchNoSequence:
+		return jsapi.ErrAtomicPublishMissingSequence
+	case publish.BatchTooLarge:
+		return jsapi.ErrAtomicPublishTooLarge.With(e.What)
+	case publish.BatchInvalidCommit:
+		return jsapi.ErrAtomicPublishInvalidCommit
+	case publish.BatchUnserved:
+		return jsapi.ErrRequiredAPILevel
+	case publish.BatchDuplicate:
+		return jsapi.ErrAtomicPublishDuplicate
+	case publish.BatchUnsupported:
+		return jsapi.ErrAtomicPublishUnsupported.With(e.What)
+	case publish.BatchRewritten:
+		return jsapi.ErrStreamWrongLastSequenceConstant
+	case publish.BatchesOpen:
+		return jsapi.ErrAtomicPublishTooManyInflight
+	}
+	return jsapi.ErrAtomicPublishDisabled
 }
 
 // offlineBecause is JetStream's error for a stream that is not served, with the reason.

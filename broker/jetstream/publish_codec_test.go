@@ -67,7 +67,7 @@ func TestConditionsAreReadFromHeaders(t *testing.T) {
 	if !errors.Is(err, jsapi.ErrMessageIncrDisabled) {
 		t.Error(err)
 	}
-	if got := string(PublishCodec{}.AppendAck(nil, "orders", 7, 0, true)); got != `{"stream":"orders","seq":7,"duplicate":true}` {
+	if got := string(PublishCodec{}.AppendAck(nil, "orders", publish.Ack{Offset: 7, Duplicate: true})); got != `{"stream":"orders","seq":7,"duplicate":true}` {
 		t.Error(got)
 	}
 	header := []byte("NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n")
@@ -94,7 +94,7 @@ func TestAMessageOfRecordsIsUnderstood(t *testing.T) {
 	if c, err := (PublishCodec{}).Conditions([]byte("NATS/1.0\r\nX-Carillon-Records: 7\r\n\r\n")); err != nil || c.Records != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if got := string(PublishCodec{}.AppendAck(nil, "orders", 7, 3, false)); got != `{"stream":"orders","seq":7,"count":3}` {
+	if got := string(PublishCodec{}.AppendAck(nil, "orders", publish.Ack{Offset: 7, Records: 3})); got != `{"stream":"orders","seq":7,"count":3}` {
 		t.Error(got)
 	}
 	got := string(PublishCodec{}.AppendRefusal(nil, "orders", &publish.RecordsError{Topic: "orders", Why: "record 3 of 4 is wrong"}))

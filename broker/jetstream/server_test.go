@@ -397,7 +397,7 @@ func TestRefusals(t *testing.T) {
 		{"nothing asked", "STREAM.CREATE.s", "", 10003},
 		{"a body too much", "STREAM.DELETE.s", `{"a":1}`, 10038},
 		{"not JSON", "STREAM.CREATE.s", `{`, 10025},
-		{"what we have not", "STREAM.CREATE.s", `{"name":"s","allow_atomic":true}`, 10052},
+		{"what we have not", "STREAM.CREATE.s", `{"name":"s","allow_batched":true}`, 10052},
 		{"sealed from the start", "STREAM.CREATE.s", `{"name":"s","sealed":true}`, 10052},
 		{"pedantic", "STREAM.CREATE.p", `{"name":"p","max_msgs":-2,"pedantic":true}`, 10157},
 		{"pedantic consumer", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c","max_waiting":-1},"pedantic":true}`, 10157},

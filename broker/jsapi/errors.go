@@ -102,6 +102,13 @@ var (
 	ErrMessageTTLDisabled                     = &Error{400, 10166, "per-message TTL is disabled"}
 	ErrMessageIncrDisabled                    = &Error{400, 10168, "message counters is disabled"}
 	ErrAtomicPublishDisabled                  = &Error{400, 10174, "atomic publish is disabled"}
+	ErrAtomicPublishMissingSequence           = &Error{400, 10175, "atomic publish sequence is missing"}
+	ErrAtomicPublishIncomplete                = &Error{400, 10176, "atomic publish batch is incomplete"}
+	ErrAtomicPublishInvalidID                 = &Error{400, 10179, "atomic publish batch ID is invalid"}
+	ErrAtomicPublishInvalidCommit             = &Error{400, 10200, "atomic publish batch commit is invalid"}
+	ErrAtomicPublishDuplicate                 = &Error{400, 10201, "atomic publish batch contains duplicate message id"}
+	ErrAtomicPublishTooManyInflight           = &Error{429, 10210, "atomic publish too many inflight"}
+	ErrStreamWrongLastSequenceConstant        = &Error{400, 10164, "wrong last sequence"}
 	ErrConsumerAckPolicyInvalid               = &Error{400, 10181, "consumer ack policy invalid"}
 	ErrConsumerReplayPolicyInvalid            = &Error{400, 10182, "consumer replay policy invalid"}
 	ErrConsumerAckWaitNegative                = &Error{400, 10183, "consumer ack wait needs to be positive"}
@@ -137,6 +144,8 @@ var (
 	ErrConsumerMetadataLength          = &Template{400, 10135, "consumer metadata exceeds maximum size of {limit}"}
 	ErrStreamTransformSource           = &Template{400, 10155, "stream transform source: {err}"}
 	ErrStreamTransformDestination      = &Template{400, 10156, "stream transform: {err}"}
+	ErrAtomicPublishUnsupported        = &Template{400, 10177, "atomic publish unsupported header used: {header}"}
+	ErrAtomicPublishTooLarge           = &Template{400, 10199, "atomic publish batch is too large: {size}"}
 	ErrPedantic                        = &Template{400, 10157, "pedantic mode: {err}"}
 	ErrStreamOfflineReason             = &Template{500, 10194, "stream is offline: {err}"}
 	ErrConsumerOfflineReason           = &Template{500, 10195, "consumer is offline: {err}"}

@@ -33,6 +33,7 @@ type Publish struct {
 	Rollup  publish.Rollup
 	TTL     time.Duration // 0: none; publish.Never: it never expires
 	Marks   bool          // it says that its subject has no other message
+	Part    bool          // it belongs to an atomic batch
 }
 
 // Publish headers.
@@ -49,6 +50,10 @@ const (
 	headerTTL                = "Nats-TTL"
 	headerMarkerReason       = "Nats-Marker-Reason"
 	headerKVOperation        = "KV-Operation"
+	headerBatchID            = "Nats-Batch-Id"
+	headerBatchSequence      = "Nats-Batch-Sequence"
+	headerBatchCommit        = "Nats-Batch-Commit"
+	headerRequiredLevel      = "Nats-Required-Api-Level"
 )
 
 // refusedHeaders require features that Carillon does not support yet. They are refused as
@@ -58,9 +63,6 @@ var refusedHeaders = [...]struct {
 	err  *Error
 }{
 	{"Nats-Incr", ErrMessageIncrDisabled},
-	{"Nats-Batch-Id", ErrAtomicPublishDisabled},
-	{"Nats-Batch-Sequence", ErrAtomicPublishDisabled},
-	{"Nats-Batch-Commit", ErrAtomicPublishDisabled},
 	{"Nats-Schedule", ErrMessageSchedulesDisabled},
 	{"Nats-Schedule-Next", ErrMessageSchedulesDisabled},
 	{"Nats-Schedule-Rollup", ErrMessageSchedulesDisabled},
@@ -148,6 +150,8 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 			p.TTL = ttl
 		case headerMarkerReason:
 			p.Marks = true
+		case headerBatchID:
+			p.Part = true
 		default:
 			if err := refusedHeader(key); err != nil {
 				return Publish{}, err
@@ -195,15 +199,52 @@ func refusedHeader(key []byte) *Error {
 	return nil
 }
 
+// ParsePart parses the headers that say how a message belongs to an atomic batch, the first one of
+// each name. ok is false if it belongs to none.
+func ParsePart(header protocol.Header) (p publish.Part, ok bool) {
+	if !bytes.Contains(header, []byte(headerBatchID)) {
+		return p, false // the usual case
+	}
+	if p.Batch, ok = header.Get(headerBatchID); len(p.Batch) == 0 {
+		return p, false
+	}
+	if value, ok := header.Get(headerBatchSequence); ok {
+		p.Sequence, p.Sequenced = ParseUint(value)
+	}
+	if value, ok := header.Get(headerBatchCommit); ok {
+		switch string(value) {
+		case "1":
+			p.Commit = publish.CommitWith
+		case "eob":
+			p.Commit = publish.CommitBefore
+		default:
+			p.Commit = publish.CommitInvalid
+		}
+	}
+	if value, ok := header.Get(headerRequiredLevel); ok && len(value) > 0 {
+		p.Unserved = !LevelServed(value)
+	}
+	return p, true
+}
+
+// AppendCommit appends a header with the mark of the message that commits a batch.
+func AppendCommit(dst []byte, header protocol.Header) []byte {
+	dst = append(dst, bytes.TrimSuffix(header, []byte("\r\n"))...)
+	return append(dst, headerBatchCommit+": 1\r\n\r\n"...)
+}
+
 // AppendPubAck appends the answer to a message that was stored, now or earlier. For a message that
 // carried records, sequence is the last record's, and the answer contains their number.
-func AppendPubAck(dst []byte, stream string, sequence uint64, records int, duplicate bool) []byte {
+func AppendPubAck(dst []byte, stream string, a publish.Ack) []byte {
 	dst = appendString(append(dst, `{"stream":`...), stream)
-	dst = strconv.AppendUint(append(dst, `,"seq":`...), sequence, 10)
-	if records > 0 {
-		dst = strconv.AppendInt(append(dst, `,"count":`...), int64(records), 10)
+	dst = strconv.AppendUint(append(dst, `,"seq":`...), a.Offset, 10)
+	if len(a.Batch) > 0 {
+		dst = appendString(append(dst, `,"batch":`...), string(a.Batch))
 	}
-	if duplicate {
+	if a.Records > 0 {
+		dst = strconv.AppendInt(append(dst, `,"count":`...), int64(a.Records), 10)
+	}
+	if a.Duplicate {
 		dst = append(dst, `,"duplicate":true`...)
 	}
 	return append(dst, '}')

@@ -63,7 +63,6 @@ func TestRefusedPublishHeaders(t *testing.T) {
 		"Nats-TTL: 18446744073709551616":                 10165,
 		"Nats-Rollup: some":                              10111,
 		"Nats-Incr: 1":                                   10168,
-		"Nats-Batch-Id: b":                               10174,
 		"Nats-Schedule: @every 1s":                       10188,
 		"Nats-Scheduler: a":                              10188,
 		"Nats-Stream-Source: S":                          10227,
@@ -82,11 +81,40 @@ func TestRefusedPublishHeaders(t *testing.T) {
 	}
 }
 
+// TestPartsOfBatches: what is missing or wrong is told apart.
+func TestPartsOfBatches(t *testing.T) {
+	for _, test := range []struct {
+		header protocol.Header
+		want   publish.Part
+		ok     bool
+	}{
+		{header("Trace: 1"), publish.Part{}, false},
+		{header("Nats-Batch-Sequence: 1"), publish.Part{}, false},
+		{header("Nats-Batch-Id:"), publish.Part{}, false},
+		{header("Other: Nats-Batch-Id"), publish.Part{}, false},
+		{header("Nats-Batch-Id: b"), publish.Part{Batch: []byte("b")}, true},
+		{header("Nats-Batch-Id: b", "Nats-Batch-Sequence: x"), publish.Part{Batch: []byte("b")}, true},
+		{header("Nats-Batch-Id: b", "Nats-Batch-Sequence: 0"), publish.Part{Batch: []byte("b"), Sequenced: true}, true},
+		{header("Nats-Batch-Id: b", "Nats-Batch-Sequence: 7", "Nats-Batch-Commit: 1"), publish.Part{Batch: []byte("b"), Sequence: 7, Sequenced: true, Commit: publish.CommitWith}, true},
+		{header("Nats-Batch-Id: b", "Nats-Batch-Sequence: 7", "Nats-Batch-Commit: eob"), publish.Part{Batch: []byte("b"), Sequence: 7, Sequenced: true, Commit: publish.CommitBefore}, true},
+		{header("Nats-Batch-Id: b", "Nats-Batch-Sequence: 7", "Nats-Batch-Commit: 0"), publish.Part{Batch: []byte("b"), Sequence: 7, Sequenced: true, Commit: publish.CommitInvalid}, true},
+		{header("Nats-Batch-Id: b", "Nats-Required-Api-Level: 2"), publish.Part{Batch: []byte("b")}, true},
+		{header("Nats-Batch-Id: b", "Nats-Required-Api-Level: 99"), publish.Part{Batch: []byte("b"), Unserved: true}, true},
+	} {
+		if got, ok := ParsePart(test.header); ok != test.ok || ok && !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%q: %+v, %v", test.header, got, ok)
+		}
+	}
+	if got, want := AppendCommit(nil, header("Nats-Batch-Id: b")), header("Nats-Batch-Id: b", "Nats-Batch-Commit: 1"); string(got) != string(want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestClientsReadPubAcks(t *testing.T) {
 	for _, stream := range []string{"ORDERS", `quo"te`, "größe"} {
 		for _, duplicate := range []bool{false, true} {
 			var ack jetstream.PubAck
-			data := AppendPubAck(nil, stream, 1<<63, 0, duplicate)
+			data := AppendPubAck(nil, stream, publish.Ack{Offset: 1 << 63, Duplicate: duplicate})
 			if err := json.Unmarshal(data, &ack); err != nil || ack != (jetstream.PubAck{Stream: stream, Sequence: 1 << 63, Duplicate: duplicate}) {
 				t.Errorf("%s: %+v %v", data, ack, err)
 			}
@@ -123,7 +151,7 @@ func TestMessagesCostNoMemory(t *testing.T) {
 		"API subject":   func() { _, _ = ParseSubject(next) },
 		"pull":          func() { _, _ = ParsePull(nil) },
 		"headers":       func() { _, _ = ParsePublish(h) },
-		"PubAck":        func() { AppendPubAck(buffer, "ORDERS", 7, 0, true) },
+		"PubAck":        func() { AppendPubAck(buffer, "ORDERS", publish.Ack{Offset: 7, Duplicate: true}) },
 		"PubAck, error": func() { AppendPubRefusal(buffer, "ORDERS", ErrStreamNotFound) },
 		"status":        func() { AppendStatus(buffer, NoMessages) },
 		"status left":   func() { AppendStatusLeft(buffer, RequestTimeout, 1, 2) },
@@ -154,7 +182,7 @@ func FuzzPublish(f *testing.F) {
 func BenchmarkPubAck(b *testing.B) {
 	buffer := make([]byte, 0, 128)
 	for b.Loop() {
-		AppendPubAck(buffer, "ORDERS", 123456789, 0, false)
+		AppendPubAck(buffer, "ORDERS", publish.Ack{Offset: 123456789})
 	}
 }
 

@@ -119,7 +119,6 @@ var unsupportedStream = []struct {
 	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
 	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
 	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
-	{"allow_atomic", func(c *StreamConfig) bool { return c.AllowAtomic }},
 	{"allow_msg_schedules", func(c *StreamConfig) bool { return c.AllowSchedules }},
 	{"allow_batched", func(c *StreamConfig) bool { return c.AllowBatched }},
 }
@@ -357,6 +356,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			Compression:            compression,
 			AllowDirect:            c.AllowDirect,
 			AllowMessageTTL:        c.AllowMessageTTL,
+			AllowAtomic:            c.AllowAtomic,
 			SubjectDeleteMarkerTTL: c.SubjectDeleteMarkerTTL,
 			FirstSequence:          c.FirstSequence,
 			InactiveThreshold:      c.ConsumerLimits.InactiveThreshold,
@@ -422,6 +422,7 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		AllowRollup:            s.AllowRollup,
 		ConsumerLimits:         ConsumerLimits{s.InactiveThreshold, s.ConsumerMaxPending},
 		AllowMessageTTL:        s.AllowMessageTTL,
+		AllowAtomic:            s.AllowAtomic,
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
 		RePublish:              (*RePublish)(s.Republish),

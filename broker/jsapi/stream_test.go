@@ -78,6 +78,9 @@ func TestAStreamConfigIsReturnedAsRequested(t *testing.T) {
 				c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "a", Destination: "b"}
 			}),
 		},
+		"batches": {
+			jetstream.StreamConfig{Name: "ORDERS", AllowAtomicPublish: true}, filled(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true }),
+		},
 		"TTLs": {
 			jetstream.StreamConfig{Name: "ORDERS", AllowMsgTTL: true}, filled(func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }),
 		},
@@ -139,7 +142,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		{set(func(c *jetstream.StreamConfig) { c.MirrorDirect = true }), "mirror_direct"},
 		{set(func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "X"}} }), "sources"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgCounter = true }), "allow_msg_counter"},
-		{set(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true }), "allow_atomic"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = true }), "allow_msg_schedules"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowBatchPublish = true }), "allow_batched"},
 	} {

@@ -4,7 +4,8 @@ package protocol
 // that passes it: a callee that keeps them copies them, or retains their Memory.
 type Message struct {
 	// To is the subject that routes the message; empty means Subject. They differ for a record of a
-	// Topic that is sent to an inbox and shows the subject that it was published on.
+	// Topic that is sent to an inbox and shows the subject that it was published on. On its way to the
+	// leader of a shard, a message with To is an atomic batch, whose id To is.
 	To      []byte
 	Subject []byte
 	Reply   []byte // empty: none

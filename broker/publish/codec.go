@@ -7,9 +7,12 @@ import "time"
 type Codec interface {
 	// Conditions reads what a message's header asks for. A refusal is for AppendRefusal.
 	Conditions(header []byte) (c Conditions, refusal error)
-	// AppendAck appends the answer to a message that is kept at offset, or had been kept there
-	// before. If the message carried records, offset is the last one's.
-	AppendAck(dst []byte, topic string, offset uint64, records int, duplicate bool) []byte
+	// Part reads how a message belongs to an atomic batch. ok is false if it belongs to none.
+	Part(header []byte) (p Part, ok bool)
+	// AppendCommit appends a message's header with the mark of the message that commits its batch.
+	AppendCommit(dst, header []byte) []byte
+	// AppendAck appends the answer to a message that is kept, or had been kept before.
+	AppendAck(dst []byte, topic string, a Ack) []byte
 	// AppendRefusal appends the answer to a message that is not kept. err is one of this package's,
 	// of broker/log's, or a refusal from Conditions.
 	AppendRefusal(dst []byte, topic string, err error) []byte
@@ -18,6 +21,34 @@ type Codec interface {
 	// itself after ttl.
 	AppendMarker(dst []byte, ttl time.Duration, last uint64) []byte
 }
+
+// Ack says where a message is kept.
+type Ack struct {
+	Offset    uint64 // the last record's, if there are several
+	Records   int    // how many records the message carried, or its batch has; 0: it is one record itself
+	Duplicate bool
+	Batch     []byte // the id of the atomic batch that the message committed; empty: none
+}
+
+// Part says how a message belongs to an atomic batch. Its slice points into the header.
+type Part struct {
+	Batch     []byte // id
+	Sequence  uint64 // from 1, if Sequenced
+	Sequenced bool
+	Commit    Commit
+	Unserved  bool // the message requires what this version does not have
+}
+
+// Commit is what a message says about the end of its batch.
+type Commit uint8
+
+// The kinds of Commit.
+const (
+	NoCommit      Commit = iota
+	CommitWith           // the message is the last one
+	CommitBefore         // the message is not part of the batch, which ended before it
+	CommitInvalid        // it can't be understood
+)
 
 // Conditions is what a publisher asks for beyond being kept. Its slices point into the header.
 type Conditions struct {
@@ -43,6 +74,8 @@ type Conditions struct {
 	Rollup Rollup
 	// TTL is after how long the message expires; 0: as the Topic says, Never: it doesn't.
 	TTL time.Duration
+	// Part reports whether the message belongs to an atomic batch.
+	Part bool
 	// Marks reports whether the message says that its subject has no other one: nothing takes its
 	// place when it expires.
 	Marks bool

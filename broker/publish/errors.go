@@ -2,6 +2,7 @@ package publish
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -115,6 +116,40 @@ type TTLError struct{ Topic string }
 
 func (e *TTLError) Error() string {
 	return fmt.Sprintf("topic %s: its messages may not have a TTL", e.Topic)
+}
+
+// BatchFault is why an atomic batch, or a message of one, is refused.
+type BatchFault uint8
+
+// The faults of batches.
+const (
+	BatchesDisabled    BatchFault = iota // the Topic takes none
+	BatchIncomplete                      // messages before are missing
+	BatchInvalidID                       // the id is too long
+	BatchNoSequence                      // the message has no number
+	BatchTooLarge                        // it has too many messages, or bytes
+	BatchInvalidCommit                   // the end of the batch can't be understood
+	BatchUnserved                        // a message requires what this version does not have
+	BatchDuplicate                       // a message has the id of one that is kept, or in the batch
+	BatchUnsupported                     // a message asks for what none in a batch may ask for
+	BatchRewritten                       // a message expects what the batch itself changes
+	BatchesOpen                          // too many batches are open
+)
+
+var batchFaults = [...]string{"it takes no batches", "messages of the batch are missing", "the id of the batch is too long",
+	"the number of the message in its batch is missing", "the batch is too large", "the end of the batch is invalid",
+	"the batch requires a newer version", "a message id in the batch is known", "a message of the batch asks for",
+	"a message of the batch expects what the batch changes", "too many batches are open"}
+
+// BatchError reports an atomic batch, or a message of one, that is not kept.
+type BatchError struct {
+	Topic string
+	Fault BatchFault
+	What  string // the limit, or what is not supported; may be empty
+}
+
+func (e *BatchError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("topic %s: %s %s", e.Topic, batchFaults[e.Fault], e.What))
 }
 
 // FullError reports a message for which a Topic that keeps its old messages has no room.

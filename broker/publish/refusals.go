@@ -53,6 +53,14 @@ func reasonOf(err error) refusedFor {
 		return forWindow
 	case *OutboxFullError, *StalledError:
 		return forOverload
+	case *BatchError:
+		switch e.Fault {
+		case BatchesOpen:
+			return forOverload
+		case BatchRewritten:
+			return forCondition
+		}
+		return forRequest
 	case *LeadershipLostError, *ForgottenError, *UnconfirmedError:
 		return forNotServed
 	case *StoreError:

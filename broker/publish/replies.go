@@ -14,10 +14,10 @@ func (r *Replies) Reset() {
 	r.Messages, r.buf = r.Messages[:0], r.buf[:0]
 }
 
-// Ack adds the answer to a message that is kept; see Codec.AppendAck.
-func (r *Replies) Ack(codec Codec, to []byte, topic string, offset uint64, records int, duplicate bool) {
+// Ack adds the answer to a message that is kept.
+func (r *Replies) Ack(codec Codec, to []byte, topic string, a Ack) {
 	from := len(r.buf)
-	r.buf = codec.AppendAck(r.buf, topic, offset, records, duplicate)
+	r.buf = codec.AppendAck(r.buf, topic, a)
 	r.Messages = append(r.Messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
 }
 

@@ -14,6 +14,10 @@ func Transformed(by *transform.Transform, messages []protocol.Message) []protoco
 	var names []byte
 	stored := make([]protocol.Message, len(messages))
 	for i, m := range messages {
+		if len(m.To) > 0 { // a batch: its messages have subjects
+			stored[i] = m
+			continue
+		}
 		begin, ok := len(names), false
 		if names, ok = by.Apply(names, m.Subject); ok {
 			m.Subject = names[begin:len(names):len(names)]

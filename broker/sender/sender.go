@@ -75,7 +75,7 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 		f.begin(f.box.Next())
 	}
 	for i := range messages {
-		if v.Keeps(messages[i].Subject) {
+		if len(messages[i].To) > 0 || v.Keeps(messages[i].Subject) {
 			if m := f.box.Add(&messages[i], memory, at); goesOn {
 				f.here.Messages = append(f.here.Messages, m)
 			}
@@ -98,7 +98,7 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 func (f *Sender) refuseAll(v View, messages []protocol.Message, why error) {
 	out := replies.Get().(*publish.Replies)
 	for i := range messages {
-		if v.Keeps(messages[i].Subject) {
+		if len(messages[i].To) > 0 || v.Keeps(messages[i].Subject) {
 			f.refuse(out, v, messages[i].Reply, why)
 		}
 	}
@@ -380,6 +380,10 @@ func (f *Sender) Answered(round uint32, data []byte, out *publish.Replies, done 
 		}
 		last := min(a.Seq+a.Count, f.box.Next())
 		for seq := max(a.Seq, f.box.First); seq < last; seq++ {
+			batch, records := f.box.Batch(seq), a.Records
+			if batch != nil {
+				records = max(records, 1) // a log does not tell a batch of one message from that message
+			}
 			reply, c, ok := f.box.Settle(seq)
 			if !ok {
 				continue
@@ -392,7 +396,7 @@ func (f *Sender) Answered(round uint32, data []byte, out *publish.Replies, done 
 					out.Encoded(reply, a.Refusal)
 				}
 			default:
-				out.Ack(f.fw.config.Codec, reply, f.id.Name, a.Offset+seq-a.Seq, a.Records, a.Duplicate)
+				out.Ack(f.fw.config.Codec, reply, f.id.Name, publish.Ack{Offset: a.Offset + seq - a.Seq, Records: records, Duplicate: a.Duplicate, Batch: batch})
 			}
 		}
 	}

@@ -56,10 +56,10 @@ func (s *shard) send(subject, to string) bool {
 // plain is a Codec that answers in words.
 type plain struct{}
 
-func (plain) Conditions([]byte) (c publish.Conditions, refusal error) { return c, nil }
-func (plain) AppendAck(dst []byte, _ string, _ uint64, _ int, _ bool) []byte {
-	return append(dst, "kept"...)
-}
+func (plain) Conditions([]byte) (c publish.Conditions, refusal error)   { return c, nil }
+func (plain) AppendAck(dst []byte, _ string, _ publish.Ack) []byte      { return append(dst, "kept"...) }
+func (plain) Part([]byte) (p publish.Part, ok bool)                     { return p, false }
+func (plain) AppendCommit(dst, header []byte) []byte                    { return append(dst, header...) }
 func (plain) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
 
 func (plain) AppendRefusal(dst []byte, _ string, err error) []byte {

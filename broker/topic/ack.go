@@ -30,8 +30,18 @@ func (a *acker) committed(idle bool) {
 // end fails all pending answers of a shard whose leadership on this broker has ended.
 func (a *acker) end(s *ShardLeader, over error) {
 	s.over.Store(&over)
-	s.completeStateAppends()
+	a.complete(s)
 	a.touch(s)
+}
+
+// complete completes appends to the state log.
+func (a *acker) complete(s *ShardLeader) {
+	if err := s.appends.Failed(); err != nil {
+		s.mu.Lock()
+		s.fail(err)
+		s.mu.Unlock()
+	}
+	s.appends.Complete()
 }
 
 // close waits until everything is answered and ends the acker.
@@ -102,7 +112,7 @@ func (a *acker) round() bool {
 	}
 	for _, s := range a.moved {
 		queue = s.settled(queue)
-		s.completeStateAppends()
+		a.complete(s)
 		// Readers meet what replaces a record before that is removed.
 		s.removing.Commit(s.advance(), s.shard.view.Load().durability)
 	}

@@ -69,15 +69,25 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
 			break
 		}
-		keep := v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
+		at, behind, keep := s.end+uint64(len(in.records)), messages[n:], false
+		if len(m.To) > 0 {
+			keep = s.judgeBatch(in, p, v, m, now, mono)
+			behind = in.parts
+		} else {
+			keep = v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
+		}
 		if in.lookup > 0 && in.lookup != awaitsMark {
-			s.lookUp(v, messages[n:])
+			s.lookUp(v, behind)
 		}
 		if in.first || in.lookup > 0 || in.alone && !keep {
 			break
 		}
 		n++
-		in.note(keep, s.end+uint64(len(in.records)), in.append.Packed.Count)
+		records := in.append.Packed.Count
+		if len(m.To) > 0 {
+			records = len(in.records)
+		}
+		in.note(keep, at, records)
 		in.seq++
 		if keep {
 			kept++
@@ -129,10 +139,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	if carries {
 		s.removing.Forget()
 	}
-	s.ids.Undo(known)
-	if s.lastKnown = false; s.subjects != nil {
-		s.subjects.Reset(s.end)
-	}
+	s.undo(known)
 	s.notAppended(in, v, p, kept, err)
 	return n
 }

@@ -51,6 +51,7 @@
 //	expiring  removes records whose TTL has passed
 //	republish publishes again what was stored
 //	keptspec  a Topic as kept beside its data log
+//	batching  stages atomic batches, on the broker of their publisher
 //	sender    brings every message here, with the invariants F1 to F8 of forwarding. F3, F4 and
 //	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches
 //	upkeep    scrubs, compresses and compacts segments at rest
@@ -78,7 +79,6 @@
 //
 //	pending.go      answers that wait, and the queue of the acker
 //	confirm.go      readers and answers that wait for a barrier round
-//	statelog.go     appends to the log of cursors
 //	remove.go       removed records: requests, what the logs say
 //	ack.go          the acker: answers of a round
 //	intake.go       messages on their way to a batch, and senders that wait
@@ -86,6 +86,7 @@
 //	displace.go     which older records a message removes
 //	republish.go    which messages are published again, and behind which ones
 //	judge.go        numbers, conditions and message ids
+//	together.go     atomic batches
 //	append.go       one batch of the accepted messages
 //	arrive.go       messages that senders bring to the leader
 //	publishing.go   a shard as its sender sees it

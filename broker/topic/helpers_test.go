@@ -203,6 +203,7 @@ func (plainCodec) Conditions(header []byte) (c publish.Conditions, refusal error
 		}
 	}
 	_, c.Marks = h.Get("Marks")
+	_, c.Part = h.Get("Batch")
 	if value, ok := h.Get("Records"); ok {
 		var err error
 		if c.Records, err = strconv.Atoi(string(value)); err != nil {
@@ -212,13 +213,34 @@ func (plainCodec) Conditions(header []byte) (c publish.Conditions, refusal error
 	return c, nil
 }
 
-func (plainCodec) AppendAck(dst []byte, topic string, offset uint64, records int, duplicate bool) []byte {
-	dst = append(append(dst, topic...), '@')
-	dst = strconv.AppendUint(dst, offset, 10)
-	if records > 0 {
-		dst = strconv.AppendInt(append(dst, '/'), int64(records), 10)
+// Part reads "Batch: id sequence", with "commit" or "end" behind it.
+func (plainCodec) Part(header []byte) (p publish.Part, ok bool) {
+	value, ok := protocol.Header(header).Get("Batch")
+	if fields := bytes.Fields(value); len(fields) > 1 {
+		p.Batch = fields[0]
+		p.Sequence, _ = strconv.ParseUint(string(fields[1]), 10, 64)
+		p.Sequenced = true
+		if len(fields) > 2 {
+			p.Commit = map[string]publish.Commit{"commit": publish.CommitWith, "end": publish.CommitBefore}[string(fields[2])]
+		}
 	}
-	if duplicate {
+	return p, ok
+}
+
+func (plainCodec) AppendCommit(dst, header []byte) []byte {
+	return append(append(dst, header[:len(header)-2]...), "Committed: yes\r\n\r\n"...)
+}
+
+func (plainCodec) AppendAck(dst []byte, topic string, a publish.Ack) []byte {
+	dst = append(append(dst, topic...), '@')
+	dst = strconv.AppendUint(dst, a.Offset, 10)
+	if a.Records > 0 {
+		dst = strconv.AppendInt(append(dst, '/'), int64(a.Records), 10)
+	}
+	if len(a.Batch) > 0 {
+		dst = append(append(dst, ' '), a.Batch...)
+	}
+	if a.Duplicate {
 		dst = append(dst, " again"...)
 	}
 	return dst

@@ -3,6 +3,7 @@ package topic
 import (
 	"sync"
 
+	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -19,6 +20,9 @@ type intake struct {
 	first   bool // the next message is the first with an id: the log must be marked before
 	alone   bool // the next message, or the last one that was gathered, is a batch of its own
 	gone    bool // leadership has ended
+
+	parts []protocol.Message // of the next message, an atomic batch; when it waits, those from the one that does
+	rules batching.Rules
 
 	stored int64  // bytes of the shard, with this batch; 0: not looked at yet
 	lookup uint64 // not 0: the next message waits for the last record of a subject (indexing.Lasts)

@@ -73,7 +73,7 @@ func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok b
 	if m.Header == 0 || v.window <= 0 {
 		return 0, false
 	}
-	c, err := s.service.config.Codec.Conditions(m.Data[:m.Header])
+	c, err := s.conditions(m)
 	if err != nil || len(c.ID) == 0 {
 		return 0, false
 	}
@@ -82,24 +82,41 @@ func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok b
 
 // judge reports whether a message is to be kept, and adds its answer to p or to in. mu is held.
 func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now, mono int64) bool {
-	var c publish.Conditions
-	if m.Header > 0 {
-		var refusal error
-		if c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header]); refusal != nil {
-			in.refuse(s.shard, refusal)
-			return false
-		}
+	c, refusal := s.conditions(m)
+	if refusal == nil && c.Part {
+		refusal = &publish.BatchError{Topic: s.shard.name}
 	}
-	if c.Records > 0 && !s.judgeRecords(in, v, m, &c) {
+	if refusal != nil {
+		in.refuse(s.shard, refusal)
 		return false
 	}
+	if c.Records > 0 && !s.judgeRecords(in, v, m, &c) || !s.accept(in, p, v, m, &c, now, mono) {
+		return false
+	}
+	p.kept(s.end, answer{offset: s.end + uint64(len(in.records)) + c.Span(), records: uint32(c.Records), seq: in.seq})
+	if c.Records > 0 {
+		in.gatherRecords(m, &c, now)
+	}
+	return true
+}
+
+// conditions returns what a message asks for, or why it is refused.
+func (s *ShardLeader) conditions(m *protocol.Message) (c publish.Conditions, refusal error) {
+	if m.Header > 0 {
+		c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header])
+	}
+	return c, refusal
+}
+
+// accept judges a message that asks for c, and notes it if it is to be kept. mu is held.
+func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, now, mono int64) bool {
 	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
 		in.refuse(s.shard, &publish.TooLargeError{Topic: s.shard.name, Size: len(m.Data), Max: v.maxMessage})
 		return false
 	}
 	next := s.end + uint64(len(in.records))
 	last := next + c.Span()
-	expires, refusal := v.expiry.Expires(s.shard.name, &c, now, &s.removing)
+	expires, refusal := v.expiry.Expires(s.shard.name, c, now, &s.removing)
 	if refusal != nil {
 		in.refuse(s.shard, refusal)
 		return false
@@ -108,12 +125,12 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 		in.lookup = awaitsMark
 		return false
 	}
-	if !s.displaces(in, v, m, &c) || !s.follows(in, v, m) {
+	if !s.displaces(in, v, m, c) || !s.follows(in, v, m) {
 		return false
 	}
 	switch {
 	case c.Any():
-		if !s.conditionsHold(in, p, v, m, &c, next, mono) {
+		if !s.conditionsHold(in, p, v, m, c, next, mono) {
 			return false
 		}
 	case !s.hasRoom(in, v, m, last):
@@ -124,10 +141,6 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	in.republish(next, last)
 	if expires > 0 {
 		in.removed.Expire(s.epoch.Load(), next, expires)
-	}
-	p.kept(s.end, answer{offset: last, records: uint32(c.Records), seq: in.seq})
-	if c.Records > 0 {
-		in.gatherRecords(m, &c, now)
 	}
 	return true
 }
@@ -170,17 +183,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 		}
 	}
 	if c.ExpectsLastBySubject {
-		of := c.LastOf(m.Subject)
-		last, err := s.lastOf(in, of)
-		if in.lookup > 0 {
-			return false
-		}
-		if err != nil {
-			in.refuse(s.shard, err)
-			return false
-		}
-		if last != c.ExpectedLastBySubject {
-			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Subject: string(of), Last: last}})
+		if !s.lastIs(in, p, v, c.LastOf(m.Subject), c.ExpectedLastBySubject) {
 			return false
 		}
 	}
@@ -208,6 +211,23 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 			return false
 		}
 		s.ids.Add(hash, next+c.Span(), mono)
+	}
+	return true
+}
+
+// lastIs reports whether the last message of a subject has an offset. If not, it answers the next
+// message, or that message waits. mu is held.
+func (s *ShardLeader) lastIs(in *intake, p *pending, v *view, of []byte, offset uint64) bool {
+	last, err := s.lastOf(in, of)
+	switch {
+	case in.lookup > 0:
+		return false
+	case err != nil:
+		in.refuse(s.shard, err)
+		return false
+	case last != offset:
+		s.answer(in, p, v, nil, answer{offset: last, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Subject: string(of), Last: last}})
+		return false
 	}
 	return true
 }
@@ -312,4 +332,13 @@ func (s *ShardLeader) judgeRecords(in *intake, v *view, m *protocol.Message, c *
 		return false
 	}
 	return true
+}
+
+// undo forgets what was noted of messages that are not appended, with known ids before them. mu is
+// held.
+func (s *ShardLeader) undo(known int) {
+	s.ids.Undo(known)
+	if s.lastKnown = false; s.subjects != nil {
+		s.subjects.Reset(s.end)
+	}
 }

@@ -24,6 +24,8 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 		}
 	}
 	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
+	shard.appends.Init(replica.AppendsConfig{Log: state, Epoch: shard.epoch.Load, Leading: shard.leading.Load, Over: shard.hasEnded,
+		Persisted: func(end uint64) { shard.persisted(replica.State, end) }, Touch: func() { s.acker.touch(shard) }})
 	shard.index = s.indexes.Of(data, shard.Removed(), shard.Unreadable)
 	shard.Reader.Init(shard, p.name, data, shard.index)
 	shard.republish.Init(s.republish, shard)
@@ -61,8 +63,8 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 
 // begin leads in the epoch of v. mu is held.
 func (s *ShardLeader) begin(v *view, high [replica.Parts]uint64) {
-	s.stateMu.Lock()
-	defer s.stateMu.Unlock()
+	s.appends.Lock()
+	defer s.appends.Unlock()
 	if before := s.leading.Load(); before != nil {
 		before.End()
 	}

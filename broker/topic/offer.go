@@ -12,6 +12,11 @@ type taker Topic
 // instead.
 func (t *taker) Take(messages []protocol.Message, memory protocol.Memory, _ bool) (behind bool) {
 	if len(t.shards) == 1 {
+		if takes := t.shards[0].view.Load().batches; takes != nil {
+			if messages = t.service.staging.Take(takes, messages); len(messages) == 0 {
+				return false
+			}
+		}
 		return t.shards[0].publish(messages, memory)
 	}
 	publish.Divide(messages, &(*Topic)(t).Desired().Spec, len(t.shards), func(n int, some []protocol.Message) {

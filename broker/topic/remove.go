@@ -44,7 +44,7 @@ func (s *ShardLeader) removedSome() {
 		s.subjects.Purged()
 	}
 	s.mu.Unlock()
-	s.moved()
+	s.watchers.Call()
 }
 
 // Limit returns how many records a subject may have, the Topic's durability, and the removed

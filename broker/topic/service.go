@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/carillon-mq/carillon/broker/ahead"
+	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/expiring"
@@ -51,6 +52,7 @@ func Open(config Config) (*Service, error) {
 	s.indexes = indexing.New(config.Disk, s.log)
 	s.republish = republish.NewPublisher(config.Republish, config.Payload, s.log)
 	s.newSenders()
+	s.staging = batching.New(batching.Config{Codec: config.Codec, Payload: config.Payload, Send: config.Hub.Send, Refused: &s.counts.refused, Abandoned: config.Abandoned})
 	s.upkeep = upkeep.New(upkeep.Config{Disk: config.Disk, Clock: config.Clock, Compact: config.Compact, After: config.UpkeepAfter, Shards: s.upkeepShards, Logger: s.log})
 	s.tasks = work.NewTasks(openers, func(_ *struct{}, p *Shard, lane work.Lane) (more bool) {
 		s.work(p, lane == work.Later)
@@ -285,7 +287,8 @@ func (s *Service) Close() error {
 	err := s.closeAll()
 	s.indexes.Close()
 	s.republish.Close()
-	s.acker.close()   // acknowledges what the logs have kept,
+	s.acker.close() // acknowledges what the logs have kept,
+	s.staging.Close()
 	s.senders.Close() // and only then the rest is refused
 	return err
 }

@@ -1,8 +1,6 @@
 package topic
 
 import (
-	"slices"
-
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/keptspec"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -23,6 +21,14 @@ func (s *ShardLeader) failure() error {
 		return *err
 	}
 	return s.service.config.Disk.Failed()
+}
+
+// hasEnded returns why leadership ended, or nil.
+func (s *ShardLeader) hasEnded() error {
+	if over := s.over.Load(); over != nil {
+		return *over
+	}
+	return nil
 }
 
 // fail has the log closed and opened again if the disk works. mu is held.
@@ -135,34 +141,19 @@ func (s *ShardLeader) NewCursor(from uint64) *log.Cursor { return s.data.NewCurs
 
 // Watch calls changed after the high watermark moved, until stop, and perhaps once more. changed
 // must not block.
-func (s *ShardLeader) Watch(changed func()) (stop func()) {
-	s.watchMu.Lock()
-	defer s.watchMu.Unlock()
-	w := &changed
-	s.watchers.Store(ptr(append(slices.Clone(s.watching()), w)))
-	return func() {
-		s.watchMu.Lock()
-		defer s.watchMu.Unlock()
-		s.watchers.Store(ptr(slices.DeleteFunc(slices.Clone(s.watching()), func(other *func()) bool { return other == w })))
-	}
-}
+func (s *ShardLeader) Watch(changed func()) (stop func()) { return s.watchers.Watch(changed) }
 
-func (s *ShardLeader) watching() []*func() {
-	if all := s.watchers.Load(); all != nil {
-		return *all
-	}
-	return nil
+// AppendState appends to the state log under the epoch of the leader. a.Done is called when the
+// append is as durable on all in-sync replicas as a.Durability says, or has failed. It may be nil.
+func (s *ShardLeader) AppendState(a *log.Append) (first uint64, err error) {
+	return s.appends.Append(a)
 }
 
 // moved notifies the watchers of the high watermark.
 func (s *ShardLeader) moved() {
 	s.republish.Moved()
-	for _, changed := range s.watching() {
-		(*changed)()
-	}
+	s.watchers.Call()
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // now returns the time for a new record, and the clock's Mono. Times of records don't go back,
 // unless the last one is further in the future than agreeing clocks can explain. mu is held.

@@ -81,6 +81,9 @@ func (p *Shard) cantJudge() error {
 func (s *ShardLeader) lookUp(v *view, messages []protocol.Message) {
 	for i := range messages[:min(len(messages), lookupMessages)] {
 		m := &messages[i]
+		if len(m.To) > 0 {
+			break // a batch
+		}
 		if v.limits.PerSubject > 0 {
 			s.subjects.Want(m.Subject, v.limits.PerSubject > 1)
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
@@ -140,10 +139,10 @@ func (p *Shard) whyNot() *publish.NotServedError {
 			return why
 		}
 		if !shard.enough() {
-			return no(publish.NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, placement.Missing(s.State(), v.shard, s.BrokerName))
+			return no(publish.NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, s.State().Missing(v.shard, s.BrokerName))
 		}
 		if !shard.announced.Load() {
-			return no(publish.CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, placement.Missing(s.State(), v.shard, s.BrokerName))
+			return no(publish.CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, s.State().Missing(v.shard, s.BrokerName))
 		}
 		return nil
 	case v.restored:

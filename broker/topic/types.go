@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/ahead"
+	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/confirm"
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -54,6 +55,8 @@ type Config struct {
 	// Leading is called for each leader on this broker, after it was opened and before it closes.
 	// It is called concurrently for different shards. It may be nil.
 	Leading func(s *ShardLeader, open bool)
+	// Abandoned is called when an atomic batch ended without a commit; see batching.Config.
+	Abandoned func(topic, id string, why batching.Reason)
 }
 
 // Service is this broker's part in all Topics of the cluster.
@@ -77,6 +80,7 @@ type Service struct {
 	republish  *republish.Publisher
 
 	senders sender.Senders
+	staging *batching.Staging
 
 	// state is not under mu: Take reads it, and Follow may wait in the hub for Take while it holds
 	// mu.
@@ -206,7 +210,7 @@ type publishing Shard
 // Publishes are judged and appended under mu, so conditions hold at the end of the log. The disk's
 // committer and the progress of followers move the high watermark. Neither takes mu for that.
 //
-// Locks are taken in this order: specMu, mu, stateMu.
+// Locks are taken in this order: specMu, mu, that of appends.
 type ShardLeader struct {
 	service   *Service
 	topic     *Topic
@@ -227,10 +231,9 @@ type ShardLeader struct {
 	readable atomic.Bool
 	visible  replica.Watermark // the first offset that readers see; never goes back
 
-	failed      atomic.Pointer[error] // why nothing can be appended to data
-	stateFailed atomic.Pointer[error] // why nothing can be appended to state
-	over        atomic.Pointer[error] // why leadership ended; fails all pending answers
-	ending      atomic.Bool
+	failed atomic.Pointer[error] // why nothing can be appended to data
+	over   atomic.Pointer[error] // why leadership ended; fails all pending answers
+	ending atomic.Bool
 	// announced reports whether Config.Leading knows the leader: requests find it only then. It is
 	// written by the worker.
 	announced atomic.Bool
@@ -242,8 +245,7 @@ type ShardLeader struct {
 	ahead    ahead.Ahead // of data beyond high
 	confirms confirm.Readers
 
-	watchers atomic.Pointer[[]*func()] // replaced as a whole, under watchMu
-	watchMu  sync.Mutex
+	watchers work.Watchers // of high
 
 	removing       removing.Keeper // the records of data that were removed one by one
 	index          *indexing.Index // of the subjects of data; until closeLeader
@@ -267,8 +269,7 @@ type ShardLeader struct {
 	subjects  *indexing.Lasts  // nil until a condition asks for the last record of a subject
 	waiting   []*pending       // without records of their own; they wait for earlier records
 
-	stateMu      sync.Mutex     // guards appends to state
-	stateAppends []*stateAppend // in the order of state; guarded by stateMu
+	appends replica.Appends // to state
 }
 
 // answerKind is the kind of an answer to a publisher.
@@ -328,12 +329,4 @@ type acker struct {
 	back    forward.Answers
 	settled sender.Settled
 	head    []byte
-}
-
-// stateAppend is an append to the state log whose completion waits for all members of the in-sync
-// set.
-type stateAppend struct {
-	shard      *ShardLeader
-	done       log.Completion
-	first, end uint64
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -42,6 +43,7 @@ type view struct {
 	subjects    publish.Subjects
 	transform   *transform.Transform // nil: messages are stored under their own subjects
 	republish   *republish.Rule      // nil: none is published again
+	batches     *batching.Topic      // nil: it takes no atomic batches
 }
 
 // newView returns the view of a shard in a State. A broker that led in the view before goes on
@@ -71,6 +73,9 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 	}
 	if spec.MaxMessage > 0 && (payload == 0 || spec.MaxMessage < payload) {
 		v.maxMessage = spec.MaxMessage
+	}
+	if spec.Stream.AllowAtomic && spec.Shards <= 1 {
+		v.batches = &batching.Topic{ID: t.ID, Name: t.Name, Sealed: v.bound.Sealed, Silent: v.noAck, MaxMessage: v.maxMessage, Subjects: &v.subjects}
 	}
 	v.shard = state.Shard(t.ID, number)
 	if v.gone || v.shard == nil {

@@ -154,12 +154,15 @@ func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
 	return c, nil
 }
 
-func (codec) AppendAck(dst []byte, shard string, offset uint64, _ int, duplicate bool) []byte {
-	if duplicate {
-		return fmt.Appendf(dst, "dup %s %d", shard, offset)
+func (codec) AppendAck(dst []byte, shard string, a publish.Ack) []byte {
+	if a.Duplicate {
+		return fmt.Appendf(dst, "dup %s %d", shard, a.Offset)
 	}
-	return fmt.Appendf(dst, "ack %s %d", shard, offset)
+	return fmt.Appendf(dst, "ack %s %d", shard, a.Offset)
 }
+
+func (codec) Part([]byte) (p publish.Part, ok bool)  { return p, false }
+func (codec) AppendCommit(dst, header []byte) []byte { return append(dst, header...) }
 
 func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
 

@@ -1,22 +1,20 @@
-package placement
+package coordination
 
 import (
 	"slices"
 	"strings"
-
-	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 // Missing returns which replicas of a shard are absent or not in sync, for people. name returns the
-// name of a broker by its id.
-func Missing(state *coordination.State, shard *coordination.Shard, name func(id string) string) string {
+// name of a broker.
+func (s *State) Missing(shard *Shard, name func(id string) string) string {
 	var away, late []string
 	for _, id := range shard.Replicas {
-		b, ok := state.Broker(id)
+		b, ok := s.Broker(id)
 		switch {
 		case !ok:
 			away = append(away, name(id))
-		case !slices.Contains(shard.InSync, coordination.Replica{Broker: id, Incarnation: b.Incarnation}):
+		case !slices.Contains(shard.InSync, Replica{Broker: id, Incarnation: b.Incarnation}):
 			late = append(late, name(id))
 		}
 	}
