@@ -77,9 +77,14 @@ const FeatureResets Feature = "resets"
 // such messages, and take expiries in a state log for damage.
 const FeatureExpiries Feature = "expiries"
 
+// FeatureSources is that a leader copies records from other streams (StreamSettings.Sources), and
+// that a broker reads how far that has come (package removal). An earlier version would copy nothing,
+// and take that for damage in a state log.
+const FeatureSources Feature = "sources"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

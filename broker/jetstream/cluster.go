@@ -104,6 +104,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		{config.AllowRollup, "allow_rollup_hdrs", coordination.FeatureRemovals},
 		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},
 		{config.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
+		{len(config.Sources) > 0, "sources", coordination.FeatureSources},
 	} {
 		if !needs.asked {
 			continue

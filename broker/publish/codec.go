@@ -43,6 +43,8 @@ type Conditions struct {
 	Rollup Rollup
 	// TTL is after how long the message expires; 0: as the Topic says, Never: it doesn't.
 	TTL time.Duration
+	// Copied reports whether the message says that it is a copy of another stream's.
+	Copied bool
 	// Marks reports whether the message says that its subject has no other one: nothing takes its
 	// place when it expires.
 	Marks bool

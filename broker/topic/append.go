@@ -51,13 +51,18 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	kept := 0 // number of messages
 	p := newPending(s)
 	p.back = in.back
-	in.origin = s.origins.Of(in.from.Source, in.from.Floor)
-	in.origin.Heard = forward.Mono()
-	in.origin.Arrived(in.from.Epoch, in.from.Below)
+	if in.sourced == nil {
+		in.origin = s.origins.Of(in.from.Source, in.from.Floor)
+		in.origin.Heard = forward.Mono()
+		in.origin.Arrived(in.from.Epoch, in.from.Below)
+	}
 	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.removed.Full() && !in.alone {
 		m := &messages[n]
-		number := s.judgeNumber(in, p, v, m)
+		number := numberNew
+		if in.sourced == nil {
+			number = s.judgeNumber(in, p, v, m)
+		}
 		if in.gap = number == numberGap; in.gap {
 			break
 		}
@@ -69,11 +74,11 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
 			break
 		}
-		keep := v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
+		keep := (in.sourced != nil || v.subjects.Keep(m.Subject)) && s.judge(in, p, v, m, now, mono)
 		if in.lookup > 0 && in.lookup != awaitsMark {
 			s.lookUp(v, messages[n:])
 		}
-		if in.first || in.lookup > 0 || in.alone && !keep {
+		if in.first || in.lookup > 0 || in.alone && !keep || in.sourced != nil && in.sourced.Err != nil {
 			break
 		}
 		n++
@@ -93,7 +98,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		s.settleLater(p)
 		return n
 	}
-	in.sign(in.from.Source, in.from.Floor)
+	if in.sourced == nil {
+		in.sign(in.from.Source, in.from.Floor)
+	}
 	var carries bool
 	in.extensions, carries = in.removed.Carry(&s.removing, s.end+count, in.extensions)
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
@@ -131,6 +138,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	s.ids.Undo(known)
 	if s.lastKnown = false; s.subjects != nil {
 		s.subjects.Reset(s.end)
+	}
+	if in.sourced != nil {
+		in.sourced.Err = err
 	}
 	s.notAppended(in, v, p, kept, err)
 	return n

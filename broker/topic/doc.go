@@ -85,7 +85,7 @@
 //	displace.go     which older records a message removes
 //	judge.go        numbers, conditions and message ids
 //	append.go       one batch of the accepted messages
-//	arrive.go       messages that senders bring to the leader
+//	arrive.go       messages that senders bring to the leader, or that it copies from other streams
 //	publishing.go   a shard as its sender sees it
 //	offer.go        a Topic as the hub sees it
 //

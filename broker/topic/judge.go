@@ -6,6 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/retention"
+	"github.com/carillon-mq/carillon/broker/sourcing"
 )
 
 // numberState is the state of a message's number.
@@ -85,8 +86,14 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	var c publish.Conditions
 	if m.Header > 0 {
 		var refusal error
-		if c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header]); refusal != nil {
+		if c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header]); in.sourced != nil {
+			c = sourcing.Ask(c, v.expiry.On, v.limits.RollUps)
+		} else if refusal != nil {
 			in.refuse(s.shard, refusal)
+			return false
+		}
+		if c.Copied && in.sourced == nil {
+			in.refuse(s.shard, &publish.CopyError{Topic: s.shard.name})
 			return false
 		}
 	}
@@ -104,7 +111,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 		in.refuse(s.shard, refusal)
 		return false
 	}
-	if expires > 0 && !s.removing.Marked() {
+	if (expires > 0 || in.sourced != nil) && !s.removing.Marked() {
 		in.lookup = awaitsMark
 		return false
 	}
@@ -123,6 +130,10 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	s.displace(in, m, next, last)
 	if expires > 0 {
 		in.removed.Expire(s.epoch.Load(), next, expires)
+	}
+	if in.sourced != nil {
+		in.removed.Source(s.epoch.Load(), next, in.sourced.Next())
+		return true
 	}
 	p.kept(s.end, answer{offset: last, records: uint32(c.Records), seq: in.seq})
 	if c.Records > 0 {
@@ -248,6 +259,10 @@ func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err 
 // the high watermark, and with p otherwise. With more than one replica a refusal waits for a
 // barrier round as well. mu is held.
 func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answer) {
+	if in.sourced != nil {
+		in.sourced.Err = a.err
+		return
+	}
 	if a.kind == isRefusal {
 		s.service.counts.refused.Note(a.err)
 	}

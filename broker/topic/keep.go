@@ -94,6 +94,9 @@ func (s *ShardLeader) Purge(ctx context.Context, below uint64) (purged uint64, e
 	if below = min(below, end); below <= start {
 		return 0, nil
 	}
+	if err := s.removing.LetGo(ctx, below, s.shard.view.Load().durability); err != nil {
+		return 0, &publish.StoreError{Topic: s.shard.name, Err: err}
+	}
 	s.data.CountHoles(start)
 	before := s.Messages(start, end)
 	now, err := s.data.Trim(below)

@@ -97,6 +97,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	shard.mu.Unlock()
 	p.leading.CompareAndSwap(shard, nil)
 	shard.ending.Store(true)
+	shard.removing.Close()
 	if shard.index.Close(); subjects != nil {
 		subjects.Close()
 	}

@@ -139,11 +139,11 @@ func (s *ShardLeader) Watch(changed func()) (stop func()) {
 	s.watchMu.Lock()
 	defer s.watchMu.Unlock()
 	w := &changed
-	s.watchers.Store(ptr(append(slices.Clone(s.watching()), w)))
+	s.watchers.Store(new(append(slices.Clone(s.watching()), w)))
 	return func() {
 		s.watchMu.Lock()
 		defer s.watchMu.Unlock()
-		s.watchers.Store(ptr(slices.DeleteFunc(slices.Clone(s.watching()), func(other *func()) bool { return other == w })))
+		s.watchers.Store(new(slices.DeleteFunc(slices.Clone(s.watching()), func(other *func()) bool { return other == w })))
 	}
 }
 
@@ -160,8 +160,6 @@ func (s *ShardLeader) moved() {
 		(*changed)()
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // now returns the time for a new record, and the clock's Mono. Times of records don't go back,
 // unless the last one is further in the future than agreeing clocks can explain. mu is held.

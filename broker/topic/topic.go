@@ -2,10 +2,9 @@ package topic
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/elsewhere"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
@@ -141,10 +140,10 @@ func (p *Shard) whyNot() *publish.NotServedError {
 			return why
 		}
 		if !shard.enough() {
-			return no(publish.NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, s.missing(v.shard))
+			return no(publish.NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, elsewhere.Missing(s.State(), v.shard, s.BrokerName))
 		}
 		if !shard.announced.Load() {
-			return no(publish.CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, s.missing(v.shard))
+			return no(publish.CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, elsewhere.Missing(s.State(), v.shard, s.BrokerName))
 		}
 		return nil
 	case v.restored:
@@ -172,28 +171,6 @@ func (p *Shard) refusal() error {
 	}
 	// It became possible meanwhile.
 	return &publish.NotServedError{Topic: p.topic.name, Reason: publish.Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
-}
-
-// missing returns which replicas of a shard are absent or not in sync, for people.
-func (s *Service) missing(shard *coordination.Shard) string {
-	state := s.State()
-	var away, late []string
-	for _, id := range shard.Replicas {
-		b, ok := state.Broker(id)
-		switch {
-		case !ok:
-			away = append(away, s.BrokerName(id))
-		case !slices.Contains(shard.InSync, coordination.Replica{Broker: id, Incarnation: b.Incarnation}):
-			late = append(late, s.BrokerName(id))
-		}
-	}
-	switch {
-	case len(away) > 0:
-		return "away: " + strings.Join(away, ", ")
-	case len(late) > 0:
-		return "catching up: " + strings.Join(late, ", ")
-	}
-	return "try again"
 }
 
 // troubled returns what is wrong with the shard's logs on this broker, for people, or "".
