@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/sourcing"
 	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/system"
@@ -37,6 +38,7 @@ type topics struct {
 	api           *jetstream.Server
 	advisories    *advisory.Publisher
 	exchange      *replica.Exchange
+	sourcing      *sourcing.Sourcing[*topic.ShardLeader]
 	admin         *admin.Server
 	system        *system.Server // nil: clients must authenticate
 	stop          sync.Once
@@ -102,15 +104,41 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 			t.advisories.Consumer(of.Name(), name, advisory.Deleted)
 		},
 	})
+	t.sourcing = sourcing.New(sourcing.Config[*topic.ShardLeader]{
+		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Origin: t.originOf, Hub: hub, Logger: b.log,
+	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,
 		Hub: hub, Topics: t.topics, Store: store, Advisories: t.advisories, Logger: b.log,
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
+		Sources:       t.sourcing.Infos,
 	})
 	t.api.Start()
+	t.sourcing.Start()
 	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk)
 	hub.Offer(t.admin).Set(admin.Subjects)
 	t.controller = placement.NewController(store, t.topics, b.log)
+	return nil
+}
+
+// findOrigin returns the identity and the leader of a stream that others name as their source.
+func (t *topics) findOrigin(stream string) (identity, leader string, err error) {
+	if shard := t.topics.Shard(stream); shard != nil && !shard.Desired().Deleting {
+		return shard.Key(), shard.Leader(), nil
+	}
+	if whole := t.topics.Topic(stream); whole != nil && len(whole.Shards()) > 1 {
+		return "", "", fmt.Errorf("stream %s has several shards, whose messages have no order; name its shards' streams", stream)
+	}
+	return "", "", &sourcing.NotFoundError{Stream: stream}
+}
+
+// originOf returns the stream of an identity if it is led here.
+func (t *topics) originOf(identity string) sourcing.Origin {
+	if shard := t.topics.ShardByKey(identity); shard != nil {
+		if led := shard.Led(); led != nil {
+			return led
+		}
+	}
 	return nil
 }
 
@@ -147,6 +175,7 @@ func (b *Broker) closeTopics() {
 	began := time.Now()
 	var failed error
 	if t.topics != nil {
+		t.sourcing.Close()
 		t.api.Close()
 		t.admin.Close()
 		if t.system != nil {

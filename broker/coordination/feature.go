@@ -85,9 +85,14 @@ const FeatureExpiries Feature = "expiries"
 // (StreamSettings.AllowAtomic). An earlier version would take a batch for one message.
 const FeatureBatches Feature = "batches"
 
+// FeatureSources is that a leader copies records from other streams (StreamSettings.Sources), and
+// that a broker reads how far that has come (package removal). An earlier version would copy nothing,
+// and take that for damage in a state log.
+const FeatureSources Feature = "sources"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

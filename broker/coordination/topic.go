@@ -116,6 +116,7 @@ type StreamSettings struct {
 	ConsumerMaxPending     int               `json:"consumerMaxPending,omitempty"` // consumer default
 	Transform              *SubjectMapping   `json:"transform,omitempty"`          // of what is stored
 	Republish              *Republish        `json:"republish,omitempty"`
+	Sources                []StreamSource    `json:"sources,omitempty"` // what is copied from other streams
 }
 
 // Republish is what is published again when it was stored, and under which subjects. It is only
@@ -124,6 +125,17 @@ type Republish struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 	HeadersOnly bool   `json:"headersOnly,omitempty"`
+}
+
+// StreamSource is a stream whose records are copied into another one. It is only written if all
+// brokers announce FeatureSources. At most one of StartSequence and StartTime is set, and at most one
+// of Filter and Transforms.
+type StreamSource struct {
+	Name          string           `json:"name"`
+	StartSequence uint64           `json:"startSequence,omitempty"` // 0: the first one
+	StartTime     time.Time        `json:"startTime,omitzero"`
+	Filter        string           `json:"filter,omitempty"`     // of subjects; empty: all
+	Transforms    []SubjectMapping `json:"transforms,omitempty"` // the first that matches; others are left out
 }
 
 // SubjectMapping maps subjects to others, as package transform does.
@@ -142,6 +154,9 @@ const (
 	InterestPolicy StreamRetention = "Interest"  // what no Subscription is interested in
 	WorkQueue      StreamRetention = "WorkQueue" // what is acknowledged; immutable, to and from it
 )
+
+// MaxSources is how many sources a stream has at most: each is a goroutine and a request that waits.
+const MaxSources = 64
 
 const (
 	// maxTopicName leaves room for "--1023", the suffix of a shard's stream, within the 255 bytes
@@ -259,7 +274,11 @@ func (s *TopicSpec) ResolvedMinInSync(replicas int) int {
 
 func (s *TopicSpec) valid() string {
 	switch {
-	case len(s.Subjects) == 0:
+	case len(s.Stream.Sources) > MaxSources:
+		return fmt.Sprintf("%d sources (use at most %d)", len(s.Stream.Sources), MaxSources)
+	case len(s.Stream.Sources) > 0 && s.Shards > 1:
+		return fmt.Sprintf("sources with %d shards (leave them out, or use one shard)", s.Shards)
+	case len(s.Subjects) == 0 && len(s.Stream.Sources) == 0:
 		return "no subject (write for example orders.>)"
 	case len(s.Subjects) > maxTopicSubjects:
 		return fmt.Sprintf("%d subjects (use wildcards, and at most %d)", len(s.Subjects), maxTopicSubjects)

@@ -106,6 +106,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		{config.RePublish != nil, "republish", coordination.FeatureRepublish},
 		{config.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
 		{config.AllowAtomic, "allow_atomic", coordination.FeatureBatches},
+		{len(config.Sources) > 0, "sources", coordination.FeatureSources},
 	} {
 		if !needs.asked {
 			continue

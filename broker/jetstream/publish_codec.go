@@ -24,7 +24,7 @@ func (PublishCodec) Conditions(header []byte) (publish.Conditions, error) {
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
 		Records: p.Records, After: p.After, Rollup: p.Rollup,
-		TTL: p.TTL, Marks: p.Marks, Part: p.Part,
+		TTL: p.TTL, Marks: p.Marks, Copied: p.Copied, Part: p.Part,
 	}, nil
 }
 
@@ -68,6 +68,8 @@ func publishError(err error) *jsapi.Error {
 		return jsapi.ErrMessageTTLDisabled
 	case *publish.BatchError:
 		return batchError(e)
+	case *publish.CopyError:
+		return jsapi.ErrMessageSourceHdrNotAllowed
 	case *publish.SealedError:
 		return jsapi.ErrStreamSealed
 	case *publish.FullError:

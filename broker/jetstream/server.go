@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/sourcing"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/broker/work"
@@ -54,7 +55,9 @@ type ServerConfig struct {
 	Subscriptions func() *subscription.Service
 	Store         Store
 	Advisories    *advisory.Publisher // nil: none
-	Logger        *slog.Logger        // nil: none
+	// Sources returns how far the sources of a shard have come. nil: nothing is copied.
+	Sources func(s *topic.ShardLeader) []sourcing.Info
+	Logger  *slog.Logger // nil: none
 }
 
 // Server serves the JetStream API and acks on every broker. A call about one stream is served by

@@ -59,6 +59,9 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 	if refusal = config.CheckCreate(); refusal == nil {
 		refusal = s.allServe(config)
 	}
+	if refusal == nil {
+		refusal = s.checkSources(config)
+	}
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
@@ -193,6 +196,9 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 	if refusal := s.allServe(to); refusal != nil {
 		return nil, refusal
 	}
+	if refusal := s.checkSources(to); refusal != nil {
+		return nil, refusal
+	}
 	if to.Replicas > from.Replicas { // fewer replicas are always possible
 		if refusal := s.enoughBrokers(to.Replicas); refusal != nil {
 			return nil, refusal
@@ -300,6 +306,6 @@ func (s *Server) describeStream(t *topic.Shard, shard *topic.ShardLeader) *jsapi
 	noteFollowers(cluster, shard)
 	return &jsapi.StreamInfo{
 		Config: config.Versioned(), Created: desired.Created.UTC(), State: state,
-		Cluster: cluster, TimeStamp: time.Now().UTC(),
+		Cluster: cluster, Sources: s.sourceInfos(shard), TimeStamp: time.Now().UTC(),
 	}
 }

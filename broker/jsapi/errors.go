@@ -116,6 +116,11 @@ var (
 	ErrRequiredAPILevel                       = &Error{412, 10185, "JetStream minimum api level required"}
 	ErrMessageSchedulesDisabled               = &Error{400, 10188, "message schedules is disabled"}
 	ErrStreamExpectedLastSeqPerSubjectInvalid = &Error{400, 10193, "missing sequence for expected last sequence per subject"}
+	ErrSourceMaxMessageSizeTooBig             = &Error{400, 10046, "stream source must have max message size >= target"}
+	ErrSourceDuplicateDetected                = &Error{400, 10140, "duplicate source configuration detected"}
+	ErrSourceInvalidStreamName                = &Error{400, 10141, "sourced stream name is invalid"}
+	ErrSourceMultipleFiltersNotAllowed        = &Error{400, 10144, "source with multiple subject transforms cannot also have a single subject filter"}
+	ErrSourceOverlappingSubjectFilters        = &Error{400, 10147, "source filters can not overlap"}
 	ErrMessageSourceHdrNotAllowed             = &Error{400, 10227, "message stream source header is not allowed"}
 )
 
@@ -142,6 +147,9 @@ var (
 	ErrStreamRollupFailed              = &Template{500, 10111, "{err}"}
 	ErrConsumerMaxPendingAckExcess     = &Template{400, 10121, "consumer max ack pending exceeds system limit of {limit}"}
 	ErrConsumerMetadataLength          = &Template{400, 10135, "consumer metadata exceeds maximum size of {limit}"}
+	ErrSourceConsumerSetupFailed       = &Template{500, 10045, "{err}"}
+	ErrSourceTransformSource           = &Template{400, 10145, "source transform source: {err}"}
+	ErrSourceTransformDestination      = &Template{400, 10146, "source transform: {err}"}
 	ErrStreamTransformSource           = &Template{400, 10155, "stream transform source: {err}"}
 	ErrStreamTransformDestination      = &Template{400, 10156, "stream transform: {err}"}
 	ErrAtomicPublishUnsupported        = &Template{400, 10177, "atomic publish unsupported header used: {header}"}

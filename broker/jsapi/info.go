@@ -23,7 +23,20 @@ type StreamInfo struct {
 	Created   time.Time    `json:"created"`
 	State     StreamState  `json:"state"`
 	Cluster   *ClusterInfo `json:"cluster,omitempty"`
+	Sources   []SourceInfo `json:"sources,omitempty"`
 	TimeStamp time.Time    `json:"ts"`
+}
+
+// SourceInfo is how far a source has come. Active is how long ago its stream was last heard of; -1:
+// never.
+type SourceInfo struct {
+	Name              string             `json:"name"`
+	Lag               uint64             `json:"lag"`
+	Sequence          uint64             `json:"seq,omitempty"`
+	Active            time.Duration      `json:"active"`
+	Error             *Error             `json:"error,omitempty"`
+	FilterSubject     string             `json:"filter_subject,omitempty"`
+	SubjectTransforms []SubjectTransform `json:"subject_transforms,omitempty"`
 }
 
 // SequenceInfo is a position in a consumer's sequence and in its stream's.

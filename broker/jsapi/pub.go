@@ -32,6 +32,7 @@ type Publish struct {
 	After   []byte // id of a message that must have been stored before; empty: none
 	Rollup  publish.Rollup
 	TTL     time.Duration // 0: none; publish.Never: it never expires
+	Copied  bool          // it says that it is a copy of another stream's message
 	Marks   bool          // it says that its subject has no other message
 	Part    bool          // it belongs to an atomic batch
 }
@@ -54,6 +55,7 @@ const (
 	headerBatchSequence      = "Nats-Batch-Sequence"
 	headerBatchCommit        = "Nats-Batch-Commit"
 	headerRequiredLevel      = "Nats-Required-Api-Level"
+	headerStreamSource       = "Nats-Stream-Source"
 )
 
 // refusedHeaders require features that Carillon does not support yet. They are refused as
@@ -71,7 +73,6 @@ var refusedHeaders = [...]struct {
 	{"Nats-Schedule-Target", ErrMessageSchedulesDisabled},
 	{"Nats-Schedule-Time-Zone", ErrMessageSchedulesDisabled},
 	{"Nats-Scheduler", ErrMessageSchedulesDisabled},
-	{"Nats-Stream-Source", ErrMessageSourceHdrNotAllowed},
 }
 
 // ParsePublish parses the headers of a published message, the first one of each name. It returns an
@@ -148,6 +149,8 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 				return Publish{}, ErrMessageTTLInvalid
 			}
 			p.TTL = ttl
+		case headerStreamSource:
+			p.Copied = true
 		case headerMarkerReason:
 			p.Marks = true
 		case headerBatchID:

@@ -65,7 +65,6 @@ func TestRefusedPublishHeaders(t *testing.T) {
 		"Nats-Incr: 1":                                   10168,
 		"Nats-Schedule: @every 1s":                       10188,
 		"Nats-Scheduler: a":                              10188,
-		"Nats-Stream-Source: S":                          10227,
 		"Nats-Expected-Last-Sequence: -1":                10003,
 		"Nats-Expected-Last-Sequence: soon":              10003,
 		"Nats-Expected-Last-Subject-Sequence-Subject: a": 10193,

@@ -32,7 +32,7 @@ type StreamConfig struct {
 	DuplicateWindow        time.Duration     `json:"duplicate_window,omitempty"`
 	Placement              *Placement        `json:"placement,omitempty"`
 	Mirror                 json.RawMessage   `json:"mirror,omitempty"`
-	Sources                []json.RawMessage `json:"sources,omitempty"`
+	Sources                []*StreamSource   `json:"sources,omitempty"`
 	Compression            string            `json:"compression"`
 	FirstSequence          uint64            `json:"first_seq,omitempty"`
 	SubjectTransform       *SubjectTransform `json:"subject_transform,omitempty"`
@@ -117,7 +117,12 @@ var unsupportedStream = []struct {
 	{"placement", func(c *StreamConfig) bool { return c.Placement.given() }},
 	{"mirror", func(c *StreamConfig) bool { return given(c.Mirror) }},
 	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
-	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
+	{"sources: external", func(c *StreamConfig) bool {
+		return slices.ContainsFunc(c.Sources, func(s *StreamSource) bool { return s != nil && given(s.External) })
+	}},
+	{"sources: consumer", func(c *StreamConfig) bool {
+		return slices.ContainsFunc(c.Sources, func(s *StreamSource) bool { return s != nil && given(s.Consumer) })
+	}},
 	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
 	{"allow_msg_schedules", func(c *StreamConfig) bool { return c.AllowSchedules }},
 	{"allow_batched", func(c *StreamConfig) bool { return c.AllowBatched }},
@@ -220,6 +225,9 @@ func (c *StreamConfig) Normalize() *Error {
 	if err := c.normalizeMarkers(); err != nil {
 		return err
 	}
+	if err := c.normalizeSources(); err != nil {
+		return err
+	}
 	if err := c.normalizeReplicas(); err != nil {
 		return err
 	}
@@ -271,7 +279,7 @@ func (c *StreamConfig) normalizeLimits() *Error {
 	unlimited(&c.MaxPerSubject)
 	unlimited(&c.MaxMessageSize)
 	unlimited(&c.MaxConsumers)
-	if c.DuplicateWindow == 0 {
+	if c.DuplicateWindow == 0 && len(c.Sources) == 0 {
 		c.DuplicateWindow = defaultDuplicates
 		if c.MaxAge > 0 {
 			c.DuplicateWindow = min(c.DuplicateWindow, c.MaxAge)
@@ -288,7 +296,7 @@ func (c *StreamConfig) normalizeLimits() *Error {
 		return ErrStreamInvalidConfig.With("duplicates window can not be negative")
 	case c.MaxAge != 0 && c.DuplicateWindow > c.MaxAge:
 		return ErrStreamInvalidConfig.With("duplicates window can not be larger then max age")
-	case c.DuplicateWindow < minDuplicates:
+	case c.DuplicateWindow < minDuplicates && c.DuplicateWindow > 0:
 		return ErrStreamInvalidConfig.With("duplicates window needs to be >= 100ms")
 	case c.DenyPurge && c.AllowRollup:
 		return ErrStreamInvalidConfig.With("roll-ups require the purge permission")
@@ -305,7 +313,10 @@ func (c *StreamConfig) normalizeLimits() *Error {
 // normalizeSubjects checks the subjects by themselves. Overlaps with other streams and reserved
 // subjects are checked by package coordination.
 func (c *StreamConfig) normalizeSubjects() *Error {
-	if len(c.Subjects) == 0 {
+	switch {
+	case len(c.Subjects) == 0 && len(c.Sources) > 0:
+		c.Subjects = nil // it gets messages from its sources only
+	case len(c.Subjects) == 0:
 		c.Subjects = []string{c.Name}
 	}
 	for i, s := range c.Subjects {
@@ -363,6 +374,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			ConsumerMaxPending:     c.ConsumerLimits.MaxAckPending,
 			Transform:              (*coordination.SubjectMapping)(c.SubjectTransform),
 			Republish:              (*coordination.Republish)(c.RePublish),
+			Sources:                sourcesFor(c.Sources),
 		},
 	}
 }
@@ -426,6 +438,7 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
 		RePublish:              (*RePublish)(s.Republish),
+		Sources:                sourcesOf(s.Sources),
 		Metadata:               s.Metadata,
 	}
 	for name, policy := range retentions {

@@ -140,7 +140,9 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		{set(func(c *jetstream.StreamConfig) { c.Placement = &jetstream.Placement{Tags: []string{"ssd"}} }), "placement"},
 		{set(func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "X"} }), "mirror"},
 		{set(func(c *jetstream.StreamConfig) { c.MirrorDirect = true }), "mirror_direct"},
-		{set(func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "X"}} }), "sources"},
+		{set(func(c *jetstream.StreamConfig) {
+			c.Sources = []*jetstream.StreamSource{{Name: "X", External: &jetstream.ExternalStream{APIPrefix: "$JS.other.API"}}}
+		}), "sources: external"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgCounter = true }), "allow_msg_counter"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = true }), "allow_msg_schedules"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowBatchPublish = true }), "allow_batched"},
@@ -152,6 +154,11 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		}
 		seen[test.names] = true
 	}
+	durable := StreamConfig{Name: "ORDERS", Sources: []*StreamSource{{Name: "X", Consumer: []byte(`{"name":"c"}`)}}} // nats.go lacks it
+	if err := durable.Normalize(); err == nil || !strings.HasPrefix(err.Description, "sources: consumer is not supported yet") {
+		t.Errorf("a durable consumer of a source: %v", err)
+	}
+	seen["sources: consumer"] = true
 	for _, feature := range unsupportedStream {
 		if !seen[feature.setting] {
 			t.Errorf("no test asks for %s", feature.setting)

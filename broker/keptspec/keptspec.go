@@ -38,3 +38,17 @@ func NoIDs(data *log.Log) bool {
 	}
 	return json.Unmarshal(data.Meta().Spec, &said) == nil && said.NoIDs
 }
+
+// Durability returns a Topic's durability as logs have it.
+func Durability(d coordination.Durability) log.Durability {
+	switch d {
+	case coordination.Replicated:
+		return log.Replicated
+	case coordination.Memory:
+		return log.Memory
+	}
+	return log.Synced
+}
+
+// SaysNoIDs reports whether a log is marked to have no message ids, and the mark can be believed.
+func SaysNoIDs(data *log.Log) bool { return !data.Recovery().Rebuilt && NoIDs(data) }

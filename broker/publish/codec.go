@@ -76,6 +76,8 @@ type Conditions struct {
 	TTL time.Duration
 	// Part reports whether the message belongs to an atomic batch.
 	Part bool
+	// Copied reports whether the message says that it is a copy of another stream's.
+	Copied bool
 	// Marks reports whether the message says that its subject has no other one: nothing takes its
 	// place when it expires.
 	Marks bool

@@ -257,3 +257,10 @@ func Falsifiable(err error) bool {
 	}
 	return false
 }
+
+// CopyError reports a message of a client that says that it is a copy of another stream's.
+type CopyError struct{ Topic string }
+
+func (e *CopyError) Error() string {
+	return fmt.Sprintf("topic %s: only the broker says that a message is a copy of another stream's (leave the header out)", e.Topic)
+}

@@ -6,6 +6,7 @@
 //	count.go    how many of a set are in a range, or in either of two sets
 //	item.go     Item: removals as logs carry them
 //	expiry.go   Expiry: when records are to be removed, as logs carry it
+//	progress.go Progress: how far the sources of a shard have come, as logs carry it
 //	pending.go  Pending: removals that are not on all in-sync replicas yet
 //
 // # How records are removed

@@ -12,6 +12,9 @@ type Batch struct {
 	items     []byte
 	expiries  []removal.Expiry
 	unlimited bool // see Unlimited
+	sourced   bool // it has progress
+	progress  removal.Progress
+	source    removal.Source
 }
 
 // Full reports whether the batch is to be appended before more is added.
@@ -36,6 +39,12 @@ func (b *Batch) Expire(epoch, offset uint64, at int64) {
 	b.expiries = append(b.expiries, removal.Expiry{Epoch: epoch, Offset: offset, At: at})
 }
 
+// Source notes that a record of the batch is from a source, which has come so far. Records are added
+// in the order of the log, and are all from one source.
+func (b *Batch) Source(epoch, offset uint64, s removal.Source) {
+	b.sourced, b.progress.Epoch, b.progress.Offset, b.source = true, epoch, offset, s
+}
+
 // Unlimited notes that the batch has a record which may be beyond the limit of its subject. Load finds
 // that in the batch, since a Mark may not reach the replicas that the batch reaches.
 func (b *Batch) Unlimited(k *Keeper, durability log.Durability) {
@@ -51,8 +60,15 @@ func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []l
 		b.items = removal.AppendItem(b.items) // without spans
 		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items})
 	}
-	if len(b.spans) == 0 && len(b.expiries) == 0 {
+	if len(b.spans) == 0 && len(b.expiries) == 0 && !b.sourced {
 		return to, false
+	}
+	var progress *removal.Progress
+	if b.sourced {
+		before, from := k.Progress(), len(b.items)
+		progress = &removal.Progress{Epoch: b.progress.Epoch, Offset: b.progress.Offset, Sources: before.With(b.source)}
+		b.items = removal.AppendProgress(b.items, progress)
+		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items[from:]})
 	}
 	if len(b.expiries) > 0 {
 		from := len(b.items)
@@ -65,11 +81,12 @@ func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []l
 		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items[from:]})
 		spans = spans[n:]
 	}
-	k.carry(end, b.spans, b.expiries)
+	k.carry(end, b.spans, b.expiries, progress)
 	return to, true
 }
 
 // Reset empties the batch.
 func (b *Batch) Reset() {
 	b.spans, b.items, b.expiries, b.unlimited = b.spans[:0], b.items[:0], b.expiries[:0], false
+	b.sourced, b.progress, b.source = false, removal.Progress{}, removal.Source{}
 }

@@ -4,6 +4,7 @@
 //	batch.go     Batch: what the records of one batch remove, and when they expire
 //	keeper.go    Keeper: the set, and how removals get into it and into the logs
 //	expiries.go  when records expire, of a Keeper
+//	progress.go  how far the sources of a shard have come, of a Keeper
 //	load.go      Load: the set of a copy, from its logs
 //	limits.go    every bound, with its reason
 //
@@ -40,6 +41,9 @@
 //	    meanwhile. Until then nothing counts the records of the batch (Settled).
 //	K9  What K2 to K6 say of removals they say of expiries, too. An expiry is forgotten once its
 //	    record is removed, and not before.
+//
+//	K10 What K1 to K4 say of removals they say of progress, too. The data log is held from the last
+//	    batch on that says how far sources have come, until the state log says it.
 //
 // If the process dies nothing is lost: both logs have all that was acknowledged.
 package removing

@@ -27,10 +27,13 @@ type Keeper struct {
 	fresh    atomic.Uint64 // the first offset that expires and is not on all in-sync replicas; 0: none
 	expiring atomic.Int64  // how many records are going to expire
 
+	sourced atomic.Uint64 // the offset of the first progress that is not on all in-sync replicas; 0: none
+
 	writing sync.Mutex // held while a Mark is made and appended, so that the last one has limit
 
 	mu       sync.Mutex
 	expiries expiries
+	progress progress
 	swept    uint64          // version of set when Due last forgot expiries
 	pending  removal.Pending // in the state log, and not in the set yet
 	carried  removal.Carried // in the data log, and not in the set yet
@@ -78,6 +81,7 @@ func (k *Keeper) Init(c Config) error {
 	}
 	k.expiries.load(loaded.Expiries, loaded.CarriedExpiries, k.gone)
 	k.expiring.Store(int64(k.expiries.len()))
+	k.progress.load(c.Data, loaded.Progress, loaded.ProgressCarried)
 	k.size.Store(takenData) // the next leader reads no more than this one
 	return err
 }
@@ -253,9 +257,9 @@ func (k *Keeper) Mark(below uint64, durability log.Durability, done func()) {
 }
 
 // carry notes that a batch which is going to be appended, and ends at an offset, removes the records
-// of spans, and when its own ones expire. Forget follows if it isn't appended. Calls come in the
-// order of the log.
-func (k *Keeper) carry(end uint64, spans []removal.Span, expiries []removal.Expiry) {
+// of spans, when its own ones expire, and how far sources have come (nil: it has none). Forget
+// follows if it isn't appended. Calls come in the order of the log.
+func (k *Keeper) carry(end uint64, spans []removal.Span, expiries []removal.Expiry, progress *removal.Progress) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.carries = len(spans) > 0; k.carries {
@@ -265,6 +269,8 @@ func (k *Keeper) carry(end uint64, spans []removal.Span, expiries []removal.Expi
 	}
 	k.expiries.add(expiries)
 	k.noteExpiries()
+	k.progress.add(k.Data, progress)
+	k.sourced.Store(k.progress.next())
 }
 
 // noteExpiries notes what is asked for without mu. mu is held.
@@ -300,6 +306,8 @@ func (k *Keeper) Forget() {
 	}
 	k.expiries.undo()
 	k.noteExpiries()
+	k.progress.undo()
+	k.sourced.Store(k.progress.next())
 }
 
 // Appended notes that messages of a size were appended.
@@ -314,9 +322,9 @@ func (k *Keeper) Appended(size int) {
 // Commit adds to the set what batches have removed that end at an offset or before: they are on all
 // in-sync replicas. Now and then it writes that, and when their records expire, to the state log.
 func (k *Keeper) Commit(end uint64, durability log.Durability) {
-	due, fresh := k.due.Load(), k.fresh.Load()
+	due, fresh, sourced := k.due.Load(), k.fresh.Load(), k.sourced.Load()
 	much := k.size.Load() >= takenData && k.marked.Load()
-	if !much && (due == 0 || due > end) && (fresh == 0 || fresh >= end) {
+	if !much && (due == 0 || due > end) && (fresh == 0 || fresh >= end) && (sourced == 0 || sourced >= end) {
 		return
 	}
 	k.mu.Lock()
@@ -327,6 +335,8 @@ func (k *Keeper) Commit(end uint64, durability log.Durability) {
 	k.first()
 	k.expiries.commit(end, k.gone)
 	k.noteExpiries()
+	k.progress.commit(end)
+	k.sourced.Store(k.progress.next())
 	k.passed = max(k.passed, end)
 	below, c := k.passed, carriage{k.untaken, k.expiries.untaken}
 	take := !k.taking && (c.size() >= takenItems || k.size.Load() >= takenData)
@@ -367,9 +377,13 @@ func (c *carriage) size() int { return len(c.spans)*spanBytes + len(c.expiries)*
 func (k *Keeper) takeOver(c carriage, below uint64, durability log.Durability, done func(error)) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
+	progress, noted := k.unnoted()
 	a := &log.Append{Durability: durability, Done: completion(func(err error) {
 		if err == nil {
 			k.take(below)
+		}
+		if noted && err == nil {
+			k.noted(progress.Offset)
 		}
 		done(err)
 	})}
@@ -379,6 +393,9 @@ func (k *Keeper) takeOver(c carriage, below uint64, durability log.Durability, d
 			size += len(item)
 			a.Records = append(a.Records, log.Record{Time: now, Subject: []byte(removal.Subject), Data: slices.Clone(item)})
 		}
+	}
+	if noted {
+		a.Records = append(a.Records, progressRecord(now, &progress))
 	}
 	a.Records = append(a.Records, k.mark(now, below))
 	_, err := k.Append(a)
@@ -420,6 +437,7 @@ func (k *Keeper) Snapshot() iter.Seq[log.Record] {
 	return func(yield func(log.Record) bool) {
 		k.mu.Lock()
 		pending, passed, marks, expiries := k.pending.Spans(), k.passed, k.marks, k.expiries.kept()
+		progress := k.progress.kept
 		k.mu.Unlock()
 		now, subject := k.Now(), []byte(removal.Subject)
 		k.set.Trim(k.Data.Start())
@@ -445,6 +463,9 @@ func (k *Keeper) Snapshot() iter.Seq[log.Record] {
 			if !yield(log.Record{Time: now, Subject: subject, Data: item}) {
 				return
 			}
+		}
+		if len(progress.Sources) > 0 && !yield(progressRecord(now, &progress)) {
+			return
 		}
 		if marks { // or the state log loses one that is on its way to the replicas
 			yield(k.mark(now, max(passed, k.Data.Start())))

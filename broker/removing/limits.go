@@ -1,6 +1,10 @@
 package removing
 
+import "time"
+
 const (
+	// letGoRest is the pause of a purge that waits until a hold of the data log ends.
+	letGoRest = time.Millisecond
 	// readBytes is how much of a log is read at once when removals are loaded.
 	readBytes = 256 << 10
 	// takenItems is after how many bytes of Items that batches carry these are written to the state

@@ -19,6 +19,10 @@ type Loaded struct {
 	// Expiries are when records expire, of those that may still be there, if what batches carry is
 	// asked for. CarriedExpiries are those that the batches which were read have brought.
 	Expiries, CarriedExpiries []removal.Expiry
+	// Progress is how far sources have come, and ProgressCarried whether a batch that was read says
+	// that, so that the state log may lack it.
+	Progress        removal.Progress
+	ProgressCarried bool
 	// Limit is how many records a subject had at most as of the last Mark; 0: not known.
 	Limit uint64
 }
@@ -117,6 +121,22 @@ func (l *loader) expireCarried(e removal.Expiry) {
 	l.loaded.CarriedExpiries = append(l.loaded.CarriedExpiries, l.loaded.Expiries[n:]...)
 }
 
+// progress takes how far sources have come, if the data log has that record, or begins behind it.
+func (l *loader) progress(data []byte, carried bool) error {
+	p, err := removal.ParseProgress(data)
+	if err != nil || p.Offset >= l.below || p.Offset < l.loaded.Progress.Offset {
+		return err
+	}
+	if p.Offset >= l.data.Start() {
+		if epoch, _ := l.data.EpochAt(p.Offset); epoch != p.Epoch {
+			return nil
+		}
+	}
+	l.loaded.ProgressCarried = carried && (l.loaded.ProgressCarried || p.Offset > l.loaded.Progress.Offset)
+	l.loaded.Progress = p
+	return nil
+}
+
 // within returns the part of a span whose records the data log has.
 func (l *loader) within(s removal.Span) (part removal.Span, ok bool) {
 	s.Next = min(s.Next, l.below)
@@ -138,6 +158,8 @@ func (l *loader) batchOfState(b log.Batch, below uint64) (err error) {
 		e := error(nil)
 		if removal.AreExpiries(r.Data) {
 			e = removal.EachExpiry(r.Data, l.expire)
+		} else if removal.IsProgress(r.Data) {
+			e = l.progress(r.Data, false)
 		} else {
 			e = removal.EachSpan(r.Data, l.add)
 		}
@@ -175,7 +197,7 @@ func (l *loader) batchOfData(b log.Batch) error {
 	if b.End() > l.below {
 		return nil
 	}
-	unlimited, err := eachCarried(b, l.addCarried, l.expireCarried)
+	unlimited, err := eachCarried(b, l.addCarried, l.expireCarried, func(data []byte) error { return l.progress(data, true) })
 	if unlimited {
 		l.loaded.Limit = 0
 	}
@@ -186,9 +208,9 @@ func (l *loader) batchOfData(b log.Batch) error {
 }
 
 // eachCarried calls f with each span that a batch of a data log has removed, and expire with when
-// its records expire. unlimited reports whether the batch has a record that may be beyond the limit
+// its records expire, and progress with how far sources have come. unlimited reports whether the batch has a record that may be beyond the limit
 // of its subject (Batch.Unlimited). The error wraps removal.ErrMalformed.
-func eachCarried(b log.Batch, f func(removal.Span), expire func(removal.Expiry)) (unlimited bool, err error) {
+func eachCarried(b log.Batch, f func(removal.Span), expire func(removal.Expiry), progress func([]byte) error) (unlimited bool, err error) {
 	for it := b.Extensions(); ; {
 		e, ok := it.Next()
 		if !ok {
@@ -199,6 +221,12 @@ func eachCarried(b log.Batch, f func(removal.Span), expire func(removal.Expiry))
 		}
 		if removal.AreExpiries(e.Data) {
 			if err := removal.EachExpiry(e.Data, expire); err != nil {
+				return unlimited, err
+			}
+			continue
+		}
+		if removal.IsProgress(e.Data) {
+			if err := progress(e.Data); err != nil {
 				return unlimited, err
 			}
 			continue

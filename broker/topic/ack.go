@@ -122,7 +122,9 @@ func (a *acker) round() bool {
 		if p.size > 0 {
 			p.shard.ahead.Remove(p.size, p.records)
 		}
-		a.answer(p)
+		if len(p.answers) > 0 {
+			a.answer(p)
+		}
 		if len(a.out.Messages) >= answersPerSend || i == len(queue)-1 {
 			a.send()
 			for ; sent <= i; sent++ {

@@ -51,13 +51,18 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	kept := 0 // number of messages
 	p := newPending(s)
 	p.back = in.back
-	in.origin = s.origins.Of(in.from.Source, in.from.Floor)
-	in.origin.Heard = forward.Mono()
-	in.origin.Arrived(in.from.Epoch, in.from.Below)
+	if in.sourced == nil {
+		in.origin = s.origins.Of(in.from.Source, in.from.Floor)
+		in.origin.Heard = forward.Mono()
+		in.origin.Arrived(in.from.Epoch, in.from.Below)
+	}
 	in.alone, in.append, in.extensions, in.again = false, log.Append{}, in.extensions[:0], in.again[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.removed.Full() && !in.alone {
 		m := &messages[n]
-		number := s.judgeNumber(in, p, v, m)
+		number := numberNew
+		if in.sourced == nil {
+			number = s.judgeNumber(in, p, v, m)
+		}
 		if in.gap = number == numberGap; in.gap {
 			break
 		}
@@ -74,12 +79,12 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			keep = s.judgeBatch(in, p, v, m, now, mono)
 			behind = in.parts
 		} else {
-			keep = v.subjects.Keep(m.Subject) && s.judge(in, p, v, m, now, mono)
+			keep = (in.sourced != nil || v.subjects.Keep(m.Subject)) && s.judge(in, p, v, m, now, mono)
 		}
 		if in.lookup > 0 && in.lookup != awaitsMark {
 			s.lookUp(v, behind)
 		}
-		if in.first || in.lookup > 0 || in.alone && !keep {
+		if in.first || in.lookup > 0 || in.alone && !keep || in.sourced != nil && in.sourced.Err != nil {
 			break
 		}
 		n++
@@ -103,7 +108,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		s.settleLater(p)
 		return n
 	}
-	in.sign(in.from.Source, in.from.Floor)
+	if in.sourced == nil {
+		in.sign(in.from.Source, in.from.Floor)
+	}
 	var carries bool
 	in.extensions, carries = in.removed.Carry(&s.removing, s.end+count, in.extensions)
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
@@ -140,6 +147,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		s.removing.Forget()
 	}
 	s.undo(known)
+	if in.sourced != nil {
+		in.sourced.Err = err
+	}
 	s.notAppended(in, v, p, kept, err)
 	return n
 }

@@ -1,8 +1,12 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/removing"
 	"github.com/carillon-mq/carillon/broker/sender"
+	"github.com/carillon-mq/carillon/broker/sourcing"
 )
 
 // arrive judges messages that a sender brought to this broker as the shard's leader. If it can't
@@ -42,4 +46,42 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 		in.back.Again(p.at())
 	}
 	in.finish(p)
+}
+
+// Sources returns the sources of the shard, its durability, and the Keeper that knows how far they
+// have come. Nothing is copied while nothing is readable, and into a sealed Topic.
+func (s *ShardLeader) Sources() (all []coordination.StreamSource, d log.Durability, removed *removing.Keeper) {
+	v := s.shard.view.Load()
+	if s.readable.Load() && v.lead && !v.bound.Sealed && v.unsupported == "" {
+		all = v.desired.Spec.Stream.Sources
+	}
+	return all, v.durability, &s.removing
+}
+
+// AppendSourced judges and appends messages of a source, in order, up to one that is refused or has
+// to wait. What is appended is as durable as if it were published, and nobody is told when it is.
+func (s *ShardLeader) AppendSourced(b *sourcing.Batch) {
+	in := intakes.Get().(*intake)
+	defer in.finish(s.shard)
+	in.sourced = b
+	for b.Err == nil && !b.Wait && b.Taken < len(b.Messages) {
+		v := s.shard.view.Load()
+		switch progress := s.removing.Progress(); {
+		case !v.lead || v.gone || !s.enough() || !b.OneOf(v.desired.Spec.Stream.Sources):
+			b.Err = s.shard.refusal()
+			return
+		case s.ahead.PushesBack(&s.service.aheadBound):
+			b.Wait = true
+			return
+		default:
+			b.Pass(&progress)
+		}
+		s.appendMessages(in, v, publish.Transformed(v.transform, b.Rest()))
+		if in.lookup == awaitsMark {
+			s.removing.Mark(s.high.Load(), v.durability, func() {})
+		}
+		if b.Wait = in.lookup > 0; in.gone {
+			b.Err = s.shard.refusal()
+		}
+	}
 }

@@ -15,7 +15,7 @@ import (
 // than budget bytes.
 func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 	w, data := &p.ids, p.logs.parts[replica.Data]
-	if saysNoIDs(data) {
+	if keptspec.SaysNoIDs(data) {
 		w.Forget(dedup.Always)
 		return nil
 	}
@@ -38,16 +38,11 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 	return err
 }
 
-// saysNoIDs reports whether a log is marked to have no message ids.
-func saysNoIDs(data *log.Log) bool {
-	return !data.Recovery().Rebuilt && keptspec.NoIDs(data)
-}
-
 // knowIDs prepares the window for a new leader. The log is read only if the window is incomplete.
 func (s *ShardLeader) knowIDs(v *view) error {
 	s.ids.Count(&s.service.counts.ids)
 	if v.window <= 0 {
-		s.marked = !saysNoIDs(s.data)
+		s.marked = !keptspec.SaysNoIDs(s.data)
 		return nil
 	}
 	s.ids.Lock()

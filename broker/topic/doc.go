@@ -88,7 +88,7 @@
 //	judge.go        numbers, conditions and message ids
 //	together.go     atomic batches
 //	append.go       one batch of the accepted messages
-//	arrive.go       messages that senders bring to the leader
+//	arrive.go       messages that senders bring to the leader, or that it copies from other streams
 //	publishing.go   a shard as its sender sees it
 //	offer.go        a Topic as the hub sees it
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/removing"
 	"github.com/carillon-mq/carillon/broker/republish"
 	"github.com/carillon-mq/carillon/broker/sender"
+	"github.com/carillon-mq/carillon/broker/sourcing"
 )
 
 // intake is the work of one Shard.arrive: messages of one sender on their way to batches.
@@ -35,6 +36,7 @@ type intake struct {
 	again     []republish.Note
 	last      [1]uint64 // of displaced.offsets
 
+	sourced   *sourcing.Batch // nil: messages that a sender brought
 	from      *sender.Arrival
 	back      sender.Back
 	seq       uint64 // of the next message
@@ -65,7 +67,7 @@ var intakes = sync.Pool{New: func() any { return &intake{} }}
 // finish sends the answers that are due at once, and frees in.
 func (in *intake) finish(p *Shard) {
 	in.head = in.back.Carry(&in.answers, p.at(), in.head)
-	in.from, in.back, in.origin, in.why, in.gap, in.gone, in.lookup = nil, sender.Back{}, nil, nil, false, false, 0
+	in.from, in.back, in.origin, in.sourced, in.why, in.gap, in.gone, in.lookup = nil, sender.Back{}, nil, nil, nil, false, false, 0
 	intakes.Put(in)
 }
 
@@ -79,6 +81,10 @@ func (in *intake) refuseAll(p *Shard, messages []protocol.Message, err error) {
 
 // refuse answers at once that the next message is not kept.
 func (in *intake) refuse(p *Shard, err error) {
+	if in.sourced != nil {
+		in.sourced.Err = err
+		return
+	}
 	p.topic.service.counts.refused.Note(err)
 	in.answers.Refused(in.seq, p.topic.service.config.Codec, p.topic.name, err)
 	if in.origin != nil {
@@ -89,6 +95,12 @@ func (in *intake) refuse(p *Shard, err error) {
 // note notes that the next message was judged, for retries. If it is kept, its first record is at
 // offset, and its number goes to the batch. mu is held.
 func (in *intake) note(keep bool, offset uint64, records int) {
+	if in.sourced != nil {
+		if in.sourced.Err == nil {
+			in.sourced.Taken++
+		}
+		return
+	}
 	o, seq := in.origin, in.seq
 	o.Last = seq
 	switch n := len(in.spans); {

@@ -6,6 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/retention"
+	"github.com/carillon-mq/carillon/broker/sourcing"
 )
 
 // numberState is the state of a message's number.
@@ -83,8 +84,13 @@ func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok b
 // judge reports whether a message is to be kept, and adds its answer to p or to in. mu is held.
 func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now, mono int64) bool {
 	c, refusal := s.conditions(m)
-	if refusal == nil && c.Part {
+	switch {
+	case in.sourced != nil:
+		c, refusal = sourcing.Ask(c, v.expiry.On, v.limits.RollUps), nil
+	case refusal == nil && c.Part:
 		refusal = &publish.BatchError{Topic: s.shard.name}
+	case refusal == nil && c.Copied:
+		refusal = &publish.CopyError{Topic: s.shard.name}
 	}
 	if refusal != nil {
 		in.refuse(s.shard, refusal)
@@ -92,6 +98,9 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	if c.Records > 0 && !s.judgeRecords(in, v, m, &c) || !s.accept(in, p, v, m, &c, now, mono) {
 		return false
+	}
+	if in.sourced != nil {
+		return true // nobody is told
 	}
 	p.kept(s.end, answer{offset: s.end + uint64(len(in.records)) + c.Span(), records: uint32(c.Records), seq: in.seq})
 	if c.Records > 0 {
@@ -121,7 +130,7 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 		in.refuse(s.shard, refusal)
 		return false
 	}
-	if expires > 0 && !s.removing.Marked() {
+	if (expires > 0 || in.sourced != nil) && !s.removing.Marked() {
 		in.lookup = awaitsMark
 		return false
 	}
@@ -141,6 +150,9 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 	in.republish(next, last)
 	if expires > 0 {
 		in.removed.Expire(s.epoch.Load(), next, expires)
+	}
+	if in.sourced != nil {
+		in.removed.Source(s.epoch.Load(), next, in.sourced.Next())
 	}
 	return true
 }
@@ -269,6 +281,10 @@ func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err 
 // the high watermark, and with p otherwise. With more than one replica a refusal waits for a
 // barrier round as well. mu is held.
 func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answer) {
+	if in.sourced != nil {
+		in.sourced.Err = a.err
+		return
+	}
 	if a.kind == isRefusal {
 		s.service.counts.refused.Note(a.err)
 	}

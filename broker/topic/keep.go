@@ -91,7 +91,13 @@ func (s *ShardLeader) Purge(ctx context.Context, below uint64) (purged uint64, e
 		return 0, err
 	}
 	start, end := s.Offsets()
-	if purged, err = s.retention.Purge(start, end, below, s.Messages); err != nil {
+	if below = min(below, end); below <= start {
+		return 0, nil
+	}
+	if err = s.removing.LetGo(ctx, below, s.shard.view.Load().durability); err == nil {
+		purged, err = s.retention.Purge(start, end, below, s.Messages)
+	}
+	if err != nil {
 		err = &publish.StoreError{Topic: s.shard.name, Err: err}
 	}
 	return purged, err

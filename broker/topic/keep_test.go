@@ -129,7 +129,7 @@ func TestIdleShardsCostNothing(t *testing.T) {
 		})
 		n.serve("idle", "unbounded")
 		n.fill("idle", 5)
-		shards := n.service.leaders()
+		shards := n.service.Leaders()
 		time.Sleep(2 * tick) // they are looked at
 		synctest.Wait()
 		if slices.ContainsFunc(shards, func(s *ShardLeader) bool {

@@ -101,6 +101,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	p.leading.CompareAndSwap(shard, nil)
 	shard.ending.Store(true)
 	shard.republish.Close()
+	shard.removing.Close()
 	if shard.index.Close(); subjects != nil {
 		subjects.Close()
 	}

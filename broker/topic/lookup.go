@@ -92,8 +92,8 @@ func (s *Service) unsorted() []*Topic {
 	return slices.AppendSeq(make([]*Topic, 0, len(s.byID)), maps.Values(s.byID))
 }
 
-// leaders returns the open leaders on this broker.
-func (s *Service) leaders() []*ShardLeader {
+// Leaders returns the open leaders on this broker.
+func (s *Service) Leaders() []*ShardLeader {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
 	out := make([]*ShardLeader, 0, len(s.open))

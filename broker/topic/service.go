@@ -63,8 +63,8 @@ func Open(config Config) (*Service, error) {
 		s.running.Go(func() { s.reports.Keep(s.ctx, config.Report, s.notReported) })
 	}
 	s.running.Go(func() { s.upkeep.Run(s.ctx) })
-	s.running.Go(func() { limiting.Run(s.ctx, s.leaders, s.log) })
-	expiry := expiring.Config[*ShardLeader]{Led: s.leaders, Clock: config.Clock, Codec: config.Codec, Logger: s.log}
+	s.running.Go(func() { limiting.Run(s.ctx, s.Leaders, s.log) })
+	expiry := expiring.Config[*ShardLeader]{Led: s.Leaders, Clock: config.Clock, Codec: config.Codec, Logger: s.log}
 	s.running.Go(func() { expiring.Run(s.ctx, expiry) })
 	return s, nil
 }
@@ -313,7 +313,7 @@ func (s *Service) closeAll() error {
 		})
 	}
 	all := map[*Shard]struct{}{}
-	for _, shard := range s.leaders() { // also of Topics that were deleted
+	for _, shard := range s.Leaders() { // also of Topics that were deleted
 		all[shard.shard] = struct{}{}
 	}
 	s.mu.RLock()

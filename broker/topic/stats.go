@@ -37,7 +37,7 @@ func (s *Service) Stats() Stats {
 	held := s.senders.Stats()
 	out.Resent, out.Failed, out.OutboxFull, out.Deduplicated = held.Resent, held.Failed, held.Full, c.deduplicated.Load()
 	out.OutboxBytes, out.OutboxMessages = held.Bytes, held.Messages
-	for _, shard := range s.leaders() {
+	for _, shard := range s.Leaders() {
 		start, end := shard.Offsets()
 		out.Open++
 		out.Messages += shard.Messages(start, end)

@@ -52,6 +52,9 @@ func (s *ShardLeader) judgeBatch(in *intake, p *pending, v *view, batch *protoco
 // batch, or the batch waits. mu is held.
 func (s *ShardLeader) mayJoin(in *intake, p *pending, v *view, m *protocol.Message, next uint64, now int64) bool {
 	c, refusal := s.conditions(m)
+	if refusal == nil && c.Copied {
+		refusal = &publish.CopyError{Topic: s.shard.name}
+	}
 	if refusal == nil {
 		refusal = in.rules.Refusal(s.shard.name, m.Subject, &c, next-1)
 	}

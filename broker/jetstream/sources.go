@@ -1,0 +1,96 @@
+package jetstream
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/sourcing"
+	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// checkSources refuses sources by what their streams are now, as nats-server does. A stream that is
+// not there yet may be named.
+func (s *Server) checkSources(config *jsapi.StreamConfig) *jsapi.Error {
+	state := s.state()
+	for _, source := range config.Sources {
+		t := state.Topic(source.Name)
+		switch {
+		case t == nil || t.Deleting:
+		case max(t.Spec.Shards, 1) > 1:
+			return jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("source %s has %d shards, whose messages have no order: name its shards' streams instead, %s and so on", source.Name, t.Spec.Shards, coordination.ShardName(t, 0)))
+		case config.MaxMessageSize > 0 && t.Spec.MaxMessage > 0 && int(config.MaxMessageSize) < t.Spec.MaxMessage:
+			return jsapi.ErrSourceMaxMessageSizeTooBig
+		}
+	}
+	spec := config.TopicSpec()
+	if cyclic(config.Name, &spec, func(name string) *coordination.TopicSpec {
+		if t := state.Topic(name); t != nil && !t.Deleting {
+			return &t.Spec
+		}
+		return nil
+	}) {
+		return jsapi.ErrStreamInvalidConfig.With("detected cycle")
+	}
+	return nil
+}
+
+// cyclic reports whether a stream gets messages of its own back by its sources, or by theirs. A
+// source that takes none of the subjects of the stream that has it makes no cycle.
+func cyclic(name string, spec *coordination.TopicSpec, find func(name string) *coordination.TopicSpec) bool {
+	type visit struct {
+		name string
+		spec *coordination.TopicSpec
+	}
+	visited := map[string]bool{}
+	for todo := []visit{{name, spec}}; len(todo) > 0; todo = todo[1:] {
+		at := todo[0]
+		visited[at.name] = true
+		for _, source := range at.spec.Stream.Sources {
+			if visited[source.Name] {
+				if overlaps(at.spec.Subjects, source.Filter) {
+					return true
+				}
+			} else if next := find(source.Name); next != nil {
+				todo = append(todo, visit{source.Name, next})
+			}
+		}
+	}
+	return false
+}
+
+func overlaps(subjects []string, filter string) bool {
+	for _, s := range subjects {
+		if filter != "" && subject.Overlap(s, filter) {
+			return true
+		}
+	}
+	return filter == ""
+}
+
+// sourceInfos returns how far the sources of a stream have come that is led here.
+func (s *Server) sourceInfos(shard *topic.ShardLeader) (infos []jsapi.SourceInfo) {
+	if s.config.Sources == nil || shard == nil {
+		return nil
+	}
+	for _, i := range s.config.Sources(shard) {
+		infos = append(infos, jsapi.SourceInfo{
+			Name: i.Source.Name, Lag: i.Lag, Sequence: i.Sequence, Active: i.Active, Error: sourceError(i.Err),
+			FilterSubject: i.Source.Filter, SubjectTransforms: jsapi.TransformsOf(i.Source.Transforms),
+		})
+	}
+	return infos
+}
+
+// sourceError is JetStream's error for what keeps a source from going on.
+func sourceError(err error) *jsapi.Error {
+	if err == nil {
+		return nil
+	}
+	if _, gone := errors.AsType[*sourcing.NotFoundError](err); gone {
+		return jsapi.ErrStreamNotFound
+	}
+	return jsapi.ErrSourceConsumerSetupFailed.With(err)
+}

@@ -1,0 +1,180 @@
+package removing
+
+import (
+	"context"
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/work"
+)
+
+// progress is how far the sources of a shard have come, of a Keeper, whose mu guards it. Each batch
+// with records of a source says it of all sources.
+type progress struct {
+	fresh   []removal.Progress // of batches that are not on all in-sync replicas yet
+	kept    removal.Progress   // of the last other one
+	added   bool               // the last batch has brought one
+	untaken bool               // the state log may lack kept
+	// hold keeps the last batch that says what the state log lacks, if there is one.
+	hold   *log.Hold
+	closed bool // nothing is held any more
+}
+
+// load replaces all by what the logs say. carried: the state log may lack it.
+func (x *progress) load(data *log.Log, p removal.Progress, carried bool) {
+	x.release()
+	*x = progress{kept: p, untaken: carried}
+	if carried {
+		x.holdFrom(data, p.Offset)
+	}
+}
+
+// add adds what a batch says that is going to be appended to a log; nil: nothing.
+func (x *progress) add(data *log.Log, p *removal.Progress) {
+	if x.added = p != nil; !x.added {
+		return
+	}
+	if x.fresh = append(x.fresh, *p); x.hold == nil {
+		_, end, _ := data.Offsets()
+		x.holdFrom(data, end)
+	}
+}
+
+// undo takes back the last add: the batch was not appended.
+func (x *progress) undo() {
+	if x.added {
+		x.fresh, x.added = x.fresh[:len(x.fresh)-1], false
+	}
+}
+
+// next returns the offset of the first fresh one; 0: there is none.
+func (x *progress) next() uint64 {
+	if len(x.fresh) == 0 {
+		return 0
+	}
+	return x.fresh[0].Offset
+}
+
+// commit notes that what is before an offset is on all in-sync replicas.
+func (x *progress) commit(end uint64) {
+	n := 0
+	for n < len(x.fresh) && x.fresh[n].Offset < end {
+		n++
+	}
+	if n > 0 {
+		x.kept, x.untaken = x.fresh[n-1], true
+		x.fresh = slices.Delete(x.fresh, 0, n)
+		x.added = x.added && len(x.fresh) > 0
+	}
+}
+
+// last is how far sources have come by the end of the log.
+func (x *progress) last() removal.Progress {
+	if n := len(x.fresh); n > 0 {
+		return x.fresh[n-1]
+	}
+	return x.kept
+}
+
+// holdFrom moves the hold.
+func (x *progress) holdFrom(data *log.Log, offset uint64) {
+	if before := x.hold; !x.closed {
+		if x.hold = data.Hold(offset); before != nil {
+			before.Release()
+		}
+	}
+}
+
+// release ends the hold.
+func (x *progress) release() {
+	if x.hold != nil {
+		x.hold.Release()
+		x.hold = nil
+	}
+}
+
+// Progress returns how far sources have come by the end of the log, of which the last batches may
+// not be on all in-sync replicas yet.
+func (k *Keeper) Progress() removal.Progress {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.progress.last()
+}
+
+// Note writes to the state log how far sources have come, as far as it lacks that. done is called,
+// perhaps before Note returns, when that is on all in-sync replicas, or has failed.
+func (k *Keeper) Note(durability log.Durability, done func(error)) {
+	if _, ok := k.unnoted(); !ok {
+		done(nil)
+		return
+	}
+	if err := k.takeOver(carriage{}, k.taken.Load(), durability, done); err != nil {
+		done(err)
+	}
+}
+
+// Unnoted reports whether the state log may lack how far sources have come.
+func (k *Keeper) Unnoted() bool {
+	_, ok := k.unnoted()
+	return ok
+}
+
+// unnoted returns what the state log may lack.
+func (k *Keeper) unnoted() (p removal.Progress, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.progress.kept, k.progress.untaken
+}
+
+// noted notes that the state log says how far sources have come with an offset.
+func (k *Keeper) noted(offset uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	x := &k.progress
+	x.untaken = x.kept.Offset > offset
+	if !x.untaken && len(x.fresh) == 0 {
+		x.release()
+	} else {
+		x.holdFrom(k.Data, offset+1)
+	}
+}
+
+// LetGo waits until the data log may lose its records below an offset: until the state log says how
+// far sources have come with them.
+func (k *Keeper) LetGo(ctx context.Context, below uint64, durability log.Durability) error {
+	for {
+		k.mu.Lock()
+		hold := k.progress.hold
+		k.mu.Unlock()
+		if hold == nil || hold.Offset() >= below {
+			return nil
+		}
+		done := make(chan error, 1)
+		k.Note(durability, func(err error) { done <- err })
+		select {
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if !work.Sleep(ctx, letGoRest) { // what is committed is about to be known
+			return ctx.Err()
+		}
+	}
+}
+
+// Close releases what k holds of the data log.
+func (k *Keeper) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.progress.release()
+	k.progress.closed = true
+}
+
+// progressRecord returns the record of a state log with p.
+func progressRecord(now int64, p *removal.Progress) log.Record {
+	return log.Record{Time: now, Subject: []byte(removal.Subject), Data: removal.AppendProgress(nil, p)}
+}

@@ -1,0 +1,42 @@
+// Package sourcing copies records of streams into others that name them as their sources.
+//
+//	limits.go   every bound, with its reason
+//	batch.go    Batch: messages of one source on their way into a shard
+//	header.go   the header of a copy
+//	wire.go     questions and answers between brokers
+//	fetcher.go  what is asked of an origin, and what becomes of the answers: pure
+//	serve.go    answers questions, where the origin is led
+//	run.go      Sourcing: a goroutine for each source of the shards that are led here
+//	info.go     how far sources have come, for clients
+//
+// The leader of the shard that has a source asks the leader of the origin for records, on whatever
+// broker that is, and appends what is answered as if it were published, but without a sender: it is
+// the leader itself that appends. A question waits at the origin for records.
+//
+// # Invariants
+//
+//	Y1  A batch of the shard's log says with its records how far all sources have come (removal.Progress).
+//	    So both are kept or neither, and a new leader, which reads that from the end of its log and
+//	    from its state log, copies no record of an origin twice and passes over none.
+//	Y2  Only the leader appends what it fetched, by calls to the ShardLeader for which it was
+//	    fetched. One that is not leading any more takes nothing, so no former leader's records come
+//	    between those of the next one.
+//	Y3  The records of a source are appended in the order of their stream. When one is refused, none
+//	    behind it is appended, and it is tried again.
+//	Y4  Only records below the origin's high watermark are copied: the origin does not lose them.
+//	Y5  A stream that is made anew under the name of an origin is another stream: it is copied from
+//	    its start on. What was copied from the former one stays.
+//	Y6  What is deleted at the origin is not deleted in copies.
+//	Y7  Bytes, goroutines and questions are bounded per broker, on both sides.
+//
+// Rejected:
+//
+//  1. To publish through a sender, with a message id. Ids are remembered for a window only, and a
+//     sender would send again what a former leader has fetched.
+//  2. A consumer at the origin, as nats-server has. It is state at the origin that has to end with the
+//     source, and its cursor says less than the shard's own log does.
+//  3. How far sources have come in the state log only. A crash between the two logs would copy
+//     records again, or pass over them.
+//
+// If the process dies, the next leader of the shard goes on (Y1). Nothing is kept here.
+package sourcing

@@ -1,0 +1,125 @@
+package sourcing
+
+import (
+	"errors"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/transform"
+)
+
+// fetcher decides what is asked of an origin, and what becomes of the answers. It is pure: no clock,
+// no I/O. What is kept of a source is how far it has come, which the shard's log says; a fetcher
+// remembers beyond that only which records it need not look at again.
+type fetcher struct {
+	source     coordination.StreamSource
+	index      string
+	key        removal.SourceKey
+	filters    []string
+	transforms []*transform.Transform
+
+	origin   string // identity of the stream of which next is
+	next     uint64 // nothing that matches is left below; 0: not known
+	reached  bool   // the start time of the source is behind next
+	behind   bool   // the origin had more
+	failures int    // in a row
+	err      error  // of the last one; nil: it did not fail
+	lag      uint64
+}
+
+// newFetcher returns the fetcher of a source.
+func newFetcher(source coordination.StreamSource) *fetcher {
+	f := &fetcher{source: source, index: source.Index()}
+	f.key = removal.KeyOf(f.index)
+	if source.Filter != "" {
+		f.filters = []string{source.Filter}
+	}
+	for _, m := range source.Transforms {
+		from := m.Source
+		if from == "" {
+			from = ">"
+		}
+		t, _ := transform.New(from, m.Destination) // checked when it was asked for; nil maps nothing
+		f.filters, f.transforms = append(f.filters, from), append(f.transforms, t)
+	}
+	return f
+}
+
+// ask returns the next question to a stream of an identity, by how far the shard's log says that the
+// source has come.
+//
+//  1. A source goes on behind the last record that it has taken.
+//  2. If the stream was made anew since, or nothing was taken yet, it begins where its settings say.
+//  3. Records that didn't match, or were gone, are not looked at again.
+func (f *fetcher) ask(come removal.Source, origin string) question {
+	if f.origin != origin {
+		f.origin, f.next, f.reached = origin, 0, false
+	}
+	q := question{Origin: origin, Filters: f.filters, Bytes: smallBytes, Wait: patience}
+	if come.Sequence > 0 && come.Origin == origin {
+		q.Next = come.Sequence + 1
+	} else {
+		q.Next, q.Since = f.source.StartSequence, f.source.StartTime
+	}
+	if q.Next = max(q.Next, f.next); f.reached {
+		q.Since = time.Time{}
+	}
+	return q
+}
+
+// answered returns the messages of an answer for the shard: nil, if there are none.
+func (f *fetcher) answered(a *answer) (*Batch, error) {
+	if a.Error != "" {
+		return nil, errors.New(a.Error)
+	}
+	b := &Batch{Of: f.source, Key: f.key, Origin: f.origin}
+	err := a.each(func(r *log.Record) {
+		m := protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}
+		m.Data, m.Header = copied(&m, f.index, r.Offset, f.origin)
+		m.Subject = f.mapped(r.Subject)
+		b.Messages, b.Sequences = append(b.Messages, m), append(b.Sequences, r.Offset)
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.reached = f.reached || len(b.Messages) > 0 || !a.More
+	f.lag, f.behind = a.Lag+uint64(len(b.Messages)), a.More
+	if len(b.Messages) == 0 {
+		f.taken(a)
+		return nil, nil
+	}
+	return b, nil
+}
+
+// mapped returns the subject under which a message is stored.
+func (f *fetcher) mapped(name []byte) []byte {
+	for _, t := range f.transforms {
+		if t == nil {
+			continue
+		}
+		if to, ok := t.Apply(nil, name); ok {
+			return to
+		}
+	}
+	return name
+}
+
+// taken notes that the shard has all records of an answer.
+func (f *fetcher) taken(a *answer) {
+	f.next, f.lag, f.failures, f.err = max(f.next, a.Next), a.Lag, 0, nil
+}
+
+// failed notes a failure and returns the pause after it. jitter is between 0 and 1.
+func (f *fetcher) failed(err error, jitter float64) time.Duration {
+	f.err, f.behind = err, false
+	f.next, f.reached = 0, false // the shard's log says how far the source has come
+	rest := longestRest
+	if f.failures < 16 {
+		rest = min(firstRest<<f.failures, longestRest)
+	}
+	f.failures++
+	return rest - time.Duration(jitter*float64(rest)/2)
+}

@@ -1,0 +1,209 @@
+package sourcing
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/removal"
+)
+
+// stream is an Origin in memory. A record without a subject was removed.
+type stream struct {
+	subjects []string // of the records from offset 1 on
+	start    uint64
+	scanned  int
+}
+
+func (o *stream) Offsets() (start, end uint64) {
+	return max(o.start, 1), uint64(len(o.subjects)) + 1
+}
+
+func (o *stream) Scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
+	for at := from; at < end; at++ {
+		o.scanned++
+		if budget -= 1 << 20; budget < 0 {
+			return false, nil
+		}
+		name := o.subjects[at-1]
+		if name == "" {
+			continue
+		}
+		if !f(&log.Record{Offset: at, Time: int64(at) * 1e9, Subject: []byte(name), Data: fmt.Append(nil, at)}) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (o *stream) Messages(start, end uint64) (n uint64) {
+	for at := start; at < end; at++ {
+		if o.subjects[at-1] != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *stream) Watch(func()) (stop func()) { return func() {} }
+
+// all has a fetcher copy a stream, and returns the sequences that it has stored. The shard takes at
+// most some of each answer; then it is asked again, as after a failure.
+func all(t *testing.T, f *fetcher, o *stream, come *removal.Source, some int) (stored []uint64) {
+	t.Helper()
+	for range 1000 {
+		q := f.ask(*come, "id")
+		q.Bytes = 40
+		a, err := parseAnswer(read(o, &q).encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := f.answered(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b == nil {
+			if !a.More {
+				return stored
+			}
+			continue
+		}
+		taken := b.Sequences[:min(some, len(b.Sequences))]
+		stored = append(stored, taken...)
+		*come = removal.Source{Key: f.key, Sequence: taken[len(taken)-1], Origin: "id"}
+		if len(taken) == len(b.Sequences) {
+			f.taken(a)
+		} else {
+			f.failed(errors.New("the shard is full"), 0)
+		}
+	}
+	t.Fatal("it does not come to an end")
+	return nil
+}
+
+func TestEachMatchingRecordIsCopiedOnceInOrder(t *testing.T) {
+	o := &stream{}
+	for i := range 300 {
+		o.subjects = append(o.subjects, []string{"a.x", "b", "", "a.y", "b", "b"}[i%6])
+	}
+	for _, test := range []struct {
+		source coordination.StreamSource
+		want   func(at uint64, name string) bool
+	}{
+		{coordination.StreamSource{}, func(uint64, string) bool { return true }},
+		{coordination.StreamSource{Filter: "a.*"}, func(_ uint64, name string) bool { return name[0] == 'a' }},
+		{coordination.StreamSource{Filter: "none"}, func(uint64, string) bool { return false }},
+		{coordination.StreamSource{StartSequence: 100}, func(at uint64, _ string) bool { return at >= 100 }},
+		{coordination.StreamSource{StartTime: time.Unix(200, 0)}, func(at uint64, _ string) bool { return at >= 200 }},
+		{coordination.StreamSource{StartTime: time.Unix(200, 0), Filter: "a.x"}, func(at uint64, name string) bool { return at >= 200 && name == "a.x" }},
+		{coordination.StreamSource{Transforms: []coordination.SubjectMapping{{Source: "a.x", Destination: "z"}, {Source: "b"}}}, func(_ uint64, name string) bool { return name != "a.y" }},
+	} {
+		var want []uint64
+		for i, name := range o.subjects {
+			if name != "" && test.want(uint64(i+1), name) {
+				want = append(want, uint64(i+1))
+			}
+		}
+		for _, some := range []int{1, 2, 1000} {
+			var come removal.Source
+			if got := all(t, newFetcher(test.source), o, &come, some); !slices.Equal(got, want) {
+				t.Errorf("%+v, by %d: copied %v, want %v", test.source, some, got, want)
+			}
+			if got := all(t, newFetcher(test.source), o, &come, some); len(got) > 0 && len(want) > 0 {
+				t.Errorf("%+v: the next leader copies %v again", test.source, got)
+			}
+		}
+	}
+}
+
+func TestRecordsThatDoNotMatchAreNotReadAgain(t *testing.T) {
+	o := &stream{subjects: slices.Repeat([]string{"b"}, 100)}
+	f, come := newFetcher(coordination.StreamSource{Filter: "a"}), removal.Source{}
+	all(t, f, o, &come, 1)
+	before := o.scanned
+	if all(t, f, o, &come, 1); o.scanned > before {
+		t.Errorf("%d records were read again", o.scanned-before)
+	}
+}
+
+func TestAStreamThatIsMadeAnewIsCopiedFromItsStart(t *testing.T) {
+	f := newFetcher(coordination.StreamSource{Name: "bills"})
+	come := removal.Source{Key: f.key, Sequence: 70, Origin: "former"}
+	if q := f.ask(come, "former"); q.Next != 71 {
+		t.Errorf("it goes on with %d", q.Next)
+	}
+	f.taken(&answer{Next: 90})
+	if q := f.ask(come, "former"); q.Next != 90 {
+		t.Errorf("it goes on with %d", q.Next)
+	}
+	if q := f.ask(come, "latter"); q.Next != 0 {
+		t.Errorf("of the new one it asks for %d", q.Next)
+	}
+	f = newFetcher(coordination.StreamSource{Name: "bills", StartSequence: 5})
+	if q := f.ask(come, "latter"); q.Next != 5 {
+		t.Errorf("of the new one it asks for %d", q.Next)
+	}
+}
+
+func TestPausesDouble(t *testing.T) {
+	f := newFetcher(coordination.StreamSource{})
+	failed := errors.New("no")
+	for _, want := range []time.Duration{firstRest, 2 * firstRest, 4 * firstRest} {
+		if got := f.failed(failed, 0); got != want {
+			t.Errorf("the pause is %v, want %v", got, want)
+		}
+	}
+	for range 100 {
+		f.failed(failed, 0)
+	}
+	if got := f.failed(failed, 1); got != longestRest/2 {
+		t.Errorf("the pause is %v in the end", got)
+	}
+	if f.taken(&answer{}); f.failed(failed, 0) != firstRest {
+		t.Error("a success does not count")
+	}
+}
+
+func TestTheHeaderOfACopy(t *testing.T) {
+	for _, test := range []struct{ header, want string }{
+		{"", "NATS/1.0\r\nNats-Stream-Source: s 7 f d sub id\r\n\r\n"},
+		{"NATS/1.0\r\nA: 1\r\n\r\n", "NATS/1.0\r\nA: 1\r\nNats-Stream-Source: s 7 f d sub id\r\n\r\n"},
+		{
+			"NATS/1.0\r\nNats-Expected-Stream: x\r\nnats-batch-id: 1\r\nNats-Stream-Source: x 1 > > y\r\nNats-Msg-Id: 1\r\nB: 2\r\n\r\n",
+			"NATS/1.0\r\nNats-Msg-Id: 1\r\nB: 2\r\nNats-Stream-Source: s 7 f d sub id\r\n\r\n",
+		},
+	} {
+		m := protocol.Message{Subject: []byte("sub"), Header: len(test.header), Data: []byte(test.header + "payload")}
+		data, header := copied(&m, "s f d", 7, "id")
+		if got := string(data[:header]); got != test.want || string(data[header:]) != "payload" {
+			t.Errorf("of %q: %q, then %q", test.header, got, data[header:])
+		}
+	}
+}
+
+func TestAnswersThatAreNone(t *testing.T) {
+	a := answer{Number: 3, Next: 9}
+	for i := range 3 {
+		a.records = appendRecord(a.records, &log.Record{Offset: uint64(i), Subject: []byte("a"), Header: 1, Data: []byte("data")})
+	}
+	whole := a.encode()
+	for n := range whole {
+		got, err := parseAnswer(whole[:n])
+		if err == nil {
+			records := 0
+			err = got.each(func(*log.Record) { records++ })
+			if err == nil && records == 3 {
+				t.Errorf("%d of %d bytes are an answer", n, len(whole))
+			}
+		}
+		if err != nil && !strings.Contains(err.Error(), "malformed") {
+			t.Errorf("the first %d bytes: %v", n, err)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package sourcing
+
+import "time"
+
+const (
+	// maxSources is how many sources the shards have at once that a broker leads. Each has a
+	// goroutine and a question that waits at its origin. Further ones wait, and say so.
+	maxSources = 1024
+	// smallBytes is about how many bytes of records a question asks for. All sources of a broker
+	// together may have as much under way: 64 MiB.
+	smallBytes = 64 << 10
+	// largeBytes is for how many a source asks that is behind, and largeAtOnce how many do so at
+	// once: 32 MiB. Others go on with small questions meanwhile.
+	largeBytes  = 1 << 20
+	largeAtOnce = 32
+	// maxQuestions is how many questions an origin's broker answers at once, also those that wait
+	// for records: what all sources of four brokers ask. Further ones are refused, and asked again.
+	maxQuestions = 4096
+	// readsAtOnce is how many of them read at once.
+	readsAtOnce = 8
+	// scanBytes is how much of a log a question reads in vain before it is answered, so that the
+	// source learns how far it has come.
+	scanBytes = 16 << 20
+	// maxQuestion is more than the largest question: 64 filters of 4 KiB are possible.
+	maxQuestion = 512 << 10
+)
+
+const (
+	// patience is how long a question waits for records. It is also how often an idle source hears
+	// of its origin.
+	patience = 5 * time.Second
+	// answerWithin is how long after that an answer may take. A broker that dies does not answer.
+	answerWithin = 5 * time.Second
+	// look is how often Run looks for shards and sources that it doesn't know yet.
+	look = 100 * time.Millisecond
+	// noteLooks is after how many of these the state logs say how far sources have come. A new leader
+	// reads what was copied since, and retention leaves the last batch until then.
+	noteLooks = 5
+	// firstRest and longestRest bound the pause after a failure, which doubles with each one in a
+	// row. Each is shortened at random by up to a half, so that sources don't ask at once.
+	firstRest   = 100 * time.Millisecond
+	longestRest = 5 * time.Second
+	// roomRest is the pause while the shard has to do something before it takes a record, for
+	// example to look up a subject.
+	roomRest = 5 * time.Millisecond
+)

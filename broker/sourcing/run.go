@@ -1,0 +1,349 @@
+package sourcing
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/removing"
+	"github.com/carillon-mq/carillon/broker/work"
+)
+
+// Subjects between brokers. They are accepted from links only.
+const (
+	prefix        = "$CARILLON.SOURCE."
+	askSubject    = prefix + "ASK"
+	answerSubject = prefix + "ANSWER"
+)
+
+// Shard is a shard that this broker leads. *topic.ShardLeader implements it.
+type Shard interface {
+	comparable
+	Name() string
+	// Sources returns the sources of the shard, its durability, and the Keeper that knows how far
+	// they have come. There are none while nothing is readable.
+	Sources() ([]coordination.StreamSource, log.Durability, *removing.Keeper)
+	// AppendSourced judges and appends messages of a batch, from Batch.Taken on, as far as it can.
+	AppendSourced(b *Batch)
+	// Data returns the log of its records.
+	Data() *log.Log
+}
+
+// Config is what a Sourcing needs.
+type Config[S Shard] struct {
+	Self string // id of this broker
+	// Led returns the shards that this broker leads.
+	Led func() []S
+	// Find returns the identity of a stream, and which broker leads it, or why it can't be read: a
+	// *NotFoundError, for example.
+	Find func(stream string) (identity, leader string, err error)
+	// Origin returns the shard that is the stream of an identity, if this broker leads it and
+	// it is readable, or nil.
+	Origin func(identity string) Origin
+	Hub    publish.Hub
+	Logger *slog.Logger
+}
+
+// NotFoundError reports that there is no such stream.
+type NotFoundError struct{ Stream string }
+
+func (e *NotFoundError) Error() string { return "there is no stream " + e.Stream }
+
+// Sourcing copies the records of the sources of all shards that this broker leads, and answers other
+// brokers that copy from here. Its methods are safe for concurrent use.
+type Sourcing[S Shard] struct {
+	Config[S]
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	offer   publish.Offer
+	answers requests
+	serving chan struct{} // one for each question under way
+	reading chan struct{} // one for each read
+	large   chan struct{} // one for each large question
+
+	mu   sync.Mutex
+	runs map[place[S]]*run[S]
+}
+
+// place is a source of a shard.
+type place[S Shard] struct {
+	shard S
+	index string
+}
+
+// run copies one source until its context ends.
+type run[S Shard] struct {
+	shard  S
+	source coordination.StreamSource
+	ctx    context.Context
+	stop   context.CancelFunc
+	ended  chan struct{} // closed when it has ended
+
+	mu    sync.Mutex
+	heard time.Time
+	lag   uint64
+	err   error
+}
+
+// New returns a Sourcing. Start starts it.
+func New[S Shard](config Config[S]) *Sourcing[S] {
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Sourcing[S]{Config: config, serving: make(chan struct{}, maxQuestions), reading: make(chan struct{}, readsAtOnce),
+		large: make(chan struct{}, largeAtOnce), runs: map[place[S]]*run[S]{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Start begins to copy.
+func (s *Sourcing[S]) Start() {
+	s.offer = s.Hub.Offer(s)
+	s.offer.Set([]string{prefix + ">"})
+	s.running.Go(func() {
+		for n := 1; work.Sleep(s.ctx, look); n++ {
+			if s.look(); n%noteLooks == 0 {
+				s.note()
+			}
+		}
+	})
+}
+
+// Close stops copying, and waits for that.
+func (s *Sourcing[S]) Close() {
+	if s.offer != nil {
+		s.offer.Close()
+	}
+	s.stop()
+	s.running.Wait()
+}
+
+// look begins to copy what is not copied yet, and stops what is not led here any more or has
+// changed.
+func (s *Sourcing[S]) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at, r := range s.runs {
+		select {
+		case <-r.ended:
+			delete(s.runs, at)
+		default:
+		}
+	}
+	stay := make(map[place[S]]bool, len(s.runs))
+	for _, shard := range s.Led() {
+		all, _, _ := shard.Sources()
+		for _, source := range all {
+			at := place[S]{shard, source.Index()}
+			if before := s.runs[at]; before != nil {
+				// A run that was stopped comes to its end before the next one of the source begins.
+				stay[at] = before.ctx.Err() == nil && reflect.DeepEqual(before.source, source)
+				continue
+			}
+			if len(s.runs) >= maxSources {
+				continue // until others are gone
+			}
+			r := &run[S]{shard: shard, source: source, ended: make(chan struct{})}
+			r.ctx, r.stop = context.WithCancel(s.ctx)
+			s.runs[at], stay[at] = r, true
+			s.running.Go(func() {
+				defer close(r.ended)
+				s.copy(r.ctx, r)
+			})
+		}
+	}
+	for at, r := range s.runs {
+		if !stay[at] {
+			r.stop()
+		}
+	}
+}
+
+// note has the state logs say how far sources have come, also former ones.
+func (s *Sourcing[S]) note() {
+	for _, shard := range s.Led() {
+		_, durability, keeper := shard.Sources()
+		keeper.Note(durability, func(error) {}) // it is tried again
+	}
+}
+
+// copy copies a source until ctx ends.
+func (s *Sourcing[S]) copy(ctx context.Context, r *run[S]) {
+	f := newFetcher(r.source)
+	for ctx.Err() == nil {
+		err := s.step(ctx, r, f)
+		r.heardOf(f, err)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if f.failures == 0 {
+			s.Logger.Warn("a source can't be copied for now", "topic", r.shard.Name(), "source", r.source.Name, "error", err)
+		}
+		rest := f.failed(err, rand.Float64())
+		work.Sleep(ctx, rest)
+	}
+}
+
+// step asks once, and appends what is answered.
+func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
+	identity, leader, err := s.Find(r.source.Name)
+	if err != nil {
+		return err
+	}
+	_, _, keeper := r.shard.Sources()
+	progress := keeper.Progress()
+	come, _ := progress.Of(f.key)
+	q := f.ask(come, identity)
+	if f.behind {
+		select {
+		case s.large <- struct{}{}:
+			q.Bytes = largeBytes
+			defer func() { <-s.large }()
+		default:
+		}
+	}
+	a, err := s.ask(ctx, leader, &q)
+	if err != nil {
+		return err
+	}
+	b, err := f.answered(a)
+	if err != nil {
+		return err
+	}
+	r.heardOf(f, nil)
+	if b == nil {
+		return nil
+	}
+	for b.Taken < len(b.Messages) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b.Wait = false
+		r.shard.AppendSourced(b)
+		if b.Err != nil {
+			return b.Err
+		}
+		if b.Wait {
+			work.Sleep(ctx, roomRest)
+		}
+	}
+	f.taken(a)
+	return r.shard.Data().WaitRoom(ctx)
+}
+
+// ask asks the leader of a stream.
+func (s *Sourcing[S]) ask(ctx context.Context, leader string, q *question) (*answer, error) {
+	if leader == s.Self {
+		return serve(ctx, s.Config.Origin, q, s.reading), nil
+	}
+	number, answered := s.answers.begin()
+	defer s.answers.end(number)
+	q.From, q.Number = s.Self, number
+	data, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	if leader == "" || !s.Hub.Forward(leader, &protocol.Message{Subject: []byte(askSubject), Data: data}) {
+		return nil, errors.New("the stream has no leader that this broker reaches")
+	}
+	timer := time.NewTimer(q.Wait + answerWithin)
+	defer timer.Stop()
+	select {
+	case a := <-answered:
+		return a, nil
+	case <-timer.C:
+		return nil, errors.New("the stream's leader does not answer")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Take implements publish.Taker.
+func (s *Sourcing[S]) Take(messages []protocol.Message, _ protocol.Memory, forwarded bool) (behind bool) {
+	for i := range messages {
+		m := &messages[i]
+		switch {
+		case !forwarded: // a client published it
+		case string(m.Subject) == answerSubject:
+			if a, err := parseAnswer(bytes.Clone(m.Data)); err == nil {
+				s.answers.answer(a.Number, a)
+			}
+		case string(m.Subject) == askSubject && len(m.Data) <= maxQuestion:
+			q := &question{}
+			if json.Unmarshal(m.Data, q) == nil {
+				s.begin(q)
+			}
+		}
+	}
+	return false
+}
+
+// Wait returns at once, since Take never reports behind.
+func (s *Sourcing[S]) Wait() {}
+
+// begin answers a question of another broker, on a goroutine of its own.
+func (s *Sourcing[S]) begin(q *question) {
+	send := func(a *answer) {
+		a.Number = q.Number
+		s.Hub.Forward(q.From, &protocol.Message{Subject: []byte(answerSubject), Data: a.encode()})
+	}
+	select {
+	case s.serving <- struct{}{}:
+	default:
+		send(&answer{Error: "too many sources ask the stream's broker at once"})
+		return
+	}
+	q.Bytes = min(q.Bytes, largeBytes)
+	s.running.Go(func() {
+		defer func() { <-s.serving }()
+		a := serve(s.ctx, s.Config.Origin, q, s.reading)
+		if s.ctx.Err() == nil {
+			send(a)
+		}
+	})
+}
+
+// requests matches answers to open questions.
+type requests struct {
+	mu   sync.Mutex
+	last uint64
+	open map[uint64]chan *answer
+}
+
+func (r *requests) begin() (number uint64, answered <-chan *answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == nil {
+		r.open = map[uint64]chan *answer{}
+	}
+	r.last++
+	ch := make(chan *answer, 1)
+	r.open[r.last] = ch
+	return r.last, ch
+}
+
+func (r *requests) end(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, number)
+}
+
+func (r *requests) answer(number uint64, a *answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case r.open[number] <- a:
+	default: // late, or repeated
+	}
+}

@@ -1,0 +1,117 @@
+package sourcing
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// Origin is a shard that this broker leads and that is the origin of a source. *topic.ShardLeader
+// implements it.
+type Origin interface {
+	// Offsets returns the offsets that readers see: start ≤ offset < end.
+	Offsets() (start, end uint64)
+	// Scan calls f with some records, as a records.Reader does.
+	Scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error)
+	// Messages returns the number of records from start up to, not including, end.
+	Messages(start, end uint64) uint64
+	// Watch calls changed after end has moved, until stop.
+	Watch(changed func()) (stop func())
+}
+
+// read answers a question once, from what there is.
+func read(o Origin, q *question) *answer {
+	start, end := o.Offsets()
+	a := &answer{Next: max(q.Next, start, 1)}
+	if a.Next >= end {
+		return a
+	}
+	since := int64(math.MinInt64)
+	if !q.Since.IsZero() {
+		since = q.Since.UnixNano()
+	}
+	for budget := int64(scanBytes); ; budget *= 2 {
+		full, seen := false, false
+		done, err := o.Scan(a.Next, end, budget, func(r *log.Record) bool {
+			seen = true
+			if r.Time < since || !matches(q.Filters, r.Subject) {
+				a.Next = r.Offset + 1
+				return true
+			}
+			if full = len(a.records) > 0 && len(a.records)+len(r.Subject)+len(r.Data) > q.Bytes; full {
+				return false
+			}
+			a.records = appendRecord(a.records, r)
+			a.Next = r.Offset + 1
+			return true
+		})
+		switch {
+		case err != nil && len(a.records) == 0:
+			a.Error = err.Error()
+			return a
+		case err != nil, full:
+			a.More = true
+		case done:
+			a.Next = end
+		case !seen:
+			continue // nothing is left in what was read
+		default:
+			a.More = true
+		}
+		a.Lag = o.Messages(a.Next, max(end, a.Next))
+		return a
+	}
+}
+
+func matches(filters []string, name []byte) bool {
+	for _, f := range filters {
+		if subject.Matches([]byte(f), name) {
+			return true
+		}
+	}
+	return len(filters) == 0
+}
+
+// serve answers a question, and waits for records if there are none. reading bounds how many read
+// at once.
+func serve(ctx context.Context, find func(origin string) Origin, q *question, reading chan struct{}) *answer {
+	ctx, cancel := context.WithTimeout(ctx, min(q.Wait, patience))
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	var watched Origin
+	stop := func() {}
+	defer func() { stop() }()
+	for {
+		o := find(q.Origin)
+		if o == nil {
+			return &answer{Error: errNotLed}
+		}
+		if o != watched {
+			stop()
+			watched, stop = o, o.Watch(func() {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			})
+		}
+		reading <- struct{}{}
+		a := read(o, q)
+		<-reading
+		if len(a.records) > 0 || a.Error != "" || a.More {
+			return a
+		}
+		q.Next, q.Since = max(q.Next, a.Next), time.Time{} // later records are of later times
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return a
+		}
+	}
+}
+
+// errNotLed is the error of a question to a broker that does not lead the stream.
+const errNotLed = "the stream is not served at the moment"

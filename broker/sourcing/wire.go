@@ -1,0 +1,111 @@
+package sourcing
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// question asks the leader of an origin for records.
+type question struct {
+	From   string    `json:"from,omitempty"` // id of the broker that asks
+	Number uint64    `json:"number"`
+	Origin string    `json:"origin"` // identity of the stream
+	Next   uint64    `json:"next"`   // offset of the first record; 0: the first one
+	Since  time.Time `json:"since,omitzero"`
+	// Filters are patterns of subjects, of which one matches; none: all.
+	Filters []string      `json:"filters,omitempty"`
+	Bytes   int           `json:"bytes"` // about
+	Wait    time.Duration `json:"wait"`
+}
+
+// answer has records, or none if there is none yet, or an error. Records below Next that it lacks
+// don't match, or are gone.
+type answer struct {
+	Number uint64 `json:"number"`
+	Next   uint64 `json:"next,omitempty"`
+	// Lag is how many records there are from Next on: at most, if there are filters.
+	Lag   uint64 `json:"lag,omitempty"`
+	More  bool   `json:"more,omitempty"` // there may be more at once
+	Error string `json:"error,omitempty"`
+
+	records []byte
+}
+
+var errAnswer = errors.New("the answer of an origin is malformed")
+
+// encode returns a as a message's payload: the length of the JSON as a uvarint, the JSON, records.
+func (a *answer) encode() []byte {
+	head, _ := json.Marshal(a) // plain fields
+	dst := make([]byte, 0, binary.MaxVarintLen32+len(head)+len(a.records))
+	dst = binary.AppendUvarint(dst, uint64(len(head)))
+	return append(append(dst, head...), a.records...)
+}
+
+// parseAnswer is the reverse of encode. The records stay in data.
+func parseAnswer(data []byte) (a *answer, err error) {
+	size, n := binary.Uvarint(data)
+	if n <= 0 || size > uint64(len(data)-n) {
+		return nil, errAnswer
+	}
+	a = &answer{}
+	if err := json.Unmarshal(data[n:n+int(size)], a); err != nil {
+		return nil, errAnswer
+	}
+	a.records = data[n+int(size):]
+	return a, nil
+}
+
+// appendRecord appends a record: its offset as a uvarint, its time as a varint, and its subject, its
+// header and all data behind their lengths.
+func appendRecord(dst []byte, r *log.Record) []byte {
+	dst = binary.AppendUvarint(dst, r.Offset)
+	dst = binary.AppendVarint(dst, r.Time)
+	dst = append(binary.AppendUvarint(dst, uint64(len(r.Subject))), r.Subject...)
+	dst = binary.AppendUvarint(dst, uint64(r.Header))
+	return append(binary.AppendUvarint(dst, uint64(len(r.Data))), r.Data...)
+}
+
+// each calls f with the records of a. They stay in its memory.
+func (a *answer) each(f func(r *log.Record)) error {
+	data, ok := a.records, true
+	number := func() uint64 {
+		v, n := binary.Uvarint(data)
+		if n <= 0 {
+			ok = false
+			return 0
+		}
+		data = data[n:]
+		return v
+	}
+	field := func() []byte {
+		size := number()
+		if !ok || size > uint64(len(data)) {
+			ok = false
+			return nil
+		}
+		b := data[:size:size]
+		data = data[size:]
+		return b
+	}
+	for len(data) > 0 {
+		r := log.Record{Offset: number()}
+		at, n := binary.Varint(data)
+		if n <= 0 {
+			return errAnswer
+		}
+		r.Time, data = at, data[n:]
+		r.Subject = field()
+		header := number()
+		r.Data = field()
+		if !ok || header > uint64(len(r.Data)) {
+			return errAnswer
+		}
+		r.Header = int(header)
+		f(&r)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package compat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
+	"github.com/carillon-mq/carillon/internal/testutil/brokers"
+)
+
+// TestSourcesOutliveTheirLeaders: the leaders of a stream and of its source change again and again
+// while 100,000 messages are copied. Each is there once, and in the order of the source.
+func TestSourcesOutliveTheirLeaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes half a minute")
+	}
+	const messages = 100_000
+	local, _ := brokers.Coordinator(t)
+	s := &site{}
+	volumes, members := make([]string, 3), map[string]*member{}
+	names := make([]string, 3)
+	for i := range volumes {
+		volumes[i], names[i] = t.TempDir(), fmt.Sprintf("compat-%d", i)
+		m := startBroker(t, local, i, volumes[i])
+		members[names[i]], s.urls = m, append(s.urls, m.url())
+	}
+	from := s.stream(t, func(c *jetstream.StreamConfig) { c.Replicas = 3 })
+	into := s.stream(t, func(c *jetstream.StreamConfig) {
+		c.Replicas, c.Subjects, c.Sources = 3, nil, []*jetstream.StreamSource{{Name: from}}
+	})
+	info := func(name string) (is *jetstream.StreamInfo) {
+		t.Helper()
+		testutil.Eventually(t, "the info of "+name, func() error {
+			for _, m := range members {
+				one := &site{urls: []string{m.url()}}
+				stream, err := one.client(t).Stream(within(t), name)
+				if err != nil {
+					return err
+				}
+				is = stream.CachedInfo()
+				break
+			}
+			if is.Cluster == nil || len(is.Cluster.Replicas) != 2 || !is.Cluster.Replicas[0].Current || !is.Cluster.Replicas[1].Current {
+				return errors.New("not all of its replicas are in sync")
+			}
+			return nil
+		})
+		return is
+	}
+	change := func(of string) {
+		t.Helper()
+		leader := info(of).Cluster.Leader
+		members[leader].stop()
+		delete(members, leader)
+		for i, name := range names {
+			if name == leader {
+				members[name] = startBroker(t, local, i, volumes[i])
+			}
+		}
+	}
+	publishing, stop := context.WithCancel(t.Context())
+	defer stop()
+	var publisher sync.WaitGroup
+	defer publisher.Wait()
+	nc, err := nats.Connect(strings.Join(s.urls, ","), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.RetryOnFailedConnect(true),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	testutil.Must(t, err)
+	defer nc.Close()
+	publisher.Go(func() {
+		for i := 0; publishing.Err() == nil; i++ { // some are lost, or come again
+			if nc.Publish(from+".x", fmt.Appendf(nil, "%d", i)) != nil || i%100 == 0 {
+				_ = nc.FlushTimeout(time.Second)
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	for n := 0; n < 3 || info(from).State.LastSeq < messages; n++ {
+		change(into)
+		change(from)
+	}
+	stop()
+	publisher.Wait()
+	var js jetstream.JetStream
+	for _, m := range members {
+		js = (&site{urls: []string{m.url()}}).client(t)
+	}
+	var end jetstream.StreamState
+	testutil.Eventually(t, "all are copied", func() error { // some may still be on their way to the source
+		end = info(from).State
+		if copy := info(into); copy.State.LastSeq != end.LastSeq || copy.State.Msgs != end.Msgs {
+			return fmt.Errorf("the source has %+v, the copy %+v, %+v", end, copy.State, copy.Sources)
+		}
+		return nil
+	})
+	c, err := js.OrderedConsumer(within(t), into, jetstream.OrderedConsumerConfig{})
+	testutil.Must(t, err)
+	all, err := c.Messages()
+	testutil.Must(t, err)
+	defer all.Stop()
+	began := time.Now()
+	for seq := uint64(1); seq <= end.LastSeq; seq++ {
+		m, err := all.Next()
+		testutil.Must(t, err)
+		if fields := strings.Split(m.Headers().Get("Nats-Stream-Source"), " "); len(fields) != 6 || fields[1] != fmt.Sprint(seq) {
+			t.Fatalf("message %d is from %q", seq, fields)
+		}
+	}
+	t.Logf("read %d messages in %v", end.LastSeq, time.Since(began).Round(time.Millisecond))
+}
