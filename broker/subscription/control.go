@@ -156,13 +156,19 @@ func (s *Subscription) forgetDeliveries(next uint64) {
 
 // restart begins a new cursor where a reset has it begin. Waiting requests go on waiting. The
 // store's stepping is held.
-func (s *Subscription) restart(d *coordination.Subscription) {
-	s.respecify(&d.Spec)
+//
+// It becomes that of the entry under the same lock: a step between would write the start that the
+// former reset found as the one of this reset.
+func (s *Subscription) restart(d *coordination.Subscription, e *entry) {
 	s.mu.Lock()
+	s.changeSpec(&d.Spec)
 	s.unstarted.Store(true)
 	s.forgetDeliveries(1)
 	s.id.made, s.begin = d.Incarnation(), d.Begin()
 	s.search, s.trouble, s.readError = startSearch{}, "", ""
+	s.store.mu.Lock()
+	s.store.subs[s.id.name] = e
+	s.store.mu.Unlock()
 	s.mu.Unlock()
 	s.service.tasks.wake(s)
 }

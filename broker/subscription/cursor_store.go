@@ -479,11 +479,7 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 	}
 	if e != nil && e.made != d.Incarnation() {
 		if why == "" && e.sub != nil && e.of == d.Made {
-			e = &entry{sub: e.sub, of: d.Made, made: d.Incarnation()}
-			k.mu.Lock()
-			k.subs[d.Name] = e
-			k.mu.Unlock()
-			e.sub.restart(d)
+			e.sub.restart(d, &entry{sub: e.sub, of: d.Made, made: d.Incarnation()})
 			return
 		}
 		k.drop(d.Name)

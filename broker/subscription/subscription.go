@@ -121,6 +121,13 @@ func (s *Subscription) volatile() bool { return s.ephemeral && s.spec.Consumer.M
 // respecify applies a changed spec.
 func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	s.mu.Lock()
+	s.changeSpec(spec)
+	s.mu.Unlock()
+	s.service.tasks.wake(s)
+}
+
+// changeSpec is respecify without a wake. mu is held.
+func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
 	before := s.settings
 	s.spec, s.settings = spec, settingsOf(spec, s.store.shards())
 	s.sample.Store(samplePercent(spec))
@@ -138,8 +145,6 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	if s.closed == 0 {
 		s.redirect(&before)
 	}
-	s.mu.Unlock()
-	s.service.tasks.wake(s)
 }
 
 // Pull requests messages. The DeliverySink gets them, and the End of the request.
