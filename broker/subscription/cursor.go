@@ -300,7 +300,7 @@ func (c *cursor) enqueue(d *delivery) {
 		return
 	}
 	d.queued = true
-	if c.maxDeliver > 0 && d.count >= c.maxDeliver {
+	if c.isExhausted(d) {
 		c.exhausted = append(c.exhausted, d.offset)
 		return
 	}
@@ -310,6 +310,9 @@ func (c *cursor) enqueue(d *delivery) {
 	}
 	c.redelivery = append(c.redelivery, d.offset)
 }
+
+// isExhausted reports whether a record was delivered as often as may be.
+func (c *cursor) isExhausted(d *delivery) bool { return c.maxDeliver > 0 && d.count >= c.maxDeliver }
 
 // next returns the first record of the redelivery queue, or nil.
 func (c *cursor) next() *delivery {

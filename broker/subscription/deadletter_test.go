@@ -21,8 +21,9 @@ type morgue struct {
 	stored  []protocol.Message // one for each message id
 	asked   int
 	refusal error
-	never   string // the payload of messages that it always refuses; empty: of none
-	silent  bool   // stores, and doesn't answer
+	never   string        // the payload of messages that it always refuses; empty: of none
+	silent  bool          // stores, and doesn't answer
+	late    []func(error) // the answers that it didn't give
 }
 
 func (m *morgue) Store(topic string, msg *protocol.Message, done func(error)) {
@@ -41,9 +42,11 @@ func (m *morgue) Store(topic string, msg *protocol.Message, done func(error)) {
 	if !slices.ContainsFunc(m.stored, func(s protocol.Message) bool { return idOf(&s) == id }) {
 		m.stored = append(m.stored, protocol.Message{Subject: slices.Clone(msg.Subject), Header: msg.Header, Data: slices.Clone(msg.Data)})
 	}
-	if !m.silent {
-		done(nil)
+	if m.silent {
+		m.late = append(m.late, done)
+		return
 	}
+	done(nil)
 }
 
 func (m *morgue) refuse(why string) {

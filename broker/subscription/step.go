@@ -430,15 +430,8 @@ func (s *Subscription) releaseBuffers(w *worker) {
 			s.reader.Lend(nil)
 		}
 	}
-	if w.otherOpen {
-		w.otherView.Release()
-	}
-	if s.redeliveryReader != nil {
-		if memory := s.redeliveryReader.Lend(nil); memory != nil {
-			w.otherMemory = memory
-		}
-	}
-	w.open, w.have, w.otherOpen = false, false, false
+	w.open, w.have = false, false
+	s.releaseOther(w)
 	s.notePasses()
 	if s.skipUnlogged {
 		s.skipUnlogged = false
@@ -446,6 +439,19 @@ func (s *Subscription) releaseBuffers(w *worker) {
 	}
 	if s.waiting.n == 0 && s.push == nil {
 		s.cursor.shrink()
+	}
+}
+
+// releaseOther returns what redeliveries have borrowed. mu is held.
+func (s *Subscription) releaseOther(w *worker) {
+	if w.otherOpen {
+		w.otherView.Release()
+	}
+	w.otherOpen = false
+	if s.redeliveryReader != nil {
+		if memory := s.redeliveryReader.Lend(nil); memory != nil {
+			w.otherMemory = memory
+		}
 	}
 }
 

@@ -132,8 +132,12 @@ func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
 	s.spec, s.settings = spec, settingsOf(spec, s.store.shards())
 	s.sample.Store(samplePercent(spec))
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
-	s.dead = newDeadLetters(s.dead, spec.DeadLetter)
-	s.cursor.setMaxDeliver(s.settings.maxDeliver)
+	former := s.dead
+	s.dead = newDeadLetters(former, spec.DeadLetter)
+	if s.dead != former || s.settings.maxDeliver != before.maxDeliver {
+		s.cursor.setMaxDeliver(s.settings.maxDeliver)
+		s.dead.reconsider(&s.cursor)
+	}
 	if s.settings.priority != coordination.PriorityPinned {
 		s.pin = pin{}
 	}
@@ -315,6 +319,7 @@ func (s *Subscription) change(o op) {
 	}
 	s.notePasses()
 	s.cursor.apply(o)
+	s.dead.note(o)
 	s.store.note(s.handle, o)
 }
 
