@@ -178,6 +178,20 @@ func (c *cursor) isKept(offset uint64) bool {
 	return found
 }
 
+// givenUp returns the records below next that are kept, or that were delivered as often as may be, or
+// that a client terminated: at most mostKept.
+func (c *cursor) givenUp(next uint64) (all []uint64) {
+	i, _ := slices.BinarySearch(c.kept, next)
+	all = slices.Clone(c.kept[:i])
+	for i := range c.pending.list[c.pending.head:] {
+		if d := &c.pending.list[c.pending.head+i]; d.offset < next && !d.removed && (d.isTerminated() || c.isExhausted(d)) {
+			all = append(all, d.offset)
+		}
+	}
+	slices.Sort(all)
+	return all[:min(len(all), mostKept)]
+}
+
 // release undoes keep.
 func (c *cursor) release(offset uint64) {
 	if i, found := slices.BinarySearch(c.kept, offset); found {

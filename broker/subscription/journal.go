@@ -62,6 +62,7 @@ func (k *cursorStore) write() {
 		}
 		return
 	}
+	k.waiters, k.again = append(k.waiters, k.again...), nil
 	settled, again := k.releases.noted()
 	removals := k.shard.RemovalBytes()
 	most := max(k.service.wholeAfter, snapshotFactor*k.snapshot)

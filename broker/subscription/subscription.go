@@ -37,6 +37,7 @@ type Subscription struct {
 	waits bool // it is in the store's waiting list; guarded by the store's mu
 	// awaitsRemoval: it is in the store's blocked list; guarded by the store's mu
 	awaitsRemoval bool
+	unlogged      unlogged
 	sample        atomic.Int32 // share of acks that is reported, in percent
 	// unstarted: it was reset, and its new start position is not durable yet. Nothing is delivered
 	// before, since after a crash it would begin at another record then.
