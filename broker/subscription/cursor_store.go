@@ -564,6 +564,9 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 func (k *cursorStore) restoreCursor(s *Subscription, r *recovered) {
 	_, end := k.shard.Offsets()
 	s.handle, s.cursor = r.handle, r.cursor
+	if s.begin.From == coordination.FromOffset && s.cursor.sequence == 0 && r.beyond > 0 && r.beyond+1 == s.begin.Offset {
+		s.cursor.apply(op{kind: opSkip, offset: r.beyond}) // it waits for its first record
+	}
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	s.known = r.known
 	s.search.done = true
