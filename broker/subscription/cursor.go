@@ -35,12 +35,26 @@ type cursor struct {
 	exhausted  []uint64 // records to give up: terminated, or delivered as often as may be
 }
 
-// terminated is the deadline, in milliseconds, from which on a pending record is one that a client
-// terminated and whose dead letter is not stored yet. It is far beyond any time, also after the
-// clock corrections that decoding makes. An op of its own would be unreadable for earlier versions.
-const terminated = int64(1) << 60
+// terminated is the deadline, in milliseconds, of a pending record that a client terminated and whose
+// dead letter is not stored yet: the year 2255. No other deadline is later than latestDeadline, also
+// after the clock corrections that decoding makes. In nanoseconds it is below 2^63, or brokers of
+// versions without dead letters would have a timer that is always due. An op of its own would be
+// unreadable for them.
+//
+// Before, it was terminatedBefore.
+const (
+	terminated       = int64(9_000_000_000_000)
+	terminatedBefore = int64(1) << 60
+	latestDeadline   = terminated - 2*clockCorrections
+	clockCorrections = int64(500_000_000_000) // 15 years
+)
 
-func (d *delivery) isTerminated() bool { return d.deadline >= terminated/2 }
+func (d *delivery) isTerminated() bool {
+	return d.deadline > terminated-clockCorrections && d.deadline < terminated+clockCorrections/4 || d.deadline >= terminatedBefore/2
+}
+
+// after returns the deadline that is some milliseconds after now.
+func after(now, wait int64) int64 { return min(now+wait, latestDeadline) }
 
 type opKind uint8
 

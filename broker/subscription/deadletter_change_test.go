@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -159,4 +160,35 @@ func TestTheTroubleWithDeadLettersEndsWithTheLastOne(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDeadlinesFitIntoNanoseconds: a timer that is due after the longest wait, or that a broker of a
+// version without dead letters sets for a terminated record, is not due at once. That spins.
+func TestDeadlinesFitIntoNanoseconds(t *testing.T) {
+	for _, ms := range []int64{terminated, terminated + clockCorrections/8, latestDeadline, after(time.Now().UnixMilli(), milliseconds(math.MaxInt64))} {
+		if ns := ms * int64(time.Millisecond); ns/int64(time.Millisecond) != ms {
+			t.Errorf("%d ms are %d ns", ms, ns)
+		}
+	}
+	for deadline, want := range map[int64]bool{
+		terminated: true, terminated - clockCorrections/2: true, latestDeadline: false, math.MaxInt64 / 1_000_000 * 2: false,
+		terminatedBefore: true, terminatedBefore - clockCorrections: true,
+	} {
+		if d := (delivery{deadline: deadline}); d.isTerminated() != want {
+			t.Errorf("that %d is a termination is %v", deadline, !want)
+		}
+	}
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o")
+		spec := earliest()
+		spec.Ack.Wait = math.MaxInt64
+		w.declare("billing", 1, spec)
+		s := w.find("billing")
+		s.Pull(pull("a", 2))
+		w.expect("billing", "a", "1", "2")
+		s.Ack(2, 0, 1, Retry, math.MaxInt64, nil)
+		s.Pull(pull("a", 2))
+		time.Sleep(20 * 365 * 24 * time.Hour) // never with a timer that is always due
+		w.expect("billing", "a")
+	})
 }

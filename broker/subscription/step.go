@@ -140,7 +140,7 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 				s.forgetKept()
 			}
 			if kind == opKeep && len(s.cursor.kept) >= mostKept {
-				s.change(op{kind: opProgress, offset: offset, deadline: now/int64(time.Millisecond) + s.settings.ackWait(d.count)})
+				s.change(op{kind: opProgress, offset: offset, deadline: after(now/int64(time.Millisecond), s.settings.ackWait(d.count))})
 				continue
 			}
 			if sink, ok := s.sink.(ExhaustedSink); ok {
@@ -311,7 +311,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	if s.settings.policy == coordination.AckNone {
 		s.change(op{kind: opPass, offset: rec.Offset, count: 1})
 	} else {
-		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: now/int64(time.Millisecond) + s.settings.ackWait(count)})
+		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: after(now/int64(time.Millisecond), s.settings.ackWait(count))})
 	}
 	s.dead.delivered(&s.cursor, rec.Offset, now)
 	w.delivery.Pin = s.pinned(r, now)

@@ -267,9 +267,9 @@ func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Du
 	ms := now / int64(time.Millisecond)
 	switch {
 	case kind == Progress:
-		s.change(op{kind: opProgress, offset: offset, deadline: ms + s.settings.ackWait(d.count)})
+		s.change(op{kind: opProgress, offset: offset, deadline: after(ms, s.settings.ackWait(d.count))})
 	case delay > 0:
-		s.change(op{kind: opRetry, offset: offset, deadline: ms + milliseconds(delay)})
+		s.change(op{kind: opRetry, offset: offset, deadline: after(ms, milliseconds(delay))})
 	default:
 		s.change(op{kind: opRetryNow, offset: offset})
 	}
