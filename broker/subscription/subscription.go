@@ -81,6 +81,7 @@ type Subscription struct {
 		delivered, acked, used int64
 	}
 	exhausted, skipped uint64
+	endangered         bool // what Endangered said last
 	trouble            string
 }
 
