@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // DeadLetters stores dead letters in Topics, by the way that all published messages go.
@@ -30,7 +31,9 @@ type DeadLetters interface {
 //  2. A refused one is sent again after a pause that doubles. While the Topic refuses, one at a
 //     time is sent, first those that were never refused. So a few that it never takes don't stop
 //     others.
-//  3. It is in memory only. Another leader finds the records again: by their number of deliveries,
+//  3. One that is too large for the Topic is sent again without the payload of the record, and then
+//     without its headers. Where acks remove, the record is kept then.
+//  4. It is in memory only. Another leader finds the records again: by their number of deliveries,
 //     or by a deadline that says that a client terminated them. It sends dead letters with the same
 //     message id, so the Topic keeps one within its deduplication window.
 //
@@ -68,6 +71,7 @@ type attempts struct {
 // letter is one record that was given up.
 type letter struct {
 	terminated bool
+	leftOut    leftOut
 	sentAt     int64 // of Service.now; 0: it waits
 	size       int
 	pause      time.Duration // after its last refusal; 0: it was not refused
@@ -383,7 +387,7 @@ func (s *Subscription) sendDead(w *worker, now int64) error {
 			continue
 		}
 		of := deadLetterOf{
-			topic: l.topic, from: s.store.shard, subscription: s.id, attempts: uint64(d.count), terminated: g.terminated,
+			topic: l.topic, from: s.store.shard, subscription: s.id, attempts: uint64(d.count), terminated: g.terminated, leftOut: g.leftOut,
 			known: l.attempts[offset], at: func(t int64) time.Time { return s.service.at(t) },
 		}
 		m := of.message(rec)
@@ -418,13 +422,24 @@ func (s *Subscription) takeDeadAnswers(now int64) {
 		g := l.givenUp[a.offset]
 		switch {
 		case g == nil || g.sentAt != a.sentAt:
+		case errors.Is(a.err, publish.ErrTooLarge) && g.leftOut < payloadAndHeaders:
+			g.leftOut++
+			l.landed(g)
+			l.queue(a.offset)
+		case a.err == nil && !s.canEnd(g):
+			l.refuse(a.offset, g, errKeptFull, now)
 		case a.err == nil:
+			left := g.leftOut
 			l.forget(a.offset)
 			l.pause, l.retryAt, l.most = 0, 0, min(2*l.most, deadLettersAtOnce)
 			if s.cursor.pending.find(a.offset) == nil {
 				continue // a client acknowledged it meanwhile
 			}
-			s.change(op{kind: opAck, offset: a.offset, count: 1})
+			if left > nothing && s.store.releasing.Load() {
+				s.change(op{kind: opKeep, offset: a.offset})
+			} else {
+				s.change(op{kind: opAck, offset: a.offset, count: 1})
+			}
 			l.stored++
 			s.service.deadLettered.Add(1)
 		default:
@@ -435,6 +450,17 @@ func (s *Subscription) takeDeadAnswers(now int64) {
 			l.refuse(a.offset, g, a.err, now)
 		}
 	}
+}
+
+var errKeptFull = errors.New("it lacks payloads, whose messages the stream would have to keep, and it keeps too many: acknowledge some")
+
+// canEnd reports whether the record of a stored dead letter may be dropped or kept. mu is held.
+func (s *Subscription) canEnd(g *letter) bool {
+	if g.leftOut == nothing || len(s.cursor.kept) < mostKept {
+		return true
+	}
+	s.forgetKept()
+	return len(s.cursor.kept) < mostKept
 }
 
 // due returns when dead letters have to be looked at without a wake.

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // morgue is a dead-letter Topic.
@@ -21,6 +22,7 @@ type morgue struct {
 	stored  []protocol.Message // one for each message id
 	asked   int
 	refusal error
+	most    int           // the size of the largest message that it takes; 0: any
 	never   string        // the payload of messages that it always refuses; empty: of none
 	silent  bool          // stores, and doesn't answer
 	late    []func(error) // the answers that it didn't give
@@ -32,6 +34,10 @@ func (m *morgue) Store(topic string, msg *protocol.Message, done func(error)) {
 	m.asked++
 	if m.refusal != nil {
 		done(m.refusal)
+		return
+	}
+	if m.most > 0 && len(msg.Data) > m.most {
+		done(fmt.Errorf("%w: it has %d bytes", publish.ErrTooLarge, len(msg.Data)))
 		return
 	}
 	if m.never != "" && string(msg.Data[msg.Header:]) == m.never {
