@@ -31,11 +31,14 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 			return nil, err
 		}
 		key := c.subscriptionKey(t.ID, name)
+		when, err := c.deadLetterPath(ctx, what, topic, spec.DeadLetter)
+		if err != nil {
+			return nil, err
+		}
 		done, err := c.transact(ctx,
-			[]clientv3.Cmp{
+			append(when,
 				clientv3.Compare(clientv3.ModRevision(c.topicKey(topic)), "=", t.Revision),
-				clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
-			},
+				clientv3.Compare(clientv3.CreateRevision(key), "=", 0)),
 			[]clientv3.Op{clientv3.OpPut(key, value)},
 			clientv3.OpGet(key))
 		if err != nil {
@@ -47,7 +50,7 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 		}
 		found := readResult(done, 0)
 		if found == nil {
-			continue // the Topic has changed: it may be about to be deleted
+			continue // the Topic has changed, and may be about to be deleted, or a Topic for dead letters
 		}
 		existing, err := c.decodeSubscription(found)
 		if err != nil {
@@ -251,8 +254,14 @@ func (c *Client) reviseSubscription(ctx context.Context, topic, name string, cha
 			return nil, err
 		}
 		key := c.subscriptionKey(after.Topic, name)
+		var when []clientv3.Cmp
+		if after.Spec.DeadLetter != before.Spec.DeadLetter {
+			if when, err = c.deadLetterPath(ctx, describe(topic, name), topic, after.Spec.DeadLetter); err != nil {
+				return nil, err
+			}
+		}
 		done, err := c.transact(ctx,
-			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision)},
+			append(when, clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision)),
 			[]clientv3.Op{clientv3.OpPut(key, value)})
 		if err != nil {
 			return nil, fmt.Errorf("change %s: %w", describe(topic, name), err)
