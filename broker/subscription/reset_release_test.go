@@ -81,7 +81,6 @@ func TestAResetByInterestKeepsWhatWasGivenUp(t *testing.T) {
 				s.Ack(3, 0, 2, Retry, 0, nil) // and that of 3
 				reset(t, w, s)
 				w.holds("it was reset", 2, 3, 6)
-				s = w.find("s")
 				w.restart()
 				s = w.find("s")
 				w.holds("under the next leader", 2, 3, 6)
