@@ -62,6 +62,8 @@
 //	    independently of the others.
 //	C9  A Topic's key and its tombstone never exist at one revision. A tombstone is written only by
 //	    the transaction that completes a deletion.
+//	C10 No dead letters go in a circle. A write that names a Topic for them compares the Topics that
+//	    they may reach, and those Topics' Subscriptions.
 //
 // Creating a Topic and placing its shard write three keys. A repeated or equal change writes none.
 //

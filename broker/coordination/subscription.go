@@ -36,6 +36,11 @@ func (s *Subscription) Forgot(incarnation int64) bool {
 	return incarnation&(1<<madeBits-1) == s.Made && incarnation>>madeBits > s.Resets
 }
 
+// Supersedes reports whether an incarnation is that of the same Subscription before its last reset.
+func (s *Subscription) Supersedes(incarnation int64) bool {
+	return incarnation&(1<<madeBits-1) == s.Made && incarnation>>madeBits < s.Resets
+}
+
 // Begin returns where a new cursor begins.
 func (s *Subscription) Begin() Start {
 	if s.Resets > 0 {

@@ -19,6 +19,9 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 		if err != nil {
 			return nil, err
 		}
+		if why := t.mayReset(spec.Reset); why != "" {
+			return nil, &InvalidError{what, why}
+		}
 		s := &Subscription{Topic: t.ID, Name: name, Spec: spec, Generation: 1, Owner: owner, Created: now()}
 		if spec.Reset != nil {
 			_ = s.reset(what, spec.Reset.To) // the first one
@@ -28,11 +31,14 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 			return nil, err
 		}
 		key := c.subscriptionKey(t.ID, name)
+		when, err := c.deadLetterPath(ctx, what, topic, spec.DeadLetter)
+		if err != nil {
+			return nil, err
+		}
 		done, err := c.transact(ctx,
-			[]clientv3.Cmp{
+			append(when,
 				clientv3.Compare(clientv3.ModRevision(c.topicKey(topic)), "=", t.Revision),
-				clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
-			},
+				clientv3.Compare(clientv3.CreateRevision(key), "=", 0)),
 			[]clientv3.Op{clientv3.OpPut(key, value)},
 			clientv3.OpGet(key))
 		if err != nil {
@@ -44,7 +50,7 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 		}
 		found := readResult(done, 0)
 		if found == nil {
-			continue // the Topic has changed: it may be about to be deleted
+			continue // the Topic has changed, and may be about to be deleted, or a Topic for dead letters
 		}
 		existing, err := c.decodeSubscription(found)
 		if err != nil {
@@ -64,6 +70,30 @@ func (s *SubscriptionSpec) validFor(topic string) string {
 		return fmt.Sprintf("dead letters can't go into topic %s, which it reads, or they would be delivered for ever (name another topic, for example %s-dead)", topic, topic)
 	}
 	return ""
+}
+
+// mayReset returns why a Subscription of the Topic can't be reset so, or "". The rule is that of
+// subscription.JudgeReset.
+func (t *Topic) mayReset(r *Reset) string {
+	if r == nil || r.To.From == FromEarliest || t.Spec.Stream.Retention != WorkQueue {
+		return ""
+	}
+	return "its topic is a work queue, which keeps what nobody acknowledged: it can be reset to the earliest message only (purge the messages that are not to be delivered)"
+}
+
+// mayReset returns an error if a Subscription of a Topic can't be reset so.
+func (c *Client) mayReset(ctx context.Context, topic, what string, r *Reset) error {
+	if r == nil {
+		return nil
+	}
+	t, err := c.GetTopic(ctx, topic)
+	if err != nil {
+		return err
+	}
+	if why := t.mayReset(r); why != "" {
+		return &InvalidError{what, why}
+	}
+	return nil
 }
 
 func describe(topic, name string) string { return "subscription " + name + " of topic " + topic }
@@ -90,6 +120,9 @@ type SubscriptionUpdate struct {
 // UpdateSubscription replaces the spec. An equal spec is not written.
 func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, update SubscriptionUpdate) (*Subscription, error) {
 	what := describe(topic, name)
+	if err := c.mayReset(ctx, topic, what, update.Spec.Reset); err != nil {
+		return nil, err
+	}
 	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
 		switch {
 		case !s.Owner.mayChange(update.By):
@@ -111,6 +144,9 @@ func (c *Client) ResetSubscription(ctx context.Context, topic, name string, by O
 	if why := reset.valid(); why != "" {
 		return nil, &InvalidError{what, "reset " + why}
 	}
+	if err := c.mayReset(ctx, topic, what, &reset); err != nil {
+		return nil, err
+	}
 	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
 		if !s.Owner.mayChange(by) {
 			return &NotOwnerError{what, s.Owner}
@@ -126,6 +162,9 @@ func (c *Client) AdoptSubscription(ctx context.Context, topic, name string, by O
 	what := describe(topic, name)
 	if why := by.valid(); why != "" {
 		return nil, &InvalidError{what, why}
+	}
+	if err := c.mayReset(ctx, topic, what, spec.Reset); err != nil {
+		return nil, err
 	}
 	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
 		if !s.Owner.sameManifest(by) {
@@ -215,8 +254,14 @@ func (c *Client) reviseSubscription(ctx context.Context, topic, name string, cha
 			return nil, err
 		}
 		key := c.subscriptionKey(after.Topic, name)
+		var when []clientv3.Cmp
+		if after.Spec.DeadLetter != before.Spec.DeadLetter {
+			if when, err = c.deadLetterPath(ctx, describe(topic, name), topic, after.Spec.DeadLetter); err != nil {
+				return nil, err
+			}
+		}
 		done, err := c.transact(ctx,
-			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision)},
+			append(when, clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision)),
 			[]clientv3.Op{clientv3.OpPut(key, value)})
 		if err != nil {
 			return nil, fmt.Errorf("change %s: %w", describe(topic, name), err)

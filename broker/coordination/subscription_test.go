@@ -201,8 +201,26 @@ func TestASubscriptionIsReset(t *testing.T) {
 	_, err = c.ResetSubscription(ctx, "orders", "billing", manifest, Start{From: FromLast})
 	as[*InvalidError](t, err)
 
+	// A work queue keeps what nobody acknowledged.
+	queue := spec("jobs", "jobs.>")
+	queue.Stream.Retention = WorkQueue
+	c.mustCreate(t, "jobs", queue, client)
+	begun := SubscriptionSpec{Start: earliest, Reset: &Reset{To: Start{From: FromLatest}}}
+	_, err = c.CreateSubscription(ctx, "jobs", "worker", begun, client)
+	as[*InvalidError](t, err)
+	if _, err = c.CreateSubscription(ctx, "jobs", "worker", SubscriptionSpec{Start: earliest}, client); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.UpdateSubscription(ctx, "jobs", "worker", SubscriptionUpdate{By: client, Spec: begun})
+	as[*InvalidError](t, err)
+	_, err = c.ResetSubscription(ctx, "jobs", "worker", client, later)
+	as[*InvalidError](t, err)
+	if s, err := c.ResetSubscription(ctx, "jobs", "worker", client, earliest); err != nil || s.Resets != 1 {
+		t.Errorf("it is %+v, %v", s, err)
+	}
+
 	// Made with a reset, it begins there.
-	begun := want
+	begun = want
 	begun.Reset = &Reset{To: earliest}
 	if s, err := c.CreateSubscription(ctx, "orders", "new", begun, manifest); err != nil || s.Begin() != earliest {
 		t.Errorf("it is %+v, %v", s, err)

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -55,6 +56,7 @@ func TestAnswersThatClaimToBeTheLatestAreConfirmed(t *testing.T) {
 		"by its sequence":      {"STREAM.MSG.GET.s", `{"seq":1}`},
 		"the next from one on": {"STREAM.MSG.GET.s", `{"seq":1,"next_by_subj":"s.a"}`},
 		"directly":             {"DIRECT.GET.s", `{"last_by_subj":"s.a"}`},
+		"a reader from 1 on":   {"CONSUMER.CREATE.s.r", `{"stream_name":"s","config":{"name":"r","mem_storage":true,"ack_policy":"none","deliver_policy":"all"}}`},
 	} {
 		if m := w.await(n.say("$JS.API."+call[0], call[1])); strings.Contains(string(m.Data), `"error"`) || strings.HasPrefix(string(m.Data), "NATS/1.0 5") {
 			t.Errorf("%s: %q", what, m.Data)
@@ -65,6 +67,10 @@ func TestAnswersThatClaimToBeTheLatestAreConfirmed(t *testing.T) {
 		`STREAM.MSG.GET.s {"last_by_subj":"s.a"}`: "",
 		`STREAM.MSG.GET.s {"seq":2}`:              "",
 		`STREAM.PURGE.s`:                          "",
+	}
+	for i, start := range []string{"last", "new", "last_per_subject", `by_start_time","opt_start_time":"2026-01-31T00:00:00Z`} {
+		name := fmt.Sprintf("o%d", i)
+		calls[`CONSUMER.CREATE.s.`+name+` {"stream_name":"s","config":{"name":"`+name+`","mem_storage":true,"ack_policy":"none","filter_subject":"s.a","deliver_policy":"`+start+`"}}`] = ""
 	}
 	for call := range calls {
 		name, payload, _ := strings.Cut(call, " ")

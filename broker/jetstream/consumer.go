@@ -43,7 +43,7 @@ func consumerRequest(c *call, stream *jsapi.StreamConfig) (*jsapi.ConsumerReques
 	return &request, config.Normalize(stream)
 }
 
-func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
+func (s *Server) createConsumer(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	desired := t.Desired()
 	stream := s.streamOf(desired)
 	request, refusal := consumerRequest(c, &stream)
@@ -69,19 +69,34 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 		s.countPending(ctx, made)
 		s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.consumerAt(t, made, made.InitialInfo())})
 	}
-	switch {
-	case stream.MaxConsumers > 0 || stream.IsWorkQueue():
-		s.submitSlow(c, func(ctx context.Context) {
-			lock := s.limitedLock(t.Key())
-			lock.Lock() // counting, comparing and creating must be atomic
-			defer lock.Unlock()
-			settle(ctx)
-		})
-	case request.Config.Durable != "":
-		s.submitSlow(c, settle)
-	default:
-		s.continueOn(s.writes, c, settle)
+	run := func() {
+		switch {
+		case stream.MaxConsumers > 0 || stream.IsWorkQueue():
+			s.submitSlow(c, func(ctx context.Context) {
+				lock := s.limitedLock(t.Key())
+				lock.Lock() // counting, comparing and creating must be atomic
+				defer lock.Unlock()
+				settle(ctx)
+			})
+		case request.Config.Durable != "":
+			s.submitSlow(c, settle)
+		default:
+			s.continueOn(s.writes, c, settle)
+		}
 	}
+	if startsUnconfirmed(&request.Config) {
+		s.confirmed(c, shard, run)
+	} else {
+		run()
+	}
+}
+
+// startsUnconfirmed reports whether a newer leader may have records that contradict where a consumer
+// starts, and nothing waits for the in-sync replicas when it is created: of other consumers the start
+// is stored first.
+func startsUnconfirmed(config *jsapi.ConsumerConfig) bool {
+	from := config.SubscriptionSpec().Start.From
+	return config.Durable == "" && config.MemoryStorage && from != coordination.FromEarliest && from != coordination.FromOffset
 }
 
 // limitedLock returns the lock that serializes the creation of consumers where their number is

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,6 +103,11 @@ func (s *Server) resetConsumer(_ context.Context, c *call, t *topic.Shard, shard
 		}
 		written := make(chan error, 1)
 		at, err := sub.Reset(request.Sequence, func(err error) { written <- err })
+		var refused *subscription.ResetRefusedError
+		if errors.As(err, &refused) {
+			s.refuse(c, jsapi.ErrConsumerInvalidReset.With(refused))
+			return
+		}
 		if err == nil {
 			select {
 			case err = <-written:

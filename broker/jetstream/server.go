@@ -368,7 +368,7 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard
 		}
 		s.directGet(c, t, shard)
 	case jsapi.ConsumerCreate, jsapi.ConsumerDurable:
-		s.createConsumer(ctx, c, t)
+		s.createConsumer(c, t, shard)
 	case jsapi.ConsumerInfoCall:
 		s.consumerInfo(ctx, c, t)
 	case jsapi.ConsumerDelete:

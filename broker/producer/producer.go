@@ -16,6 +16,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
+// tooLarge is the error code of an answer that a message is larger than its Topic, or the broker,
+// accepts.
+const tooLarge = 10054
+
 // answerPrefix is the prefix of the reply subjects. A number follows.
 var answerPrefix = []byte("$CARILLON.STORED.")
 
@@ -129,6 +133,7 @@ func (p *Producer) answered(m *protocol.Message) {
 func judge(answer []byte) error {
 	var said struct {
 		Error *struct {
+			Code        int    `json:"err_code"`
 			Description string `json:"description"`
 		} `json:"error"`
 		Sequence uint64 `json:"seq"`
@@ -136,6 +141,8 @@ func judge(answer []byte) error {
 	switch err := json.Unmarshal(answer, &said); {
 	case err != nil:
 		return fmt.Errorf("its answer can't be read: %w", err)
+	case said.Error != nil && said.Error.Code == tooLarge:
+		return fmt.Errorf("%w: %s", publish.ErrTooLarge, said.Error.Description)
 	case said.Error != nil:
 		return errors.New(said.Error.Description)
 	case said.Sequence == 0:

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +62,12 @@ func TestAnswersGoToWhoeverPublished(t *testing.T) {
 	stored := answer(s.got[0], `{"stream":"dead","seq":7,"duplicate":true}`)
 	hub.Send([]protocol.Message{{Subject: []byte("_INBOX.1")}, refused, {Subject: []byte("_INBOX.2")}, stored})
 	hub.Send([]protocol.Message{{Subject: []byte("_INBOX.3")}, refused}) // answered already
+	large := false
+	p.Store("dead", &protocol.Message{Subject: []byte("dead.c")}, func(err error) { large = errors.Is(err, publish.ErrTooLarge) })
+	hub.Send([]protocol.Message{answer(s.got[2], `{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"dead","seq":0}`)})
+	if !large {
+		t.Error("that it was too large is not known")
+	}
 	if want := []string{"dead.b maximum bytes exceeded", "dead.a stored"}; !slices.Equal(said, want) {
 		t.Errorf("answered were %q", said)
 	}

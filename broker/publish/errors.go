@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -81,6 +82,13 @@ type TooLargeError struct {
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("topic %s: a message of %d bytes; it takes %d with headers (spec.maxMessage)", e.Topic, e.Size, e.Max)
 }
+
+// ErrTooLarge is in the chain of errors of a message that is larger than its Topic, or the broker,
+// accepts.
+var ErrTooLarge = errors.New("it is too large")
+
+// Unwrap returns ErrTooLarge.
+func (e *TooLargeError) Unwrap() error { return ErrTooLarge }
 
 // Bound bounds what a Topic takes: beyond it messages are refused, and none is deleted. The zero
 // value is no bound.

@@ -3,7 +3,6 @@ package subscription
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -113,70 +112,6 @@ func (s *Subscription) Sample(offset uint64) (Sampled, bool) {
 
 // ExpectsAcks reports whether deliveries are acknowledged.
 func (s *Subscription) ExpectsAcks() bool { return !s.ackless }
-
-// Reset makes next the next record, or the one after the ack floor if it is 0, and forgets all
-// deliveries. It returns the record. done is called once, when that is durable or failed; it must
-// not block. If Reset returns an error, done is not called.
-func (s *Subscription) Reset(next uint64, done func(error)) (uint64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed != 0 || !s.search.done {
-		return 0, s.store.notServed(s.id.name, Opening, "it is being opened or closed; try again", nil)
-	}
-	if next == 0 {
-		_, floor := s.cursor.floor()
-		next = floor + 1
-	}
-	_, end := s.store.shard.Offsets()
-	next = max(min(next, end), 1)
-	s.notePasses()
-	s.store.lookAgain(s.cursor.lowest(), next)
-	until := s.cursor.until
-	s.forgetDeliveries(next)
-	if until > next {
-		s.cursor.until = until
-	}
-	if err := s.store.rewrite(s, done); err != nil {
-		return 0, err
-	}
-	s.service.tasks.wake(s)
-	return next, nil
-}
-
-// forgetDeliveries begins a new cursor whose next record is next. mu is held.
-func (s *Subscription) forgetDeliveries(next uint64) {
-	s.notePasses()
-	s.cursor = cursor{offset: next - 1, maxDeliver: s.cursor.maxDeliver, due: math.MaxInt64}
-	s.reader, s.readEnd, s.redeliveryReader = *s.store.shard.NewCursor(next), 0, nil
-	s.known, s.newest, s.ahead, s.replay = 0, nil, lookahead{}, replay{}
-	s.skipUnlogged = false
-	s.dead = newDeadLetters(nil, s.spec.DeadLetter).counted(s.dead)
-	s.lastSeen.delivered, s.lastSeen.acked, s.lastSeen.used = 0, 0, s.service.now()
-}
-
-// restart begins a new cursor where a reset has it begin. Waiting requests go on waiting. The
-// store's stepping is held.
-func (s *Subscription) restart(d *coordination.Subscription) {
-	s.respecify(&d.Spec)
-	s.mu.Lock()
-	s.unstarted.Store(true)
-	s.forgetDeliveries(1)
-	s.id.made, s.begin = d.Incarnation(), d.Begin()
-	s.search, s.trouble, s.readError = startSearch{}, "", ""
-	s.mu.Unlock()
-	s.service.tasks.wake(s)
-}
-
-// rewrite writes the cursor of a Subscription, and the spec of a reader, anew. done is as of await.
-// The Subscription's mu is held.
-func (k *cursorStore) rewrite(s *Subscription, done func(error)) error {
-	k.mu.Lock()
-	if !k.dirty && k.closed == 0 {
-		k.addSnapshot(s)
-	}
-	k.mu.Unlock()
-	return k.await(done)
-}
 
 // Update changes the spec of a reader. It returns when the change is durable, or at once if the
 // reader has memory storage.

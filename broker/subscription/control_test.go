@@ -34,6 +34,11 @@ func TestAPausedSubscriptionWaits(t *testing.T) {
 		w.expect("billing", "a", "beat 2/2")
 		time.Sleep(11 * time.Minute)
 		w.expect("billing", "a", "2 x2", "3")
+		for _, offset := range []uint64{2, 3} {
+			if err := w.ackNow(s, offset, Done); err != nil {
+				t.Error(err)
+			}
+		}
 
 		spec.Consumer.PauseUntil = time.Now().Add(time.Hour)
 		w.declare("billing", 1, spec)

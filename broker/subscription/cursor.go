@@ -35,12 +35,26 @@ type cursor struct {
 	exhausted  []uint64 // records to give up: terminated, or delivered as often as may be
 }
 
-// terminated is the deadline, in milliseconds, from which on a pending record is one that a client
-// terminated and whose dead letter is not stored yet. It is far beyond any time, also after the
-// clock corrections that decoding makes. An op of its own would be unreadable for earlier versions.
-const terminated = int64(1) << 60
+// terminated is the deadline, in milliseconds, of a pending record that a client terminated and whose
+// dead letter is not stored yet: the year 2255. No other deadline is later than latestDeadline, also
+// after the clock corrections that decoding makes. In nanoseconds it is below 2^63, or brokers of
+// versions without dead letters would have a timer that is always due. An op of its own would be
+// unreadable for them.
+//
+// Before, it was terminatedBefore.
+const (
+	terminated       = int64(9_000_000_000_000)
+	terminatedBefore = int64(1) << 60
+	latestDeadline   = terminated - 2*clockCorrections
+	clockCorrections = int64(500_000_000_000) // 15 years
+)
 
-func (d *delivery) isTerminated() bool { return d.deadline >= terminated/2 }
+func (d *delivery) isTerminated() bool {
+	return d.deadline > terminated-clockCorrections && d.deadline < terminated+clockCorrections/4 || d.deadline >= terminatedBefore/2
+}
+
+// after returns the deadline that is some milliseconds after now.
+func after(now, wait int64) int64 { return min(now+wait, latestDeadline) }
 
 type opKind uint8
 
@@ -178,6 +192,20 @@ func (c *cursor) isKept(offset uint64) bool {
 	return found
 }
 
+// givenUp returns the records below next that are kept, or that were delivered as often as may be, or
+// that a client terminated: at most mostKept.
+func (c *cursor) givenUp(next uint64) (all []uint64) {
+	i, _ := slices.BinarySearch(c.kept, next)
+	all = slices.Clone(c.kept[:i])
+	for i := range c.pending.list[c.pending.head:] {
+		if d := &c.pending.list[c.pending.head+i]; d.offset < next && !d.removed && (d.isTerminated() || c.isExhausted(d)) {
+			all = append(all, d.offset)
+		}
+	}
+	slices.Sort(all)
+	return all[:min(len(all), mostKept)]
+}
+
 // release undoes keep.
 func (c *cursor) release(offset uint64) {
 	if i, found := slices.BinarySearch(c.kept, offset); found {
@@ -300,7 +328,7 @@ func (c *cursor) enqueue(d *delivery) {
 		return
 	}
 	d.queued = true
-	if c.maxDeliver > 0 && d.count >= c.maxDeliver {
+	if c.isExhausted(d) {
 		c.exhausted = append(c.exhausted, d.offset)
 		return
 	}
@@ -310,6 +338,9 @@ func (c *cursor) enqueue(d *delivery) {
 	}
 	c.redelivery = append(c.redelivery, d.offset)
 }
+
+// isExhausted reports whether a record was delivered as often as may be.
+func (c *cursor) isExhausted(d *delivery) bool { return c.maxDeliver > 0 && d.count >= c.maxDeliver }
 
 // next returns the first record of the redelivery queue, or nil.
 func (c *cursor) next() *delivery {

@@ -3,6 +3,7 @@ package subscription
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,7 @@ type cursorStore struct {
 	last       op     // not yet in buffer, so that acks in sequence merge; kind 0: none
 	lastHandle uint64 // handle
 	waiters    []func(error)
+	again      []func(error) // waiters that wait for the next write after one that failed
 	free       []*completion
 	dirty      bool // the log lacks changes: only a full snapshot repairs that
 	// desiredVersion counts the changes of the desired Subscriptions, and appliedVersion the
@@ -241,14 +243,29 @@ func (k *cursorStore) flushLast() {
 func (k *cursorStore) await(done func(error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.refusal(); err != nil {
+		return err
+	}
+	k.waiters = append(k.waiters, done)
+	k.service.tasks.wake(k)
+	return nil
+}
+
+// accepts returns why nothing can be written, or nil.
+func (k *cursorStore) accepts() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.refusal()
+}
+
+// refusal is accepts under mu.
+func (k *cursorStore) refusal() error {
 	switch {
 	case k.closed != 0:
 		return fmt.Errorf("it is not served here any more (%s); acknowledge again", k.closed)
 	case k.failed != nil:
 		return fmt.Errorf("it can't be kept: %w", k.failed)
 	}
-	k.waiters = append(k.waiters, done)
-	k.service.tasks.wake(k)
 	return nil
 }
 
@@ -461,12 +478,12 @@ func (k *cursorStore) retryStarts() {
 // apply creates a desired Subscription or updates the existing one. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.StreamRetention) {
 	why := cmp.Or(unsupported(&d.Spec, k.shards()), k.refusesDeadLetters(&d.Spec))
-	if why == "" && policy == coordination.WorkQueue {
-		why = k.queueConflict(d.Name, &d.Spec)
-	}
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
+	if why == "" && policy == coordination.WorkQueue {
+		why = cmp.Or(k.queueConflict(d.Name, &d.Spec), k.resetConflict(d, e))
+	}
 	if e != nil && e.sub != nil && d.Forgot(e.made) {
 		// The cursor of the later reset stays, and the next reset is another one.
 		e.made = d.Incarnation()
@@ -479,11 +496,7 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 	}
 	if e != nil && e.made != d.Incarnation() {
 		if why == "" && e.sub != nil && e.of == d.Made {
-			e = &entry{sub: e.sub, of: d.Made, made: d.Incarnation()}
-			k.mu.Lock()
-			k.subs[d.Name] = e
-			k.mu.Unlock()
-			e.sub.restart(d)
+			e.sub.restart(d, &entry{sub: e.sub, of: d.Made, made: d.Incarnation()})
 			return
 		}
 		k.drop(d.Name)
@@ -499,7 +512,7 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 		}
 		return
 	}
-	reset := false // while it was not led here
+	reset, kept := false, []uint64(nil) // while it was not led here
 	if r, ok := k.recovered[d.Name]; ok && d.Forgot(r.id.made) {
 		r.id.made = d.Incarnation()
 		k.recovered[d.Name] = r
@@ -507,6 +520,10 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 		k.dirty = true
 		k.mu.Unlock()
 	} else if ok && r.id.made != d.Incarnation() {
+		if d.Supersedes(r.id.made) && k.releasing.Load() {
+			r.cursor.maxDeliver = uint32(min(d.Spec.Ack.MaxDeliver, math.MaxUint32))
+			kept = r.cursor.givenUp(endless)
+		}
 		k.drop(d.Name)
 		reset = d.Resets > 0
 	}
@@ -532,7 +549,7 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 		if known {
 			k.restoreCursor(e.sub, &r)
 		} else {
-			e.sub.handle = k.newHandle()
+			e.sub.handle, e.sub.cursor.kept = k.newHandle(), kept
 		}
 	}
 	k.mu.Lock()
@@ -547,6 +564,9 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 func (k *cursorStore) restoreCursor(s *Subscription, r *recovered) {
 	_, end := k.shard.Offsets()
 	s.handle, s.cursor = r.handle, r.cursor
+	if s.begin.From == coordination.FromOffset && s.cursor.sequence == 0 && r.beyond > 0 && r.beyond+1 == s.begin.Offset {
+		s.cursor.apply(op{kind: opSkip, offset: r.beyond}) // it waits for its first record
+	}
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	s.known = r.known
 	s.search.done = true

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // DeadLetters stores dead letters in Topics, by the way that all published messages go.
@@ -30,14 +31,18 @@ type DeadLetters interface {
 //  2. A refused one is sent again after a pause that doubles. While the Topic refuses, one at a
 //     time is sent, first those that were never refused. So a few that it never takes don't stop
 //     others.
-//  3. It is in memory only. Another leader finds the records again: by their number of deliveries,
+//  3. One that is too large for the Topic is sent again without the payload of the record, and then
+//     without its headers. Where acks remove, the record is kept then.
+//  4. It is in memory only. Another leader finds the records again: by their number of deliveries,
 //     or by a deadline that says that a client terminated them. It sends dead letters with the same
 //     message id, so the Topic keeps one within its deduplication window.
 //
-// The Subscription's mu guards it, except for answers. A nil *deadLetters does nothing.
+// The Subscription's mu guards it, except for answers. Without a dead-letter Topic it is nil, and the
+// methods that every Subscription calls do nothing then: counted, delivered, note, reconsider,
+// sweep, due, take and describe.
 type deadLetters struct {
 	topic    string
-	attempts map[uint64]*attempts // of pending records, as far as this leader knows
+	attempts map[uint64]attempts // of pending records, as far as this leader knows
 	givenUp  map[uint64]*letter
 	waiting  []uint64 // of givenUp, those to send that were never refused, in the order of offsets
 	again    []uint64 // of givenUp, those to send that were refused, in the order of refusals
@@ -52,6 +57,7 @@ type deadLetters struct {
 	retryAt  int64         // of Service.now: end of pause
 	trouble  string        // of the last refusal
 	stored   uint64        // since this broker leads
+	ended    uint64        // records below are not pending any more; sweep forgets them
 
 	answers *deadAnswers
 }
@@ -65,6 +71,7 @@ type attempts struct {
 // letter is one record that was given up.
 type letter struct {
 	terminated bool
+	leftOut    leftOut
 	sentAt     int64 // of Service.now; 0: it waits
 	size       int
 	pause      time.Duration // after its last refusal; 0: it was not refused
@@ -101,7 +108,7 @@ func newDeadLetters(was *deadLetters, topic string) *deadLetters {
 	case was != nil && was.topic == topic:
 		return was
 	}
-	l := &deadLetters{topic: topic, attempts: map[uint64]*attempts{}, givenUp: map[uint64]*letter{}, most: deadLettersAtOnce, expires: math.MaxInt64, answers: &deadAnswers{}}
+	l := &deadLetters{topic: topic, attempts: map[uint64]attempts{}, givenUp: map[uint64]*letter{}, most: deadLettersAtOnce, expires: math.MaxInt64, answers: &deadAnswers{}}
 	if was != nil {
 		l.attempts = was.attempts
 	}
@@ -138,8 +145,8 @@ func (l *deadLetters) delivered(c *cursor, offset uint64, now int64) {
 	if l == nil {
 		return
 	}
-	a := l.attempts[offset]
-	if a == nil {
+	a, known := l.attempts[offset]
+	if !known {
 		if len(l.attempts) > 2*c.pending.live+64 { // most were acknowledged since
 			for old := range l.attempts {
 				if c.pending.find(old) == nil {
@@ -147,13 +154,12 @@ func (l *deadLetters) delivered(c *cursor, offset uint64, now int64) {
 				}
 			}
 		}
-		a = &attempts{}
 		if d := c.pending.find(offset); d == nil || d.count == 1 {
 			a.first = now
 		}
-		l.attempts[offset] = a
 	}
 	a.last = now
+	l.attempts[offset] = a
 }
 
 // ExplainAck notes the text of a client's answer for the dead letter of a pending record. It is
@@ -165,11 +171,8 @@ func (s *Subscription) ExplainAck(offset uint64, text []byte) {
 		return
 	}
 	a := s.dead.attempts[offset]
-	if a == nil {
-		a = &attempts{}
-		s.dead.attempts[offset] = a
-	}
 	a.answer = oneLine(text)
+	s.dead.attempts[offset] = a
 }
 
 // terminate gives a pending record up at a client's request. mu is held.
@@ -272,6 +275,61 @@ func (l *deadLetters) forget(offset uint64) {
 	delete(l.attempts, offset)
 }
 
+// note takes notice of an op that ends the need of records otherwise than by an ack of each.
+func (l *deadLetters) note(o op) {
+	if l == nil {
+		return
+	}
+	switch o.kind {
+	case opTerm:
+		l.forget(o.offset)
+	case opForget:
+		l.ended = max(l.ended, o.offset)
+	case opAckAll:
+		l.ended = max(l.ended, o.offset+1)
+	}
+}
+
+// sweep forgets the records that are not pending any more.
+func (l *deadLetters) sweep() {
+	if l == nil || l.ended == 0 {
+		return
+	}
+	for offset := range l.givenUp {
+		if offset < l.ended {
+			l.forget(offset)
+		}
+	}
+	l.ended = 0
+}
+
+// takeBack drops the dead letter of a record that is to be delivered again. What is known of its
+// deliveries stays.
+func (l *deadLetters) takeBack(offset uint64) {
+	a, known := l.attempts[offset]
+	l.forget(offset)
+	if known {
+		l.attempts[offset] = a
+	}
+}
+
+// reconsider takes back the dead letters of records that may be delivered again, after the maximum
+// of deliveries was changed. Others stay given up. It follows cursor.setMaxDeliver.
+func (l *deadLetters) reconsider(c *cursor) {
+	if l == nil || len(l.givenUp) == 0 {
+		return
+	}
+	for offset := range l.givenUp {
+		if d := c.pending.find(offset); d != nil && (d.isTerminated() || c.isExhausted(d)) {
+			d.queued = true // neither delivered again nor found by expire
+		} else {
+			l.takeBack(offset)
+		}
+	}
+	stale := func(offset uint64) bool { return l.givenUp[offset] == nil }
+	l.waiting, l.again = slices.DeleteFunc(l.waiting, stale), slices.DeleteFunc(l.again, stale)
+}
+
 // refuse notes that the Topic did not store a dead letter.
 func (l *deadLetters) refuse(offset uint64, g *letter, why error, now int64) {
 	longer := func(pause time.Duration) time.Duration { return min(max(2*pause, deadLetterFirst), deadLetterLast) }
@@ -298,18 +356,24 @@ func (s *Subscription) sendDead(w *worker, now int64) error {
 	if l == nil {
 		return nil
 	}
+	l.sweep()
 	s.takeDeadAnswers(now)
 	if now < l.retryAt {
 		return nil
 	}
-	defer s.releaseBuffers(w)
+	defer func() {
+		s.releaseOther(w)
+		if s.waiting.n == 0 && s.push == nil {
+			s.cursor.shrink()
+		}
+	}()
 	for l.sent < l.most && l.bytes < deadLetterBytes {
 		offset, ok := l.next(now)
 		if !ok {
 			return nil
 		}
 		d, g := s.cursor.pending.find(offset), l.givenUp[offset]
-		if d == nil || g == nil || !d.queued { // acknowledged meanwhile, deleted, or extended
+		if d == nil || g == nil { // acknowledged meanwhile, or deleted
 			l.forget(offset)
 			continue
 		}
@@ -319,15 +383,12 @@ func (s *Subscription) sendDead(w *worker, now int64) error {
 			return err
 		}
 		if rec == nil { // the log lacks it now
-			l.forget(offset)
+			l.sweep()
 			continue
 		}
 		of := deadLetterOf{
-			topic: l.topic, from: s.store.shard, subscription: s.id, attempts: uint64(d.count), terminated: g.terminated,
-			at: func(t int64) time.Time { return s.service.at(t) },
-		}
-		if a := l.attempts[offset]; a != nil {
-			of.known = *a
+			topic: l.topic, from: s.store.shard, subscription: s.id, attempts: uint64(d.count), terminated: g.terminated, leftOut: g.leftOut,
+			known: l.attempts[offset], at: func(t int64) time.Time { return s.service.at(t) },
 		}
 		m := of.message(rec)
 		l.sending(g, len(m.Data)+len(m.Subject), now)
@@ -361,13 +422,24 @@ func (s *Subscription) takeDeadAnswers(now int64) {
 		g := l.givenUp[a.offset]
 		switch {
 		case g == nil || g.sentAt != a.sentAt:
+		case errors.Is(a.err, publish.ErrTooLarge) && g.leftOut < payloadAndHeaders:
+			g.leftOut++
+			l.landed(g)
+			l.queue(a.offset)
+		case a.err == nil && !s.canEnd(g):
+			l.refuse(a.offset, g, errKeptFull, now)
 		case a.err == nil:
+			left := g.leftOut
 			l.forget(a.offset)
 			l.pause, l.retryAt, l.most = 0, 0, min(2*l.most, deadLettersAtOnce)
 			if s.cursor.pending.find(a.offset) == nil {
 				continue // a client acknowledged it meanwhile
 			}
-			s.change(op{kind: opAck, offset: a.offset, count: 1})
+			if left > nothing && s.store.releasing.Load() {
+				s.change(op{kind: opKeep, offset: a.offset})
+			} else {
+				s.change(op{kind: opAck, offset: a.offset, count: 1})
+			}
 			l.stored++
 			s.service.deadLettered.Add(1)
 		default:
@@ -378,6 +450,17 @@ func (s *Subscription) takeDeadAnswers(now int64) {
 			l.refuse(a.offset, g, a.err, now)
 		}
 	}
+}
+
+var errKeptFull = errors.New("it lacks payloads, whose messages the stream would have to keep, and it keeps too many: acknowledge some")
+
+// canEnd reports whether the record of a stored dead letter may be dropped or kept. mu is held.
+func (s *Subscription) canEnd(g *letter) bool {
+	if g.leftOut == nothing || len(s.cursor.kept) < mostKept {
+		return true
+	}
+	s.forgetKept()
+	return len(s.cursor.kept) < mostKept
 }
 
 // due returns when dead letters have to be looked at without a wake.
@@ -407,6 +490,7 @@ func (l *deadLetters) take() []outgoing {
 
 // describe adds what is known of dead letters.
 func (l *deadLetters) describe(i *Info) {
+	l.sweep()
 	if l != nil {
 		i.DeadLettered, i.GivenUp, i.DeadLetterTrouble = l.stored, len(l.givenUp), l.trouble
 	}

@@ -24,8 +24,11 @@ const (
 	DeadOffset        = DeadHeader + "Offset"         // of the record
 	DeadTime          = DeadHeader + "Time"           // of the record, in RFC 3339
 	DeadSubscription  = DeadHeader + "Subscription"   // the Subscription's name
+	DeadLeftOut       = DeadHeader + "Left-Out"       // DeadPayload or DeadHeaders; absent: nothing
 	DeadByDeliveries  = "MaxDeliver"                  // reason: delivered as often as may be
 	DeadByTermination = "Terminated"                  // reason: a client terminated it
+	DeadPayload       = "Payload"                     // left out, since the message was too large
+	DeadHeaders       = "Payload, Headers"            // left out, since it still was
 	OriginalHeader    = "Carillon-Original-"          // before the names of headers that publishing acts on
 	messageID         = "Nats-Msg-Id"
 )
@@ -34,6 +37,15 @@ const (
 // published into. The record's were for its own Topic.
 var actsOnPublish = [][]byte{[]byte("Nats-"), []byte("Carillon-Records"), []byte("Carillon-After")}
 
+// leftOut is what a dead letter lacks, because its Topic takes no message of that size.
+type leftOut uint8
+
+const (
+	nothing leftOut = iota
+	payload
+	payloadAndHeaders // those of the record; not those that say why it is there
+)
+
 // deadLetterOf is what makes the dead letter of a record. It is pure.
 type deadLetterOf struct {
 	topic        string // the dead-letter Topic
@@ -41,6 +53,7 @@ type deadLetterOf struct {
 	subscription identity
 	attempts     uint64
 	terminated   bool
+	leftOut      leftOut
 	known        attempts
 	at           func(now int64) time.Time
 }
@@ -48,8 +61,15 @@ type deadLetterOf struct {
 // message returns the dead letter. It is stored under the name of the dead-letter Topic with the
 // record's subject behind it. Its message id is the same for each repetition.
 func (o *deadLetterOf) message(r *log.Record) protocol.Message {
-	header, payload := protocol.SplitData(r.Data, r.Header)
-	data := make([]byte, 0, len(r.Data)+len(r.Subject)+640)
+	header, body := protocol.SplitData(r.Data, r.Header)
+	left := ""
+	switch o.leftOut {
+	case payload:
+		left, body = DeadPayload, nil
+	case payloadAndHeaders:
+		left, body, header = DeadHeaders, nil, nil
+	}
+	data := make([]byte, 0, len(header)+len(body)+len(r.Subject)+640)
 	data = append(data, "NATS/1.0\r\n"...)
 	for key, value := range header.All() {
 		if bytes.HasPrefix(key, []byte(DeadHeader)) {
@@ -73,6 +93,7 @@ func (o *deadLetterOf) message(r *log.Record) protocol.Message {
 		reason = DeadByTermination
 	}
 	add(DeadReason, reason)
+	add(DeadLeftOut, left)
 	add(DeadAttempts, strconv.FormatUint(o.attempts, 10))
 	add(DeadFirstDelivery, o.time(o.known.first))
 	add(DeadLastDelivery, o.time(o.known.last))
@@ -85,7 +106,7 @@ func (o *deadLetterOf) message(r *log.Record) protocol.Message {
 	add(messageID, fmt.Sprintf("dead/%s/%s/%d/%d", o.from.key, o.subscription.name, o.subscription.made, r.Offset))
 	data = append(data, "\r\n"...)
 	m := protocol.Message{Subject: deadLetterName(o.topic, r.Subject), Header: len(data)}
-	m.Data = append(data, payload...)
+	m.Data = append(data, body...)
 	return m
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // morgue is a dead-letter Topic.
@@ -21,8 +22,10 @@ type morgue struct {
 	stored  []protocol.Message // one for each message id
 	asked   int
 	refusal error
-	never   string // the payload of messages that it always refuses; empty: of none
-	silent  bool   // stores, and doesn't answer
+	most    int           // the size of the largest message that it takes; 0: any
+	never   string        // the payload of messages that it always refuses; empty: of none
+	silent  bool          // stores, and doesn't answer
+	late    []func(error) // the answers that it didn't give
 }
 
 func (m *morgue) Store(topic string, msg *protocol.Message, done func(error)) {
@@ -33,6 +36,10 @@ func (m *morgue) Store(topic string, msg *protocol.Message, done func(error)) {
 		done(m.refusal)
 		return
 	}
+	if m.most > 0 && len(msg.Data) > m.most {
+		done(fmt.Errorf("%w: it has %d bytes", publish.ErrTooLarge, len(msg.Data)))
+		return
+	}
 	if m.never != "" && string(msg.Data[msg.Header:]) == m.never {
 		done(errors.New("it is too large"))
 		return
@@ -41,9 +48,11 @@ func (m *morgue) Store(topic string, msg *protocol.Message, done func(error)) {
 	if !slices.ContainsFunc(m.stored, func(s protocol.Message) bool { return idOf(&s) == id }) {
 		m.stored = append(m.stored, protocol.Message{Subject: slices.Clone(msg.Subject), Header: msg.Header, Data: slices.Clone(msg.Data)})
 	}
-	if !m.silent {
-		done(nil)
+	if m.silent {
+		m.late = append(m.late, done)
+		return
 	}
+	done(nil)
 }
 
 func (m *morgue) refuse(why string) {

@@ -40,7 +40,7 @@
 //	S10 A record is removed for want of need only if the cursors, and the Subscriptions of the State
 //	    in which this broker leads, say so (release.go). In the state log the acks come first.
 //
-//	S10 With a dead-letter Topic, a record that is given up stays pending until that Topic has stored
+//	S11 With a dead-letter Topic, a record that is given up stays pending until that Topic has stored
 //	    it, or a client acknowledges it. It is published at least once, always with the same
 //	    message id. Refused ones are tried again one at a time, after growing pauses (deadLetters).
 //

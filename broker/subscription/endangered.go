@@ -20,16 +20,27 @@ func (s *Subscription) Endangered(info *Info) string {
 }
 
 func (s *Subscription) endangeredBy(info *Info, policy log.Retention) string {
-	if info.Lag == 0 && info.Pending == 0 || policy == (log.Retention{}) {
-		return ""
+	s.mu.Lock()
+	was := s.endangered
+	s.mu.Unlock()
+	why := ""
+	if (info.Lag > 0 || info.Pending > 0) && policy != (log.Retention{}) {
+		why = s.endangeredNow(info, policy, was)
 	}
+	s.mu.Lock()
+	s.endangered = why != ""
+	s.mu.Unlock()
+	return why
+}
+
+func (s *Subscription) endangeredNow(info *Info, policy log.Retention, was bool) string {
 	clock := s.service.config.Clock
 	if clock.InDoubt() {
 		policy.Age = 0 // nothing is deleted by age
 	}
 	start, end := s.store.shard.Offsets()
 	oldest := max(info.FloorOffset+1, start)
-	why := retention.Soon(s.store.shard.Data().SegmentInfos(), policy, s.store.shard.Removed(), end, oldest, clock.Time())
+	why := retention.Soon(s.store.shard.Data().SegmentInfos(), policy, s.store.shard.Removed(), end, oldest, clock.Time(), was)
 	if why == "" {
 		return ""
 	}

@@ -3,9 +3,11 @@ package subscription
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func TestASubscriptionSaysThatItFallsBehindRetention(t *testing.T) {
@@ -33,8 +35,41 @@ func TestASubscriptionSaysThatItFallsBehindRetention(t *testing.T) {
 			if err := w.ackNow(s, offset, Done); err != nil {
 				t.Fatal(err)
 			}
-			says(ten, "")
+			if offset == 1 {
+				says(ten, "has sequence 2") // the danger ends behind the oldest fifth
+			} else {
+				says(ten, "")
+			}
 		}
 		says(hour, "")
+	})
+}
+
+// TestFallingBehindEndsWithADistance: at the limit it neither comes nor goes with each change.
+func TestFallingBehindEndsWithADistance(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publishN("o", 100)
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 100))
+		synctest.Wait()
+		var changes []uint64
+		was := false
+		for step := range uint64(60) { // from one to another, its distance goes to and fro
+			if step%2 == 0 {
+				w.shard.publish("o", "o")
+			} else {
+				for range 3 {
+					testutil.Must(t, w.ackNow(s, s.Info().FloorOffset+1, Done))
+				}
+			}
+			i := s.Info()
+			if is := s.endangeredBy(&i, log.Retention{Messages: 100}) != ""; is != was {
+				was, changes = is, append(changes, step)
+			}
+		}
+		if len(changes) != 2 {
+			t.Errorf("it changed at %v", changes)
+		}
 	})
 }

@@ -62,6 +62,7 @@ func (k *cursorStore) write() {
 		}
 		return
 	}
+	k.waiters, k.again = append(k.waiters, k.again...), nil
 	settled, again := k.releases.noted()
 	removals := k.shard.RemovalBytes()
 	most := max(k.service.wholeAfter, snapshotFactor*k.snapshot)
@@ -284,6 +285,7 @@ type recovered struct {
 	cursor  cursor
 	epoch   uint64 // of the leader that changed the cursor last
 	known   uint64
+	beyond  uint64 // where the cursor stood if the log lacked that; 0: it did not
 	trouble string
 	reader  *reader // nil: it is no reader, or its item is lost
 }
@@ -339,6 +341,7 @@ func (k *cursorStore) open() error {
 	k.recovered = make(map[string]recovered, len(byHandle))
 	for handle, r := range byHandle {
 		if seen := min(end, endOfEpoch(epochs, r.epoch)); r.cursor.isBeyond(seen) {
+			r.beyond = r.cursor.offset
 			r.cursor.apply(op{kind: opTruncate, offset: seen})
 			k.dirty = true
 		}

@@ -18,6 +18,7 @@ const (
 	NotFromEarliest                // it would pass records
 	SecondUnfiltered               // it has no filter, and there is another Subscription
 	FiltersOverlap                 // another Subscription may match the same records
+	ResetPasses                    // its reset would pass records
 )
 
 func (c QueueConflict) String() string {
@@ -26,6 +27,7 @@ func (c QueueConflict) String() string {
 		"it must start with the earliest message (start.from: Earliest)",
 		"it has no filter, and there is another subscription (give each a filter)",
 		"another subscription's filter overlaps with its own (make them distinct)",
+		"its reset would pass messages that nobody acknowledged (reset it to Earliest, and purge the messages that are not to be delivered)",
 	}[c]
 }
 
@@ -55,6 +57,14 @@ func JudgeQueued(spec *coordination.SubscriptionSpec, others ...*coordination.Su
 	return NoConflict
 }
 
+// JudgeReset returns the conflict of a reset with the rules of a work queue, or NoConflict.
+func JudgeReset(to *coordination.Start) QueueConflict {
+	if to.From != coordination.FromEarliest {
+		return ResetPasses
+	}
+	return NoConflict
+}
+
 // unfiltered reports whether a Subscription without a filter by subject is asked for.
 func unfiltered(spec *coordination.SubscriptionSpec) bool { return len(spec.Subjects) == 0 }
 
@@ -63,6 +73,19 @@ func (k *cursorStore) isQueue() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.releases.policy == coordination.WorkQueue
+}
+
+// resetConflict returns why a work queue can't apply the reset of a Subscription, or "". A broker of
+// an earlier version may have written it.
+func (k *cursorStore) resetConflict(d *coordination.Subscription, e *entry) string {
+	applied := func(made int64) bool { return made == d.Incarnation() || d.Forgot(made) }
+	if r, ok := k.recovered[d.Name]; d.Resets == 0 || e != nil && e.sub != nil && applied(e.made) || ok && applied(r.id.made) {
+		return ""
+	}
+	if conflict := JudgeReset(&d.ResetTo); conflict != NoConflict {
+		return fmt.Sprintf("its topic is a work queue: %s", conflict)
+	}
+	return ""
 }
 
 // queueConflict returns why a Subscription can't be served in a work queue beside those that are

@@ -332,6 +332,7 @@ func (k *cursorStore) judge(w *worker, policy coordination.StreamRetention, some
 		s.mu.Lock()
 		filters, needed := s.settings.filters, s.cursor.needs(some)
 		s.mu.Unlock()
+		needed = k.heldBack(s, some, needed)
 		if len(filters) > 0 {
 			filtered = append(filtered, need{filters, needed})
 			continue

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // reset resets a declared Subscription.
@@ -166,4 +167,43 @@ func TestAResetDeliversNothingBeforeItIsDurable(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.expect("billing", "a", "1", "2")
 	})
+}
+
+// TestTheStartOfASecondResetIsWritten: a step between the two parts of a reset wrote the start that
+// the former one had searched for as that of the second, whose own start was then never written:
+// after a crash Latest was another record.
+func TestTheStartOfASecondResetIsWritten(t *testing.T) {
+	w := newWorld(t)
+	defer func() { w.stop() }()
+	w.shard.publish("o", "o")
+	w.declare("billing", 7, earliest())
+	s := w.find("billing")
+	entryOf := func() *entry {
+		s.store.mu.Lock()
+		defer s.store.mu.Unlock()
+		return s.store.subs["billing"]
+	}
+	s.mu.Lock()
+	former := entryOf()
+	s.search = startSearch{} // the former reset still searches
+	w.reset("billing", coordination.Start{From: coordination.FromLatest})
+	for range 300 { // until the second reset begins, if it begins without the lock
+		if entryOf() != former {
+			break
+		}
+		time.Sleep(time.Microsecond)
+	}
+	s.startAt(1, 0) // a step
+	s.mu.Unlock()
+	testutil.EventuallyTrue(t, "the reset is served", func() bool {
+		return entryOf() != former && w.service.WhyNot(topicID, "billing") == nil && w.find("billing").Info().DeliveredOffset == 2
+	})
+	w.shard.publish("o")
+	crashed := w.fs.(*crashfs.FS).Snapshot()
+	w.stop()
+	w.fs = crashed
+	w.start()
+	if i := w.find("billing").Info(); i.DeliveredOffset != 2 || i.Lag != 1 {
+		t.Errorf("after a crash it stands at %+v", i)
+	}
 }

@@ -398,6 +398,7 @@ func (s *Service) Stats() Stats {
 			stats.Waiting += sub.waiting.n
 			stats.Pending += sub.cursor.pending.live
 			if sub.dead != nil {
+				sub.dead.sweep()
 				stats.GivenUp += len(sub.dead.givenUp)
 			}
 			sub.mu.Unlock()

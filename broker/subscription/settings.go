@@ -81,7 +81,11 @@ func settingsOf(spec *coordination.SubscriptionSpec, shards int) settings {
 
 // milliseconds rounds up, so that a short pause does not become none.
 func milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	whole := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		whole++
+	}
+	return whole
 }
 
 // ackWait returns the ack wait in milliseconds of a record's count-th delivery.

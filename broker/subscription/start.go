@@ -217,7 +217,9 @@ func (s *Subscription) seekPast(err error) error {
 // of each subject is delivered. mu is held.
 func (s *Subscription) startAt(next, until uint64) {
 	s.search = startSearch{done: true}
+	kept := s.cursor.givenUp(next) // before a reset
 	s.cursor.apply(op{kind: opReset, offset: next})
+	s.cursor.kept = kept
 	s.store.lookAgain(0, next)
 	if until > next {
 		s.cursor.until = until

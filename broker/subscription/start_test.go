@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func startAt(start coordination.Start, subjects ...string) coordination.SubscriptionSpec {
@@ -226,5 +227,51 @@ func TestReadingIsTriedAgain(t *testing.T) {
 		if i := d.Info(); i.Trouble != "" {
 			t.Errorf("it stands at %+v", i)
 		}
+	})
+}
+
+// TestAStartThatTheLogHasNotReachedOutlivesLeaders: and what comes before it is not delivered.
+func TestAStartThatTheLogHasNotReachedOutlivesLeaders(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o")
+		spec := startAt(coordination.Start{From: coordination.FromOffset, Offset: 6})
+		w.declare("billing", 1, spec)
+		w.find("billing")
+		_, err := w.service.Create(t.Context(), topicID, "watch", spec, time.Hour)
+		testutil.Must(t, err)
+		for range 2 {
+			w.restart()
+			w.shard.publish("o") // the cursor is of an earlier epoch than this
+			synctest.Wait()
+		}
+		w.restart()
+		w.shard.publish("o", "o", "o")
+		for _, name := range []string{"billing", "watch"} {
+			s := w.find(name)
+			s.Pull(pull("a", 3))
+			w.expect(name, "a", "6", "7")
+			if _, err := s.Reset(0, func(error) {}); err != nil {
+				t.Fatal(err)
+			}
+			s.Pull(pull("a", 1))
+			w.expect(name, "a", "6", "7")
+		}
+	})
+}
+
+// TestAResetToTheFloorStaysBehindTheStart: also while the log has not reached that.
+func TestAResetToTheFloorStaysBehindTheStart(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o")
+		w.declare("billing", 1, startAt(coordination.Start{From: coordination.FromOffset, Offset: 5}))
+		s := w.find("billing")
+		for _, to := range []uint64{0, 5} {
+			if at, err := s.Reset(to, func(error) {}); err != nil || at != 5 {
+				t.Errorf("a reset to %d moves it to %d, %v", to, at, err)
+			}
+		}
+		s.Pull(pull("a", 2))
+		w.shard.publish("o", "o", "o")
+		w.expect("billing", "a", "5")
 	})
 }

@@ -140,7 +140,7 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 				s.forgetKept()
 			}
 			if kind == opKeep && len(s.cursor.kept) >= mostKept {
-				s.change(op{kind: opProgress, offset: offset, deadline: now/int64(time.Millisecond) + s.settings.ackWait(d.count)})
+				s.change(op{kind: opProgress, offset: offset, deadline: after(now/int64(time.Millisecond), s.settings.ackWait(d.count))})
 				continue
 			}
 			if sink, ok := s.sink.(ExhaustedSink); ok {
@@ -311,7 +311,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	if s.settings.policy == coordination.AckNone {
 		s.change(op{kind: opPass, offset: rec.Offset, count: 1})
 	} else {
-		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: now/int64(time.Millisecond) + s.settings.ackWait(count)})
+		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: after(now/int64(time.Millisecond), s.settings.ackWait(count))})
 	}
 	s.dead.delivered(&s.cursor, rec.Offset, now)
 	w.delivery.Pin = s.pinned(r, now)
@@ -430,15 +430,8 @@ func (s *Subscription) releaseBuffers(w *worker) {
 			s.reader.Lend(nil)
 		}
 	}
-	if w.otherOpen {
-		w.otherView.Release()
-	}
-	if s.redeliveryReader != nil {
-		if memory := s.redeliveryReader.Lend(nil); memory != nil {
-			w.otherMemory = memory
-		}
-	}
-	w.open, w.have, w.otherOpen = false, false, false
+	w.open, w.have = false, false
+	s.releaseOther(w)
 	s.notePasses()
 	if s.skipUnlogged {
 		s.skipUnlogged = false
@@ -446,6 +439,19 @@ func (s *Subscription) releaseBuffers(w *worker) {
 	}
 	if s.waiting.n == 0 && s.push == nil {
 		s.cursor.shrink()
+	}
+}
+
+// releaseOther returns what redeliveries have borrowed. mu is held.
+func (s *Subscription) releaseOther(w *worker) {
+	if w.otherOpen {
+		w.otherView.Release()
+	}
+	w.otherOpen = false
+	if s.redeliveryReader != nil {
+		if memory := s.redeliveryReader.Lend(nil); memory != nil {
+			w.otherMemory = memory
+		}
 	}
 }
 

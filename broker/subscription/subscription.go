@@ -37,6 +37,7 @@ type Subscription struct {
 	waits bool // it is in the store's waiting list; guarded by the store's mu
 	// awaitsRemoval: it is in the store's blocked list; guarded by the store's mu
 	awaitsRemoval bool
+	unlogged      unlogged
 	sample        atomic.Int32 // share of acks that is reported, in percent
 	// unstarted: it was reset, and its new start position is not durable yet. Nothing is delivered
 	// before, since after a crash it would begin at another record then.
@@ -80,6 +81,7 @@ type Subscription struct {
 		delivered, acked, used int64
 	}
 	exhausted, skipped uint64
+	endangered         bool // what Endangered said last
 	trouble            string
 }
 
@@ -121,12 +123,23 @@ func (s *Subscription) volatile() bool { return s.ephemeral && s.spec.Consumer.M
 // respecify applies a changed spec.
 func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	s.mu.Lock()
+	s.changeSpec(spec)
+	s.mu.Unlock()
+	s.service.tasks.wake(s)
+}
+
+// changeSpec is respecify without a wake. mu is held.
+func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
 	before := s.settings
 	s.spec, s.settings = spec, settingsOf(spec, s.store.shards())
 	s.sample.Store(samplePercent(spec))
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
-	s.dead = newDeadLetters(s.dead, spec.DeadLetter)
-	s.cursor.setMaxDeliver(s.settings.maxDeliver)
+	former := s.dead
+	s.dead = newDeadLetters(former, spec.DeadLetter)
+	if s.dead != former || s.settings.maxDeliver != before.maxDeliver {
+		s.cursor.setMaxDeliver(s.settings.maxDeliver)
+		s.dead.reconsider(&s.cursor)
+	}
 	if s.settings.priority != coordination.PriorityPinned {
 		s.pin = pin{}
 	}
@@ -138,8 +151,6 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	if s.closed == 0 {
 		s.redirect(&before)
 	}
-	s.mu.Unlock()
-	s.service.tasks.wake(s)
 }
 
 // Pull requests messages. The DeliverySink gets them, and the End of the request.
@@ -257,9 +268,9 @@ func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Du
 	ms := now / int64(time.Millisecond)
 	switch {
 	case kind == Progress:
-		s.change(op{kind: opProgress, offset: offset, deadline: ms + s.settings.ackWait(d.count)})
+		s.change(op{kind: opProgress, offset: offset, deadline: after(ms, s.settings.ackWait(d.count))})
 	case delay > 0:
-		s.change(op{kind: opRetry, offset: offset, deadline: ms + milliseconds(delay)})
+		s.change(op{kind: opRetry, offset: offset, deadline: after(ms, milliseconds(delay))})
 	default:
 		s.change(op{kind: opRetryNow, offset: offset})
 	}
@@ -310,6 +321,7 @@ func (s *Subscription) change(o op) {
 	}
 	s.notePasses()
 	s.cursor.apply(o)
+	s.dead.note(o)
 	s.store.note(s.handle, o)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,7 +63,8 @@ func newSubscriptionReplayCommand() *cobra.Command {
 		Short: "Publish a Subscription's dead letters to their subjects again",
 		Long: `Publish a Subscription's dead letters to the subjects that they had, once each. All
 Subscriptions of the Topic receive them again. The dead letters stay in their Topic until its
-retention deletes them.
+retention deletes them. What a dead letter leaves out, since it was too large, is read from the
+Topic of the message; if it is not there any more, the dead letter is skipped.
 
 It ends with the dead letters that are there when it begins. It can be interrupted and repeated: the
 Subscription replay-TOPIC-SUBSCRIPTION of the dead-letter Topic keeps the place. Delete that to
@@ -94,7 +96,7 @@ begin with the first dead letter again.`,
 			if m.output == "json" {
 				return printJSON(cmd.OutOrStdout(), done)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d dead letters of subscription %s were published again; %d are of other subscriptions, and %d are left\n", done.Replayed, args[1], done.Skipped, done.Left)
+			fmt.Fprintf(cmd.OutOrStdout(), "%d dead letters of subscription %s were published again; %d are of other subscriptions or incomplete, and %d are left\n", done.Replayed, args[1], done.Skipped, done.Left)
 			return nil
 		},
 	}
@@ -128,6 +130,11 @@ func (b *brokers) replay(ctx context.Context, topic, name, dead string, most int
 		for letter := range batch.Messages() {
 			got++
 			again := original(letter, topic, name)
+			if again != nil {
+				if again, err = b.whole(ctx, letter, again); err != nil {
+					return done, err
+				}
+			}
 			if again == nil {
 				done.Skipped++
 			} else if _, err := b.js.PublishMsg(ctx, again); err != nil {
@@ -166,4 +173,38 @@ func original(letter jetstream.Msg, topic, name string) *nats.Msg {
 	}
 	m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("replay/%s/%d", at.Stream, at.Sequence.Stream))
 	return m
+}
+
+// whole returns the message with what its dead letter left out, which is read from its Topic. It
+// returns nil if that is not there any more.
+func (b *brokers) whole(ctx context.Context, letter jetstream.Msg, m *nats.Msg) (*nats.Msg, error) {
+	headers := letter.Headers()
+	if headers.Get(subscription.DeadLeftOut) == "" {
+		return m, nil
+	}
+	from, at := headers.Get(subscription.DeadTopic), headers.Get(subscription.DeadOffset)
+	offset, err := strconv.ParseUint(at, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("a dead letter without a payload names no message of topic %s: %w", from, err)
+	}
+	stream, err := b.js.Stream(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	was, err := stream.GetMsg(ctx, offset)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read message %s of topic %s: %w", at, from, err)
+	}
+	again := &nats.Msg{Subject: m.Subject, Data: was.Data, Header: nats.Header{}}
+	for key, values := range was.Header {
+		if strings.HasPrefix(key, "Nats-") || strings.HasPrefix(key, "Carillon-") {
+			key = subscription.OriginalHeader + key
+		}
+		again.Header[key] = values
+	}
+	again.Header.Set(jetstream.MsgIDHeader, m.Header.Get(jetstream.MsgIDHeader))
+	return again, nil
 }

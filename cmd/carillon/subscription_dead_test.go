@@ -102,9 +102,9 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 		}
 	}
 
-	s.prints("1 dead letters of subscription jobs were published again; 0 are of other subscriptions, and 2 are left\n", "subscription replay work jobs --max 1")
-	s.prints("2 dead letters of subscription jobs were published again; 0 are of other subscriptions, and 0 are left\n", "subscription replay work jobs")
-	s.prints("0 dead letters of subscription jobs were published again; 0 are of other subscriptions, and 0 are left\n", "subscription replay work jobs")
+	s.prints("1 dead letters of subscription jobs were published again; 0 are of other subscriptions or incomplete, and 2 are left\n", "subscription replay work jobs --max 1")
+	s.prints("2 dead letters of subscription jobs were published again; 0 are of other subscriptions or incomplete, and 0 are left\n", "subscription replay work jobs")
+	s.prints("0 dead letters of subscription jobs were published again; 0 are of other subscriptions or incomplete, and 0 are left\n", "subscription replay work jobs")
 	again := map[string]int{}
 	other, err := js.Consumer(t.Context(), "work", "other")
 	if err != nil {
@@ -121,5 +121,51 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	}
 	if again["work.0 0"] != 2 || again["work.1 1"] != 1 || again["work.2 2"] != 2 || again["work.3 3"] != 2 {
 		t.Errorf("the topic has %v", again)
+	}
+}
+
+// TestWhatADeadLetterLeftOutIsReplayed: it is read from the message's Topic, if it is still there.
+func TestWhatADeadLetterLeftOutIsReplayed(t *testing.T) {
+	dev := startDev(t, "--data", t.TempDir())
+	defer dev.stop()
+	s := shell{t, dev.url}
+	s.does("topic create work")
+	s.does("topic create work-dead --max-message-size 1KiB")
+	s.does("subs create work jobs --start earliest --dead-letter work-dead")
+	large := strings.Repeat("x", 2000)
+	for range 2 {
+		s.does("pub work.large --ack", large)
+	}
+	nc, err := nats.Connect(dev.url)
+	testutil.Must(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	testutil.Must(t, err)
+	jobs, err := js.Consumer(t.Context(), "work", "jobs")
+	testutil.Must(t, err)
+	batch, err := jobs.Fetch(2, jetstream.FetchMaxWait(10*time.Second))
+	testutil.Must(t, err)
+	for m := range batch.Messages() {
+		testutil.Must(t, m.TermWithReason("no room"))
+	}
+	dead, err := js.Stream(t.Context(), "work-dead")
+	testutil.Must(t, err)
+	testutil.EventuallyTrue(t, "both are stored", func() bool {
+		info, err := dead.Info(t.Context())
+		return err == nil && info.State.Msgs == 2
+	})
+	letter, err := dead.GetMsg(t.Context(), 1)
+	testutil.Must(t, err)
+	if left := letter.Header.Get(subscription.DeadLeftOut); left != subscription.DeadPayload || len(letter.Data) != 0 {
+		t.Errorf("it left out %q, and has %d bytes", left, len(letter.Data))
+	}
+	work, err := js.Stream(t.Context(), "work")
+	testutil.Must(t, err)
+	testutil.Must(t, work.DeleteMsg(t.Context(), 2))
+	s.prints("1 dead letters of subscription jobs were published again; 1 are of other subscriptions or incomplete, and 0 are left\n", "subscription replay work jobs")
+	again, err := work.GetMsg(t.Context(), 3)
+	testutil.Must(t, err)
+	if again.Subject != "work.large" || strings.TrimSpace(string(again.Data)) != large {
+		t.Errorf("on %s came %d bytes", again.Subject, len(again.Data))
 	}
 }

@@ -84,6 +84,31 @@ var retentionStories = []story{
 		}
 	}},
 
+	{"a work queue keeps what a reset passes", func(t *testing.T, s *site) {
+		name := s.stream(t, queue)
+		js := s.client(t)
+		fill(t, js, name+".x", 6)
+		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
+		batch, err := c.Fetch(2)
+		all := take(t, batch, err)
+		testutil.Must(t, all[0].DoubleAck(within(t)))
+		becomes(t, "one was acknowledged", js, name, 5, 2)
+		if _, at, code := s.reset(t, js, name, "d", `{"seq":5}`); at != 5 || code != 0 {
+			t.Errorf("reset to 5: %d, %d", at, code)
+		}
+		batch, err = c.Fetch(2)
+		later := take(t, batch, err)
+		equalTexts(t, "from 5 on", texts(later), count(5, 6))
+		stays(t, "nothing was acknowledged", js, name, 5)
+		testutil.Must(t, later[0].DoubleAck(within(t)))
+		becomes(t, "another one was acknowledged", js, name, 4, 2)
+		if _, at, code := s.reset(t, js, name, "d", `{"seq":2}`); at != 2 || code != 0 {
+			t.Errorf("reset to 2: %d, %d", at, code)
+		}
+		batch, err = c.Fetch(4)
+		equalTexts(t, "from 2 on", texts(take(t, batch, err)), []string{"2", "3", "4", "6"})
+	}},
+
 	{"a work queue keeps what is not acknowledged", func(t *testing.T, s *site) {
 		name := s.stream(t, queue)
 		js := s.client(t)
