@@ -81,9 +81,13 @@ const FeatureResets Feature = "resets"
 // such messages, and take expiries in a state log for damage.
 const FeatureExpiries Feature = "expiries"
 
+// FeatureSchedules is that a leader publishes scheduled messages when they are due
+// (StreamSettings.AllowSchedules). An earlier version would remove them then, as expired ones.
+const FeatureSchedules Feature = "schedules"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/scheduling"
 )
 
 // PublishCodec decodes the publish headers of JetStream clients and encodes the answers to them.
@@ -24,7 +25,7 @@ func (PublishCodec) Conditions(header []byte) (publish.Conditions, error) {
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
 		Records: p.Records, After: p.After, Rollup: p.Rollup,
-		TTL: p.TTL, Marks: p.Marks,
+		TTL: p.TTL, Marks: p.Marks, Schedule: p.Schedule, Fires: p.Fires,
 	}, nil
 }
 
@@ -56,6 +57,8 @@ func publishError(err error) *jsapi.Error {
 		return jsapi.ErrStreamMessageExceedsMaximum
 	case *publish.TTLError:
 		return jsapi.ErrMessageTTLDisabled
+	case *scheduling.Error:
+		return jsapi.ScheduleError(e.Reason)
 	case *publish.SealedError:
 		return jsapi.ErrStreamSealed
 	case *publish.FullError:

@@ -73,7 +73,7 @@ func TestBucketsAreRefusedByTheirName(t *testing.T) {
 		"an object store":   {StreamConfig{Name: "OBJ_files", Subjects: []string{"$O.files.C.>"}, AllowAtomic: true}, "object stores need allow_atomic, not supported yet: files can't be made"},
 		"a stream":          {StreamConfig{Name: "KV_prices", Subjects: []string{"prices"}, AllowAtomic: true, AllowCounter: true}, "allow_msg_counter and allow_atomic are not supported yet"},
 		"a single setting":  {StreamConfig{Name: "S", AllowAtomic: true}, "allow_atomic is not supported yet"},
-		"more than a pair":  {StreamConfig{Name: "S", AllowAtomic: true, AllowCounter: true, AllowSchedules: true}, "allow_msg_counter, allow_atomic and allow_msg_schedules are not supported yet"},
+		"more than a pair":  {StreamConfig{Name: "S", AllowAtomic: true, AllowCounter: true, AllowBatched: true}, "allow_msg_counter, allow_atomic and allow_batched are not supported yet"},
 		"nothing to refuse": {StreamConfig{Name: "S"}, ""},
 	} {
 		err, got := test.config.Normalize(), ""

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/scheduling"
 )
 
 // Publish holds the headers of a published message that concern its stream. Its slices alias the
@@ -33,6 +34,9 @@ type Publish struct {
 	Rollup  publish.Rollup
 	TTL     time.Duration // 0: none; publish.Never: it never expires
 	Marks   bool          // it says that its subject has no other message
+	// Schedule is what it says of schedules, and Fires the value of scheduling.Header; empty: nothing.
+	Schedule *scheduling.Request
+	Fires    []byte
 }
 
 // Publish headers.
@@ -61,14 +65,6 @@ var refusedHeaders = [...]struct {
 	{"Nats-Batch-Id", ErrAtomicPublishDisabled},
 	{"Nats-Batch-Sequence", ErrAtomicPublishDisabled},
 	{"Nats-Batch-Commit", ErrAtomicPublishDisabled},
-	{"Nats-Schedule", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Next", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Rollup", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Source", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-TTL", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Target", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Time-Zone", ErrMessageSchedulesDisabled},
-	{"Nats-Scheduler", ErrMessageSchedulesDisabled},
 	{"Nats-Stream-Source", ErrMessageSourceHdrNotAllowed},
 }
 
@@ -90,6 +86,12 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 		}
 		if string(key) == headerAfter && first(&seen.after) {
 			p.After = value
+		}
+		if string(key) == scheduling.Header && p.Fires == nil {
+			p.Fires = value
+		}
+		if p.noteSchedule(key, value) {
+			continue
 		}
 		if string(key) == headerKVOperation && first(&seen.operation) && string(value) == "PURGE" {
 			p.Marks = true
@@ -160,6 +162,7 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 	if len(p.ExpectedSubject) > 0 && !p.ExpectsLastBySubject {
 		return Publish{}, ErrStreamExpectedLastSeqPerSubjectInvalid
 	}
+	p.finishSchedule()
 	return p, nil
 }
 

@@ -120,7 +120,6 @@ var unsupportedStream = []struct {
 	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
 	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
 	{"allow_atomic", func(c *StreamConfig) bool { return c.AllowAtomic }},
-	{"allow_msg_schedules", func(c *StreamConfig) bool { return c.AllowSchedules }},
 	{"allow_batched", func(c *StreamConfig) bool { return c.AllowBatched }},
 }
 
@@ -221,6 +220,9 @@ func (c *StreamConfig) Normalize() *Error {
 	if err := c.normalizeMarkers(); err != nil {
 		return err
 	}
+	if err := c.normalizeSchedules(); err != nil {
+		return err
+	}
 	if err := c.normalizeReplicas(); err != nil {
 		return err
 	}
@@ -249,6 +251,22 @@ func (c *StreamConfig) normalizeMarkers() *Error {
 		return ErrStreamInvalidConfig.With("subject_delete_marker_ttl with subject_transform is not supported yet")
 	}
 	c.AllowMessageTTL = true
+	if !c.AllowRollup && !c.Sealed {
+		c.AllowRollup, c.DenyPurge = true, false
+	}
+	return nil
+}
+
+// normalizeSchedules allows what schedules need.
+func (c *StreamConfig) normalizeSchedules() *Error {
+	switch {
+	case !c.AllowSchedules:
+		return nil
+	case c.DiscardsNew() && !c.Sealed:
+		return ErrStreamInvalidConfig.With("message scheduling cannot use discard new")
+	case c.SubjectTransform != nil: // a target is a subject under which messages are stored
+		return ErrStreamInvalidConfig.With("allow_msg_schedules with subject_transform is not supported yet")
+	}
 	if !c.AllowRollup && !c.Sealed {
 		c.AllowRollup, c.DenyPurge = true, false
 	}
@@ -358,6 +376,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			AllowDirect:            c.AllowDirect,
 			AllowMessageTTL:        c.AllowMessageTTL,
 			SubjectDeleteMarkerTTL: c.SubjectDeleteMarkerTTL,
+			AllowSchedules:         c.AllowSchedules,
 			FirstSequence:          c.FirstSequence,
 			InactiveThreshold:      c.ConsumerLimits.InactiveThreshold,
 			ConsumerMaxPending:     c.ConsumerLimits.MaxAckPending,
@@ -423,6 +442,7 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		ConsumerLimits:         ConsumerLimits{s.InactiveThreshold, s.ConsumerMaxPending},
 		AllowMessageTTL:        s.AllowMessageTTL,
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
+		AllowSchedules:         s.AllowSchedules,
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
 		RePublish:              (*RePublish)(s.Republish),
 		Metadata:               s.Metadata,
@@ -476,6 +496,8 @@ func CheckStreamUpdate(from, to *StreamConfig) *Error {
 		return ErrStreamInvalidConfig.With("stream configuration update can not change persist mode")
 	case from.AllowMessageTTL && !to.AllowMessageTTL:
 		return ErrStreamInvalidConfig.With("message TTL status can not be disabled")
+	case from.AllowSchedules && !to.AllowSchedules:
+		return ErrStreamInvalidConfig.With("message schedules can not be disabled")
 	case from.DenyDelete && !to.DenyDelete:
 		return ErrStreamInvalidConfig.With("stream configuration update can not cancel deny message deletes")
 	case from.DenyPurge && !to.DenyPurge:

@@ -140,7 +140,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		{set(func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "X"}} }), "sources"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowMsgCounter = true }), "allow_msg_counter"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true }), "allow_atomic"},
-		{set(func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = true }), "allow_msg_schedules"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowBatchPublish = true }), "allow_batched"},
 	} {
 		c := asked(t, test.config)

@@ -28,3 +28,11 @@ func Missing(state *coordination.State, shard *coordination.Shard, name func(id 
 	}
 	return "try again"
 }
+
+// OneOf names one of several brokers, for people.
+func OneOf(names []string) string {
+	if len(names) == 1 {
+		return "broker " + names[0]
+	}
+	return "one of the brokers " + strings.Join(names, ", ")
+}

@@ -5,9 +5,9 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -31,7 +31,7 @@ func (s *ShardLeader) elsewhere(v *view, damage *log.CorruptError) string {
 		return ""
 	}
 	return fmt.Sprintf("the copy on broker %s is damaged from %d to %d, which %s may have; try again when it is in sync (bring it back with its volume, or allow unclean election to give up what only it has)",
-		s.service.config.Name, damage.From, damage.Next-1, oneOf(names))
+		s.service.config.Name, damage.From, damage.Next-1, placement.OneOf(names))
 }
 
 // mayHave returns the names of the other replicas that may have what is damaged here.
@@ -84,12 +84,4 @@ func (s *ShardLeader) damagedPart(damage *log.CorruptError) replica.Part {
 		return replica.State
 	}
 	return replica.Data
-}
-
-// oneOf names one of several brokers, for people.
-func oneOf(names []string) string {
-	if len(names) == 1 {
-		return "broker " + names[0]
-	}
-	return "one of the brokers " + strings.Join(names, ", ")
 }
