@@ -1,6 +1,9 @@
 package batching
 
-import "github.com/carillon-mq/carillon/broker/publish"
+import (
+	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/scheduling"
+)
 
 // Rules hold the messages of one batch to what they may ask for beside the others. The zero Rules
 // are for the first message. They are pure.
@@ -27,6 +30,8 @@ func (r *Rules) Refusal(topic string, subject []byte, c *publish.Conditions, las
 		return unsupported(topic, "Carillon-Records")
 	case len(c.After) > 0:
 		return unsupported(topic, "Carillon-After")
+	case len(c.Fires) > 0:
+		return unsupported(topic, scheduling.Header)
 	case c.ExpectsLast && r.count > 0 && c.ExpectedLast != last:
 		return &publish.WrongLastError{Topic: topic, Last: last}
 	case c.ExpectsLast && r.count > 0, c.ExpectsLastBySubject && has(r.subjects, c.LastOf(subject)):

@@ -90,9 +90,13 @@ const FeatureBatches Feature = "batches"
 // and take that for damage in a state log.
 const FeatureSources Feature = "sources"
 
+// FeatureSchedules is that a leader publishes scheduled messages when they are due
+// (StreamSettings.AllowSchedules). An earlier version would remove them then, as expired ones.
+const FeatureSchedules Feature = "schedules"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

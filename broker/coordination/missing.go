@@ -26,3 +26,11 @@ func (s *State) Missing(shard *Shard, name func(id string) string) string {
 	}
 	return "try again"
 }
+
+// OneOf names one of several brokers, for people.
+func OneOf(names []string) string {
+	if len(names) == 1 {
+		return "broker " + names[0]
+	}
+	return "one of the brokers " + strings.Join(names, ", ")
+}

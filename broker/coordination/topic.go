@@ -110,6 +110,7 @@ type StreamSettings struct {
 	AllowAtomic            bool              `json:"allowAtomic,omitempty"` // one shard only
 	AllowMessageTTL        bool              `json:"allowMessageTTL,omitempty"`
 	SubjectDeleteMarkerTTL time.Duration     `json:"subjectDeleteMarkerTTL,omitempty"`
+	AllowSchedules         bool              `json:"allowSchedules,omitempty"`
 	FirstSequence          uint64            `json:"firstSequence,omitempty"`
 	Compression            string            `json:"compression,omitempty"`        // empty: none
 	InactiveThreshold      time.Duration     `json:"inactiveThreshold,omitempty"`  // consumer default
@@ -308,6 +309,9 @@ func (s *TopicSpec) valid() string {
 	}
 	if r := s.Stream.Retention; s.Shards > 1 && (r == InterestPolicy || r == WorkQueue) {
 		return fmt.Sprintf("retention %s with %d shards (leave it out, or use one shard)", r, s.Shards)
+	}
+	if s.Stream.AllowSchedules && s.Shards > 1 {
+		return fmt.Sprintf("schedules with %d shards: a schedule and its target may be in two (use one shard)", s.Shards)
 	}
 	return firstUnknown(
 		choice("durability", s.Durability, Synced, Replicated, Memory),

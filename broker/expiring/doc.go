@@ -6,6 +6,7 @@
 //	expiring.go  Run: looks at the shards, and removes what has expired
 //	aged.go      which records are too old
 //	marking.go   which records a marker replaces
+//	firing.go    publishes the messages of schedules that are due
 //	limits.go    every bound, with its reason
 //
 // The leader decides, as with every removal (package removal): replicas never expire a record by
@@ -21,6 +22,15 @@
 //	    neither. So no crash leaves a subject without either, or with both.
 //	X4  A marker is not repeated: once there is one, X2 fails for the next one.
 //	X5  Markers, and messages that say the same, are not replaced by markers when they expire.
+//
+// A scheduled message "expires" when it is due: then the message of the schedule is published into
+// the stream (package scheduling).
+//
+//	X6  The batch of that message removes the schedule, or says when it is due next, as X3. So the
+//	    message of a time is kept once, whatever crashes.
+//	X7  It is kept only if the schedule is still the last message of its subject, and still due at
+//	    that time. So a retry, or the next leader, publishes nothing twice.
+//	X8  What says so is in front of the message, and is not kept. A client can't say it.
 //
 // Two other orders of X3 were rejected. Removal first: a crash behind it loses the marker, and who
 // watches the subject believes that it has the record. Marker first, removal later: until then the

@@ -2,6 +2,7 @@ package expiring
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -30,6 +31,9 @@ type Shard interface {
 	// OldestBelow returns the oldest records of a subject below an offset, and how many it has, as
 	// a records.Reader does.
 	OldestBelow(ctx context.Context, subject string, end uint64, most int, patient bool) (offsets []uint64, count uint64, err error)
+	// LastBelow returns the offset of the last record of a subject below an offset, as a
+	// records.Reader does; 0: there is none.
+	LastBelow(ctx context.Context, subject string, end uint64, patient bool) (uint64, error)
 	// Spans returns offsets as spans of records.
 	Spans(offsets []uint64) []removal.Span
 	// Remove removes records, and calls done when that is durable.
@@ -69,6 +73,7 @@ type place struct {
 	later    int64       // nothing is tried before that moment of the clock's Mono
 	aged     aged
 	asked    map[uint64]asked // markers that were published, by the offset of the record
+	fired    map[uint64]fired // schedules that were published, by their offset
 }
 
 // pass looks at all shards once, and reports whether one of them has more that has expired.
@@ -85,12 +90,12 @@ func (e *expirer[S]) pass(ctx context.Context) (more bool) {
 	e.places = make(map[S]*place, len(before))
 	for _, s := range e.Led() {
 		rules, removed := s.Expiry()
-		if !rules.On {
+		if !rules.On && rules.Schedules == nil {
 			continue
 		}
 		p := before[s]
 		if p == nil {
-			p = &place{asked: map[uint64]asked{}}
+			p = &place{asked: map[uint64]asked{}, fired: map[uint64]fired{}}
 		}
 		e.places[s] = p
 		now, mono := e.Clock.Read()
@@ -115,6 +120,11 @@ func (e *expirer[S]) expire(ctx context.Context, s S, p *place, rules Rules, rem
 	}
 	due := removed.Due(now, most)
 	more = len(due) == most
+	if rules.Schedules != nil {
+		var unread error
+		due, more, unread = e.fire(ctx, s, p, rules, removed, due, now, mono)
+		defer func() { err = errors.Join(err, unread) }()
+	}
 	if rules.Age > 0 && now >= p.aged.next(rules.Age) {
 		old, err := p.aged.find(s, e.never, now, rules.Age, mostAged)
 		if err != nil {
@@ -127,7 +137,7 @@ func (e *expirer[S]) expire(ctx context.Context, s S, p *place, rules Rules, rem
 	}
 	if len(due) == 0 {
 		clear(p.asked)
-		return false, nil
+		return more, nil
 	}
 	if rules.Marker > 0 {
 		var marked bool

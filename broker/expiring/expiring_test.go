@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/removing"
+	"github.com/carillon-mq/carillon/broker/scheduling"
 )
 
 // codec reads what a message asks for from words in its header.
@@ -28,6 +29,9 @@ type codec struct{ publish.Codec }
 
 func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
 	c.Marks = bytes.Contains(header, []byte("marks"))
+	if bytes.HasPrefix(header, []byte("@")) {
+		c.Schedule = &scheduling.Request{Pattern: header, Target: []byte("target")}
+	}
 	if bytes.Contains(header, []byte("never")) {
 		c.TTL = publish.Never
 	}
@@ -85,6 +89,15 @@ func (s *shard) OldestBelow(_ context.Context, subject string, end uint64, _ int
 		}
 	}
 	return nil, count, s.unread
+}
+
+func (s *shard) LastBelow(_ context.Context, subject string, end uint64, _ bool) (last uint64, err error) {
+	for i := uint64(1); i < end; i++ {
+		if string(s.records[i-1].Subject) == subject && !s.keeper.Set().Has(i) {
+			last = i
+		}
+	}
+	return last, s.unread
 }
 
 func (s *shard) Remove(spans []removal.Span, done func(error)) error {
@@ -210,12 +223,12 @@ func TestRules(t *testing.T) {
 		{Rules{}, 0, 0}, {r, 0, 0}, {r, publish.Never, 0}, {r, time.Hour, 10 + int64(90*time.Minute)}, {one, time.Hour, 10 + int64(time.Hour)},
 		{r, 1<<63 - 1, 1<<63 - 1},
 	} {
-		at, err := c.rules.Expires("orders", &publish.Conditions{TTL: c.ttl}, 10, &k)
+		at, err := c.rules.Expires("orders", []byte("a"), &publish.Conditions{TTL: c.ttl}, 10, &k)
 		if at != c.want || err != nil {
 			t.Errorf("%+v, %v: %d, %v", c.rules, c.ttl, at, err)
 		}
 	}
-	if _, err := new(Rules).Expires("orders", &publish.Conditions{TTL: publish.Never}, 10, &k); err == nil {
+	if _, err := new(Rules).Expires("orders", []byte("a"), &publish.Conditions{TTL: publish.Never}, 10, &k); err == nil {
 		t.Error("a TTL is taken without the setting")
 	}
 }
@@ -385,5 +398,58 @@ func TestManyExpireAtOnce(t *testing.T) {
 			l.add("kept", "", 0, time.Minute)
 		}
 		l.pass(2*time.Minute, left...)
+	}
+}
+
+// TestAScheduleThatIsNotKept: its message is published again, less and less often, and never given
+// up. That is said once. Others that are due are not held up by it, nor by a record that can't be
+// read.
+func TestAScheduleThatIsNotKept(t *testing.T) {
+	l := look(t, Rules{Schedules: &scheduling.Rules{Subjects: []string{">"}}})
+	l.add("a", "@every 1h", 0, time.Minute)
+	l.add("b", "plain", 0, time.Minute) // its TTL was given before the stream lost the setting
+	l.keeps = false
+	l.at = time.Minute
+	l.of.pass(t.Context())
+	l.of.pass(t.Context())
+	if len(l.published) != 1 || !strings.HasPrefix(l.published[0], "target NATS/1.0") || l.keeper.Set().Len() != 1 {
+		t.Fatalf("published are %q, and %d are removed", l.published, l.keeper.Set().Len())
+	}
+	times := 0
+	for end := l.at + 24*time.Hour; l.at < end; l.at += time.Second {
+		before := len(l.published)
+		l.of.pass(t.Context())
+		times += len(l.published) - before
+	}
+	if most := int(24 * time.Hour / firedRest); times < most || times > most+20 {
+		t.Errorf("published %d times in a day", times)
+	}
+	if n := strings.Count(l.logged.String(), "does not take it"); n != 1 {
+		t.Errorf("it is said %d times", n)
+	}
+	l.add("c", "@every 1h", l.at, time.Minute)
+	l.published, l.at = nil, l.at+time.Hour
+	l.unread = errors.New("damaged")
+	if l.of.pass(t.Context()); len(l.published) > 0 {
+		t.Errorf("published are %q", l.published)
+	}
+	l.unread, l.at = nil, l.at+2*failedRest
+	if l.of.pass(t.Context()); len(l.published) != 2 {
+		t.Errorf("published are %q", l.published)
+	}
+}
+
+// TestManySchedulesAreDueAtOnce: they are published in parts.
+func TestManySchedulesAreDueAtOnce(t *testing.T) {
+	l := look(t, Rules{Schedules: &scheduling.Rules{Subjects: []string{">"}}})
+	l.keeps = false
+	for range 2*firedAtOnce + 1 {
+		l.add("a", "@every 1h", 0, time.Minute)
+	}
+	l.at = time.Minute
+	for i, want := range []int{firedAtOnce, 2 * firedAtOnce, 2*firedAtOnce + 1, 2*firedAtOnce + 1} {
+		if more := l.of.pass(t.Context()); len(l.published) != want || more != (i < 2) {
+			t.Errorf("%d: %d are published, more %v", i, len(l.published), more)
+		}
 	}
 }

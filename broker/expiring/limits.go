@@ -28,4 +28,10 @@ const (
 	// because it is full.
 	markerRest  = 2 * time.Second
 	markerTries = 5
+	// firedAtOnce and firedBytes are how many messages of schedules are published at once: a part of
+	// what a sender's outbox takes. firedRest is the longest pause before one is published again that
+	// was not kept: it is never given up.
+	firedAtOnce = 1024
+	firedBytes  = 8 << 20
+	firedRest   = 5 * time.Minute
 )

@@ -100,6 +100,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 	}{
 		{config.DiscardsNew(), "discard: new", coordination.FeatureDiscardNew},
 		{config.RemovesAcked(), "retention: " + config.Retention, coordination.FeatureAckRemovals},
+		{config.AllowSchedules, "allow_msg_schedules", coordination.FeatureSchedules},
 		{config.MaxPerSubject > 0, "max_msgs_per_subject", coordination.FeatureRemovals},
 		{config.AllowRollup, "allow_rollup_hdrs", coordination.FeatureRemovals},
 		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},

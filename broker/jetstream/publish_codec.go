@@ -6,6 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/scheduling"
 )
 
 // PublishCodec decodes the publish headers of JetStream clients and encodes the answers to them.
@@ -24,7 +25,7 @@ func (PublishCodec) Conditions(header []byte) (publish.Conditions, error) {
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
 		Records: p.Records, After: p.After, Rollup: p.Rollup,
-		TTL: p.TTL, Marks: p.Marks, Copied: p.Copied, Part: p.Part,
+		TTL: p.TTL, Marks: p.Marks, Copied: p.Copied, Part: p.Part, Schedule: p.Schedule, Fires: p.Fires,
 	}, nil
 }
 
@@ -70,6 +71,8 @@ func publishError(err error) *jsapi.Error {
 		return batchError(e)
 	case *publish.CopyError:
 		return jsapi.ErrMessageSourceHdrNotAllowed
+	case *scheduling.Error:
+		return jsapi.ScheduleError(e.Reason)
 	case *publish.SealedError:
 		return jsapi.ErrStreamSealed
 	case *publish.FullError:

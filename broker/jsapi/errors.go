@@ -115,6 +115,13 @@ var (
 	ErrConsumerBackOffNegative                = &Error{400, 10184, "consumer backoff needs to be positive"}
 	ErrRequiredAPILevel                       = &Error{412, 10185, "JetStream minimum api level required"}
 	ErrMessageSchedulesDisabled               = &Error{400, 10188, "message schedules is disabled"}
+	ErrMessageSchedulesPatternInvalid         = &Error{400, 10189, "message schedules pattern is invalid"}
+	ErrMessageSchedulesTargetInvalid          = &Error{400, 10190, "message schedules target is invalid"}
+	ErrMessageSchedulesTTLInvalid             = &Error{400, 10191, "message schedules invalid per-message TTL"}
+	ErrMessageSchedulesRollupInvalid          = &Error{400, 10192, "message schedules invalid rollup"}
+	ErrMessageSchedulesSourceInvalid          = &Error{400, 10203, "message schedules source is invalid"}
+	ErrMessageSchedulesSchedulerInvalid       = &Error{400, 10212, "message schedules invalid scheduler"}
+	ErrMessageSchedulesTimeZoneInvalid        = &Error{400, 10223, "message schedules time zone is invalid"}
 	ErrStreamExpectedLastSeqPerSubjectInvalid = &Error{400, 10193, "missing sequence for expected last sequence per subject"}
 	ErrSourceMaxMessageSizeTooBig             = &Error{400, 10046, "stream source must have max message size >= target"}
 	ErrSourceDuplicateDetected                = &Error{400, 10140, "duplicate source configuration detected"}

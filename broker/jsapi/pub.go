@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/scheduling"
 )
 
 // Publish holds the headers of a published message that concern its stream. Its slices alias the
@@ -35,6 +36,9 @@ type Publish struct {
 	Copied  bool          // it says that it is a copy of another stream's message
 	Marks   bool          // it says that its subject has no other message
 	Part    bool          // it belongs to an atomic batch
+	// Schedule is what it says of schedules, and Fires the value of scheduling.Header; empty: nothing.
+	Schedule *scheduling.Request
+	Fires    []byte
 }
 
 // Publish headers.
@@ -65,14 +69,6 @@ var refusedHeaders = [...]struct {
 	err  *Error
 }{
 	{"Nats-Incr", ErrMessageIncrDisabled},
-	{"Nats-Schedule", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Next", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Rollup", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Source", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-TTL", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Target", ErrMessageSchedulesDisabled},
-	{"Nats-Schedule-Time-Zone", ErrMessageSchedulesDisabled},
-	{"Nats-Scheduler", ErrMessageSchedulesDisabled},
 }
 
 // ParsePublish parses the headers of a published message, the first one of each name. It returns an
@@ -93,6 +89,12 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 		}
 		if string(key) == headerAfter && first(&seen.after) {
 			p.After = value
+		}
+		if string(key) == scheduling.Header && p.Fires == nil {
+			p.Fires = value
+		}
+		if p.noteSchedule(key, value) {
+			continue
 		}
 		if string(key) == headerKVOperation && first(&seen.operation) && string(value) == "PURGE" {
 			p.Marks = true
@@ -167,6 +169,7 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 	if len(p.ExpectedSubject) > 0 && !p.ExpectsLastBySubject {
 		return Publish{}, ErrStreamExpectedLastSeqPerSubjectInvalid
 	}
+	p.finishSchedule()
 	return p, nil
 }
 

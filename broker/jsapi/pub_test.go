@@ -54,19 +54,17 @@ func TestPublishHeaders(t *testing.T) {
 
 func TestRefusedPublishHeaders(t *testing.T) {
 	for line, code := range map[string]int{
-		"Nats-TTL: 0":                                    10165,
-		"Nats-TTL: 999ms":                                10165,
-		"Nats-TTL: -1h":                                  10165,
-		"Nats-TTL: -1":                                   10165,
-		"Nats-TTL: +1":                                   10165,
-		"Nats-TTL: soon":                                 10165,
-		"Nats-TTL: 18446744073709551616":                 10165,
-		"Nats-Rollup: some":                              10111,
-		"Nats-Incr: 1":                                   10168,
-		"Nats-Schedule: @every 1s":                       10188,
-		"Nats-Scheduler: a":                              10188,
-		"Nats-Expected-Last-Sequence: -1":                10003,
-		"Nats-Expected-Last-Sequence: soon":              10003,
+		"Nats-TTL: 0":                       10165,
+		"Nats-TTL: 999ms":                   10165,
+		"Nats-TTL: -1h":                     10165,
+		"Nats-TTL: -1":                      10165,
+		"Nats-TTL: +1":                      10165,
+		"Nats-TTL: soon":                    10165,
+		"Nats-TTL: 18446744073709551616":    10165,
+		"Nats-Rollup: some":                 10111,
+		"Nats-Incr: 1":                      10168,
+		"Nats-Expected-Last-Sequence: -1":   10003,
+		"Nats-Expected-Last-Sequence: soon": 10003,
 		"Nats-Expected-Last-Subject-Sequence-Subject: a": 10193,
 	} {
 		if _, err := ParsePublish(header("Trace: 1", line)); codeOf(err) != code {

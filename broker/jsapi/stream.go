@@ -124,7 +124,6 @@ var unsupportedStream = []struct {
 		return slices.ContainsFunc(c.Sources, func(s *StreamSource) bool { return s != nil && given(s.Consumer) })
 	}},
 	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
-	{"allow_msg_schedules", func(c *StreamConfig) bool { return c.AllowSchedules }},
 	{"allow_batched", func(c *StreamConfig) bool { return c.AllowBatched }},
 }
 
@@ -228,6 +227,9 @@ func (c *StreamConfig) Normalize() *Error {
 	if err := c.normalizeSources(); err != nil {
 		return err
 	}
+	if err := c.normalizeSchedules(); err != nil {
+		return err
+	}
 	if err := c.normalizeReplicas(); err != nil {
 		return err
 	}
@@ -256,6 +258,22 @@ func (c *StreamConfig) normalizeMarkers() *Error {
 		return ErrStreamInvalidConfig.With("subject_delete_marker_ttl with subject_transform is not supported yet")
 	}
 	c.AllowMessageTTL = true
+	if !c.AllowRollup && !c.Sealed {
+		c.AllowRollup, c.DenyPurge = true, false
+	}
+	return nil
+}
+
+// normalizeSchedules allows what schedules need.
+func (c *StreamConfig) normalizeSchedules() *Error {
+	switch {
+	case !c.AllowSchedules:
+		return nil
+	case c.DiscardsNew() && !c.Sealed:
+		return ErrStreamInvalidConfig.With("message scheduling cannot use discard new")
+	case c.SubjectTransform != nil: // a target is a subject under which messages are stored
+		return ErrStreamInvalidConfig.With("allow_msg_schedules with subject_transform is not supported yet")
+	}
 	if !c.AllowRollup && !c.Sealed {
 		c.AllowRollup, c.DenyPurge = true, false
 	}
@@ -369,6 +387,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			AllowMessageTTL:        c.AllowMessageTTL,
 			AllowAtomic:            c.AllowAtomic,
 			SubjectDeleteMarkerTTL: c.SubjectDeleteMarkerTTL,
+			AllowSchedules:         c.AllowSchedules,
 			FirstSequence:          c.FirstSequence,
 			InactiveThreshold:      c.ConsumerLimits.InactiveThreshold,
 			ConsumerMaxPending:     c.ConsumerLimits.MaxAckPending,
@@ -436,6 +455,7 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		AllowMessageTTL:        s.AllowMessageTTL,
 		AllowAtomic:            s.AllowAtomic,
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
+		AllowSchedules:         s.AllowSchedules,
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
 		RePublish:              (*RePublish)(s.Republish),
 		Sources:                sourcesOf(s.Sources),
@@ -490,6 +510,8 @@ func CheckStreamUpdate(from, to *StreamConfig) *Error {
 		return ErrStreamInvalidConfig.With("stream configuration update can not change persist mode")
 	case from.AllowMessageTTL && !to.AllowMessageTTL:
 		return ErrStreamInvalidConfig.With("message TTL status can not be disabled")
+	case from.AllowSchedules && !to.AllowSchedules:
+		return ErrStreamInvalidConfig.With("message schedules can not be disabled")
 	case from.DenyDelete && !to.DenyDelete:
 		return ErrStreamInvalidConfig.With("stream configuration update can not cancel deny message deletes")
 	case from.DenyPurge && !to.DenyPurge:

@@ -1,6 +1,10 @@
 package publish
 
-import "time"
+import (
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/scheduling"
+)
 
 // Codec decodes what publishers ask for and encodes the answers to them. Its methods may be called
 // by several goroutines.
@@ -78,6 +82,10 @@ type Conditions struct {
 	Part bool
 	// Copied reports whether the message says that it is a copy of another stream's.
 	Copied bool
+	// Schedule is what the message says of schedules; nil: nothing.
+	Schedule *scheduling.Request
+	// Fires is the value of scheduling.Header; empty: the message is published by no schedule.
+	Fires []byte
 	// Marks reports whether the message says that its subject has no other one: nothing takes its
 	// place when it expires.
 	Marks bool

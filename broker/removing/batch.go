@@ -1,6 +1,8 @@
 package removing
 
 import (
+	"slices"
+
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
 )
@@ -34,7 +36,14 @@ func (b *Batch) AddFrom(l *log.Log, from, next uint64) {
 	}
 }
 
-// Expire notes when a record of the batch expires. Records are added in the order of the log.
+// Touches reports whether the batch says when a record expires, or removes it.
+func (b *Batch) Touches(offset uint64) bool {
+	return slices.ContainsFunc(b.expiries, func(e removal.Expiry) bool { return e.Offset == offset }) ||
+		slices.ContainsFunc(b.spans, func(s removal.Span) bool { return s.From <= offset && offset < s.Next })
+}
+
+// Expire notes when a record expires: one of the batch, or one before whose expiry moves to a later
+// time.
 func (b *Batch) Expire(epoch, offset uint64, at int64) {
 	b.expiries = append(b.expiries, removal.Expiry{Epoch: epoch, Offset: offset, At: at})
 }

@@ -19,7 +19,8 @@
 //
 // A record with a time to live has an expiry, which the batch of the record carries, and which gets
 // into the state log as removals do. The Keeper has those of all records that are left, and removes
-// nothing by them: package expiring does.
+// nothing by them: package expiring does. A scheduled message has one, too, and a later batch may move
+// it to a later time: of those of a record the latest holds, in whatever order a leader reads them.
 //
 // # Invariants
 //

@@ -12,6 +12,8 @@ import (
 type expiry struct {
 	at     int64
 	offset uint64
+	end    uint64 // while it is fresh: of the batch that carries it
+	moved  bool   // likewise: the record is in an earlier batch
 }
 
 // expiries are those of a Keeper, whose mu guards them. A record may be removed before it expires,
@@ -23,17 +25,39 @@ type expiries struct {
 	heap    []expiry // of the others: by time
 	due     []expiry // no longer in heap, and perhaps not removed yet
 	swept   int      // how many heap had when those were last forgotten that are removed
+	// moved is when records expire for which that was changed after their batch, but for fresh. Their
+	// former expiries are passed.
+	moved map[uint64]int64
 }
 
 // len returns how many there are.
 func (x *expiries) len() int { return len(x.fresh) + len(x.heap) + len(x.due) }
 
-// add adds those of a batch that is going to be appended.
-func (x *expiries) add(of []removal.Expiry) {
+// add adds those of a batch that is going to be appended, from base up to and without end.
+func (x *expiries) add(of []removal.Expiry, base, end uint64) {
 	x.last = len(of)
 	for _, e := range of {
-		x.fresh = append(x.fresh, expiry{e.At, e.Offset})
+		x.fresh = append(x.fresh, expiry{e.At, e.Offset, end, e.Offset < base})
 	}
+}
+
+// is reports whether a record expires at a time, as of the last batch that says so.
+func (x *expiries) is(offset uint64, at int64) bool {
+	for _, e := range slices.Backward(x.fresh) {
+		if e.offset == offset {
+			return e.at == at
+		}
+	}
+	if moved, ok := x.moved[offset]; ok {
+		return moved == at
+	}
+	return slices.ContainsFunc(x.due, func(e expiry) bool { return e.offset == offset && e.at == at })
+}
+
+// stale reports whether an expiry doesn't hold any more.
+func (x *expiries) stale(e expiry) bool {
+	at, moved := x.moved[e.offset]
+	return moved && at != e.at
 }
 
 // undo takes back the last add: the batch was not appended.
@@ -42,19 +66,26 @@ func (x *expiries) undo() {
 	x.last = 0
 }
 
-// next returns the first offset of a fresh one; 0: there is none.
+// next returns the last offset of the first batch with fresh ones; 0: there is none.
 func (x *expiries) next() uint64 {
 	if len(x.fresh) == 0 {
 		return 0
 	}
-	return x.fresh[0].offset
+	return x.fresh[0].end - 1
 }
 
 // commit notes that what is before an offset is on all in-sync replicas.
 func (x *expiries) commit(end uint64, gone func(offset uint64) bool) {
 	n := 0
-	for ; n < len(x.fresh) && x.fresh[n].offset < end; n++ {
-		x.push(x.fresh[n])
+	for ; n < len(x.fresh) && x.fresh[n].end <= end; n++ {
+		e := x.fresh[n]
+		if e.moved {
+			if x.moved == nil {
+				x.moved = map[uint64]int64{}
+			}
+			x.moved[e.offset] = e.at
+		}
+		x.push(expiry{at: e.at, offset: e.offset})
 	}
 	x.untaken = append(x.untaken, x.fresh[:n]...)
 	x.fresh = x.fresh[:copy(x.fresh, x.fresh[n:])]
@@ -66,7 +97,12 @@ func (x *expiries) commit(end uint64, gone func(offset uint64) bool) {
 
 // sweep forgets records that are gone.
 func (x *expiries) sweep(gone func(offset uint64) bool) {
-	x.heap = slices.DeleteFunc(x.heap, func(e expiry) bool { return gone(e.offset) })
+	x.heap = slices.DeleteFunc(x.heap, func(e expiry) bool { return x.stale(e) || gone(e.offset) })
+	for offset := range x.moved {
+		if gone(offset) {
+			delete(x.moved, offset)
+		}
+	}
 	for i := len(x.heap)/2 - 1; i >= 0; i-- {
 		x.down(i)
 	}
@@ -77,22 +113,24 @@ func (x *expiries) sweep(gone func(offset uint64) bool) {
 func (x *expiries) load(all, untaken []removal.Expiry, gone func(offset uint64) bool) {
 	*x = expiries{heap: make([]expiry, 0, len(all))}
 	for _, e := range all {
-		x.heap = append(x.heap, expiry{e.At, e.Offset})
+		x.heap = append(x.heap, expiry{at: e.At, offset: e.Offset})
 	}
-	slices.SortFunc(x.heap, func(a, b expiry) int { return cmp.Compare(a.offset, b.offset) })
+	slices.SortFunc(x.heap, func(a, b expiry) int { // the last one holds, and expiries only move on
+		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(b.at, a.at))
+	})
 	x.heap = slices.CompactFunc(x.heap, func(a, b expiry) bool { return a.offset == b.offset })
 	x.sweep(gone)
 	for _, e := range untaken {
-		x.untaken = append(x.untaken, expiry{e.At, e.Offset})
+		x.untaken = append(x.untaken, expiry{at: e.At, offset: e.Offset})
 	}
 }
 
 // expire returns the offsets of records that have expired by a time and are not gone, in order: at
 // most some.
 func (x *expiries) expire(now int64, most int, gone func(offset uint64) bool) []uint64 {
-	x.due = slices.DeleteFunc(x.due, func(e expiry) bool { return gone(e.offset) })
+	x.due = slices.DeleteFunc(x.due, func(e expiry) bool { return x.over(e, gone) })
 	for len(x.due) < most && len(x.heap) > 0 && x.heap[0].at <= now {
-		if e := x.pop(); !gone(e.offset) {
+		if e := x.pop(); !x.over(e, gone) {
 			x.due = append(x.due, e)
 		}
 	}
@@ -106,9 +144,21 @@ func (x *expiries) expire(now int64, most int, gone func(offset uint64) bool) []
 	return offsets
 }
 
+// over reports whether a record is gone, or expires at another time.
+func (x *expiries) over(e expiry, gone func(offset uint64) bool) bool {
+	if x.stale(e) {
+		return true
+	}
+	if gone(e.offset) {
+		delete(x.moved, e.offset)
+		return true
+	}
+	return false
+}
+
 // kept returns those that are on all in-sync replicas, in the order of the log.
 func (x *expiries) kept() []expiry {
-	all := append(slices.Clone(x.heap), x.due...)
+	all := slices.DeleteFunc(append(slices.Clone(x.heap), x.due...), x.stale)
 	slices.SortFunc(all, func(a, b expiry) int { return cmp.Compare(a.offset, b.offset) })
 	return all
 }
@@ -180,6 +230,18 @@ func (k *Keeper) Due(now int64, most int) []uint64 {
 	}
 	k.expiring.Store(int64(k.expiries.len()))
 	return offsets
+}
+
+// DueAt returns since when a record that Due has returned has been due; 0: it is not due any more.
+func (k *Keeper) DueAt(offset uint64) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, e := range k.expiries.due {
+		if e.offset == offset && k.expiries.is(offset, e.at) && !k.gone(offset) {
+			return e.at
+		}
+	}
+	return 0
 }
 
 // MayExpire reports whether one more record that expires may be appended.

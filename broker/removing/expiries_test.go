@@ -155,7 +155,7 @@ func TestExpiriesOfRemovedRecordsAreForgotten(t *testing.T) {
 	gone := map[uint64]bool{}
 	has := func(offset uint64) bool { return gone[offset] }
 	for offset := uint64(1); offset < 100*sweepFrom; offset++ {
-		x.add([]removal.Expiry{{Offset: offset, At: int64(rand.N(1000))}})
+		x.add([]removal.Expiry{{Offset: offset, At: int64(rand.N(1000))}}, offset, offset+1)
 		x.commit(offset+1, has)
 		x.untaken = x.untaken[:0]
 		if offset > 10 {
@@ -174,7 +174,7 @@ func TestExpiriesOfRemovedRecordsAreForgotten(t *testing.T) {
 	}
 	x = expiries{}
 	for offset := range uint64(1000) {
-		x.push(expiry{int64(rand.N(100)), offset})
+		x.push(expiry{at: int64(rand.N(100)), offset: offset})
 	}
 	for last := int64(0); len(x.heap) > 0; {
 		e := x.pop()
@@ -185,6 +185,51 @@ func TestExpiriesOfRemovedRecordsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestAnExpiryMoves: a later batch says another time. Until that is committed the former one holds,
+// and is known to be replaced; a batch that is not appended changes nothing.
+func TestAnExpiryMoves(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	a, b := k.expire(10), k.expire(20)
+	k.commit()
+	k.due("at first", 10, a)
+	if at := k.keeper.DueAt(a); at != 10 {
+		t.Errorf("it is due at %d", at)
+	}
+	_, end, _ := k.data.Offsets()
+	k.batch.Expire(k.epoch, a, 30)
+	if !k.batch.Touches(a) || k.batch.Touches(b) {
+		t.Error("the batch does not know what it carries")
+	}
+	k.batch.Carry(k.keeper, end+1, nil)
+	k.keeper.Forget()
+	k.batch.Reset()
+	if k.due("not appended", 10, a); k.keeper.DueAt(a) != 10 {
+		t.Error("it has moved")
+	}
+	k.batch.Expire(k.epoch, a, 30)
+	k.publish()
+	if k.keeper.DueAt(a) != 0 {
+		t.Error("it is due although it was moved")
+	}
+	k.commit()
+	k.due("moved", 29, b)
+	k.snapshot(func() {})
+	k.due("moved, from a snapshot", 29, b)
+	k.lead()
+	k.due("all", 30, a, b)
+	k.batch.Expire(k.epoch, a, 40)
+	k.publish()
+	k.keeper.Appended(takenData)
+	k.commit()
+	k.due("moved again, from the state log", 39, b)
+	k.remove(a)
+	k.due("removed", 100, b)
+	if len(k.keeper.expiries.moved) > 0 {
+		t.Error("what was removed is still remembered")
+	}
+}
+
 // TestTooManyExpiries: once as many records expire as may, no more are taken until some are gone.
 func TestTooManyExpiries(t *testing.T) {
 	k := newKeeping(t)
@@ -192,7 +237,7 @@ func TestTooManyExpiries(t *testing.T) {
 	a := k.expire(5)
 	k.commit()
 	for offset := range uint64(MaxExpiries - 1) {
-		k.keeper.expiries.push(expiry{1 << 40, 1<<40 + offset})
+		k.keeper.expiries.push(expiry{at: 1 << 40, offset: 1<<40 + offset})
 	}
 	if k.keeper.Due(1, 100); k.keeper.MayExpire() {
 		t.Error("one more is taken")
@@ -211,7 +256,7 @@ func BenchmarkExpiries(b *testing.B) {
 	for b.Loop() {
 		offset++
 		one[0] = removal.Expiry{Offset: offset, At: int64(offset % 100_000)}
-		x.add(one)
+		x.add(one, offset, offset+1)
 		x.commit(offset+1, none)
 		if x.untaken = x.untaken[:0]; x.len() >= 100_000 {
 			x.pop()

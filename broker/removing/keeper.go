@@ -262,12 +262,12 @@ func (k *Keeper) Mark(below uint64, durability log.Durability, done func()) {
 func (k *Keeper) carry(end uint64, spans []removal.Span, expiries []removal.Expiry, progress *removal.Progress) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	_, base, _ := k.Data.Offsets()
 	if k.carries = len(spans) > 0; k.carries {
-		_, base, _ := k.Data.Offsets()
 		k.carried.Add(base, end, spans)
 		k.first()
 	}
-	k.expiries.add(expiries)
+	k.expiries.add(expiries, base, end)
 	k.noteExpiries()
 	k.progress.add(k.Data, progress)
 	k.sourced.Store(k.progress.next())

@@ -99,8 +99,8 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			size += len(m.Data) + len(m.Subject)
 		}
 		if keep && !in.alone {
-			in.records = append(in.records,
-				log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
+			in.records = append(in.records, in.fired.Record(
+				log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data}))
 		}
 	}
 	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.messages()

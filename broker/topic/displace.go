@@ -80,6 +80,14 @@ func (s *ShardLeader) limitUnknown(in *intake, v *view, err error) error {
 	return nil
 }
 
+// keepFired notes what becomes of the schedule, if the next message is of one. mu is held.
+func (s *ShardLeader) keepFired(in *intake, c *publish.Conditions) {
+	if in.fired.Keep(s.data, &in.removed); in.fired.Offset > 0 && in.fired.Next == 0 && s.subjects != nil {
+		in.last[0] = in.fired.Offset
+		s.subjects.Removed(c.ExpectedSubject, in.last[:])
+	}
+}
+
 // displace notes what the next message removes, since it is kept. Its records have the offsets from
 // next up to last. mu is held.
 func (s *ShardLeader) displace(in *intake, m *protocol.Message, next, last uint64) {

@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/republish"
+	"github.com/carillon-mq/carillon/broker/scheduling"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -201,6 +202,17 @@ func (plainCodec) Conditions(header []byte) (c publish.Conditions, refusal error
 				return c, err
 			}
 		}
+	}
+	if value, ok := h.Get("Schedule"); ok {
+		c.Schedule = &scheduling.Request{Pattern: value}
+		c.Schedule.Target, _ = h.Get("Target")
+		c.Schedule.Source, _ = h.Get("Source")
+		c.Rollup = publish.RollupSubject
+	}
+	if c.Fires, _ = h.Get(scheduling.Header); c.Fires != nil { // the words of package scheduling are JetStream's
+		last, _ := h.Get("Nats-Expected-Last-Subject-Sequence")
+		c.ExpectedLastBySubject, _ = strconv.ParseUint(string(last), 10, 64)
+		c.ExpectedSubject, c.ExpectsLastBySubject = h.Get("Nats-Expected-Last-Subject-Sequence-Subject")
 	}
 	_, c.Marks = h.Get("Marks")
 	_, c.Part = h.Get("Batch")

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/carillon-mq/carillon/broker/batching"
+	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -32,6 +33,7 @@ type intake struct {
 
 	displaced displaced      // what the next message would remove
 	removed   removing.Batch // what the messages of the batch remove
+	fired     expiring.Fired // the schedule that has published the next message
 	previous  republish.Note // what the next message is published again with
 	again     []republish.Note
 	last      [1]uint64 // of displaced.offsets

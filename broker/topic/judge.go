@@ -2,6 +2,7 @@ package topic
 
 import (
 	"github.com/carillon-mq/carillon/broker/dedup"
+	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -125,7 +126,10 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 	}
 	next := s.end + uint64(len(in.records))
 	last := next + c.Span()
-	expires, refusal := v.expiry.Expires(s.shard.name, c, now, &s.removing)
+	expires, refusal := v.expiry.Expires(s.shard.name, m.Subject, c, now, &s.removing)
+	if refusal == nil {
+		in.fired, refusal = expiring.Judge(s.shard.name, c, m, &s.removing, &in.removed)
+	}
 	if refusal != nil {
 		in.refuse(s.shard, refusal)
 		return false
@@ -148,6 +152,7 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
 	s.displace(in, m, next, last)
 	in.republish(next, last)
+	s.keepFired(in, c)
 	if expires > 0 {
 		in.removed.Expire(s.epoch.Load(), next, expires)
 	}

@@ -68,7 +68,7 @@ func (s *ShardLeader) mayJoin(in *intake, p *pending, v *view, m *protocol.Messa
 	}
 	expires := int64(0)
 	if refusal == nil {
-		expires, refusal = v.expiry.Expires(s.shard.name, &c, now, &s.removing)
+		expires, refusal = v.expiry.Expires(s.shard.name, m.Subject, &c, now, &s.removing)
 	}
 	switch {
 	case publish.Falsifiable(refusal):
