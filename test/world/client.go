@@ -26,9 +26,10 @@ const (
 	subscribing             // reads through the Topic's Subscription, and acknowledges
 	snapping                // holds a snapshot, and reads it twice
 	flooding                // publishes without asking for answers
+	deleting                // deletes single messages
 )
 
-var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood"}
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del"}
 
 // client is a connection to one broker at a time, whose operations follow each other.
 type client struct {
@@ -138,6 +139,8 @@ func (c *client) run() {
 			c.snap()
 		case flooding:
 			c.flood()
+		case deleting:
+			c.remove()
 		default:
 			c.publish()
 		}

@@ -9,6 +9,7 @@ import (
 type cursorHistory struct {
 	delivered map[uint64]string // by offset: the value that was delivered last
 	acked     map[uint64]ackedAt
+	tried     map[uint64]string // by offset: the value of the record for which an ack was sent last
 }
 
 // ackedAt is an answered ack: the epoch of the leader that answered, and the stamp at which the
@@ -18,7 +19,7 @@ type ackedAt struct {
 }
 
 func newCursorHistory() cursorHistory {
-	return cursorHistory{delivered: map[uint64]string{}, acked: map[uint64]ackedAt{}}
+	return cursorHistory{delivered: map[uint64]string{}, acked: map[uint64]ackedAt{}, tried: map[uint64]string{}}
 }
 
 // delivered judges a delivery. A record whose ack was answered must not be delivered again, except
@@ -38,6 +39,9 @@ func (j *judge) delivered(d delivery) {
 	h.cursor.delivered[d.record.offset] = d.record.value
 	if d.sent <= h.since {
 		return
+	}
+	if a, ok := h.deleted[d.record.offset]; ok && a.back < d.sent && a.epoch <= d.epoch && !j.w.flipped && !j.w.cursorsLost {
+		j.w.fail("%s: the deletion of %s at %d was answered in epoch %d, and it is delivered in epoch %d", d.shard, d.record.value, d.record.offset, a.epoch, d.epoch)
 	}
 	if a, ok := h.cursor.acked[d.record.offset]; ok && a.back < d.sent && a.epoch <= d.epoch && !j.w.flipped && !j.w.cursorsLost { // damaged cursors that no present replica has are forgotten
 		j.w.fail("%s: %s at %d was acknowledged in epoch %d, which was answered, and is delivered again in epoch %d (delivery %d)",
@@ -69,7 +73,7 @@ func (j *judge) undelivered(id shardID, start, end uint64) (left []uint64) {
 	}
 	for offset, value := range h.sure {
 		gone := h.topic.kept() > 0 && newer.than(offset, h.subjects[value]) >= h.topic.kept()
-		if offset >= start && offset < end && !gone && h.cursor.delivered[offset] != value {
+		if offset >= start && offset < end && !gone && !h.mayBeTaken(offset, value) && h.cursor.delivered[offset] != value {
 			left = append(left, offset)
 		}
 	}
@@ -91,7 +95,7 @@ func (c *cursorHistory) complete(w *world, h *history, log copied) {
 		if _, known := h.sure[r.offset]; !known && h.since > 0 {
 			continue
 		}
-		if c.delivered[r.offset] != r.value {
+		if c.delivered[r.offset] != r.value && !h.mayBeTaken(r.offset, r.value) {
 			w.fail("%s: %s at %d was never delivered to the Subscription", h.id, r.value, r.offset)
 			return
 		}

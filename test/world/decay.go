@@ -46,7 +46,7 @@ func (w *world) scrubAll() {
 // kept returns a Topic that deletes nothing within the time of a world, or nil. It returns nil in a
 // world in which bits flipped before, since some flips may be unnoticed.
 func (w *world) kept() *declared {
-	i := slices.IndexFunc(w.topics, func(d *declared) bool { return !d.retained() && d.kept() == 0 })
+	i := slices.IndexFunc(w.topics, func(d *declared) bool { return !d.retained() && d.kept() == 0 && !d.removes() })
 	if i < 0 || w.broken != nil || w.flipped {
 		return nil
 	}

@@ -33,8 +33,9 @@
 //	judge.go     the promises, and whether they hold
 //	order.go     whether an order of events explains all answers
 //	registers.go the same for each subject, by porcupine
-//	holding.go, limits.go, displaced.go, cursors.go   the promises of durability, of retention and
-//	             compaction, of limits per subject, of Subscriptions
+//	holding.go, limits.go, displaced.go, cursors.go, queues.go   the promises of durability, of
+//	             retention and compaction, of limits per subject, of Subscriptions, of work queues
+//	             and deletions
 //	run.go       a world from its beginning to its end
 //	replay.go    the program in which worlds run
 //	mutation.go, mutations.go   rules of the product that can be removed
@@ -69,6 +70,9 @@
 //
 //	J13 Of a Topic with a limit per subject, a record is removed only if as many newer ones of its
 //	    subject are there, and then it stays removed. In the end no subject has more.
+//	J14 Of a work queue, a record is removed only if a client has sent its ack, and of other Topics
+//	    only if a client has deleted it. Then it stays removed. In the end none is left whose ack, or
+//	    deletion, was answered.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

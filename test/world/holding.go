@@ -103,6 +103,7 @@ func (j *judge) lost(id shardID, s *coordination.Shard, why string) {
 	clear(h.sure)
 	h.looks, h.lasts = nil, nil
 	clear(h.cursor.acked)
+	clear(h.deleted)
 	j.losses++
 }
 

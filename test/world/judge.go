@@ -22,7 +22,7 @@ type judge struct {
 	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
-	snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
+	takings, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
 }
 
 // history is what clients know of one shard's log.
@@ -39,8 +39,9 @@ type history struct {
 	subjects map[string]string        // of values
 	looks    []look
 	lasts    []subjectLook
-	gone     map[uint64]bool   // offsets that a leader gave up, since no replica has them
-	removed  map[uint64]uint64 // offsets that were removed for a reader, and a stamp after that
+	gone     map[uint64]bool    // offsets that a leader gave up, since no replica has them
+	removed  map[uint64]uint64  // offsets that were removed for a reader, and a stamp after that
+	deleted  map[uint64]ackedAt // offsets whose deletion by a client was answered
 	cursor   cursorHistory
 
 	lately time.Duration // time of the last ack, duplicate or refusal by condition
@@ -74,7 +75,7 @@ func newJudge(w *world) *judge {
 func (j *judge) of(id shardID) *history {
 	h := j.histories[id]
 	if h == nil {
-		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, made: map[string]time.Duration{}, subjects: map[string]string{}, cursor: newCursorHistory()}
+		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{}, cursor: newCursorHistory()}
 		j.histories[id] = h
 	}
 	return h
@@ -261,7 +262,7 @@ func (j *judge) audit(h *history, c copied) {
 		switch {
 		case ok && r.value != value:
 			j.w.fail("%s: %s was acknowledged or read at %d, where %s is", h.id, value, offset, r.value)
-		case ok, offset < c.start && h.topic.retained():
+		case ok, offset < c.start && h.topic.retained(), h.mayBeTaken(offset, value):
 		case h.topic.kept() > 0 && newer.than(offset, h.subjects[value]) >= h.topic.kept():
 			h.old(j.w, offset, value)
 		default:
@@ -275,7 +276,7 @@ func (j *judge) audit(h *history, c copied) {
 // missing is judged elsewhere.
 func (h *history) mayLack(from, next uint64) bool {
 	for ; from < next && h.topic.kept() == 0; from++ {
-		if !h.gone[from] {
+		if _, tried := h.cursor.tried[from]; !h.gone[from] && !(h.topic.removes() && tried) {
 			return false
 		}
 	}
@@ -307,6 +308,9 @@ func (h *history) differ(a, b copied) error {
 			return err
 		}
 		return lacks(b.machine, y, a.machine, x, n)
+	}
+	if h.topic.removes() {
+		x, y = h.inBoth(x, y)
 	}
 	for i := range min(len(x), len(y)) {
 		if x[i] != y[i] {

@@ -36,7 +36,7 @@ func (j *judge) begins(id shardID, start uint64, segments []log.SegmentInfo) {
 // removed.
 func (h *history) limits(w *world, c copied) {
 	r := h.topic.spec.Retention
-	if c.start == 1 || h.topic.spec.Stream.MaxPerSubject > 0 { // removed records may be the first ones
+	if c.start == 1 || h.topic.spec.Stream.MaxPerSubject > 0 || h.topic.removes() { // removed records may be the first ones
 		return
 	}
 	if h.since > 0 && r.Messages+r.Bytes > 0 {
@@ -87,12 +87,12 @@ func (h *history) gaps(w *world, from, end uint64, records []record) {
 	next, newer := from, newerIn(records)
 	for _, r := range append(records, record{offset: end}) {
 		for ; next < r.offset; next++ {
-			if value, ok := h.sure[next]; ok {
+			if value, ok := h.sure[next]; ok && !h.mayBeTaken(next, value) {
 				h.old(w, next, value)
 				if n := newer.than(next, h.subjects[value]); n < h.topic.kept() {
 					w.fail("%s: %s at %d is not in the log, and only %d newer ones of its subject are", h.id, value, next, n)
 				}
-			} else if !h.mayLack(next, next+1) {
+			} else if !ok && !h.mayLack(next, next+1) {
 				w.fail("%s: a reader of %d to %d did not get %d", h.id, from, end, next)
 			}
 		}

@@ -128,6 +128,15 @@ var mutationsOfKinds = []Mutation{
 	{Name: "S3: cursors are compared with the end of the log when they are read", Edits: []edit{
 		{"broker/subscription/journal.go", "\t\tif e.Epoch > epoch {\n", "\t\tif false {\n"}},
 		Faults: []string{"kill all", "cut power of all"}, Kinds: []string{"memory", "replicated"}, Readers: []string{"subscription"}, Says: "never delivered"},
+	{Name: "S10: a work queue loses what waits for its ack", Edits: []edit{
+		{"broker/subscription/span.go", "\t\t\tpending := i < len(c.pending.list) && ", "\t\t\tpending := false && i < len(c.pending.list) && "}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"queue"}},
+	{Name: "S10: what is acknowledged stays in a work queue", Edits: []edit{
+		{"broker/subscription/release.go", "\t\tr.acked = merge(append(settled, r.acked...))\n", "\t\t_ = settled\n"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"queue"}, Says: "whose ack or deletion was answered"},
+	{Name: "K1: a new leader doesn't read what was removed", Edits: []edit{
+		{"broker/removing/load.go", "\t\t\te = removal.EachSpan(r.Data, l.add)\n", "\t\t\te = removal.EachSpan(r.Data, func(removal.Span) {})\n"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"deletions"}},
 	{Name: "snapshots: nothing is held", Edits: []edit{
 		{"broker/log/trim.go", "\tl.holds[h] = struct{}{}\n", ""}},
 		Faults: []string{"slow way"}, Kinds: []string{"compacted", "retained"}, Readers: []string{"snapshot"}, Says: "while it was held"},

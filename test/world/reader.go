@@ -50,8 +50,8 @@ func (c *client) read() {
 	start, end := s.Offsets()
 	w.judge.begins(id, start, s.Data().SegmentInfos())
 	from := max(c.next[shard], start)
-	if from > end {
-		from = start // the shard lost records that the client has read
+	if from > end || c.topic.removes() {
+		from = start // the shard lost records that the client has read, or what was removed may return
 	}
 	records, err := readRecords(s.NewCursor(from), from, end)
 	if err != nil {
@@ -60,6 +60,7 @@ func (c *client) read() {
 	w.judge.read(id, call, from, end, records)
 	if latest {
 		w.judge.displaced(id, call, records, removed)
+		w.judge.taken(id, call, records, removed)
 	}
 	if n := len(records); n > 0 {
 		c.next[shard] = records[n-1].offset + 1
@@ -68,7 +69,7 @@ func (c *client) read() {
 	if latest && end > start {
 		w.judge.saw(id, call, w.stamp(), end-1)
 	}
-	if subject := c.sharedSubject(); c.topic.shardOf(subject) == shard {
+	if subject := c.sharedSubject(); c.topic.shardOf(subject) == shard && !c.topic.removes() {
 		c.lastOf(id, s, subject)
 	}
 }

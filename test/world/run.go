@@ -32,6 +32,7 @@ type Result struct {
 type Did struct {
 	Deliveries int    `json:"deliveries"` // to subscribers
 	Displaced  int    `json:"displaced"`  // messages that newer ones have removed for a reader
+	Taken      int    `json:"taken"`      // messages that acks or deletions have removed, for a reader
 	Repeated   int    `json:"repeated"`   // deliveries of a message that was delivered before
 	Snapshots  int    `json:"snapshots"`  // that were read twice
 	Trimmed    int    `json:"trimmed"`    // readers that saw what limits had removed
@@ -106,7 +107,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
+	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}
@@ -257,6 +258,11 @@ func (w *world) whyShardNotWhole(d *declared, n int) string {
 		}
 		if over := d.crowded(records, removed); over != "" {
 			return over
+		}
+	}
+	if d.removes() {
+		if left := w.judge.untaken(d.shard(n), start, high, removedFrom(s.Removed(), start), s); left != "" {
+			return left
 		}
 	}
 	if d.subscription != "" {

@@ -174,7 +174,11 @@ func (c *client) acknowledge(d delivery) {
 	}
 	call := w.stamp()
 	label := fmt.Sprintf("%s acks %d of %s", c.name, d.record.offset, d.shard)
-	switch c.rng.IntN(10) {
+	how := c.rng.IntN(10)
+	if how > 0 {
+		w.judge.acking(d)
+	}
+	switch how {
 	case 0:
 		w.after(w.delay(wireMin, wireMax), label+" negatively", func() {
 			go sub.Ack(d.record.offset, d.sequence, d.count, subscription.Retry, 100*time.Millisecond, nil)

@@ -17,7 +17,7 @@ import (
 // topicKind is one way to declare a Topic. Each Topic of a world has one or two kinds.
 type topicKind struct {
 	name  string
-	share int // of 100 Topics
+	share int // of 100 Topics; 0: only where Options.Kinds names it
 	set   func(w *world, spec *coordination.TopicSpec)
 }
 
@@ -46,6 +46,8 @@ var topicKinds = []topicKind{
 		spec.Stream.MaxPerSubject = int64(1 + w.rng.IntN(3))
 		spec.Deduplication = shortWindow // records younger than the window stay in the files
 	}},
+	{"queue", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.Retention = coordination.WorkQueue }},
+	{"deletions", 0, func(*world, *coordination.TopicSpec) {}},
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
 }
 
@@ -85,6 +87,15 @@ func (d *declared) kept() int {
 	return 0
 }
 
+// queue reports whether acks remove records.
+func (d *declared) queue() bool { return d.spec.Stream.Retention == coordination.WorkQueue }
+
+// deletes reports whether a client deletes single messages.
+func (d *declared) deletes() bool { return slices.Contains(d.kinds, "deletions") }
+
+// removes reports whether records are removed one by one, by acks or by a client.
+func (d *declared) removes() bool { return d.queue() || d.deletes() }
+
 // retained reports whether limits remove records within the time of a world.
 func (d *declared) retained() bool {
 	r := d.spec.Retention
@@ -115,12 +126,18 @@ func (w *world) someKinds() (kinds []topicKind) {
 		if len(w.options.Kinds) > 0 {
 			among = slices.DeleteFunc(slices.Clone(topicKinds), func(k topicKind) bool { return !slices.Contains(w.options.Kinds, k.name) })
 		}
+		share := func(k topicKind) int {
+			if len(w.options.Kinds) > 0 {
+				return max(k.share, 1)
+			}
+			return k.share
+		}
 		for _, k := range among {
-			all += k.share
+			all += share(k)
 		}
 		at := w.rng.IntN(all)
 		for _, k := range among {
-			if at -= k.share; at < 0 {
+			if at -= share(k); at < 0 {
 				return k
 			}
 		}
@@ -170,7 +187,7 @@ func (w *world) make(d *declared, reused bool) {
 			k.set(w, &d.spec)
 			d.kinds = append(d.kinds, k.name)
 		}
-		if w.chance(35) || slices.Contains(w.options.Readers, "subscription") {
+		if w.chance(35) || d.queue() || slices.Contains(w.options.Readers, "subscription") {
 			d.subscription = "s"
 		}
 	}
@@ -188,15 +205,20 @@ func (w *world) make(d *declared, reused bool) {
 	if d.shards() == 1 { // no shard knows the last message of a Topic of several
 		newClient(w, n+2, expecting, d, slow())
 	}
-	newClient(w, n+3, swapping, d, slow())
-	newClient(w, n+4, swapping, d, slow())
+	if !d.removes() { // the last message of a subject may be removed there
+		newClient(w, n+3, swapping, d, slow())
+		newClient(w, n+4, swapping, d, slow())
+	}
 	newClient(w, n+5, reading, d, slow())
 	if d.subscription != "" {
 		spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Ack: coordination.Ack{Wait: ackWait}}
 		w.etcd.write(keyOf("subscriptions/"+d.id+"/"+d.subscription), encoded(map[string]any{"spec": spec}))
 		newClient(w, n+6, subscribing, d, quick())
 	}
-	if w.chance(30) || slices.Contains(w.options.Readers, "snapshot") {
+	if d.deletes() {
+		newClient(w, n+9, deleting, d, quick())
+	}
+	if !d.removes() && (w.chance(30) || slices.Contains(w.options.Readers, "snapshot")) {
 		newClient(w, n+7, snapping, d, 5*slow())
 	}
 	if slices.Contains(w.options.Readers, "flood") || w.chance(5) && d.subscription == "" { // a Subscription would take long to read all of it

@@ -186,6 +186,28 @@ func TestAnEmptyTopicThatWaitsIsDeleted(t *testing.T) {
 	}
 }
 
+// TestSingleMessagesAreRemoved: acks remove messages of work queues, and clients delete some of other
+// Topics. CARILLON_KINDS=queue, or deletions, runs other seeds so; other worlds have neither.
+func TestSingleMessagesAreRemoved(t *testing.T) {
+	p := built(t)
+	for _, kind := range []string{"queue", "deletions"} {
+		taken := 0
+		for seed := range uint64(4) {
+			r, err := p.Run(t.Context(), request{Seed: seed + 1, Kinds: []string{kind}, Readers: []string{"subscription"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Broken != "" {
+				t.Errorf("%s, seed %d: %s\nfaults: %v\n%s", kind, seed+1, r.Broken, r.Struck, r.Logs)
+			}
+			taken += r.Did.Taken
+		}
+		if taken == 0 {
+			t.Errorf("%s: no message was removed", kind)
+		}
+	}
+}
+
 // TestVolumesAreRolledBackByAnHour: in each of these worlds a volume is an hour old when its broker
 // starts. CARILLON_READERS=hour runs other seeds so; of other worlds one in a hundred has such an
 // hour.
