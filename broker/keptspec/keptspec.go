@@ -1,6 +1,7 @@
 package keptspec
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 
@@ -39,16 +40,17 @@ func NoIDs(data *log.Log) bool {
 	return json.Unmarshal(data.Meta().Spec, &said) == nil && said.NoIDs
 }
 
-// Durability returns a Topic's durability as logs have it.
-func Durability(d coordination.Durability) log.Durability {
-	switch d {
-	case coordination.Replicated:
-		return log.Replicated
-	case coordination.Memory:
-		return log.Memory
-	}
-	return log.Synced
-}
-
 // SaysNoIDs reports whether a log is marked to have no message ids, and the mark can be believed.
 func SaysNoIDs(data *log.Log) bool { return !data.Recovery().Rebuilt && NoIDs(data) }
+
+// SaysPartial reports whether the spec beside a data log calls the copy partial. Nothing writes
+// that any more: version 018b7c1 did, and early builds after it when they made a log. It counts
+// until the manifest has a state.
+func SaysPartial(data *log.Log) bool {
+	spec := data.Meta().Spec
+	if !bytes.Contains(spec, []byte(`"partial"`)) {
+		return false // as nearly always; it is asked at each step of a shard
+	}
+	var said struct{ Partial bool }
+	return json.Unmarshal(spec, &said) == nil && said.Partial
+}

@@ -2,12 +2,12 @@ package topic
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/keptspec"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -45,7 +45,7 @@ func (p *Shard) keepState() error {
 	}
 	data := p.logs.parts[replica.Data]
 	state := p.own.state.Encode()
-	if before := data.Copy(); bytes.Equal(before, state) || len(before) == 0 && p.own.state.Whole() && !saysPartial(data) {
+	if before := data.Copy(); bytes.Equal(before, state) || len(before) == 0 && p.own.state.Whole() && !keptspec.SaysPartial(data) {
 		return nil
 	}
 	return data.SetCopy(state)
@@ -63,22 +63,10 @@ func (p *Shard) keptDoubt() error {
 // keptState returns the state of the copy in a data log's manifest.
 func keptState(data *log.Log) copystate.State {
 	state := data.Copy()
-	if len(state) == 0 && saysPartial(data) {
+	if len(state) == 0 && keptspec.SaysPartial(data) {
 		return copystate.Missing(true, data.Meta().Epoch)
 	}
 	return copystate.Decode(state)
-}
-
-// saysPartial reports whether the spec beside a data log calls the copy partial. Nothing writes
-// that any more: version 018b7c1 did, and early builds after it when they made a log. It counts
-// until the manifest has a state.
-func saysPartial(data *log.Log) bool {
-	spec := data.Meta().Spec
-	if !bytes.Contains(spec, []byte(`"partial"`)) {
-		return false // as nearly always; it is asked at each step of a shard
-	}
-	var said struct{ Partial bool }
-	return json.Unmarshal(spec, &said) == nil && said.Partial
 }
 
 // judgeOpened applies what opening the logs found to the state of the copy.

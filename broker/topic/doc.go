@@ -51,6 +51,7 @@
 //	expiring  removes records whose TTL has passed
 //	republish publishes again what was stored
 //	keptspec  a Topic as kept beside its data log
+//	inventory which logs are on the disk; T6 for those of unknown Topics
 //	batching  stages atomic batches, on the broker of their publisher
 //	sender    brings every message here, with the invariants F1 to F8 of forwarding. F3, F4 and
 //	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches

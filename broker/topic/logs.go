@@ -2,7 +2,6 @@ package topic
 
 import (
 	"errors"
-	"io/fs"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/copystate"
@@ -13,29 +12,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// noteOnDisk reports whether a log was on the disk, and notes that it is.
-func (s *Service) noteOnDisk(name string) bool {
-	s.openMu.Lock()
-	defer s.openMu.Unlock()
-	known := s.diskLogs[name]
-	s.diskLogs[name] = true
-	return known
-}
-
-// onDisk reports whether a log is on the disk.
-func (s *Service) onDisk(name string) bool {
-	s.openMu.Lock()
-	defer s.openMu.Unlock()
-	return s.diskLogs[name]
-}
-
-// noteGone notes that a log is not on the disk.
-func (s *Service) noteGone(name string) {
-	s.openMu.Lock()
-	defer s.openMu.Unlock()
-	delete(s.diskLogs, name)
-}
-
 // openLogs opens or makes the logs of a shard with a replica on this broker, and judges them.
 func (s *Service) openLogs(p *Shard, v *view) error {
 	if p.logs != nil {
@@ -43,7 +19,7 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	}
 	ids := p.logIDs()
 	start := max(v.desired.Spec.Stream.FirstSequence, 1)
-	known, counted := s.noteOnDisk(ids[replica.Data].Name()), s.counted(v)
+	known, counted := s.stored.Note(ids[replica.Data].Name()), s.counted(v)
 	// A log that was here before is made anew only if it was set aside or is lost. After a restore,
 	// a copy that is made anew may lack all that was deleted since the backup.
 	missing := copystate.Missing(known || counted || v.restored, v.epoch)
@@ -51,7 +27,7 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	data, err := s.config.Disk.OpenCopy(ids[replica.Data], start, v.epoch, keptspec.Encode(v.desired, !v.follow && !known), first)
 	if err != nil {
 		if !known {
-			s.noteGone(ids[replica.Data].Name())
+			s.stored.Gone(ids[replica.Data].Name())
 		}
 		return err
 	}
@@ -95,14 +71,14 @@ func (s *Service) cannotOpen(p *Shard, v *view) {
 // manifest before a new state log is made: the next process could not know it.
 func (s *Service) openCursors(p *Shard, v *view, data *log.Log, counted bool) (*log.Log, error) {
 	id := p.logIDs()[replica.State]
-	if !s.onDisk(id.Name()) && counted {
+	if !s.stored.Has(id.Name()) && counted {
 		if err := data.SetCopy(copystate.MissingCursors(keptState(data), v.epoch).Encode()); err != nil {
 			return nil, err
 		}
 	}
 	state, err := s.config.Disk.Open(id, 1, v.epoch, nil)
 	if err == nil {
-		s.noteOnDisk(id.Name())
+		s.stored.Note(id.Name())
 	}
 	return state, err
 }
@@ -134,24 +110,4 @@ func (s *Service) closeLogs(p *Shard) error {
 	p.ids.Forget(dedup.Never)
 	p.fault.Store(nil)
 	return errors.Join(errs...)
-}
-
-// moveAside sets the closed logs of a shard aside, for a reason.
-func (s *Service) moveAside(p *Shard, reason string) error {
-	for _, id := range p.logIDs() {
-		if err := s.moveLogAside(id.Name(), reason, "topic", p.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
-}
-
-// moveLogAside sets a closed log aside, for a reason, and logs that.
-func (s *Service) moveLogAside(name, reason string, args ...any) error {
-	to, err := s.config.Disk.SetAside(name, reason)
-	if err == nil {
-		s.counts.setAside.Add(1)
-		s.log.Warn(reason+"; delete it if nobody misses it (see: carillon brokers set-aside list)", append(args, "log", name, "to", to)...)
-	}
-	return err
 }

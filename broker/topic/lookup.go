@@ -50,12 +50,9 @@ func (s *Service) Shard(name string) *Shard {
 	if t := s.byName[name]; t != nil && len(t.shards) == 1 {
 		return t.shards[0]
 	}
-	at := max(strings.LastIndex(name, "--"), 0)
-	of, number := name[:at], strings.TrimPrefix(name[at:], "--")
-	if t := s.byName[of]; t != nil && len(t.shards) > 1 {
-		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(t.shards) && strconv.Itoa(n) == number {
-			return t.shards[n]
-		}
+	of, n, ok := coordination.ParseShardName(name)
+	if t := s.byName[of]; ok && t != nil && len(t.shards) > 1 && n < len(t.shards) {
+		return t.shards[n]
 	}
 	return nil
 }
@@ -105,14 +102,7 @@ func (s *Service) Leaders() []*ShardLeader {
 
 // othersCanLead reports whether another member of the in-sync set is present and may lead.
 func (s *Service) othersCanLead(v *view) bool {
-	state := s.State()
-	if v.shard == nil {
-		return false
-	}
-	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
-		b, ok := state.Broker(m.Broker)
-		return ok && m.Broker != s.config.Self && v.shard.Vouched(b) && state.Drain(m.Broker) == "" && !state.Suspect(m.Broker, v.shard.Topic, v.shard.Number)
-	})
+	return s.State().OthersCanLead(v.shard, s.config.Self)
 }
 
 // Leads returns how many shards are led here that another member of their in-sync set could lead.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/inventory"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -60,6 +61,12 @@ func (s *Service) setAside(p *Shard, v *view) error {
 	return s.openLogs(p, v)
 }
 
+// moveAside sets the closed logs of a shard aside, for a reason.
+func (s *Service) moveAside(p *Shard, reason string) error {
+	ids := p.logIDs()
+	return s.stored.MoveAside(ids[:], p.Name(), reason)
+}
+
 // forgetCopy resets the state of a copy whose logs are gone.
 func (s *Service) forgetCopy(p *Shard) {
 	s.apply(p, copystate.Gone{})
@@ -67,16 +74,14 @@ func (s *Service) forgetCopy(p *Shard) {
 	p.own.events.Take()
 	s.reports.Clear(p.topic.id, p.number)
 	for _, id := range p.logIDs() {
-		s.noteGone(id.Name())
+		s.stored.Gone(id.Name())
 	}
 }
-
-const keptElsewhere = "other brokers keep the replicas of a shard that this one had; its copy here was set aside"
 
 // drop ends serving a shard that has no replica on this broker any more. If the replica was moved
 // away by plan, in this generation of etcd, its copy is deleted. Otherwise it is set aside.
 func (s *Service) drop(p *Shard, v *view) error {
-	if ids := p.logIDs(); p.logs == nil && !s.onDisk(ids[replica.Data].Name()) && !s.onDisk(ids[replica.State].Name()) {
+	if ids := p.logIDs(); p.logs == nil && !s.stored.Has(ids[replica.Data].Name()) && !s.stored.Has(ids[replica.State].Name()) {
 		s.forgetCopy(p)
 		return nil
 	}
@@ -88,7 +93,7 @@ func (s *Service) drop(p *Shard, v *view) error {
 		return s.deleteCopy(p)
 	}
 	defer s.forgetCopy(p)
-	return s.moveAside(p, keptElsewhere)
+	return s.moveAside(p, inventory.KeptElsewhere)
 }
 
 // clear notes that a shard of a removed Topic has no logs here any more. v is the view with which

@@ -31,13 +31,13 @@ func (s *Service) enter(state *coordination.State) {
 // heldBack reports whether this broker has, or is to have, a copy of a shard of an earlier
 // generation.
 func (s *Service) heldBack(p *Shard, v *view) bool {
-	return v.restored && (v.member || s.onDisk(p.logIDs()[replica.Data].Name()))
+	return v.restored && (v.member || s.stored.Has(p.logIDs()[replica.Data].Name()))
 }
 
 // holdUnplaced treats a shard without a key as one of an earlier generation if there is a log of it
 // here: the backup that etcd was restored from is older than the shard. mu is held.
 func (s *Service) holdUnplaced(p *Shard, v *view, state *coordination.State) {
-	if v.shard == nil && !v.gone && state.Generation > 0 && s.onDisk(p.logIDs()[replica.Data].Name()) {
+	if v.shard == nil && !v.gone && state.Generation > 0 && s.stored.Has(p.logIDs()[replica.Data].Name()) {
 		v.shard, v.restored = &coordination.Shard{Topic: p.topic.id, Number: p.number}, true
 	}
 }

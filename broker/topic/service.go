@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/indexing"
+	"github.com/carillon-mq/carillon/broker/inventory"
 	"github.com/carillon-mq/carillon/broker/limiting"
-	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/republish"
@@ -34,18 +34,15 @@ func Open(config Config) (*Service, error) {
 	if config.Compact == (upkeep.Compacting{}) {
 		config.Compact = upkeep.Compacting{Every: compactEvery, Age: compactAge, Share: compactShare, Least: compactLeast}
 	}
-	found, err := config.Disk.Names()
+	stored, err := inventory.New(config.Disk, config.Logger)
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{config: config, log: config.Logger, found: found, diskLogs: map[string]bool{},
+	s := &Service{config: config, log: config.Logger, stored: stored,
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{}, removed: map[string]*Topic{},
 		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, entryRetries: map[*Shard]struct{}{}, reports: coordination.NewSuspects()}
 	if s.aheadBound = config.Ahead; s.aheadBound == (ahead.Bound{}) {
 		s.aheadBound = ahead.Default
-	}
-	for _, name := range found {
-		s.diskLogs[name] = true
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
@@ -98,7 +95,8 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	defer s.enter(state)
 	s.reports.Registered(me.Incarnation)
 	if first {
-		s.running.Go(func() { s.setUnknownAside(state) })
+		known := inventory.Cluster{Self: s.config.Self, State: s.State, Deleted: s.config.Deleted}
+		s.running.Go(func() { s.stored.Settle(s.ctx, state, known) })
 		return
 	}
 	if !reborn && (changes.Brokers || changes.Drains || changes.Reports) {
@@ -213,51 +211,6 @@ func (s *Service) removeTopic(t *Topic) {
 		v.vanished, v.restored = s.restoring, false
 		p.view.Store(&v)
 		s.wake(p)
-	}
-}
-
-// setUnknownAside deletes logs of Topics deleted while the broker was away, and sets others aside.
-func (s *Service) setUnknownAside(first *coordination.State) {
-	if key := first.UnreadableTopic(); key != "" {
-		s.log.Warn("logs of unknown Topics are left where they are, since not every Topic's key can be read", "key", key)
-		return
-	}
-	defer func() { s.found = nil }()
-	for _, name := range s.found {
-		named, ok := log.ParseName(name)
-		if self := s.config.Self; ok && (first.Keeps(self, named.Topic, named.Shard) || s.State().Keeps(self, named.Topic, named.Shard)) {
-			continue
-		}
-		stored, there := s.config.Disk.Stored(name)
-		if !there {
-			continue
-		}
-		is := log.Identity{Topic: stored.Meta.Topic, Shard: stored.Meta.Shard}
-		if stored.Err != nil {
-			is = named
-		}
-		deleted, err := s.config.Deleted(s.ctx, is.Topic)
-		if err != nil {
-			return
-		}
-		s.noteGone(name) // first: if a restored etcd has the Topic again, this log is missing
-		switch exists := first.TopicByID(is.Topic) != nil || s.State().TopicByID(is.Topic) != nil; {
-		case exists && (stored.Err != nil || !first.Elsewhere(s.config.Self, is.Topic, is.Shard) || !s.State().Elsewhere(s.config.Self, is.Topic, is.Shard)):
-			s.noteOnDisk(name)
-		case exists:
-			err = s.moveLogAside(name, keptElsewhere)
-		case deleted && is.Topic == named.Topic:
-			s.log.Info("a log of a Topic that was deleted while this broker was away is deleted", "log", name)
-			err = s.config.Disk.Delete(name)
-		default:
-			err = s.moveLogAside(name, "a log of a Topic that does not exist was set aside", "spec", string(stored.Meta.Spec))
-		}
-		if err != nil {
-			if _, there := s.config.Disk.Stored(name); there { // or it was moved, and not deleted yet
-				s.noteOnDisk(name)
-			}
-			s.log.Error("a log of an unknown Topic could not be deleted or set aside", "log", name, "error", err)
-		}
 	}
 }
 

@@ -33,7 +33,7 @@ type Stats struct {
 func (s *Service) Stats() Stats {
 	c := &s.counts
 	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(), Followed: c.followedIDs.Load(),
-		SetAside: c.setAside.Load(), Republish: s.republish.Stats(), Refused: c.refused.Counts()}
+		SetAside: s.stored.SetAside(), Republish: s.republish.Stats(), Refused: c.refused.Counts()}
 	held := s.senders.Stats()
 	out.Resent, out.Failed, out.OutboxFull, out.Deduplicated = held.Resent, held.Failed, held.Full, c.deduplicated.Load()
 	out.OutboxBytes, out.OutboxMessages = held.Bytes, held.Messages

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/indexing"
+	"github.com/carillon-mq/carillon/broker/inventory"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/records"
@@ -63,7 +64,7 @@ type Config struct {
 type Service struct {
 	config Config
 	log    *slog.Logger
-	found  []string // names of the logs on the disk at the start
+	stored *inventory.Inventory // of the logs on the disk
 
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
@@ -95,7 +96,6 @@ type Service struct {
 	removed     map[string]*Topic // gone from etcd, by id, until their logs here are gone, too
 
 	openMu       sync.Mutex
-	diskLogs     map[string]bool // logs on the disk, by name
 	open         map[*ShardLeader]struct{}
 	retries      map[*Shard]struct{} // with trouble
 	entryRetries map[*Shard]struct{} // whose last change of the entry failed
@@ -111,7 +111,7 @@ type Service struct {
 // counts are the counters behind Stats and ScrubStats.
 type counts struct {
 	appended, duplicates, deduplicated atomic.Uint64
-	setAside, refetched                atomic.Uint64 // logs, and damaged copies
+	refetched                          atomic.Uint64 // damaged copies
 	ids, followedIDs                   atomic.Int64  // of led shards, and of all others
 	refused                            publish.Refusals
 }

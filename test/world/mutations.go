@@ -144,13 +144,13 @@ var mutationsOfKinds = []Mutation{
 		{"broker/topic/role.go", "\t\tdoing, err = \"delete\", s.deleteLogs(p)\n", "\t\tdoing = \"delete\"\n"}},
 		Faults: []string{"a Topic is deleted"}, Says: "of a deleted Topic"},
 	{Name: "deletion: logs of Topics that were deleted while the broker was away are not looked for", Edits: []edit{
-		{"broker/topic/service.go", "\t\ts.running.Go(func() { s.setUnknownAside(state) })\n", ""}},
+		{"broker/topic/service.go", "\t\ts.running.Go(func() { s.stored.Settle(s.ctx, state, known) })\n", "\t\t_ = known\n"}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "of a deleted Topic"},
 	{Name: "deletion: a broker that was away doesn't look for tombstones", Edits: []edit{
-		{"broker/topic/service.go", "\t\tcase deleted && is.Topic == named.Topic:\n", "\t\tcase false && deleted:\n"}},
+		{"broker/inventory/unknown.go", "\t\tcase deleted && is.Topic == named.Topic:\n", "\t\tcase false && deleted:\n"}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "was set aside, of a deleted Topic"},
 	{Name: "deletion: a Topic that etcd lost is taken for a deleted one", Edits: []edit{
-		{"broker/topic/service.go", "\t\tcase deleted && is.Topic == named.Topic:\n", "\t\tcase deleted || is.Topic == named.Topic:\n"}},
+		{"broker/inventory/unknown.go", "\t\tcase deleted && is.Topic == named.Topic:\n", "\t\tcase deleted || is.Topic == named.Topic:\n"}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "when etcd lost its Topic"},
 	{Name: "deletion: a Topic is deleted without a tombstone", Edits: []edit{
 		{"broker/coordination/topic_delete.go", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone})", "[]clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone}[:1])"}},
