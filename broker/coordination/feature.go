@@ -81,9 +81,13 @@ const FeatureExpiries Feature = "expiries"
 // (StreamSettings.AllowAtomic). An earlier version would take a batch for one message.
 const FeatureBatches Feature = "batches"
 
+// FeatureCounters is that a broker adds up counters when it leads (StreamSettings.AllowCounter), and
+// passes their totals on to publishers. An earlier version would refuse increments.
+const FeatureCounters Feature = "counters"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
 }
 
 const (

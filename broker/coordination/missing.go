@@ -26,3 +26,12 @@ func (s *State) Missing(shard *Shard, name func(id string) string) string {
 	}
 	return "try again"
 }
+
+// OthersCanLead reports whether another member of the in-sync set than broker self is present and may
+// lead.
+func (s *State) OthersCanLead(shard *Shard, self string) bool {
+	return slices.ContainsFunc(shard.InSync, func(m Replica) bool {
+		b, ok := s.Broker(m.Broker)
+		return ok && m.Broker != self && shard.Vouched(b) && s.Drain(m.Broker) == "" && !s.Suspect(m.Broker, shard.Topic, shard.Number)
+	})
+}

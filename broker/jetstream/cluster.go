@@ -105,6 +105,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},
 		{config.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
 		{config.AllowAtomic, "allow_atomic", coordination.FeatureBatches},
+		{config.AllowCounter, "allow_msg_counter", coordination.FeatureCounters},
 	} {
 		if !needs.asked {
 			continue

@@ -2,6 +2,7 @@ package jsapi
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -34,6 +35,8 @@ type Publish struct {
 	TTL     time.Duration // 0: none; publish.Never: it never expires
 	Marks   bool          // it says that its subject has no other message
 	Part    bool          // it belongs to an atomic batch
+	// Increment is what the message adds to the counter of its subject, a decimal number.
+	Increment []byte
 }
 
 // Publish headers.
@@ -54,6 +57,8 @@ const (
 	headerBatchSequence      = "Nats-Batch-Sequence"
 	headerBatchCommit        = "Nats-Batch-Commit"
 	headerRequiredLevel      = "Nats-Required-Api-Level"
+	headerIncrement          = "Nats-Incr"
+	headerCounterSources     = "Nats-Counter-Sources"
 )
 
 // refusedHeaders require features that Carillon does not support yet. They are refused as
@@ -62,7 +67,6 @@ var refusedHeaders = [...]struct {
 	name string
 	err  *Error
 }{
-	{"Nats-Incr", ErrMessageIncrDisabled},
 	{"Nats-Schedule", ErrMessageSchedulesDisabled},
 	{"Nats-Schedule-Next", ErrMessageSchedulesDisabled},
 	{"Nats-Schedule-Rollup", ErrMessageSchedulesDisabled},
@@ -80,7 +84,7 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 	if !bytes.Contains(header, []byte("\nNats-")) && !bytes.Contains(header, []byte("\nCarillon-")) && !bytes.Contains(header, []byte("\nKV-")) {
 		return p, nil // the usual case: no such header
 	}
-	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records, after, rollup, ttl, operation bool }
+	var seen struct{ increment, id, stream, last, lastID, bySubject, forSubject, records, after, rollup, ttl, operation bool }
 	first := func(seen *bool) bool { was := *seen; *seen = true; return !was }
 	for key, value := range header.All() {
 		if string(key) == headerRecords && first(&seen.records) {
@@ -152,6 +156,13 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 			p.Marks = true
 		case headerBatchID:
 			p.Part = true
+		case headerIncrement:
+			if !first(&seen.increment) {
+				break
+			}
+			if p.Increment = value; !isNumber(value) {
+				return Publish{}, ErrMessageIncrInvalid
+			}
 		default:
 			if err := refusedHeader(key); err != nil {
 				return Publish{}, err
@@ -205,7 +216,7 @@ func ParsePart(header protocol.Header) (p publish.Part, ok bool) {
 	if !bytes.Contains(header, []byte(headerBatchID)) {
 		return p, false // the usual case
 	}
-	if p.Batch, ok = header.Get(headerBatchID); len(p.Batch) == 0 {
+	if p.Batch, _ = header.Get(headerBatchID); len(p.Batch) == 0 {
 		return p, false
 	}
 	if value, ok := header.Get(headerBatchSequence); ok {
@@ -233,6 +244,51 @@ func AppendCommit(dst []byte, header protocol.Header) []byte {
 	return append(dst, headerBatchCommit+": 1\r\n\r\n"...)
 }
 
+// isNumber reports whether text is a decimal number, with an optional sign.
+func isNumber(text []byte) bool {
+	if len(text) > 0 && (text[0] == '+' || text[0] == '-') {
+		text = text[1:]
+	}
+	return len(text) > 0 && len(bytes.Trim(text, "0123456789")) == 0
+}
+
+// ParseCounter parses a message of a counter: its total, and what its header says of other streams,
+// or nothing. ok is false if it is no such message.
+func ParseCounter(header protocol.Header, payload []byte) (total, sources []byte, ok bool) {
+	var counter struct {
+		Val string `json:"val"`
+	}
+	if json.Unmarshal(payload, &counter) != nil || !isNumber([]byte(counter.Val)) {
+		return nil, nil, false
+	}
+	if sources, _ = header.Get(headerCounterSources); len(sources) > 0 {
+		var streams map[string]map[string]string
+		if json.Unmarshal(sources, &streams) != nil {
+			return nil, nil, false
+		}
+	}
+	return []byte(counter.Val), sources, true
+}
+
+// AppendCounter appends a message of a counter: the header of the increment, with what is known of
+// other streams, and the total. It returns the size of the header, too.
+func AppendCounter(dst []byte, header protocol.Header, total string, sources []byte) (message []byte, headerSize int) {
+	from := len(dst)
+	if len(sources) == 0 {
+		dst = append(dst, header...)
+	} else {
+		dst = append(dst, "NATS/1.0\r\n"...)
+		for key, value := range header.All() {
+			if string(key) != headerCounterSources {
+				dst = fmt.Appendf(dst, "%s: %s\r\n", key, value)
+			}
+		}
+		dst = fmt.Appendf(dst, "%s: %s\r\n\r\n", headerCounterSources, sources)
+	}
+	headerSize = len(dst) - from
+	return fmt.Appendf(dst, `{"val":"%s"}`, total), headerSize
+}
+
 // AppendPubAck appends the answer to a message that was stored, now or earlier. For a message that
 // carried records, sequence is the last record's, and the answer contains their number.
 func AppendPubAck(dst []byte, stream string, a publish.Ack) []byte {
@@ -240,6 +296,9 @@ func AppendPubAck(dst []byte, stream string, a publish.Ack) []byte {
 	dst = strconv.AppendUint(append(dst, `,"seq":`...), a.Offset, 10)
 	if len(a.Batch) > 0 {
 		dst = appendString(append(dst, `,"batch":`...), string(a.Batch))
+	}
+	if len(a.Total) > 0 && len(a.Batch) == 0 {
+		dst = appendString(append(dst, `,"val":`...), string(a.Total))
 	}
 	if a.Records > 0 {
 		dst = strconv.AppendInt(append(dst, `,"count":`...), int64(a.Records), 10)

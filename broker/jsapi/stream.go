@@ -119,7 +119,6 @@ var unsupportedStream = []struct {
 	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
 	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
 	{"republish", func(c *StreamConfig) bool { return given(c.RePublish) }},
-	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
 	{"allow_msg_schedules", func(c *StreamConfig) bool { return c.AllowSchedules }},
 	{"allow_batched", func(c *StreamConfig) bool { return c.AllowBatched }},
 }
@@ -230,7 +229,24 @@ func (c *StreamConfig) Normalize() *Error {
 	if err := c.normalizeSubjects(); err != nil {
 		return err
 	}
+	if err := c.checkCounter(); err != nil {
+		return err
+	}
 	return c.checkTransform()
+}
+
+// checkCounter refuses what a stream of counters can't have.
+func (c *StreamConfig) checkCounter() *Error {
+	switch {
+	case !c.AllowCounter:
+	case c.DiscardsNew() && !c.Sealed: // which an update may set, and nothing comes in then
+		return ErrStreamInvalidConfig.With("counter stream cannot use discard new")
+	case c.AllowMessageTTL:
+		return ErrStreamInvalidConfig.With("counter stream cannot use message TTLs")
+	case c.RemovesAcked():
+		return ErrStreamInvalidConfig.With("counter stream can only use limits retention")
+	}
+	return nil
 }
 
 // normalizeMarkers allows what markers need.
@@ -355,6 +371,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			AllowDirect:            c.AllowDirect,
 			AllowMessageTTL:        c.AllowMessageTTL,
 			AllowAtomic:            c.AllowAtomic,
+			AllowCounter:           c.AllowCounter,
 			SubjectDeleteMarkerTTL: c.SubjectDeleteMarkerTTL,
 			FirstSequence:          c.FirstSequence,
 			InactiveThreshold:      c.ConsumerLimits.InactiveThreshold,
@@ -420,6 +437,7 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		ConsumerLimits:         ConsumerLimits{s.InactiveThreshold, s.ConsumerMaxPending},
 		AllowMessageTTL:        s.AllowMessageTTL,
 		AllowAtomic:            s.AllowAtomic,
+		AllowCounter:           s.AllowCounter,
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
 		Metadata:               s.Metadata,
@@ -471,6 +489,8 @@ func CheckStreamUpdate(from, to *StreamConfig) *Error {
 		return ErrStreamInvalidConfig.With("stream configuration update can not change retention policy to/from workqueue")
 	case from.PersistMode != to.PersistMode:
 		return ErrStreamInvalidConfig.With("stream configuration update can not change persist mode")
+	case from.AllowCounter != to.AllowCounter:
+		return ErrStreamInvalidConfig.With("stream configuration update can not change message counter setting")
 	case from.AllowMessageTTL && !to.AllowMessageTTL:
 		return ErrStreamInvalidConfig.With("message TTL status can not be disabled")
 	case from.DenyDelete && !to.DenyDelete:

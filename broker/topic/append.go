@@ -58,7 +58,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	for n < len(messages) && len(in.records) < batchRecords && !in.removed.Full() && !in.alone {
 		m := &messages[n]
 		number := s.judgeNumber(in, p, v, m)
-		if in.gap = number == numberGap; in.gap {
+		if in.gap = number == numberGap; in.gap || number == numberWaits {
 			break
 		}
 		if number == numberJudged {
@@ -94,8 +94,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			size += len(m.Data) + len(m.Subject)
 		}
 		if keep && !in.alone {
-			in.records = append(in.records,
-				log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
+			in.records = append(in.records, in.record(m, now))
 		}
 	}
 	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.messages()
@@ -129,6 +128,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		if s.subjects != nil {
 			s.subjects.Appended(s.end)
 		}
+		s.totals.Appended()
 		return n
 	}
 	if p.size > 0 {

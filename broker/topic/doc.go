@@ -50,6 +50,7 @@
 //	retention deletes old records
 //	expiring  removes records whose TTL has passed
 //	keptspec  a Topic as kept beside its data log
+//	counting  adds up counters
 //	batching  stages atomic batches, on the broker of their publisher
 //	sender    brings every message here, with the invariants F1 to F8 of forwarding. F3, F4 and
 //	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches
@@ -83,6 +84,7 @@
 //	intake.go       messages on their way to a batch, and senders that wait
 //	subjects.go     the last and the oldest records of subjects
 //	displace.go     which older records a message removes
+//	count.go        increments of counters
 //	judge.go        numbers, conditions and message ids
 //	together.go     atomic batches
 //	append.go       one batch of the accepted messages

@@ -7,6 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/retention"
 )
 
 // keeper does what is due by time: retention, expiry of ids, retries, and late confirmations.
@@ -87,23 +88,8 @@ func (s *ShardLeader) AgePaused() (reason clock.Reason, why string) {
 // Purge deletes the records below an offset and returns their number. Records that are not
 // acknowledged, or that a reader holds, stay.
 func (s *ShardLeader) Purge(ctx context.Context, below uint64) (purged uint64, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
+	if purged, err = retention.Purge(ctx, s, &s.visible, below); err != nil && ctx.Err() == nil {
+		err = &publish.StoreError{Topic: s.shard.name, Err: err}
 	}
-	start, end := s.Offsets()
-	if below = min(below, end); below <= start {
-		return 0, nil
-	}
-	s.data.CountHoles(start)
-	before := s.Messages(start, end)
-	now, err := s.data.Trim(below)
-	if err != nil {
-		return 0, &publish.StoreError{Topic: s.shard.name, Err: err}
-	}
-	if now = s.visible.Raise(now); now <= start {
-		return 0, nil
-	}
-	s.Removed().Trim(now)
-	s.data.CountHoles(now)
-	return before - min(s.Messages(now, end), before), nil
+	return purged, err
 }

@@ -105,14 +105,7 @@ func (s *Service) leaders() []*ShardLeader {
 
 // othersCanLead reports whether another member of the in-sync set is present and may lead.
 func (s *Service) othersCanLead(v *view) bool {
-	state := s.State()
-	if v.shard == nil {
-		return false
-	}
-	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
-		b, ok := state.Broker(m.Broker)
-		return ok && m.Broker != s.config.Self && v.shard.Vouched(b) && state.Drain(m.Broker) == "" && !state.Suspect(m.Broker, v.shard.Topic, v.shard.Number)
-	})
+	return v.shard != nil && s.State().OthersCanLead(v.shard, s.config.Self)
 }
 
 // Leads returns how many shards are led here that another member of their in-sync set could lead.
@@ -125,11 +118,7 @@ func (s *Service) Leads() (n int) {
 	defer s.mu.RUnlock()
 	for _, t := range s.byID {
 		for _, p := range t.shards {
-			v := p.view.Load()
-			if !v.lead {
-				continue
-			}
-			if s.othersCanLead(v) {
+			if v := p.view.Load(); v.lead && s.othersCanLead(v) {
 				n++
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/confirm"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/counting"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/indexing"
@@ -74,6 +75,7 @@ type Service struct {
 	aheadBound ahead.Bound
 	upkeep     *upkeep.Upkeep
 	indexes    *indexing.Indexes
+	counters   *counting.Counters
 
 	senders sender.Senders
 	staging *batching.Staging
@@ -265,6 +267,8 @@ type ShardLeader struct {
 	waiting   []*pending       // without records of their own; they wait for earlier records
 
 	appends replica.Appends // to state
+
+	totals *counting.Totals // of counters
 }
 
 // answerKind is the kind of an answer to a publisher.
@@ -284,6 +288,7 @@ type answer struct {
 	records uint32 // carried by the message; 0: it is one record itself
 	more    uint32 // messages that follow with the next numbers and the next offsets
 	seq     uint64 // the number of the message
+	total   string // of the counter that the message incremented; empty: none
 	again   bool   // the message was sent before, perhaps to another leader
 	err     error  // of a refusal
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/expiring"
+	"github.com/carillon-mq/carillon/broker/keptspec"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -41,6 +42,7 @@ type view struct {
 	subjects    publish.Subjects
 	transform   *transform.Transform // nil: messages are stored under their own subjects
 	batches     *batching.Topic      // nil: it takes no atomic batches
+	counts      bool                 // it has counters, and nothing else
 }
 
 // newView returns the view of a shard in a State. A broker that led in the view before goes on
@@ -49,8 +51,8 @@ type view struct {
 func newView(self string, t *coordination.Topic, number int, state *coordination.State, before *view, payload int) *view {
 	spec := &t.Spec
 	v := &view{
-		desired: t, gone: t.Deleting, unsupported: placement.Unsupported(t), durability: durability(spec.Durability),
-		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck,
+		desired: t, gone: t.Deleting, unsupported: placement.Unsupported(t), durability: keptspec.Durability(spec),
+		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck, counts: spec.Stream.AllowCounter,
 		subjects:  publish.NewSubjects(spec.Subjects),
 		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
 	}
@@ -96,17 +98,6 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 		v.lead = slices.Contains(v.shard.InSync, coordination.Replica{Broker: self, Incarnation: me.Incarnation})
 	}
 	return v
-}
-
-// durability returns a Topic's durability as logs have it.
-func durability(d coordination.Durability) log.Durability {
-	switch d {
-	case coordination.Replicated:
-		return log.Replicated
-	case coordination.Memory:
-		return log.Memory
-	}
-	return log.Synced
 }
 
 // The methods of sender.View.
