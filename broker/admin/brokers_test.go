@@ -88,7 +88,8 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 		`{"stream":{"subjects":["orders.>"],"num_replicas":1}}`:               Exists,
 		`{"stream":{"name":"other"}}`:                                         BadRequest,
 		`{"stream":{"num_replicas":6}}`:                                       BadRequest,
-		`{"stream":{"allow_msg_counter":true}}`:                               BadRequest,
+		`{"stream":{"allow_atomic":true},"shards":2}`:                         BadRequest,
+		`{"stream":{"allow_batched":true}}`:                                   BadRequest,
 		`{"stream":{"num_replicas":1},"minInSync":2}`:                         BadRequest,
 		`{"stream":{"num_replicas":3}}`:                                       Refused,
 	} {

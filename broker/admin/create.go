@@ -61,6 +61,9 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	if r.Shards < 0 || r.Shards > placement.MaxShards {
 		return spec, refuse(BadRequest, "%d shards are asked for, and brokers serve Topics of at most %d (ask for 1 to %d)", r.Shards, placement.MaxShards, placement.MaxShards)
 	}
+	if r.Shards > 1 && r.Stream.AllowAtomic {
+		return spec, refuse(BadRequest, "a Topic with several shards takes no atomic batches (leave out allow_atomic, or ask for one shard)")
+	}
 	spec = r.Stream.TopicSpec()
 	spec.Shards = max(r.Shards, 1)
 	if len(r.PartitionTokens) > 0 {

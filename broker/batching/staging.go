@@ -135,7 +135,7 @@ func (s *Staging) stage(t *Topic, m *protocol.Message, part *publish.Part) (batc
 			return batch, false, refusal
 		}
 	}
-	refusal, why := s.add(t, o, m, part)
+	why, refusal := s.add(t, o, m, part)
 	if refusal == nil && part.Commit == publish.NoCommit {
 		o.until = time.Now().Add(maxAge)
 		s.mu.Unlock()
@@ -177,16 +177,16 @@ func (s *Staging) begin(t *Topic, part *publish.Part) (*open, error) {
 
 // add adds a message to a batch, or says why the batch ends. An empty reason is not reported. mu is
 // held.
-func (s *Staging) add(t *Topic, o *open, m *protocol.Message, part *publish.Part) (refusal error, why Reason) {
+func (s *Staging) add(t *Topic, o *open, m *protocol.Message, part *publish.Part) (why Reason, refusal error) {
 	switch {
 	case part.Commit == publish.CommitInvalid:
-		return fault(t, publish.BatchInvalidCommit, ""), ""
+		return "", fault(t, publish.BatchInvalidCommit, "")
 	case part.Unserved:
-		return fault(t, publish.BatchUnserved, ""), Unserved
+		return Unserved, fault(t, publish.BatchUnserved, "")
 	case part.Sequence != o.last+1, part.Sequence == 1 && part.Commit == publish.CommitBefore:
-		return fault(t, publish.BatchIncomplete, ""), Incomplete
+		return Incomplete, fault(t, publish.BatchIncomplete, "")
 	case size(part) > MaxMessages:
-		return tooLarge(t), Large
+		return Large, tooLarge(t)
 	}
 	o.last++
 	if part.Commit == publish.CommitBefore {
@@ -195,9 +195,9 @@ func (s *Staging) add(t *Topic, o *open, m *protocol.Message, part *publish.Part
 		grown := forward.EntrySize(m) - len(m.Reply)
 		switch used := s.topics[t.ID]; {
 		case s.config.Payload > 0 && len(o.data)+grown > s.config.Payload-reserved:
-			return fault(t, publish.BatchTooLarge, strconv.Itoa(s.config.Payload)+" bytes"), Large
+			return Large, fault(t, publish.BatchTooLarge, strconv.Itoa(s.config.Payload)+" bytes")
 		case s.bytes+grown > maxBytes || used.bytes+grown > maxTopicBytes:
-			return fault(t, publish.BatchesOpen, ""), Large
+			return Large, fault(t, publish.BatchesOpen, "")
 		default:
 			used.bytes += grown
 			s.bytes += grown
@@ -205,7 +205,7 @@ func (s *Staging) add(t *Topic, o *open, m *protocol.Message, part *publish.Part
 		}
 		o.add(m)
 	}
-	return nil, ""
+	return "", nil
 }
 
 // size is how many messages a batch has with one of them.

@@ -27,6 +27,8 @@ func (words) Part(header []byte) (p publish.Part, ok bool) {
 	}
 	return p, true
 }
+func (words) Counter(_, _ []byte) (total, sources []byte, ok bool)          { return nil, nil, false }
+func (words) AppendCounter(dst, _ []byte, _ string, _ []byte) ([]byte, int) { return dst, 0 }
 func (words) AppendCommit(dst, header []byte) []byte {
 	return append(append(dst, header...), " commit"...)
 }

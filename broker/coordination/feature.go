@@ -94,9 +94,13 @@ const FeatureSources Feature = "sources"
 // (StreamSettings.AllowSchedules). An earlier version would remove them then, as expired ones.
 const FeatureSchedules Feature = "schedules"
 
+// FeatureCounters is that a broker adds up counters when it leads (StreamSettings.AllowCounter), and
+// passes their totals on to publishers. An earlier version would refuse increments.
+const FeatureCounters Feature = "counters"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -107,7 +107,8 @@ type StreamSettings struct {
 	DenyPurge              bool              `json:"denyPurge,omitempty"`
 	AllowRollup            bool              `json:"allowRollup,omitempty"`
 	AllowDirect            bool              `json:"allowDirect,omitempty"`
-	AllowAtomic            bool              `json:"allowAtomic,omitempty"` // one shard only
+	AllowAtomic            bool              `json:"allowAtomic,omitempty"`  // one shard only
+	AllowCounter           bool              `json:"allowCounter,omitempty"` // of a Topic that has nothing else
 	AllowMessageTTL        bool              `json:"allowMessageTTL,omitempty"`
 	SubjectDeleteMarkerTTL time.Duration     `json:"subjectDeleteMarkerTTL,omitempty"`
 	AllowSchedules         bool              `json:"allowSchedules,omitempty"`

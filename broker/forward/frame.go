@@ -13,6 +13,7 @@ import (
 //	         Every number below floor is settled. No number from ever on was sent before.
 //	answers  items of u8 kind: kept (uvarint number, count, offset),
 //	         single (uvarint number, offset, records, u8 duplicate),
+//	         counted (uvarint number, offset, length, total of a counter),
 //	         refused (uvarint number, length, answer; length 0: the publisher expects none)
 //	again    the leader lacks something: begin another round
 //	ready    the shard is open now: begin another round
@@ -32,6 +33,7 @@ const (
 	ItemKept    AnswerKind = 1
 	ItemSingle  AnswerKind = 2
 	ItemRefused AnswerKind = 3
+	ItemCounted AnswerKind = 4
 )
 
 // FrameHead is the head of every frame.
@@ -151,6 +153,16 @@ func (a *Answers) Single(seq, offset uint64, records uint32, duplicate bool) {
 	a.Buf = append(a.Buf, again)
 }
 
+// Counted adds a kept message that incremented a counter to a total.
+func (a *Answers) Counted(seq, offset uint64, total string) {
+	a.Flush()
+	a.Buf = append(a.Buf, byte(ItemCounted))
+	a.Buf = binary.AppendUvarint(a.Buf, seq)
+	a.Buf = binary.AppendUvarint(a.Buf, offset)
+	a.Buf = binary.AppendUvarint(a.Buf, uint64(len(total)))
+	a.Buf = append(a.Buf, total...)
+}
+
 // Refused adds a refusal. A nil err means that the publisher expects no answer.
 func (a *Answers) Refused(seq uint64, codec RefusalCodec, topic string, err error) {
 	a.Flush()
@@ -176,6 +188,7 @@ type Answer struct {
 	Records    int
 	Duplicate  bool
 	Refusal    []byte
+	Total      []byte // of a counter
 }
 
 // ParseAnswer decodes the first of several answers.
@@ -206,13 +219,19 @@ func ParseAnswer(data []byte) (a Answer, rest []byte, err error) {
 		if err == nil {
 			a.Duplicate, data = data[0] != 0, data[1:]
 		}
-	case ItemRefused:
+	case ItemCounted, ItemRefused:
+		if a.Kind == ItemCounted {
+			a.Offset = number()
+		}
 		n := number()
 		if n > uint64(len(data)) {
 			err = ErrFrame
 		}
 		if err == nil {
 			a.Refusal, data = data[:n], data[n:]
+		}
+		if a.Kind == ItemCounted {
+			a.Total, a.Refusal = a.Refusal, nil
 		}
 	default:
 		err = ErrFrame

@@ -108,6 +108,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		{config.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
 		{config.AllowAtomic, "allow_atomic", coordination.FeatureBatches},
 		{len(config.Sources) > 0, "sources", coordination.FeatureSources},
+		{config.AllowCounter, "allow_msg_counter", coordination.FeatureCounters},
 	} {
 		if !needs.asked {
 			continue

@@ -25,7 +25,7 @@ func (PublishCodec) Conditions(header []byte) (publish.Conditions, error) {
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
 		Records: p.Records, After: p.After, Rollup: p.Rollup,
-		TTL: p.TTL, Marks: p.Marks, Copied: p.Copied, Part: p.Part, Schedule: p.Schedule, Fires: p.Fires,
+		TTL: p.TTL, Marks: p.Marks, Copied: p.Copied, Part: p.Part, Schedule: p.Schedule, Fires: p.Fires, Increment: p.Increment,
 	}, nil
 }
 
@@ -42,6 +42,16 @@ func (PublishCodec) Part(header []byte) (publish.Part, bool) {
 // AppendCommit appends a header with the mark of a commit.
 func (PublishCodec) AppendCommit(dst, header []byte) []byte {
 	return jsapi.AppendCommit(dst, protocol.Header(header))
+}
+
+// Counter decodes a message of a counter.
+func (PublishCodec) Counter(header, payload []byte) (total, sources []byte, ok bool) {
+	return jsapi.ParseCounter(protocol.Header(header), payload)
+}
+
+// AppendCounter appends a message of a counter.
+func (PublishCodec) AppendCounter(dst, header []byte, total string, sources []byte) ([]byte, int) {
+	return jsapi.AppendCounter(dst, protocol.Header(header), total, sources)
 }
 
 // AppendMarker appends the header of a marker.
@@ -73,6 +83,8 @@ func publishError(err error) *jsapi.Error {
 		return jsapi.ErrMessageSourceHdrNotAllowed
 	case *scheduling.Error:
 		return jsapi.ScheduleError(e.Reason)
+	case *publish.CounterError:
+		return counterErrors[e.Fault]
 	case *publish.SealedError:
 		return jsapi.ErrStreamSealed
 	case *publish.FullError:
@@ -91,6 +103,12 @@ func publishError(err error) *jsapi.Error {
 		return offlineBecause(e.Why)
 	}
 	return jsapi.ErrStreamStoreFailed.With(err)
+}
+
+// counterErrors are JetStream's errors for increments that are refused.
+var counterErrors = [...]*jsapi.Error{
+	publish.CountersDisabled: jsapi.ErrMessageIncrDisabled, publish.IncrementMissing: jsapi.ErrMessageIncrMissing,
+	publish.IncrementInvalid: jsapi.ErrMessageIncrInvalid, publish.CounterPayload: jsapi.ErrMessageIncrPayload, publish.CounterBroken: jsapi.ErrMessageCounterBroken,
 }
 
 // batchError translates the fault of an atomic batch.

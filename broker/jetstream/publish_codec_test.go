@@ -32,7 +32,15 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 		{&publish.UnsupportedConditionError{Topic: "orders", Condition: "that", Why: "it is so"}, 10077, "topic orders: that is not possible: it is so"},
 		{&publish.WrongLastError{Topic: "orders", Subject: "orders.eu", Last: 7}, 10071, "wrong last sequence: 7"},
 		{&publish.NotAfterError{Topic: "orders", ID: "a"}, 40002, `topic orders: no message with id "a" was kept within the deduplication window (publish that one first)`},
-		{jsapi.ErrMessageIncrDisabled, 10168, "message counters is disabled"},
+		{jsapi.ErrMessageIncrInvalid, 10171, "message counter increment is invalid"},
+		{&publish.CounterError{Fault: publish.CountersDisabled}, 10168, "message counters is disabled"},
+		{&publish.CounterError{Fault: publish.IncrementMissing}, 10169, "message counter increment is missing"},
+		{&publish.CounterError{Fault: publish.CounterPayload}, 10170, "message counter has payload"},
+		{&publish.CounterError{Fault: publish.IncrementInvalid}, 10171, "message counter increment is invalid"},
+		{&publish.CounterError{Fault: publish.CounterBroken}, 10172, "message counter is broken"},
+		{&publish.BatchError{Fault: publish.BatchesDisabled}, 10174, "atomic publish is disabled"},
+		{&publish.BatchError{Fault: publish.BatchTooLarge, What: "1000"}, 10199, "atomic publish batch is too large: 1000"},
+		{&publish.BatchError{Fault: publish.BatchUnsupported, What: "X"}, 10177, "atomic publish unsupported header used: X"},
 		{&publish.TTLError{Topic: "S"}, 10166, "per-message TTL is disabled"},
 		{errors.New("whatever else"), 10077, "whatever else"},
 	} {
@@ -63,8 +71,8 @@ func TestConditionsAreReadFromHeaders(t *testing.T) {
 	if c, err := (PublishCodec{}).Conditions(nil); err != nil || c.ID != nil {
 		t.Errorf("%+v, %v", c, err)
 	}
-	_, err = PublishCodec{}.Conditions([]byte("NATS/1.0\r\nNats-Incr: 1\r\n\r\n"))
-	if !errors.Is(err, jsapi.ErrMessageIncrDisabled) {
+	_, err = PublishCodec{}.Conditions([]byte("NATS/1.0\r\nNats-Incr: x\r\n\r\n"))
+	if !errors.Is(err, jsapi.ErrMessageIncrInvalid) {
 		t.Error(err)
 	}
 	if got := string(PublishCodec{}.AppendAck(nil, "orders", publish.Ack{Offset: 7, Duplicate: true})); got != `{"stream":"orders","seq":7,"duplicate":true}` {

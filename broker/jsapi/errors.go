@@ -101,6 +101,10 @@ var (
 	ErrMessageTTLInvalid                      = &Error{400, 10165, "invalid per-message TTL"}
 	ErrMessageTTLDisabled                     = &Error{400, 10166, "per-message TTL is disabled"}
 	ErrMessageIncrDisabled                    = &Error{400, 10168, "message counters is disabled"}
+	ErrMessageIncrMissing                     = &Error{400, 10169, "message counter increment is missing"}
+	ErrMessageIncrPayload                     = &Error{400, 10170, "message counter has payload"}
+	ErrMessageIncrInvalid                     = &Error{400, 10171, "message counter increment is invalid"}
+	ErrMessageCounterBroken                   = &Error{400, 10172, "message counter is broken"}
 	ErrAtomicPublishDisabled                  = &Error{400, 10174, "atomic publish is disabled"}
 	ErrAtomicPublishMissingSequence           = &Error{400, 10175, "atomic publish sequence is missing"}
 	ErrAtomicPublishIncomplete                = &Error{400, 10176, "atomic publish batch is incomplete"}

@@ -2,6 +2,7 @@ package jsapi
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -39,6 +40,8 @@ type Publish struct {
 	// Schedule is what it says of schedules, and Fires the value of scheduling.Header; empty: nothing.
 	Schedule *scheduling.Request
 	Fires    []byte
+	// Increment is what the message adds to the counter of its subject, a decimal number.
+	Increment []byte
 }
 
 // Publish headers.
@@ -60,6 +63,8 @@ const (
 	headerBatchCommit        = "Nats-Batch-Commit"
 	headerRequiredLevel      = "Nats-Required-Api-Level"
 	headerStreamSource       = "Nats-Stream-Source"
+	headerIncrement          = "Nats-Incr"
+	headerCounterSources     = "Nats-Counter-Sources"
 )
 
 // refusedHeaders require features that Carillon does not support yet. They are refused as
@@ -67,9 +72,7 @@ const (
 var refusedHeaders = [...]struct {
 	name string
 	err  *Error
-}{
-	{"Nats-Incr", ErrMessageIncrDisabled},
-}
+}{}
 
 // ParsePublish parses the headers of a published message, the first one of each name. It returns an
 // error if they require an unsupported feature.
@@ -77,7 +80,7 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 	if !bytes.Contains(header, []byte("\nNats-")) && !bytes.Contains(header, []byte("\nCarillon-")) && !bytes.Contains(header, []byte("\nKV-")) {
 		return p, nil // the usual case: no such header
 	}
-	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records, after, rollup, ttl, operation bool }
+	var seen struct{ increment, id, stream, last, lastID, bySubject, forSubject, records, after, rollup, ttl, operation bool }
 	first := func(seen *bool) bool { was := *seen; *seen = true; return !was }
 	for key, value := range header.All() {
 		if string(key) == headerRecords && first(&seen.records) {
@@ -157,6 +160,13 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 			p.Marks = true
 		case headerBatchID:
 			p.Part = true
+		case headerIncrement:
+			if !first(&seen.increment) {
+				break
+			}
+			if p.Increment = value; !isNumber(value) {
+				return Publish{}, ErrMessageIncrInvalid
+			}
 		default:
 			if err := refusedHeader(key); err != nil {
 				return Publish{}, err
@@ -211,7 +221,7 @@ func ParsePart(header protocol.Header) (p publish.Part, ok bool) {
 	if !bytes.Contains(header, []byte(headerBatchID)) {
 		return p, false // the usual case
 	}
-	if p.Batch, ok = header.Get(headerBatchID); len(p.Batch) == 0 {
+	if p.Batch, _ = header.Get(headerBatchID); len(p.Batch) == 0 {
 		return p, false
 	}
 	if value, ok := header.Get(headerBatchSequence); ok {
@@ -239,6 +249,51 @@ func AppendCommit(dst []byte, header protocol.Header) []byte {
 	return append(dst, headerBatchCommit+": 1\r\n\r\n"...)
 }
 
+// isNumber reports whether text is a decimal number, with an optional sign.
+func isNumber(text []byte) bool {
+	if len(text) > 0 && (text[0] == '+' || text[0] == '-') {
+		text = text[1:]
+	}
+	return len(text) > 0 && len(bytes.Trim(text, "0123456789")) == 0
+}
+
+// ParseCounter parses a message of a counter: its total, and what its header says of other streams,
+// or nothing. ok is false if it is no such message.
+func ParseCounter(header protocol.Header, payload []byte) (total, sources []byte, ok bool) {
+	var counter struct {
+		Val string `json:"val"`
+	}
+	if json.Unmarshal(payload, &counter) != nil || !isNumber([]byte(counter.Val)) {
+		return nil, nil, false
+	}
+	if sources, _ = header.Get(headerCounterSources); len(sources) > 0 {
+		var streams map[string]map[string]string
+		if json.Unmarshal(sources, &streams) != nil {
+			return nil, nil, false
+		}
+	}
+	return []byte(counter.Val), sources, true
+}
+
+// AppendCounter appends a message of a counter: the header of the increment, with what is known of
+// other streams, and the total. It returns the size of the header, too.
+func AppendCounter(dst []byte, header protocol.Header, total string, sources []byte) (message []byte, headerSize int) {
+	from := len(dst)
+	if len(sources) == 0 {
+		dst = append(dst, header...)
+	} else {
+		dst = append(dst, "NATS/1.0\r\n"...)
+		for key, value := range header.All() {
+			if string(key) != headerCounterSources {
+				dst = fmt.Appendf(dst, "%s: %s\r\n", key, value)
+			}
+		}
+		dst = fmt.Appendf(dst, "%s: %s\r\n\r\n", headerCounterSources, sources)
+	}
+	headerSize = len(dst) - from
+	return fmt.Appendf(dst, `{"val":"%s"}`, total), headerSize
+}
+
 // AppendPubAck appends the answer to a message that was stored, now or earlier. For a message that
 // carried records, sequence is the last record's, and the answer contains their number.
 func AppendPubAck(dst []byte, stream string, a publish.Ack) []byte {
@@ -246,6 +301,9 @@ func AppendPubAck(dst []byte, stream string, a publish.Ack) []byte {
 	dst = strconv.AppendUint(append(dst, `,"seq":`...), a.Offset, 10)
 	if len(a.Batch) > 0 {
 		dst = appendString(append(dst, `,"batch":`...), string(a.Batch))
+	}
+	if len(a.Total) > 0 && len(a.Batch) == 0 {
+		dst = appendString(append(dst, `,"val":`...), string(a.Total))
 	}
 	if a.Records > 0 {
 		dst = strconv.AppendInt(append(dst, `,"count":`...), int64(a.Records), 10)

@@ -62,7 +62,10 @@ func TestRefusedPublishHeaders(t *testing.T) {
 		"Nats-TTL: soon":                    10165,
 		"Nats-TTL: 18446744073709551616":    10165,
 		"Nats-Rollup: some":                 10111,
-		"Nats-Incr: 1":                      10168,
+		"Nats-Incr: x":                      10171,
+		"Nats-Incr: +":                      10171,
+		"Nats-Incr: 1.5":                    10171,
+		"Nats-Incr: 1_000":                  10171,
 		"Nats-Expected-Last-Sequence: -1":   10003,
 		"Nats-Expected-Last-Sequence: soon": 10003,
 		"Nats-Expected-Last-Subject-Sequence-Subject: a": 10193,
@@ -75,6 +78,35 @@ func TestRefusedPublishHeaders(t *testing.T) {
 		if _, err := ParsePublish(header(refused.name + ": 1")); err != refused.err {
 			t.Errorf("%s: %v", refused.name, err)
 		}
+	}
+}
+
+// TestCountersAreReadAndWritten: as nats-server writes them, with what they say of other streams.
+func TestCountersAreReadAndWritten(t *testing.T) {
+	message, size := AppendCounter(nil, header("Nats-Incr: 2"), "44", nil)
+	if want := string(header("Nats-Incr: 2")) + `{"val":"44"}`; string(message) != want || size != len(header("Nats-Incr: 2")) {
+		t.Errorf("%q, %d", message, size)
+	}
+	sources := []byte(`{"other":{"a":"7"}}`)
+	message, size = AppendCounter(nil, header("Nats-Counter-Sources: {}", "Nats-Incr: 2"), "-1", sources)
+	want := header("Nats-Incr: 2", "Nats-Counter-Sources: "+string(sources))
+	if string(message) != string(want)+`{"val":"-1"}` || size != len(want) {
+		t.Errorf("%q, %d", message, size)
+	}
+	total, of, ok := ParseCounter(protocol.Header(message[:size]), message[size:])
+	if string(total) != "-1" || string(of) != string(sources) || !ok {
+		t.Errorf("%q, %q, %v", total, of, ok)
+	}
+	for _, payload := range []string{"", "1", `{"val":1}`, `{"val":""}`, `{"val":"x"}`, `{"val":"1.0"}`} {
+		if total, _, ok := ParseCounter(nil, []byte(payload)); ok {
+			t.Errorf("%s has the total %s", payload, total)
+		}
+	}
+	if _, _, ok := ParseCounter(header("Nats-Counter-Sources: x"), []byte(`{"val":"1"}`)); ok {
+		t.Error("invalid sources are taken")
+	}
+	if got := string(AppendPubAck(nil, "s", publish.Ack{Offset: 7, Total: []byte("44")})); got != `{"stream":"s","seq":7,"val":"44"}` {
+		t.Error(got)
 	}
 }
 

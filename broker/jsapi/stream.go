@@ -123,7 +123,6 @@ var unsupportedStream = []struct {
 	{"sources: consumer", func(c *StreamConfig) bool {
 		return slices.ContainsFunc(c.Sources, func(s *StreamSource) bool { return s != nil && given(s.Consumer) })
 	}},
-	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
 	{"allow_batched", func(c *StreamConfig) bool { return c.AllowBatched }},
 }
 
@@ -239,10 +238,31 @@ func (c *StreamConfig) Normalize() *Error {
 	if err := c.normalizeSubjects(); err != nil {
 		return err
 	}
+	if err := c.checkCounter(); err != nil {
+		return err
+	}
 	if err := c.checkTransform(); err != nil {
 		return err
 	}
 	return c.normalizeRepublish()
+}
+
+// checkCounter refuses what a stream of counters can't have.
+func (c *StreamConfig) checkCounter() *Error {
+	switch {
+	case !c.AllowCounter:
+	case c.DiscardsNew() && !c.Sealed: // which an update may set, and nothing comes in then
+		return ErrStreamInvalidConfig.With("counter stream cannot use discard new")
+	case c.AllowMessageTTL:
+		return ErrStreamInvalidConfig.With("counter stream cannot use message TTLs")
+	case c.AllowSchedules:
+		return ErrStreamInvalidConfig.With("counter stream cannot use message schedules")
+	case len(c.Sources) > 0:
+		return ErrStreamInvalidConfig.With("counter stream cannot have sources: adding them up is not supported yet")
+	case c.RemovesAcked():
+		return ErrStreamInvalidConfig.With("counter stream can only use limits retention")
+	}
+	return nil
 }
 
 // normalizeMarkers allows what markers need.
@@ -386,6 +406,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			AllowDirect:            c.AllowDirect,
 			AllowMessageTTL:        c.AllowMessageTTL,
 			AllowAtomic:            c.AllowAtomic,
+			AllowCounter:           c.AllowCounter,
 			SubjectDeleteMarkerTTL: c.SubjectDeleteMarkerTTL,
 			AllowSchedules:         c.AllowSchedules,
 			FirstSequence:          c.FirstSequence,
@@ -454,6 +475,7 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		ConsumerLimits:         ConsumerLimits{s.InactiveThreshold, s.ConsumerMaxPending},
 		AllowMessageTTL:        s.AllowMessageTTL,
 		AllowAtomic:            s.AllowAtomic,
+		AllowCounter:           s.AllowCounter,
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
 		AllowSchedules:         s.AllowSchedules,
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
@@ -508,6 +530,8 @@ func CheckStreamUpdate(from, to *StreamConfig) *Error {
 		return ErrStreamInvalidConfig.With("stream configuration update can not change retention policy to/from workqueue")
 	case from.PersistMode != to.PersistMode:
 		return ErrStreamInvalidConfig.With("stream configuration update can not change persist mode")
+	case from.AllowCounter != to.AllowCounter:
+		return ErrStreamInvalidConfig.With("stream configuration update can not change message counter setting")
 	case from.AllowMessageTTL && !to.AllowMessageTTL:
 		return ErrStreamInvalidConfig.With("message TTL status can not be disabled")
 	case from.AllowSchedules && !to.AllowSchedules:

@@ -81,6 +81,9 @@ func TestAStreamConfigIsReturnedAsRequested(t *testing.T) {
 		"batches": {
 			jetstream.StreamConfig{Name: "ORDERS", AllowAtomicPublish: true}, filled(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true }),
 		},
+		"counters": {
+			jetstream.StreamConfig{Name: "ORDERS", AllowMsgCounter: true}, filled(func(c *jetstream.StreamConfig) { c.AllowMsgCounter = true }),
+		},
 		"TTLs": {
 			jetstream.StreamConfig{Name: "ORDERS", AllowMsgTTL: true}, filled(func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }),
 		},
@@ -143,7 +146,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		{set(func(c *jetstream.StreamConfig) {
 			c.Sources = []*jetstream.StreamSource{{Name: "X", External: &jetstream.ExternalStream{APIPrefix: "$JS.other.API"}}}
 		}), "sources: external"},
-		{set(func(c *jetstream.StreamConfig) { c.AllowMsgCounter = true }), "allow_msg_counter"},
 		{set(func(c *jetstream.StreamConfig) { c.AllowBatchPublish = true }), "allow_batched"},
 	} {
 		c := asked(t, test.config)

@@ -15,6 +15,12 @@ type Codec interface {
 	Part(header []byte) (p Part, ok bool)
 	// AppendCommit appends a message's header with the mark of the message that commits its batch.
 	AppendCommit(dst, header []byte) []byte
+	// Counter reads the total of a counter from a record, and what its header says of other streams. ok
+	// is false if it is no counter.
+	Counter(header, payload []byte) (total, sources []byte, ok bool)
+	// AppendCounter appends a record of a counter: the header of its increment, and the total.
+	// headerSize is the size of the header with what it says of other streams.
+	AppendCounter(dst, header []byte, total string, sources []byte) (record []byte, headerSize int)
 	// AppendAck appends the answer to a message that is kept, or had been kept before.
 	AppendAck(dst []byte, topic string, a Ack) []byte
 	// AppendRefusal appends the answer to a message that is not kept. err is one of this package's,
@@ -31,6 +37,7 @@ type Ack struct {
 	Offset    uint64 // the last record's, if there are several
 	Records   int    // how many records the message carried, or its batch has; 0: it is one record itself
 	Duplicate bool
+	Total     []byte // of the counter that the message has incremented; empty: none
 	Batch     []byte // the id of the atomic batch that the message committed; empty: none
 }
 
@@ -76,6 +83,9 @@ type Conditions struct {
 	Records int
 	// Rollup is which older messages are removed once this one is kept.
 	Rollup Rollup
+	// Increment is what the message adds to the counter of its subject, a decimal number; empty: it is
+	// not about a counter.
+	Increment []byte
 	// TTL is after how long the message expires; 0: as the Topic says, Never: it doesn't.
 	TTL time.Duration
 	// Part reports whether the message belongs to an atomic batch.

@@ -160,6 +160,31 @@ func (e *BatchError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("topic %s: %s %s", e.Topic, batchFaults[e.Fault], e.What))
 }
 
+// CounterFault is why an increment of a counter is refused.
+type CounterFault uint8
+
+// The faults of increments.
+const (
+	CountersDisabled CounterFault = iota // the Topic has no counters
+	IncrementMissing                     // it has nothing else
+	IncrementInvalid                     // it is no number, too long, or comes with a condition
+	CounterPayload                       // an increment has no payload
+	CounterBroken                        // the last record of the subject has no total
+)
+
+var counterFaults = [...]string{"it has no counters", "it has counters only, and the message has no increment",
+	"the increment is invalid", "an increment has no payload", "the last message of the subject has no total (delete it)"}
+
+// CounterError reports an increment of a counter that is not kept.
+type CounterError struct {
+	Topic string
+	Fault CounterFault
+}
+
+func (e *CounterError) Error() string {
+	return fmt.Sprintf("topic %s: %s", e.Topic, counterFaults[e.Fault])
+}
+
 // FullError reports a message for which a Topic that keeps its old messages has no room.
 type FullError struct {
 	Topic string
@@ -217,6 +242,20 @@ type UnsupportedConditionError struct{ Topic, Condition, Why string }
 
 func (e *UnsupportedConditionError) Error() string {
 	return fmt.Sprintf("topic %s: %s is not possible: %s", e.Topic, e.Condition, e.Why)
+}
+
+// NoLastOf returns the refusal of a message that depends on what its subject has.
+func NoLastOf(topic, why string) error {
+	return &UnsupportedConditionError{Topic: topic, Condition: "expecting the last message of a subject", Why: why}
+}
+
+// NoLastOfAll returns the refusal of a condition that one of several shards can't judge. stream names
+// that shard.
+func NoLastOfAll(topic string, shards int, stream string) error {
+	return &UnsupportedConditionError{
+		Topic: topic, Condition: "expecting the last message of more than one shard",
+		Why: fmt.Sprintf("it has %d shards, which have no order among them (expect the last of the message's own subject, or name the shard's stream, %s, in Nats-Expected-Stream)", shards, stream),
+	}
 }
 
 // StalledError is a message that its leader did not append, since too much waits there for the

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -48,4 +49,19 @@ func (l *Leading) MayHave(self string, in *coordination.State, shard *coordinati
 		}
 	}
 	return ids
+}
+
+// Elsewhere returns, for people, which other replicas may have what is damaged (MayHave), and what to
+// do; empty: none has it. name returns the name of a broker.
+func (l *Leading) Elsewhere(self, selfName string, in *coordination.State, shard *coordination.Shard, state string, damage *log.CorruptError, name func(id string) string) string {
+	ids := l.MayHave(self, in, shard, state, damage)
+	if len(ids) == 0 {
+		return ""
+	}
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = name(id)
+	}
+	return fmt.Sprintf("the copy on broker %s is damaged from %d to %d, which %s may have; try again when it is in sync (bring it back with its volume, or allow unclean election to give up what only it has)",
+		selfName, damage.From, damage.Next-1, coordination.OneOf(names))
 }

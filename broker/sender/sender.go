@@ -396,7 +396,7 @@ func (f *Sender) Answered(round uint32, data []byte, out *publish.Replies, done 
 					out.Encoded(reply, a.Refusal)
 				}
 			default:
-				out.Ack(f.fw.config.Codec, reply, f.id.Name, publish.Ack{Offset: a.Offset + seq - a.Seq, Records: records, Duplicate: a.Duplicate, Batch: batch})
+				out.Ack(f.fw.config.Codec, reply, f.id.Name, publish.Ack{Offset: a.Offset + seq - a.Seq, Records: records, Duplicate: a.Duplicate, Batch: batch, Total: a.Total})
 			}
 		}
 	}

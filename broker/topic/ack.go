@@ -169,6 +169,8 @@ func (a *acker) answer(p *pending) {
 			}
 		case an.kind == isRefusal:
 			a.back.Refused(an.seq, a.service.config.Codec, s.shard.name, an.err)
+		case an.total != "":
+			a.back.Counted(an.seq, an.offset, an.total)
 		case an.more > 0:
 			a.back.Kept(an.seq, an.offset, 1+uint64(an.more))
 		default:

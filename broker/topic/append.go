@@ -63,7 +63,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		if in.sourced == nil {
 			number = s.judgeNumber(in, p, v, m)
 		}
-		if in.gap = number == numberGap; in.gap {
+		if in.gap = number == numberGap; in.gap || number == numberWaits {
 			break
 		}
 		if number == numberJudged {
@@ -99,8 +99,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			size += len(m.Data) + len(m.Subject)
 		}
 		if keep && !in.alone {
-			in.records = append(in.records, in.fired.Record(
-				log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data}))
+			in.records = append(in.records, in.record(m, now))
 		}
 	}
 	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.messages()
@@ -137,6 +136,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		if s.subjects != nil {
 			s.subjects.Appended(s.end)
 		}
+		s.totals.Appended()
 		return n
 	}
 	if p.size > 0 {

@@ -38,7 +38,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 			}
 			messages = shard.appendMessages(in, v, messages)
 			if took = !in.gap && !in.gone && in.lookup == 0; in.lookup > 0 {
-				defer shard.awaitLookup(l, a, in.lookup)
+				defer shard.awaitLookup(l, a, in.lookup, in.unread)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 	switch {
 	case err != nil:
 	case c.Rollup == publish.RollupAll && s.topic.several():
-		err = s.shard.cantJudge()
+		err = publish.NoLastOfAll(s.topic.name, len(s.topic.shards), s.shard.name)
 	case c.Rollup == publish.RollupAll:
 		d.all = true
 	case c.Rollup == publish.RollupSubject:

@@ -52,6 +52,7 @@
 //	republish publishes again what was stored
 //	keptspec  a Topic as kept beside its data log
 //	inventory which logs are on the disk; T6 for those of unknown Topics
+//	counting  adds up counters
 //	batching  stages atomic batches, on the broker of their publisher
 //	sender    brings every message here, with the invariants F1 to F8 of forwarding. F3, F4 and
 //	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches
@@ -86,6 +87,7 @@
 //	subjects.go     the last and the oldest records of subjects
 //	displace.go     which older records a message removes
 //	republish.go    which messages are published again, and behind which ones
+//	count.go        increments of counters
 //	judge.go        numbers, conditions and message ids
 //	together.go     atomic batches
 //	append.go       one batch of the accepted messages

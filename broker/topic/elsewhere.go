@@ -1,9 +1,6 @@
 package topic
 
 import (
-	"fmt"
-
-	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
@@ -20,24 +17,12 @@ func (s *ShardLeader) idHidden(v *view) error {
 	return nil
 }
 
-// elsewhere returns, for people, which other replicas may have what is damaged here; empty: none.
+// elsewhere returns, for people, which other replicas may have what is damaged here; empty: none. If
+// unclean election is allowed, the Topic prefers to go on without what only absent replicas have.
 func (s *ShardLeader) elsewhere(v *view, damage *log.CorruptError) string {
-	names := s.mayHave(v, damage)
-	if len(names) == 0 {
+	if v.shard == nil || v.desired.Spec.UncleanElection || damage.Next <= damage.From {
 		return ""
 	}
-	return fmt.Sprintf("the copy on broker %s is damaged from %d to %d, which %s may have; try again when it is in sync (bring it back with its volume, or allow unclean election to give up what only it has)",
-		s.service.config.Name, damage.From, damage.Next-1, coordination.OneOf(names))
-}
-
-// mayHave returns the names of the other replicas that may have what is damaged here. If unclean
-// election is allowed, the Topic prefers to go on without what only absent replicas have.
-func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string) {
-	if v.shard == nil || v.desired.Spec.UncleanElection || damage.Next <= damage.From {
-		return nil
-	}
-	for _, id := range s.leading.Load().MayHave(s.service.config.Self, s.service.State(), v.shard, s.state.Name(), damage) {
-		names = append(names, s.service.BrokerName(id))
-	}
-	return names
+	self := s.service.config
+	return s.leading.Load().Elsewhere(self.Self, self.Name, s.service.State(), v.shard, s.state.Name(), damage, s.service.BrokerName)
 }

@@ -275,24 +275,21 @@ func TestTheNextLeaderExpiresMessages(t *testing.T) {
 		want[fmt.Sprint("orders.", life, ".a")]++
 	}
 	s := c.sites[1].leaderOf("orders")
-	c.sites[1].eventually("one record of each subject", func() bool {
-		got := map[string]int{}
-		for _, r := range left(t, s) {
-			_, of, _ := strings.Cut(r, " ")
-			got[of]++
+	var end uint64
+	c.sites[1].eventually("one record of each subject, and four markers", func() bool {
+		got, markers := map[string]int{}, 0
+		var start uint64
+		start, end = s.Offsets()
+		if _, err := s.Scan(start, end, 1<<20, func(r *log.Record) bool {
+			if got[string(r.Subject)]++; strings.Contains(string(r.Data[:r.Header]), "Marks: yes") {
+				markers++
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
 		}
-		return maps.Equal(got, want)
+		return maps.Equal(got, want) && markers == 4
 	})
-	markers := 0
-	start, end := s.Offsets()
-	if _, err := s.Scan(start, end, 1<<20, func(r *log.Record) bool {
-		if strings.Contains(string(r.Data[:r.Header]), "Marks: yes") {
-			markers++
-		}
-		return true
-	}); err != nil || markers != 4 {
-		t.Errorf("%d markers (%v)", markers, err)
-	}
 	if got := end - 1; got != 4*3+4 {
 		t.Errorf("%d messages and markers were kept", got)
 	}

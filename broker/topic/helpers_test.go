@@ -216,6 +216,7 @@ func (plainCodec) Conditions(header []byte) (c publish.Conditions, refusal error
 	}
 	_, c.Marks = h.Get("Marks")
 	_, c.Part = h.Get("Batch")
+	c.Increment, _ = h.Get("Add")
 	if value, ok := h.Get("Records"); ok {
 		var err error
 		if c.Records, err = strconv.Atoi(string(value)); err != nil {
@@ -239,6 +240,18 @@ func (plainCodec) Part(header []byte) (p publish.Part, ok bool) {
 	return p, ok
 }
 
+func (plainCodec) Counter(header, payload []byte) (total, sources []byte, ok bool) {
+	sources, _ = protocol.Header(header).Get("Sources")
+	return payload, sources, len(payload) > 0 && payload[0] != 'x'
+}
+
+func (plainCodec) AppendCounter(dst, header []byte, total string, sources []byte) ([]byte, int) {
+	if dst = append(dst, header...); len(sources) > 0 {
+		dst = append(append(append(dst[:len(dst)-2], "Sources: "...), sources...), "\r\n\r\n"...)
+	}
+	return append(dst, total...), len(dst)
+}
+
 func (plainCodec) AppendCommit(dst, header []byte) []byte {
 	return append(append(dst, header[:len(header)-2]...), "Committed: yes\r\n\r\n"...)
 }
@@ -248,6 +261,9 @@ func (plainCodec) AppendAck(dst []byte, topic string, a publish.Ack) []byte {
 	dst = strconv.AppendUint(dst, a.Offset, 10)
 	if a.Records > 0 {
 		dst = strconv.AppendInt(append(dst, '/'), int64(a.Records), 10)
+	}
+	if len(a.Total) > 0 {
+		dst = append(append(dst, " = "...), a.Total...)
 	}
 	if len(a.Batch) > 0 {
 		dst = append(append(dst, ' '), a.Batch...)

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/carillon-mq/carillon/broker/batching"
+	"github.com/carillon-mq/carillon/broker/counting"
 	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -31,10 +32,12 @@ type intake struct {
 
 	extensions []log.Extension
 
-	displaced displaced      // what the next message would remove
-	removed   removing.Batch // what the messages of the batch remove
-	fired     expiring.Fired // the schedule that has published the next message
-	previous  republish.Note // what the next message is published again with
+	displaced displaced       // what the next message would remove
+	removed   removing.Batch  // what the messages of the batch remove
+	counted   counting.Record // what the next message is stored as, if it increments a counter
+	unread    uint64          // whose total the next message waits for
+	fired     expiring.Fired  // the schedule that has published the next message
+	previous  republish.Note  // what the next message is published again with
 	again     []republish.Note
 	last      [1]uint64 // of displaced.offsets
 
@@ -61,14 +64,19 @@ type displaced struct {
 	refusal error // why it is not kept, unless it was kept before
 }
 
-// awaitsMark is the value of intake.lookup while a message waits for removing.Keeper.Mark.
-const awaitsMark = ^uint64(0)
+// The values of intake.lookup while a message waits for removing.Keeper.Mark, or for a total.
+const (
+	awaitsMark  = ^uint64(0)
+	awaitsTotal = awaitsMark - 1
+)
 
 var intakes = sync.Pool{New: func() any { return &intake{} }}
 
 // finish sends the answers that are due at once, and frees in.
 func (in *intake) finish(p *Shard) {
 	in.head = in.back.Carry(&in.answers, p.at(), in.head)
+	clear(in.parts[:cap(in.parts)])
+	in.counted = counting.Record{}
 	in.from, in.back, in.origin, in.sourced, in.why, in.gap, in.gone, in.lookup = nil, sender.Back{}, nil, nil, nil, false, false, 0
 	intakes.Put(in)
 }
@@ -131,6 +139,14 @@ func (in *intake) gatherRecords(m *protocol.Message, c *publish.Conditions, now 
 func (in *intake) sign(source, floor uint64) {
 	in.signature = forward.AppendExtension(in.signature[:0], source, floor, in.spans)
 	in.extensions = append(in.extensions, log.Extension{Type: forward.ExtensionType, Data: in.signature})
+}
+
+// record returns what a message is stored as.
+func (in *intake) record(m *protocol.Message, now int64) log.Record {
+	if in.counted.Data != nil {
+		return log.Record{Time: now, Subject: m.Subject, Header: in.counted.Header, Data: in.counted.Data}
+	}
+	return in.fired.Record(log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
 }
 
 // appended notes whether the messages of the batch were appended. mu is held.

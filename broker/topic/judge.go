@@ -17,6 +17,7 @@ const (
 	numberNew    numberState = iota
 	numberJudged             // judged before, and answered again
 	numberGap                // messages with earlier numbers are missing
+	numberWaits              // its answer is being read
 )
 
 // judgeNumber judges the number of the next message, and answers it again if it was judged before.
@@ -41,9 +42,15 @@ func (s *ShardLeader) judgeNumber(in *intake, p *pending, v *view, m *protocol.M
 		return numberJudged
 	}
 	if offset, records, ok := o.Find(seq); ok {
+		total, wait := s.knownTotal(in, v, offset, records)
+		if wait {
+			return numberWaits
+		}
 		s.service.counts.deduplicated.Add(1)
 		if offset >= s.high.Load() {
-			p.answers = append(p.answers, answer{offset: offset, records: records, seq: seq})
+			p.answers = append(p.answers, answer{offset: offset, records: records, total: total, seq: seq})
+		} else if total != "" {
+			in.answers.Counted(seq, offset, total)
 		} else {
 			in.answers.Single(seq, offset, records, false)
 		}
@@ -103,7 +110,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	if in.sourced != nil {
 		return true // nobody is told
 	}
-	p.kept(s.end, answer{offset: s.end + uint64(len(in.records)) + c.Span(), records: uint32(c.Records), seq: in.seq})
+	p.kept(s.end, answer{offset: s.end + uint64(len(in.records)) + c.Span(), records: uint32(c.Records), total: in.counted.Total.Value, seq: in.seq})
 	if c.Records > 0 {
 		in.gatherRecords(m, &c, now)
 	}
@@ -138,7 +145,7 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 		in.lookup = awaitsMark
 		return false
 	}
-	if !s.displaces(in, v, m, c) || !s.follows(in, v, m) {
+	if !s.count(in, v, m, c) || !s.displaces(in, v, m, c) || !s.follows(in, v, m) {
 		return false
 	}
 	switch {
@@ -153,6 +160,9 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 	s.displace(in, m, next, last)
 	in.republish(next, last)
 	s.keepFired(in, c)
+	if in.counted.Data != nil {
+		s.totals.Add(next, in.counted.Before, in.counted.Total)
+	}
 	if expires > 0 {
 		in.removed.Expire(s.epoch.Load(), next, expires)
 	}
@@ -171,7 +181,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 		in.refuse(s.shard, &publish.WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
 		return false
 	case t.several() && !s.shard.canJudge(c):
-		in.refuse(s.shard, s.shard.cantJudge())
+		in.refuse(s.shard, publish.NoLastOfAll(t.name, len(t.shards), s.shard.name))
 		return false
 	case len(c.ID) > maxID:
 		in.refuse(s.shard, &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
@@ -362,4 +372,5 @@ func (s *ShardLeader) undo(known int) {
 	if s.lastKnown = false; s.subjects != nil {
 		s.subjects.Reset(s.end)
 	}
+	s.totals.Undo()
 }

@@ -58,6 +58,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 	shard.begin(v, p.high)
 	shard.mu.Unlock()
 	shard.removing.Raise(v.limits.PerSubject, v.durability)
+	shard.totals = s.counters.Of(data, shard.Unreadable, p.announceOpen)
 	return shard, nil
 }
 
@@ -105,6 +106,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	if shard.index.Close(); subjects != nil {
 		subjects.Close()
 	}
+	shard.totals.Close()
 	s.announce(shard, false)
 	s.openMu.Lock()
 	delete(s.open, shard)

@@ -34,13 +34,6 @@ const (
 	// its messages wait, and no more often than a person would want to read about it.
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
-	// compactEvery is how often a log is considered for compaction, which costs nothing.
-	compactEvery = 30 * time.Second
-	// compactShare is how much of a log has to be new for it to be compacted. At half, no more than
-	// twice the published bytes are rewritten, as with Kafka. compactLeast is the least that has to
-	// be new: one small segment.
-	compactShare = 0.5
-	compactLeast = 1 << 20
 	// compactAge is how old records are at least when compaction deletes them, so that readers that
 	// keep up see all records. It covers the ids and the origins that are read again from the log.
 	compactAge = time.Minute + forward.OriginTime

@@ -34,9 +34,9 @@ func (p *pending) rest() (offset uint64) {
 
 // kept adds the ack of a message whose record is appended with p. base is the first offset of p.
 func (p *pending) kept(base uint64, a answer) {
-	if n := len(p.answers); n > 0 && a.records == 0 {
+	if n := len(p.answers); n > 0 && a.records == 0 && a.total == "" {
 		last := &p.answers[n-1]
-		if next := uint64(last.more) + 1; last.kind == isKept && last.records == 0 && last.offset >= base &&
+		if next := uint64(last.more) + 1; last.kind == isKept && last.records == 0 && last.total == "" && last.offset >= base &&
 			last.offset+next == a.offset && last.seq+next == a.seq {
 			last.more++
 			return

@@ -652,6 +652,11 @@ func TestRecordsThatAStalledReplicaHasAreNotSkipped(t *testing.T) {
 	}
 }
 
+// mayHave returns which other replicas may have what is damaged in a leader's copy.
+func mayHave(s *ShardLeader, v *view, damage *log.CorruptError) []string {
+	return s.leading.Load().MayHave(s.service.config.Self, s.service.State(), v.shard, s.state.Name(), damage)
+}
+
 // TestRecordsThatNoReplicaHasAreSkipped: damaged records are skipped if no other replica can have
 // them: the others lack them or report damage, too.
 func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
@@ -671,14 +676,14 @@ func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 		"data/shards/id-orders-0.state":       {1: 2, 2: 0},
 	} {
 		for next, want := range cases {
-			if got := shard.mayHave(v, &log.CorruptError{File: file, From: 0, Next: next}); len(got) != want {
+			if got := mayHave(shard, v, &log.CorruptError{File: file, From: 0, Next: next}); len(got) != want {
 				t.Errorf("%s up to %d: %q", file, next, got)
 			}
 		}
 	}
 	a.service.state.Store(a.state.With(nil, map[string][]coordination.Suspect{"broker-b": {{Topic: "id-orders", End: 31, State: 1, Lacks: 1}}}))
 	for next, want := range map[uint64]int{31: 2, 32: 0} {
-		if got := shard.mayHave(v, &log.CorruptError{File: "data/shards/id-orders-0/1.log", From: 30, Next: next}); len(got) != want {
+		if got := mayHave(shard, v, &log.CorruptError{File: "data/shards/id-orders-0/1.log", From: 30, Next: next}); len(got) != want {
 			t.Errorf("of a replica that lacks segments, up to %d: %q", next, got)
 		}
 	}
@@ -696,7 +701,7 @@ func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 		report.Topic = "id-orders"
 		a.service.state.Store(state.With(nil, map[string][]coordination.Suspect{"broker-b": {report}}))
 		v := shard.shard.view.Load()
-		if got := shard.mayHave(v, &log.CorruptError{File: "data/shards/id-orders-0/1.log", From: 30, Next: 31}); len(got) != want {
+		if got := mayHave(shard, v, &log.CorruptError{File: "data/shards/id-orders-0/1.log", From: 30, Next: 31}); len(got) != want {
 			t.Errorf("of %+v: %q", report, got)
 		}
 	}

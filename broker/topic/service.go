@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/counting"
 	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/inventory"
@@ -32,7 +33,7 @@ func Open(config Config) (*Service, error) {
 		config.Clock = clock.New(clock.Config{Logger: config.Logger})
 	}
 	if config.Compact == (upkeep.Compacting{}) {
-		config.Compact = upkeep.Compacting{Every: compactEvery, Age: compactAge, Share: compactShare, Least: compactLeast}
+		config.Compact = upkeep.AfterAge(compactAge)
 	}
 	stored, err := inventory.New(config.Disk, config.Logger)
 	if err != nil {
@@ -48,6 +49,7 @@ func Open(config Config) (*Service, error) {
 	s.acker = newAcker(s)
 	s.indexes = indexing.New(config.Disk, s.log)
 	s.republish = republish.NewPublisher(config.Republish, config.Payload, s.log)
+	s.counters = counting.New(config.Codec)
 	s.newSenders()
 	s.staging = batching.New(batching.Config{Codec: config.Codec, Payload: config.Payload, Send: config.Hub.Send, Refused: &s.counts.refused, Abandoned: config.Abandoned})
 	s.upkeep = upkeep.New(upkeep.Config{Disk: config.Disk, Clock: config.Clock, Compact: config.Compact, After: config.UpkeepAfter, Shards: s.upkeepShards, Logger: s.log})
@@ -240,6 +242,7 @@ func (s *Service) Close() error {
 	err := s.closeAll()
 	s.indexes.Close()
 	s.republish.Close()
+	s.counters.Close()
 	s.acker.close() // acknowledges what the logs have kept,
 	s.staging.Close()
 	s.senders.Close() // and only then the rest is refused

@@ -70,26 +70,16 @@ func (s *ShardLeader) keepSpec(v *view) {
 	s.mu.Unlock()
 	// An empty log is not marked if it was not: the mark would save no reading.
 	start, end, _ := s.data.Offsets()
-	if err := s.setSpec(v, !marked && (start < end || keptspec.NoIDs(s.data))); err != nil {
+	if err := keptspec.Keep(s.data, v.desired, !marked && (start < end || keptspec.NoIDs(s.data)), s.epoch.Load()); err != nil {
 		s.service.log.Warn("the spec of a Topic could not be kept beside its log", "topic", s.shard.name, "error", err)
 	}
-}
-
-// setSpec keeps the desired spec beside the log. An epoch alone writes nothing: records bring
-// theirs, and an epoch without records may be forgotten. specMu is held.
-func (s *ShardLeader) setSpec(v *view, noIDs bool) error {
-	spec := keptspec.Encode(v.desired, noIDs)
-	if string(s.data.Meta().Spec) == string(spec) {
-		return nil
-	}
-	return s.data.SetSpec(spec, s.epoch.Load())
 }
 
 // markIDs notes durably that the log may have message ids.
 func (s *ShardLeader) markIDs(v *view) error {
 	s.specMu.Lock()
 	defer s.specMu.Unlock()
-	if err := s.setSpec(v, false); err != nil {
+	if err := keptspec.Keep(s.data, v.desired, false, s.epoch.Load()); err != nil {
 		return err
 	}
 	s.mu.Lock()

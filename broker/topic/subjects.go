@@ -2,7 +2,6 @@ package topic
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -43,7 +42,7 @@ func (s *ShardLeader) oldestOf(in *intake, of []byte) (offsets []uint64, more ui
 // error says why those of a subject can't be known. mu is held.
 func (s *ShardLeader) noteLasts(in *intake, of []byte) error {
 	if strings.ContainsAny(string(of), "*>") {
-		return s.noCondition("the subject has wildcards")
+		return publish.NoLastOf(s.shard.name, "the subject has wildcards")
 	}
 	if s.subjects == nil {
 		s.subjects = s.service.indexes.NewLasts(s.Removed(), s.LastBelow, s.EachLast, s.OldestBelow, s.shard.announceOpen)
@@ -56,25 +55,12 @@ func (s *ShardLeader) noteLasts(in *intake, of []byte) error {
 	return nil
 }
 
-// noCondition returns the refusal of a message that depends on what its subject has.
-func (s *ShardLeader) noCondition(why string) error {
-	return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
-}
-
 // unknown returns the reason why records of a subject are not known, for publishers.
 func (s *ShardLeader) unknown(err error) error {
 	if _, damaged := errors.AsType[*publish.NotServedError](err); damaged || err == nil {
 		return err
 	}
-	return s.noCondition(err.Error())
-}
-
-// cantJudge returns the refusal of a condition that one shard can't judge.
-func (p *Shard) cantJudge() error {
-	return &publish.UnsupportedConditionError{
-		Topic: p.topic.name, Condition: "expecting the last message of more than one shard",
-		Why: fmt.Sprintf("it has %d shards, which have no order among them (expect the last of the message's own subject, or name the shard's stream, %s, in Nats-Expected-Stream)", len(p.topic.shards), p.name),
-	}
+	return publish.NoLastOf(s.shard.name, err.Error())
 }
 
 // lookUp has the last records found that the first of some messages depend on. mu is held.
@@ -83,6 +69,11 @@ func (s *ShardLeader) lookUp(v *view, messages []protocol.Message) {
 		m := &messages[i]
 		if len(m.To) > 0 {
 			break // a batch
+		}
+		if v.counts {
+			if last, wait, err := s.subjects.Last(m.Subject); wait == 0 && err == nil {
+				s.totals.Want(last)
+			}
 		}
 		if v.limits.PerSubject > 0 {
 			s.subjects.Want(m.Subject, v.limits.PerSubject > 1)
@@ -103,13 +94,17 @@ func (s *ShardLeader) lookUp(v *view, messages []protocol.Message) {
 	}
 }
 
-// awaitLookup has a sender notified when the last record was found that it waits for, or the Mark
-// is written. The sender was told to send again before.
-func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival, wait uint64) {
+// awaitLookup has a sender notified when the last record was found that it waits for, a total was
+// read, or the Mark is written. The sender was told to send again before.
+func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival, wait, unread uint64) {
 	s.shard.waiters.Add(a.Back(l))
 	switch {
 	case wait == awaitsMark:
 		s.removing.Mark(s.high.Load(), s.shard.view.Load().durability, func() { time.AfterFunc(markRest, s.shard.announceOpen) })
+	case wait == awaitsTotal:
+		if !s.totals.Reading(unread) { // it is read by now, or could not be
+			time.AfterFunc(markRest, s.shard.announceOpen)
+		}
 	case s.subjects.Told(wait):
 		s.shard.announceOpen()
 	}

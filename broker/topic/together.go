@@ -3,7 +3,6 @@ package topic
 import (
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/dedup"
-	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
@@ -34,7 +33,7 @@ func (s *ShardLeader) judgeBatch(in *intake, p *pending, v *view, batch *protoco
 		if i > 0 && in.removed.Full() {
 			in.refuse(s.shard, &publish.BatchError{Topic: s.shard.name, Fault: publish.BatchTooLarge, What: "it removes too many messages"})
 		} else if s.accept(in, p, v, m, &c, now, mono) {
-			in.records = append(in.records, log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
+			in.records = append(in.records, in.record(m, now))
 			continue
 		}
 		s.undo(known)
@@ -84,5 +83,5 @@ func (s *ShardLeader) mayJoin(in *intake, p *pending, v *view, m *protocol.Messa
 		s.condition(in, p, v, nil, &publish.WrongLastError{Topic: s.shard.name, Last: next - 1})
 		return false
 	}
-	return (!c.ExpectsLastBySubject || s.lastIs(in, p, v, c.LastOf(m.Subject), c.ExpectedLastBySubject)) && s.displaces(in, v, m, &c)
+	return s.count(in, v, m, &c) && (!c.ExpectsLastBySubject || s.lastIs(in, p, v, c.LastOf(m.Subject), c.ExpectedLastBySubject)) && s.displaces(in, v, m, &c)
 }

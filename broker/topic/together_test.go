@@ -21,7 +21,7 @@ func (n *site) takesBatches(change func(*coordination.TopicSpec)) {
 	})
 }
 
-// part is a message of a batch, as "subject payload header header". end is the last one's: "commit",
+// part is a message of a batch, as "subject payload header header", of which payload - is none. end is the last one's: "commit",
 // "end" or nothing.
 func part(id string, sequence int, reply, of, end string) protocol.Message {
 	fields := strings.Fields(of)
@@ -29,7 +29,7 @@ func part(id string, sequence int, reply, of, end string) protocol.Message {
 	for _, h := range fields[2:] {
 		headers = append(headers, strings.Replace(h, ":", ": ", 1))
 	}
-	return message(fields[0], reply, fields[1], headers...)
+	return message(fields[0], reply, strings.TrimPrefix(fields[1], "-"), headers...)
 }
 
 // parts are the messages of a batch. The last one commits it, and is answered.

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/confirm"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/counting"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/indexing"
@@ -79,6 +80,7 @@ type Service struct {
 	upkeep     *upkeep.Upkeep
 	indexes    *indexing.Indexes
 	republish  *republish.Publisher
+	counters   *counting.Counters
 
 	senders sender.Senders
 	staging *batching.Staging
@@ -270,6 +272,8 @@ type ShardLeader struct {
 	waiting   []*pending       // without records of their own; they wait for earlier records
 
 	appends replica.Appends // to state
+
+	totals *counting.Totals // of counters
 }
 
 // answerKind is the kind of an answer to a publisher.
@@ -289,6 +293,7 @@ type answer struct {
 	records uint32 // carried by the message; 0: it is one record itself
 	more    uint32 // messages that follow with the next numbers and the next offsets
 	seq     uint64 // the number of the message
+	total   string // of the counter that the message incremented; empty: none
 	again   bool   // the message was sent before, perhaps to another leader
 	err     error  // of a refusal
 }

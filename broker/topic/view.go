@@ -44,6 +44,7 @@ type view struct {
 	transform   *transform.Transform // nil: messages are stored under their own subjects
 	republish   *republish.Rule      // nil: none is published again
 	batches     *batching.Topic      // nil: it takes no atomic batches
+	counts      bool                 // it has counters, and nothing else
 }
 
 // newView returns the view of a shard in a State. A broker that led in the view before goes on
@@ -53,7 +54,7 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 	spec := &t.Spec
 	v := &view{
 		desired: t, gone: t.Deleting, unsupported: placement.Unsupported(t), durability: replica.DurabilityOf(spec.Durability),
-		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck,
+		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck, counts: spec.Stream.AllowCounter,
 		subjects: publish.NewSubjects(spec.Subjects), republish: republish.RuleOf(t.Name, spec),
 		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
 	}

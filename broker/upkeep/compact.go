@@ -21,6 +21,21 @@ type Compacting struct {
 	Least      int64
 }
 
+const (
+	// compactEvery is how often a log is considered for compaction, which costs nothing.
+	compactEvery = 30 * time.Second
+	// compactShare is how much of a log has to be new for it to be compacted. At half, no more than
+	// twice the published bytes are rewritten, as with Kafka. compactLeast is the least that has to
+	// be new: one small segment.
+	compactShare = 0.5
+	compactLeast = 1 << 20
+)
+
+// AfterAge returns the usual Compacting of records of an age.
+func AfterAge(age time.Duration) Compacting {
+	return Compacting{Every: compactEvery, Age: age, Share: compactShare, Least: compactLeast}
+}
+
 // Rewrites counts what compaction, or the expunging of removed records, did on this broker, for
 // shards that it leads and that it follows.
 type Rewrites struct {

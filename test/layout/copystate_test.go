@@ -43,7 +43,7 @@ var copyFields = map[string]string{
 		"followed repair mended high rest own tried copying opened fault known removing unremoved",
 	"ShardLeader": "service topic shard data state damage begun inherited epoch durability leading safe high readable visible " +
 		"failed over ending announced touched inRound unreplicated ahead confirms watchers removing index Reader retention republish " +
-		"specMu mu closed end lastTime lastID lastKnown marked ids origins sources subjects waiting appends",
+		"specMu mu closed end lastTime lastID lastKnown marked ids origins sources subjects waiting appends totals",
 }
 
 // access is what a rule restricts.
