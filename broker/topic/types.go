@@ -174,7 +174,7 @@ type trouble struct {
 
 // logs has the open logs of one shard.
 type logs struct {
-	parts [replica.Parts]*log.Log
+	parts replica.Logs
 }
 
 // copyOf is what this broker knows of its copy of a shard. The fields up to epoch belong to the
