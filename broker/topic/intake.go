@@ -30,11 +30,10 @@ type intake struct {
 
 	extensions []log.Extension
 
-	displaced displaced      // what the next message would remove
-	removed   removing.Batch // what the messages of the batch remove
-	previous  republish.Note // what the next message is published again with
+	displaced removing.Displaced // what the next message would remove
+	removed   removing.Batch     // what the messages of the batch remove
+	previous  republish.Note     // what the next message is published again with
 	again     []republish.Note
-	last      [1]uint64 // of displaced.offsets
 
 	sourced   *sourcing.Batch // nil: messages that a sender brought
 	from      *sender.Arrival
@@ -48,15 +47,6 @@ type intake struct {
 	refusals  *pending        // refusals that wait for a barrier round; nil: none
 	signature []byte
 	head      []byte
-}
-
-// displaced is what a message removes when it is kept: older ones of its subject, or all.
-type displaced struct {
-	offsets []uint64 // of its subject, the oldest first
-	own     uint64   // how many of the records that it carries
-	all     bool
-	full    bool  // its subject has as many records as it may have
-	refusal error // why it is not kept, unless it was kept before
 }
 
 // awaitsMark is the value of intake.lookup while a message waits for removing.Keeper.Mark.

@@ -248,11 +248,11 @@ func (s *ShardLeader) lastIs(in *intake, p *pending, v *view, of []byte, offset 
 // not, it refuses the message. Records under way count, and bytes of this batch. A message that
 // takes the place of an older one has room. mu is held.
 func (s *ShardLeader) hasRoom(in *intake, v *view, m *protocol.Message, last uint64) bool {
-	if refusal := in.displaced.refusal; refusal != nil {
+	if refusal := in.displaced.Refusal; refusal != nil {
 		in.refuse(s.shard, refusal)
 		return false
 	}
-	if v.bound == (publish.Bound{}) || in.displaced.full && !v.bound.Sealed {
+	if v.bound == (publish.Bound{}) || in.displaced.Full && !v.bound.Sealed {
 		return true
 	}
 	start, _ := s.Offsets()
