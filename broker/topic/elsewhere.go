@@ -1,9 +1,6 @@
 package topic
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
@@ -26,8 +23,7 @@ func (s *ShardLeader) elsewhere(v *view, damage *log.CorruptError) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the copy on broker %s is damaged from %d to %d, which %s may have; try again when it is in sync (bring it back with its volume, or allow unclean election to give up what only it has)",
-		s.service.config.Name, damage.From, damage.Next-1, oneOf(names))
+	return publish.DamagedCopy(s.service.config.Name, damage.From, damage.Next-1, names)
 }
 
 // mayHave returns the names of the other replicas that may have what is damaged here. If unclean
@@ -40,12 +36,4 @@ func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string
 		names = append(names, s.service.BrokerName(id))
 	}
 	return names
-}
-
-// oneOf names one of several brokers, for people.
-func oneOf(names []string) string {
-	if len(names) == 1 {
-		return "broker " + names[0]
-	}
-	return "one of the brokers " + strings.Join(names, ", ")
 }

@@ -2,7 +2,6 @@ package topic
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -71,10 +70,7 @@ func (s *ShardLeader) unknown(err error) error {
 
 // cantJudge returns the refusal of a condition that one shard can't judge.
 func (p *Shard) cantJudge() error {
-	return &publish.UnsupportedConditionError{
-		Topic: p.topic.name, Condition: "expecting the last message of more than one shard",
-		Why: fmt.Sprintf("it has %d shards, which have no order among them (expect the last of the message's own subject, or name the shard's stream, %s, in Nats-Expected-Stream)", len(p.topic.shards), p.name),
-	}
+	return publish.SeveralShards(p.topic.name, p.name, len(p.topic.shards))
 }
 
 // lookUp has the last records found that the first of some messages depend on. mu is held.
