@@ -141,8 +141,7 @@ type Shard struct {
 	waiters    sender.Waiting
 	work.State // in Service.tasks
 
-	failures    int       // failures in a row; guarded by the service's openMu
-	lastFailure time.Time // the last one; likewise
+	backoff work.Backoff // of retries of the logs; guarded by the service's openMu
 
 	// These fields belong to the shard's worker.
 	logs      *logs                 // nil: closed
