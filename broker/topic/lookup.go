@@ -115,11 +115,7 @@ func (s *Service) Leads() (n int) {
 	defer s.mu.RUnlock()
 	for _, t := range s.byID {
 		for _, p := range t.shards {
-			v := p.view.Load()
-			if !v.lead {
-				continue
-			}
-			if s.othersCanLead(v) {
+			if v := p.view.Load(); v.lead && s.othersCanLead(v) {
 				n++
 			}
 		}
