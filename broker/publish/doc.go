@@ -9,6 +9,7 @@
 //	replies.go   encoded answers that are sent together
 //	records.go   many records in one message, and the message ids of a batch
 //	partition.go the shard of a subject
+//	shards.go    what one of several shards can't judge; copies with damage, for people
 //	subjects.go  the patterns of a Topic, and which subjects they keep
 //
 // Invariants:

@@ -1,5 +1,7 @@
 package publish
 
+import "github.com/carillon-mq/carillon/broker/coordination"
+
 // Rollup is which older messages a message removes.
 type Rollup uint8
 
@@ -17,6 +19,14 @@ type Limits struct {
 	PerSubject uint64
 	DiscardNew bool
 	RollUps    bool
+}
+
+// LimitsOf returns the limits of a Topic.
+func LimitsOf(spec *coordination.TopicSpec) Limits {
+	return Limits{
+		PerSubject: uint64(max(spec.Stream.MaxPerSubject, 0)), DiscardNew: spec.Stream.DiscardNew && spec.Stream.DiscardNewPerSubject,
+		RollUps: spec.Stream.AllowRollup,
+	}
 }
 
 // MayRollUp returns the refusal of a message for its rollup, or nil.

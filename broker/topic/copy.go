@@ -3,7 +3,6 @@ package topic
 import (
 	"bytes"
 	"fmt"
-	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
@@ -11,14 +10,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
-
-// lacking returns how many segments the logs lack.
-func (l *logs) lacking() (n int) {
-	for _, part := range l.parts {
-		n += len(part.Lacks())
-	}
-	return n
-}
 
 // apply changes the state of a shard's copy. It belongs to the worker.
 func (s *Service) apply(p *Shard, e copystate.Event) []copystate.Action {
@@ -75,29 +66,16 @@ func (s *Service) judgeOpened(p *Shard, v *view, known, counted bool, missing co
 	if !known && missing.Grave() {
 		before = missing // also if an attempt that failed has made the log
 	}
-	e := copystate.Opened{Kept: before, Counted: counted, Orderly: s.endedOrderly(v), Durability: v.durability, Epoch: v.epoch}
-	var damage []string
-	for part, l := range p.logs.parts {
-		r := l.Recovery()
-		e.Lost = e.Lost || r.Rebuilt && replica.Part(part) == replica.Data
-		e.Anew = e.Anew || r.Strange
-		switch {
-		case r.Cut > 0 && len(r.Damaged) == 0 && !r.Rebuilt:
-			e.Torn = true
-			s.log.Info("a write that was under way when the broker died was cut", "topic", p.Name(), "log", l.Name(), "bytes", r.Cut)
-		case r.Suspect:
-			damage = append(damage, r.Reason)
-		}
-		_, _, durable := l.Offsets()
-		e.Short = e.Short || durable < p.own.reached[part]
+	found := p.logs.parts.Opening(p.own.reached, func(name string, bytes int64) {
+		s.log.Info("a write that was under way when the broker died was cut", "topic", p.Name(), "log", name, "bytes", bytes)
+	})
+	if found.Damage != "" {
+		s.log.Error("a Topic's log is damaged", "topic", p.Name(), "damage", found.Damage)
 	}
-	if n := p.logs.lacking(); n > 0 && len(damage) == 0 { // found while origins were read
-		damage = append(damage, fmt.Sprintf("segments are damaged: %d", n))
-	}
-	if e.Damage = strings.Join(damage, "; "); e.Damage != "" {
-		s.log.Error("a Topic's log is damaged", "topic", p.Name(), "damage", e.Damage)
-	}
-	s.apply(p, e)
+	s.apply(p, copystate.Opened{
+		Kept: before, Counted: counted, Orderly: s.endedOrderly(v), Durability: v.durability, Epoch: v.epoch,
+		Lost: found.Lost, Anew: found.Anew, Torn: found.Torn, Short: found.Short, Damage: found.Damage,
+	})
 }
 
 // counted reports whether others may rely on what an earlier process of this broker confirmed.
@@ -181,19 +159,5 @@ func (p *Shard) reach() (r coordination.Reach) {
 	if p.logs == nil {
 		return r
 	}
-	data := p.logs.parts[replica.Data]
-	r.End = reach(data)
-	if epochs := data.Epochs(); len(epochs) > 0 {
-		r.Epoch = int64(epochs[len(epochs)-1].Epoch)
-	}
-	return r
-}
-
-// reach returns how far a log goes. If its last segments are missing, its next offset is higher.
-func reach(l *log.Log) (end uint64) {
-	start, _, _ := l.Offsets()
-	if infos := l.SegmentInfos(); len(infos) > 0 {
-		return max(start, infos[len(infos)-1].End)
-	}
-	return start
+	return p.logs.parts.Reach()
 }

@@ -5,28 +5,29 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/removing"
 )
 
 // displaces finds what the next message would remove. If it returns false, the message waits
 // (in.lookup), or was refused. mu is held.
 func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *publish.Conditions) bool {
 	d := &in.displaced
-	*d = displaced{}
+	*d = removing.Displaced{}
 	if v.limits == (publish.Limits{}) && c.Rollup == publish.NoRollup {
 		return true
 	}
 	err, records := v.limits.MayRollUp(s.shard.name, c.Rollup), 1+c.Span()
-	_, d.own, d.refusal = v.limits.Beyond(s.shard.name, 0, records)
+	_, d.Own, d.Refusal = v.limits.Beyond(s.shard.name, 0, records)
 	switch {
 	case err != nil:
 	case c.Rollup == publish.RollupAll && s.topic.several():
 		err = publish.NoLastOfAll(s.topic.name, len(s.topic.shards), s.shard.name)
 	case c.Rollup == publish.RollupAll:
-		d.all = true
+		d.All = true
 	case c.Rollup == publish.RollupSubject:
 		var more uint64
-		if d.offsets, more, err = s.oldestOf(in, m.Subject); more > 0 {
-			err = &publish.RollupError{Topic: s.shard.name, Why: fmt.Sprintf("of more than %d messages: purge the subject first", len(d.offsets))}
+		if d.Offsets, more, err = s.oldestOf(in, m.Subject); more > 0 {
+			err = &publish.RollupError{Topic: s.shard.name, Why: fmt.Sprintf("of more than %d messages: purge the subject first", len(d.Offsets))}
 		}
 	case v.limits.PerSubject > 0:
 		err = s.beyondLimit(in, v, m, records)
@@ -38,7 +39,7 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 		in.refuse(s.shard, err)
 		return false
 	}
-	if (d.all || d.own > 0 || len(d.offsets) > 0) && !s.removing.Marked() {
+	if d.Any() && !s.removing.Marked() {
 		in.lookup = awaitsMark
 		return false
 	}
@@ -55,18 +56,18 @@ func (s *ShardLeader) beyondLimit(in *intake, v *view, m *protocol.Message, reco
 		if in.lookup > 0 || err != nil {
 			return s.limitUnknown(in, v, err)
 		}
-		in.last[0], count = last, min(last, 1)
-		d.offsets = in.last[:count]
+		d.Last[0], count = last, min(last, 1)
+		d.Offsets = d.Last[:count]
 	} else {
 		offsets, more, err := s.oldestOf(in, m.Subject)
 		if in.lookup > 0 || err != nil {
 			return s.limitUnknown(in, v, err)
 		}
-		d.offsets, count = offsets, uint64(len(offsets))+more
+		d.Offsets, count = offsets, uint64(len(offsets))+more
 	}
 	older, own, refusal := v.limits.Beyond(s.shard.name, count, records)
-	d.full, d.own, d.refusal = count >= v.limits.PerSubject, own, refusal
-	d.offsets = d.offsets[:min(older, uint64(len(d.offsets)))]
+	d.Full, d.Own, d.Refusal = count >= v.limits.PerSubject, own, refusal
+	d.Offsets = d.Offsets[:min(older, uint64(len(d.Offsets)))]
 	return nil
 }
 
@@ -83,38 +84,20 @@ func (s *ShardLeader) limitUnknown(in *intake, v *view, err error) error {
 // keepFired notes what becomes of the schedule, if the next message is of one. mu is held.
 func (s *ShardLeader) keepFired(in *intake, c *publish.Conditions) {
 	if in.fired.Keep(s.data, &in.removed); in.fired.Offset > 0 && in.fired.Next == 0 && s.subjects != nil {
-		in.last[0] = in.fired.Offset
-		s.subjects.Removed(c.ExpectedSubject, in.last[:])
+		in.displaced.Last[0] = in.fired.Offset
+		s.subjects.Removed(c.ExpectedSubject, in.displaced.Last[:])
 	}
 }
 
 // displace notes what the next message removes, since it is kept. Its records have the offsets from
 // next up to last. mu is held.
 func (s *ShardLeader) displace(in *intake, m *protocol.Message, next, last uint64) {
-	d, epoch := &in.displaced, s.epoch.Load()
-	if d.all {
-		start, _ := s.Offsets()
-		in.removed.AddFrom(s.data, start, s.end)
-		in.removed.Add(epoch, s.end, next)
+	start := uint64(0)
+	if in.displaced.All {
+		start, _ = s.Offsets()
 	}
-	for _, offset := range d.offsets {
-		if offset < s.end {
-			in.removed.AddFrom(s.data, offset, offset+1)
-		} else {
-			in.removed.Add(epoch, offset, offset+1)
-		}
-	}
-	in.removed.Add(epoch, next, next+d.own)
-	if s.subjects == nil {
-		return
-	}
-	if d.all {
-		s.subjects.RemovedAll(next)
-	}
-	s.subjects.Removed(m.Subject, d.offsets)
-	s.subjects.NoteRun(m.Subject, next, last)
-	for offset := next; offset < next+d.own; offset++ {
-		in.last[0] = offset
-		s.subjects.Removed(m.Subject, in.last[:])
+	in.displaced.Remove(&in.removed, s.data, s.epoch.Load(), start, s.end, next)
+	if s.subjects != nil {
+		in.displaced.Note(s.subjects, m.Subject, next, last)
 	}
 }

@@ -32,14 +32,13 @@ type intake struct {
 
 	extensions []log.Extension
 
-	displaced displaced       // what the next message would remove
-	removed   removing.Batch  // what the messages of the batch remove
-	counted   counting.Record // what the next message is stored as, if it increments a counter
-	unread    uint64          // whose total the next message waits for
-	fired     expiring.Fired  // the schedule that has published the next message
-	previous  republish.Note  // what the next message is published again with
+	displaced removing.Displaced // what the next message would remove
+	removed   removing.Batch     // what the messages of the batch remove
+	counted   counting.Record    // what the next message is stored as, if it increments a counter
+	unread    uint64             // whose total the next message waits for
+	fired     expiring.Fired     // the schedule that has published the next message
+	previous  republish.Note     // what the next message is published again with
 	again     []republish.Note
-	last      [1]uint64 // of displaced.offsets
 
 	sourced   *sourcing.Batch // nil: messages that a sender brought
 	from      *sender.Arrival
@@ -53,15 +52,6 @@ type intake struct {
 	refusals  *pending        // refusals that wait for a barrier round; nil: none
 	signature []byte
 	head      []byte
-}
-
-// displaced is what a message removes when it is kept: older ones of its subject, or all.
-type displaced struct {
-	offsets []uint64 // of its subject, the oldest first
-	own     uint64   // how many of the records that it carries
-	all     bool
-	full    bool  // its subject has as many records as it may have
-	refusal error // why it is not kept, unless it was kept before
 }
 
 // The values of intake.lookup while a message waits for removing.Keeper.Mark, or for a total.

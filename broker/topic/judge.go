@@ -180,7 +180,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
 		in.refuse(s.shard, &publish.WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
 		return false
-	case t.several() && !s.shard.canJudge(c):
+	case t.several() && !c.OneShard(s.shard.name, func(subject []byte) bool { return t.ShardFor(subject) == s.shard }):
 		in.refuse(s.shard, publish.NoLastOfAll(t.name, len(t.shards), s.shard.name))
 		return false
 	case len(c.ID) > maxID:
@@ -263,11 +263,11 @@ func (s *ShardLeader) lastIs(in *intake, p *pending, v *view, of []byte, offset 
 // not, it refuses the message. Records under way count, and bytes of this batch. A message that
 // takes the place of an older one has room. mu is held.
 func (s *ShardLeader) hasRoom(in *intake, v *view, m *protocol.Message, last uint64) bool {
-	if refusal := in.displaced.refusal; refusal != nil {
+	if refusal := in.displaced.Refusal; refusal != nil {
 		in.refuse(s.shard, refusal)
 		return false
 	}
-	if v.bound == (publish.Bound{}) || in.displaced.full && !v.bound.Sealed {
+	if v.bound == (publish.Bound{}) || in.displaced.Full && !v.bound.Sealed {
 		return true
 	}
 	start, _ := s.Offsets()
@@ -326,16 +326,6 @@ func (s *ShardLeader) pendingRefusals(in *intake) *pending {
 		in.refusals.back = in.back
 	}
 	return in.refusals
-}
-
-// canJudge reports whether one of several shards can judge a publisher's conditions. A shard
-// doesn't know the last message of the whole Topic, nor of a subject of another shard. A publisher
-// that names the shard's stream asks for the shard's last message.
-func (p *Shard) canJudge(c *publish.Conditions) bool {
-	if (c.ExpectsLast || len(c.ExpectedLastID) > 0) && string(c.ExpectedTopic) != p.name {
-		return false
-	}
-	return !c.ExpectsLastBySubject || len(c.ExpectedSubject) == 0 || p.topic.ShardFor(c.ExpectedSubject) == p
 }
 
 // judgeAfter returns why a message can't be kept behind the message with an id, or nil. mu is held.

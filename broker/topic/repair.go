@@ -18,7 +18,7 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 			return false, err
 		}
 	}
-	n := p.logs.lacking()
+	n := p.logs.parts.Lacking()
 	if n == 0 {
 		s.apply(p, copystate.Repaired{}) // retention deleted what was damaged
 		return true, nil

@@ -22,22 +22,14 @@ func (s *Service) report(p *Shard, v *view) {
 	if p.logs == nil {
 		return // reported once the logs are open again
 	}
-	data := p.logs.parts[replica.Data]
-	one := coordination.Suspect{
-		Topic: p.topic.id, Shard: p.number, End: reach(data), State: reach(p.logs.parts[replica.State]),
-		Cut: state.Doubts() == copystate.Cut,
-	}
+	one := p.logs.parts.Suspect(p.topic.id, p.number)
+	one.Cut = state.Doubts() == copystate.Cut
 	if !state.Anew() {
-		one.Lacks = p.logs.lacking()
-	}
-	if epochs := data.Epochs(); len(epochs) > 0 {
-		one.Epoch = epochs[len(epochs)-1].Epoch
+		one.Lacks = p.logs.parts.Lacking()
 	}
 	if v.restored {
-		one.Whole, one.Known = state.Whole(), max(p.known.Load(), data.Meta().Epoch)
-		if epochs := p.logs.parts[replica.State].Epochs(); len(epochs) > 0 {
-			one.StateEpoch = epochs[len(epochs)-1].Epoch
-		}
+		one.Whole, one.Known = state.Whole(), max(p.known.Load(), p.logs.parts[replica.Data].Meta().Epoch)
+		one.StateEpoch = p.logs.parts.StateEpoch()
 	}
 	s.changeReport(p, v, func() { s.reports.Set(one) })
 }

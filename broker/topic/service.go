@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
-	"sync"
 
 	"github.com/carillon-mq/carillon/broker/ahead"
 	"github.com/carillon-mq/carillon/broker/batching"
@@ -251,23 +251,6 @@ func (s *Service) Close() error {
 
 // closeAll closes all open logs, several at once.
 func (s *Service) closeAll() error {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	next := make(chan *Shard)
-	for range openers {
-		wg.Go(func() {
-			for p := range next {
-				err := p.keptDoubt()
-				err = errors.Join(err, s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.ServiceIsClosing, Why: "its broker stopped before it was safe on all replicas"}))
-				if err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
-			}
-		})
-	}
 	all := map[*Shard]struct{}{}
 	for _, shard := range s.Leaders() { // also of Topics that were deleted
 		all[shard.shard] = struct{}{}
@@ -279,10 +262,8 @@ func (s *Service) closeAll() error {
 		}
 	}
 	s.mu.RUnlock()
-	for p := range all {
-		next <- p
-	}
-	close(next)
-	wg.Wait()
-	return errors.Join(errs...)
+	return work.Each(openers, maps.Keys(all), func(p *Shard) error {
+		err := p.keptDoubt()
+		return errors.Join(err, s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.ServiceIsClosing, Why: "its broker stopped before it was safe on all replicas"}))
+	})
 }

@@ -5,13 +5,14 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // newTopic makes a Topic. The number of its shards never changes.
 func newTopic(s *Service, desired *coordination.Topic) *Topic {
 	t := &Topic{service: s, id: desired.ID, name: desired.Name, shards: make([]*Shard, max(desired.Spec.Shards, 1))}
 	for n := range t.shards {
-		t.shards[n] = &Shard{topic: t, number: n, name: coordination.ShardName(desired, n)}
+		t.shards[n] = &Shard{topic: t, number: n, name: coordination.ShardName(desired, n), backoff: work.Backoff{First: firstRetry, Last: lastRetry}}
 		t.shards[n].ids.Init(&s.counts.followedIDs)
 	}
 	return t

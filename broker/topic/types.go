@@ -143,8 +143,7 @@ type Shard struct {
 	waiters    sender.Waiting
 	work.State // in Service.tasks
 
-	failures    int       // failures in a row; guarded by the service's openMu
-	lastFailure time.Time // the last one; likewise
+	backoff work.Backoff // of retries of the logs; guarded by the service's openMu
 
 	// These fields belong to the shard's worker.
 	logs      *logs                 // nil: closed
@@ -176,7 +175,7 @@ type trouble struct {
 
 // logs has the open logs of one shard.
 type logs struct {
-	parts [replica.Parts]*log.Log
+	parts replica.Logs
 }
 
 // copyOf is what this broker knows of its copy of a shard. The fields up to epoch belong to the

@@ -13,16 +13,12 @@ func (s *Service) wake(p *Shard) { s.tasks.Wake(p, work.Normal) }
 func (s *Service) postpone(p *Shard) { s.tasks.Wake(p, work.Later) }
 
 // retryLater notes a failure of a shard's logs and when to retry: after firstRetry, doubling up to
-// lastRetry.
+// lastRetry, as its Backoff says.
 func (s *Service) retryLater(p *Shard, doing string, err error) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
 	now := time.Now()
-	if now.Sub(p.lastFailure) > 2*lastRetry {
-		p.failures = 0
-	}
-	p.failures, p.lastFailure = p.failures+1, now
-	wait := min(firstRetry<<min(p.failures-1, 10), lastRetry)
+	wait := p.backoff.Failed(now)
 	p.trouble.Store(&trouble{err: err, again: now.Add(wait)})
 	s.retries[p] = struct{}{}
 	s.log.Error("trouble with a Topic's log", "topic", p.Name(), "doing", doing, "error", err, "again", wait)

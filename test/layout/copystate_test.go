@@ -39,7 +39,7 @@ var copyFields = map[string]string{
 	"copyOf": "state reached epoch follows doubted grave events entry",
 	"logs":   "parts",
 	"repair": "done offers unwanted",
-	"Shard": "topic number name view cleared leading trouble out waiters State failures lastFailure logs origins ids following " +
+	"Shard": "topic number name view cleared leading trouble out waiters State backoff logs origins ids following " +
 		"followed repair mended high rest own tried copying opened fault known removing unremoved",
 	"ShardLeader": "service topic shard data state damage begun inherited epoch durability leading safe high readable visible " +
 		"failed over ending announced touched inRound unreplicated ahead confirms watchers removing index Reader retention republish " +
