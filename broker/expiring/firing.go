@@ -3,6 +3,7 @@ package expiring
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -130,17 +131,19 @@ func Judge(topic string, c *publish.Conditions, m *protocol.Message, removed *re
 	return Fired{firing}, nil
 }
 
-// Keep notes in batch what becomes of the schedule: it is removed, or due at its next time.
+// Keep notes in batch what becomes of the schedule: it is removed and never due again, or due at its
+// next time. Until that is committed the Keeper knows by the latter that the message is under way.
 func (f *Fired) Keep(data *log.Log, batch *removing.Batch) {
 	if f.Offset == 0 {
 		return
 	}
-	if f.Next == 0 {
+	next := f.Next
+	if next == 0 {
 		batch.AddFrom(data, f.Offset, f.Offset+1)
-		return
+		next = math.MaxInt64
 	}
 	epoch, _ := data.EpochAt(f.Offset)
-	batch.Expire(epoch, f.Offset, f.Next)
+	batch.Expire(epoch, f.Offset, next)
 }
 
 // Record returns a record without what was said to the leader alone.

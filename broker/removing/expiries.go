@@ -23,11 +23,11 @@ type expiries struct {
 	last    int      // how many the last batch has brought
 	untaken []expiry // of the others: perhaps not in the state log
 	heap    []expiry // of the others: by time
-	due     []expiry // no longer in heap, and perhaps not removed yet
+	due     []expiry // no longer in heap, and perhaps not removed yet; by offset
 	swept   int      // how many heap had when those were last forgotten that are removed
 	// moved is when records expire for which that was changed after their batch, but for fresh. Their
-	// former expiries are passed.
-	moved map[uint64]int64
+	// former expiries are passed. moving is that of fresh; a record is in it once at most.
+	moved, moving map[uint64]int64
 }
 
 // len returns how many there are.
@@ -37,21 +37,27 @@ func (x *expiries) len() int { return len(x.fresh) + len(x.heap) + len(x.due) }
 func (x *expiries) add(of []removal.Expiry, base, end uint64) {
 	x.last = len(of)
 	for _, e := range of {
-		x.fresh = append(x.fresh, expiry{e.At, e.Offset, end, e.Offset < base})
+		if x.fresh = append(x.fresh, expiry{e.At, e.Offset, end, e.Offset < base}); e.Offset < base {
+			note(&x.moving, e.Offset, e.At)
+		}
 	}
 }
 
-// is reports whether a record expires at a time, as of the last batch that says so.
-func (x *expiries) is(offset uint64, at int64) bool {
-	for _, e := range slices.Backward(x.fresh) {
-		if e.offset == offset {
-			return e.at == at
-		}
+// note sets an element of a map that may be nil.
+func note(to *map[uint64]int64, offset uint64, at int64) {
+	if *to == nil {
+		*to = map[uint64]int64{}
 	}
-	if moved, ok := x.moved[offset]; ok {
-		return moved == at
+	(*to)[offset] = at
+}
+
+// dueAt returns since when a record is due; 0: it isn't, or another time is on its way.
+func (x *expiries) dueAt(offset uint64) int64 {
+	i, found := slices.BinarySearchFunc(x.due, offset, func(e expiry, offset uint64) int { return cmp.Compare(e.offset, offset) })
+	if _, moves := x.moving[offset]; moves || !found || x.stale(x.due[i]) {
+		return 0
 	}
-	return slices.ContainsFunc(x.due, func(e expiry) bool { return e.offset == offset && e.at == at })
+	return x.due[i].at
 }
 
 // stale reports whether an expiry doesn't hold any more.
@@ -62,6 +68,11 @@ func (x *expiries) stale(e expiry) bool {
 
 // undo takes back the last add: the batch was not appended.
 func (x *expiries) undo() {
+	for _, e := range x.fresh[len(x.fresh)-x.last:] {
+		if e.moved {
+			delete(x.moving, e.offset)
+		}
+	}
 	x.fresh = x.fresh[:len(x.fresh)-x.last]
 	x.last = 0
 }
@@ -80,10 +91,8 @@ func (x *expiries) commit(end uint64, gone func(offset uint64) bool) {
 	for ; n < len(x.fresh) && x.fresh[n].end <= end; n++ {
 		e := x.fresh[n]
 		if e.moved {
-			if x.moved == nil {
-				x.moved = map[uint64]int64{}
-			}
-			x.moved[e.offset] = e.at
+			note(&x.moved, e.offset, e.at)
+			delete(x.moving, e.offset)
 		}
 		x.push(expiry{at: e.at, offset: e.offset})
 	}
@@ -134,13 +143,13 @@ func (x *expiries) expire(now int64, most int, gone func(offset uint64) bool) []
 			x.due = append(x.due, e)
 		}
 	}
+	slices.SortFunc(x.due, func(a, b expiry) int { return cmp.Compare(a.offset, b.offset) })
 	offsets := make([]uint64, 0, len(x.due))
 	for _, e := range x.due {
 		if e.at <= now { // the time may have been corrected
 			offsets = append(offsets, e.offset)
 		}
 	}
-	slices.Sort(offsets)
 	return offsets
 }
 
@@ -236,12 +245,10 @@ func (k *Keeper) Due(now int64, most int) []uint64 {
 func (k *Keeper) DueAt(offset uint64) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, e := range k.expiries.due {
-		if e.offset == offset && k.expiries.is(offset, e.at) && !k.gone(offset) {
-			return e.at
-		}
+	if k.gone(offset) {
+		return 0
 	}
-	return 0
+	return k.expiries.dueAt(offset)
 }
 
 // MayExpire reports whether one more record that expires may be appended.

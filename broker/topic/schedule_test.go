@@ -187,6 +187,41 @@ func TestAClientCantSayThatAScheduleIsDue(t *testing.T) {
 	n.holds("afterwards", "2 orders.x 1")
 }
 
+// TestAMessageUnderWayIsNotPublishedAgain: it is not committed for a while, and what the leader knows
+// of last messages is forgotten meanwhile.
+func TestAMessageUnderWayIsNotPublishedAgain(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.mayBeScheduled("orders", nil)
+		n.machine = newMachine(t)
+	}
+	a := c.sites[0]
+	c.begin()
+	at := a.machine.wall().Add(time.Hour).UTC().Truncate(time.Second)
+	a.expect(a.ask("orders.a", "1", "Schedule: @at "+at.Format(time.RFC3339), "Target: orders.x"), "orders@1")
+	c.mu.Lock()
+	c.cut[a.self] = true
+	for conn := range c.conns {
+		conn.Close()
+	}
+	c.mu.Unlock()
+	for _, n := range c.sites {
+		n.machine.pass(61 * time.Minute)
+	}
+	s := a.service.Topic("orders").shards[0].leading.Load()
+	a.eventually("its message is appended", func() bool { _, end, _ := s.data.Offsets(); return end == 3 })
+	s.mu.Lock()
+	s.subjects.Reset(s.end)
+	s.mu.Unlock()
+	again := scheduling.Result(scheduling.Firing{Offset: 1, Due: at.UnixNano()}, &scheduling.Request{Target: []byte("orders.x")}, []byte("orders.a"), nil, []byte("1"))
+	again.Reply = []byte("again")
+	a.hub.publish(again)
+	a.expect(a.hub.answer(t, "again"), "no: topic orders: only the stream itself says which schedule a message is of")
+	if _, end, _ := s.data.Offsets(); end != 3 {
+		t.Errorf("the log ends at %d", end)
+	}
+}
+
 // TestTheNextLeaderPublishesWhatIsScheduled: what one leader has published, the next one does not.
 func TestTheNextLeaderPublishesWhatIsScheduled(t *testing.T) {
 	c := newCluster(t, 3)
