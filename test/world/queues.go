@@ -19,14 +19,15 @@ func (j *judge) acking(d delivery) {
 }
 
 // toDelete returns the offset of a record that a client may delete, and notes that it may be gone
-// from now on; 0: there is none.
-func (j *judge) toDelete(id shardID, rng *rand.Rand) uint64 {
+// from now on; 0: there is none. The leader shows the records from start up to, not including, end:
+// a deposed one removes nothing of the others, and says that it is done.
+func (j *judge) toDelete(id shardID, start, end uint64, rng *rand.Rand) uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	h := j.of(id)
 	var some []uint64
 	for offset, value := range h.sure {
-		if h.cursor.tried[offset] != value {
+		if offset >= start && offset < end && h.cursor.tried[offset] != value {
 			some = append(some, offset)
 		}
 	}
@@ -59,7 +60,8 @@ func (c *client) remove() {
 	}
 	call := w.stamp()
 	w.io(w.delay(wireMin, wireMax), c.name+" deletes")
-	offset := w.judge.toDelete(id, c.rng)
+	start, end := s.Offsets()
+	offset := w.judge.toDelete(id, start, end, c.rng)
 	if offset == 0 {
 		c.progressed()
 		return
