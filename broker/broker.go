@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -47,7 +48,8 @@ type Config struct {
 	TLS       *env.TLS // for routes and etcd; nil: plaintext, within one machine
 	Profile   limits.Profile
 	Auth      session.Auth
-	LameDuck  time.Duration // over which clients are asked to leave at shutdown
+	LameDuck  time.Duration  // over which clients are asked to leave at shutdown
+	PushAllow []netip.Prefix // addresses that records may be pushed to although others of their kind may not
 	Clock     env.Clock
 	Logger    *slog.Logger
 
@@ -253,6 +255,7 @@ func (b *Broker) run(ctx context.Context) error {
 	}
 	b.ready.Store(false)
 	if errors.Is(context.Cause(ctx), context.Canceled) {
+		b.drainPush()
 		b.handOver(store)
 	}
 	if b.mesh != nil {
@@ -339,7 +342,7 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 	read := metrics.Sources{
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
 		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
-		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, JetStream: t.api, Disk: t.disk, Clock: b.clock,
+		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, Push: t.push, JetStream: t.api, Disk: t.disk, Clock: b.clock,
 	}
 	if b.mesh != nil {
 		read.Routes = b.mesh

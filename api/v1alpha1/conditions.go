@@ -35,6 +35,9 @@ const (
 	// ConditionFallingBehind is True of a Subscription whose Topic's retention is about to delete
 	// records that were not acknowledged.
 	ConditionFallingBehind = "FallingBehind"
+	// ConditionEndpointUnreached is True of a Subscription whose endpoint does not take records. They
+	// stay pending.
+	ConditionEndpointUnreached = "EndpointUnreached"
 	// ConditionOpen is True when anyone who reaches the brokers may publish and subscribe.
 	ConditionOpen = "Open"
 )

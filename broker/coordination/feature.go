@@ -77,9 +77,14 @@ const FeatureResets Feature = "resets"
 // such messages, and take expiries in a state log for damage.
 const FeatureExpiries Feature = "expiries"
 
+// FeaturePush is that a leader sends the records of a Subscription to an HTTP endpoint
+// (SubscriptionSpec.Push), and reads cursors with records in the hand of one. An earlier version
+// can't read the spec of such a Subscription.
+const FeaturePush Feature = "push"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureClock, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRemovals, FeatureResets, FeatureTransforms, FeatureVouches)
 }
 
 const (

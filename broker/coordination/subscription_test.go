@@ -129,7 +129,7 @@ func TestInvalidSubscriptionsAreRefused(t *testing.T) {
 		"negative":         func(s *SubscriptionSpec) { s.Ack.MaxDeliver = -1 },
 		"backoff":          func(s *SubscriptionSpec) { s.Ack.Backoff = []time.Duration{-1} },
 		"backoffs":         func(s *SubscriptionSpec) { s.Ack.Backoff = make([]time.Duration, maxBackoffs+1) },
-		"push":             func(s *SubscriptionSpec) { s.Push = "ftp://example.org" },
+		"push":             func(s *SubscriptionSpec) { s.Push = &Push{URL: "ftp://example.org"} },
 		"deliver pattern":  func(s *SubscriptionSpec) { s.Consumer.DeliverSubject = "a.*" },
 		"deliver subject":  func(s *SubscriptionSpec) { s.Consumer.DeliverSubject = strings.Repeat("a", maxSubject+1) },
 		"dead letters":     func(s *SubscriptionSpec) { s.DeadLetter = "a.b" },

@@ -119,10 +119,12 @@ func (c *cursor) deliver(offset uint64, deadline int64) {
 		c.pass(offset)
 		c.pending.push(delivery{offset: offset, sequence: c.sequence, deadline: deadline, count: 1})
 	} else if d := c.pending.find(offset); d != nil {
-		if d.count == 1 {
-			c.repeated++
+		if !d.isUntried() {
+			if d.count == 1 {
+				c.repeated++
+			}
+			d.count++
 		}
-		d.count++
 		d.deadline, d.queued = deadline, false
 	} else {
 		return
@@ -300,7 +302,7 @@ func (c *cursor) enqueue(d *delivery) {
 		return
 	}
 	d.queued = true
-	if c.maxDeliver > 0 && d.count >= c.maxDeliver {
+	if c.maxDeliver > 0 && d.attempts() >= c.maxDeliver {
 		c.exhausted = append(c.exhausted, d.offset)
 		return
 	}

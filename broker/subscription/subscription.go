@@ -369,6 +369,9 @@ func (s *Subscription) info(w *worker, now int64) Info {
 		i.Trouble = s.readError
 	}
 	s.dead.describe(&i)
+	if e := s.endpoint(); e != nil {
+		i.Endpoint = e.Info()
+	}
 	i.Bound, i.PausedFor = s.watched(), s.pausedFor()
 	i.Pin, i.Pinned = s.pin.id, s.service.at(s.pin.since)
 	i.FloorSequence, i.FloorOffset = s.cursor.floor()

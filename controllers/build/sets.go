@@ -90,6 +90,9 @@ func (c Cluster) BrokerSet() *appsv1ac.StatefulSetApplyConfiguration {
 			containerPort("http", portBrokerHTTP),
 		},
 	}
+	if p := c.Broker.Spec.Push; p != nil && len(p.AllowedAddresses) > 0 {
+		m.args = append(m.args, "--push-allow="+strings.Join(p.AllowedAddresses, ","))
+	}
 	switch c.Auth.Form {
 	case AuthUserPassword:
 		m.env = append(m.env, secretEnv("CARILLON_USER", c.Auth.Secret, KeyUsername), secretEnv("CARILLON_PASSWORD", c.Auth.Secret, KeyPassword))
