@@ -50,8 +50,10 @@ type Config struct {
 	Auth      session.Auth
 	LameDuck  time.Duration  // over which clients are asked to leave at shutdown
 	PushAllow []netip.Prefix // addresses that records may be pushed to although others of their kind may not
-	Clock     env.Clock
-	Logger    *slog.Logger
+	// PushSecrets is the folder with the values that push Subscriptions refer to; empty: none.
+	PushSecrets string
+	Clock       env.Clock
+	Logger      *slog.Logger
 
 	// StallLimit is how long the disk may stall before this broker gives up leadership and ends
 	// with a *stall.Error; 0: stalls are only reported. Set it only if brokers do not share the

@@ -12,7 +12,7 @@ import (
 
 // startPush prepares to send records to URLs.
 func (b *Broker) startPush() {
-	b.topics.push = push.New(push.Config{Cluster: b.config.Cluster, Allowed: b.config.PushAllow, Control: b.controlHosts, Logger: b.log})
+	b.topics.push = push.New(push.Config{Cluster: b.config.Cluster, Allowed: b.config.PushAllow, Control: b.controlHosts, Secrets: b.config.PushSecrets, Logger: b.log})
 }
 
 // endpoint adapts the pushes to package subscription.

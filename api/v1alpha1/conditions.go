@@ -42,6 +42,10 @@ const (
 	ConditionOpen = "Open"
 )
 
+// LabelPush on a Secret, with the value "true", permits Subscriptions of its namespace to send what
+// it holds to endpoints. Without it whoever may make a Subscription could read every Secret.
+const LabelPush = Group + "/push"
+
 // AnnotationRestart on a Broker with spec.update OnRequest lets the changes go ahead that wait as
 // RestartPending; a new value asks for a restart of every pod. Its value is free; the time is
 // usual.

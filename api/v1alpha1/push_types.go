@@ -21,6 +21,7 @@ type DeliverySpec struct {
 
 // PushSpec is an HTTP endpoint that takes records.
 // +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.serviceRef)",message="delivery.push needs either url or serviceRef; write for example url: http://billing.default.svc/events, or serviceRef: {name: billing}"
+// +kubebuilder:validation:XValidation:rule="!has(self.tls) || (has(self.url) ? self.url.startsWith('https://') : has(self.serviceRef) && self.serviceRef.scheme == 'https')",message="delivery.push.tls is for https only; write an https:// URL or serviceRef.scheme: https, or leave tls out"
 // +kubebuilder:validation:XValidation:rule="!has(self.batch) || self.format == 'CloudEventsStructured'",message="delivery.push.batch goes with format: CloudEventsStructured only, since the others have one record in each request; write that format, or leave batch out"
 type PushSpec struct {
 	// URL that records are sent to by POST; an answer of 2xx acknowledges. Redirects are not
@@ -65,6 +66,45 @@ type PushSpec struct {
 	// +listMapKey=name
 	// +optional
 	Headers []PushHeaderSpec `json:"headers,omitempty"`
+
+	// TLS is how an https endpoint is known; absent: by the CAs of the system, and the host of the URL.
+	// +optional
+	TLS *PushTLSSpec `json:"tls,omitempty"`
+}
+
+// PushTLSSpec is how an https endpoint is known.
+type PushTLSSpec struct {
+	// CASecretRef has the CAs that are trusted, in PEM, instead of the system's. The Secret needs the
+	// label carillon.dev/push: "true".
+	// +optional
+	CASecretRef *SecretKeyReference `json:"caSecretRef,omitempty"`
+
+	// ServerName is the name in the endpoint's certificate, if it is not the host of the URL.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9.-]+$')",message="delivery.push.tls.serverName must be a host name; write for example billing.example.com"
+	// +optional
+	ServerName string `json:"serverName,omitempty"`
+}
+
+// SecretKeyReference is a key of a Secret in the same namespace.
+type SecretKeyReference struct {
+	// Name of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=120
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="secretKeyRef.name must be the name of a Secret; write for example billing-token"
+	Name string `json:"name"`
+
+	// Key in the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=120
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="secretKeyRef.key must be a key of a Secret; write for example token"
+	Key string `json:"key"`
+}
+
+// PushHeaderSource is where the value of a header is.
+type PushHeaderSource struct {
+	// SecretKeyRef is a key of a Secret with the label carillon.dev/push: "true".
+	SecretKeyRef SecretKeyReference `json:"secretKeyRef"`
 }
 
 // ServiceReference is a port of a Service.
@@ -121,6 +161,7 @@ type PushBatchSpec struct {
 }
 
 // PushHeaderSpec is a header of each request.
+// +kubebuilder:validation:XValidation:rule="has(self.value) != has(self.valueFrom)",message="a header of delivery.push needs either value or valueFrom; write for example value: \"9\", or valueFrom: {secretKeyRef: {name: billing-token, key: token}}"
 type PushHeaderSpec struct {
 	// Name of the header.
 	// +kubebuilder:validation:MaxLength=256
@@ -131,5 +172,11 @@ type PushHeaderSpec struct {
 	// Value of the header. Everybody who may read the Subscription can read it.
 	// +kubebuilder:validation:MaxLength=768
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[ -~]*$')",message="the value of a header of delivery.push must be printable ASCII; encode it"
-	Value string `json:"value"`
+	// +optional
+	Value string `json:"value,omitempty"`
+
+	// ValueFrom is where the value is, if it is secret. It is mounted into the brokers, and never in
+	// etcd.
+	// +optional
+	ValueFrom *PushHeaderSource `json:"valueFrom,omitempty"`
 }

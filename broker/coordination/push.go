@@ -17,6 +17,13 @@ type Push struct {
 	Concurrency int           `json:"concurrency,omitempty"` // requests under way for each shard; 0: 8
 	Timeout     time.Duration `json:"timeout,omitempty"`     // of a request, in nanoseconds; 0: 10 s
 	Headers     []PushHeader  `json:"headers,omitempty"`
+	TLS         *PushTLS      `json:"tls,omitempty"` // nil: the system's CAs, the URL's host
+}
+
+// PushTLS is how an https endpoint is known.
+type PushTLS struct {
+	CA         string `json:"ca,omitempty"`         // file of CAs in the brokers' folder of secrets; empty: the system's
+	ServerName string `json:"serverName,omitempty"` // in its certificate; empty: the URL's host
 }
 
 // PushFormat is how records become requests.
@@ -40,6 +47,7 @@ type PushBatch struct {
 type PushHeader struct {
 	Name  string `json:"name"`
 	Value string `json:"value,omitempty"`
+	File  string `json:"file,omitempty"` // with the value, in the brokers' folder of secrets; empty: Value
 }
 
 const (
@@ -54,6 +62,8 @@ const (
 	// maxPushHeaders and maxPushHeader bound the headers of a request: servers take 8 KiB or more.
 	maxPushHeaders = 16
 	maxPushHeader  = 1024
+	// maxPushFile is the longest key of a Secret of Kubernetes.
+	maxPushFile = 253
 )
 
 // valid returns why it can't be, or "".
@@ -93,7 +103,24 @@ func (p *Push) valid() string {
 			return why
 		}
 	}
+	if t := p.TLS; t != nil {
+		switch {
+		case u.Scheme != "https":
+			return "tls of push to an http:// URL (write https://, or leave tls out)"
+		case t.CA != "" && !validFile(t.CA):
+			return fmt.Sprintf("CAs of push in a file %.100q (write a name of at most %d letters, digits, dots, - and _)", t.CA, maxPushFile)
+		case len(t.ServerName) > 253 || strings.ContainsFunc(t.ServerName, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+			return fmt.Sprintf("server name %.100q of push (write a host name)", t.ServerName)
+		}
+	}
 	return choice("format of push", p.Format, CloudEventsBinary, CloudEventsStructured, RawPush)
+}
+
+// validFile reports whether a name is that of a file in a folder: it leads nowhere else.
+func validFile(name string) bool {
+	return len(name) <= maxPushFile && !strings.HasPrefix(name, ".") && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-' || r == '_' || r == '.')
+	})
 }
 
 // reservedHeaders are set by the broker itself, or say how the connection is used.
@@ -105,6 +132,9 @@ func (h *PushHeader) valid() string {
 		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-' || r == '_')
 	}) {
 		return fmt.Sprintf("header %.64q of push (write letters, digits, - and _, with its value at most %d bytes)", h.Name, maxPushHeader)
+	}
+	if h.File != "" && (h.Value != "" || !validFile(h.File)) {
+		return fmt.Sprintf("header %s of push with a value in file %.100q (write a name of at most %d letters, digits, dots, - and _, and no value)", h.Name, h.File, maxPushFile)
 	}
 	if strings.HasPrefix(name, "Ce-") {
 		return fmt.Sprintf("header %s of push, which CloudEvents have for attributes (take another name)", h.Name)

@@ -11,8 +11,8 @@
 // So 10,000 idle Subscriptions have no goroutine. A client that pulls in a loop would be simpler,
 // but it has a goroutine per Subscription, and its retries know nothing of the order of a subject.
 //
-// Files, each using those before it: limits, circuit, answer, hand, event, address, client,
-// endpoint, service, stats.
+// Files, each using those before it: limits, circuit, answer, hand, event, address, secrets,
+// client, endpoint, service, stats.
 //
 // Invariants:
 //

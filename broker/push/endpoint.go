@@ -225,6 +225,10 @@ func (e *endpoint) send(batch []*item, probe bool, spec *coordination.Subscripti
 // attempt sends one request with the records of a batch that are still to be sent. A probe counts as
 // an attempt only if the endpoint works and refuses.
 func (e *endpoint) attempt(batch []*item, probe bool, spec *coordination.SubscriptionSpec) answer {
+	with, err := e.service.prepare(spec.Push)
+	if err != nil {
+		return answer{kind: unsent, text: err.Error(), after: missingPause}
+	}
 	records := make([]*item, 0, len(batch))
 	for _, i := range batch {
 		if i.counted || probe || e.counts(i) {
@@ -236,7 +240,7 @@ func (e *endpoint) attempt(batch []*item, probe bool, spec *coordination.Subscri
 	}
 	began := e.service.now()
 	header, body := encode(spec.Push, e.origin, records)
-	a := e.service.post(e.service.ctx, spec.Push, header, body)
+	a := e.service.post(e.service.ctx, spec.Push, with, header, body)
 	e.service.note(a, time.Duration(e.service.now()-began))
 	if a.kind == refusedIt {
 		for _, i := range records {
@@ -269,13 +273,17 @@ const (
 	reasonWaiting     = "AskedToWait"
 	reasonGone        = "Gone"
 	reasonRefused     = "Refused"
+	reasonMissing     = "SecretMissing"
 )
 
 // judge notes what people are told of an answer. mu is held.
 func (e *endpoint) judge(a answer) {
 	was := e.reason
 	switch h := e.hand; {
-	case a.kind == unsent || e.closed:
+	case e.closed:
+	case a.kind == unsent && a.text != "":
+		e.reason, e.trouble = reasonMissing, a.text
+	case a.kind == unsent:
 	case h.circuit.open && a.gone:
 		e.reason = reasonGone
 		e.trouble = "the endpoint says that it is gone for good: " + a.text

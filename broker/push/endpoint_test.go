@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	stdlog "log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +23,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
+
+// quiet is the log of servers whose clients refuse them.
+var quiet = stdlog.New(io.Discard, "", 0)
 
 func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 

@@ -227,6 +227,9 @@ func (h *hand) ended(batch []*item, probe bool, a answer, now int64) []verdict {
 		counts = !h.circuit.failed(now, probe, a.gone, a.after) && a.after == 0 && !a.gone
 	case unsent:
 		counts = false
+		if a.after > 0 {
+			h.circuit.failed(now, probe, false, a.after)
+		}
 	}
 	for n, i := range batch {
 		i.sending = false
@@ -234,8 +237,6 @@ func (h *hand) ended(batch []*item, probe bool, a answer, now int64) []verdict {
 		case a.kind == accepted:
 			verdicts[n] = acknowledged
 			h.drop(i)
-		case a.kind == unsent:
-			i.at = now + int64(h.circuit.jitter(retryFirst))
 		case !counts:
 			i.at = 0
 		case h.maxDeliver > 0 && i.delivered >= uint64(h.maxDeliver):

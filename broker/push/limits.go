@@ -61,6 +61,16 @@ const (
 	answerHeader = 16 << 10
 	answerBody   = 4 << 10
 	answerTime   = time.Second
+	// secretBytes bounds a file with a value or with CAs, and headerBytes the value of a header: servers
+	// take 8 KiB or more for all of them. knownSecrets bounds the files that are remembered.
+	secretBytes  = 256 << 10
+	headerBytes  = 4 << 10
+	knownSecrets = 256
+	// ownTransports bounds the endpoints with CAs or server names of their own whose connections are
+	// kept. Beyond it all of them are made anew.
+	ownTransports = 64
+	// missingPause is how long an endpoint waits for a value that is missing before it looks again.
+	missingPause = 5 * time.Second
 	// rawHeader bounds the headers of a record in a request of the format Raw, in bytes: servers take
 	// 8 KiB or more.
 	rawHeader = 6 << 10

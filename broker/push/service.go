@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
-	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -19,17 +18,19 @@ type Config struct {
 	Cluster string          // namespace/name of the Broker, for the source of events
 	Allowed []netip.Prefix  // addresses that may be connected to although others of their kind may not
 	Control func() []string // hosts of the API server, the coordinators and this cluster's brokers
+	Secrets string          // folder with the values that specs refer to; empty: none
 	Logger  *slog.Logger
 }
 
 // Service sends the records of the push Subscriptions that this broker serves.
 type Service struct {
-	config    Config
-	transport *http.Transport
-	ctx       context.Context // ends with Close
-	stop      context.CancelFunc
-	began     time.Time
-	running   sync.WaitGroup // requests
+	config     Config
+	secrets    *secrets
+	transports *transports
+	ctx        context.Context // ends with Close
+	stop       context.CancelFunc
+	began      time.Time
+	running    sync.WaitGroup // requests
 
 	mu        sync.Mutex // locked after an endpoint's
 	bytes     int        // in all hands
@@ -54,7 +55,8 @@ func New(config Config) *Service {
 		config.Control = func() []string { return nil }
 	}
 	s := &Service{config: config, began: time.Now(), endpoints: map[*endpoint]struct{}{}}
-	s.transport = newTransport(&addresses{allowed: config.Allowed, control: config.Control, resolve: lookUp, now: time.Now})
+	s.secrets = &secrets{dir: config.Secrets}
+	s.transports = newTransports(s.secrets, &addresses{allowed: config.Allowed, control: config.Control, resolve: lookUp, now: time.Now})
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -201,5 +203,5 @@ func (s *Service) Close() {
 	s.mu.Unlock()
 	s.stop()
 	s.running.Wait()
-	s.transport.CloseIdleConnections()
+	s.transports.close()
 }

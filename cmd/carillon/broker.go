@@ -95,6 +95,7 @@ ask its clients to go elsewhere and then stop.`,
 	f.DurationVar(&config.StallLimit, "disk-stall-limit", limits.DiskStallLimit, "how long the disk may not answer before this broker hands over leadership and ends; 0: it only reports that")
 	f.DurationVar(&config.LameDuck, "lame-duck", 20*time.Second, "over how long clients are asked to leave at the end")
 	f.StringSliceVar(&allowed, "push-allow", nil, "`NETWORKS` that Subscriptions may push to although loopback, link-local and this cluster's own addresses are refused, for example 127.0.0.0/8")
+	f.StringVar(&config.PushSecrets, "push-secrets", "", "folder with the values that Subscriptions refer to in Secrets; read again when they change")
 	who.flags(f)
 	log.flags(f, "info")
 	return cmd

@@ -34,12 +34,43 @@ func push(subscription *v1alpha1.Subscription) (*coordination.Push, error) {
 		}
 	}
 	for _, h := range asked.Headers {
-		p.Headers = append(p.Headers, coordination.PushHeader{Name: h.Name, Value: h.Value})
+		header := coordination.PushHeader{Name: h.Name, Value: h.Value}
+		if h.ValueFrom != nil {
+			header.File = PushFile(h.ValueFrom.SecretKeyRef)
+		}
+		p.Headers = append(p.Headers, header)
+	}
+	if t := asked.TLS; t != nil {
+		p.TLS = &coordination.PushTLS{ServerName: t.ServerName}
+		if t.CASecretRef != nil {
+			p.TLS.CA = PushFile(*t.CASecretRef)
+		}
 	}
 	if why := p.Valid(); why != "" {
 		return nil, fmt.Errorf("delivery: %s", why)
 	}
 	return p, nil
+}
+
+// PushFile returns the key of the brokers' Secret with a value that Subscriptions refer to. The name
+// of a Secret has no underscore, so no two values share a key.
+func PushFile(ref v1alpha1.SecretKeyReference) string { return ref.Name + "_" + ref.Key }
+
+// PushSecrets returns what a Subscription refers to in Secrets.
+func PushSecrets(subscription *v1alpha1.Subscription) (refs []v1alpha1.SecretKeyReference) {
+	if subscription.Spec.Delivery == nil {
+		return nil
+	}
+	push := &subscription.Spec.Delivery.Push
+	for _, h := range push.Headers {
+		if h.ValueFrom != nil {
+			refs = append(refs, h.ValueFrom.SecretKeyRef)
+		}
+	}
+	if push.TLS != nil && push.TLS.CASecretRef != nil {
+		refs = append(refs, *push.TLS.CASecretRef)
+	}
+	return refs
 }
 
 // serviceURL returns the URL of a Service as pods of the cluster resolve it.

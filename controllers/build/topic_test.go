@@ -70,7 +70,8 @@ spec:
       batch: {maxRecords: 10, maxBytes: 1000, maxWait: 100ms}
       concurrency: 3
       timeout: 5s
-      headers: [{name: X-Tenant, value: "9"}]
+      headers: [{name: X-Tenant, value: "9"}, {name: Authorization, valueFrom: {secretKeyRef: {name: token, key: a.b}}}]
+      tls: {caSecretRef: {name: ca, key: ca.crt}, serverName: a.org}
   deadLetter: {topicRef: {name: dead}}
   paused: true
   rateLimit: {messagesPerSecond: 100}
@@ -86,7 +87,8 @@ spec:
 		Push: &coordination.Push{
 			URL: "https://billing.shop.svc:8080/events?all", Format: coordination.CloudEventsStructured, Concurrency: 3, Timeout: 5 * time.Second,
 			Batch:   &coordination.PushBatch{MaxRecords: 10, MaxBytes: 1000, MaxWait: 100 * time.Millisecond},
-			Headers: []coordination.PushHeader{{Name: "X-Tenant", Value: "9"}},
+			Headers: []coordination.PushHeader{{Name: "X-Tenant", Value: "9"}, {Name: "Authorization", File: "token_a.b"}},
+			TLS:     &coordination.PushTLS{CA: "ca_ca.crt", ServerName: "a.org"},
 		}, DeadLetter: "dead", DeletionPolicy: coordination.Retain, Rate: 100,
 		Reset:    &coordination.Reset{ID: "again", To: coordination.Start{From: coordination.FromOffset, Offset: 7}},
 		Consumer: coordination.ConsumerSettings{PauseUntil: noEnd},

@@ -52,10 +52,14 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.PlacementSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PushBatchSpec"):
 		return &apiv1alpha1.PushBatchSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PushHeaderSource"):
+		return &apiv1alpha1.PushHeaderSourceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PushHeaderSpec"):
 		return &apiv1alpha1.PushHeaderSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PushSpec"):
 		return &apiv1alpha1.PushSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PushTLSSpec"):
+		return &apiv1alpha1.PushTLSSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RateLimitSpec"):
 		return &apiv1alpha1.RateLimitSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ReplicaStatus"):
@@ -64,6 +68,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ResetSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RetentionSpec"):
 		return &apiv1alpha1.RetentionSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecretKeyReference"):
+		return &apiv1alpha1.SecretKeyReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretReference"):
 		return &apiv1alpha1.SecretReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ServiceReference"):

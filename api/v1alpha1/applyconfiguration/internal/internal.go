@@ -298,6 +298,12 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
 - name: com.github.carillon-mq.carillon.api.v1alpha1.PushFormat
   scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.PushHeaderSource
+  map:
+    fields:
+    - name: secretKeyRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.SecretKeyReference
 - name: com.github.carillon-mq.carillon.api.v1alpha1.PushHeaderSpec
   map:
     fields:
@@ -307,6 +313,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: value
       type:
         scalar: string
+    - name: valueFrom
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.PushHeaderSource
 - name: com.github.carillon-mq.carillon.api.v1alpha1.PushSpec
   map:
     fields:
@@ -336,7 +345,19 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
       default: 10s
+    - name: tls
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.PushTLSSpec
     - name: url
+      type:
+        scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.PushTLSSpec
+  map:
+    fields:
+    - name: caSecretRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.SecretKeyReference
+    - name: serverName
       type:
         scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.RateLimitSpec
@@ -387,6 +408,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: messagesPerSubject
       type:
         scalar: numeric
+- name: com.github.carillon-mq.carillon.api.v1alpha1.SecretKeyReference
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.SecretReference
   map:
     fields:

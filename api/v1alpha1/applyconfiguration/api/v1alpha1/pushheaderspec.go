@@ -11,6 +11,9 @@ type PushHeaderSpecApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// Value of the header. Everybody who may read the Subscription can read it.
 	Value *string `json:"value,omitempty"`
+	// ValueFrom is where the value is, if it is secret. It is mounted into the brokers, and never in
+	// etcd.
+	ValueFrom *PushHeaderSourceApplyConfiguration `json:"valueFrom,omitempty"`
 }
 
 // PushHeaderSpecApplyConfiguration constructs a declarative configuration of the PushHeaderSpec type for use with
@@ -32,5 +35,13 @@ func (b *PushHeaderSpecApplyConfiguration) WithName(value string) *PushHeaderSpe
 // If called multiple times, the Value field is set to the value of the last call.
 func (b *PushHeaderSpecApplyConfiguration) WithValue(value string) *PushHeaderSpecApplyConfiguration {
 	b.Value = &value
+	return b
+}
+
+// WithValueFrom sets the ValueFrom field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ValueFrom field is set to the value of the last call.
+func (b *PushHeaderSpecApplyConfiguration) WithValueFrom(value *PushHeaderSourceApplyConfiguration) *PushHeaderSpecApplyConfiguration {
+	b.ValueFrom = value
 	return b
 }

@@ -28,6 +28,8 @@ type PushSpecApplyConfiguration struct {
 	Timeout *apiv1alpha1.Duration `json:"timeout,omitempty"`
 	// Headers of each request.
 	Headers []PushHeaderSpecApplyConfiguration `json:"headers,omitempty"`
+	// TLS is how an https endpoint is known; absent: by the CAs of the system, and the host of the URL.
+	TLS *PushTLSSpecApplyConfiguration `json:"tls,omitempty"`
 }
 
 // PushSpecApplyConfiguration constructs a declarative configuration of the PushSpec type for use with
@@ -94,5 +96,13 @@ func (b *PushSpecApplyConfiguration) WithHeaders(values ...*PushHeaderSpecApplyC
 		}
 		b.Headers = append(b.Headers, *values[i])
 	}
+	return b
+}
+
+// WithTLS sets the TLS field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TLS field is set to the value of the last call.
+func (b *PushSpecApplyConfiguration) WithTLS(value *PushTLSSpecApplyConfiguration) *PushSpecApplyConfiguration {
+	b.TLS = value
 	return b
 }
