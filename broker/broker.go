@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -47,9 +48,12 @@ type Config struct {
 	TLS       *env.TLS // for routes and etcd; nil: plaintext, within one machine
 	Profile   limits.Profile
 	Auth      session.Auth
-	LameDuck  time.Duration // over which clients are asked to leave at shutdown
-	Clock     env.Clock
-	Logger    *slog.Logger
+	LameDuck  time.Duration  // over which clients are asked to leave at shutdown
+	PushAllow []netip.Prefix // addresses that records may be pushed to although others of their kind may not
+	// PushSecrets is the folder with the values that push Subscriptions refer to; empty: none.
+	PushSecrets string
+	Clock       env.Clock
+	Logger      *slog.Logger
 
 	// StallLimit is how long the disk may stall before this broker gives up leadership and ends
 	// with a *stall.Error; 0: stalls are only reported. Set it only if brokers do not share the
@@ -253,6 +257,7 @@ func (b *Broker) run(ctx context.Context) error {
 	}
 	b.ready.Store(false)
 	if errors.Is(context.Cause(ctx), context.Canceled) {
+		b.drainPush()
 		b.handOver(store)
 	}
 	if b.mesh != nil {
@@ -339,7 +344,7 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 	read := metrics.Sources{
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
 		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
-		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, JetStream: t.api, Disk: t.disk, Clock: b.clock,
+		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, Push: t.push, JetStream: t.api, Disk: t.disk, Clock: b.clock,
 	}
 	if b.mesh != nil {
 		read.Routes = b.mesh

@@ -11,9 +11,20 @@ import (
 // election takes some ten milliseconds, and one or two seconds for thousands of shards.
 const handOverTime = 5 * time.Second
 
+// drainTime bounds how long a stopping broker waits for the answers of endpoints that it pushes to.
+// What has none by then is sent again by the next leader.
+const drainTime = 3 * time.Second
+
 // leaveTime bounds how long a broker with a hung disk waits for etcd to revoke its lease before it
 // closes its connections. The lease is not renewed any more by then.
 const leaveTime = 2 * time.Second
+
+// drainPush waits for the requests to endpoints that are under way, and begins no other.
+func (b *Broker) drainPush() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	b.topics.push.Drain(ctx)
+}
 
 // handOver transfers the leadership of this broker's shards to in-sync followers before this broker
 // stops, so that publishers need not wait until its end is detected.

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/producer"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/push"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
@@ -34,6 +35,7 @@ type topics struct {
 	disk          *log.Disk
 	topics        *topic.Service
 	subscriptions *subscription.Service
+	push          *push.Service
 	controller    *placement.Controller
 	api           *jetstream.Server
 	advisories    *advisory.Publisher
@@ -96,8 +98,9 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		return err
 	}
 	t.advisories = advisory.NewPublisher(b.hub, b.config.Name)
+	b.startPush()
 	t.subscriptions = subscription.New(subscription.Config{
-		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, DeadLetters: letters, Logger: b.log,
+		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, DeadLetters: letters, Endpoint: t.endpoint, Logger: b.log,
 		Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return t.api.Sink(of, name) },
 		Inactive: func(of *topic.Shard, name string) { t.api.Inactive(of, name) },
 		Retired: func(of *topic.Shard, name string) {
@@ -182,7 +185,9 @@ func (b *Broker) closeTopics() {
 			t.system.Close()
 		}
 		t.advisories.Close() // before the Topics, which may keep them
-		failed = errors.Join(t.subscriptions.Close(), t.topics.Close())
+		failed = t.subscriptions.Close()
+		t.push.Close()
+		failed = errors.Join(failed, t.topics.Close())
 		t.exchange.Close()
 	}
 	if err := errors.Join(failed, b.closeDisk(failed == nil)); err != nil {

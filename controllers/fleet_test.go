@@ -45,6 +45,7 @@ type counted struct {
 	lag             int64
 	dead            string // why dead letters are not stored
 	endangered      string // why retention is about to delete what was not acknowledged
+	endpoint        string // why the endpoint is not reached
 	silent          bool   // they don't answer
 }
 
@@ -273,7 +274,11 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		}
 		var subscriptions []map[string]any
 		for _, s := range state.Subscriptions(shard.Topic) {
-			subscriptions = append(subscriptions, map[string]any{"name": s.Name, "lag": counts.lag, "pending": 1, "redelivered": 0, "deadLettered": 2, "givenUp": 1, "deadLetterTrouble": counts.dead, "endangered": counts.endangered})
+			unreached := ""
+			if counts.endpoint != "" {
+				unreached = "Unreachable"
+			}
+			subscriptions = append(subscriptions, map[string]any{"endpoint": unreached, "endpointWhy": counts.endpoint, "name": s.Name, "lag": counts.lag, "pending": 1, "redelivered": 0, "deadLettered": 2, "givenUp": 1, "deadLetterTrouble": counts.dead, "endangered": counts.endangered})
 		}
 		topics = append(topics, map[string]any{
 			"id": shard.Topic, "shard": shard.Number, "name": topic.Name, "epoch": shard.Epoch, "first": 1, "last": counts.messages,

@@ -6,7 +6,8 @@ package controllers
 //
 // The operator deletes StatefulSets, to change their claim templates (their pods stay), and pods,
 // to replace them, and nothing else. It creates, reads and renews its own Secrets, and only reads
-// the Secret that spec.auth names.
+// the Secret that spec.auth names, and those with the label carillon.dev/push that Subscriptions
+// refer to.
 
 // +kubebuilder:rbac:groups=carillon.dev,resources=brokers;topics;subscriptions,verbs=get;list;watch,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups=carillon.dev,resources=brokers/status;topics/status;subscriptions/status,verbs=patch,namespace=carillon-system,roleName=carillon-operator

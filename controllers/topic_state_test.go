@@ -270,7 +270,7 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	}
 	w.apply("Topic", "alias", `{brokerRef: {name: main}, name: orders}`)
 	for name, c := range map[string]struct{ spec, reason string }{
-		"pushed":  {`{topicRef: {name: orders}, delivery: {push: {url: "http://a.b/c"}}}`, "PushUnsupported"},
+		"pushed":  {`{topicRef: {name: orders}, delivery: {push: {serviceRef: {name: billing}}}}`, "PushUnsupported"},
 		"dead":    {`{topicRef: {name: orders}, ack: {maxDeliver: 2}, deadLetter: {topicRef: {name: wide}}}`, "DeadLetterUnsupported"},
 		"mirror":  {`{topicRef: {name: orders}, ack: {maxDeliver: 2}, deadLetter: {topicRef: {name: alias}}}`, "Invalid"},
 		"chosen":  {`{topicRef: {name: orders}, filter: {where: "json.a == 1"}}`, "FilterUnsupported"},
@@ -293,6 +293,12 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	w.untilTopic("history", "Served")
 	if history := f.topic("history"); history == nil || history.Spec.Stream.MaxPerSubject != 2 {
 		t.Errorf("of two messages of each subject, in etcd there is %+v", history)
+	}
+	// And it pushes.
+	w.untilSubscription("pushed", "Served")
+	pushed := f.subscription("orders", "pushed")
+	if pushed == nil || pushed.Spec.Push == nil || pushed.Spec.Push.URL != "http://billing."+w.namespace+".svc/" || pushed.Spec.Push.Timeout != 10*time.Second {
+		t.Errorf("of an endpoint, in etcd there is %+v", pushed)
 	}
 }
 
@@ -347,6 +353,19 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 		})
 	}
 	eventually.For(t, "waiting for the event", func(context.Context) error { return w.countEvents("Subscription", "DeletedSoon", 1) })
+	// So is an endpoint that is not reached.
+	for _, why := range []string{"connection refused", ""} {
+		f.count("orders", counted{messages: 7, bytes: 700, lag: 5, endpoint: why})
+		eventually.For(t, "waiting for the condition of the endpoint", func(context.Context) error {
+			s := w.untilSubscription("billing", "Served").Status
+			c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionEndpointUnreached)
+			if (c != nil) != (why != "") || c != nil && (c.Message != why || c.Reason != "Unreachable") {
+				return fmt.Errorf("with %q: %+v", why, s)
+			}
+			return nil
+		})
+	}
+	eventually.For(t, "waiting for the event", func(context.Context) error { return w.countEvents("Subscription", "Unreachable", 1) })
 	// Equal numbers in further polls cost no write.
 	w.quiet()
 	before := len(w.written())

@@ -82,6 +82,10 @@ type BrokerSpec struct {
 	// +optional
 	Placement *PlacementSpec `json:"placement,omitempty"`
 
+	// Push says where brokers may send records of Subscriptions with delivery.push.
+	// +optional
+	Push *BrokerPushSpec `json:"push,omitempty"`
+
 	// Update says whether new images, profiles and the like replace pods at once (Automatic), or
 	// wait as RestartPending until the annotation carillon.dev/restart is set to a new value
 	// (OnRequest).
@@ -157,6 +161,18 @@ type CoordinationStorageSpec struct {
 type AuthSpec struct {
 	// SecretRef names a Secret with the keys username and password, or with the key token.
 	SecretRef SecretReference `json:"secretRef"`
+}
+
+// BrokerPushSpec says where brokers may send records.
+type BrokerPushSpec struct {
+	// AllowedAddresses are sent to although they are loopback or link-local addresses, or those of the
+	// API server, the coordinators or the brokers. All other addresses are allowed anyway.
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.all(a, isCIDR(a))",message="each entry of push.allowedAddresses must be a network; write for example 10.1.2.3/32 or fd00::/8"
+	// +listType=atomic
+	// +optional
+	AllowedAddresses []string `json:"allowedAddresses,omitempty"`
 }
 
 // PlacementSpec is the part of a pod template that is the user's to choose, for brokers and

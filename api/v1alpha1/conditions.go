@@ -35,9 +35,16 @@ const (
 	// ConditionFallingBehind is True of a Subscription whose Topic's retention is about to delete
 	// records that were not acknowledged.
 	ConditionFallingBehind = "FallingBehind"
+	// ConditionEndpointUnreached is True of a Subscription whose endpoint does not take records. They
+	// stay pending.
+	ConditionEndpointUnreached = "EndpointUnreached"
 	// ConditionOpen is True when anyone who reaches the brokers may publish and subscribe.
 	ConditionOpen = "Open"
 )
+
+// LabelPush on a Secret, with the value "true", permits Subscriptions of its namespace to send what
+// it holds to endpoints. Without it whoever may make a Subscription could read every Secret.
+const LabelPush = Group + "/push"
 
 // AnnotationRestart on a Broker with spec.update OnRequest lets the changes go ahead that wait as
 // RestartPending; a new value asks for a restart of every pod. Its value is free; the time is

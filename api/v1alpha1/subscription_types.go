@@ -183,20 +183,6 @@ type AckSpec struct {
 	Backoff []Duration `json:"backoff,omitempty"`
 }
 
-// DeliverySpec is how records are brought to a receiver.
-type DeliverySpec struct {
-	// Push sends each record to an HTTP endpoint.
-	Push PushSpec `json:"push"`
-}
-
-// PushSpec is an HTTP endpoint that takes records.
-type PushSpec struct {
-	// URL that records are sent to by POST; an answer of 2xx acknowledges.
-	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="isURL(self) && (self.startsWith('http://') || self.startsWith('https://'))",message="delivery.push.url must begin with http:// or https://; write for example http://billing.default.svc/events"
-	URL string `json:"url"`
-}
-
 // DeadLetterSpec is where records go that nobody acknowledged.
 type DeadLetterSpec struct {
 	// TopicRef names the Topic that takes them, in this namespace and of the same Broker. Its
@@ -210,8 +196,8 @@ type SubscriptionStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled, Paused, DeadLettersRefused and FallingBehind while
-	// they hold.
+	// Conditions are Ready; Reconciling, Stalled, Paused, DeadLettersRefused, FallingBehind and
+	// EndpointUnreached while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -240,9 +240,19 @@ func topicDefaults(spec coordination.TopicSpec) coordination.TopicSpec {
 	return spec
 }
 
+// subscriptionDefaults does the same. Values of headers are for the endpoint, not for clients.
 func subscriptionDefaults(spec coordination.SubscriptionSpec) coordination.SubscriptionSpec {
 	spec.Start.From = cmp.Or(spec.Start.From, coordination.FromLatest)
 	spec.Ack.Policy = cmp.Or(spec.Ack.Policy, coordination.AckExplicit)
+	if spec.Push != nil {
+		shown := *spec.Push
+		shown.Format = cmp.Or(shown.Format, coordination.CloudEventsBinary)
+		shown.Headers = slices.Clone(shown.Headers)
+		for i := range shown.Headers {
+			shown.Headers[i].Value = ""
+		}
+		spec.Push = &shown
+	}
 	spec.DeletionPolicy = cmp.Or(spec.DeletionPolicy, coordination.Retain)
 	return spec
 }

@@ -98,9 +98,14 @@ const FeatureSchedules Feature = "schedules"
 // passes their totals on to publishers. An earlier version would refuse increments.
 const FeatureCounters Feature = "counters"
 
+// FeaturePush is that a leader sends the records of a Subscription to an HTTP endpoint
+// (SubscriptionSpec.Push), and reads cursors with records in the hand of one. An earlier version
+// can't read the spec of such a Subscription.
+const FeaturePush Feature = "push"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -2,7 +2,6 @@ package coordination
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -65,7 +64,7 @@ type SubscriptionSpec struct {
 	Subjects       []string         `json:"subjects,omitempty"` // filter; none: all
 	Where          string           `json:"where,omitempty"`    // filter, in CEL; empty: all
 	Ack            Ack              `json:"ack,omitzero"`
-	Push           string           `json:"push,omitempty"`           // URL; empty: clients pull
+	Push           *Push            `json:"push,omitempty"`           // nil: clients pull
 	DeadLetter     string           `json:"deadLetter,omitempty"`     // name of a Topic; empty: none
 	DeletionPolicy DeletionPolicy   `json:"deletionPolicy,omitempty"` // empty: Retain
 	Rate           int              `json:"rate,omitempty"`           // messages per second, of all shards; 0: any
@@ -285,11 +284,8 @@ func (s *SubscriptionSpec) valid() string {
 			return "a negative backoff (write for example 1s)"
 		}
 	}
-	if s.Push != "" {
-		u, err := url.Parse(s.Push)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || len(s.Push) > maxURL {
-			return fmt.Sprintf("push to %.100q (write an http:// or https:// URL of at most %d bytes)", s.Push, maxURL)
-		}
+	if why := s.Push.valid(); why != "" {
+		return why
 	}
 	if s.DeadLetter != "" {
 		if why := validTopicName(s.DeadLetter); why != "" {

@@ -129,7 +129,7 @@ func TestInvalidSubscriptionsAreRefused(t *testing.T) {
 		"negative":         func(s *SubscriptionSpec) { s.Ack.MaxDeliver = -1 },
 		"backoff":          func(s *SubscriptionSpec) { s.Ack.Backoff = []time.Duration{-1} },
 		"backoffs":         func(s *SubscriptionSpec) { s.Ack.Backoff = make([]time.Duration, maxBackoffs+1) },
-		"push":             func(s *SubscriptionSpec) { s.Push = "ftp://example.org" },
+		"push":             func(s *SubscriptionSpec) { s.Push = &Push{URL: "ftp://example.org"} },
 		"deliver pattern":  func(s *SubscriptionSpec) { s.Consumer.DeliverSubject = "a.*" },
 		"deliver subject":  func(s *SubscriptionSpec) { s.Consumer.DeliverSubject = strings.Repeat("a", maxSubject+1) },
 		"dead letters":     func(s *SubscriptionSpec) { s.DeadLetter = "a.b" },
@@ -224,5 +224,43 @@ func TestASubscriptionIsReset(t *testing.T) {
 	begun.Reset = &Reset{To: earliest}
 	if s, err := c.CreateSubscription(ctx, "orders", "new", begun, manifest); err != nil || s.Begin() != earliest {
 		t.Errorf("it is %+v, %v", s, err)
+	}
+}
+
+func TestInvalidPushesAreRefused(t *testing.T) {
+	valid := func() SubscriptionSpec {
+		return SubscriptionSpec{Push: &Push{
+			URL: "https://billing.shop.svc/events?all", Format: CloudEventsStructured, Batch: &PushBatch{MaxRecords: 10}, Timeout: time.Second,
+			Headers: []PushHeader{{Name: "X-Tenant", Value: "9"}, {Name: "Authorization", File: "token_a.b"}}, TLS: &PushTLS{CA: "ca_ca.crt", ServerName: "a.org"},
+		}}
+	}
+	if s := valid(); s.valid() != "" {
+		t.Fatal(s.valid())
+	}
+	for what, spoil := range map[string]func(*Push){
+		"no host":     func(p *Push) { p.URL = "https:///a" },
+		"password":    func(p *Push) { p.URL = "https://me:secret@a/b" },
+		"fragment":    func(p *Push) { p.URL = "https://a/b#c" },
+		"concurrency": func(p *Push) { p.Concurrency = MaxPushConcurrency + 1 },
+		"timeout":     func(p *Push) { p.Timeout = time.Millisecond },
+		"format":      func(p *Push) { p.Format, p.Batch = "XML", nil },
+		"batch":       func(p *Push) { p.Format = RawPush },
+		"records":     func(p *Push) { p.Batch.MaxRecords = 0 },
+		"wait":        func(p *Push) { p.Batch.MaxWait = time.Hour },
+		"headers":     func(p *Push) { p.Headers = make([]PushHeader, maxPushHeaders+1) },
+		"name":        func(p *Push) { p.Headers[0].Name = "a b" },
+		"reserved":    func(p *Push) { p.Headers[0].Name = "transfer-encoding" },
+		"attribute":   func(p *Push) { p.Headers[0].Name = "ce-id" },
+		"value":       func(p *Push) { p.Headers[0].Value = "a\r\nHost: b" },
+		"two values":  func(p *Push) { p.Headers[1].Value = "a" },
+		"file":        func(p *Push) { p.Headers[1].File = "../token" },
+		"CA":          func(p *Push) { p.TLS.CA = "a/b" },
+		"plaintext":   func(p *Push) { p.URL = "http://a" },
+	} {
+		s := valid()
+		spoil(s.Push)
+		if s.valid() == "" {
+			t.Errorf("%s: it was accepted", what)
+		}
 	}
 }

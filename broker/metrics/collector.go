@@ -83,6 +83,7 @@ func (c Collector) Collect(to chan<- prometheus.Metric) {
 	c.topics(to)
 	c.replicas(to)
 	c.subscriptions(to)
+	pushes(to, c.sources.Push.Stats())
 	c.disk(to)
 	c.clock(to)
 }

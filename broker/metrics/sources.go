@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
+	"github.com/carillon-mq/carillon/broker/push"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
@@ -36,6 +37,7 @@ type Sources struct {
 	Topics        Topics
 	Replication   interface{ Stats() replica.Stats }
 	Subscriptions interface{ Stats() subscription.Stats }
+	Push          interface{ Stats() push.Stats }
 	JetStream     interface{ Stats() jetstream.Stats }
 	Disk          Disk
 	Clock         Clock

@@ -26,6 +26,9 @@ func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 		DeadLetterTrouble string `json:"deadLetterTrouble,omitempty"`
 		// Endangered is why retention is about to delete a message that was not acknowledged.
 		Endangered string `json:"endangered,omitempty"`
+		// Endpoint is why the endpoint that it pushes to is not reached; EndpointWhy is for people.
+		Endpoint    string `json:"endpoint,omitempty"`
+		EndpointWhy string `json:"endpointWhy,omitempty"`
 	}
 	type served struct {
 		ID           string `json:"id"`
@@ -59,7 +62,7 @@ func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 			if !s.Spec().Consumer.Ephemeral {
 				s.Count(ctx)
 				i := s.Info()
-				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered, i.DeadLettered, i.GivenUp, i.DeadLetterTrouble, s.Endangered(&i)})
+				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered, i.DeadLettered, i.GivenUp, i.DeadLetterTrouble, s.Endangered(&i), i.Endpoint.Reason, i.Endpoint.Trouble})
 			}
 		}
 		all = append(all, one)

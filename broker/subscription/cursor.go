@@ -133,10 +133,12 @@ func (c *cursor) deliver(offset uint64, deadline int64) {
 		c.pass(offset)
 		c.pending.push(delivery{offset: offset, sequence: c.sequence, deadline: deadline, count: 1})
 	} else if d := c.pending.find(offset); d != nil {
-		if d.count == 1 {
-			c.repeated++
+		if !d.isUntried() {
+			if d.count == 1 {
+				c.repeated++
+			}
+			d.count++
 		}
-		d.count++
 		d.deadline, d.queued = deadline, false
 	} else {
 		return
@@ -340,7 +342,7 @@ func (c *cursor) enqueue(d *delivery) {
 }
 
 // isExhausted reports whether a record was delivered as often as may be.
-func (c *cursor) isExhausted(d *delivery) bool { return c.maxDeliver > 0 && d.count >= c.maxDeliver }
+func (c *cursor) isExhausted(d *delivery) bool { return c.maxDeliver > 0 && d.attempts() >= c.maxDeliver }
 
 // next returns the first record of the redelivery queue, or nil.
 func (c *cursor) next() *delivery {

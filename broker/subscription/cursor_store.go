@@ -477,7 +477,7 @@ func (k *cursorStore) retryStarts() {
 
 // apply creates a desired Subscription or updates the existing one. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.StreamRetention) {
-	why := cmp.Or(unsupported(&d.Spec, k.shards()), k.refusesDeadLetters(&d.Spec))
+	why := cmp.Or(unsupported(&d.Spec, k.shards()), k.refusesDeadLetters(&d.Spec), k.refusesPush(&d.Spec))
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()

@@ -77,7 +77,7 @@ const (
 	LeaderGone                    // this broker leads the shard no longer
 	Stopping                      // this broker is stopping
 	Ready                         // a Peek found a record
-	Pushed                        // the Subscription delivers to a subject, so nobody may pull
+	Pushed                        // the Subscription delivers to a subject or a URL, so nobody may pull
 	PinMismatch                   // another client is pinned
 	WrongPin                      // it waited for a pin that is not valid any more
 )
@@ -155,4 +155,6 @@ type Info struct {
 	DeadLettered      uint64
 	GivenUp           int
 	DeadLetterTrouble string
+	// Endpoint is the state of the endpoint that it pushes to.
+	Endpoint EndpointInfo
 }

@@ -121,7 +121,9 @@ func TestUnsupportedSubscriptionsAreRefusedWithTheReason(t *testing.T) {
 		w.find("billing").Pull(pull("a", 1))
 		w.expect("billing", "a", "1")
 		for i, change := range []func(*coordination.SubscriptionSpec){
-			func(s *coordination.SubscriptionSpec) { s.Push = "http://example.com" },
+			func(s *coordination.SubscriptionSpec) {
+				s.Push, s.Ack.Policy = &coordination.Push{URL: "http://example.com"}, coordination.AckAll
+			},
 			func(s *coordination.SubscriptionSpec) { s.DeadLetter, s.Ack.Policy = "dead", coordination.AckNone },
 			func(s *coordination.SubscriptionSpec) { s.Where = "true" },
 			func(s *coordination.SubscriptionSpec) { s.Consumer.DeliverGroup = "g" },

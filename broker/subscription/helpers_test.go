@@ -484,6 +484,7 @@ type world struct {
 	promise log.Durability
 	opts    log.Options
 	dead    *morgue       // nil: dead letters are not supported
+	hands   *hands        // nil: Endpoints are not supported
 	ahead   time.Duration // how far the next broker's clock is ahead
 	// wholeAfter is after how many bytes of the state log brokers write a snapshot; 0: as in use.
 	wholeAfter int
@@ -553,9 +554,13 @@ func (w *world) serve() {
 	if w.dead != nil {
 		dead = w.dead
 	}
+	var endpoint func(*Subscription, *topic.Shard) Endpoint
+	if w.hands != nil {
+		endpoint = w.hands.open
+	}
 	w.service = New(Config{
-		DeadLetters: dead,
-		Self:        "b1", Clock: clock.New(clock.Config{Wall: func() time.Time { return time.Now().Add(w.ahead) }}), Logger: slog.New(slog.DiscardHandler),
+		DeadLetters: dead, Endpoint: endpoint,
+		Self: "b1", Clock: clock.New(clock.Config{Wall: func() time.Time { return time.Now().Add(w.ahead) }}), Logger: slog.New(slog.DiscardHandler),
 		Sink: func(_ *topic.Shard, name string) DeliverySink { return w.box(name) },
 	})
 	if w.wholeAfter > 0 {

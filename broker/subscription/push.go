@@ -31,7 +31,7 @@ type push struct {
 
 // newPush returns the push that the settings request, or nil if clients pull.
 func newPush(s *settings) *push {
-	if s.deliverTo == "" {
+	if s.deliverTo == "" && !s.endpoint {
 		return nil
 	}
 	p := &push{group: s.deliverGroup}
@@ -84,7 +84,11 @@ func (s *Subscription) watched() bool {
 	if p == nil || s.closed != 0 {
 		return false
 	}
-	if p.interest == nil {
+	switch {
+	case p.interest != nil:
+	case s.settings.endpoint:
+		p.interest = s.openEndpoint()
+	default:
 		p.interest = s.sink.Watch(p.to, p.group, func() { s.service.tasks.wake(s) })
 	}
 	return p.interest.Present()
@@ -99,6 +103,9 @@ func (s *Subscription) lookForReceiver(w *worker, now int64) {
 	}
 	if !p.served && s.search.done && s.store.serves(s) {
 		p.served = true
+		if s.settings.endpoint {
+			s.handAgain()
+		}
 		if s.cursor.sequence == 0 {
 			i := s.info(w, now)
 			p.initial = &i
@@ -198,7 +205,13 @@ func (s *Subscription) FlowControlled(token uint64) {
 // pending records again. mu is held.
 func (s *Subscription) redirect(before *settings) {
 	now := &s.settings
-	there := before.deliverTo == now.deliverTo
+	there := before.deliverTo == now.deliverTo && before.endpoint == now.endpoint
+	if there && now.endpoint {
+		if e := s.endpoint(); e != nil {
+			e.Respecify(s.spec)
+		}
+		return
+	}
 	if there && before.deliverGroup == now.deliverGroup && before.flowControl == now.flowControl {
 		if s.push != nil {
 			s.push.adjust(now)
@@ -207,6 +220,9 @@ func (s *Subscription) redirect(before *settings) {
 	}
 	if s.push != nil {
 		s.push.stop()
+	}
+	if before.endpoint {
+		s.freeHeld()
 	}
 	if s.push = newPush(now); s.push == nil || there {
 		return

@@ -286,7 +286,7 @@ func TestARetentionByInterestBeginsAndEnds(t *testing.T) {
 func TestNothingIsRemovedWhileANeedIsUnknown(t *testing.T) {
 	releaseStory(t, coordination.InterestPolicy, func(t *testing.T, w *world) {
 		push := earliest()
-		push.Push = "https://somewhere"
+		push.Push = &coordination.Push{URL: "https://somewhere"}
 		w.declare("push", 1, push)
 		w.shard.publish("o", "o")
 		w.holds("push can't be served", 1, 2)

@@ -160,6 +160,9 @@ func (s *Subscription) forgetDeliveries(next uint64) {
 	s.cursor = cursor{offset: next - 1, maxDeliver: s.cursor.maxDeliver, due: math.MaxInt64}
 	s.reader, s.readEnd, s.redeliveryReader = *s.store.shard.NewCursor(next), 0, nil
 	s.known, s.newest, s.ahead, s.replay = 0, nil, lookahead{}, replay{}
+	if e := s.endpoint(); e != nil {
+		e.Forget()
+	}
 	s.skipUnlogged = false
 	s.dead = newDeadLetters(nil, s.spec.DeadLetter).counted(s.dead)
 	s.lastSeen.delivered, s.lastSeen.acked, s.lastSeen.used = 0, 0, s.service.now()

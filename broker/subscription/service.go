@@ -26,7 +26,10 @@ type Config struct {
 	Clock  *clock.Clock // nil: the machine's clock alone
 	// DeadLetters stores records that are given up. nil: Subscriptions with dead letters are refused.
 	DeadLetters DeadLetters
-	Logger      *slog.Logger
+	// Endpoint returns the Endpoint of a Subscription of the shard, whose lock is held. nil:
+	// Subscriptions with one are refused.
+	Endpoint func(s *Subscription, t *topic.Shard) Endpoint
+	Logger   *slog.Logger
 	// Retired is called for a reader that was deleted because nobody used it. It must not block. It
 	// may be nil.
 	Retired func(t *topic.Shard, name string)

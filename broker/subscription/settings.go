@@ -20,7 +20,8 @@ type settings struct {
 	maxPending int
 	maxWaiting int
 
-	deliverTo     string // destination of a push; empty: clients pull
+	endpoint      bool   // it pushes to an Endpoint
+	deliverTo     string // destination of a push to a subject; empty: none
 	deliverGroup  string // queue group
 	flowControl   bool
 	idleHeartbeat int64  // nanoseconds; 0: none
@@ -42,7 +43,7 @@ func settingsOf(spec *coordination.SubscriptionSpec, shards int) settings {
 		maxPending: spec.Ack.MaxPending,
 		maxWaiting: spec.Consumer.MaxWaiting,
 
-		deliverTo: spec.Consumer.DeliverSubject, deliverGroup: spec.Consumer.DeliverGroup, flowControl: spec.Consumer.FlowControl,
+		endpoint: spec.Push != nil, deliverTo: spec.Consumer.DeliverSubject, deliverGroup: spec.Consumer.DeliverGroup, flowControl: spec.Consumer.FlowControl,
 		idleHeartbeat: int64(max(spec.Consumer.IdleHeartbeat, 0)), rateLimit: spec.Consumer.RateLimit,
 		every:          rateShare(spec, shards),
 		replayOriginal: spec.Consumer.ReplayOriginal,
@@ -129,7 +130,9 @@ func unsupported(spec *coordination.SubscriptionSpec, of int) string {
 		asked bool
 		what  string
 	}{
-		{spec.Push != "", "delivery by push (delivery.push)"},
+		{spec.Push != nil && spec.Ack.Policy != "" && spec.Ack.Policy != coordination.AckExplicit, "delivery to a URL (delivery.push) with another ack policy than Explicit"},
+		{spec.Push != nil && !pulled, "delivery to a URL (delivery.push) and to a subject together"},
+		{spec.Push != nil && c.PriorityPolicy != "", "delivery to a URL (delivery.push) with a priority policy"},
 		{spec.DeadLetter != "" && spec.Ack.Policy == coordination.AckNone, "dead letters (deadLetter) without acks"},
 		{spec.Where != "", "a filter by content (filter.where)"},
 		{pulled && c.DeliverGroup != "", "a queue group without a subject to deliver to"},

@@ -64,7 +64,9 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 		if err = s.sendDead(w, now); err != nil {
 			retry = now + int64(retryAfter)
 		}
-		if rest := s.pausedFor(); rest > 0 {
+		rest := s.pausedFor()
+		s.pauseEndpoint(rest > 0)
+		if rest > 0 {
 			s.blocked = false
 			s.endNoWait(false)
 			return false, s.arm(now, min(retry, now+int64(min(rest, longestPause))))
@@ -311,7 +313,19 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	if s.settings.policy == coordination.AckNone {
 		s.change(op{kind: opPass, offset: rec.Offset, count: 1})
 	} else {
-		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: after(now/int64(time.Millisecond), s.settings.ackWait(count))})
+		deadline := after(now/int64(time.Millisecond), s.settings.ackWait(count))
+		if s.settings.endpoint {
+			deadline = untried
+		}
+		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: deadline})
+	}
+	if e := s.endpoint(); e != nil {
+		if d := s.cursor.pending.find(rec.Offset); d != nil {
+			w.delivery.Delivered = uint64(d.count)
+		}
+		e.Take(&w.delivery, rec)
+		s.lastSeen.used = now
+		return true
 	}
 	s.dead.delivered(&s.cursor, rec.Offset, now)
 	w.delivery.Pin = s.pinned(r, now)

@@ -381,7 +381,10 @@ func (s *Subscription) info(w *worker, now int64) Info {
 		i.Trouble = s.readError
 	}
 	s.dead.describe(&i)
-	i.Bound, i.PausedFor = s.watched(), s.pausedFor()
+	if e := s.endpoint(); e != nil {
+		i.Endpoint = e.Info()
+	}
+	i.Bound, i.PausedFor = s.watched() && !s.settings.endpoint, s.pausedFor()
 	i.Pin, i.Pinned = s.pin.id, s.service.at(s.pin.since)
 	i.FloorSequence, i.FloorOffset = s.cursor.floor()
 	i.Lag, i.LagExact = s.lag(start, end)

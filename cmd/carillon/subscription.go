@@ -248,6 +248,9 @@ func printSubscription(w io.Writer, v *subscriptionView) error {
 		}
 		add("Backoff", strings.Join(pauses, ", "))
 	}
+	if p := v.Spec.Push; p != nil {
+		add("Pushes to", fmt.Sprintf("%s (%s)", p.URL, p.Format))
+	}
 	if v.Spec.DeadLetter != "" {
 		add("Dead letters", "topic "+v.Spec.DeadLetter)
 	}

@@ -80,6 +80,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Owns(&policyv1.PodDisruptionBudget{}).
 		Watches(&corev1.Pod{}, ours).
 		Watches(&corev1.PersistentVolumeClaim{}, ours).
+		Watches(&v1alpha1.Subscription{}, handler.EnqueueRequestsFromMapFunc(r.pushing), ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.Mirrors.Brokers.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)

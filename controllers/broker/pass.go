@@ -51,7 +51,7 @@ type pass struct {
 	stall  *plan.Action
 }
 
-// certificate is the wanted content of a Secret with certificates.
+// certificate is the wanted content of a Secret with certificates, or with what pushes need.
 type certificate struct {
 	name string
 	data map[string][]byte
@@ -135,6 +135,9 @@ func (p *pass) observe(ctx context.Context) error {
 		WantBrokers:  *spec.Replicas,
 	}
 	if err := p.ensureCertificates(ctx, names, now); err != nil || p.stall != nil {
+		return err
+	}
+	if err := p.ensurePush(ctx, names); err != nil {
 		return err
 	}
 	p.auth, p.facts.AuthTrouble, err = observe.Auth(ctx, p.Live, p.broker, p.authority.Fingerprint)

@@ -33,8 +33,10 @@ const (
 
 	dataVolume = "data"
 	tlsVolume  = "tls"
+	pushVolume = "push"
 	dataDir    = "/data"
 	tlsDir     = "/etc/carillon/tls"
+	pushDir    = "/etc/carillon/push"
 	// KeyBootstrapped is a key of the coordinators' Secret, set once their cluster has existed.
 	KeyBootstrapped = "bootstrapped"
 )
@@ -66,6 +68,9 @@ func (n Names) BrokerAccount() string { return n.name + "-broker" }
 
 // BrokerTLS is the Secret with the brokers' certificate.
 func (n Names) BrokerTLS() string { return n.name + "-broker-tls" }
+
+// Push is the Secret with the values that push Subscriptions refer to.
+func (n Names) Push() string { return n.name + "-push" }
 
 // Coordinators is the StatefulSet of the coordinators, their PodDisruptionBudget and
 // ServiceAccount.

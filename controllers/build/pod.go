@@ -25,6 +25,7 @@ type member struct {
 	service     string
 	account     string
 	tlsSecret   string
+	pushSecret  string // optional, since it is made when it is needed; empty: none is mounted
 	replicas    int32
 	share       share
 	volume      resource.Quantity
@@ -105,6 +106,9 @@ func (c Cluster) podTemplate(m member) *corev1ac.PodTemplateSpecApplyConfigurati
 			corev1ac.VolumeMount().WithName(tlsVolume).WithMountPath(tlsDir).WithReadOnly(true)).
 		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError)
 
+	if m.pushSecret != "" {
+		container.WithVolumeMounts(corev1ac.VolumeMount().WithName(pushVolume).WithMountPath(pushDir).WithReadOnly(true))
+	}
 	spec := corev1ac.PodSpec().
 		WithServiceAccountName(m.account).
 		WithAutomountServiceAccountToken(false).
@@ -122,6 +126,10 @@ func (c Cluster) podTemplate(m member) *corev1ac.PodTemplateSpecApplyConfigurati
 			WithSecret(corev1ac.SecretVolumeSource().WithSecretName(m.tlsSecret).WithDefaultMode(0o440))).
 		WithTopologySpreadConstraints(c.spread(m, zoneLabel), c.spread(m, hostLabel)).
 		WithAffinity(c.apart(m))
+	if m.pushSecret != "" {
+		spec.WithVolumes(corev1ac.Volume().WithName(pushVolume).
+			WithSecret(corev1ac.SecretVolumeSource().WithSecretName(m.pushSecret).WithOptional(true).WithDefaultMode(0o440)))
+	}
 	for _, name := range c.PullSecrets {
 		spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(name))
 	}

@@ -56,12 +56,12 @@ func (c Cluster) BrokerSet() *appsv1ac.StatefulSetApplyConfiguration {
 		component: ComponentBroker,
 		service:   n.BrokersService(),
 		account:   n.BrokerAccount(),
-		tlsSecret: n.BrokerTLS(),
-		replicas:  c.Replicas,
-		share:     nodeOf(c.Profile).broker,
-		volume:    c.BrokerVolume,
-		class:     c.Broker.Spec.Storage.ClassName,
-		retiring:  c.Retiring,
+		tlsSecret: n.BrokerTLS(), pushSecret: n.Push(),
+		replicas: c.Replicas,
+		share:    nodeOf(c.Profile).broker,
+		volume:   c.BrokerVolume,
+		class:    c.Broker.Spec.Storage.ClassName,
+		retiring: c.Retiring,
 		args: []string{
 			"broker",
 			"--name=$(POD_NAME)",
@@ -75,6 +75,7 @@ func (c Cluster) BrokerSet() *appsv1ac.StatefulSetApplyConfiguration {
 			fmt.Sprintf("--http-listen=:%d", portBrokerHTTP),
 			"--etcd-endpoints=" + strings.Join(n.EtcdEndpoints(c.CoordinatorReplicas()), ","),
 			"--tls-dir=" + tlsDir,
+			"--push-secrets=" + pushDir,
 			"--profile=" + string(c.Profile),
 			"--lame-duck=20s",
 		},
@@ -89,6 +90,9 @@ func (c Cluster) BrokerSet() *appsv1ac.StatefulSetApplyConfiguration {
 			containerPort("route", portRoute),
 			containerPort("http", portBrokerHTTP),
 		},
+	}
+	if p := c.Broker.Spec.Push; p != nil && len(p.AllowedAddresses) > 0 {
+		m.args = append(m.args, "--push-allow="+strings.Join(p.AllowedAddresses, ","))
 	}
 	switch c.Auth.Form {
 	case AuthUserPassword:

@@ -106,8 +106,8 @@ func SubscriptionSpec(subscription *v1alpha1.Subscription) (coordination.Subscri
 		}
 		spec.Ack.Backoff = append(spec.Ack.Backoff, d)
 	}
-	if asked.Delivery != nil {
-		spec.Push = asked.Delivery.Push.URL
+	if spec.Push, err = push(subscription); err != nil {
+		return spec, err
 	}
 	if asked.DeadLetter != nil {
 		spec.DeadLetter = asked.DeadLetter.TopicRef.Name

@@ -63,7 +63,15 @@ spec:
   start: {from: Time, time: "2026-01-31T01:00:00+01:00"}
   filter: {subjects: [a.b], where: "true"}
   ack: {wait: 10s, maxDeliver: 5, maxPending: 7, backoff: [1s, 1m30s]}
-  delivery: {push: {url: "http://a/b"}}
+  delivery:
+    push:
+      serviceRef: {name: billing, namespace: shop, port: 8080, scheme: https, path: "/events?all"}
+      format: CloudEventsStructured
+      batch: {maxRecords: 10, maxBytes: 1000, maxWait: 100ms}
+      concurrency: 3
+      timeout: 5s
+      headers: [{name: X-Tenant, value: "9"}, {name: Authorization, valueFrom: {secretKeyRef: {name: token, key: a.b}}}]
+      tls: {caSecretRef: {name: ca, key: ca.crt}, serverName: a.org}
   deadLetter: {topicRef: {name: dead}}
   paused: true
   rateLimit: {messagesPerSecond: 100}
@@ -75,8 +83,13 @@ spec:
 	}
 	want := coordination.SubscriptionSpec{
 		Start: coordination.Start{From: coordination.FromTime, Time: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)}, Subjects: []string{"a.b"}, Where: "true",
-		Ack:  coordination.Ack{Wait: 10 * time.Second, MaxDeliver: 5, MaxPending: 7, Backoff: []time.Duration{time.Second, 90 * time.Second}},
-		Push: "http://a/b", DeadLetter: "dead", DeletionPolicy: coordination.Retain, Rate: 100,
+		Ack: coordination.Ack{Wait: 10 * time.Second, MaxDeliver: 5, MaxPending: 7, Backoff: []time.Duration{time.Second, 90 * time.Second}},
+		Push: &coordination.Push{
+			URL: "https://billing.shop.svc:8080/events?all", Format: coordination.CloudEventsStructured, Concurrency: 3, Timeout: 5 * time.Second,
+			Batch:   &coordination.PushBatch{MaxRecords: 10, MaxBytes: 1000, MaxWait: 100 * time.Millisecond},
+			Headers: []coordination.PushHeader{{Name: "X-Tenant", Value: "9"}, {Name: "Authorization", File: "token_a.b"}},
+			TLS:     &coordination.PushTLS{CA: "ca_ca.crt", ServerName: "a.org"},
+		}, DeadLetter: "dead", DeletionPolicy: coordination.Retain, Rate: 100,
 		Reset:    &coordination.Reset{ID: "again", To: coordination.Start{From: coordination.FromOffset, Offset: 7}},
 		Consumer: coordination.ConsumerSettings{PauseUntil: noEnd},
 	}

@@ -53,6 +53,8 @@ type SubscriptionNumbers struct {
 	GivenUp                   int64 // records that wait for the dead-letter Topic
 	DeadLetterTrouble         string
 	Endangered                string // why retention is about to delete what was not acknowledged
+	Endpoint                  string // the reason why the endpoint that it pushes to is not reached
+	EndpointWhy               string // the same for people
 }
 
 // plus returns the sum with the numbers of another shard.
@@ -61,6 +63,9 @@ func (n SubscriptionNumbers) plus(o SubscriptionNumbers) SubscriptionNumbers {
 	n.DeadLettered, n.GivenUp = n.DeadLettered+o.DeadLettered, n.GivenUp+o.GivenUp
 	n.DeadLetterTrouble = cmp.Or(n.DeadLetterTrouble, o.DeadLetterTrouble)
 	n.Endangered = cmp.Or(n.Endangered, o.Endangered)
+	if n.Endpoint == "" {
+		n.Endpoint, n.EndpointWhy = o.Endpoint, o.EndpointWhy
+	}
 	return n
 }
 
@@ -86,6 +91,8 @@ type answer struct {
 			GivenUp           int64  `json:"givenUp"`
 			DeadLetterTrouble string `json:"deadLetterTrouble"`
 			Endangered        string `json:"endangered"`
+			Endpoint          string `json:"endpoint"`
+			EndpointWhy       string `json:"endpointWhy"`
 		} `json:"subscriptions"`
 	} `json:"topics"`
 }
@@ -183,7 +190,7 @@ func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[stri
 			if one.Subscriptions == nil {
 				one.Subscriptions = map[string]SubscriptionNumbers{}
 			}
-			one.Subscriptions[s.Name] = SubscriptionNumbers{s.Lag, s.Pending, s.Redelivered, s.DeadLettered, s.GivenUp, s.DeadLetterTrouble, s.Endangered}
+			one.Subscriptions[s.Name] = SubscriptionNumbers{s.Lag, s.Pending, s.Redelivered, s.DeadLettered, s.GivenUp, s.DeadLetterTrouble, s.Endangered, s.Endpoint, s.EndpointWhy}
 		}
 		found[shardKey(t.ID, t.Shard)] = one
 	}

@@ -30,8 +30,8 @@ func TestAnswersOfBrokers(t *testing.T) {
 	n := newNumbers(time.Hour)
 	good, err := n.ask(t.Context(), says(t, 200, `{"broker": "b0", "later": 1, "topics": [
 		{"id": "x", "name": "orders", "epoch": 3, "first": 1, "last": 9, "messages": 9, "bytes": 1234, "trouble": "bad",
-		 "subscriptions": [{"name": "billing", "lag": 5, "pending": 2, "redelivered": 1, "deadLettered": 4, "givenUp": 3, "deadLetterTrouble": "full", "endangered": "old"}]}]}`))
-	if x := good["x"]; err != nil || x.Epoch != 3 || x.Messages != 9 || x.Bytes != 1234 || x.Trouble != "bad" || x.Subscriptions["billing"] != (SubscriptionNumbers{5, 2, 1, 4, 3, "full", "old"}) {
+		 "subscriptions": [{"name": "billing", "lag": 5, "pending": 2, "redelivered": 1, "deadLettered": 4, "givenUp": 3, "deadLetterTrouble": "full", "endangered": "old", "endpoint": "Gone", "endpointWhy": "410"}]}]}`))
+	if x := good["x"]; err != nil || x.Epoch != 3 || x.Messages != 9 || x.Bytes != 1234 || x.Trouble != "bad" || x.Subscriptions["billing"] != (SubscriptionNumbers{5, 2, 1, 4, 3, "full", "old", "Gone", "410"}) {
 		t.Errorf("a good answer is %+v, %v", good, err)
 	}
 	for what, broker := range map[string]coordination.Broker{

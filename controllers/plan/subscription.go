@@ -31,6 +31,8 @@ type SubscriptionFacts struct {
 	DeadLetterCycle []string
 	// ResetBehind is a broker whose version can't reset a cursor, if spec.reset is there.
 	ResetBehind string
+	// PushBehind is a broker whose version does not push, if spec.delivery is there.
+	PushBehind string
 	// Refused is the error of the last attempt to write, or nil.
 	Refused error
 }
@@ -60,8 +62,8 @@ func (f SubscriptionFacts) unservable() (Action, bool) {
 	switch {
 	case f.Invalid != "":
 		return stall(Invalid, f.Invalid)
-	case f.Spec.Push != "":
-		return stall(PushUnsupported, "brokers of this version don't push: leave delivery out, and have clients pull by the Subscription's name")
+	case f.PushBehind != "":
+		return stall(PushUnsupported, fmt.Sprintf("broker %s is of a version that does not push: finish the update of the brokers, or leave delivery out", f.PushBehind))
 	case f.Spec.DeadLetter != "" && f.DeadLetterBehind != "":
 		return stall(DeadLetterUnsupported, fmt.Sprintf("broker %s is of a version that keeps no dead letters: finish the update of the brokers, or leave deadLetter out", f.DeadLetterBehind))
 	case len(f.DeadLetterCycle) > 0:

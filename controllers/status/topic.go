@@ -134,12 +134,14 @@ func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts,
 }
 
 // troubles sets the conditions that the dead-letter Topic does not store records that were given
-// up, and that retention is about to delete records that were not acknowledged.
+// up, that retention is about to delete records that were not acknowledged, and that the endpoint
+// does not take records.
 func (l *list) troubles(numbers *mirror.SubscriptionNumbers) {
 	l.only(numbers.DeadLetterTrouble != "", v1alpha1.ConditionDeadLettersRefused, ReasonNotStored,
 		fmt.Sprintf("%d records that were given up wait, and none is lost: %s", numbers.GivenUp, numbers.DeadLetterTrouble))
 	l.only(numbers.Endangered != "", v1alpha1.ConditionFallingBehind, ReasonDeletedSoon,
 		"it falls behind the retention of its Topic, which is about to delete messages: "+numbers.Endangered+"; have clients read faster, or raise spec.retention of the Topic")
+	l.only(numbers.Endpoint != "", v1alpha1.ConditionEndpointUnreached, numbers.Endpoint, numbers.EndpointWhy)
 }
 
 // ofAction returns the conditions Ready, Reconciling and Stalled for the outcome of a pass.

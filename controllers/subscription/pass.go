@@ -91,6 +91,9 @@ func (p *pass) observe(ctx context.Context) error {
 	if dead != nil {
 		p.deadLetterTopic(dead)
 	}
+	if f.Spec.Push != nil {
+		f.PushBehind = p.mirror.Without(coordination.FeaturePush)
+	}
 	if f.Spec.Reset != nil {
 		f.ResetBehind = p.mirror.Without(coordination.FeatureResets)
 	}

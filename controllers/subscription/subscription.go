@@ -43,7 +43,7 @@ type Reconciler struct {
 	goneSince      observe.Absences
 	transientSince observe.Absences // since when its Topic has no leader, or not enough replicas in sync
 	told           eventing.Memory
-	troubles       [2]eventing.Memory // of eventful
+	troubles       [3]eventing.Memory // of eventful
 }
 
 // SetupWithManager registers the Reconciler and its watches with the manager.
@@ -67,7 +67,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 }
 
 // eventful are the conditions whose first appearance is an event.
-var eventful = [2]string{v1alpha1.ConditionDeadLettersRefused, v1alpha1.ConditionFallingBehind}
+var eventful = [3]string{v1alpha1.ConditionDeadLettersRefused, v1alpha1.ConditionFallingBehind, v1alpha1.ConditionEndpointUnreached}
 
 // tellTroubles records events of conditions that the status did not have before.
 func (r *Reconciler) tellTroubles(subscription *v1alpha1.Subscription, now []metav1.Condition) {
@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	result, err := r.leave(ctx, request.NamespacedName, subscription)
 	if result.RequeueAfter == 0 {
 		switch action.Reason { // nothing else triggers a pass when their cause ends
-		case plan.DeadLetterUnsupported, plan.DeadLetterCycle, plan.ResetUnsupported:
+		case plan.DeadLetterUnsupported, plan.DeadLetterCycle, plan.ResetUnsupported, plan.PushUnsupported:
 			result.RequeueAfter = pollTrouble
 		default:
 			if action.Kind == plan.Wait && p.facts.Refused != nil {

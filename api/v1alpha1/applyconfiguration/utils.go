@@ -22,6 +22,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.AuthSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Broker"):
 		return &apiv1alpha1.BrokerApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("BrokerPushSpec"):
+		return &apiv1alpha1.BrokerPushSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("BrokerReference"):
 		return &apiv1alpha1.BrokerReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("BrokerSpec"):
@@ -48,8 +50,16 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ManagedCoordinationApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PlacementSpec"):
 		return &apiv1alpha1.PlacementSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PushBatchSpec"):
+		return &apiv1alpha1.PushBatchSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PushHeaderSource"):
+		return &apiv1alpha1.PushHeaderSourceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PushHeaderSpec"):
+		return &apiv1alpha1.PushHeaderSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PushSpec"):
 		return &apiv1alpha1.PushSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PushTLSSpec"):
+		return &apiv1alpha1.PushTLSSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RateLimitSpec"):
 		return &apiv1alpha1.RateLimitSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ReplicaStatus"):
@@ -58,8 +68,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ResetSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RetentionSpec"):
 		return &apiv1alpha1.RetentionSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecretKeyReference"):
+		return &apiv1alpha1.SecretKeyReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretReference"):
 		return &apiv1alpha1.SecretReferenceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ServiceReference"):
+		return &apiv1alpha1.ServiceReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ShardsStatus"):
 		return &apiv1alpha1.ShardsStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StartSpec"):

@@ -70,6 +70,15 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.BrokerStatus
       default:
         observedGeneration: -1
+- name: com.github.carillon-mq.carillon.api.v1alpha1.BrokerPushSpec
+  map:
+    fields:
+    - name: allowedAddresses
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
 - name: com.github.carillon-mq.carillon.api.v1alpha1.BrokerReference
   map:
     fields:
@@ -98,6 +107,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.Profile
       default: medium
+    - name: push
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.BrokerPushSpec
     - name: replicas
       type:
         scalar: numeric
@@ -271,10 +283,81 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: atomic
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Profile
   scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.PushBatchSpec
+  map:
+    fields:
+    - name: maxBytes
+      type:
+        scalar: numeric
+      default: 1048576
+    - name: maxRecords
+      type:
+        scalar: numeric
+    - name: maxWait
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
+- name: com.github.carillon-mq.carillon.api.v1alpha1.PushFormat
+  scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.PushHeaderSource
+  map:
+    fields:
+    - name: secretKeyRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.SecretKeyReference
+- name: com.github.carillon-mq.carillon.api.v1alpha1.PushHeaderSpec
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: value
+      type:
+        scalar: string
+    - name: valueFrom
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.PushHeaderSource
 - name: com.github.carillon-mq.carillon.api.v1alpha1.PushSpec
   map:
     fields:
+    - name: batch
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.PushBatchSpec
+    - name: concurrency
+      type:
+        scalar: numeric
+      default: 8
+    - name: format
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.PushFormat
+      default: CloudEventsBinary
+    - name: headers
+      type:
+        list:
+          elementType:
+            namedType: com.github.carillon-mq.carillon.api.v1alpha1.PushHeaderSpec
+          elementRelationship: associative
+          keys:
+          - name
+    - name: serviceRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ServiceReference
+    - name: timeout
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
+      default: 10s
+    - name: tls
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.PushTLSSpec
     - name: url
+      type:
+        scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.PushTLSSpec
+  map:
+    fields:
+    - name: caSecretRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.SecretKeyReference
+    - name: serverName
       type:
         scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.RateLimitSpec
@@ -325,12 +408,40 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: messagesPerSubject
       type:
         scalar: numeric
+- name: com.github.carillon-mq.carillon.api.v1alpha1.SecretKeyReference
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.SecretReference
   map:
     fields:
     - name: name
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ServiceReference
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: namespace
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+    - name: port
+      type:
+        scalar: numeric
+    - name: scheme
+      type:
+        scalar: string
+      default: http
 - name: com.github.carillon-mq.carillon.api.v1alpha1.ShardsStatus
   map:
     fields:

@@ -27,6 +27,8 @@ type BrokerSpecApplyConfiguration struct {
 	Auth *AuthSpecApplyConfiguration `json:"auth,omitempty"`
 	// Placement is where the pods may run, and what is written on them.
 	Placement *PlacementSpecApplyConfiguration `json:"placement,omitempty"`
+	// Push says where brokers may send records of Subscriptions with delivery.push.
+	Push *BrokerPushSpecApplyConfiguration `json:"push,omitempty"`
 	// Update says whether new images, profiles and the like replace pods at once (Automatic), or
 	// wait as RestartPending until the annotation carillon.dev/restart is set to a new value
 	// (OnRequest).
@@ -87,6 +89,14 @@ func (b *BrokerSpecApplyConfiguration) WithAuth(value *AuthSpecApplyConfiguratio
 // If called multiple times, the Placement field is set to the value of the last call.
 func (b *BrokerSpecApplyConfiguration) WithPlacement(value *PlacementSpecApplyConfiguration) *BrokerSpecApplyConfiguration {
 	b.Placement = value
+	return b
+}
+
+// WithPush sets the Push field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Push field is set to the value of the last call.
+func (b *BrokerSpecApplyConfiguration) WithPush(value *BrokerPushSpecApplyConfiguration) *BrokerSpecApplyConfiguration {
+	b.Push = value
 	return b
 }
 

@@ -7,7 +7,7 @@ package v1alpha1
 //
 // DeliverySpec is how records are brought to a receiver.
 type DeliverySpecApplyConfiguration struct {
-	// Push sends each record to an HTTP endpoint.
+	// Push sends records to an HTTP endpoint.
 	Push *PushSpecApplyConfiguration `json:"push,omitempty"`
 }
 

@@ -2,13 +2,34 @@
 
 package v1alpha1
 
+import (
+	apiv1alpha1 "github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
 // PushSpecApplyConfiguration represents a declarative configuration of the PushSpec type for use
 // with apply.
 //
 // PushSpec is an HTTP endpoint that takes records.
 type PushSpecApplyConfiguration struct {
-	// URL that records are sent to by POST; an answer of 2xx acknowledges.
+	// URL that records are sent to by POST; an answer of 2xx acknowledges. Redirects are not
+	// followed.
 	URL *string `json:"url,omitempty"`
+	// ServiceRef is a Service that records are sent to instead.
+	ServiceRef *ServiceReferenceApplyConfiguration `json:"serviceRef,omitempty"`
+	// Format of requests.
+	Format *apiv1alpha1.PushFormat `json:"format,omitempty"`
+	// Batch sends several records in one request, as application/cloudevents-batch+json. Its answer is
+	// for all of them.
+	Batch *PushBatchSpecApplyConfiguration `json:"batch,omitempty"`
+	// Concurrency is the number of requests under way, for each shard of the Topic. Requests with
+	// records of one subject never overlap.
+	Concurrency *int32 `json:"concurrency,omitempty"`
+	// Timeout of a request, its answer included.
+	Timeout *apiv1alpha1.Duration `json:"timeout,omitempty"`
+	// Headers of each request.
+	Headers []PushHeaderSpecApplyConfiguration `json:"headers,omitempty"`
+	// TLS is how an https endpoint is known; absent: by the CAs of the system, and the host of the URL.
+	TLS *PushTLSSpecApplyConfiguration `json:"tls,omitempty"`
 }
 
 // PushSpecApplyConfiguration constructs a declarative configuration of the PushSpec type for use with
@@ -22,5 +43,66 @@ func PushSpec() *PushSpecApplyConfiguration {
 // If called multiple times, the URL field is set to the value of the last call.
 func (b *PushSpecApplyConfiguration) WithURL(value string) *PushSpecApplyConfiguration {
 	b.URL = &value
+	return b
+}
+
+// WithServiceRef sets the ServiceRef field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ServiceRef field is set to the value of the last call.
+func (b *PushSpecApplyConfiguration) WithServiceRef(value *ServiceReferenceApplyConfiguration) *PushSpecApplyConfiguration {
+	b.ServiceRef = value
+	return b
+}
+
+// WithFormat sets the Format field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Format field is set to the value of the last call.
+func (b *PushSpecApplyConfiguration) WithFormat(value apiv1alpha1.PushFormat) *PushSpecApplyConfiguration {
+	b.Format = &value
+	return b
+}
+
+// WithBatch sets the Batch field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Batch field is set to the value of the last call.
+func (b *PushSpecApplyConfiguration) WithBatch(value *PushBatchSpecApplyConfiguration) *PushSpecApplyConfiguration {
+	b.Batch = value
+	return b
+}
+
+// WithConcurrency sets the Concurrency field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Concurrency field is set to the value of the last call.
+func (b *PushSpecApplyConfiguration) WithConcurrency(value int32) *PushSpecApplyConfiguration {
+	b.Concurrency = &value
+	return b
+}
+
+// WithTimeout sets the Timeout field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Timeout field is set to the value of the last call.
+func (b *PushSpecApplyConfiguration) WithTimeout(value apiv1alpha1.Duration) *PushSpecApplyConfiguration {
+	b.Timeout = &value
+	return b
+}
+
+// WithHeaders adds the given value to the Headers field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Headers field.
+func (b *PushSpecApplyConfiguration) WithHeaders(values ...*PushHeaderSpecApplyConfiguration) *PushSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithHeaders")
+		}
+		b.Headers = append(b.Headers, *values[i])
+	}
+	return b
+}
+
+// WithTLS sets the TLS field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TLS field is set to the value of the last call.
+func (b *PushSpecApplyConfiguration) WithTLS(value *PushTLSSpecApplyConfiguration) *PushSpecApplyConfiguration {
+	b.TLS = value
 	return b
 }

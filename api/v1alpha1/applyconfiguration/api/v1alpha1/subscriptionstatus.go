@@ -13,8 +13,8 @@ import (
 type SubscriptionStatusApplyConfiguration struct {
 	// ObservedGeneration is the generation of the spec that this status answers.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready; Reconciling, Stalled, Paused, DeadLettersRefused and FallingBehind while
-	// they hold.
+	// Conditions are Ready; Reconciling, Stalled, Paused, DeadLettersRefused, FallingBehind and
+	// EndpointUnreached while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// Topic is the name by which clients know the Topic that is read; its Subscription has this
 	// object's name.
