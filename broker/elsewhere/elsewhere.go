@@ -1,12 +1,14 @@
 package elsewhere
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -64,12 +66,17 @@ func MayHave(q Query) (names []string) {
 	return names
 }
 
-// OneOf names one of several brokers, for people.
-func OneOf(names []string) string {
-	if len(names) == 1 {
-		return "broker " + names[0]
+// Words says for people that some replicas may have what is damaged on a broker; empty: none may.
+func Words(broker string, damage *log.CorruptError, names []string) string {
+	if len(names) == 0 {
+		return ""
 	}
-	return "one of the brokers " + strings.Join(names, ", ")
+	others := "broker " + names[0]
+	if len(names) > 1 {
+		others = "one of the brokers " + strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("the copy on broker %s is damaged from %d to %d, which %s may have; try again when it is in sync (bring it back with its volume, or allow unclean election to give up what only it has)",
+		broker, damage.From, damage.Next-1, others)
 }
 
 // Missing returns which replicas of a shard are absent or not in sync, for people.
@@ -91,4 +98,45 @@ func Missing(state *coordination.State, shard *coordination.Shard, name func(bro
 		return "catching up: " + strings.Join(late, ", ")
 	}
 	return "try again"
+}
+
+// Away is a shard that a broker does not lead.
+type Away struct {
+	Self, SelfName string // the broker, by id and by name
+	Restored       bool   // etcd was restored, and no leader is named since
+	Leader         string // id of a broker; empty: none
+	Shard          *coordination.Shard
+	State          *coordination.State // nil: none was read
+	Name           func(broker string) string
+}
+
+// NotHere returns why a shard is not served on a broker that does not lead it: the reason, and words
+// for people.
+func NotHere(a Away) (reason publish.NotServedReason, why string) {
+	switch {
+	case a.Restored:
+		return publish.Unplaced, "etcd was restored from a backup, and all copies are compared before one leads; try again"
+	case a.Leader == "":
+		return publish.Unplaced, "no broker was chosen for it yet; try again"
+	case a.Leader == a.Self:
+		return publish.NotConfirmed, fmt.Sprintf("broker %s has its messages and waits to be named its leader again; try again", a.SelfName)
+	}
+	if a.State != nil {
+		if leader, ok := a.State.Broker(a.Leader); ok {
+			return publish.LedElsewhere, fmt.Sprintf("broker %s leads it, and broker %s has no link there now; try again", leader.Name, a.SelfName)
+		}
+	}
+	if len(a.Shard.Replicas) > 1 {
+		return publish.LeaderAway, fmt.Sprintf("broker %s, which led it, is away, and another is being chosen; try again", a.Name(a.Leader))
+	}
+	return publish.LeaderAway, fmt.Sprintf("its messages are on broker %s, which is away; it is served again when that broker is back", a.Name(a.Leader))
+}
+
+// CanLead reports whether a member of the in-sync set other than this broker is present and may
+// lead.
+func CanLead(state *coordination.State, shard *coordination.Shard, self string) bool {
+	return slices.ContainsFunc(shard.InSync, func(m coordination.Replica) bool {
+		b, ok := state.Broker(m.Broker)
+		return ok && m.Broker != self && shard.Vouched(b) && state.Drain(m.Broker) == "" && !state.Suspect(m.Broker, shard.Topic, shard.Number)
+	})
 }

@@ -105,6 +105,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},
 		{config.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
 		{len(config.Sources) > 0, "sources", coordination.FeatureSources},
+		{config.Mirror != nil, "mirror", coordination.FeatureSources},
 	} {
 		if !needs.asked {
 			continue

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ type StreamConfig struct {
 	NoAck                  bool              `json:"no_ack,omitempty"`
 	DuplicateWindow        time.Duration     `json:"duplicate_window,omitempty"`
 	Placement              *Placement        `json:"placement,omitempty"`
-	Mirror                 json.RawMessage   `json:"mirror,omitempty"`
+	Mirror                 *StreamSource     `json:"mirror,omitempty"`
 	Sources                []*StreamSource   `json:"sources,omitempty"`
 	Compression            string            `json:"compression"`
 	FirstSequence          uint64            `json:"first_seq,omitempty"`
@@ -115,8 +116,8 @@ var unsupportedStream = []struct {
 	asked   func(*StreamConfig) bool
 }{
 	{"placement", func(c *StreamConfig) bool { return c.Placement.given() }},
-	{"mirror", func(c *StreamConfig) bool { return given(c.Mirror) }},
-	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
+	{"mirror: external", func(c *StreamConfig) bool { return c.Mirror != nil && given(c.Mirror.External) }},
+	{"mirror: consumer", func(c *StreamConfig) bool { return c.Mirror != nil && given(c.Mirror.Consumer) }},
 	{"sources: external", func(c *StreamConfig) bool {
 		return slices.ContainsFunc(c.Sources, func(s *StreamSource) bool { return s != nil && given(s.External) })
 	}},
@@ -215,7 +216,10 @@ func (c *StreamConfig) Normalize() *Error {
 	if missing := c.unsupported(); len(missing) > 0 {
 		return ErrStreamInvalidConfig.With(c.refusal(missing))
 	}
-	c.Placement, c.Mirror, c.RePublish = nil, nil, nil // the rest are empty
+	c.Placement, c.RePublish = nil, nil // the rest are empty
+	if err := c.normalizeMirror(); err != nil {
+		return err
+	}
 	if c.PersistMode == defaultPersist {
 		c.PersistMode = ""
 	} else if c.Storage == memoryStorage {
@@ -278,7 +282,7 @@ func (c *StreamConfig) normalizeLimits() *Error {
 	unlimited(&c.MaxPerSubject)
 	unlimited(&c.MaxMessageSize)
 	unlimited(&c.MaxConsumers)
-	if c.DuplicateWindow == 0 && len(c.Sources) == 0 {
+	if c.DuplicateWindow == 0 && len(c.Sources) == 0 && c.Mirror == nil {
 		c.DuplicateWindow = defaultDuplicates
 		if c.MaxAge > 0 {
 			c.DuplicateWindow = min(c.DuplicateWindow, c.MaxAge)
@@ -313,7 +317,7 @@ func (c *StreamConfig) normalizeLimits() *Error {
 // subjects are checked by package coordination.
 func (c *StreamConfig) normalizeSubjects() *Error {
 	switch {
-	case len(c.Subjects) == 0 && len(c.Sources) > 0:
+	case len(c.Subjects) == 0 && (len(c.Sources) > 0 || c.Mirror != nil):
 		c.Subjects = nil // it gets messages from its sources only
 	case len(c.Subjects) == 0:
 		c.Subjects = []string{c.Name}
@@ -372,6 +376,8 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			ConsumerMaxPending:     c.ConsumerLimits.MaxAckPending,
 			Transform:              (*coordination.SubjectMapping)(c.SubjectTransform),
 			Sources:                sourcesFor(c.Sources),
+			Mirror:                 mirrorFor(c.Mirror),
+			MirrorDirect:           c.MirrorDirect,
 		},
 	}
 }
@@ -434,6 +440,8 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
 		Sources:                sourcesOf(s.Sources),
+		Mirror:                 mirrorOf(s.Mirror),
+		MirrorDirect:           s.MirrorDirect,
 		Metadata:               s.Metadata,
 	}
 	for name, policy := range retentions {
@@ -483,6 +491,8 @@ func CheckStreamUpdate(from, to *StreamConfig) *Error {
 		return ErrStreamInvalidConfig.With("stream configuration update can not change retention policy to/from workqueue")
 	case from.PersistMode != to.PersistMode:
 		return ErrStreamInvalidConfig.With("stream configuration update can not change persist mode")
+	case to.Mirror != nil && !reflect.DeepEqual(from.Mirror, to.Mirror):
+		return ErrStreamMirrorNotUpdatable
 	case from.AllowMessageTTL && !to.AllowMessageTTL:
 		return ErrStreamInvalidConfig.With("message TTL status can not be disabled")
 	case from.DenyDelete && !to.DenyDelete:

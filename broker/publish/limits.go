@@ -1,5 +1,7 @@
 package publish
 
+import "github.com/carillon-mq/carillon/broker/coordination"
+
 // Rollup is which older messages a message removes.
 type Rollup uint8
 
@@ -17,6 +19,14 @@ type Limits struct {
 	PerSubject uint64
 	DiscardNew bool
 	RollUps    bool
+}
+
+// LimitsOf returns the Limits of a stream.
+func LimitsOf(s *coordination.StreamSettings) Limits {
+	return Limits{
+		PerSubject: uint64(max(s.MaxPerSubject, 0)), DiscardNew: s.DiscardNew && s.DiscardNewPerSubject,
+		RollUps: s.AllowRollup,
+	}
 }
 
 // MayRollUp returns the refusal of a message for its rollup, or nil.

@@ -74,7 +74,8 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
 			break
 		}
-		keep := (in.sourced != nil || v.subjects.Keep(m.Subject)) && s.judge(in, p, v, m, now, mono)
+		at := in.sourced.Time(now)
+		keep := (in.sourced != nil || v.subjects.Keep(m.Subject)) && s.judge(in, p, v, m, at, mono)
 		if in.lookup > 0 && in.lookup != awaitsMark {
 			s.lookUp(v, messages[n:])
 		}
@@ -90,7 +91,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		}
 		if keep && !in.alone {
 			in.records = append(in.records,
-				log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
+				log.Record{Time: at, Subject: m.Subject, Header: m.Header, Data: m.Data})
 		}
 	}
 	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.messages()

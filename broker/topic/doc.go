@@ -92,9 +92,8 @@
 // The copy of a shard on this broker, and its role:
 //
 //	copy.go         the state of the copy
-//	report.go       reports of copies in doubt
+//	report.go       reports of copies in doubt; damage that a reader met
 //	entry.go        this broker's entry in the in-sync set
-//	unreadable.go   damage that a reader met
 //	dedup.go        message ids, read from the log
 //	logs.go         opens and closes the logs
 //	follow.go       follows another broker

@@ -1,7 +1,6 @@
 package topic
 
 import (
-	"fmt"
 	"path/filepath"
 
 	"github.com/carillon-mq/carillon/broker/elsewhere"
@@ -24,12 +23,7 @@ func (s *ShardLeader) idHidden(v *view) error {
 
 // elsewhere returns, for people, which other replicas may have what is damaged here; empty: none.
 func (s *ShardLeader) elsewhere(v *view, damage *log.CorruptError) string {
-	names := s.mayHave(v, damage)
-	if len(names) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("the copy on broker %s is damaged from %d to %d, which %s may have; try again when it is in sync (bring it back with its volume, or allow unclean election to give up what only it has)",
-		s.service.config.Name, damage.From, damage.Next-1, elsewhere.OneOf(names))
+	return elsewhere.Words(s.service.config.Name, damage, s.mayHave(v, damage))
 }
 
 // mayHave returns the names of the other replicas that may have what is damaged here.

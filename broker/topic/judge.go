@@ -6,7 +6,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/retention"
-	"github.com/carillon-mq/carillon/broker/sourcing"
 )
 
 // numberState is the state of a message's number.
@@ -87,7 +86,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	if m.Header > 0 {
 		var refusal error
 		if c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header]); in.sourced != nil {
-			c = sourcing.Ask(c, v.expiry.On, v.limits.RollUps)
+			c = in.sourced.Ask(c, v.expiry.On, v.limits.RollUps)
 		} else if refusal != nil {
 			in.refuse(s.shard, refusal)
 			return false
@@ -111,7 +110,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 		in.refuse(s.shard, refusal)
 		return false
 	}
-	if (expires > 0 || in.sourced != nil) && !s.removing.Marked() {
+	if (expires > 0 || in.sourced != nil && !in.sourced.Of.Mirrored) && !s.removing.Marked() {
 		in.lookup = awaitsMark
 		return false
 	}
@@ -132,7 +131,9 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 		in.removed.Expire(s.epoch.Load(), next, expires)
 	}
 	if in.sourced != nil {
-		in.removed.Source(s.epoch.Load(), next, in.sourced.Next())
+		if !in.sourced.Of.Mirrored {
+			in.removed.Source(s.epoch.Load(), next, in.sourced.Next())
+		}
 		return true
 	}
 	p.kept(s.end, answer{offset: last, records: uint32(c.Records), seq: in.seq})

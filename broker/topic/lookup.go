@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/elsewhere"
 )
 
 // State returns the State of the last Follow, or nil.
@@ -105,31 +106,19 @@ func (s *Service) Leaders() []*ShardLeader {
 
 // othersCanLead reports whether another member of the in-sync set is present and may lead.
 func (s *Service) othersCanLead(v *view) bool {
-	state := s.State()
-	if v.shard == nil {
-		return false
-	}
-	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
-		b, ok := state.Broker(m.Broker)
-		return ok && m.Broker != s.config.Self && v.shard.Vouched(b) && state.Drain(m.Broker) == "" && !state.Suspect(m.Broker, v.shard.Topic, v.shard.Number)
-	})
+	return v.shard != nil && elsewhere.CanLead(s.State(), v.shard, s.config.Self)
 }
 
 // Leads returns how many shards are led here that another member of their in-sync set could lead.
 func (s *Service) Leads() (n int) {
-	state := s.State()
-	if state == nil {
+	if s.State() == nil {
 		return 0
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, t := range s.byID {
 		for _, p := range t.shards {
-			v := p.view.Load()
-			if !v.lead {
-				continue
-			}
-			if s.othersCanLead(v) {
+			if v := p.view.Load(); v.lead && s.othersCanLead(v) {
 				n++
 			}
 		}

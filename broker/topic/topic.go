@@ -146,22 +146,9 @@ func (p *Shard) whyNot() *publish.NotServedError {
 			return no(publish.CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, elsewhere.Missing(s.State(), v.shard, s.BrokerName))
 		}
 		return nil
-	case v.restored:
-		return no(publish.Unplaced, "etcd was restored from a backup, and all copies are compared before one leads; try again")
-	case v.leader == "":
-		return no(publish.Unplaced, "no broker was chosen for it yet; try again")
-	case v.leader == s.config.Self:
-		return no(publish.NotConfirmed, "broker %s has its messages and waits to be named its leader again; try again", s.config.Name)
 	}
-	if state := s.State(); state != nil {
-		if leader, ok := state.Broker(v.leader); ok {
-			return no(publish.LedElsewhere, "broker %s leads it, and broker %s has no link there now; try again", leader.Name, s.config.Name)
-		}
-	}
-	if len(v.shard.Replicas) > 1 {
-		return no(publish.LeaderAway, "broker %s, which led it, is away, and another is being chosen; try again", s.BrokerName(v.leader))
-	}
-	return no(publish.LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.BrokerName(v.leader))
+	reason, why := elsewhere.NotHere(elsewhere.Away{Self: s.config.Self, SelfName: s.config.Name, Restored: v.restored, Leader: v.leader, Shard: v.shard, State: s.State(), Name: s.BrokerName})
+	return no(reason, "%s", why)
 }
 
 // refusal returns why nothing can be published now. It is never nil.

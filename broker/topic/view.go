@@ -60,10 +60,7 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 		v.bound = publish.Bound{Messages: v.retention.Messages, Bytes: v.retention.Bytes, Sealed: spec.Stream.Sealed}
 		v.retention.Messages, v.retention.Bytes = 0, 0
 	}
-	v.limits = publish.Limits{
-		PerSubject: uint64(max(spec.Stream.MaxPerSubject, 0)), DiscardNew: spec.Stream.DiscardNew && spec.Stream.DiscardNewPerSubject,
-		RollUps: spec.Stream.AllowRollup,
-	}
+	v.limits = publish.LimitsOf(&spec.Stream)
 	if m := spec.Stream.Transform; m != nil {
 		v.transform, _ = transform.New(m.Source, m.Destination) // checked when it was asked for
 	}
