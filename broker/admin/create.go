@@ -61,7 +61,9 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	if r.Shards < 0 || r.Shards > placement.MaxShards {
 		return spec, refuse(BadRequest, "%d shards are asked for, and brokers serve Topics of at most %d (ask for 1 to %d)", r.Shards, placement.MaxShards, placement.MaxShards)
 	}
-	spec = r.Stream.TopicSpec()
+	if spec = r.Stream.TopicSpec(); len(spec.Stream.Copies()) > 0 {
+		return spec, refuse(BadRequest, "sources and mirrors are not for this request (create the stream by JetStream's API, as nats stream add does)")
+	}
 	spec.Shards = max(r.Shards, 1)
 	if len(r.PartitionTokens) > 0 {
 		spec.PartitionBy, spec.PartitionTokens = coordination.ByTokens, r.PartitionTokens
