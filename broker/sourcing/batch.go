@@ -49,18 +49,20 @@ func (b *Batch) Pass(p *removal.Progress, end uint64) {
 }
 
 // Gap returns an offset up to the next message if b is of a mirror whose log ends before that: the
-// offsets before have no record. 0: there is no gap, or b.Err says that it is too large. empty: the log
-// has no records.
-func (b *Batch) Gap(end uint64, empty bool) (next uint64) {
+// offsets before have no record. 0: there is no gap, or b.Err says that it is too large. removed: they
+// count as removed, since the log has records.
+func (b *Batch) Gap(data *log.Log) (next uint64, removed bool) {
+	start, end, _ := data.Offsets()
 	if !b.Of.Mirrored || b.Taken == len(b.Messages) || b.Sequences[b.Taken] <= end {
-		return 0
+		return 0, false
 	}
-	next = b.Sequences[b.Taken]
-	if next-end > maxSkipped && !empty || next-end > maxStart {
+	data.CountHoles(start)
+	next, removed = b.Sequences[b.Taken], data.Holes(start) < end-start
+	if next-end > maxSkipped && removed || next-end > maxStart {
 		b.Err = fmt.Errorf("the next message is %d, and the last one that the mirror has is before %d: that many sequences can't be passed over (delete the mirror and make it again)", next, end)
-		return 0
+		return 0, false
 	}
-	return min(next, end+log.GapSpan)
+	return min(next, end+log.GapSpan), removed
 }
 
 // Rest returns the messages that the shard has not dealt with: those of a mirror up to the next gap.

@@ -135,7 +135,9 @@ func (s *Sourcing[S]) Close() {
 	if s.offer != nil {
 		s.offer.Close()
 	}
+	s.mu.Lock() // no question begins to be answered any more
 	s.stop()
+	s.mu.Unlock()
 	s.running.Wait()
 }
 
@@ -340,6 +342,11 @@ func (s *Sourcing[S]) begin(q *question) {
 		return
 	}
 	q.Bytes = min(q.Bytes, largeBytes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
 	s.running.Go(func() {
 		defer func() { <-s.serving }()
 		a := serve(s.ctx, s.Config.Origin, q, s.reading)

@@ -74,11 +74,10 @@ func (s *ShardLeader) AppendSourced(b *sourcing.Batch) {
 			b.Wait = true
 			return
 		default:
-			start, end, _ := s.data.Offsets()
+			_, end, _ := s.data.Offsets()
 			b.Pass(&progress, end)
-			empty := s.data.Holes(start) >= end-start
-			if next := b.Gap(end, empty); next > 0 {
-				in.lookup, b.Err = s.skip(in, v, next, !empty)
+			if next, removed := b.Gap(s.data); next > 0 {
+				in.lookup, b.Err = s.skip(in, v, next, removed)
 			} else if b.Err == nil {
 				s.appendMessages(in, v, publish.Transformed(v.transform, b.Rest()))
 			}

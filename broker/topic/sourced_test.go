@@ -276,6 +276,9 @@ func TestAMirrorMayBeginWithAHighOffset(t *testing.T) {
 	if is := n.leaderOf("orders").Info(); is.Messages != 2 || is.First != 1<<36 {
 		t.Errorf("after a purge of what it lacks it says %+v", is)
 	}
+	n.restart("orders")
+	n.take(mirrored(1<<36+1, 1<<36+5))
+	n.eventually("a gap that counts as removed", func() bool { return n.leaderOf("orders").Removed().Len() == 3 })
 	b := mirrored(1 << 50)
 	n.topic("bills", func(s *coordination.TopicSpec) { s.Subjects, s.Stream.Mirror = nil, &bills })
 	n.place("bills", self)
