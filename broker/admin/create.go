@@ -64,7 +64,9 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	if r.Shards > 1 && r.Stream.AllowAtomic {
 		return spec, refuse(BadRequest, "a Topic with several shards takes no atomic batches (leave out allow_atomic, or ask for one shard)")
 	}
-	spec = r.Stream.TopicSpec()
+	if spec = r.Stream.TopicSpec(); len(spec.Stream.Copies()) > 0 {
+		return spec, refuse(BadRequest, "sources and mirrors are not for this request (create the stream by JetStream's API, as nats stream add does)")
+	}
 	spec.Shards = max(r.Shards, 1)
 	if len(r.PartitionTokens) > 0 {
 		spec.PartitionBy, spec.PartitionTokens = coordination.ByTokens, r.PartitionTokens

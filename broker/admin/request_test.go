@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -191,4 +192,13 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("%q %q: %v, and yet the answer was %s", subject, payload, refusal, box.got[0].Data)
 		}
 	})
+}
+
+func TestATopicWithSourcesIsNotCreatedHere(t *testing.T) {
+	for _, stream := range []jsapi.StreamConfig{{Sources: []*jsapi.StreamSource{{Name: "bills"}}}, {Mirror: &jsapi.StreamSource{Name: "bills"}}} {
+		r := CreateRequest{Stream: stream}
+		if _, refusal := r.spec("orders"); refusal == nil || !strings.Contains(refusal.Text, "JetStream's API") {
+			t.Errorf("%+v: %v", stream, refusal)
+		}
+	}
 }

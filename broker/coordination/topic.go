@@ -119,6 +119,8 @@ type StreamSettings struct {
 	Transform              *SubjectMapping   `json:"transform,omitempty"`          // of what is stored
 	Republish              *Republish        `json:"republish,omitempty"`
 	Sources                []StreamSource    `json:"sources,omitempty"` // what is copied from other streams
+	Mirror                 *StreamSource     `json:"mirror,omitempty"`  // nil: it is no mirror
+	MirrorDirect           bool              `json:"mirrorDirect,omitempty"`
 }
 
 // Republish is what is published again when it was stored, and under which subjects. It is only
@@ -127,6 +129,16 @@ type Republish struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 	HeadersOnly bool   `json:"headersOnly,omitempty"`
+}
+
+// Copies returns what is copied into the stream: its sources, or what it mirrors.
+func (s *StreamSettings) Copies() []StreamSource {
+	if s.Mirror == nil {
+		return s.Sources
+	}
+	mirror := *s.Mirror
+	mirror.Mirrored = true
+	return []StreamSource{mirror}
 }
 
 // StreamSource is a stream whose records are copied into another one. It is only written if all
@@ -138,6 +150,8 @@ type StreamSource struct {
 	StartTime     time.Time        `json:"startTime,omitzero"`
 	Filter        string           `json:"filter,omitempty"`     // of subjects; empty: all
 	Transforms    []SubjectMapping `json:"transforms,omitempty"` // the first that matches; others are left out
+	// Mirrored means that the copies have the offsets and times of the stream. StreamSettings says it.
+	Mirrored bool `json:"-"`
 }
 
 // SubjectMapping maps subjects to others, as package transform does.
@@ -278,9 +292,11 @@ func (s *TopicSpec) valid() string {
 	switch {
 	case len(s.Stream.Sources) > MaxSources:
 		return fmt.Sprintf("%d sources (use at most %d)", len(s.Stream.Sources), MaxSources)
-	case len(s.Stream.Sources) > 0 && s.Shards > 1:
+	case len(s.Stream.Copies()) > 0 && s.Shards > 1:
 		return fmt.Sprintf("sources with %d shards (leave them out, or use one shard)", s.Shards)
-	case len(s.Subjects) == 0 && len(s.Stream.Sources) == 0:
+	case s.Stream.Mirror != nil && (len(s.Subjects) > 0 || len(s.Stream.Sources) > 0 || s.Stream.FirstSequence > 0):
+		return "a mirror with subjects, sources or a first offset (leave them out: it has those of its stream)"
+	case len(s.Subjects) == 0 && len(s.Stream.Copies()) == 0:
 		return "no subject (write for example orders.>)"
 	case len(s.Subjects) > maxTopicSubjects:
 		return fmt.Sprintf("%d subjects (use wildcards, and at most %d)", len(s.Subjects), maxTopicSubjects)

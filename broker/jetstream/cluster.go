@@ -109,6 +109,7 @@ func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
 		{config.AllowAtomic, "allow_atomic", coordination.FeatureBatches},
 		{len(config.Sources) > 0, "sources", coordination.FeatureSources},
 		{config.AllowCounter, "allow_msg_counter", coordination.FeatureCounters},
+		{config.Mirror != nil, "mirror", coordination.FeatureSources},
 	} {
 		if !needs.asked {
 			continue

@@ -11,18 +11,25 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// checkSources refuses sources by what their streams are now, as nats-server does. A stream that is
-// not there yet may be named.
+// checkSources refuses sources, and mirrors, by what their streams are now, as nats-server does. A
+// stream that is not there yet may be named. A mirror allows direct gets where its stream does.
 func (s *Server) checkSources(config *jsapi.StreamConfig) *jsapi.Error {
 	state := s.state()
-	for _, source := range config.Sources {
+	tooBig, all := jsapi.ErrSourceMaxMessageSizeTooBig, config.Sources
+	if config.Mirror != nil {
+		tooBig, all = jsapi.ErrMirrorMaxMessageSizeTooBig, []*jsapi.StreamSource{config.Mirror}
+		if t := state.Topic(config.Mirror.Name); t != nil && !t.Deleting {
+			config.MirrorDirect = t.Spec.Stream.AllowDirect
+		}
+	}
+	for _, source := range all {
 		t := state.Topic(source.Name)
 		switch {
 		case t == nil || t.Deleting:
 		case max(t.Spec.Shards, 1) > 1:
 			return jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("source %s has %d shards, whose messages have no order: name its shards' streams instead, %s and so on", source.Name, t.Spec.Shards, coordination.ShardName(t, 0)))
 		case config.MaxMessageSize > 0 && t.Spec.MaxMessage > 0 && int(config.MaxMessageSize) < t.Spec.MaxMessage:
-			return jsapi.ErrSourceMaxMessageSizeTooBig
+			return tooBig
 		}
 	}
 	spec := config.TopicSpec()
@@ -48,9 +55,9 @@ func cyclic(name string, spec *coordination.TopicSpec, find func(name string) *c
 	for todo := []visit{{name, spec}}; len(todo) > 0; todo = todo[1:] {
 		at := todo[0]
 		visited[at.name] = true
-		for _, source := range at.spec.Stream.Sources {
+		for _, source := range at.spec.Stream.Copies() {
 			if visited[source.Name] {
-				if overlaps(at.spec.Subjects, source.Filter) {
+				if source.Mirrored || overlaps(at.spec.Subjects, source.Filter) {
 					return true
 				}
 			} else if next := find(source.Name); next != nil {
@@ -70,27 +77,33 @@ func overlaps(subjects []string, filter string) bool {
 	return filter == ""
 }
 
-// sourceInfos returns how far the sources of a stream have come that is led here.
-func (s *Server) sourceInfos(shard *topic.ShardLeader) (infos []jsapi.SourceInfo) {
+// addSources adds to a stream's info how far its sources have come, if it is led here.
+func (s *Server) addSources(info *jsapi.StreamInfo, shard *topic.ShardLeader) {
 	if s.config.Sources == nil || shard == nil {
-		return nil
+		return
 	}
 	for _, i := range s.config.Sources(shard) {
-		infos = append(infos, jsapi.SourceInfo{
-			Name: i.Source.Name, Lag: i.Lag, Sequence: i.Sequence, Active: i.Active, Error: sourceError(i.Err),
+		one := jsapi.SourceInfo{
+			Name: i.Source.Name, Lag: i.Lag, Sequence: i.Sequence, Active: i.Active,
 			FilterSubject: i.Source.Filter, SubjectTransforms: jsapi.TransformsOf(i.Source.Transforms),
-		})
+		}
+		if i.Source.Mirrored {
+			one.Sequence, one.Error = 0, sourceError(i.Err, jsapi.ErrMirrorConsumerSetupFailed)
+			info.Mirror = &one
+			return
+		}
+		one.Error = sourceError(i.Err, jsapi.ErrSourceConsumerSetupFailed)
+		info.Sources = append(info.Sources, one)
 	}
-	return infos
 }
 
 // sourceError is JetStream's error for what keeps a source from going on.
-func sourceError(err error) *jsapi.Error {
+func sourceError(err error, other *jsapi.Template) *jsapi.Error {
 	if err == nil {
 		return nil
 	}
 	if _, gone := errors.AsType[*sourcing.NotFoundError](err); gone {
 		return jsapi.ErrStreamNotFound
 	}
-	return jsapi.ErrSourceConsumerSetupFailed.With(err)
+	return other.With(err)
 }

@@ -304,8 +304,10 @@ func (s *Server) describeStream(t *topic.Shard, shard *topic.ShardLeader) *jsapi
 	config.Name = t.Name()
 	cluster := s.cluster(desired.ID, t.Number())
 	noteFollowers(cluster, shard)
-	return &jsapi.StreamInfo{
+	info := &jsapi.StreamInfo{
 		Config: config.Versioned(), Created: desired.Created.UTC(), State: state,
-		Cluster: cluster, Sources: s.sourceInfos(shard), TimeStamp: time.Now().UTC(),
+		Cluster: cluster, TimeStamp: time.Now().UTC(),
 	}
+	s.addSources(info, shard)
+	return info
 }

@@ -127,6 +127,14 @@ var (
 	ErrMessageSchedulesSchedulerInvalid       = &Error{400, 10212, "message schedules invalid scheduler"}
 	ErrMessageSchedulesTimeZoneInvalid        = &Error{400, 10223, "message schedules time zone is invalid"}
 	ErrStreamExpectedLastSeqPerSubjectInvalid = &Error{400, 10193, "missing sequence for expected last sequence per subject"}
+	ErrMirrorMaxMessageSizeTooBig             = &Error{400, 10030, "stream mirror must have max message size >= source"}
+	ErrMirrorWithSources                      = &Error{400, 10031, "stream mirrors can not also contain other sources"}
+	ErrMirrorWithSubjects                     = &Error{400, 10034, "stream mirrors can not contain subjects"}
+	ErrStreamMirrorNotUpdatable               = &Error{400, 10055, "stream mirror configuration can not be updated"}
+	ErrMirrorInvalidStreamName                = &Error{400, 10142, "mirrored stream name is invalid"}
+	ErrMirrorWithFirstSeq                     = &Error{400, 10143, "stream mirrors can not have first sequence configured"}
+	ErrMirrorMultipleFiltersNotAllowed        = &Error{400, 10150, "mirror with multiple subject transforms cannot also have a single subject filter"}
+	ErrMirrorOverlappingSubjectFilters        = &Error{400, 10152, "mirror subject filters can not overlap"}
 	ErrSourceMaxMessageSizeTooBig             = &Error{400, 10046, "stream source must have max message size >= target"}
 	ErrSourceDuplicateDetected                = &Error{400, 10140, "duplicate source configuration detected"}
 	ErrSourceInvalidStreamName                = &Error{400, 10141, "sourced stream name is invalid"}
@@ -159,6 +167,9 @@ var (
 	ErrConsumerMaxPendingAckExcess     = &Template{400, 10121, "consumer max ack pending exceeds system limit of {limit}"}
 	ErrConsumerMetadataLength          = &Template{400, 10135, "consumer metadata exceeds maximum size of {limit}"}
 	ErrSourceConsumerSetupFailed       = &Template{500, 10045, "{err}"}
+	ErrMirrorTransformSource           = &Template{400, 10151, "mirror transform source: {err}"}
+	ErrMirrorTransformDestination      = &Template{400, 10154, "mirror transform: {err}"}
+	ErrMirrorConsumerSetupFailed       = &Template{500, 10029, "{err}"}
 	ErrSourceTransformSource           = &Template{400, 10145, "source transform source: {err}"}
 	ErrSourceTransformDestination      = &Template{400, 10146, "source transform: {err}"}
 	ErrStreamTransformSource           = &Template{400, 10155, "stream transform source: {err}"}

@@ -23,6 +23,7 @@ type StreamInfo struct {
 	Created   time.Time    `json:"created"`
 	State     StreamState  `json:"state"`
 	Cluster   *ClusterInfo `json:"cluster,omitempty"`
+	Mirror    *SourceInfo  `json:"mirror,omitempty"`
 	Sources   []SourceInfo `json:"sources,omitempty"`
 	TimeStamp time.Time    `json:"ts"`
 }

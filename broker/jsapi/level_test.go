@@ -1,6 +1,7 @@
 package jsapi
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
@@ -69,11 +70,11 @@ func TestBucketsAreRefusedByTheirName(t *testing.T) {
 		config StreamConfig
 		says   string
 	}{
-		"a bucket":          {StreamConfig{Name: "KV_prices", Subjects: []string{"$KV.prices.>"}, MirrorDirect: true, AllowBatched: true}, "key-value buckets need mirror_direct and allow_batched, not supported yet: prices can't be made"},
+		"a bucket":          {StreamConfig{Name: "KV_prices", Subjects: []string{"$KV.prices.>"}, Placement: &Placement{Cluster: "c"}, AllowBatched: true}, "key-value buckets need placement and allow_batched, not supported yet: prices can't be made"},
 		"an object store":   {StreamConfig{Name: "OBJ_files", Subjects: []string{"$O.files.C.>"}, AllowBatched: true}, "object stores need allow_batched, not supported yet: files can't be made"},
-		"a stream":          {StreamConfig{Name: "KV_prices", Subjects: []string{"prices"}, AllowBatched: true, MirrorDirect: true}, "mirror_direct and allow_batched are not supported yet"},
+		"a stream":          {StreamConfig{Name: "KV_prices", Subjects: []string{"prices"}, AllowBatched: true, Placement: &Placement{Cluster: "c"}}, "placement and allow_batched are not supported yet"},
 		"a single setting":  {StreamConfig{Name: "S", AllowBatched: true}, "allow_batched is not supported yet"},
-		"more than a pair":  {StreamConfig{Name: "S", AllowBatched: true, Placement: &Placement{Cluster: "c"}, MirrorDirect: true}, "placement, mirror_direct and allow_batched are not supported yet"},
+		"more than a pair":  {StreamConfig{Name: "S", AllowBatched: true, Placement: &Placement{Cluster: "c"}, Sources: []*StreamSource{{Name: "A", External: json.RawMessage(`{"api":"x"}`)}}}, "placement, sources: external and allow_batched are not supported yet"},
 		"nothing to refuse": {StreamConfig{Name: "S"}, ""},
 	} {
 		err, got := test.config.Normalize(), ""

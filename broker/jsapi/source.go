@@ -20,6 +20,51 @@ type StreamSource struct {
 	Consumer          json.RawMessage    `json:"consumer,omitempty"`
 }
 
+// normalizeMirror checks the mirror by itself, in the order and with the codes of nats-server.
+func (c *StreamConfig) normalizeMirror() *Error {
+	m := c.Mirror
+	switch {
+	case m == nil:
+		return nil
+	case c.FirstSequence > 0:
+		return ErrMirrorWithFirstSeq
+	case len(c.Subjects) > 0:
+		return ErrMirrorWithSubjects
+	case len(c.Sources) > 0:
+		return ErrMirrorWithSources
+	case m.FilterSubject != "" && len(m.SubjectTransforms) > 0:
+		return ErrMirrorMultipleFiltersNotAllowed
+	case c.SubjectDeleteMarkerTTL > 0: // they would take sequences
+		return ErrStreamInvalidConfig.With("subject delete markers forbidden on mirrors")
+	}
+	if err := m.checkTransforms(ErrMirrorTransformSource, ErrMirrorTransformDestination, ErrMirrorOverlappingSubjectFilters); err != nil {
+		return err
+	}
+	switch {
+	case assetName("stream", m.Name) != "":
+		return ErrMirrorInvalidStreamName
+	case m.FilterSubject != "" && !subject.ValidPattern([]byte(m.FilterSubject)):
+		return ErrStreamInvalidConfig.With("subject filter '" + m.FilterSubject + "' for the mirror " + transform.ErrSubject.Error())
+	}
+	m.normalize()
+	return nil
+}
+
+// normalize leaves out what has no effect.
+func (s *StreamSource) normalize() {
+	s.External, s.Consumer = nil, nil // they are empty
+	if len(s.SubjectTransforms) == 0 {
+		s.SubjectTransforms = nil
+	}
+	if s.OptStartSeq > 0 || s.OptStartTime != nil && s.OptStartTime.IsZero() {
+		s.OptStartTime = nil // nats-server does not look at it then
+	}
+	if s.OptStartTime != nil {
+		at := s.OptStartTime.UTC()
+		s.OptStartTime = &at
+	}
+}
+
 // normalizeSources checks the sources by themselves, in the order and with the codes of nats-server.
 func (c *StreamConfig) normalizeSources() *Error {
 	if len(c.Sources) == 0 {
@@ -30,10 +75,6 @@ func (c *StreamConfig) normalizeSources() *Error {
 	for _, s := range c.Sources {
 		if s == nil || assetName("stream", s.Name) != "" {
 			return ErrSourceInvalidStreamName
-		}
-		s.External, s.Consumer = nil, nil // the rest are empty
-		if len(s.SubjectTransforms) == 0 {
-			s.SubjectTransforms = nil
 		}
 		of := sourceFor(s)
 		name := of.Index()
@@ -46,37 +87,27 @@ func (c *StreamConfig) normalizeSources() *Error {
 			return ErrStreamInvalidConfig.With("subject filter '" + s.FilterSubject + "' for the source: " + transform.ErrSubject.Error())
 		}
 		names[name] = true
-		if s.OptStartTime != nil {
-			if s.OptStartTime.IsZero() {
-				s.OptStartTime = nil
-			} else {
-				at := s.OptStartTime.UTC()
-				s.OptStartTime = &at
-			}
-		}
-		if s.OptStartSeq > 0 {
-			s.OptStartTime = nil // nats-server does not look at it then
-		}
-		if err := s.checkTransforms(); err != nil {
+		s.normalize()
+		if err := s.checkTransforms(ErrSourceTransformSource, ErrSourceTransformDestination, ErrSourceOverlappingSubjectFilters); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *StreamSource) checkTransforms() *Error {
+func (s *StreamSource) checkTransforms(source, destination *Template, overlap *Error) *Error {
 	for _, t := range s.SubjectTransforms {
 		if t.Source != "" && !subject.ValidPattern([]byte(t.Source)) {
-			return ErrSourceTransformSource.With(transform.ErrSubject.Error() + " " + t.Source)
+			return source.With(transform.ErrSubject.Error() + " " + t.Source)
 		}
 		if _, err := transform.New(t.Source, t.Destination); err != nil {
-			return ErrSourceTransformDestination.With(err)
+			return destination.With(err)
 		}
 	}
 	for i, t := range s.SubjectTransforms {
 		for j, other := range s.SubjectTransforms {
 			if i != j && subject.Overlap(orAll(t.Source), orAll(other.Source)) {
-				return ErrSourceOverlappingSubjectFilters
+				return overlap
 			}
 		}
 	}
@@ -100,6 +131,22 @@ func sourceFor(s *StreamSource) coordination.StreamSource {
 		of.Transforms = append(of.Transforms, coordination.SubjectMapping(t))
 	}
 	return of
+}
+
+func mirrorFor(s *StreamSource) *coordination.StreamSource {
+	if s == nil {
+		return nil
+	}
+	of := sourceFor(s)
+	return &of
+}
+
+// mirrorOf is the reverse of mirrorFor.
+func mirrorOf(s *coordination.StreamSource) *StreamSource {
+	if s == nil {
+		return nil
+	}
+	return sourcesOf([]coordination.StreamSource{*s})[0]
 }
 
 func sourcesFor(all []*StreamSource) (of []coordination.StreamSource) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ type StreamConfig struct {
 	NoAck                  bool              `json:"no_ack,omitempty"`
 	DuplicateWindow        time.Duration     `json:"duplicate_window,omitempty"`
 	Placement              *Placement        `json:"placement,omitempty"`
-	Mirror                 json.RawMessage   `json:"mirror,omitempty"`
+	Mirror                 *StreamSource     `json:"mirror,omitempty"`
 	Sources                []*StreamSource   `json:"sources,omitempty"`
 	Compression            string            `json:"compression"`
 	FirstSequence          uint64            `json:"first_seq,omitempty"`
@@ -115,8 +116,8 @@ var unsupportedStream = []struct {
 	asked   func(*StreamConfig) bool
 }{
 	{"placement", func(c *StreamConfig) bool { return c.Placement.given() }},
-	{"mirror", func(c *StreamConfig) bool { return given(c.Mirror) }},
-	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
+	{"mirror: external", func(c *StreamConfig) bool { return c.Mirror != nil && given(c.Mirror.External) }},
+	{"mirror: consumer", func(c *StreamConfig) bool { return c.Mirror != nil && given(c.Mirror.Consumer) }},
 	{"sources: external", func(c *StreamConfig) bool {
 		return slices.ContainsFunc(c.Sources, func(s *StreamSource) bool { return s != nil && given(s.External) })
 	}},
@@ -211,7 +212,10 @@ func (c *StreamConfig) Normalize() *Error {
 	if missing := c.unsupported(); len(missing) > 0 {
 		return ErrStreamInvalidConfig.With(c.refusal(missing))
 	}
-	c.Placement, c.Mirror = nil, nil // the rest are empty
+	c.Placement = nil // the others are empty
+	if err := c.normalizeMirror(); err != nil {
+		return err
+	}
 	if c.PersistMode == defaultPersist {
 		c.PersistMode = ""
 	} else if c.Storage == memoryStorage {
@@ -317,7 +321,7 @@ func (c *StreamConfig) normalizeLimits() *Error {
 	unlimited(&c.MaxPerSubject)
 	unlimited(&c.MaxMessageSize)
 	unlimited(&c.MaxConsumers)
-	if c.DuplicateWindow == 0 && len(c.Sources) == 0 {
+	if c.DuplicateWindow == 0 && len(c.Sources) == 0 && c.Mirror == nil {
 		c.DuplicateWindow = defaultDuplicates
 		if c.MaxAge > 0 {
 			c.DuplicateWindow = min(c.DuplicateWindow, c.MaxAge)
@@ -352,7 +356,7 @@ func (c *StreamConfig) normalizeLimits() *Error {
 // subjects are checked by package coordination.
 func (c *StreamConfig) normalizeSubjects() *Error {
 	switch {
-	case len(c.Subjects) == 0 && len(c.Sources) > 0:
+	case len(c.Subjects) == 0 && (len(c.Sources) > 0 || c.Mirror != nil):
 		c.Subjects = nil // it gets messages from its sources only
 	case len(c.Subjects) == 0:
 		c.Subjects = []string{c.Name}
@@ -415,6 +419,8 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			Transform:              (*coordination.SubjectMapping)(c.SubjectTransform),
 			Republish:              (*coordination.Republish)(c.RePublish),
 			Sources:                sourcesFor(c.Sources),
+			Mirror:                 mirrorFor(c.Mirror),
+			MirrorDirect:           c.MirrorDirect,
 		},
 	}
 }
@@ -481,6 +487,8 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		SubjectTransform:       (*SubjectTransform)(s.Transform),
 		RePublish:              (*RePublish)(s.Republish),
 		Sources:                sourcesOf(s.Sources),
+		Mirror:                 mirrorOf(s.Mirror),
+		MirrorDirect:           s.MirrorDirect,
 		Metadata:               s.Metadata,
 	}
 	for name, policy := range retentions {
@@ -532,6 +540,8 @@ func CheckStreamUpdate(from, to *StreamConfig) *Error {
 		return ErrStreamInvalidConfig.With("stream configuration update can not change persist mode")
 	case from.AllowCounter != to.AllowCounter:
 		return ErrStreamInvalidConfig.With("stream configuration update can not change message counter setting")
+	case to.Mirror != nil && !reflect.DeepEqual(from.Mirror, to.Mirror):
+		return ErrStreamMirrorNotUpdatable
 	case from.AllowMessageTTL && !to.AllowMessageTTL:
 		return ErrStreamInvalidConfig.With("message TTL status can not be disabled")
 	case from.AllowSchedules && !to.AllowSchedules:

@@ -141,8 +141,9 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		names  string
 	}{
 		{set(func(c *jetstream.StreamConfig) { c.Placement = &jetstream.Placement{Tags: []string{"ssd"}} }), "placement"},
-		{set(func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "X"} }), "mirror"},
-		{set(func(c *jetstream.StreamConfig) { c.MirrorDirect = true }), "mirror_direct"},
+		{set(func(c *jetstream.StreamConfig) {
+			c.Mirror = &jetstream.StreamSource{Name: "X", External: &jetstream.ExternalStream{APIPrefix: "$JS.other.API"}}
+		}), "mirror: external"},
 		{set(func(c *jetstream.StreamConfig) {
 			c.Sources = []*jetstream.StreamSource{{Name: "X", External: &jetstream.ExternalStream{APIPrefix: "$JS.other.API"}}}
 		}), "sources: external"},
@@ -159,7 +160,11 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 	if err := durable.Normalize(); err == nil || !strings.HasPrefix(err.Description, "sources: consumer is not supported yet") {
 		t.Errorf("a durable consumer of a source: %v", err)
 	}
-	seen["sources: consumer"] = true
+	durable = StreamConfig{Name: "ORDERS", Mirror: &StreamSource{Name: "X", Consumer: []byte(`{"name":"c"}`)}}
+	if err := durable.Normalize(); err == nil || !strings.HasPrefix(err.Description, "mirror: consumer is not supported yet") {
+		t.Errorf("a durable consumer of a mirror: %v", err)
+	}
+	seen["sources: consumer"], seen["mirror: consumer"] = true, true
 	for _, feature := range unsupportedStream {
 		if !seen[feature.setting] {
 			t.Errorf("no test asks for %s", feature.setting)

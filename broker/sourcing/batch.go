@@ -1,10 +1,12 @@
 package sourcing
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removal"
@@ -18,6 +20,7 @@ type Batch struct {
 	Origin    string // identity of the stream
 	Messages  []protocol.Message
 	Sequences []uint64 // of Messages in their stream
+	Times     []int64  // likewise, for a mirror
 
 	// Taken is how many of Messages the shard has dealt with: they are appended, or duplicates of
 	// others.
@@ -33,16 +36,53 @@ func (b *Batch) OneOf(sources []coordination.StreamSource) bool {
 	return slices.ContainsFunc(sources, func(s coordination.StreamSource) bool { return reflect.DeepEqual(s, b.Of) })
 }
 
-// Pass passes messages that the shard has, by how far its log says that the source has come.
-func (b *Batch) Pass(p *removal.Progress) {
+// Pass passes messages that the shard has: by how far its log says that the source has come, or by
+// where the log of a mirror ends.
+func (b *Batch) Pass(p *removal.Progress, end uint64) {
 	come, _ := p.Of(b.Key)
+	if b.Of.Mirrored {
+		come = removal.Source{Sequence: end - 1, Origin: b.Origin}
+	}
 	for come.Origin == b.Origin && b.Taken < len(b.Messages) && b.Sequences[b.Taken] <= come.Sequence {
 		b.Taken++
 	}
 }
 
-// Rest returns the messages that the shard has not dealt with.
-func (b *Batch) Rest() []protocol.Message { return b.Messages[b.Taken:] }
+// Gap returns an offset up to the next message if b is of a mirror whose log ends before that: the
+// offsets before have no record. 0: there is no gap, or b.Err says that it is too large. removed: they
+// count as removed, since the log has records.
+func (b *Batch) Gap(data *log.Log) (next uint64, removed bool) {
+	start, end, _ := data.Offsets()
+	if !b.Of.Mirrored || b.Taken == len(b.Messages) || b.Sequences[b.Taken] <= end {
+		return 0, false
+	}
+	data.CountHoles(start)
+	next, removed = b.Sequences[b.Taken], data.Holes(start) < end-start
+	if next-end > maxSkipped && removed || next-end > maxStart {
+		b.Err = fmt.Errorf("the next message is %d, and the last one that the mirror has is before %d: that many sequences can't be passed over (delete the mirror and make it again)", next, end)
+		return 0, false
+	}
+	return min(next, end+log.GapSpan), removed
+}
+
+// Rest returns the messages that the shard has not dealt with: those of a mirror up to the next gap.
+func (b *Batch) Rest() []protocol.Message {
+	n := len(b.Messages)
+	for i := b.Taken + 1; b.Of.Mirrored && i < n; i++ {
+		if b.Sequences[i] != b.Sequences[i-1]+1 {
+			n = i
+		}
+	}
+	return b.Messages[b.Taken:n]
+}
+
+// Time returns the time of the next message's record, which is published now. b may be nil.
+func (b *Batch) Time(now int64) int64 {
+	if b != nil && b.Of.Mirrored {
+		return b.Times[b.Taken]
+	}
+	return now
+}
 
 // Next returns how far the source has come with the next message.
 func (b *Batch) Next() removal.Source {
@@ -51,8 +91,11 @@ func (b *Batch) Next() removal.Source {
 
 // Ask returns what a message of b asks for, by what its header says: what was asked of the origin's
 // leader is not asked again, and what the shard does not offer is left out, as nats-server does.
-func Ask(c publish.Conditions, ttl, rollups bool) publish.Conditions {
+func (b *Batch) Ask(c publish.Conditions, ttl, rollups bool) publish.Conditions {
 	c = publish.Conditions{ID: c.ID, TTL: c.TTL, Marks: c.Marks, Rollup: c.Rollup}
+	if b.Of.Mirrored {
+		c.ID = nil
+	}
 	if !ttl {
 		c.TTL = 0
 	}

@@ -1,4 +1,5 @@
-// Package sourcing copies records of streams into others that name them as their sources.
+// Package sourcing copies records of streams into others that name them as their sources, or mirror
+// them.
 //
 //	limits.go   every bound, with its reason
 //	batch.go    Batch: messages of one source on their way into a shard
@@ -27,7 +28,10 @@
 //	Y5  A stream that is made anew under the name of an origin is another stream: it is copied from
 //	    its start on. What was copied from the former one stays.
 //	Y6  What is deleted at the origin is not deleted in copies.
-//	Y7  Bytes, goroutines and questions are bounded per broker, on both sides.
+//	Y7  A mirror has the records of its stream at their offsets and with their times. Its log ends
+//	    where it has come to, so it needs no progress. Offsets that its stream has no record for are
+//	    batches without records (log.Gap).
+//	Y8  Bytes, goroutines and questions are bounded per broker, on both sides.
 //
 // Rejected:
 //

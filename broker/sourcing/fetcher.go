@@ -78,8 +78,11 @@ func (f *fetcher) answered(a *answer) (*Batch, error) {
 	b := &Batch{Of: f.source, Key: f.key, Origin: f.origin}
 	err := a.each(func(r *log.Record) {
 		m := protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}
-		m.Data, m.Header = copied(&m, f.index, r.Offset, f.origin)
-		m.Subject = f.mapped(r.Subject)
+		if m.Subject = f.mapped(r.Subject); f.source.Mirrored {
+			b.Times = append(b.Times, r.Time)
+		} else {
+			m.Data, m.Header = copied(&protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}, f.index, r.Offset, f.origin)
+		}
 		b.Messages, b.Sequences = append(b.Messages, m), append(b.Sequences, r.Offset)
 	})
 	if err != nil {

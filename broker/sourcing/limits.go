@@ -21,6 +21,12 @@ const (
 	// scanBytes is how much of a log a question reads in vain before it is answered, so that the
 	// source learns how far it has come.
 	scanBytes = 16 << 20
+	// maxSkipped is how many sequences a mirror passes over at most between two messages: in memory,
+	// 256 Mi take 1.5 MiB in the set of removed offsets, and as much again when they are counted.
+	maxSkipped = 256 << 20
+	// maxStart is with how high a sequence a mirror begins at most. Until its log starts there, it has
+	// a batch for each 4 Gi of them.
+	maxStart = 1 << 40
 	// maxQuestion is more than the largest question: 64 filters of 4 KiB are possible.
 	maxQuestion = 512 << 10
 )

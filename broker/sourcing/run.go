@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/removing"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -37,6 +39,12 @@ type Shard interface {
 	AppendSourced(b *Batch)
 	// Data returns the log of its records.
 	Data() *log.Log
+	// Offsets returns the offsets that readers see: start ≤ offset < end.
+	Offsets() (start, end uint64)
+	// Scan calls f with some records, as a records.Reader does.
+	Scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error)
+	// Purge deletes the records below an offset that readers see.
+	Purge(ctx context.Context, below uint64) (purged uint64, err error)
 }
 
 // Config is what a Sourcing needs.
@@ -90,6 +98,8 @@ type run[S Shard] struct {
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when it has ended
 
+	started bool // the log of a mirror starts with a record
+
 	mu    sync.Mutex
 	heard time.Time
 	lag   uint64
@@ -125,7 +135,9 @@ func (s *Sourcing[S]) Close() {
 	if s.offer != nil {
 		s.offer.Close()
 	}
+	s.mu.Lock() // no question begins to be answered any more
 	s.stop()
+	s.mu.Unlock()
 	s.running.Wait()
 }
 
@@ -204,6 +216,12 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	_, _, keeper := r.shard.Sources()
 	progress := keeper.Progress()
 	come, _ := progress.Of(f.key)
+	if _, end, _ := r.shard.Data().Offsets(); r.source.Mirrored { // its log ends where it has come to
+		come = removal.Source{Sequence: end - 1, Origin: identity}
+	}
+	if err := r.start(ctx); err != nil {
+		return err
+	}
 	q := f.ask(come, identity)
 	if f.behind {
 		select {
@@ -240,6 +258,25 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	}
 	f.taken(a)
 	return r.shard.Data().WaitRoom(ctx)
+}
+
+// start has the log of a mirror start with its first record: the streams of some begin with a high
+// offset.
+func (r *run[S]) start(ctx context.Context) error {
+	start, end := r.shard.Offsets()
+	if !r.source.Mirrored || r.started || start == end {
+		return nil
+	}
+	first := end
+	_, err := r.shard.Scan(start, end, math.MaxInt64, func(record *log.Record) bool {
+		first = record.Offset
+		return false
+	})
+	if err == nil && first > start {
+		_, err = r.shard.Purge(ctx, first)
+	}
+	r.started = err == nil && first < end
+	return err
 }
 
 // ask asks the leader of a stream.
@@ -305,6 +342,11 @@ func (s *Sourcing[S]) begin(q *question) {
 		return
 	}
 	q.Bytes = min(q.Bytes, largeBytes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
 	s.running.Go(func() {
 		defer func() { <-s.serving }()
 		a := serve(s.ctx, s.Config.Origin, q, s.reading)

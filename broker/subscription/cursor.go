@@ -342,7 +342,9 @@ func (c *cursor) enqueue(d *delivery) {
 }
 
 // isExhausted reports whether a record was delivered as often as may be.
-func (c *cursor) isExhausted(d *delivery) bool { return c.maxDeliver > 0 && d.attempts() >= c.maxDeliver }
+func (c *cursor) isExhausted(d *delivery) bool {
+	return c.maxDeliver > 0 && d.attempts() >= c.maxDeliver
+}
 
 // next returns the first record of the redelivery queue, or nil.
 func (c *cursor) next() *delivery {

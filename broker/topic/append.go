@@ -75,11 +75,12 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			break
 		}
 		at, behind, keep := s.end+uint64(len(in.records)), messages[n:], false
+		stamp := in.sourced.Time(now)
 		if len(m.To) > 0 {
 			keep = s.judgeBatch(in, p, v, m, now, mono)
 			behind = in.parts
 		} else {
-			keep = (in.sourced != nil || v.subjects.Keep(m.Subject)) && s.judge(in, p, v, m, now, mono)
+			keep = (in.sourced != nil || v.subjects.Keep(m.Subject)) && s.judge(in, p, v, m, stamp, mono)
 		}
 		if in.lookup > 0 && in.lookup != awaitsMark {
 			s.lookUp(v, behind)
@@ -99,7 +100,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			size += len(m.Data) + len(m.Subject)
 		}
 		if keep && !in.alone {
-			in.records = append(in.records, in.record(m, now))
+			in.records = append(in.records, in.record(m, stamp))
 		}
 	}
 	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.messages()

@@ -5,6 +5,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removing"
+	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/sender"
 	"github.com/carillon-mq/carillon/broker/sourcing"
 )
@@ -53,7 +54,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 func (s *ShardLeader) Sources() (all []coordination.StreamSource, d log.Durability, removed *removing.Keeper) {
 	v := s.shard.view.Load()
 	if s.readable.Load() && v.lead && !v.bound.Sealed && v.unsupported == "" {
-		all = v.desired.Spec.Stream.Sources
+		all = v.desired.Spec.Stream.Copies()
 	}
 	return all, v.durability, &s.removing
 }
@@ -67,16 +68,20 @@ func (s *ShardLeader) AppendSourced(b *sourcing.Batch) {
 	for b.Err == nil && !b.Wait && b.Taken < len(b.Messages) {
 		v := s.shard.view.Load()
 		switch progress := s.removing.Progress(); {
-		case !v.lead || v.gone || !s.enough() || !b.OneOf(v.desired.Spec.Stream.Sources):
+		case !v.lead || v.gone || !s.enough() || !b.OneOf(v.desired.Spec.Stream.Copies()):
 			b.Err = s.shard.refusal()
-			return
 		case s.ahead.PushesBack(&s.service.aheadBound):
 			b.Wait = true
 			return
 		default:
-			b.Pass(&progress)
+			_, end, _ := s.data.Offsets()
+			b.Pass(&progress, end)
+			if next, removed := b.Gap(s.data); next > 0 {
+				in.lookup, b.Err = s.skip(in, v, next, removed)
+			} else if b.Err == nil {
+				s.appendMessages(in, v, publish.Transformed(v.transform, b.Rest()))
+			}
 		}
-		s.appendMessages(in, v, publish.Transformed(v.transform, b.Rest()))
 		if in.lookup == awaitsMark {
 			s.removing.Mark(s.high.Load(), v.durability, func() {})
 		}
@@ -84,4 +89,34 @@ func (s *ShardLeader) AppendSourced(b *sourcing.Batch) {
 			b.Err = s.shard.refusal()
 		}
 	}
+}
+
+// skip appends a batch without records up to an offset. If removed, limits don't count its offsets.
+func (s *ShardLeader) skip(in *intake, v *view, next uint64, removed bool) (lookup uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed || next <= s.end:
+		return 0, s.shard.refusal()
+	case !s.removing.Marked():
+		return awaitsMark, nil
+	case removed:
+		in.removed.Add(s.epoch.Load(), s.end, next)
+	}
+	defer in.removed.Reset()
+	extensions, carries := in.removed.Carry(&s.removing, next, nil)
+	p := newPending(s)
+	p.durability, p.end = v.durability, next
+	if err = s.data.AppendBatch(log.Gap(s.epoch.Load(), s.end, next, in.sourced.Time(0), extensions), v.durability, p); err != nil {
+		if carries {
+			s.removing.Forget()
+		}
+		return 0, err
+	}
+	s.end = next
+	s.leading.Load().Appended(replica.Data, s.end, true)
+	if s.subjects != nil {
+		s.subjects.Appended(s.end)
+	}
+	return 0, nil
 }

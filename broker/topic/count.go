@@ -10,6 +10,9 @@ import (
 // message waits (in.lookup), or was refused. mu is held.
 func (s *ShardLeader) count(in *intake, v *view, m *protocol.Message, c *publish.Conditions) bool {
 	in.counted = counting.Record{}
+	if in.sourced != nil {
+		return true // a mirror keeps the totals of its origin
+	}
 	err := counting.Refusal(s.shard.name, v.counts, m, c)
 	if err == nil && !v.counts {
 		return true

@@ -7,7 +7,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/retention"
-	"github.com/carillon-mq/carillon/broker/sourcing"
 )
 
 // numberState is the state of a message's number.
@@ -94,7 +93,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	c, refusal := s.conditions(m)
 	switch {
 	case in.sourced != nil:
-		c, refusal = sourcing.Ask(c, v.expiry.On, v.limits.RollUps), nil
+		c, refusal = in.sourced.Ask(c, v.expiry.On, v.limits.RollUps), nil
 	case refusal == nil && c.Part:
 		refusal = &publish.BatchError{Topic: s.shard.name}
 	case refusal == nil && c.Copied:
@@ -141,7 +140,7 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 		in.refuse(s.shard, refusal)
 		return false
 	}
-	if (expires > 0 || in.sourced != nil) && !s.removing.Marked() {
+	if (expires > 0 || in.sourced != nil && !in.sourced.Of.Mirrored) && !s.removing.Marked() {
 		in.lookup = awaitsMark
 		return false
 	}
@@ -167,7 +166,9 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 		in.removed.Expire(s.epoch.Load(), next, expires)
 	}
 	if in.sourced != nil {
-		in.removed.Source(s.epoch.Load(), next, in.sourced.Next())
+		if !in.sourced.Of.Mirrored {
+			in.removed.Source(s.epoch.Load(), next, in.sourced.Next())
+		}
 	}
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -200,4 +201,134 @@ func TestRetentionLeavesHowFarSourcesHaveCome(t *testing.T) {
 	}
 	n.take(copied(2, 4))
 	n.eventually("the rest", func() bool { return n.payloads() == "4" })
+}
+
+// mirrored is a batch of messages of bills for a mirror, with these sequences.
+func mirrored(sequences ...uint64) *sourcing.Batch {
+	b := &sourcing.Batch{Of: bills, Key: removal.KeyOf(bills.Index()), Origin: "id-bills"}
+	b.Of.Mirrored = true
+	for _, seq := range sequences {
+		b.Messages = append(b.Messages, protocol.Message{Subject: []byte("bills.x"), Data: fmt.Append(nil, seq)})
+		b.Sequences, b.Times = append(b.Sequences, seq), append(b.Times, int64(seq)*1e9)
+	}
+	return b
+}
+
+// mirroring declares the Topic orders as a mirror.
+func (n *site) mirroring(change func(*coordination.TopicSpec)) {
+	n.topic("orders", func(s *coordination.TopicSpec) {
+		s.Subjects, s.Stream.Mirror = nil, &bills
+		if change != nil {
+			change(s)
+		}
+	})
+}
+
+func TestAMirrorHasTheOffsetsAndTimesOfItsStream(t *testing.T) {
+	n := newSite(t)
+	n.mirroring(nil)
+	n.serve("orders")
+	check := func(when string, want ...string) {
+		t.Helper()
+		n.eventually(when, func() bool { return slices.Equal(n.read("orders"), want) })
+		s := n.leaderOf("orders")
+		if is := s.Info(); is.Messages != uint64(len(want)) {
+			t.Errorf("%s: it says %+v", when, is)
+		}
+		for _, r := range want {
+			var offset uint64
+			fmt.Sscan(r, &offset)
+			if got, err := s.Get(offset); err != nil || got.Time != int64(offset)*1e9 {
+				t.Errorf("%s: record %d is of %d, %v", when, offset, got.Time, err)
+			}
+		}
+	}
+	n.take(mirrored(3, 4, 7))
+	check("with gaps", "3 bills.x 3", "4 bills.x 4", "7 bills.x 7")
+	n.take(mirrored(4, 7, 8, 200_000_000))
+	all := []string{"3 bills.x 3", "4 bills.x 4", "7 bills.x 7", "8 bills.x 8", "200000000 bills.x 200000000"}
+	check("with a large gap", all...)
+	n.restart("orders")
+	check("after a restart", all...)
+	n.take(mirrored(8, 200_000_001))
+	check("and on", append(all, "200000001 bills.x 200000001")...)
+	b := mirrored(800_000_000)
+	n.leaderOf("orders").AppendSourced(b)
+	if b.Err == nil || b.Taken > 0 || b.Wait {
+		t.Errorf("behind a gap that is too large: %d taken, %v", b.Taken, b.Err)
+	}
+}
+
+func TestAMirrorMayBeginWithAHighOffset(t *testing.T) {
+	n := newSite(t)
+	n.mirroring(nil)
+	n.serve("orders")
+	n.take(mirrored(1<<36, 1<<36+1))
+	n.eventually("they are readable", func() bool { return len(n.read("orders")) == 2 })
+	s := n.leaderOf("orders")
+	if is := s.Info(); is.Messages != 2 || is.Last != 1<<36+1 {
+		t.Errorf("it says %+v", is)
+	}
+	if _, err := s.Purge(context.Background(), 1<<36); err != nil {
+		t.Fatal(err)
+	}
+	n.restart("orders")
+	if is := n.leaderOf("orders").Info(); is.Messages != 2 || is.First != 1<<36 {
+		t.Errorf("after a purge of what it lacks it says %+v", is)
+	}
+	n.restart("orders")
+	n.take(mirrored(1<<36+1, 1<<36+5))
+	n.eventually("a gap that counts as removed", func() bool { return n.leaderOf("orders").Removed().Len() == 3 })
+	b := mirrored(1 << 50)
+	n.topic("bills", func(s *coordination.TopicSpec) { s.Subjects, s.Stream.Mirror = nil, &bills })
+	n.place("bills", self)
+	n.tell()
+	n.open("bills")
+	if n.leaderOf("bills").AppendSourced(b); b.Err == nil {
+		t.Error("it begins with any offset")
+	}
+}
+
+func TestLimitsOfAMirrorDoNotCountGaps(t *testing.T) {
+	n := newSite(t)
+	n.mirroring(func(s *coordination.TopicSpec) { s.Retention.Messages = 3 })
+	n.serve("orders")
+	n.take(mirrored(10, 20, 30, 40, 500_000))
+	n.eventually("the last three", func() bool {
+		return slices.Equal(n.read("orders"), []string{"30 bills.x 30", "40 bills.x 40", "500000 bills.x 500000"})
+	})
+}
+
+// TestNoCrashMovesTheRecordsOfAMirror: the power is cut at each step while records and gaps are
+// appended. What is there has its offset, and the rest follows.
+func TestNoCrashMovesTheRecordsOfAMirror(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 1))
+	sequences := []uint64{2, 3, 7, 9000, 9001, 9003}
+	for step := 0; step < 60; step += 3 {
+		fs := crashfs.New()
+		n := newSite(t)
+		n.fs = fs
+		n.mirroring(nil)
+		n.serve("orders")
+		s := n.leaderOf("orders")
+		fs.StopAfter(step)
+		tries, b := 0, mirrored(sequences...)
+		n.eventually("it is appended, or the disk stopped", func() bool {
+			tries++
+			b.Wait = false
+			s.AppendSourced(b)
+			return b.Err != nil || b.Taken == len(b.Messages) || s.failure() != nil || tries > 100
+		})
+		n.stop()
+		n.fs = fs.Crash(rng)
+		n.serve("orders")
+		n.take(mirrored(sequences...))
+		n.eventually("all", func() bool { return len(n.read("orders")) == len(sequences) })
+		for i, r := range n.read("orders") {
+			if want := fmt.Sprintf("%d bills.x %d", sequences[i], sequences[i]); r != want {
+				t.Errorf("cut at step %d: %s, want %s", step, r, want)
+			}
+		}
+		n.stop()
+	}
 }

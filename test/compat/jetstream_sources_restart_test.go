@@ -17,7 +17,8 @@ import (
 )
 
 // TestSourcesOutliveTheirLeaders: the leaders of a stream and of its source change again and again
-// while 100,000 messages are copied. Each is there once, and in the order of the source.
+// while 100,000 messages are copied. Each is there once, and in the order of the source. A mirror has
+// them with their sequences and times.
 func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes half a minute")
@@ -35,6 +36,9 @@ func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	from := s.stream(t, func(c *jetstream.StreamConfig) { c.Replicas = 3 })
 	into := s.stream(t, func(c *jetstream.StreamConfig) {
 		c.Replicas, c.Subjects, c.Sources = 3, nil, []*jetstream.StreamSource{{Name: from}}
+	})
+	mirror := s.stream(t, func(c *jetstream.StreamConfig) {
+		c.Replicas, c.Subjects, c.Mirror = 3, nil, &jetstream.StreamSource{Name: from, FilterSubject: from + ".x.3"}
 	})
 	info := func(name string) (is *jetstream.StreamInfo) {
 		t.Helper()
@@ -76,7 +80,7 @@ func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	defer nc.Close()
 	publisher.Go(func() {
 		for i := 0; publishing.Err() == nil; i++ { // some are lost, or come again
-			if nc.Publish(from+".x", fmt.Appendf(nil, "%d", i)) != nil || i%100 == 0 {
+			if nc.Publish(fmt.Sprint(from, ".x.", i%7), fmt.Appendf(nil, "%d", i)) != nil || i%100 == 0 {
 				_ = nc.FlushTimeout(time.Second)
 				time.Sleep(time.Millisecond)
 			}
@@ -85,6 +89,7 @@ func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	for n := 0; n < 3 || info(from).State.LastSeq < messages; n++ {
 		change(into)
 		change(from)
+		change(mirror)
 	}
 	stop()
 	publisher.Wait()
@@ -111,6 +116,35 @@ func TestSourcesOutliveTheirLeaders(t *testing.T) {
 		testutil.Must(t, err)
 		if fields := strings.Split(m.Headers().Get("Nats-Stream-Source"), " "); len(fields) != 6 || fields[1] != fmt.Sprint(seq) {
 			t.Fatalf("message %d is from %q", seq, fields)
+		}
+	}
+	source, err := js.Stream(within(t), from)
+	testutil.Must(t, err)
+	selected, err := source.Info(within(t), jetstream.WithSubjectFilter(from+".x.3"))
+	testutil.Must(t, err)
+	count := selected.State.Subjects[from+".x.3"]
+	reach(t, js, mirror, count)
+	c, err = js.OrderedConsumer(within(t), mirror, jetstream.OrderedConsumerConfig{})
+	testutil.Must(t, err)
+	theirs, err := js.OrderedConsumer(within(t), from, jetstream.OrderedConsumerConfig{FilterSubjects: []string{from + ".x.3"}})
+	testutil.Must(t, err)
+	mine, err := c.Messages()
+	testutil.Must(t, err)
+	defer mine.Stop()
+	want, err := theirs.Messages()
+	testutil.Must(t, err)
+	defer want.Stop()
+	for i := range count {
+		a, err := mine.Next()
+		testutil.Must(t, err)
+		b, err := want.Next()
+		testutil.Must(t, err)
+		is, err := a.Metadata()
+		testutil.Must(t, err)
+		was, err := b.Metadata()
+		testutil.Must(t, err)
+		if is.Sequence.Stream != was.Sequence.Stream || !is.Timestamp.Equal(was.Timestamp) || string(a.Data()) != string(b.Data()) {
+			t.Fatalf("message %d of the mirror is %+v, of its stream %+v", i, is, was)
 		}
 	}
 	t.Logf("read %d messages in %v", end.LastSeq, time.Since(began).Round(time.Millisecond))

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,6 +88,25 @@ var sourceStories = []story{
 			}
 		}
 		equal(t, "sources", len(stream.CachedInfo().Sources), 2)
+	}},
+	{"large messages are copied", func(t *testing.T, s *site) {
+		js := s.client(t)
+		from := s.stream(t, nil)
+		large := bytes.Repeat([]byte("large "), 150<<10)
+		for range 5 {
+			_, err := js.Publish(within(t), from+".x", large)
+			testutil.Must(t, err)
+		}
+		into := s.copies(t, &jetstream.StreamSource{Name: from})
+		mirror := s.mirror(t, jetstream.StreamSource{Name: from})
+		for _, name := range []string{into, mirror} {
+			reach(t, js, name, 5)
+			stream, err := s.client(t).Stream(within(t), name)
+			testutil.Must(t, err)
+			m, err := stream.GetMsg(within(t), 5)
+			testutil.Must(t, err)
+			equal(t, "the last one is complete", bytes.Equal(m.Data, large), true)
+		}
 	}},
 	{"a copy says where it is from, and asks for nothing that was asked of the origin", func(t *testing.T, s *site) {
 		js := s.client(t)

@@ -34,7 +34,7 @@ type story struct {
 // CARILLON_NATS_SERVER=/path/to/nats-server the same stories run at nats-server, too, which
 // verifies them.
 func TestJetStream(t *testing.T) {
-	stories := slices.Concat(apiStories, advisoryStories, streamStories, messageStories, removalStories, expiryStories, batchStories, counterStories, republishStories, scheduleStories, retentionStories, sourceStories, keyValueStories, consumerStories, controlStories, pullStories, priorityStories, pushStories, traceStories, directStories)
+	stories := slices.Concat(apiStories, advisoryStories, streamStories, messageStories, removalStories, expiryStories, batchStories, counterStories, republishStories, scheduleStories, retentionStories, sourceStories, mirrorStories, keyValueStories, consumerStories, controlStories, pullStories, priorityStories, pushStories, traceStories, directStories)
 	sites := []struct {
 		name  string
 		start func(*testing.T) *site
