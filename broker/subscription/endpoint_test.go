@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -243,4 +245,31 @@ func TestWhatAnEndpointRefusesBecomesADeadLetter(t *testing.T) {
 			t.Errorf("the dead letters are %q", all)
 		}
 	})
+}
+
+// TestACrashHandsOverWhatWasNotAcknowledged: a process dies while records are in a hand. The next one
+// hands over what has no durable ack, whether or not the log of cursors has heard of it.
+func TestACrashHandsOverWhatWasNotAcknowledged(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, _ coordination.SubscriptionSpec) {
+			w.shard.publish("o", "o", "o")
+			w.hands.expect(t, "1", "2", "3")
+			w.attempt(s, 1, 1)
+			w.attempt(s, 2, 1)
+			if err := w.ackNow(s, 1, Done); err != nil {
+				t.Fatal(err)
+			}
+			want := []string{"2 x2", "3"}
+			if written {
+				time.Sleep(time.Second)
+				w.attempt(s, 2, 2) // the log does not hear of this attempt
+			}
+			crashed := w.fs.(*crashfs.FS).Crash(rand.New(rand.NewPCG(1, 1)))
+			_, _ = w.service.Close(), w.disk.Close()
+			w.hands.expect(t, "close")
+			w.fs = crashed
+			w.start()
+			w.hands.expect(t, append([]string{"to http://a"}, want...)...)
+		})
+	}
 }
