@@ -101,6 +101,21 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 		t.Errorf("what another keeps is answered %+v", got)
 	}
 
+	// These brokers announce no feature, so they may be of a version that ignores newer settings.
+	for setting, stream := range map[string]string{
+		"allow_atomic": `{"allow_atomic":true}`, "allow_msg_counter": `{"allow_msg_counter":true}`, "allow_msg_ttl": `{"allow_msg_ttl":true}`,
+		"allow_msg_schedules": `{"allow_msg_schedules":true}`, "republish": `{"republish":{"src":">","dest":"again.>"}}`,
+		"discard: new": `{"discard":"new"}`, "max_msgs_per_subject": `{"max_msgs_per_subject":1}`, "retention: workqueue": `{"retention":"workqueue"}`,
+	} {
+		got := change[onlyError](t, s, TopicCreateSubject+"newer", `{"stream":`+stream+`}`).Error
+		if got == nil || got.Code != Refused || !strings.Contains(got.Text, setting+" is not supported until broker main-") {
+			t.Errorf("%s is answered %+v", stream, got)
+		}
+	}
+	if made, err := c.GetTopic(ctx, "newer"); err == nil {
+		t.Errorf("%+v was created", made)
+	}
+
 	// A broker is drained in another mode, and undrained. The answer equals that of the next
 	// request.
 	for _, step := range []struct {

@@ -26,6 +26,10 @@ func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequ
 		if info.Error = s.enoughBrokers(&spec); info.Error != nil {
 			return info
 		}
+		if err := asked.Stream.CheckServed(s.topics.State()); err != nil {
+			info.Error = refuse(Refused, "%s", err.Description)
+			return info
+		}
 		var err error
 		made, err = s.store.CreateTopic(ctx, name, spec, coordination.Owner{Kind: coordination.ClientOwner})
 		var exists *coordination.ExistsError

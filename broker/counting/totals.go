@@ -64,7 +64,15 @@ type Totals struct {
 	asked  map[uint64]struct{} // being read
 	noted  atomic.Bool         // known has totals that may not be in the log yet
 	forget bool                // known is to be forgotten when they are
+	added  []added             // since Appended
 	ended  bool
+}
+
+// added is a total that may not be in the log yet, and the one that it has replaced.
+type added struct {
+	offset, before uint64
+	was            Total
+	known          bool // was is
 }
 
 // answer is what a read found.
@@ -175,10 +183,14 @@ func (t *Totals) Reading(offset uint64) bool {
 func (t *Totals) Add(offset, before uint64, total Total) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if was, ok := t.known[before]; ok {
-		t.count(-was.size())
+	a := added{offset: offset, before: before}
+	if a.was, a.known = t.known[before]; a.known {
+		t.count(-a.was.size())
 		delete(t.known, before)
+	} else if read, ok := t.read[before]; ok {
+		a.was, a.known = read.total, read.err == nil
 	}
+	t.added = append(t.added, a)
 	t.drop(before)
 	if t.known == nil {
 		t.known = map[uint64]Total{}
@@ -194,6 +206,8 @@ func (t *Totals) Appended() {
 		return // the usual case: no counters
 	}
 	t.mu.Lock()
+	clear(t.added)
+	t.added = t.added[:0]
 	if t.noted.Store(false); t.forget {
 		t.clear()
 	}
@@ -203,11 +217,27 @@ func (t *Totals) Appended() {
 	}
 }
 
-// Undo says that totals that were added are not going to be in the log.
+// Undo says that totals that were added since Appended are not going to be in the log. Those that they
+// have replaced are known again.
 func (t *Totals) Undo() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.clear()
+	for i := len(t.added) - 1; i >= 0; i-- {
+		a := &t.added[i]
+		if total, ok := t.known[a.offset]; ok {
+			t.count(-total.size())
+			delete(t.known, a.offset)
+		}
+		if a.known {
+			t.known[a.before] = a.was
+			t.count(a.was.size())
+		}
+	}
+	clear(t.added)
+	t.added = t.added[:0]
+	if t.noted.Store(false); t.forget {
+		t.clear()
+	}
 }
 
 // Forget forgets everything, or reports that Appended is going to.
@@ -226,6 +256,8 @@ func (t *Totals) Forget() bool {
 func (t *Totals) clear() {
 	clear(t.known)
 	clear(t.read)
+	clear(t.added)
+	t.added = t.added[:0]
 	t.noted.Store(false)
 	t.forget = false
 	t.set.held.Add(-t.held.Swap(0))

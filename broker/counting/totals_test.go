@@ -108,10 +108,14 @@ func TestTotalsAreReadOrRemembered(t *testing.T) {
 	if len(l.known) > 0 {
 		t.Error("nothing is forgotten")
 	}
+	l.expect(4, "4")
 	l.Add(5, 4, Total{Value: "7"})
 	l.Undo()
 	if _, wait, _ := l.At(5); !wait {
 		t.Error("a total that was undone is known")
+	}
+	if total, wait, err := l.At(4); total.Value != "4" || wait || err != nil {
+		t.Errorf("the total before it is %q, %v, %v", total.Value, wait, err)
 	}
 	<-l.found
 	if err := l.at(5); !strings.Contains(err, "offset") && err != errGone.Error() {

@@ -184,9 +184,10 @@ func (o *Outbox) Went(seq uint64) bool { return seq < max(o.Ever, o.sent) }
 func (o *Outbox) Expect(size int) { o.expected = size }
 
 // Lends reports whether the data of a message stays in the memory that it came in: it fills half of
-// it, so little else is kept from being reused.
+// it, so little else is kept from being reused. An atomic batch was gathered elsewhere: memory has its
+// last message only.
 func Lends(m *protocol.Message, memory protocol.Memory) bool {
-	return memory != nil && 2*len(m.Data) >= memory.Size()
+	return memory != nil && len(m.To) == 0 && 2*len(m.Data) >= memory.Size()
 }
 
 // Add puts a message at the end, and returns the message that the outbox holds, which is valid

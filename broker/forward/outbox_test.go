@@ -97,6 +97,22 @@ func TestMessagesOfOneReadShareAFrame(t *testing.T) {
 	}
 }
 
+// TestABatchIsCountedWhole: an atomic batch was gathered elsewhere than in the memory of the message
+// that commits it, so all of it counts, and that memory is free at once.
+func TestABatchIsCountedWhole(t *testing.T) {
+	o := NewOutbox()
+	l := &lent{size: 1 << 10}
+	m := message("x", "r", strings.Repeat("d", 1<<20))
+	m.To = m.Subject
+	kept := o.Add(&m, l, 0)
+	if o.Bytes < len(m.Data) || l.refs != 0 {
+		t.Errorf("%d bytes are counted for a batch of %d, and the memory of its commit has %d references", o.Bytes, len(m.Data), l.refs)
+	}
+	if clear(m.Data); string(kept.To) != "x" || !bytes.Equal(kept.Data, bytes.Repeat([]byte("d"), 1<<20)) {
+		t.Error("the batch is not kept")
+	}
+}
+
 // lent is memory that counts its references.
 type lent struct{ size, refs int }
 

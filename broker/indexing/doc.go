@@ -6,6 +6,7 @@
 //	index.go    Index: of one shard; questions
 //	follow.go   how an index follows its log
 //	lasts.go    Lasts: the last records that publish conditions ask for
+//	trial.go    what of that is undone if an atomic batch is refused
 //
 // # How an index follows its log
 //

@@ -158,6 +158,7 @@ func (x *Lasts) Removed(subject []byte, offsets []uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	f := &x.firsts
+	x.trial.touch(x, key)
 	for _, offset := range offsets {
 		f.doomed = append(f.doomed, doomed{key, offset})
 	}
@@ -179,6 +180,7 @@ func (x *Lasts) RemovedAll(offset uint64) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.trial.touchAll(x)
 	x.firsts.reset()
 	x.firsts.floor = offset
 }

@@ -162,6 +162,10 @@ func TestOldestRecordsAreThoseOfAModel(t *testing.T) {
 				default: // a batch
 					var batch []string
 					gone := map[int]bool{}
+					tried := rng.IntN(2) == 0
+					if tried {
+						l.x.Try()
+					}
 					for range 1 + rng.IntN(4) {
 						subject := string(rune('a' + rng.IntN(3)))
 						at := len(l.log) + len(batch) + 1
@@ -190,6 +194,8 @@ func TestOldestRecordsAreThoseOfAModel(t *testing.T) {
 					}
 					switch {
 					case len(batch) == 0:
+					case rng.IntN(3) == 0 && tried: // it is refused
+						l.x.Undo(uint64(len(l.log) + 1))
 					case rng.IntN(8) == 0: // the append fails
 						l.x.Reset(uint64(len(l.log) + 1))
 					default:

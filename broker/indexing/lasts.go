@@ -43,6 +43,7 @@ type Lasts struct {
 	end    uint64             // of the log, as of Appended
 	noted  bool               // last has records that may not be in the log yet
 	forget bool               // everything is to be forgotten when they are
+	trial  trial              // what was noted since Try
 	below  map[lastKey]uint64 // what was found below from
 	firsts firsts
 	queue  []lastWanted
@@ -140,7 +141,7 @@ func (x *Lasts) Reset(end uint64) {
 // reset is Reset with mu held.
 func (x *Lasts) reset(end uint64) {
 	x.last, x.below, x.from, x.end = map[lastKey]uint64{}, map[lastKey]uint64{}, end, end
-	x.complete, x.tooMany, x.noted, x.forget = false, false, false, false
+	x.complete, x.tooMany, x.noted, x.forget, x.trial = false, false, false, false, trial{}
 	if x.queued == nil {
 		x.queued, x.failed = map[wantedKey]bool{}, map[wantedKey]lastFailure{}
 	}
@@ -164,6 +165,7 @@ func (x *Lasts) NoteRun(subject []byte, from, last uint64) {
 	key := lastKeyOf(subject)
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.trial.touch(x, key)
 	x.last[key], x.noted = last, true
 	x.firsts.note(key, from, last)
 }
@@ -176,7 +178,7 @@ func (x *Lasts) Appended(end uint64) {
 		return
 	}
 	x.mu.Lock()
-	x.end, x.noted = end, false
+	x.end, x.noted, x.trial = end, false, trial{}
 	x.firsts.appended(x.isGone)
 	switch {
 	case x.asked.Load() < time.Now().Add(-restAfter).UnixNano():

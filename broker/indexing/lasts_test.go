@@ -119,6 +119,37 @@ func TestARemovedRecordIsNotTheLastOne(t *testing.T) {
 	}
 }
 
+// TestWhatIsTriedIsUndone: of the subjects that were noted since Try what was known before is known
+// again, and of others nothing is forgotten.
+func TestWhatIsTriedIsUndone(t *testing.T) {
+	x, f := newLasts(t, 100)
+	if _, wait, _ := x.Last([]byte("found")); wait == 0 {
+		t.Fatal("it is known")
+	}
+	f.answers <- nil
+	f.wait(t, x)
+	x.Note([]byte("noted"), 100)
+	x.Appended(101)
+	for range 2 {
+		x.Try()
+		x.RemovedAll(101)
+		for i, of := range []string{"noted", "found", "new", "noted"} {
+			x.Note([]byte(of), uint64(101+i))
+		}
+		x.Undo(101)
+		for of, want := range map[string]uint64{"noted": 100, "found": 50} {
+			if offset, wait, err := x.Last([]byte(of)); offset != want || wait > 0 || err != nil {
+				t.Errorf("%s: %d, %v, %v; want %d", of, offset, wait, err, want)
+			}
+		}
+	}
+	if _, wait, _ := x.Last([]byte("new")); wait == 0 {
+		t.Error("a record is known that was undone")
+	}
+	f.answers <- nil
+	f.wait(t, x)
+}
+
 // idle reports whether nothing is being found.
 func idle(x *Lasts) bool {
 	x.mu.Lock()

@@ -91,38 +91,6 @@ func (s *Server) streamOf(t *coordination.Topic) jsapi.StreamConfig {
 	return config
 }
 
-// allServe refuses settings that a broker of an earlier version would not honour.
-func (s *Server) allServe(config *jsapi.StreamConfig) *jsapi.Error {
-	for _, needs := range []struct {
-		asked   bool
-		setting string
-		feature coordination.Feature
-	}{
-		{config.DiscardsNew(), "discard: new", coordination.FeatureDiscardNew},
-		{config.RemovesAcked(), "retention: " + config.Retention, coordination.FeatureAckRemovals},
-		{config.AllowSchedules, "allow_msg_schedules", coordination.FeatureSchedules},
-		{config.MaxPerSubject > 0, "max_msgs_per_subject", coordination.FeatureRemovals},
-		{config.AllowRollup, "allow_rollup_hdrs", coordination.FeatureRemovals},
-		{config.SubjectTransform != nil, "subject_transform", coordination.FeatureTransforms},
-		{config.RePublish != nil, "republish", coordination.FeatureRepublish},
-		{config.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
-		{config.AllowAtomic, "allow_atomic", coordination.FeatureBatches},
-		{len(config.Sources) > 0, "sources", coordination.FeatureSources},
-		{config.AllowCounter, "allow_msg_counter", coordination.FeatureCounters},
-		{config.Mirror != nil, "mirror", coordination.FeatureSources},
-	} {
-		if !needs.asked {
-			continue
-		}
-		for _, b := range s.state().Brokers {
-			if !b.Features.Has(needs.feature) {
-				return jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("%s is not supported until broker %s runs a newer version", needs.setting, b.Name))
-			}
-		}
-	}
-	return nil
-}
-
 // enoughBrokers refuses more replicas than there are brokers.
 func (s *Server) enoughBrokers(replicas int) *jsapi.Error {
 	switch brokers := len(s.state().Brokers); {

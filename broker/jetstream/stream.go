@@ -57,7 +57,7 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		return
 	}
 	if refusal = config.CheckCreate(); refusal == nil {
-		refusal = s.allServe(config)
+		refusal = config.CheckServed(s.state())
 	}
 	if refusal == nil {
 		refusal = s.checkSources(config)
@@ -193,7 +193,7 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 	if refusal := jsapi.CheckStreamUpdate(&from, to); refusal != nil {
 		return nil, refusal
 	}
-	if refusal := s.allServe(to); refusal != nil {
+	if refusal := to.CheckServed(s.state()); refusal != nil {
 		return nil, refusal
 	}
 	if refusal := s.checkSources(to); refusal != nil {

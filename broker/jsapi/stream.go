@@ -220,6 +220,8 @@ func (c *StreamConfig) Normalize() *Error {
 		c.PersistMode = ""
 	} else if c.Storage == memoryStorage {
 		return ErrStreamInvalidConfig.With("async persist mode is only supported on file storage")
+	} else if c.AllowAtomic {
+		return ErrStreamInvalidConfig.With("async persist mode is not supported with atomic batch publish")
 	}
 	if c.Sealed { // nothing comes in or goes out
 		c.MaxAge, c.Discard, c.DenyDelete, c.DenyPurge, c.AllowRollup = 0, discardNew, true, true, false

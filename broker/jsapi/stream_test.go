@@ -200,6 +200,7 @@ func TestImpossibleStreams(t *testing.T) {
 		"invalid retention":                     {Name: "S", Retention: "forever"},
 		"invalid storage":                       {Name: "S", Storage: "tape"},
 		"async persist mode":                    {Name: "S", Storage: "memory", PersistMode: "async"},
+		"with atomic batch publish":             {Name: "S", AllowAtomic: true, PersistMode: "async"},
 		"max age needs":                         {Name: "S", MaxAge: time.Millisecond},
 		"max age can not":                       {Name: "S", MaxAge: -1},
 		"duplicates window can not be larger":   {Name: "S", MaxAge: time.Second, DuplicateWindow: time.Minute},

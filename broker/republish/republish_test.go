@@ -132,6 +132,18 @@ func TestMessagesArePublishedOnceTheyAreCommitted(t *testing.T) {
 	s.gets()
 }
 
+// TestHeadersThatActOnAStreamAreLeftOut: they were for the stream that has stored the message. Another
+// one, which the copy reaches, stores it.
+func TestHeadersThatActOnAStreamAreLeftOut(t *testing.T) {
+	s := newShard(t, coordination.Republish{Source: ">", Destination: "b.>"}, 0)
+	s.store("a|NATS/1.0/Nats-Batch-Id: x/Nats-Batch-Sequence: 2/Nats-Msg-Id: one/Nats-Batch-Commit: 1/Nats-Expected-Last-Sequence: 0/" +
+		"Nats-Expected-Stream: orders/Nats-Stream-Source: other 1 > > a/Nats-Schedule: @every 1m/Nats-Schedule-Target: t/Nats-Scheduler: s/" +
+		"Nats-Schedule-Next: purge/Mine: Nats-TTL/Nats-TTL: 1h/Nats-Rollup: sub/Nats-Incr: +1/Carillon-After: y/Carillon-Mine: z//|p")
+	s.commit(2)
+	s.gets("b.a|NATS/1.0/Nats-Msg-Id: one/Mine: Nats-TTL/Carillon-Mine: z/Nats-Stream: orders/Nats-Subject: a/Nats-Sequence: 1/" +
+		"Nats-Time-Stamp: 2001-09-09T01:46:40Z//p")
+}
+
 // TestOnlyHeaders: payloads stay away, and their size is said.
 func TestOnlyHeaders(t *testing.T) {
 	s := newShard(t, coordination.Republish{Source: ">", Destination: "b.>", HeadersOnly: true}, 0)

@@ -59,7 +59,7 @@ func (r *Rule) append(dst []byte, rec *log.Record, n *Note, last uint64) (m prot
 	}
 	head := len(dst)
 	if header, found := bytes.CutSuffix(header, []byte(lineEnd)); found {
-		dst = append(dst, header...)
+		dst = appendKept(dst, header)
 	} else {
 		dst = append(dst, headerBegin...)
 	}

@@ -99,6 +99,20 @@ func TestAMessageRemovesTheOldestOfItsSubject(t *testing.T) {
 	}
 }
 
+// TestARefusedMessageLeavesNothingToTheNextOnes: what it noted before it was refused is not carried by
+// the next batch, which may be another shard's.
+func TestARefusedMessageLeavesNothingToTheNextOnes(t *testing.T) {
+	n := newSite(t)
+	n.perSubject(1)
+	n.serve("orders")
+	in := &intake{}
+	in.removed.Unlimited(&n.leaderOf("orders").removing, log.Synced)
+	in.finish(n.leaderOf("orders").shard)
+	if carried, _ := in.removed.Carry(&n.leaderOf("orders").removing, 1, nil); len(carried) > 0 {
+		t.Errorf("the next batch carries %d extensions", len(carried))
+	}
+}
+
 // TestOneReadOfManyMessagesKeepsTheLimit: messages of one batch remove each other, and those of the
 // batch before, which is not committed yet.
 func TestOneReadOfManyMessagesKeepsTheLimit(t *testing.T) {

@@ -66,6 +66,7 @@ var intakes = sync.Pool{New: func() any { return &intake{} }}
 func (in *intake) finish(p *Shard) {
 	in.head = in.back.Carry(&in.answers, p.at(), in.head)
 	clear(in.parts[:cap(in.parts)])
+	in.removed.Reset() // a message may have been refused behind what it noted there
 	in.counted = counting.Record{}
 	in.from, in.back, in.origin, in.sourced, in.why, in.gap, in.gone, in.lookup = nil, sender.Back{}, nil, nil, nil, false, false, 0
 	intakes.Put(in)

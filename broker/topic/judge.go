@@ -361,7 +361,7 @@ func (s *ShardLeader) judgeRecords(in *intake, v *view, m *protocol.Message, c *
 func (s *ShardLeader) undo(known int) {
 	s.ids.Undo(known)
 	if s.lastKnown = false; s.subjects != nil {
-		s.subjects.Reset(s.end)
+		s.subjects.Undo(s.end)
 	}
 	s.totals.Undo()
 }

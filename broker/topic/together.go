@@ -1,6 +1,8 @@
 package topic
 
 import (
+	"slices"
+
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -26,7 +28,10 @@ func (s *ShardLeader) judgeBatch(in *intake, p *pending, v *view, batch *protoco
 			return false
 		}
 	}
-	known := s.ids.Len()
+	known, id, idKnown := s.ids.Len(), slices.Clone(s.lastID), s.lastKnown
+	if s.subjects != nil {
+		s.subjects.Try()
+	}
 	for i := range parts {
 		m := &parts[i]
 		c, _ := s.conditions(m)
@@ -36,7 +41,8 @@ func (s *ShardLeader) judgeBatch(in *intake, p *pending, v *view, batch *protoco
 			in.records = append(in.records, in.record(m, now))
 			continue
 		}
-		s.undo(known)
+		s.undo(known) // of other subjects everything stays known
+		s.lastID, s.lastKnown = id, idKnown
 		clear(in.records)
 		in.records, in.again, in.stored = in.records[:0], in.again[:0], 0
 		in.removed.Reset()
@@ -83,5 +89,6 @@ func (s *ShardLeader) mayJoin(in *intake, p *pending, v *view, m *protocol.Messa
 		s.condition(in, p, v, nil, &publish.WrongLastError{Topic: s.shard.name, Last: next - 1})
 		return false
 	}
-	return s.count(in, v, m, &c) && (!c.ExpectsLastBySubject || s.lastIs(in, p, v, c.LastOf(m.Subject), c.ExpectedLastBySubject)) && s.displaces(in, v, m, &c)
+	return s.count(in, v, m, &c) && (!c.ExpectsLastBySubject || s.lastIs(in, p, v, c.LastOf(m.Subject), c.ExpectedLastBySubject)) && s.displaces(in, v, m, &c) &&
+		s.follows(in, v, m)
 }

@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
@@ -119,6 +121,51 @@ func TestARefusedBatchLeavesNothing(t *testing.T) {
 	n.expect(n.batch("y", "orders.a 3 Expect-Last-By-Subject:1", "orders.b 4 Rollup:sub Expect-Last-By-Subject:2", "orders.a 5"), "orders@5/3 y")
 	n.expect(n.ask("orders.a", "6", "Batch: z 1"), "")
 	n.shows("at the end", "1 orders.a", "3 orders.a", "4 orders.b", "5 orders.a")
+}
+
+// TestABatchOfManySubjectsIsPublishedAgain: more last messages are looked for than at once. All of
+// them are found before anything of the batch is noted.
+func TestABatchOfManySubjectsIsPublishedAgain(t *testing.T) {
+	n, l := newSite(t), &listener{}
+	n.again = l
+	n.takesBatches(again)
+	n.serve("orders")
+	s := n.leaderOf("orders")
+	s.mu.Lock()
+	s.subjects = n.service.indexes.NewLasts(s.Removed(), s.LastBelow, func(context.Context, uint64, func(), func([]byte, uint64) bool) error {
+		return &indexing.NotReadyError{Why: "a stream of many subjects is not loaded"}
+	}, s.OldestBelow, s.shard.announceOpen)
+	s.mu.Unlock()
+	var of, want []string
+	for i := range 3*lookupMessages + 1 {
+		of = append(of, fmt.Sprintf("orders.%d x", i))
+		want = append(want, fmt.Sprintf("again.orders.%d x: %d 0", i, i+1))
+	}
+	n.expect(n.batch("x", of...), fmt.Sprintf("orders@%d/%d x", len(of), len(of)))
+	l.hears(n, "a batch", want...)
+}
+
+// TestARefusedBatchKeepsWhatIsKnown: the last message of another subject is not looked for again.
+func TestARefusedBatchKeepsWhatIsKnown(t *testing.T) {
+	n := newSite(t)
+	n.takesBatches(func(s *coordination.TopicSpec) {
+		s.Stream.DiscardNew, s.Retention.Messages = true, 4
+	})
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "1", "Expect-Last-By-Subject: 0"), "orders@1")
+	n.expect(n.ask("orders.b", "2", "Expect-Last-By-Subject: 0"), "orders@2")
+	if got := n.batch("x", "orders.b 3 Expect-Last-By-Subject:2", "orders.c 4", "orders.d 5"); !strings.Contains(got, "has 4 messages") {
+		t.Fatal(got)
+	}
+	s := n.leaderOf("orders")
+	s.mu.Lock()
+	for of, want := range map[string]uint64{"orders.a": 1, "orders.b": 2} {
+		if last, wait, err := s.subjects.Last([]byte(of)); last != want || wait > 0 || err != nil {
+			t.Errorf("the last message of %s is %d (%d, %v), want %d", of, last, wait, err, want)
+		}
+	}
+	s.mu.Unlock()
+	n.expect(n.ask("orders.b", "3", "Expect-Last-By-Subject: 2"), "orders@3")
 }
 
 // TestNoCrashSplitsABatch: the power is cut at each step of an append. All of a batch is there, or
