@@ -59,8 +59,8 @@ func all(t *testing.T, f *fetcher, o *stream, come *removal.Source, some int) (s
 	t.Helper()
 	for range 1000 {
 		q := f.ask(*come, "id")
-		q.Bytes = 40
-		a, err := parseAnswer(read(o, &q).encode())
+		q.Bytes, q.Exact = 150, some > 1
+		a, err := parseAnswer(read(o, &q, 1<<20).encode())
 		if err != nil {
 			t.Fatal(err)
 		}
