@@ -379,7 +379,9 @@ func (s *Sourcing[S]) begin(q *question) {
 		return
 	}
 	most := s.Payload + spill - headBytes
-	q.Bytes = min(q.Bytes, most)
+	if q.Bytes = min(q.Bytes, most); !q.Exact { // an earlier broker, which knows no spill
+		q.Bytes = min(q.Bytes, s.Payload-headBytes)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
