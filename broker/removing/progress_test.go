@@ -3,6 +3,7 @@ package removing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -138,6 +139,21 @@ func TestDuplicatesThatASourcePassesAreNoted(t *testing.T) {
 	k.lead()
 	k.copy(12)
 	k.come("with a later record", 12, 12)
+}
+
+// TestASilentSourceOutlivesFormerOnes: many sources come and go, and one that is still there is
+// silent meanwhile.
+func TestASilentSourceOutlivesFormerOnes(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	k.copy(7)
+	for i := range 300 {
+		_, end, _ := k.data.Offsets()
+		k.batch.Source(k.epoch, end, removal.Source{Key: removal.KeyOf(fmt.Sprint(i)), Sequence: 1, Origin: "b"},
+			func(key removal.SourceKey) bool { return key == source })
+		k.publish()
+	}
+	k.come("behind 300 others", 7, 7)
 }
 
 // TestOneNoteAtATime: while the state log commits nothing, nothing more is noted.

@@ -207,3 +207,20 @@ func TestAnswersThatAreNone(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyFormerSourcesAreForgotten: a batch knows which sources its shard has.
+func TestOnlyFormerSourcesAreForgotten(t *testing.T) {
+	bills, orders := coordination.StreamSource{Name: "bills"}, coordination.StreamSource{Name: "orders"}
+	b := &Batch{Of: bills}
+	if !b.OneOf([]coordination.StreamSource{orders, bills}) {
+		t.Error("it is of no source")
+	}
+	for _, test := range []struct {
+		source coordination.StreamSource
+		want   bool
+	}{{bills, true}, {orders, true}, {coordination.StreamSource{Name: "bills", Filter: "a"}, false}} {
+		if got := b.Configured(removal.KeyOf(test.source.Index())); got != test.want {
+			t.Errorf("%+v is configured: %v", test.source, got)
+		}
+	}
+}
