@@ -31,7 +31,7 @@ const (
 	// maxQuestions is how many questions an origin's broker answers at once, also those that wait
 	// for records: what all sources of four brokers ask. Further ones are refused, and asked again.
 	maxQuestions = 4096
-	// readsAtOnce is how many of them read at once.
+	// readsAtOnce is how many questions of this broker to itself read at once.
 	readsAtOnce = 8
 	// scanBytes is how much of a log a question reads in vain before it is answered, so that the
 	// source learns how far it has come.
