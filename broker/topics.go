@@ -108,7 +108,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		},
 	})
 	t.sourcing = sourcing.New(sourcing.Config[*topic.ShardLeader]{
-		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Origin: t.originOf, Hub: hub, Logger: b.log,
+		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,
@@ -133,6 +133,14 @@ func (t *topics) findOrigin(stream string) (identity, leader string, err error) 
 		return "", "", fmt.Errorf("stream %s has several shards, whose messages have no order; name its shards' streams", stream)
 	}
 	return "", "", &sourcing.NotFoundError{Stream: stream}
+}
+
+// copiesOf returns the sources of a stream.
+func (t *topics) copiesOf(stream string) []coordination.StreamSource {
+	if shard := t.topics.Shard(stream); shard != nil && !shard.Desired().Deleting {
+		return shard.Desired().Spec.Stream.Copies()
+	}
+	return nil
 }
 
 // originOf returns the stream of an identity if it is led here.

@@ -7,7 +7,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/sourcing"
-	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -33,48 +32,15 @@ func (s *Server) checkSources(config *jsapi.StreamConfig) *jsapi.Error {
 		}
 	}
 	spec := config.TopicSpec()
-	if cyclic(config.Name, &spec, func(name string) *coordination.TopicSpec {
+	if sourcing.Cyclic(config.Name, spec.Stream.Copies(), func(name string) []coordination.StreamSource {
 		if t := state.Topic(name); t != nil && !t.Deleting {
-			return &t.Spec
+			return t.Spec.Stream.Copies()
 		}
 		return nil
 	}) {
 		return jsapi.ErrStreamInvalidConfig.With("detected cycle")
 	}
 	return nil
-}
-
-// cyclic reports whether a stream gets messages of its own back by its sources, or by theirs. A
-// source that takes none of the subjects of the stream that has it makes no cycle.
-func cyclic(name string, spec *coordination.TopicSpec, find func(name string) *coordination.TopicSpec) bool {
-	type visit struct {
-		name string
-		spec *coordination.TopicSpec
-	}
-	visited := map[string]bool{}
-	for todo := []visit{{name, spec}}; len(todo) > 0; todo = todo[1:] {
-		at := todo[0]
-		visited[at.name] = true
-		for _, source := range at.spec.Stream.Copies() {
-			if visited[source.Name] {
-				if source.Mirrored || overlaps(at.spec.Subjects, source.Filter) {
-					return true
-				}
-			} else if next := find(source.Name); next != nil {
-				todo = append(todo, visit{source.Name, next})
-			}
-		}
-	}
-	return false
-}
-
-func overlaps(subjects []string, filter string) bool {
-	for _, s := range subjects {
-		if filter != "" && subject.Overlap(s, filter) {
-			return true
-		}
-	}
-	return filter == ""
 }
 
 // addSources adds to a stream's info how far its sources have come, if it is led here.

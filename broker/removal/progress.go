@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // Progress says how far the sources of a shard have come with the record of an Epoch at an Offset,
@@ -45,8 +46,9 @@ func (p *Progress) Of(k SourceKey) (s Source, ok bool) {
 	return Source{Key: k}, false
 }
 
-// With returns the sources of p with another value of one, in memory of their own.
-func (p *Progress) With(s Source) []Source {
+// With returns the sources of p with another value of one, in memory of their own. If there are too
+// many, former ones are forgotten: those that keep does not report. nil: it reports none.
+func (p *Progress) With(s Source, keep func(SourceKey) bool) []Source {
 	all := make([]Source, 0, len(p.Sources)+1)
 	for _, other := range p.Sources {
 		if other.Key != s.Key {
@@ -54,6 +56,13 @@ func (p *Progress) With(s Source) []Source {
 		}
 	}
 	all = append(all, s)
+	for i := 0; len(all) > maxSources && keep != nil && i < len(all)-1; {
+		if keep(all[i].Key) {
+			i++
+		} else {
+			all = slices.Delete(all, i, i+1)
+		}
+	}
 	return all[max(0, len(all)-maxSources):]
 }
 

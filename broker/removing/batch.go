@@ -17,6 +17,7 @@ type Batch struct {
 	sourced   bool // it has progress
 	progress  removal.Progress
 	source    removal.Source
+	keep      func(removal.SourceKey) bool
 }
 
 // Full reports whether the batch is to be appended before more is added.
@@ -49,9 +50,9 @@ func (b *Batch) Expire(epoch, offset uint64, at int64) {
 }
 
 // Source notes that a record of the batch is from a source, which has come so far. Records are added
-// in the order of the log, and are all from one source.
-func (b *Batch) Source(epoch, offset uint64, s removal.Source) {
-	b.sourced, b.progress.Epoch, b.progress.Offset, b.source = true, epoch, offset, s
+// in the order of the log, and are all from one source. keep reports which sources are not forgotten.
+func (b *Batch) Source(epoch, offset uint64, s removal.Source, keep func(removal.SourceKey) bool) {
+	b.sourced, b.progress.Epoch, b.progress.Offset, b.source, b.keep = true, epoch, offset, s, keep
 }
 
 // Unlimited notes that the batch has a record which may be beyond the limit of its subject. Load finds
@@ -75,7 +76,7 @@ func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []l
 	var progress *removal.Progress
 	if b.sourced {
 		before, from := k.Progress(), len(b.items)
-		progress = &removal.Progress{Epoch: b.progress.Epoch, Offset: b.progress.Offset, Sources: before.With(b.source)}
+		progress = &removal.Progress{Epoch: b.progress.Epoch, Offset: b.progress.Offset, Sources: before.With(b.source, b.keep)}
 		b.items = removal.AppendProgress(b.items, progress)
 		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items[from:]})
 	}
@@ -97,5 +98,5 @@ func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []l
 // Reset empties the batch.
 func (b *Batch) Reset() {
 	b.spans, b.items, b.expiries, b.unlimited = b.spans[:0], b.items[:0], b.expiries[:0], false
-	b.sourced, b.progress, b.source = false, removal.Progress{}, removal.Source{}
+	b.sourced, b.progress, b.source, b.keep = false, removal.Progress{}, removal.Source{}, nil
 }

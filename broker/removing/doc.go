@@ -44,7 +44,8 @@
 //	    record is removed, and not before.
 //
 //	K10 What K1 to K4 say of removals they say of progress, too. The data log is held from the last
-//	    batch on that says how far sources have come, until the state log says it.
+//	    batch on that says how far sources have come, until the state log says it. A source may go on
+//	    without a batch (Pass): then only the state log says it, with the last record of that time.
 //
 // If the process dies nothing is lost: both logs have all that was acknowledged.
 package removing

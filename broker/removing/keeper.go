@@ -377,13 +377,13 @@ func (c *carriage) size() int { return len(c.spans)*spanBytes + len(c.expiries)*
 func (k *Keeper) takeOver(c carriage, below uint64, durability log.Durability, done func(error)) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	progress, noted := k.unnoted()
+	progress, turn, noted := k.unnoted()
 	a := &log.Append{Durability: durability, Done: completion(func(err error) {
 		if err == nil {
 			k.take(below)
 		}
 		if noted && err == nil {
-			k.noted(progress.Offset)
+			k.noted(progress.Offset, turn)
 		}
 		done(err)
 	})}

@@ -124,13 +124,17 @@ func (l *loader) expireCarried(e removal.Expiry) {
 // progress takes how far sources have come, if the data log has that record, or begins behind it.
 func (l *loader) progress(data []byte, carried bool) error {
 	p, err := removal.ParseProgress(data)
-	if err != nil || p.Offset >= l.below || p.Offset < l.loaded.Progress.Offset {
+	before := &l.loaded.Progress
+	if err != nil || p.Offset >= l.below || p.Offset < before.Offset {
 		return err
 	}
 	if p.Offset >= l.data.Start() {
 		if epoch, _ := l.data.EpochAt(p.Offset); epoch != p.Epoch {
 			return nil
 		}
+	}
+	if carried && p.Offset == before.Offset && p.Epoch == before.Epoch && !l.loaded.ProgressCarried {
+		return nil // the state log may say of that offset what was passed since
 	}
 	l.loaded.ProgressCarried = carried && (l.loaded.ProgressCarried || p.Offset > l.loaded.Progress.Offset)
 	l.loaded.Progress = p

@@ -16,6 +16,8 @@ type progress struct {
 	kept    removal.Progress   // of the last other one
 	added   bool               // the last batch has brought one
 	untaken bool               // the state log may lack kept
+	noting  bool               // a Note is under way
+	turn    uint64             // rises with each kept
 	// hold keeps the last batch that says what the state log lacks, if there is one.
 	hold   *log.Hold
 	closed bool // nothing is held any more
@@ -63,10 +65,25 @@ func (x *progress) commit(end uint64) {
 		n++
 	}
 	if n > 0 {
-		x.kept, x.untaken = x.fresh[n-1], true
+		x.kept, x.untaken, x.turn = x.fresh[n-1], true, x.turn+1
 		x.fresh = slices.Delete(x.fresh, 0, n)
 		x.added = x.added && len(x.fresh) > 0
 	}
+}
+
+// pass adds how far a source has come with records that are there already, of which the last one is
+// before an offset. A batch that is going to be appended behind it may say so as well.
+func (x *progress) pass(epoch, end uint64, s removal.Source, keep func(removal.SourceKey) bool) {
+	last := x.last()
+	if of, _ := last.Of(s.Key); of.Origin == s.Origin && of.Sequence >= s.Sequence {
+		return
+	}
+	next := removal.Progress{Epoch: epoch, Offset: end - 1, Sources: last.With(s, keep)}
+	if n := len(x.fresh); n > 0 && x.fresh[n-1].Offset >= next.Offset {
+		x.fresh[n-1].Sources = next.Sources
+		return
+	}
+	x.fresh, x.added = append(x.fresh, next), false
 }
 
 // last is how far sources have come by the end of the log.
@@ -102,37 +119,69 @@ func (k *Keeper) Progress() removal.Progress {
 	return k.progress.last()
 }
 
+// Pass notes that a source has come so far without a record of its own: others are there already that
+// its records are duplicates of. Commit is to follow.
+func (k *Keeper) Pass(s removal.Source, keep func(removal.SourceKey) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, end, _ := k.Data.Offsets()
+	epoch, _ := k.Data.EpochAt(end - 1)
+	k.progress.pass(epoch, end, s, keep)
+	k.sourced.Store(k.progress.next())
+}
+
 // Note writes to the state log how far sources have come, as far as it lacks that. done is called,
-// perhaps before Note returns, when that is on all in-sync replicas, or has failed.
+// perhaps before Note returns, when that is on all in-sync replicas, or has failed, and at once if
+// another Note is under way.
 func (k *Keeper) Note(durability log.Durability, done func(error)) {
-	if _, ok := k.unnoted(); !ok {
+	if !k.beginNote() {
 		done(nil)
 		return
 	}
-	if err := k.takeOver(carriage{}, k.taken.Load(), durability, done); err != nil {
+	finish := func(err error) {
+		k.mu.Lock()
+		k.progress.noting = false
+		k.mu.Unlock()
 		done(err)
 	}
+	if err := k.takeOver(carriage{}, k.taken.Load(), durability, finish); err != nil {
+		finish(err)
+	}
+}
+
+// beginNote reports whether there is something to note, and nobody does.
+func (k *Keeper) beginNote() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	x := &k.progress
+	if !x.untaken || x.noting {
+		return false
+	}
+	x.noting = true
+	return true
 }
 
 // Unnoted reports whether the state log may lack how far sources have come.
 func (k *Keeper) Unnoted() bool {
-	_, ok := k.unnoted()
+	_, _, ok := k.unnoted()
 	return ok
 }
 
-// unnoted returns what the state log may lack.
-func (k *Keeper) unnoted() (p removal.Progress, ok bool) {
+// unnoted returns what the state log may lack, and its turn.
+func (k *Keeper) unnoted() (p removal.Progress, turn uint64, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.progress.kept, k.progress.untaken
+	return k.progress.kept, k.progress.turn, k.progress.untaken
 }
 
-// noted notes that the state log says how far sources have come with an offset.
-func (k *Keeper) noted(offset uint64) {
+// noted notes that the state log says how far sources have come with an offset, as of a turn.
+func (k *Keeper) noted(offset, turn uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	x := &k.progress
-	x.untaken = x.kept.Offset > offset
+	if turn == x.turn {
+		x.untaken = false
+	}
 	if !x.untaken && len(x.fresh) == 0 {
 		x.release()
 	} else {

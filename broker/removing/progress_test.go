@@ -3,6 +3,7 @@ package removing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -15,7 +16,7 @@ var source = removal.KeyOf("bills > >")
 func (k *keeping) copy(sequence uint64) {
 	k.t.Helper()
 	_, end, _ := k.data.Offsets()
-	k.batch.Source(k.epoch, end, removal.Source{Key: source, Sequence: sequence, Origin: "a"})
+	k.batch.Source(k.epoch, end, removal.Source{Key: source, Sequence: sequence, Origin: "a"}, nil)
 	k.publish()
 }
 
@@ -84,7 +85,7 @@ func TestProgressOfABatchThatIsNotAppendedIsForgotten(t *testing.T) {
 	k.marked()
 	k.copy(7)
 	_, end, _ := k.data.Offsets()
-	k.batch.Source(k.epoch, end, removal.Source{Key: source, Sequence: 8, Origin: "a"})
+	k.batch.Source(k.epoch, end, removal.Source{Key: source, Sequence: 8, Origin: "a"}, nil)
 	k.batch.Carry(k.keeper, end+1, nil)
 	k.batch.Reset()
 	k.keeper.Forget()
@@ -110,4 +111,63 @@ func TestProgressThatTheLogHasLostDoesNotCount(t *testing.T) {
 	k.come("after the end was lost", 7, 7)
 	k.publish()
 	k.come("with another record there", 7, 7)
+}
+
+// TestDuplicatesThatASourcePassesAreNoted: no record of the source says how far it has come, and the
+// next leader knows it by a Note.
+func TestDuplicatesThatASourcePassesAreNoted(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	k.copy(7)
+	k.publish() // the record whose id the next one has
+	k.keeper.Pass(removal.Source{Key: source, Sequence: 8, Origin: "a"}, nil)
+	k.come("before it is committed", 8, 7)
+	k.keeper.Note(log.Memory, func(error) {})
+	k.come("before what it depends on is on all in-sync replicas", 8, 7)
+	k.commit()
+	k.keeper.Note(log.Memory, func(error) {})
+	k.come("after a note", 8, 8)
+	k.copy(9)
+	k.keeper.Pass(removal.Source{Key: source, Sequence: 10, Origin: "a"}, nil)
+	k.commit()
+	k.keeper.Note(log.Memory, func(error) {})
+	k.come("behind a record of its own, whose batch says less", 10, 10)
+	k.keeper.Pass(removal.Source{Key: source, Sequence: 11, Origin: "a"}, nil)
+	k.commit()
+	k.keeper.Note(log.Memory, func(error) {})
+	k.come("once more", 11, 11)
+	k.lead()
+	k.copy(12)
+	k.come("with a later record", 12, 12)
+}
+
+// TestASilentSourceOutlivesFormerOnes: many sources come and go, and one that is still there is
+// silent meanwhile.
+func TestASilentSourceOutlivesFormerOnes(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	k.copy(7)
+	for i := range 300 {
+		_, end, _ := k.data.Offsets()
+		k.batch.Source(k.epoch, end, removal.Source{Key: removal.KeyOf(fmt.Sprint(i)), Sequence: 1, Origin: "b"},
+			func(key removal.SourceKey) bool { return key == source })
+		k.publish()
+	}
+	k.come("behind 300 others", 7, 7)
+}
+
+// TestOneNoteAtATime: while the state log commits nothing, nothing more is noted.
+func TestOneNoteAtATime(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	k.copy(7)
+	k.commit()
+	appended := 0
+	k.keeper.Append = func(*log.Append) (uint64, error) { appended++; return 0, nil }
+	for range 10 {
+		k.keeper.Note(log.Memory, func(error) {})
+	}
+	if appended != 1 {
+		t.Errorf("%d notes are under way", appended)
+	}
 }

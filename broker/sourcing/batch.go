@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/removing"
 )
 
 // Batch is messages of one source on their way into its shard, in the order of their stream, with
@@ -19,8 +20,10 @@ type Batch struct {
 	Key       removal.SourceKey
 	Origin    string // identity of the stream
 	Messages  []protocol.Message
-	Sequences []uint64 // of Messages in their stream
-	Times     []int64  // likewise, for a mirror
+	Sequences []uint64                    // of Messages in their stream
+	Times     []int64                     // likewise, for a mirror
+	all       []coordination.StreamSource // of the shard
+	added     []int                       // by how much Messages grew: their headers say where they are from
 
 	// Taken is how many of Messages the shard has dealt with: they are appended, or duplicates of
 	// others.
@@ -33,6 +36,7 @@ type Batch struct {
 
 // OneOf reports whether the source of b is one of some, with the same settings.
 func (b *Batch) OneOf(sources []coordination.StreamSource) bool {
+	b.all = sources
 	return slices.ContainsFunc(sources, func(s coordination.StreamSource) bool { return reflect.DeepEqual(s, b.Of) })
 }
 
@@ -46,6 +50,25 @@ func (b *Batch) Pass(p *removal.Progress, end uint64) {
 	for come.Origin == b.Origin && b.Taken < len(b.Messages) && b.Sequences[b.Taken] <= come.Sequence {
 		b.Taken++
 	}
+}
+
+// Configured reports whether a source of the shard has a key.
+func (b *Batch) Configured(k removal.SourceKey) bool {
+	return slices.ContainsFunc(b.all, func(s coordination.StreamSource) bool { return removal.KeyOf(s.Index()) == k })
+}
+
+// Passed notes how far the source has come with the messages that the shard has dealt with. It
+// reports whether k did not know that: the last ones were duplicates, and no record says it.
+func (b *Batch) Passed(k *removing.Keeper) bool {
+	if b.Of.Mirrored || b.Taken == 0 {
+		return false
+	}
+	s, progress := removal.Source{Key: b.Key, Sequence: b.Sequences[b.Taken-1], Origin: b.Origin}, k.Progress()
+	if come, _ := progress.Of(b.Key); come.Origin == s.Origin && come.Sequence >= s.Sequence {
+		return false
+	}
+	k.Pass(s, b.Configured)
+	return true
 }
 
 // Gap returns an offset up to the next message if b is of a mirror whose log ends before that: the
@@ -82,6 +105,15 @@ func (b *Batch) Time(now int64) int64 {
 		return b.Times[b.Taken]
 	}
 	return now
+}
+
+// Size returns the size of the next message, m, without what its copy has more than the message of
+// the stream has: limits of size hold for that. b may be nil.
+func (b *Batch) Size(m *protocol.Message) int {
+	if b == nil || b.Taken >= len(b.added) {
+		return len(m.Data)
+	}
+	return len(m.Data) - b.added[b.Taken]
 }
 
 // Next returns how far the source has come with the next message.

@@ -6,6 +6,8 @@
 //	header.go   the header of a copy
 //	wire.go     questions and answers between brokers
 //	fetcher.go  what is asked of an origin, and what becomes of the answers: pure
+//	budget.go   budget: bytes of large records under way
+//	cycle.go    Cyclic: whether a stream would copy itself
 //	serve.go    answers questions, where the origin is led
 //	run.go      Sourcing: a goroutine for each source of the shards that are led here
 //	info.go     how far sources have come, for clients
@@ -24,14 +26,21 @@
 //	    between those of the next one.
 //	Y3  The records of a source are appended in the order of their stream. When one is refused, none
 //	    behind it is appended, and it is tried again.
-//	Y4  Only records below the origin's high watermark are copied: the origin does not lose them.
+//	Y4  Only records below the origin's high watermark are copied. An origin that loses some
+//	    nevertheless, for example from memory, is reported while it ends before what was seen of it,
+//	    and nothing is copied. Once it has got beyond that it is not noticed.
 //	Y5  A stream that is made anew under the name of an origin is another stream: it is copied from
 //	    its start on. What was copied from the former one stays.
 //	Y6  What is deleted at the origin is not deleted in copies.
 //	Y7  A mirror has the records of its stream at their offsets and with their times. Its log ends
 //	    where it has come to, so it needs no progress. Offsets that its stream has no record for are
 //	    batches without records (log.Gap).
-//	Y8  Bytes, goroutines and questions are bounded per broker, on both sides.
+//	Y8  Bytes, goroutines and questions are bounded per broker, on both sides: no answer has more
+//	    bytes than it was asked for, and it is read when there is room for it and sent when the links
+//	    have room, so that none is closed for it.
+//	Y9  No stream copies from one that gets its messages.
+//	Y10 A record that is passed as a duplicate counts as copied as soon as the record is on all
+//	    in-sync replicas that it is a duplicate of, and not before.
 //
 // Rejected:
 //

@@ -23,8 +23,10 @@ type fetcher struct {
 
 	origin   string // identity of the stream of which next is
 	next     uint64 // nothing that matches is left below; 0: not known
-	reached  bool   // the start time of the source is behind next
+	reached  bool   // a record was taken since the start time of the source
 	behind   bool   // the origin had more
+	needs    int    // how many bytes the next record takes if that is more than a question asks for
+	skipped  uint64 // how many records no answer carries
 	failures int    // in a row
 	err      error  // of the last one; nil: it did not fail
 	lag      uint64
@@ -56,11 +58,14 @@ func newFetcher(source coordination.StreamSource) *fetcher {
 //  3. Records that didn't match, or were gone, are not looked at again.
 func (f *fetcher) ask(come removal.Source, origin string) question {
 	if f.origin != origin {
-		f.origin, f.next, f.reached = origin, 0, false
+		f.origin, f.next, f.reached, f.needs, f.skipped = origin, 0, false, 0, 0
 	}
-	q := question{Origin: origin, Filters: f.filters, Bytes: smallBytes, Wait: patience}
+	q := question{Origin: origin, Filters: f.filters, Bytes: max(smallBytes, f.needs), Exact: true, Wait: patience}
+	if f.next > f.source.StartSequence { // otherwise the stream may not have come so far yet
+		q.Last = f.next - 1
+	}
 	if come.Sequence > 0 && come.Origin == origin {
-		q.Next = come.Sequence + 1
+		q.Next, q.Last = come.Sequence+1, max(q.Last, come.Sequence)
 	} else {
 		q.Next, q.Since = f.source.StartSequence, f.source.StartTime
 	}
@@ -81,14 +86,16 @@ func (f *fetcher) answered(a *answer) (*Batch, error) {
 		if m.Subject = f.mapped(r.Subject); f.source.Mirrored {
 			b.Times = append(b.Times, r.Time)
 		} else {
+			b.added = append(b.added, 0)
 			m.Data, m.Header = copied(&protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}, f.index, r.Offset, f.origin)
+			b.added[len(b.added)-1] = max(0, len(m.Data)-len(r.Data))
 		}
 		b.Messages, b.Sequences = append(b.Messages, m), append(b.Sequences, r.Offset)
 	})
 	if err != nil {
 		return nil, err
 	}
-	f.reached = f.reached || len(b.Messages) > 0 || !a.More
+	f.reached = f.reached || len(b.Messages) > 0
 	f.lag, f.behind = a.Lag+uint64(len(b.Messages)), a.More
 	if len(b.Messages) == 0 {
 		f.taken(a)
@@ -113,12 +120,13 @@ func (f *fetcher) mapped(name []byte) []byte {
 // taken notes that the shard has all records of an answer.
 func (f *fetcher) taken(a *answer) {
 	f.next, f.lag, f.failures, f.err = max(f.next, a.Next), a.Lag, 0, nil
+	f.needs, f.skipped = a.Needs, f.skipped+a.Skipped
 }
 
 // failed notes a failure and returns the pause after it. jitter is between 0 and 1.
 func (f *fetcher) failed(err error, jitter float64) time.Duration {
 	f.err, f.behind = err, false
-	f.next, f.reached = 0, false // the shard's log says how far the source has come
+	f.next, f.reached, f.needs = 0, false, 0 // the shard's log says how far the source has come
 	rest := longestRest
 	if f.failures < 16 {
 		rest = min(firstRest<<f.failures, longestRest)

@@ -59,8 +59,8 @@ func all(t *testing.T, f *fetcher, o *stream, come *removal.Source, some int) (s
 	t.Helper()
 	for range 1000 {
 		q := f.ask(*come, "id")
-		q.Bytes = 40
-		a, err := parseAnswer(read(o, &q).encode())
+		q.Bytes, q.Exact = 150, some > 1
+		a, err := parseAnswer(read(o, &q, 1<<20).encode())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,6 +204,23 @@ func TestAnswersThatAreNone(t *testing.T) {
 		}
 		if err != nil && !strings.Contains(err.Error(), "malformed") {
 			t.Errorf("the first %d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestOnlyFormerSourcesAreForgotten: a batch knows which sources its shard has.
+func TestOnlyFormerSourcesAreForgotten(t *testing.T) {
+	bills, orders := coordination.StreamSource{Name: "bills"}, coordination.StreamSource{Name: "orders"}
+	b := &Batch{Of: bills}
+	if !b.OneOf([]coordination.StreamSource{orders, bills}) {
+		t.Error("it is of no source")
+	}
+	for _, test := range []struct {
+		source coordination.StreamSource
+		want   bool
+	}{{bills, true}, {orders, true}, {coordination.StreamSource{Name: "bills", Filter: "a"}, false}} {
+		if got := b.Configured(removal.KeyOf(test.source.Index())); got != test.want {
+			t.Errorf("%+v is configured: %v", test.source, got)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package sourcing
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -21,7 +22,10 @@ type Info struct {
 func (r *run[S]) heardOf(f *fetcher, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.err = err; err == nil {
+	if r.err = err; err == nil && f.skipped > 0 {
+		r.err = fmt.Errorf("%d messages were passed over, which are too large for a link between brokers", f.skipped)
+	}
+	if err == nil {
 		r.lag, r.heard = f.lag, time.Now()
 	}
 }

@@ -4,19 +4,34 @@ import "time"
 
 const (
 	// maxSources is how many sources the shards have at once that a broker leads. Each has a
-	// goroutine and a question that waits at its origin. Further ones wait, and say so.
+	// goroutine and a question that waits at its origin. Further ones wait, and say so: those that
+	// are looked at last, which is by chance.
 	maxSources = 1024
-	// smallBytes is about how many bytes of records a question asks for. All sources of a broker
-	// together may have as much under way: 64 MiB.
+	// smallBytes is for how many bytes of records a question asks. All sources of a broker together
+	// may have 64 MiB of them under way. Where the next record is larger, the answer says so, and has
+	// none.
 	smallBytes = 64 << 10
 	// largeBytes is for how many a source asks that is behind, and largeAtOnce how many do so at
 	// once: 32 MiB. Others go on with small questions meanwhile.
 	largeBytes  = 1 << 20
 	largeAtOnce = 32
+	// heavyUnits is how much of such larger records all sources of a broker ask for at once, in
+	// heavyUnit: 32 MiB, which is four messages of 8 MiB. A larger one comes alone.
+	heavyUnits = 32
+	heavyUnit  = 1 << 20
+	// answersAtOnce is how many answers a broker has in memory for others, from when they are read
+	// until they are on a link. They wait there while a link has more to send than publishers may give
+	// it, one behind the other, so no link is closed for what sources ask.
+	answersAtOnce = 8
+	// spill is how much of an answer may follow what a link carries as a payload: a record of the
+	// largest size has its subject, and its copy the header, beside it. A link takes 64 KiB. headBytes
+	// is more than an answer has beside records.
+	spill     = 60 << 10
+	headBytes = 4 << 10
 	// maxQuestions is how many questions an origin's broker answers at once, also those that wait
 	// for records: what all sources of four brokers ask. Further ones are refused, and asked again.
 	maxQuestions = 4096
-	// readsAtOnce is how many of them read at once.
+	// readsAtOnce is how many questions of this broker to itself read at once.
 	readsAtOnce = 8
 	// scanBytes is how much of a log a question reads in vain before it is answered, so that the
 	// source learns how far it has come.

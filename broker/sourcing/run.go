@@ -1,10 +1,10 @@
 package sourcing
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -55,11 +55,15 @@ type Config[S Shard] struct {
 	// Find returns the identity of a stream, and which broker leads it, or why it can't be read: a
 	// *NotFoundError, for example.
 	Find func(stream string) (identity, leader string, err error)
+	// Copies returns the sources of a stream.
+	Copies func(stream string) []coordination.StreamSource
 	// Origin returns the shard that is the stream of an identity, if this broker leads it and
 	// it is readable, or nil.
 	Origin func(identity string) Origin
 	Hub    publish.Hub
-	Logger *slog.Logger
+	// Payload is how large a message between brokers may be.
+	Payload int
+	Logger  *slog.Logger
 }
 
 // NotFoundError reports that there is no such stream.
@@ -77,8 +81,13 @@ type Sourcing[S Shard] struct {
 	offer   publish.Offer
 	answers requests
 	serving chan struct{} // one for each question under way
-	reading chan struct{} // one for each read
+	reading chan struct{} // one for each read for this broker
+	sending chan struct{} // one for each answer to another broker, from when it is read until it is sent
 	large   chan struct{} // one for each large question
+	heavy   *budget       // for answers with one record that is larger than a question asks for
+
+	// forwarding is held while an answer waits for the links, so that only one follows.
+	forwarding chan struct{}
 
 	mu   sync.Mutex
 	runs map[place[S]]*run[S]
@@ -112,7 +121,8 @@ func New[S Shard](config Config[S]) *Sourcing[S] {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Sourcing[S]{Config: config, serving: make(chan struct{}, maxQuestions), reading: make(chan struct{}, readsAtOnce),
-		large: make(chan struct{}, largeAtOnce), runs: map[place[S]]*run[S]{}}
+		sending: make(chan struct{}, answersAtOnce), large: make(chan struct{}, largeAtOnce), heavy: newBudget(heavyUnits), forwarding: make(chan struct{}, 1),
+		runs: map[place[S]]*run[S]{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -222,8 +232,17 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	if err := r.start(ctx); err != nil {
 		return err
 	}
+	if err := s.cycle(r); err != nil {
+		return err
+	}
 	q := f.ask(come, identity)
-	if f.behind {
+	if f.needs > 0 {
+		release, err := s.heavy.take(ctx, f.needs)
+		if err != nil {
+			return err
+		}
+		defer release()
+	} else if f.behind {
 		select {
 		case s.large <- struct{}{}:
 			q.Bytes = largeBytes
@@ -239,13 +258,19 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	if err != nil {
 		return err
 	}
+	if err := s.cycle(r); err != nil { // the question may have waited
+		return err
+	}
 	r.heardOf(f, nil)
 	if b == nil {
 		return nil
 	}
-	for b.Taken < len(b.Messages) {
+	for waited := time.Duration(0); b.Taken < len(b.Messages); {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if waited > patience { // others may want what this one has of the bounds
+			return errors.New("the stream takes no messages at the moment")
 		}
 		b.Wait = false
 		r.shard.AppendSourced(b)
@@ -254,10 +279,20 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 		}
 		if b.Wait {
 			work.Sleep(ctx, roomRest)
+			waited += roomRest
 		}
 	}
 	f.taken(a)
 	return r.shard.Data().WaitRoom(ctx)
+}
+
+// cycle returns an error if a stream gets messages of its own back by a source: two that were made at
+// once may.
+func (s *Sourcing[S]) cycle(r *run[S]) error {
+	if Cyclic(r.shard.Name(), []coordination.StreamSource{r.source}, s.Copies) {
+		return fmt.Errorf("stream %s gets its own messages back from this source", r.shard.Name())
+	}
+	return nil
 }
 
 // start has the log of a mirror start with its first record: the streams of some begin with a high
@@ -282,7 +317,9 @@ func (r *run[S]) start(ctx context.Context) error {
 // ask asks the leader of a stream.
 func (s *Sourcing[S]) ask(ctx context.Context, leader string, q *question) (*answer, error) {
 	if leader == s.Self {
-		return serve(ctx, s.Config.Origin, q, s.reading), nil
+		a, done := serve(ctx, s.Config.Origin, q, s.reading, math.MaxInt)
+		done()
+		return a, nil
 	}
 	number, answered := s.answers.begin()
 	defer s.answers.end(number)
@@ -313,7 +350,7 @@ func (s *Sourcing[S]) Take(messages []protocol.Message, _ protocol.Memory, forwa
 		switch {
 		case !forwarded: // a client published it
 		case string(m.Subject) == answerSubject:
-			if a, err := parseAnswer(bytes.Clone(m.Data)); err == nil {
+			if a, err := parseAnswer(dataOf(m)); err == nil {
 				s.answers.answer(a.Number, a)
 			}
 		case string(m.Subject) == askSubject && len(m.Data) <= maxQuestion:
@@ -333,7 +370,7 @@ func (s *Sourcing[S]) Wait() {}
 func (s *Sourcing[S]) begin(q *question) {
 	send := func(a *answer) {
 		a.Number = q.Number
-		s.Hub.Forward(q.From, &protocol.Message{Subject: []byte(answerSubject), Data: a.encode()})
+		s.Hub.Forward(q.From, message(a.encode(), s.Payload)) // without a link nobody waits for it any more
 	}
 	select {
 	case s.serving <- struct{}{}:
@@ -341,7 +378,10 @@ func (s *Sourcing[S]) begin(q *question) {
 		send(&answer{Error: "too many sources ask the stream's broker at once"})
 		return
 	}
-	q.Bytes = min(q.Bytes, largeBytes)
+	most := s.Payload + spill - headBytes
+	if q.Bytes = min(q.Bytes, most); !q.Exact { // an earlier broker, which knows no spill
+		q.Bytes = min(q.Bytes, s.Payload-headBytes)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -349,8 +389,11 @@ func (s *Sourcing[S]) begin(q *question) {
 	}
 	s.running.Go(func() {
 		defer func() { <-s.serving }()
-		a := serve(s.ctx, s.Config.Origin, q, s.reading)
-		if s.ctx.Err() == nil {
+		a, done := serve(s.ctx, s.Config.Origin, q, s.sending, most)
+		defer done()
+		s.forwarding <- struct{}{}
+		defer func() { <-s.forwarding }()
+		if s.Hub.Wait(); s.ctx.Err() == nil {
 			send(a)
 		}
 	})

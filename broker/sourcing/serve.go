@@ -2,8 +2,8 @@ package sourcing
 
 import (
 	"context"
+	"fmt"
 	"math"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subject"
@@ -22,9 +22,13 @@ type Origin interface {
 	Watch(changed func()) (stop func())
 }
 
-// read answers a question once, from what there is.
-func read(o Origin, q *question) *answer {
+// read answers a question once, from what there is. most is how many bytes of records an answer has
+// at most.
+func read(o Origin, q *question, most int) *answer {
 	start, end := o.Offsets()
+	if q.Last >= end {
+		return &answer{Error: fmt.Sprintf("the stream has lost its end: it has come to %d, and %d was seen before", end-1, q.Last)}
+	}
 	a := &answer{Next: max(q.Next, start, 1)}
 	if a.Next >= end {
 		return a
@@ -41,7 +45,15 @@ func read(o Origin, q *question) *answer {
 				a.Next = r.Offset + 1
 				return true
 			}
-			if full = len(a.records) > 0 && len(a.records)+len(r.Subject)+len(r.Data) > q.Bytes; full {
+			size := recordBytes(r)
+			if size > most {
+				a.Next, a.Skipped = r.Offset+1, a.Skipped+1
+				return true
+			}
+			if full = len(a.records)+size > q.Bytes && (q.Exact || len(a.records) > 0); full {
+				if len(a.records) == 0 {
+					a.Needs = size
+				}
 				return false
 			}
 			a.records = appendRecord(a.records, r)
@@ -76,8 +88,9 @@ func matches(filters []string, name []byte) bool {
 }
 
 // serve answers a question, and waits for records if there are none. reading bounds how many read
-// at once.
-func serve(ctx context.Context, find func(origin string) Origin, q *question, reading chan struct{}) *answer {
+// at once: the answer keeps its place there until done.
+func serve(ctx context.Context, find func(origin string) Origin, q *question, reading chan struct{}, most int) (a *answer, done func()) {
+	nothing := func() {}
 	ctx, cancel := context.WithTimeout(ctx, min(q.Wait, patience))
 	defer cancel()
 	changed := make(chan struct{}, 1)
@@ -87,7 +100,7 @@ func serve(ctx context.Context, find func(origin string) Origin, q *question, re
 	for {
 		o := find(q.Origin)
 		if o == nil {
-			return &answer{Error: errNotLed}
+			return &answer{Error: errNotLed}, nothing
 		}
 		if o != watched {
 			stop()
@@ -98,17 +111,26 @@ func serve(ctx context.Context, find func(origin string) Origin, q *question, re
 				}
 			})
 		}
-		reading <- struct{}{}
-		a := read(o, q)
-		<-reading
-		if len(a.records) > 0 || a.Error != "" || a.More {
-			return a
+		select {
+		case reading <- struct{}{}:
+		case <-ctx.Done():
+			if a == nil {
+				a = &answer{Error: "the stream's broker has too much to answer"}
+			}
+			return a, nothing
 		}
-		q.Next, q.Since = max(q.Next, a.Next), time.Time{} // later records are of later times
+		if a = read(o, q, most); len(a.records) > 0 {
+			return a, func() { <-reading }
+		}
+		<-reading
+		if a.Error != "" || a.More || a.Skipped > 0 {
+			return a, nothing
+		}
+		q.Next = max(q.Next, a.Next) // Since holds until a record is taken
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return a
+			return a, nothing
 		}
 	}
 }

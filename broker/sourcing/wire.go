@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
 // question asks the leader of an origin for records.
@@ -17,9 +18,14 @@ type question struct {
 	Next   uint64    `json:"next"`   // offset of the first record; 0: the first one
 	Since  time.Time `json:"since,omitzero"`
 	// Filters are patterns of subjects, of which one matches; none: all.
-	Filters []string      `json:"filters,omitempty"`
-	Bytes   int           `json:"bytes"` // about
-	Wait    time.Duration `json:"wait"`
+	Filters []string `json:"filters,omitempty"`
+	Bytes   int      `json:"bytes"`
+	// Exact reports whether an answer has no more bytes of records than Bytes: if the first one is
+	// larger, the answer says what it needs. Otherwise the first one may have any size.
+	Exact bool `json:"exact,omitempty"`
+	// Last is up to where the records of the stream were seen before. It has not ended before that.
+	Last uint64        `json:"last,omitempty"`
+	Wait time.Duration `json:"wait"`
 }
 
 // answer has records, or none if there is none yet, or an error. Records below Next that it lacks
@@ -28,9 +34,13 @@ type answer struct {
 	Number uint64 `json:"number"`
 	Next   uint64 `json:"next,omitempty"`
 	// Lag is how many records there are from Next on: at most, if there are filters.
-	Lag   uint64 `json:"lag,omitempty"`
-	More  bool   `json:"more,omitempty"` // there may be more at once
-	Error string `json:"error,omitempty"`
+	Lag  uint64 `json:"lag,omitempty"`
+	More bool   `json:"more,omitempty"` // there may be more at once
+	// Needs is how many bytes the next record takes if the question is for less.
+	Needs int `json:"needs,omitempty"`
+	// Skipped is how many records below Next were passed over, because no answer carries them.
+	Skipped uint64 `json:"skipped,omitempty"`
+	Error   string `json:"error,omitempty"`
 
 	records []byte
 }
@@ -67,6 +77,23 @@ func appendRecord(dst []byte, r *log.Record) []byte {
 	dst = append(binary.AppendUvarint(dst, uint64(len(r.Subject))), r.Subject...)
 	dst = binary.AppendUvarint(dst, uint64(r.Header))
 	return append(binary.AppendUvarint(dst, uint64(len(r.Data))), r.Data...)
+}
+
+// recordBytes is how many bytes appendRecord takes at most.
+func recordBytes(r *log.Record) int {
+	return 5*binary.MaxVarintLen64 + len(r.Subject) + len(r.Data)
+}
+
+// message returns the message with an answer whose payload is as large as those of clients at most.
+// The end of a record of that size is in the field of the reply's subject.
+func message(data []byte, payload int) *protocol.Message {
+	n := min(len(data), payload)
+	return &protocol.Message{Subject: []byte(answerSubject), Reply: data[n:], Data: data[:n:n]}
+}
+
+// dataOf is the reverse of message, in memory of its own.
+func dataOf(m *protocol.Message) []byte {
+	return append(append(make([]byte, 0, len(m.Data)+len(m.Reply)), m.Data...), m.Reply...)
 }
 
 // each calls f with the records of a. They stay in its memory.

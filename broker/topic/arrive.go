@@ -89,6 +89,9 @@ func (s *ShardLeader) AppendSourced(b *sourcing.Batch) {
 			b.Err = s.shard.refusal()
 		}
 	}
+	if b.Passed(&s.removing) { // the records may be on all in-sync replicas for long
+		s.removing.Commit(s.high.Load(), s.shard.view.Load().durability)
+	}
 }
 
 // skip appends a batch without records up to an offset. If removed, limits don't count its offsets.

@@ -126,8 +126,8 @@ func (s *ShardLeader) conditions(m *protocol.Message) (c publish.Conditions, ref
 
 // accept judges a message that asks for c, and notes it if it is to be kept. mu is held.
 func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, now, mono int64) bool {
-	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
-		in.refuse(s.shard, &publish.TooLargeError{Topic: s.shard.name, Size: len(m.Data), Max: v.maxMessage})
+	if c.Records == 0 && v.maxMessage > 0 && in.sourced.Size(m) > v.maxMessage {
+		in.refuse(s.shard, &publish.TooLargeError{Topic: s.shard.name, Size: in.sourced.Size(m), Max: v.maxMessage})
 		return false
 	}
 	next := s.end + uint64(len(in.records))
@@ -165,10 +165,8 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 	if expires > 0 {
 		in.removed.Expire(s.epoch.Load(), next, expires)
 	}
-	if in.sourced != nil {
-		if !in.sourced.Of.Mirrored {
-			in.removed.Source(s.epoch.Load(), next, in.sourced.Next())
-		}
+	if in.sourced != nil && !in.sourced.Of.Mirrored {
+		in.removed.Source(s.epoch.Load(), next, in.sourced.Next(), in.sourced.Configured)
 	}
 	return true
 }

@@ -48,6 +48,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 		return nil, err
 	}
 	if err := shard.knowRemovals(v); err != nil {
+		shard.removing.Close() // it may hold records that the next leader's replica removes
 		return nil, err
 	}
 	shard.safe[replica.Data].Store(end)

@@ -122,6 +122,25 @@ func TestACopyOfAnIDIsPassed(t *testing.T) {
 	n.eventually("only one of them is copied", func() bool { return n.payloads() == "1 2" && n.come() == 2 })
 }
 
+// TestDuplicatesAtTheEndAreNotCopiedLater: the last messages of a source are duplicates. The next
+// leader knows that the source has come to them, when their ids are long forgotten.
+func TestDuplicatesAtTheEndAreNotCopiedLater(t *testing.T) {
+	n := copying(t, func(s *coordination.TopicSpec) { s.Deduplication = 1 << 40 })
+	n.take(copied(1, 1))
+	n.expect(n.ask("orders.a", "2", "Id: one"), "orders@2")
+	b := copied(2, 2)
+	b.Messages[0] = message("bills.x", "", "again", "Id: one")
+	n.take(b)
+	s := n.leaderOf("orders")
+	n.eventually("it is to be noted", s.removing.Unnoted)
+	s.removing.Note(log.Synced, func(error) {})
+	n.eventually("it is noted", func() bool { return !s.removing.Unnoted() })
+	n.restart("orders")
+	if got := n.come(); got != 2 {
+		t.Errorf("after a restart the source has come to %d", got)
+	}
+}
+
 // TestNoCrashForgetsHowFarSourcesHaveCome: the power is cut at each step while copies are appended,
 // noted and purged. What is there and what the source has come to agree, and nothing is there twice.
 func TestNoCrashForgetsHowFarSourcesHaveCome(t *testing.T) {

@@ -302,6 +302,18 @@ var sourceStories = []story{
 		fill(t, js, into+".own", 1)
 		reach(t, js, into, 7)
 	}},
+	{"messages of the largest size are copied", func(t *testing.T, s *site) {
+		js := s.client(t)
+		var sources []*jetstream.StreamSource
+		payload := make([]byte, js.Conn().MaxPayload())
+		for range 4 { // some are led by other brokers than the copy
+			from := s.stream(t, nil)
+			_, err := js.Publish(within(t), from+".x", payload)
+			testutil.Must(t, err)
+			sources = append(sources, &jetstream.StreamSource{Name: from})
+		}
+		reach(t, js, s.copies(t, sources...), 4)
+	}},
 	{"sources that can't be are refused", func(t *testing.T, s *site) {
 		js := s.client(t)
 		from := s.stream(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
