@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/removing"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
 )
@@ -80,7 +81,7 @@ func (s *Reader) info(start, end, holes uint64) Info {
 	}
 	if info.First = s.firstKept.from(s, start, end, holes); info.First < end {
 		info.FirstTime = s.firstTime.at(s, info.First)
-		info.Bytes = s.Bytes(start)
+		info.Bytes = max(s.Bytes(start)-removing.RemovedBytes(s.data, s.removed, start), 0)
 	}
 	if info.LastTime = s.finalTime.at(s, end-1); info.LastTime.IsZero() {
 		info.LastTime = s.timeBefore(end) // the last record was removed

@@ -6,6 +6,7 @@
 //	expiries.go  when records expire, of a Keeper
 //	progress.go  how far the sources of a shard have come, of a Keeper
 //	load.go      Load: the set of a copy, from its logs
+//	bytes.go     how much of the files is of removed records
 //	limits.go    every bound, with its reason
 //
 // A removal comes in one of two ways (package removal says why):

@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/removing"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -197,7 +198,7 @@ func (k *Keeper) passRemoved(now time.Time, mono int64, policy *log.Retention) e
 		}
 	}
 	if policy.Bytes > 0 {
-		policy.Bytes += RemovedBytes(s.Data, s.Removed, 0)
+		policy.Bytes += removing.RemovedBytes(s.Data, s.Removed, 0)
 	}
 	if policy.Messages > 0 {
 		from := Kept(s.Removed, s.settled(high), policy.Messages)
@@ -205,24 +206,6 @@ func (k *Keeper) passRemoved(now time.Time, mono int64, policy *log.Retention) e
 	}
 	s.Removed.Trim(s.Data.Start())
 	return nil
-}
-
-// RemovedBytes estimates how many bytes of a log's files, of those with offsets from from on, are of
-// removed records: their share of the records of each segment. Where it can't tell a removed record from one that the file has lost, it
-// returns less.
-func RemovedBytes(data *log.Log, removed *removal.Set, from uint64) (n int64) {
-	for _, g := range data.SegmentInfos() {
-		gone := removed.Count(g.Base, g.End)
-		if gone == 0 || g.End <= from {
-			continue
-		}
-		holes := data.Holes(g.Base) - min(data.Holes(g.End), data.Holes(g.Base))
-		gone -= min(holes, gone)
-		if records := g.End - g.Base - min(holes, g.End-g.Base); records > 0 {
-			n += int64(float64(g.Bytes) * float64(min(gone, records)) / float64(records))
-		}
-	}
-	return n
 }
 
 // apply deletes records by policy, and notes when the next ones are due.

@@ -503,3 +503,15 @@ func TestASubjectWithALimitIsNeverEmpty(t *testing.T) {
 	close(stop)
 	asking.Wait()
 }
+
+// TestASealedTopicSaysSo: also to a message that asks for what it does not allow.
+func TestASealedTopicSaysSo(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Stream.DiscardNew, s.Stream.Sealed = true, true })
+	n.serve("orders")
+	for _, header := range []string{"Trace: 1", "Rollup: sub", "Expect-Last-By-Subject: 5"} {
+		if got := n.ask("orders.a", "x", header); !strings.Contains(got, "is sealed") {
+			t.Errorf("%s: %s", header, got)
+		}
+	}
+}

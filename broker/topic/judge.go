@@ -6,7 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
-	"github.com/carillon-mq/carillon/broker/retention"
+	"github.com/carillon-mq/carillon/broker/removing"
 )
 
 // numberState is the state of a message's number.
@@ -126,6 +126,10 @@ func (s *ShardLeader) conditions(m *protocol.Message) (c publish.Conditions, ref
 
 // accept judges a message that asks for c, and notes it if it is to be kept. mu is held.
 func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, now, mono int64) bool {
+	if v.bound.Sealed { // whatever else the message asks for
+		in.refuse(s.shard, &publish.SealedError{Topic: s.shard.name})
+		return false
+	}
 	if c.Records == 0 && v.maxMessage > 0 && in.sourced.Size(m) > v.maxMessage {
 		in.refuse(s.shard, &publish.TooLargeError{Topic: s.shard.name, Size: in.sourced.Size(m), Max: v.maxMessage})
 		return false
@@ -271,7 +275,7 @@ func (s *ShardLeader) hasRoom(in *intake, v *view, m *protocol.Message, last uin
 	}
 	start, _ := s.Offsets()
 	if in.stored == 0 {
-		in.stored = max(s.Bytes(start)-retention.RemovedBytes(s.data, s.Removed(), start), 1)
+		in.stored = max(s.Bytes(start)-removing.RemovedBytes(s.data, s.Removed(), start), 1)
 	}
 	size := int64(len(m.Subject) + len(m.Data))
 	if refusal := v.bound.Check(s.shard.name, s.Messages(start, last+1), in.stored+size); refusal != nil {
