@@ -137,6 +137,39 @@ var republishStories = []story{
 		testutil.Must(t, err)
 		equal(t, "what the second stream has", string(last.Data), "3")
 	}},
+	{"another stream stores a batch and a copy that are published again", func(t *testing.T, s *site) {
+		if s.peer {
+			t.Skip("nats-server keeps headers for which its other streams refuse the messages")
+		}
+		js := s.client(t)
+		name := s.name("s")
+		for _, c := range []jetstream.StreamConfig{
+			{Name: name + "origin", Subjects: []string{name + ".origin"}},
+			{Name: name + "first", Subjects: []string{name + ".first"}, AllowAtomicPublish: true, RePublish: &jetstream.RePublish{Source: name + ".*", Destination: name + ".copy.{{wildcard(1)}}"},
+				Sources: []*jetstream.StreamSource{{Name: name + "origin"}}},
+			{Name: name + "second", Subjects: []string{name + ".copy.*"}},
+		} {
+			_, err := js.CreateStream(within(t), c)
+			testutil.Must(t, err)
+		}
+		fill(t, js, name+".origin", 1)
+		for i, commit := range []string{"", "1"} {
+			m := nats.NewMsg(name + ".first")
+			m.Header.Set("Nats-Batch-Id", "x")
+			m.Header.Set("Nats-Batch-Sequence", fmt.Sprint(i+1))
+			if commit != "" {
+				m.Header.Set("Nats-Batch-Commit", commit)
+			}
+			_, err := js.Conn().RequestMsgWithContext(within(t), m)
+			testutil.Must(t, err)
+		}
+		second, err := js.Stream(within(t), name+"second")
+		testutil.Must(t, err)
+		testutil.EventuallyTrue(t, "all are stored", func() bool {
+			info, err := second.Info(within(t))
+			return err == nil && info.State.Msgs == 3
+		})
+	}},
 	{"streams that publish to each other come to an end", func(t *testing.T, s *site) {
 		if s.peer {
 			t.Skip("nats-server goes on for ever")
