@@ -114,11 +114,6 @@ func TestBatchesStayWholeWhileTheirLeadersDie(t *testing.T) {
 			running.Go(func() { b.publish(publishing, js, fmt.Sprint(broker, "-", i)) })
 		}
 	}
-	goesOn := func() {
-		t.Helper()
-		before := b.count()
-		testutil.EventuallyTrue(t, "batches are acknowledged", func() bool { return b.count() > before+100 })
-	}
 	// What this reader gets, in order, ends within no batch for long.
 	reader, err := js.OrderedConsumer(ctx, "batches", jetstream.OrderedConsumerConfig{})
 	testutil.Must(t, err)
@@ -135,12 +130,7 @@ func TestBatchesStayWholeWhileTheirLeadersDie(t *testing.T) {
 	}, jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) {}))
 	testutil.Must(t, err)
 	defer consuming.Stop()
-	for range tries(3, 20) {
-		goesOn()
-		c.kill(c.whole(js, "batches"))
-		goesOn()
-	}
-	c.whole(js, "batches")
+	c.killLeaders(js, "batches", "batches are acknowledged", 100, b.count)
 	stop()
 	running.Wait()
 

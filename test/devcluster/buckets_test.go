@@ -52,16 +52,7 @@ func TestKeysAreSwappedAndWatchedWhileTheirLeaderDies(t *testing.T) {
 		})
 	}
 	js := c.connect()
-	goesOn := func() {
-		t.Helper()
-		before := h.done.Load()
-		testutil.EventuallyTrue(t, "keys are swapped", func() bool { return h.done.Load() > before+100 })
-	}
-	for range tries(3, 20) {
-		goesOn()
-		c.kill(c.whole(js, "KV_swapped"))
-		goesOn() // so that the clients have noticed it
-	}
+	c.killLeaders(js, "KV_swapped", "keys are swapped", 100, func() int { return int(h.done.Load()) })
 	stop()
 	swappers.Wait()
 

@@ -221,3 +221,20 @@ func (c *cluster) whole(js jetstream.JetStream, stream string) (leader int) {
 	})
 	return leader
 }
+
+// killLeaders kills the leader of a stream again and again. Before and after each kill, clients go on
+// until count has grown by some; after it, they have noticed it then.
+func (c *cluster) killLeaders(js jetstream.JetStream, stream, what string, some int, count func() int) {
+	c.t.Helper()
+	goesOn := func() {
+		c.t.Helper()
+		before := count()
+		testutil.EventuallyTrue(c.t, what, func() bool { return count() > before+some })
+	}
+	for range tries(3, 20) {
+		goesOn()
+		c.kill(c.whole(js, stream))
+		goesOn()
+	}
+	c.whole(js, stream)
+}

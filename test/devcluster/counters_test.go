@@ -77,17 +77,7 @@ func TestCountersAreExactWhileTheirLeadersDie(t *testing.T) {
 			running.Go(func() { s.publish(publishing, js) })
 		}
 	}
-	goesOn := func() {
-		t.Helper()
-		before := s.count()
-		testutil.EventuallyTrue(t, "increments are acknowledged", func() bool { return s.count() > before+300 })
-	}
-	for range tries(3, 20) {
-		goesOn()
-		c.kill(c.whole(js, "counters"))
-		goesOn()
-	}
-	c.whole(js, "counters")
+	c.killLeaders(js, "counters", "increments are acknowledged", 300, s.count)
 	stop()
 	running.Wait()
 

@@ -84,17 +84,7 @@ func emptied(t *testing.T, name string, retention jetstream.RetentionPolicy, fil
 		}
 		ended <- nil
 	}()
-	goesOn := func() {
-		t.Helper()
-		before := published.Load()
-		testutil.EventuallyTrue(t, "messages are acknowledged", func() bool { return published.Load() > before+200 })
-	}
-	for range tries(3, 20) {
-		goesOn()
-		c.kill(c.whole(js, name))
-		goesOn() // so that the client has noticed it
-	}
-	c.whole(js, name)
+	c.killLeaders(js, name, "messages are acknowledged", 200, func() int { return int(published.Load()) })
 	stop()
 	testutil.Must(t, <-ended)
 
