@@ -32,7 +32,9 @@ type answer struct {
 func judge(status int, retryAfter string, now time.Time) answer {
 	a := answer{kind: refusedIt, text: fmt.Sprintf("%d %s", status, http.StatusText(status))}
 	switch {
-	case status >= 200 && status < 300:
+	case status < 200: // another protocol: nobody has taken the record, and nobody has refused it
+		a.kind = unavailable
+	case status < 300:
 		return answer{kind: accepted}
 	case status == http.StatusGone:
 		a.kind, a.gone = unavailable, true

@@ -31,7 +31,7 @@ func TestAnswersAreJudged(t *testing.T) {
 		{503, "99999999999999999999", answer{kind: unavailable}},
 		{503, "soon", answer{kind: unavailable}},
 		{504, "", answer{kind: unavailable}},
-		{101, "", answer{kind: refusedIt}},
+		{101, "", answer{kind: unavailable}},
 	} {
 		got := judge(c.status, c.after, now)
 		got.text = ""

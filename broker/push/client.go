@@ -151,8 +151,13 @@ func (s *Service) post(ctx context.Context, push *coordination.Push, with prepar
 		return answer{kind: unavailable, text: failure(ctx, err, timeout)}
 	}
 	defer got.Body.Close()
+	if got.StatusCode == http.StatusSwitchingProtocols { // the body is the connection, which nothing bounds
+		return judge(got.StatusCode, "", time.Now())
+	}
 	rest := time.AfterFunc(answerTime, cancel)
 	defer rest.Stop()
+	end := context.AfterFunc(ctx, func() { _ = got.Body.Close() }) // ends a Read, whatever the body is
+	defer end()
 	return judge(got.StatusCode, got.Header.Get("Retry-After"), time.Now()).withBody(got.Body)
 }
 

@@ -287,6 +287,7 @@ var bad = map[string]func(net.Conn){
 	"interim":      func(c net.Conn) { repeat(c, "HTTP/1.1 102 Processing\r\n\r\n") },
 	"another": func(c net.Conn) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+		_, _ = io.Copy(io.Discard, c) // and says nothing any more
 	},
 	"short and gone": func(c net.Conn) { _, _ = io.WriteString(c, "HTT") },
 }
