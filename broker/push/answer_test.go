@@ -34,7 +34,7 @@ func TestAnswersAreJudged(t *testing.T) {
 		{101, "", answer{kind: unavailable}},
 	} {
 		got := judge(c.status, c.after, now)
-		got.text = ""
+		got.text, got.took = "", false
 		if got != c.want {
 			t.Errorf("%d with Retry-After %q is %+v, want %+v", c.status, c.after, got, c.want)
 		}
