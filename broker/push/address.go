@@ -91,7 +91,7 @@ func special(at netip.Addr) string {
 	case at.IsMulticast(), at == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return "a multicast address"
 	}
-	for _, p := range refused {
+	for _, p := range specials {
 		if p.in.Contains(at) {
 			return p.why
 		}
@@ -99,8 +99,8 @@ func special(at netip.Addr) string {
 	return ""
 }
 
-// refused are addresses that are special and don't look so.
-var refused = []struct {
+// specials are addresses that are special and don't look so.
+var specials = []struct {
 	in  netip.Prefix
 	why string
 }{

@@ -258,6 +258,10 @@ func (e *endpoint) attempt(ctx context.Context, batch []*item, probe bool, spec 
 	}
 	began := e.service.now()
 	header, body := encode(spec.Push, e.origin, records)
+	if spec.Push.Format == coordination.CloudEventsStructured { // elsewhere the body is the record's
+		e.service.hold(len(body))
+		defer e.service.hold(-len(body))
+	}
 	a := e.service.post(ctx, spec.Push, with, header, body)
 	if a.kind != accepted && ctx.Err() != nil {
 		return answer{kind: unsent} // Forget or Close ended it

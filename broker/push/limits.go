@@ -81,8 +81,7 @@ const (
 	ownTransports = 64
 	// missingPause is how long an endpoint waits for a value that is missing before it looks again.
 	missingPause = 5 * time.Second
-	// rawHeader bounds the headers of a record in a request of the format Raw, in bytes: servers take
-	// 8 KiB or more.
+	// rawHeader bounds the headers of a record in a request, in bytes: servers take 8 KiB or more.
 	rawHeader = 6 << 10
 	// answerText bounds what is kept of an answer, for people.
 	answerText = 256
