@@ -17,6 +17,7 @@ import (
 type Source interface {
 	Attempt(offset uint64) (attempts uint64, ok bool)
 	Wanted(offset uint64) bool
+	Spare(offset uint64)
 	Ack(offset, sequence, delivered uint64, kind subscription.AckKind, delay time.Duration, done func(error))
 	ExplainAck(offset uint64, text []byte)
 	Wake()
@@ -218,6 +219,11 @@ func (e *endpoint) send(ctx context.Context, batch []*item, probe bool, spec *co
 	e.mu.Unlock()
 	for n, i := range batch {
 		switch {
+		case verdicts[n] == spared:
+			e.source.Spare(i.offset)
+			e.mu.Lock()
+			e.hand.release(i)
+			e.mu.Unlock()
 		case dropped[n]:
 		case verdicts[n] == acknowledged:
 			e.source.Ack(i.offset, 0, 0, subscription.Done, 0, nil)

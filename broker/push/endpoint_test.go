@@ -49,6 +49,7 @@ type source struct {
 	acked    []uint64
 	givenUp  map[uint64]string
 	woken    int
+	spared   int
 	why      string
 }
 
@@ -81,6 +82,13 @@ func (o *source) Wanted(offset uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.gone[offset]
+}
+
+func (o *source) Spare(offset uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.attempts[offset]--
+	o.spared++
 }
 
 func (o *source) Ack(offset, _, _ uint64, kind subscription.AckKind, _ time.Duration, _ func(error)) {
@@ -218,7 +226,10 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	o.give("a")
 	testutil.EventuallyTrue(t, "it was asked to wait", func() bool { return o.endpoint.Info().Reason == reasonWaiting })
 	o.awaitAcks(1)
-	if took := time.Since(began); took < time.Second || o.attempts[1] != 1 {
+	if o.spared != 1 {
+		t.Errorf("the attempt that was no attempt was taken back %d times", o.spared)
+	}
+	if took := time.Since(began); took < time.Second || o.attempts[1] != 0 { // the probe is uncounted
 		t.Errorf("sent again after %s, as attempt %d", took, o.attempts[1])
 	}
 }

@@ -235,6 +235,7 @@ const (
 	retried      verdict = iota // nothing: it stays in the hand
 	acknowledged                // acknowledge it
 	givenUp                     // give it up, with the answer
+	spared                      // it stays, and its attempt was none: it is not sent before release
 )
 
 // ended notes the end of a request. The verdicts are those of its records, which are out of the
@@ -268,10 +269,10 @@ func (h *hand) ended(batch []*item, probe bool, a answer, now int64) []verdict {
 			verdicts[n] = acknowledged
 			h.drop(i)
 		case !counts && !(probe && h.ends(i, a, now)):
-			i.at = 0
+			verdicts[n], i.at = h.spare(i), 0
 		case h.spares(i, a, probe):
 			h.circuit.trip(now)
-			i.failed, i.at, i.spared = true, 0, h.works+1
+			verdicts[n], i.failed, i.at, i.spared = h.spare(i), true, 0, h.works+1
 		case h.maxDeliver > 0 && i.delivered >= uint64(h.maxDeliver):
 			verdicts[n] = givenUp
 			h.drop(i)
@@ -301,6 +302,23 @@ func (h *hand) ends(i *item, a answer, now int64) bool {
 func (h *hand) spares(i *item, a answer, probe bool) bool {
 	last := h.maxDeliver > 0 && i.delivered >= uint64(h.maxDeliver)
 	return last && a.kind == unavailable && !probe && (i.spared == 0 || i.spared == h.works+1)
+}
+
+// spare returns the verdict of a record whose attempt does not count.
+func (h *hand) spare(i *item) verdict {
+	if !i.counted {
+		return retried
+	}
+	i.sending = true
+	return spared
+}
+
+// release lets a spared record be sent again.
+func (h *hand) release(i *item) {
+	i.sending, i.counted = false, false
+	if i.gone {
+		h.drop(i)
+	}
 }
 
 // clear drops everything. What is under way stays counted, and keeps its line until it ends.

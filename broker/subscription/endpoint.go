@@ -134,6 +134,15 @@ func (s *Subscription) Attempt(offset uint64) (attempts uint64, ok bool) {
 	return uint64(d.count), true
 }
 
+// Spare takes an attempt back: the Endpoint could not take the record, or asked to wait.
+func (s *Subscription) Spare(offset uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.cursor.pending.find(offset); s.wants(d) && !d.isUntried() {
+		s.change(op{kind: opProgress, offset: offset, deadline: untried})
+	}
+}
+
 // Wanted reports whether a record in an Endpoint's hand is still to be sent.
 func (s *Subscription) Wanted(offset uint64) bool {
 	s.mu.Lock()

@@ -183,6 +183,25 @@ func TestARecordThatWasNeverSentIsNotGivenUp(t *testing.T) {
 	})
 }
 
+// TestASparedAttemptIsNoneForTheNextLeader: an outage and a change of the leader give up nothing.
+func TestASparedAttemptIsNoneForTheNextLeader(t *testing.T) {
+	pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, spec coordination.SubscriptionSpec) {
+		spec.Ack.MaxDeliver = 1
+		w.declare("billing", 1, spec)
+		w.shard.publish("o")
+		w.hands.expect(t, "to http://a", "1")
+		w.attempt(s, 1, 1)
+		s.Spare(1)
+		w.attempt(s, 1, 1)
+		s.Spare(1)
+		s.Spare(1)
+		time.Sleep(time.Second)
+		w.restart()
+		w.hands.expect(t, "close", "to http://a", "1")
+		w.attempt(w.find("billing"), 1, 1)
+	})
+}
+
 func TestAnEndpointComesAndGoes(t *testing.T) {
 	pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, spec coordination.SubscriptionSpec) {
 		w.shard.publish("o", "o")
