@@ -605,3 +605,24 @@ func TestADrainWaitsForAnswers(t *testing.T) {
 		t.Errorf("acknowledged %v", o.acked)
 	}
 }
+
+func TestBodiesCountWhileTheyAreSent(t *testing.T) {
+	arrived, hold := make(chan struct{}), make(chan struct{})
+	server := serve(t, func(http.ResponseWriter, *http.Request) {
+		close(arrived)
+		<-hold
+	})
+	spec := to(server.URL)
+	spec.Push.Format = coordination.CloudEventsStructured
+	s := newService(t, loopback...)
+	o := subscribe(t, s, spec)
+	data := make([]byte, 3000) // 4,000 in base64
+	o.endpoint.Take(&subscription.Delivery{Offset: 1, Delivered: 1}, &log.Record{Subject: []byte("a"), Data: data})
+	<-arrived
+	if n := s.Stats().Bytes; n < 7000 {
+		t.Errorf("a record of %d bytes under way counts %d", len(data), n)
+	}
+	close(hold)
+	o.awaitAcks(1)
+	testutil.EventuallyTrue(t, "nothing counts any more", func() bool { return s.Stats().Bytes == 0 })
+}
