@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,7 +17,9 @@ import (
 //  1. An address that the Broker allows may be connected to, whatever it is.
 //  2. Loopback, link-local, unspecified and multicast addresses may not, since they are those of
 //     the broker's own pod and node.
-//  3. The addresses of the API server, of the coordinators and of this cluster's brokers may not.
+//  3. The addresses of the API server, of the coordinators and of this cluster's brokers may not. If
+//     none of their names was ever found, no address may.
+//  4. An IPv6 address that leads to an IPv4 address is judged as that one, too.
 type addresses struct {
 	allowed []netip.Prefix
 	control func() []string // hosts of 3: names or addresses
@@ -25,6 +28,7 @@ type addresses struct {
 
 	mu    sync.Mutex
 	known map[netip.Addr]bool // of 3
+	found bool                // a name of 3 was found once, or there are only addresses
 	until time.Time           // when known is looked up again
 	asked string              // the hosts that known is of
 }
@@ -59,8 +63,18 @@ func (a *addresses) judge(ctx context.Context, at netip.Addr) error {
 	if why := special(at); why != "" {
 		return &AddressError{at, why}
 	}
-	if a.controls(ctx, at) {
+	own, known := a.controls(ctx, at)
+	switch {
+	case own:
 		return &AddressError{at, "one of this cluster's own: the API server, a coordinator or a broker"}
+	case !known:
+		return &AddressError{at, "perhaps one of this cluster's own, whose names can't be looked up yet"}
+	}
+	if inner, ok := embedded(at); ok {
+		var refused *AddressError
+		if err := a.judge(ctx, inner); errors.As(err, &refused) {
+			return &AddressError{at, "the way to " + inner.String() + ", " + refused.Why}
+		}
 	}
 	return nil
 }
@@ -77,14 +91,28 @@ func special(at netip.Addr) string {
 	case at.IsMulticast(), at == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return "a multicast address"
 	}
-	if inner, ok := embedded(at); ok {
-		return special(inner)
+	for _, p := range specials {
+		if p.in.Contains(at) {
+			return p.why
+		}
 	}
 	return ""
 }
 
+// specials are addresses that are special and don't look so.
+var specials = []struct {
+	in  netip.Prefix
+	why string
+}{
+	{netip.MustParsePrefix("168.63.129.16/32"), "the metadata service of a cloud"},
+	{netip.MustParsePrefix("100.100.100.200/32"), "the metadata service of a cloud"},
+	{netip.MustParsePrefix("fd00:ec2::254/128"), "the metadata service of a cloud"},
+	{netip.MustParsePrefix("2001::/32"), "a Teredo address, which hides another one"},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), "a local NAT64 address, which hides another one"},
+}
+
 // embedded returns the IPv4 address that an IPv6 address leads to: by NAT64, 6to4, or as an
-// IPv4-compatible one.
+// IPv4-compatible or IPv4-translated one.
 func embedded(at netip.Addr) (netip.Addr, bool) {
 	if !at.Is6() {
 		return at, false
@@ -92,7 +120,8 @@ func embedded(at netip.Addr) (netip.Addr, bool) {
 	b := at.As16()
 	four := func(i int) (netip.Addr, bool) { return netip.AddrFrom4([4]byte(b[i : i+4])), true }
 	switch {
-	case netip.MustParsePrefix("64:ff9b::/96").Contains(at), netip.MustParsePrefix("::/96").Contains(at):
+	case netip.MustParsePrefix("64:ff9b::/96").Contains(at), netip.MustParsePrefix("::/96").Contains(at),
+		netip.MustParsePrefix("::ffff:0:0:0/96").Contains(at):
 		return four(12)
 	case netip.MustParsePrefix("2002::/16").Contains(at):
 		return four(2)
@@ -101,40 +130,45 @@ func embedded(at netip.Addr) (netip.Addr, bool) {
 }
 
 // controls reports whether an address is one of rule 3. Names that can't be resolved now have the
-// addresses that they had.
-func (a *addresses) controls(ctx context.Context, at netip.Addr) bool {
+// addresses that they had. known is false until something was found at all: nothing is known of at
+// then.
+func (a *addresses) controls(ctx context.Context, at netip.Addr) (is, known bool) {
 	hosts := a.control()
 	asked := fmt.Sprint(hosts)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.now().Before(a.until) && asked == a.asked {
-		return a.known[at]
+		return a.known[at], a.found
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpLimit)
 	defer cancel()
-	known := map[netip.Addr]bool{}
+	all := map[netip.Addr]bool{}
+	names := 0
 	missed := false
 	for _, host := range hosts {
 		if ip, err := netip.ParseAddr(host); err == nil {
-			known[ip.Unmap().WithZone("")] = true
+			all[ip.Unmap().WithZone("")] = true
 			continue
 		}
+		names++
 		found, err := a.resolve(ctx, host)
 		missed = missed || err != nil
+		a.found = a.found || err == nil
 		for _, ip := range found {
-			known[ip.Unmap().WithZone("")] = true
+			all[ip.Unmap().WithZone("")] = true
 		}
 	}
 	if missed {
 		for ip := range a.known {
-			known[ip] = true
+			all[ip] = true
 		}
 	}
-	a.known, a.asked, a.until = known, asked, a.now().Add(lookUpTime)
+	a.found = a.found || names == 0
+	a.known, a.asked, a.until = all, asked, a.now().Add(lookUpTime)
 	if missed {
 		a.until = a.now().Add(lookUpAgain)
 	}
-	return known[at]
+	return all[at], a.found
 }
 
 // lookUp resolves a name.

@@ -23,6 +23,7 @@ const (
 // answer is what became of a request.
 type answer struct {
 	kind  kind
+	took  bool          // there was a connection, so that it is the record that may have broken it
 	gone  bool          // 410: it never will
 	after time.Duration // how long the endpoint asks to wait; 0: it does not
 	text  string        // for people
@@ -30,9 +31,11 @@ type answer struct {
 
 // judge judges an answer's status. It is pure.
 func judge(status int, retryAfter string, now time.Time) answer {
-	a := answer{kind: refusedIt, text: fmt.Sprintf("%d %s", status, http.StatusText(status))}
+	a := answer{kind: refusedIt, took: true, text: fmt.Sprintf("%d %s", status, http.StatusText(status))}
 	switch {
-	case status >= 200 && status < 300:
+	case status < 200: // another protocol: nobody has taken the record, and nobody has refused it
+		a.kind = unavailable
+	case status < 300:
 		return answer{kind: accepted}
 	case status == http.StatusGone:
 		a.kind, a.gone = unavailable, true

@@ -31,10 +31,10 @@ func TestAnswersAreJudged(t *testing.T) {
 		{503, "99999999999999999999", answer{kind: unavailable}},
 		{503, "soon", answer{kind: unavailable}},
 		{504, "", answer{kind: unavailable}},
-		{101, "", answer{kind: refusedIt}},
+		{101, "", answer{kind: unavailable}},
 	} {
 		got := judge(c.status, c.after, now)
-		got.text = ""
+		got.text, got.took = "", false
 		if got != c.want {
 			t.Errorf("%d with Retry-After %q is %+v, want %+v", c.status, c.after, got, c.want)
 		}

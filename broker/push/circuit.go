@@ -9,12 +9,14 @@ import "time"
 //  3. An answer that shows a working endpoint closes it. A failed probe doubles the pause, up to
 //     circuitLast.
 //  4. An endpoint that asks to wait opens it for that long, up to retryAfterLast. One that is gone
-//     for good (410) opens it for the longest pause.
+//     for good (410) opens it for the longest pause. Only a probe ends such a pause: what was sent
+//     before it was asked for says nothing of it.
 type circuit struct {
 	open     bool
 	failures int // in a row, while closed
 	pause    time.Duration
 	until    int64 // end of the pause
+	asked    bool  // the endpoint asked for the pause
 	// jitter shortens or lengthens a pause.
 	jitter func(time.Duration) time.Duration
 }
@@ -29,7 +31,20 @@ func (c *circuit) allows(now int64, underWay int) (ok, probe bool) {
 }
 
 // worked notes an answer that shows a working endpoint.
-func (c *circuit) worked() { c.open, c.failures, c.pause = false, 0, 0 }
+func (c *circuit) worked(probe bool) {
+	if c.open && c.asked && !probe {
+		return
+	}
+	c.open, c.asked, c.failures, c.pause = false, false, 0, 0
+}
+
+// trip opens a closed circuit.
+func (c *circuit) trip(now int64) {
+	if !c.open {
+		c.open, c.asked, c.pause = true, false, circuitFirst
+		c.until = now + int64(c.jitter(c.pause))
+	}
+}
 
 // failed notes a request that failed, and reports whether the circuit was open before. after is how
 // long the endpoint asks to wait; 0: it does not.
@@ -37,18 +52,18 @@ func (c *circuit) failed(now int64, probe, gone bool, after time.Duration) (wasO
 	wasOpen = c.open
 	switch {
 	case after > 0:
-		c.open, c.until = true, max(c.until, now+int64(min(after, retryAfterLast)))
+		c.open, c.asked, c.until = true, true, max(c.until, now+int64(min(after, retryAfterLast)))
 	case gone:
-		c.open, c.pause = true, circuitLast
+		c.open, c.asked, c.pause = true, true, circuitLast
 		c.until = max(c.until, now+int64(c.jitter(c.pause)))
 	case c.open && probe:
+		c.asked = false
 		c.pause = min(max(2*c.pause, circuitFirst), circuitLast)
 		c.until = now + int64(c.jitter(c.pause))
 	case c.open: // it was under way when the circuit opened
 	default:
 		if c.failures++; c.failures >= circuitFailures {
-			c.open, c.pause = true, circuitFirst
-			c.until = now + int64(c.jitter(c.pause))
+			c.trip(now)
 		}
 	}
 	return wasOpen

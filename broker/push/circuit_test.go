@@ -20,7 +20,7 @@ func TestACircuitOpensProbesAndCloses(t *testing.T) {
 		c.failed(now, false, false, 0)
 	}
 	allows(3, true, false)
-	c.worked() // failures count in a row only
+	c.worked(true) // failures count in a row only
 	for range circuitFailures - 1 {
 		c.failed(now, false, false, 0)
 	}
@@ -45,7 +45,7 @@ func TestACircuitOpensProbesAndCloses(t *testing.T) {
 			t.Fatalf("the pause is %s, want %s", c.pause, pause)
 		}
 	}
-	c.worked()
+	c.worked(true)
 	allows(5, true, false)
 }
 
@@ -61,6 +61,12 @@ func TestAnEndpointThatAsksToWaitIsLeftAlone(t *testing.T) {
 	c.failed(0, false, false, 1000*time.Hour)
 	if c.until != int64(retryAfterLast) {
 		t.Errorf("it waits until %s", time.Duration(c.until))
+	}
+	if c.worked(false); !c.open {
+		t.Error("a request that was under way ends the pause that was asked for")
+	}
+	if c.worked(true); c.open {
+		t.Error("the probe does not end the pause")
 	}
 	c = circuit{jitter: same}
 	c.failed(0, false, true, 0)

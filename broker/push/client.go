@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "golang.org/x/crypto/x509roots/fallback" // the CAs where the system has none, as in the image
@@ -146,13 +148,20 @@ func (s *Service) post(ctx context.Context, push *coordination.Push, with prepar
 	for _, h := range with.headers {
 		header.Set(h.Name, h.Value)
 	}
+	var connected atomic.Bool
+	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}))
 	got, err := with.transport.RoundTrip(r)
 	if err != nil {
-		return answer{kind: unavailable, text: failure(ctx, err, timeout)}
+		return answer{kind: unavailable, took: connected.Load(), text: failure(ctx, err, timeout)}
 	}
 	defer got.Body.Close()
+	if got.StatusCode == http.StatusSwitchingProtocols { // the body is the connection, which nothing bounds
+		return judge(got.StatusCode, "", time.Now())
+	}
 	rest := time.AfterFunc(answerTime, cancel)
 	defer rest.Stop()
+	end := context.AfterFunc(ctx, func() { _ = got.Body.Close() }) // ends a Read, whatever the body is
+	defer end()
 	return judge(got.StatusCode, got.Header.Get("Retry-After"), time.Now()).withBody(got.Body)
 }
 

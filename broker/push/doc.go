@@ -21,12 +21,16 @@
 //	    more.
 //	P2  A record is acknowledged after a 2xx to a request with it, and never else.
 //	P3  An attempt is counted before it is sent, except for probes. Probes, failures while the
-//	    circuit is open, and answers that ask to wait use up no attempt: an outage must not give up
-//	    records.
+//	    circuit is open, and answers that ask to wait use up no attempt, and the first failure that
+//	    would be a record's last opens the circuit: an outage must not give up records. Only the
+//	    probes of a single subject count after a long time, so that one record is no end (hand).
 //	P4  An endpoint takes from others at most a share of what is left of the broker's bytes and
-//	    requests, so what is slow or dead never takes all of either.
+//	    requests. Some of both is for endpoints that have nothing.
 //	P5  What is read of an answer is bounded in bytes and in time. No redirect is followed.
 //	P6  The address of each connection is judged after its name was resolved (addresses).
+//
+// Forget and Close break requests under way off. What was forgotten keeps its line until its request
+// has ended, so P1 holds for requests of one endpoint.
 //
 // When the process dies, or another broker leads, requests under way have no effect here. The next
 // leader hands the records over again that were in a hand: what the endpoint had accepted without

@@ -1,6 +1,7 @@
 package push
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"sync"
@@ -15,6 +16,8 @@ import (
 // implements it.
 type Source interface {
 	Attempt(offset uint64) (attempts uint64, ok bool)
+	Wanted(offset uint64) bool
+	Spare(offset uint64)
 	Ack(offset, sequence, delivered uint64, kind subscription.AckKind, delay time.Duration, done func(error))
 	ExplainAck(offset uint64, text []byte)
 	Wake()
@@ -40,6 +43,8 @@ type endpoint struct {
 	timerAt int64
 	reason  string // why it is not reached
 	trouble string
+	ctx     context.Context // of its requests: it ends with Forget and Close
+	cancel  context.CancelFunc
 	queued  bool // it waits for room (Service.waiting); guarded by the service's mu
 }
 
@@ -74,7 +79,7 @@ func (e *endpoint) look() bool {
 	if e.closed || e.hand.paused {
 		return false
 	}
-	room := e.service.room()
+	room := e.service.room(len(e.hand.items) == 0, e.hand.circuit.open)
 	open := e.hand.open(room)
 	e.shut = !open
 	if !open && room < handBytes && len(e.hand.items) < e.hand.most {
@@ -112,6 +117,9 @@ func (e *endpoint) Forget() {
 	defer e.mu.Unlock()
 	e.hand.clear()
 	e.count()
+	e.cancel()
+	e.ctx, e.cancel = context.WithCancel(e.service.ctx)
+	e.service.wakeSoon()
 }
 
 // Close ends it.
@@ -121,6 +129,8 @@ func (e *endpoint) Close() {
 	e.closed = true
 	e.hand.clear()
 	e.count()
+	e.cancel()
+	e.service.wakeSoon()
 	if e.timer != nil {
 		e.timer.Stop()
 	}
@@ -156,8 +166,8 @@ func (e *endpoint) run() {
 			e.service.leave()
 			break
 		}
-		spec := e.spec
-		e.service.running.Go(func() { e.send(batch, probe, spec) })
+		ctx, spec := e.ctx, e.spec
+		e.service.running.Go(func() { e.send(ctx, batch, probe, spec) })
 	}
 	e.arm()
 }
@@ -196,12 +206,12 @@ func (e *endpoint) kick() {
 }
 
 // send sends one request and does what its answer asks for. It owns a place of the service.
-func (e *endpoint) send(batch []*item, probe bool, spec *coordination.SubscriptionSpec) {
-	a := e.attempt(batch, probe, spec)
+func (e *endpoint) send(ctx context.Context, batch []*item, probe bool, spec *coordination.SubscriptionSpec) {
+	a := e.attempt(ctx, batch, probe, spec)
 	e.mu.Lock()
 	dropped := make([]bool, len(batch)) // meanwhile: nothing is said of them
 	for n, i := range batch {
-		dropped[n] = i.line == nil
+		dropped[n] = i.line == nil || i.gone
 	}
 	verdicts := e.hand.ended(batch, probe, a, e.service.now())
 	e.judge(a)
@@ -209,6 +219,11 @@ func (e *endpoint) send(batch []*item, probe bool, spec *coordination.Subscripti
 	e.mu.Unlock()
 	for n, i := range batch {
 		switch {
+		case verdicts[n] == spared:
+			e.source.Spare(i.offset)
+			e.mu.Lock()
+			e.hand.release(i)
+			e.mu.Unlock()
 		case dropped[n]:
 		case verdicts[n] == acknowledged:
 			e.source.Ack(i.offset, 0, 0, subscription.Done, 0, nil)
@@ -224,23 +239,39 @@ func (e *endpoint) send(batch []*item, probe bool, spec *coordination.Subscripti
 
 // attempt sends one request with the records of a batch that are still to be sent. A probe counts as
 // an attempt only if the endpoint works and refuses.
-func (e *endpoint) attempt(batch []*item, probe bool, spec *coordination.SubscriptionSpec) answer {
+func (e *endpoint) attempt(ctx context.Context, batch []*item, probe bool, spec *coordination.SubscriptionSpec) answer {
+	if ctx.Err() != nil { // its records may be in the hand anew
+		return answer{kind: unsent}
+	}
 	with, err := e.service.prepare(spec.Push)
 	if err != nil {
 		return answer{kind: unsent, text: err.Error(), after: missingPause}
 	}
 	records := make([]*item, 0, len(batch))
 	for _, i := range batch {
-		if i.counted || probe || e.counts(i) {
-			records = append(records, i)
+		if i.counted || probe && !i.strict {
+			if !e.source.Wanted(i.offset) {
+				e.drop(i)
+				continue
+			}
+		} else if !e.counts(i) {
+			continue
 		}
+		records = append(records, i)
 	}
 	if len(records) == 0 {
 		return answer{kind: unsent}
 	}
 	began := e.service.now()
 	header, body := encode(spec.Push, e.origin, records)
-	a := e.service.post(e.service.ctx, spec.Push, with, header, body)
+	if spec.Push.Format == coordination.CloudEventsStructured { // elsewhere the body is the record's
+		e.service.hold(len(body))
+		defer e.service.hold(-len(body))
+	}
+	a := e.service.post(ctx, spec.Push, with, header, body)
+	if a.kind != accepted && ctx.Err() != nil {
+		return answer{kind: unsent} // Forget or Close ended it
+	}
 	e.service.note(a, time.Duration(e.service.now()-began))
 	if a.kind == refusedIt {
 		for _, i := range records {
@@ -256,15 +287,23 @@ func (e *endpoint) attempt(batch []*item, probe bool, spec *coordination.Subscri
 // any more, it drops it and returns false.
 func (e *endpoint) counts(i *item) bool {
 	attempts, ok := e.source.Attempt(i.offset)
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if !ok {
-		e.hand.drop(i)
-		e.count()
+		e.drop(i)
 		return false
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	i.delivered, i.counted = attempts, true
 	return true
+}
+
+// drop drops a record that the Subscription does not want sent any more. Its line stays while others
+// of its batch are sent.
+func (e *endpoint) drop(i *item) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hand.forget(i)
+	e.count()
 }
 
 // The reasons why an endpoint is not reached.

@@ -48,6 +48,8 @@ type source struct {
 	gone     map[uint64]bool
 	acked    []uint64
 	givenUp  map[uint64]string
+	woken    int
+	spared   int
 	why      string
 }
 
@@ -76,6 +78,19 @@ func (o *source) Attempt(offset uint64) (uint64, bool) {
 	return o.attempts[offset], true
 }
 
+func (o *source) Wanted(offset uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.gone[offset]
+}
+
+func (o *source) Spare(offset uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.attempts[offset]--
+	o.spared++
+}
+
 func (o *source) Ack(offset, _, _ uint64, kind subscription.AckKind, _ time.Duration, _ func(error)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,7 +107,11 @@ func (o *source) ExplainAck(_ uint64, text []byte) {
 	o.why = string(text)
 }
 
-func (o *source) Wake() {}
+func (o *source) Wake() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.woken++
+}
 
 // give hands records over, when the endpoint is open.
 func (o *source) give(subjects ...string) {
@@ -207,7 +226,10 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	o.give("a")
 	testutil.EventuallyTrue(t, "it was asked to wait", func() bool { return o.endpoint.Info().Reason == reasonWaiting })
 	o.awaitAcks(1)
-	if took := time.Since(began); took < time.Second || o.attempts[1] != 1 {
+	if o.spared != 1 {
+		t.Errorf("the attempt that was no attempt was taken back %d times", o.spared)
+	}
+	if took := time.Since(began); took < time.Second || o.attempts[1] != 0 { // the probe is uncounted
 		t.Errorf("sent again after %s, as attempt %d", took, o.attempts[1])
 	}
 }
@@ -287,6 +309,7 @@ var bad = map[string]func(net.Conn){
 	"interim":      func(c net.Conn) { repeat(c, "HTTP/1.1 102 Processing\r\n\r\n") },
 	"another": func(c net.Conn) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+		_, _ = io.Copy(io.Discard, c) // and says nothing any more
 	},
 	"short and gone": func(c net.Conn) { _, _ = io.WriteString(c, "HTT") },
 }
@@ -441,6 +464,116 @@ func TestAForgottenRequestHasNoEffect(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotWantedIsNotSentAgain: an attempt that was counted, and then waits for the endpoint.
+func TestWhatIsNotWantedIsNotSentAgain(t *testing.T) {
+	var requests atomic.Int64
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1) == 1 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	o := subscribe(t, newService(t, loopback...), to(server.URL))
+	o.give("a")
+	testutil.EventuallyTrue(t, "it was asked to wait", func() bool { return o.endpoint.Info().Reason == reasonWaiting })
+	o.mu.Lock()
+	o.gone[1] = true
+	o.mu.Unlock()
+	testutil.EventuallyTrue(t, "it is dropped", func() bool { return o.endpoint.Info().Held == 0 })
+	if n := requests.Load(); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestCloseEndsRequests: the next leader sends them again, so this one does not wait.
+func TestCloseEndsRequests(t *testing.T) {
+	for what, end := range map[string]func(*endpoint){"close": (*endpoint).Close, "forget": (*endpoint).Forget} {
+		arrived, ended := make(chan struct{}), make(chan struct{})
+		server := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			close(arrived)
+			<-r.Context().Done()
+			close(ended)
+		})
+		o := subscribe(t, newService(t, loopback...), to(server.URL))
+		o.give("a")
+		<-arrived
+		end(o.endpoint)
+		select {
+		case <-ended:
+		case <-time.After(testutil.Patience / 2):
+			t.Fatalf("%s leaves the request", what)
+		}
+	}
+}
+
+// fill has endpoints that fail take all bytes of a broker.
+func fill(t *testing.T, s *Service) (all []*source) {
+	for {
+		o := subscribe(t, s, to("http://127.0.0.1:1"))
+		o.endpoint.Pause(true)
+		o.endpoint.mu.Lock()
+		o.endpoint.hand.paused = false // it takes, and sends nothing
+		o.endpoint.hand.concurrency = 0
+		o.endpoint.mu.Unlock()
+		for o.endpoint.Open() {
+			o.endpoint.Take(&subscription.Delivery{Offset: o.next}, &log.Record{Subject: []byte("a"), Data: make([]byte, 256<<10)})
+			o.next++
+		}
+		all = append(all, o)
+		if s.Stats().Bytes >= allBytes {
+			return all
+		}
+	}
+}
+
+func TestDeadEndpointsLeaveRoom(t *testing.T) {
+	server := serve(t, func(http.ResponseWriter, *http.Request) {})
+	s := newService(t, loopback...)
+	dead := fill(t, s)
+	o := subscribe(t, s, to(server.URL))
+	for range 20 {
+		o.give("a") // one after another
+	}
+	o.awaitAcks(20)
+	// When one of them ends, who waits is woken.
+	greedy := subscribe(t, s, to("http://127.0.0.1:1"))
+	greedy.endpoint.Pause(true)
+	greedy.endpoint.mu.Lock()
+	greedy.endpoint.hand.paused, greedy.endpoint.hand.concurrency = false, 0
+	greedy.endpoint.mu.Unlock()
+	greedy.give("a")
+	if greedy.endpoint.Open() {
+		t.Fatal("it takes more than one record")
+	}
+	for _, d := range dead[:3] {
+		d.endpoint.Forget()
+	}
+	greedy.await("it is woken", func() bool { return greedy.woken > 0 })
+}
+
+func TestSlowEndpointsLeaveRequests(t *testing.T) {
+	s := newService(t)
+	for range allRequests {
+		for sending := range defaultConcurrency {
+			if _, ok := s.enter(sending); !ok {
+				break
+			}
+		}
+		if s.Stats().Requests >= allRequests-spareRequests {
+			break
+		}
+	}
+	for n := range spareRequests - 1 {
+		if _, ok := s.enter(0); !ok {
+			t.Fatalf("endpoint %d has no request", n)
+		}
+	}
+	for s.Stats().Requests > 0 {
+		s.leave()
+	}
+}
+
 func TestADrainWaitsForAnswers(t *testing.T) {
 	arrived, hold := make(chan struct{}, 1), make(chan struct{})
 	server := serve(t, func(http.ResponseWriter, *http.Request) {
@@ -471,4 +604,25 @@ func TestADrainWaitsForAnswers(t *testing.T) {
 	if !slices.Equal(o.acked, []uint64{1}) {
 		t.Errorf("acknowledged %v", o.acked)
 	}
+}
+
+func TestBodiesCountWhileTheyAreSent(t *testing.T) {
+	arrived, hold := make(chan struct{}), make(chan struct{})
+	server := serve(t, func(http.ResponseWriter, *http.Request) {
+		close(arrived)
+		<-hold
+	})
+	spec := to(server.URL)
+	spec.Push.Format = coordination.CloudEventsStructured
+	s := newService(t, loopback...)
+	o := subscribe(t, s, spec)
+	data := make([]byte, 3000) // 4,000 in base64
+	o.endpoint.Take(&subscription.Delivery{Offset: 1, Delivered: 1}, &log.Record{Subject: []byte("a"), Data: data})
+	<-arrived
+	if n := s.Stats().Bytes; n < 7000 {
+		t.Errorf("a record of %d bytes under way counts %d", len(data), n)
+	}
+	close(hold)
+	o.awaitAcks(1)
+	testutil.EventuallyTrue(t, "nothing counts any more", func() bool { return s.Stats().Bytes == 0 })
 }

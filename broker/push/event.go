@@ -2,10 +2,13 @@ package push
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,10 +83,35 @@ func encode(push *coordination.Push, of origin, records []*item) (http.Header, [
 	if s := e.DataSchema(); s != "" {
 		header.Set("Ce-Dataschema", escape(s))
 	}
-	for name, value := range e.Extensions() {
-		header.Set(eventHeader+name, escape(fmt.Sprint(value)))
+	size := 0
+	for name, values := range header {
+		size += len(name) + len(values[0])
+	}
+	extensions := e.Extensions()
+	for _, name := range slices.Sorted(maps.Keys(extensions)) {
+		value := escape(fmt.Sprint(extensions[name]))
+		if size+len(eventHeader)+len(name)+len(value) > rawHeader && name != "sequence" {
+			continue
+		}
+		size += len(eventHeader) + len(name) + len(value)
+		header.Set(eventHeader+name, value)
 	}
 	return header, e.Data()
+}
+
+// escapedSize returns how long a JSON string of that text is.
+func escapedSize(text []byte) (size int) {
+	for _, c := range string(text) {
+		switch {
+		case c == '"', c == '\\', c == '\n', c == '\r', c == '\t':
+			size += 2
+		case c < ' ', c == 0x7f, c == '<', c == '>', c == '&', c == '\u2028', c == '\u2029':
+			size += 6
+		default:
+			size += utf8.RuneLen(c)
+		}
+	}
+	return size
 }
 
 // writeJSON writes an event that eventOf returned.
@@ -180,7 +208,8 @@ func isText(contentType string, payload []byte) bool {
 	case kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json"):
 		return json.Valid(payload)
 	case strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "/xml") || strings.HasSuffix(kind, "+xml"):
-		return utf8.Valid(payload)
+		// In base64 it has four thirds of its bytes, so nothing becomes larger than that.
+		return utf8.Valid(payload) && escapedSize(payload) <= base64.StdEncoding.EncodedLen(len(payload))
 	}
 	return false
 }

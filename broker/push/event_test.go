@@ -3,6 +3,7 @@ package push
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -145,5 +146,35 @@ func TestARawRequestIsTheRecord(t *testing.T) {
 		if _, is := header[not]; is {
 			t.Errorf("a record set %s", not)
 		}
+	}
+}
+
+func TestBodiesAndHeadersOfEventsAreBounded(t *testing.T) {
+	push := &coordination.Push{Format: coordination.CloudEventsStructured}
+	for _, payload := range []string{strings.Repeat("\x01", 1<<20), strings.Repeat("\u2028<", 1<<18), strings.Repeat("<&", 1<<19)} {
+		header, body := encode(push, from, []*item{recordOf("Content-Type: text/plain\r\n", payload)})
+		if len(body) > 4*len(payload)/3+2048 {
+			t.Errorf("%d bytes became %d", len(payload), len(body))
+		}
+		if all := events(t, header, body); string(all[0].Data()) != payload {
+			t.Error("the data is another")
+		}
+	}
+	html := `"` + strings.Repeat("<", 1<<20) + `"`
+	if _, body := encode(push, from, []*item{recordOf("Content-Type: application/json\r\n", html)}); len(body) > len(html)+2048 {
+		t.Errorf("%d bytes of JSON became %d", len(html), len(body))
+	}
+	many := ""
+	for n := range 100 {
+		many += fmt.Sprintf("x%d: %s\r\n", n, strings.Repeat(" \u00fc", 100))
+	}
+	push.Format = coordination.CloudEventsBinary
+	header, _ := encode(push, from, []*item{recordOf(many, "a")})
+	size := 0
+	for name, values := range header {
+		size += len(name) + len(values[0])
+	}
+	if size > rawHeader+2048 || header.Get("Ce-Sequence") == "" {
+		t.Errorf("the headers have %d bytes", size)
 	}
 }

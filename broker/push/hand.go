@@ -21,6 +21,10 @@ type item struct {
 	sending bool
 	failed  bool  // an attempt failed that counted
 	counted bool  // its next attempt, or the one under way, was counted (Source.Attempt)
+	gone    bool  // it was dropped while it was sent: it only keeps its line
+	spared  int   // answers of a working endpoint when it was spared, and one; 0: it was not
+	probed  int64 // of its first probe that failed; 0: none
+	strict  bool  // its probes count
 	at      int64 // it is not sent before
 	since   int64 // when it was taken
 	line    *line
@@ -74,6 +78,10 @@ func (r *rules) pause(attempt uint64) time.Duration {
 //     behind it, and others don't.
 //  3. A record with an attempt behind it is sent alone, so that one record does not spoil the others
 //     of a batch for ever.
+//  4. A request that finds the endpoint unavailable gives no record up, unless the endpoint has
+//     worked since the same happened to the record before. It opens the circuit instead.
+//  5. If no other subject is there to probe with, the probes of a record count after probeTime, except
+//     those without a connection.
 type hand struct {
 	rules
 	circuit circuit
@@ -83,6 +91,7 @@ type hand struct {
 	sending int // requests
 	paused  bool
 	refused int // refusals in a row
+	works   int // answers of a working endpoint
 }
 
 func newHand(r rules, jitter func(time.Duration) time.Duration) *hand {
@@ -91,11 +100,10 @@ func newHand(r rules, jitter func(time.Duration) time.Duration) *hand {
 
 // open reports whether it takes another record. room is the bytes that it may have.
 func (h *hand) open(room int) bool {
-	most := h.most
-	if h.circuit.open {
-		most = openRecords
+	if h.circuit.open && (len(h.lines) >= openLines || h.bytes >= openBytes) {
+		return false
 	}
-	return len(h.items) < most && h.bytes < min(handBytes, room)
+	return len(h.items) < h.most && h.bytes < min(handBytes, room)
 }
 
 // take adds a record. A later record of the subject may be there already.
@@ -120,13 +128,33 @@ func (h *hand) drop(i *item) {
 	if i.line == nil {
 		return
 	}
+	i.leave(h)
+	if !i.gone {
+		h.items = slices.DeleteFunc(h.items, func(o *item) bool { return o == i })
+		h.bytes -= i.size()
+	}
+}
+
+// forget drops a record that may be in a request under way: then it keeps its line.
+func (h *hand) forget(i *item) {
+	if i.line == nil || i.gone {
+		return
+	}
+	if i.gone = i.sending; !i.gone {
+		h.drop(i)
+		return
+	}
+	h.items = slices.DeleteFunc(h.items, func(o *item) bool { return o == i })
+	h.bytes -= i.size()
+}
+
+// leave takes a record out of its line.
+func (i *item) leave(h *hand) {
 	i.line.items = slices.DeleteFunc(i.line.items, func(o *item) bool { return o == i })
 	if len(i.line.items) == 0 {
 		delete(h.lines, i.subject)
 	}
 	i.line = nil
-	h.items = slices.DeleteFunc(h.items, func(o *item) bool { return o == i })
-	h.bytes -= i.size()
 }
 
 // begin returns the records of the next request, which is under way then, or nothing. room is how
@@ -207,6 +235,7 @@ const (
 	retried      verdict = iota // nothing: it stays in the hand
 	acknowledged                // acknowledge it
 	givenUp                     // give it up, with the answer
+	spared                      // it stays, and its attempt was none: it is not sent before release
 )
 
 // ended notes the end of a request. The verdicts are those of its records, which are out of the
@@ -217,11 +246,11 @@ func (h *hand) ended(batch []*item, probe bool, a answer, now int64) []verdict {
 	counts := true
 	switch a.kind {
 	case accepted:
-		h.circuit.worked()
-		h.refused = 0
+		h.circuit.worked(probe)
+		h.refused, h.works = 0, h.works+1
 	case refusedIt:
-		h.circuit.worked()
-		h.refused++
+		h.circuit.worked(probe)
+		h.refused, h.works = h.refused+1, h.works+1
 	case unavailable:
 		// A failure with the circuit open says nothing of the record.
 		counts = !h.circuit.failed(now, probe, a.gone, a.after) && a.after == 0 && !a.gone
@@ -234,11 +263,16 @@ func (h *hand) ended(batch []*item, probe bool, a answer, now int64) []verdict {
 	for n, i := range batch {
 		i.sending = false
 		switch {
+		case i.gone:
+			h.drop(i)
 		case a.kind == accepted:
 			verdicts[n] = acknowledged
 			h.drop(i)
-		case !counts:
-			i.at = 0
+		case !counts && !(probe && h.ends(i, a, now)):
+			verdicts[n], i.at = h.spare(i), 0
+		case h.spares(i, a, probe):
+			h.circuit.trip(now)
+			verdicts[n], i.failed, i.at, i.spared = h.spare(i), true, 0, h.works+1
 		case h.maxDeliver > 0 && i.delivered >= uint64(h.maxDeliver):
 			verdicts[n] = givenUp
 			h.drop(i)
@@ -250,10 +284,49 @@ func (h *hand) ended(batch []*item, probe bool, a answer, now int64) []verdict {
 	return verdicts
 }
 
-// clear drops everything. What is under way stays counted.
+// ends notes a probe that failed, and reports whether it counts as an attempt of its record.
+func (h *hand) ends(i *item, a answer, now int64) bool {
+	if a.kind != unavailable || a.after > 0 || a.gone {
+		return false
+	}
+	counted := i.strict && a.took
+	if i.probed == 0 {
+		i.probed = now
+	}
+	i.strict = len(h.lines) == 1 && now-i.probed >= int64(probeTime)
+	return counted
+}
+
+// spares reports whether a record is kept whose last attempt failed, since the endpoint failed and
+// not the record.
+func (h *hand) spares(i *item, a answer, probe bool) bool {
+	last := h.maxDeliver > 0 && i.delivered >= uint64(h.maxDeliver)
+	return last && a.kind == unavailable && !probe && (i.spared == 0 || i.spared == h.works+1)
+}
+
+// spare returns the verdict of a record whose attempt does not count.
+func (h *hand) spare(i *item) verdict {
+	if !i.counted {
+		return retried
+	}
+	i.sending = true
+	return spared
+}
+
+// release lets a spared record be sent again.
+func (h *hand) release(i *item) {
+	i.sending, i.counted = false, false
+	if i.gone {
+		h.drop(i)
+	}
+}
+
+// clear drops everything. What is under way stays counted, and keeps its line until it ends.
 func (h *hand) clear() {
 	for _, i := range h.items {
-		i.line = nil
+		if i.gone = i.sending; !i.gone {
+			i.leave(h)
+		}
 	}
-	h.items, h.lines, h.bytes = nil, map[string]*line{}, 0
+	h.items, h.bytes = nil, 0
 }

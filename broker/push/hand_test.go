@@ -106,6 +106,106 @@ func TestAnOutageUsesUpNoAttempts(t *testing.T) {
 	}
 }
 
+// TestAnOutageGivesUpNothingWithFewAttempts: the circuit opens before the last attempt counts.
+func TestAnOutageGivesUpNothingWithFewAttempts(t *testing.T) {
+	for most := 1; most <= 5; most++ {
+		h := handOf(1, 1)
+		h.maxDeliver = most
+		h.give(0, "a", 1)
+		now := int64(0)
+		for range 20 {
+			now = max(now, h.due(now))
+			batch, probe := h.begin(now, 1)
+			if !probe && !batch[0].counted && h.circuit.failures > 0 {
+				batch[0].delivered++
+			}
+			batch[0].counted = true
+			v := h.ended(batch, probe, answer{kind: unavailable}, now)
+			if v[0] == spared {
+				h.begins(t, h.due(now))
+				h.release(batch[0])
+			}
+			if v[0] != retried && v[0] != spared {
+				t.Fatalf("with %d attempts the record was given up", most)
+			}
+		}
+		if !h.circuit.open {
+			t.Errorf("with %d attempts the circuit is closed", most)
+		}
+		// A working endpoint that fails at this record only.
+		h.ended(h.begins(t, h.due(now), 1), true, answer{kind: unsent}, now)
+		h.give(now, "b", 2)
+		h.items[0], h.items[1] = h.items[1], h.items[0]
+		now = max(now, h.due(now))
+		h.ended(h.begins(t, now, 2), true, answer{kind: accepted}, now)
+		h.items[0].delivered = uint64(most)
+		if v := h.ended(h.begins(t, now, 1), false, answer{kind: unavailable}, now); v[0] != givenUp {
+			t.Errorf("with %d attempts it is kept although others work", most)
+		}
+	}
+}
+
+// TestARecordThatBreaksTheEndpointDoesNotStopOthers: other subjects are looked for behind it.
+func TestARecordThatBreaksTheEndpointDoesNotStopOthers(t *testing.T) {
+	h := handOf(1, 1)
+	h.give(0, "a", 1, 2, 3, 4, 5, 6, 7, 8)
+	h.circuit.trip(0)
+	if !h.open(math.MaxInt) {
+		t.Fatal("only one subject is probed")
+	}
+	h.give(0, "b", 9)
+	now := h.due(0)
+	h.ended(h.begins(t, now, 1), true, answer{kind: unavailable, took: true}, now)
+	now = h.due(now)
+	h.ended(h.begins(t, now, 9), true, answer{kind: accepted}, now)
+	if h.circuit.open {
+		t.Error("the circuit is open")
+	}
+}
+
+// TestTheOnlySubjectEndsByItsProbes: after an hour, if the endpoint takes connections.
+func TestTheOnlySubjectEndsByItsProbes(t *testing.T) {
+	for _, took := range []bool{true, false} {
+		h := handOf(1, 1)
+		h.give(0, "a", 1, 2)
+		h.circuit.trip(0)
+		now, ended := int64(0), false
+		for now < int64(2*probeTime) && !ended {
+			now = h.due(now)
+			batch, probe := h.begin(now, 1)
+			if batch[0].strict {
+				batch[0].delivered, batch[0].counted = batch[0].delivered+1, true
+			}
+			v := h.ended(batch, probe, answer{kind: unavailable, took: took}, now)[0]
+			if v == spared {
+				h.release(batch[0])
+				batch[0].delivered--
+			}
+			ended = v == givenUp
+			if ended && now < int64(probeTime) {
+				t.Fatalf("given up after %s", time.Duration(now))
+			}
+		}
+		if ended != took {
+			t.Errorf("with a connection %v it ended %v", took, ended)
+		}
+	}
+}
+
+func TestAClearedHandKeepsTheLinesUnderWay(t *testing.T) {
+	h := handOf(2, 1)
+	h.give(0, "a", 1, 2)
+	batch := h.begins(t, 0, 1)
+	h.clear()
+	h.give(0, "a", 1)
+	h.begins(t, 0)
+	h.ended(batch, false, answer{kind: unsent}, 0)
+	h.begins(t, 0, 1)
+	if len(h.items) != 1 || len(h.lines) != 1 || h.bytes != 1 {
+		t.Errorf("it has %d records in %d lines, and %d bytes", len(h.items), len(h.lines), h.bytes)
+	}
+}
+
 func TestABatchIsAllOrNothing(t *testing.T) {
 	h := handOf(2, 3)
 	h.give(0, "a", 1, 2)

@@ -16,19 +16,29 @@ const (
 	handRecords = 2048
 	// handBytes bounds their bytes. One record may exceed it.
 	handBytes = 4 << 20
-	// openRecords is how many records an endpoint whose circuit is open takes: more than one, so
-	// that a record that breaks the endpoint is not the only probe.
-	openRecords = 4
+	// openLines is how many subjects an endpoint whose circuit is open has in its hand, and openBytes
+	// bounds the bytes before the last record there: more than one subject, so that a record that
+	// breaks the endpoint is not the only probe.
+	openLines = 4
+	openBytes = 256 << 10
+	// probeTime is how long a record is probed, the only subject there, before its probes count: a
+	// record that breaks the endpoint ends, and an outage is over by then, or refuses connections.
+	probeTime = time.Hour
 
 	// allBytes bounds the bytes in all hands of a broker: a tenth of the smallest profile's memory.
 	// An endpoint may have an eighth of what is left (bytesShare), so that a few slow ones never take
 	// all of it.
+	// An endpoint whose circuit is open may have an eighth of what is left of half of them.
+	// spareBytes are beyond them, for hands that are empty: such a hand may take one record.
 	allBytes   = 48 << 20
 	bytesShare = 8
+	spareBytes = 16 << 20
 	// allRequests bounds the requests under way of a broker. With TLS each takes up to 100 KiB. An
-	// endpoint may have a quarter of what is left (requestShare).
-	allRequests  = 512
-	requestShare = 4
+	// endpoint may have a quarter of what is left (requestShare). The last spareRequests are for
+	// endpoints that have none.
+	allRequests   = 512
+	spareRequests = 128
+	requestShare  = 4
 	// wokenAtOnce is how many endpoints are looked at when others leave room.
 	wokenAtOnce = 64
 
@@ -71,8 +81,7 @@ const (
 	ownTransports = 64
 	// missingPause is how long an endpoint waits for a value that is missing before it looks again.
 	missingPause = 5 * time.Second
-	// rawHeader bounds the headers of a record in a request of the format Raw, in bytes: servers take
-	// 8 KiB or more.
+	// rawHeader bounds the headers of a record in a request, in bytes: servers take 8 KiB or more.
 	rawHeader = 6 << 10
 	// answerText bounds what is kept of an answer, for people.
 	answerText = 256

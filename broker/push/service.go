@@ -68,6 +68,7 @@ func (s *Service) Endpoint(of *subscription.Subscription, t *topic.Shard) subscr
 
 func (s *Service) endpoint(source Source, of origin, name string) *endpoint {
 	e := &endpoint{service: s, source: source, origin: of, name: name, hand: newHand(rules{}, jitter)}
+	e.ctx, e.cancel = context.WithCancel(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endpoints[e] = struct{}{}
@@ -85,14 +86,23 @@ func jitter(d time.Duration) time.Duration {
 // now returns nanoseconds of one clock.
 func (s *Service) now() int64 { return int64(time.Since(s.began)) + 1 }
 
-// room returns the bytes that one endpoint may have.
-func (s *Service) room() int {
+// room returns the bytes that one endpoint may have. empty: it has none; failing: its circuit is
+// open.
+func (s *Service) room(empty, failing bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drained {
 		return 0
 	}
-	return (allBytes - s.bytes) / bytesShare
+	all := allBytes
+	if failing {
+		all /= 2
+	}
+	room := (all - s.bytes) / bytesShare
+	if empty && s.bytes < allBytes+spareBytes {
+		room = max(room, 1)
+	}
+	return room
 }
 
 // hold counts bytes in hands.
@@ -107,7 +117,10 @@ func (s *Service) hold(bytes int) {
 func (s *Service) enter(sending int) (room int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	room = (allRequests - s.requests + requestShare - 1) / requestShare
+	room = (allRequests - spareRequests - s.requests + requestShare - 1) / requestShare
+	if sending == 0 && s.requests < allRequests {
+		room = max(room, 1)
+	}
 	if s.drained || sending >= room {
 		return room, false
 	}
@@ -148,6 +161,15 @@ func (s *Service) wakeWaiting() {
 	s.mu.Unlock()
 	for _, e := range some {
 		e.kick()
+	}
+}
+
+// wakeSoon is wakeWaiting in a goroutine, for callers that hold locks.
+func (s *Service) wakeSoon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) > 0 && !s.closed {
+		s.running.Go(s.wakeWaiting)
 	}
 }
 

@@ -230,6 +230,9 @@ func (c *cursor) postpone(o op) {
 	if d == nil {
 		return
 	}
+	if o.deadline < tried/2 {
+		c.unmark(d)
+	}
 	d.deadline = o.deadline
 	switch {
 	case o.kind == opRetryNow:
@@ -241,6 +244,18 @@ func (c *cursor) postpone(o op) {
 		d.queued = false
 		c.due = min(c.due, o.deadline)
 	}
+}
+
+// unmark takes the attempt to come off the count of a record that an Endpoint has not sent. Its
+// deadline is set then.
+func (c *cursor) unmark(d *delivery) {
+	if !d.isUntried() || d.count == 0 {
+		return
+	}
+	if d.count == 2 {
+		c.repeated--
+	}
+	d.count--
 }
 
 // isBeyond reports whether the cursor says something of records at end or beyond.
@@ -372,6 +387,7 @@ func (c *cursor) requeue() {
 		if d.queued {
 			d.queued = false
 			if !d.isTerminated() {
+				c.unmark(d)
 				d.deadline = 0
 			}
 		}

@@ -40,7 +40,8 @@ type EndpointInfo struct {
 // own would be unreadable for earlier versions.
 //
 //  1. A record with the deadline untried was handed over and not sent. Its count includes the
-//     attempt to come. Handing it over again does not count.
+//     attempt to come. Handing it over again does not count. When it gets another deadline without
+//     an attempt, its count is one less (cursor.unmark).
 //  2. One with the deadline tried was sent as often as its count says.
 //  3. The next leader hands over again what it finds with either.
 const (
@@ -117,7 +118,7 @@ func (s *Subscription) Attempt(offset uint64) (attempts uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.cursor.pending.find(offset)
-	if d == nil || s.closed != 0 || !d.isHeld() || d.queued || s.isRemoved(offset) {
+	if !s.wants(d) {
 		return 0, false
 	}
 	now := s.service.now()
@@ -131,6 +132,27 @@ func (s *Subscription) Attempt(offset uint64) (attempts uint64, ok bool) {
 	s.dead.delivered(&s.cursor, offset, now)
 	s.lastSeen.delivered, s.lastSeen.used = now, now
 	return uint64(d.count), true
+}
+
+// Spare takes an attempt back: the Endpoint could not take the record, or asked to wait.
+func (s *Subscription) Spare(offset uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.cursor.pending.find(offset); s.wants(d) && !d.isUntried() {
+		s.change(op{kind: opProgress, offset: offset, deadline: untried})
+	}
+}
+
+// Wanted reports whether a record in an Endpoint's hand is still to be sent.
+func (s *Subscription) Wanted(offset uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wants(s.cursor.pending.find(offset))
+}
+
+// wants is Wanted for a pending record, or nil. mu is held.
+func (s *Subscription) wants(d *delivery) bool {
+	return d != nil && s.closed == 0 && d.isHeld() && !d.queued && !s.isRemoved(d.offset)
 }
 
 // Wake has the Subscription hand over what its Endpoint takes. It does not block.

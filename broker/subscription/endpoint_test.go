@@ -183,6 +183,25 @@ func TestARecordThatWasNeverSentIsNotGivenUp(t *testing.T) {
 	})
 }
 
+// TestASparedAttemptIsNoneForTheNextLeader: an outage and a change of the leader give up nothing.
+func TestASparedAttemptIsNoneForTheNextLeader(t *testing.T) {
+	pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, spec coordination.SubscriptionSpec) {
+		spec.Ack.MaxDeliver = 1
+		w.declare("billing", 1, spec)
+		w.shard.publish("o")
+		w.hands.expect(t, "to http://a", "1")
+		w.attempt(s, 1, 1)
+		s.Spare(1)
+		w.attempt(s, 1, 1)
+		s.Spare(1)
+		s.Spare(1)
+		time.Sleep(time.Second)
+		w.restart()
+		w.hands.expect(t, "close", "to http://a", "1")
+		w.attempt(w.find("billing"), 1, 1)
+	})
+}
+
 func TestAnEndpointComesAndGoes(t *testing.T) {
 	pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, spec coordination.SubscriptionSpec) {
 		w.shard.publish("o", "o")
@@ -193,10 +212,10 @@ func TestAnEndpointComesAndGoes(t *testing.T) {
 		w.declare("billing", 1, pulled)
 		w.hands.expect(t, "close")
 		s.Pull(pull("a", 9))
-		w.expect("billing", "a", "1 x2", "2 x2")
+		w.expect("billing", "a", "1 x2", "2") // the second was never sent
 		s.Ack(1, 0, 0, Done, 0, nil)
 		w.declare("billing", 1, spec)
-		w.hands.expect(t, "to http://a", "2 x3")
+		w.hands.expect(t, "to http://a", "2 x2")
 		spec.Push = &coordination.Push{URL: "http://b"}
 		w.declare("billing", 1, spec)
 		w.hands.expect(t, "to http://b")
@@ -270,6 +289,77 @@ func TestACrashHandsOverWhatWasNotAcknowledged(t *testing.T) {
 			w.fs = crashed
 			w.start()
 			w.hands.expect(t, append([]string{"to http://a"}, want...)...)
+		})
+	}
+}
+
+// TestARecordInAHandIsFreeAfterAChangeOfTheLeader: the spec becomes one of pulls between two leaders,
+// or just before the first one dies.
+func TestARecordInAHandIsFreeAfterAChangeOfTheLeader(t *testing.T) {
+	pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, spec coordination.SubscriptionSpec) {
+		w.shard.publish("o", "o", "o")
+		w.hands.expect(t, "1", "2", "3")
+		w.attempt(s, 2, 1)
+		if err := w.ackNow(s, 1, Done); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		crashed := w.fs.(*crashfs.FS).Crash(rand.New(rand.NewPCG(1, 1)))
+		spec.Push, spec.Ack = nil, coordination.Ack{MaxDeliver: 2, Backoff: []time.Duration{time.Minute}}
+		w.declare("billing", 1, spec)
+		_, _ = w.service.Close(), w.disk.Close()
+		w.fs = crashed
+		w.start()
+		s = w.find("billing")
+		s.Pull(pull("a", 9))
+		w.expect("billing", "a", "2 x2", "3")
+	})
+}
+
+// TestWhatWasNeverSentIsNotCounted: a record that waits in a hand has its attempts before it, however
+// the settings change.
+func TestWhatWasNeverSentIsNotCounted(t *testing.T) {
+	for what, change := range map[string]struct {
+		now  func(*coordination.SubscriptionSpec)
+		want []string
+	}{
+		"clients pull":  {func(s *coordination.SubscriptionSpec) { s.Push = nil }, nil},
+		"a lower bound": {func(s *coordination.SubscriptionSpec) { s.Ack.MaxDeliver = 1 }, []string{"to http://a"}},
+		"dead letters":  {func(s *coordination.SubscriptionSpec) { s.Ack.MaxDeliver, s.DeadLetter = 1, "dead" }, []string{"to http://a"}},
+	} {
+		pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, spec coordination.SubscriptionSpec) {
+			w.dead = &morgue{}
+			w.restart()
+			w.hands.expect(t, "close", "to http://a")
+			s = w.find("billing")
+			if what != "a lower bound" {
+				spec.Ack.MaxDeliver = 1
+				w.declare("billing", 1, spec)
+				w.hands.expect(t, "to http://a")
+			}
+			w.shard.publish("o")
+			w.hands.expect(t, "1")
+			time.Sleep(time.Second)
+			w.hands.admit(0)
+			w.restart() // the record waits in the queue
+			w.hands.expect(t, "close", "to http://a")
+			s = w.find("billing")
+			change.now(&spec)
+			w.declare("billing", 1, spec)
+			if spec.Push == nil {
+				w.hands.expect(t, "close")
+				s.Pull(pull("a", 9))
+				w.expect("billing", "a", "1")
+				return
+			}
+			w.hands.expect(t, change.want...)
+			w.hands.admit(9)
+			time.Sleep(time.Second)
+			w.hands.expect(t, "1")
+			w.attempt(s, 1, 1)
+			if i := s.Info(); i.Pending != 1 || i.Exhausted != 0 || len(w.dead.subjects()) > 0 {
+				t.Errorf("%s: the state is %+v", what, i)
+			}
 		})
 	}
 }

@@ -97,6 +97,12 @@ func (s *Subscription) watched() bool {
 // lookForReceiver notes whether somebody is subscribed to the destination of a push, and sends the
 // heartbeat that is due. mu is held.
 func (s *Subscription) lookForReceiver(w *worker, now int64) {
+	if !s.freed && s.search.done && s.store.serves(s) {
+		s.freed = true
+		if !s.settings.endpoint {
+			s.freeHeld() // the leader before had an Endpoint, and its end did not reach the state log
+		}
+	}
 	p := s.push
 	if p == nil {
 		return

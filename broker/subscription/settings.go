@@ -92,7 +92,7 @@ func milliseconds(d time.Duration) int64 {
 // ackWait returns the ack wait in milliseconds of a record's count-th delivery.
 func (s *settings) ackWait(count uint32) int64 {
 	if n := len(s.backoff); n > 0 {
-		return s.backoff[min(int(count), n)-1]
+		return s.backoff[min(max(int(count), 1), n)-1]
 	}
 	return s.wait
 }

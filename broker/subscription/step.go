@@ -289,7 +289,8 @@ func (s *Subscription) endNoWait(blocked bool) {
 // deliverTo delivers a record to a request, unless the record is too large for it. mu is held.
 func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count uint32, now int64, start, end uint64) bool {
 	lag, _ := s.lag(start, end)
-	if count == 1 {
+	fresh := rec.Offset > s.cursor.offset
+	if fresh {
 		lag = max(lag-s.passedOver(rec.Offset, start), 1) - 1
 	}
 	w.delivery = Delivery{
@@ -305,7 +306,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 		}
 		r.bytes -= size
 	}
-	if count == 1 {
+	if fresh {
 		s.ahead.passed(rec.Offset, s.cursor.until)
 		s.skipUnlogged = false
 		s.mean += (len(rec.Data) + len(rec.Subject) + 16 - s.mean) / 16

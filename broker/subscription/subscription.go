@@ -82,6 +82,7 @@ type Subscription struct {
 	}
 	exhausted, skipped uint64
 	endangered         bool // what Endangered said last
+	freed              bool // it was looked for records that a former leader's Endpoint had
 	trouble            string
 }
 

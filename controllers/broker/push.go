@@ -19,13 +19,6 @@ import (
 	"github.com/carillon-mq/carillon/controllers/observe"
 )
 
-const (
-	// maxPushValues and maxPushBytes bound what push Subscriptions of one Broker refer to: a Secret
-	// has at most 1 MiB.
-	maxPushValues = 1000
-	maxPushBytes  = 768 << 10
-)
-
 // pushing enqueues the Broker of a Subscription that refers to Secrets.
 func (r *Reconciler) pushing(ctx context.Context, object client.Object) []reconcile.Request {
 	s, ok := object.(*v1alpha1.Subscription)
@@ -58,7 +51,8 @@ func (p *pass) ensurePush(ctx context.Context, names build.Names) error {
 		return nil
 	}
 	secrets := map[string]*corev1.Secret{}
-	data, bytes := map[string][]byte{}, 0
+	var files []string
+	values := map[string][]byte{}
 	for _, ref := range refs {
 		file := build.PushFile(ref)
 		secret, seen := secrets[ref.Name]
@@ -80,11 +74,12 @@ func (p *pass) ensurePush(ctx context.Context, names build.Names) error {
 		if secret != nil {
 			value, ok = secret.Data[ref.Key]
 		}
-		if bytes += len(value); ok && bytes <= maxPushBytes && len(data) < maxPushValues {
-			data[file] = value
+		if ok {
+			files = append(files, file)
+			values[file] = value
 		}
 	}
-	p.certificates = append(p.certificates, certificate{names.Push(), data})
+	p.certificates = append(p.certificates, certificate{names.Push(), build.PushData(files, values, was)})
 	return nil
 }
 

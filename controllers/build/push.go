@@ -56,6 +56,39 @@ func push(subscription *v1alpha1.Subscription) (*coordination.Push, error) {
 // of a Secret has no underscore, so no two values share a key.
 func PushFile(ref v1alpha1.SecretKeyReference) string { return ref.Name + "_" + ref.Key }
 
+const (
+	// maxPushValues and maxPushBytes bound what push Subscriptions of one Broker refer to: a Secret
+	// has at most 1 MiB. maxPushValue bounds one of them, as brokers do.
+	maxPushValues = 1000
+	maxPushBytes  = 768 << 10
+	maxPushValue  = 256 << 10
+)
+
+// PushData returns the content of the brokers' Secret: of the values, in that order of files, what it
+// has room for. What is there already, in was, goes first, so that a new value displaces none. A
+// value that is too large takes no room.
+func PushData(files []string, values, was map[string][]byte) map[string][]byte {
+	data, bytes := map[string][]byte{}, 0
+	for rank := range 3 {
+		for _, file := range files {
+			value, ok := values[file]
+			old, there := was[file]
+			of := 2
+			if there && len(value) <= len(old) {
+				of = 0
+			} else if there {
+				of = 1
+			}
+			if !ok || of != rank || len(value) > maxPushValue || bytes+len(value) > maxPushBytes || len(data) >= maxPushValues {
+				continue
+			}
+			bytes += len(value)
+			data[file] = value
+		}
+	}
+	return data
+}
+
 // PushSecrets returns what a Subscription refers to in Secrets.
 func PushSecrets(subscription *v1alpha1.Subscription) (refs []v1alpha1.SecretKeyReference) {
 	if subscription.Spec.Delivery == nil {
