@@ -327,11 +327,10 @@ func TestWhatWasNeverSentIsNotCounted(t *testing.T) {
 		"a lower bound": {func(s *coordination.SubscriptionSpec) { s.Ack.MaxDeliver = 1 }, []string{"to http://a"}},
 		"dead letters":  {func(s *coordination.SubscriptionSpec) { s.Ack.MaxDeliver, s.DeadLetter = 1, "dead" }, []string{"to http://a"}},
 	} {
-		pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, spec coordination.SubscriptionSpec) {
+		pushStory(t, 9, func(t *testing.T, w *world, _ *Subscription, spec coordination.SubscriptionSpec) {
 			w.dead = &morgue{}
 			w.restart()
 			w.hands.expect(t, "close", "to http://a")
-			s = w.find("billing")
 			if what != "a lower bound" {
 				spec.Ack.MaxDeliver = 1
 				w.declare("billing", 1, spec)
@@ -343,7 +342,7 @@ func TestWhatWasNeverSentIsNotCounted(t *testing.T) {
 			w.hands.admit(0)
 			w.restart() // the record waits in the queue
 			w.hands.expect(t, "close", "to http://a")
-			s = w.find("billing")
+			s := w.find("billing")
 			change.now(&spec)
 			w.declare("billing", 1, spec)
 			if spec.Push == nil {
