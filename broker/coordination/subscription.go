@@ -40,12 +40,12 @@ func (s *Subscription) Supersedes(incarnation int64) bool {
 	return incarnation&(1<<madeBits-1) == s.Made && incarnation>>madeBits < s.Resets
 }
 
-// Begin returns where a new cursor begins.
-func (s *Subscription) Begin() Start {
+// Begin returns where a new cursor begins. It is not changed.
+func (s *Subscription) Begin() *Start {
 	if s.Resets > 0 {
-		return s.ResetTo
+		return &s.ResetTo
 	}
-	return s.Spec.Start
+	return &s.Spec.Start
 }
 
 // reset notes a reset. After as many as can be counted, it is refused.

@@ -165,7 +165,7 @@ func TestASubscriptionIsReset(t *testing.T) {
 			t.Fatalf("%s: %v", step, err)
 		}
 		read, err := c.GetSubscription(ctx, "orders", "billing")
-		if err != nil || read.Resets != resets || read.Begin() != begin || read.Made != made.Made || read.Revision != changed.Revision {
+		if err != nil || read.Resets != resets || *read.Begin() != begin || read.Made != made.Made || read.Revision != changed.Revision {
 			t.Errorf("%s: it is %+v, %v; want %d resets, the last one to %+v", step, read, err, resets, begin)
 		}
 		switch next := read.Incarnation(); {
@@ -222,7 +222,7 @@ func TestASubscriptionIsReset(t *testing.T) {
 	// Made with a reset, it begins there.
 	begun = want
 	begun.Reset = &Reset{To: earliest}
-	if s, err := c.CreateSubscription(ctx, "orders", "new", begun, manifest); err != nil || s.Begin() != earliest {
+	if s, err := c.CreateSubscription(ctx, "orders", "new", begun, manifest); err != nil || *s.Begin() != earliest {
 		t.Errorf("it is %+v, %v", s, err)
 	}
 }

@@ -569,7 +569,7 @@ func (k *cursorStore) restoreCursor(s *Subscription, r *recovered) {
 	}
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	s.known = r.known
-	s.search.done = true
+	s.search = started
 	s.reader = *k.shard.NewCursor(min(s.cursor.offset+1, end))
 	s.trouble = r.trouble
 	delete(k.recovered, s.id.name)

@@ -181,7 +181,7 @@ func (s *Subscription) restart(d *coordination.Subscription, e *entry) {
 	s.forgetDeliveries(1)
 	s.cursor.kept = kept
 	s.id.made, s.begin = d.Incarnation(), d.Begin()
-	s.search, s.trouble, s.readError = startSearch{}, "", ""
+	s.search, s.trouble, s.readError = &startSearch{}, "", ""
 	s.store.mu.Lock()
 	s.store.subs[s.id.name] = e
 	s.store.mu.Unlock()

@@ -185,7 +185,7 @@ func TestTheStartOfASecondResetIsWritten(t *testing.T) {
 	}
 	s.mu.Lock()
 	former := entryOf()
-	s.search = startSearch{} // the former reset still searches
+	s.search = &startSearch{} // the former reset still searches
 	w.reset("billing", coordination.Start{From: coordination.FromLatest})
 	for range 300 { // until the second reset begins, if it begins without the lock
 		if entryOf() != former {

@@ -26,10 +26,13 @@ type startSearch struct {
 	failed string
 }
 
+// started is the search of all Subscriptions whose start is known. It never changes.
+var started = &startSearch{done: true}
+
 // seek continues the search for the start position. After an error it is to be called again. mu is
 // held.
 func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool, err error) {
-	k := &s.search
+	k := s.search
 	if k.failed != "" {
 		return false, nil
 	}
@@ -92,7 +95,7 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 // endSearch evaluates a finished search and reports whether another part is to be searched. mu is
 // held.
 func (s *Subscription) endSearch(start uint64) (more bool) {
-	k := &s.search
+	k := s.search
 	switch {
 	case k.bySubj != nil:
 		newest := make([]uint64, 0, len(k.bySubj))
@@ -102,7 +105,7 @@ func (s *Subscription) endSearch(start uint64) (more bool) {
 		slices.Sort(newest)
 		if k.newest {
 			s.newest, s.removals.newest, s.removals.newestNext = newest, 0, 0
-			s.search = startSearch{done: true}
+			s.search = started
 			return false
 		}
 		s.startAt(start, k.end)
@@ -145,7 +148,7 @@ func (s *Subscription) startWithoutLooking(start, end uint64) (next uint64, know
 
 // searchBelow moves the search to the part below, twice as long. mu is held.
 func (s *Subscription) searchBelow(start uint64) {
-	k := &s.search
+	k := s.search
 	const first = 256
 	size := max(2*(k.end-k.low), first)
 	k.end = k.low
@@ -155,7 +158,7 @@ func (s *Subscription) searchBelow(start uint64) {
 
 // searchView examines the records of a view and moves behind it. mu is held.
 func (s *Subscription) searchView(v *log.View) (bytes int) {
-	k := &s.search
+	k := s.search
 	from, since := s.begin.From, s.begin.Time.UnixNano()
 	var r log.Record
 	for b, ok := v.Next(); ok; b, ok = v.Next() {
@@ -197,7 +200,7 @@ func (s *Subscription) searchView(v *log.View) (bytes int) {
 
 // seekPast skips what the search cannot read. mu is held.
 func (s *Subscription) seekPast(err error) error {
-	k := &s.search
+	k := s.search
 	var gone *log.RangeError
 	var damaged *log.CorruptError
 	err = s.store.shard.Unreadable(err)
@@ -216,7 +219,7 @@ func (s *Subscription) seekPast(err error) error {
 // startAt ends the search. next is the first record to deliver. Below until, only the newest record
 // of each subject is delivered. mu is held.
 func (s *Subscription) startAt(next, until uint64) {
-	s.search = startSearch{done: true}
+	s.search = started
 	kept := s.cursor.givenUp(next) // before a reset
 	s.cursor.apply(op{kind: opReset, offset: next})
 	s.cursor.kept = kept
@@ -231,7 +234,7 @@ func (s *Subscription) startAt(next, until uint64) {
 
 // seekNewest searches for the newest record of each subject again. mu is held.
 func (s *Subscription) seekNewest() {
-	s.search = startSearch{newest: true}
+	s.search = &startSearch{newest: true}
 }
 
 // dropNewest removes delivered records, those below next. mu is held.

@@ -45,16 +45,16 @@ type Subscription struct {
 
 	mu               sync.Mutex
 	spec             *coordination.SubscriptionSpec
-	begin            coordination.Start // where its cursor begins
+	begin            *coordination.Start // where its cursor begins
 	settings         settings
 	handle           uint64
 	cursor           cursor
 	closed           End    // 0: open
+	skipUnlogged     bool   // the state log lacks the last skip
 	known            uint64 // records below it may have been delivered in an earlier life
-	search           startSearch
+	search           *startSearch
 	reader           log.Cursor // of first deliveries
 	readEnd          uint64     // end of what it read last
-	skipUnlogged     bool       // the state log lacks the last skip
 	passes           uint64     // the state log lacks these last deliveries without acks
 	passedFrom       uint64     // the first offset behind the cursor before them
 	replay           replay     // of a replay at the original speed
@@ -88,7 +88,7 @@ type Subscription struct {
 
 func newSubscription(k *cursorStore, id identity, spec *coordination.SubscriptionSpec) *Subscription {
 	s := &Subscription{
-		service: k.service, store: k, id: id, spec: spec, begin: spec.Start, settings: settingsOf(spec, k.shards()),
+		service: k.service, store: k, id: id, spec: spec, begin: &spec.Start, search: &startSearch{}, settings: settingsOf(spec, k.shards()),
 		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.shard.topic, id.name),
 	}
 	s.sizer, _ = s.sink.(Sizer)
