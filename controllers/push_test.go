@@ -13,9 +13,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// TestOnlyPermittedSecretsReachTheBrokers: what Subscriptions refer to is copied into the Secret that
-// the brokers mount, as far as the Secrets permit that, and goes when nothing refers to it. No pod is
-// replaced for that, and nothing of it is in etcd.
+// TestOnlyPermittedSecretsReachTheBrokers: what Subscriptions refer to is copied into the Secret
+// that the brokers mount, as far as the Secrets permit that, and goes when nothing refers to it. No
+// pod is replaced for that, and nothing of it is in etcd.
 func TestOnlyPermittedSecretsReachTheBrokers(t *testing.T) {
 	w, f, members := newServingWorld(t, "main-0")
 	members["main-0"].stop()

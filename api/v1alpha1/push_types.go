@@ -67,7 +67,8 @@ type PushSpec struct {
 	// +optional
 	Headers []PushHeaderSpec `json:"headers,omitempty"`
 
-	// TLS is how an https endpoint is known; absent: by the CAs of the system, and the host of the URL.
+	// TLS is how an https endpoint is known; absent: by the CAs of the system, and the host of the
+	// URL.
 	// +optional
 	TLS *PushTLSSpec `json:"tls,omitempty"`
 }

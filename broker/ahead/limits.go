@@ -9,8 +9,8 @@ import (
 
 // Default is the bound of each shard.
 //
-//  1. Bytes is twice an outbox, so that forwarding brokers wait first, and more than 1 Gbit/s brings
-//     while a follower collects garbage.
+//  1. Bytes is twice an outbox, so that forwarding brokers wait first, and more than 1 Gbit/s
+//     brings while a follower collects garbage.
 //  2. Records are about 250 bytes each for pending answers.
 //  3. Time is how long publishers wait for a watermark that doesn't move before they are refused. A
 //     member that lags leaves the in-sync set before that (replica.LagTime and a sweep).

@@ -72,8 +72,8 @@ func (s *Staging) Close() {
 	}
 }
 
-// Take stages the messages that belong to batches, and returns the others, with a committed batch in
-// the place of the message that committed it. It does not change the slice.
+// Take stages the messages that belong to batches, and returns the others, with a committed batch
+// in the place of the message that committed it. It does not change the slice.
 func (s *Staging) Take(t *Topic, messages []protocol.Message) []protocol.Message {
 	var left []protocol.Message
 	var out publish.Replies

@@ -9,14 +9,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// Time is how long an answer waits for a barrier round. It is longer than a follower that died stays
-// in the set (replica.DisconnectTime and a swap), and with a tick of package topic shorter than the
-// 5 s for which JetStream's clients wait.
+// Time is how long an answer waits for a barrier round. It is longer than a follower that died
+// stays in the set (replica.DisconnectTime and a swap), and with a tick of package topic shorter
+// than the 5 s for which JetStream's clients wait.
 const Time = replica.DisconnectTime + 1500*time.Millisecond
 
-// Readers are the readers that wait until the in-sync replicas have confirmed that this broker leads
-// the shard. All methods may be called concurrently. leading returns the present leadership. It is
-// called under the lock of Readers, as is the function of Again, so rounds are of one epoch.
+// Readers are the readers that wait until the in-sync replicas have confirmed that this broker
+// leads the shard. All methods may be called concurrently. leading returns the present leadership.
+// It is called under the lock of Readers, as is the function of Again, so rounds are of one epoch.
 type Readers struct {
 	mu      sync.Mutex
 	ended   bool
@@ -88,8 +88,8 @@ func (r *Readers) Settle(leading func() *replica.Leading, late func() error) {
 	}
 }
 
-// Again asks for new rounds in the epoch of leading. begin is called first, and makes it the present
-// leadership.
+// Again asks for new rounds in the epoch of leading. begin is called first, and makes it the
+// present leadership.
 func (r *Readers) Again(leading *replica.Leading, begin func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

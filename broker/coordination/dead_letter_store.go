@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// deadLetterTopics bounds the Topics through which dead letters may go: a transaction of etcd has at
-// most 128 comparisons, and each Topic takes two.
+// deadLetterTopics bounds the Topics through which dead letters may go: a transaction of etcd has
+// at most 128 comparisons, and each Topic takes two.
 const deadLetterTopics = 48
 
 // deadLetterPath returns the comparisons under which no dead letters come back to topic if they go

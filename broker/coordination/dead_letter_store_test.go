@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestOfDeadLettersThatGoInACircleOneIsRefused: also if their Subscriptions are made, or changed, at
-// the same moment.
+// TestOfDeadLettersThatGoInACircleOneIsRefused: also if their Subscriptions are made, or changed,
+// at the same moment.
 func TestOfDeadLettersThatGoInACircleOneIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

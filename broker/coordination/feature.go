@@ -86,16 +86,16 @@ const FeatureExpiries Feature = "expiries"
 const FeatureBatches Feature = "batches"
 
 // FeatureSources is that a leader copies records from other streams (StreamSettings.Sources), and
-// that a broker reads how far that has come (package removal). An earlier version would copy nothing,
-// and take that for damage in a state log.
+// that a broker reads how far that has come (package removal). An earlier version would copy
+// nothing, and take that for damage in a state log.
 const FeatureSources Feature = "sources"
 
 // FeatureSchedules is that a leader publishes scheduled messages when they are due
 // (StreamSettings.AllowSchedules). An earlier version would remove them then, as expired ones.
 const FeatureSchedules Feature = "schedules"
 
-// FeatureCounters is that a broker adds up counters when it leads (StreamSettings.AllowCounter), and
-// passes their totals on to publishers. An earlier version would refuse increments.
+// FeatureCounters is that a broker adds up counters when it leads (StreamSettings.AllowCounter),
+// and passes their totals on to publishers. An earlier version would refuse increments.
 const FeatureCounters Feature = "counters"
 
 // FeaturePush is that a leader sends the records of a Subscription to an HTTP endpoint

@@ -35,8 +35,8 @@ func OneOf(names []string) string {
 	return "one of the brokers " + strings.Join(names, ", ")
 }
 
-// OthersCanLead reports whether a member of a shard's in-sync set other than self is present and may
-// lead. The shard may be nil: it is not placed yet.
+// OthersCanLead reports whether a member of a shard's in-sync set other than self is present and
+// may lead. The shard may be nil: it is not placed yet.
 func (s *State) OthersCanLead(shard *Shard, self string) bool {
 	if shard == nil {
 		return false

@@ -142,8 +142,8 @@ func (s *StreamSettings) Copies() []StreamSource {
 }
 
 // StreamSource is a stream whose records are copied into another one. It is only written if all
-// brokers announce FeatureSources. At most one of StartSequence and StartTime is set, and at most one
-// of Filter and Transforms.
+// brokers announce FeatureSources. At most one of StartSequence and StartTime is set, and at most
+// one of Filter and Transforms.
 type StreamSource struct {
 	Name          string           `json:"name"`
 	StartSequence uint64           `json:"startSequence,omitempty"` // 0: the first one
@@ -171,7 +171,8 @@ const (
 	WorkQueue      StreamRetention = "WorkQueue" // what is acknowledged; immutable, to and from it
 )
 
-// MaxSources is how many sources a stream has at most: each is a goroutine and a request that waits.
+// MaxSources is how many sources a stream has at most: each is a goroutine and a request that
+// waits.
 const MaxSources = 64
 
 const (

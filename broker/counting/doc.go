@@ -15,8 +15,8 @@
 //	    needs it is judged again.
 //	C4  Totals, increments and what is remembered are bounded.
 //
-// Rejected: the total of each subject in memory, which every broker keeps up as it appends. It costs
-// memory for counters that nobody increments, and has to be undone when a log is truncated.
+// Rejected: the total of each subject in memory, which every broker keeps up as it appends. It
+// costs memory for counters that nobody increments, and has to be undone when a log is truncated.
 //
 // Nothing here outlives a leadership. When the process dies, the totals are in the records, and the
 // next leader reads them as they are needed.

@@ -4,8 +4,8 @@ const (
 	// maxDigits is how many digits an increment or a total may have, with its sign: far more than any
 	// use, and so few that adding and keeping them costs little.
 	maxDigits = 1024
-	// maxSources is the largest header about other streams, in bytes: it is kept with the total. That of
-	// hundreds of streams is smaller.
+	// maxSources is the largest header about other streams, in bytes: it is kept with the total. That
+	// of hundreds of streams is smaller.
 	maxSources = 64 << 10
 	// maxHeld is the bytes of totals that the shards of a broker remember together: of some 400,000
 	// counters. What is forgotten is read again.

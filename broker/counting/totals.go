@@ -81,8 +81,8 @@ type answer struct {
 	err   error
 }
 
-// Of returns the totals of a shard. unreadable judges an error of its log, and found is called when a
-// total was read, with no lock held. Close follows.
+// Of returns the totals of a shard. unreadable judges an error of its log, and found is called when
+// a total was read, with no lock held. Close follows.
 func (s *Counters) Of(data *log.Log, unreadable func(error) error, found func()) *Totals {
 	t := &Totals{set: s, data: data, unreadable: unreadable, found: found}
 	s.mu.Lock()
@@ -178,8 +178,8 @@ func (t *Totals) Reading(offset uint64) bool {
 	return ok
 }
 
-// Add notes the total of a record that is about to be appended at an offset. It replaces that of the
-// record before, at offset before.
+// Add notes the total of a record that is about to be appended at an offset. It replaces that of
+// the record before, at offset before.
 func (t *Totals) Add(offset, before uint64, total Total) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -217,8 +217,8 @@ func (t *Totals) Appended() {
 	}
 }
 
-// Undo says that totals that were added since Appended are not going to be in the log. Those that they
-// have replaced are known again.
+// Undo says that totals that were added since Appended are not going to be in the log. Those that
+// they have replaced are known again.
 func (t *Totals) Undo() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

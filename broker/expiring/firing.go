@@ -79,8 +79,8 @@ func (e *expirer[S]) fire(ctx context.Context, s S, p *place, rules Rules, remov
 	return expired, more, err
 }
 
-// result returns the message of a schedule that is due. ok is false if the schedule has no meaning any
-// more.
+// result returns the message of a schedule that is due. ok is false if the schedule has no meaning
+// any more.
 func (e *expirer[S]) result(ctx context.Context, s S, rules *Rules, r *log.Record, c *publish.Conditions, at, now int64) (m protocol.Message, ok bool, err error) {
 	schedule, why := scheduling.Parse(string(c.Schedule.Pattern), c.Schedule.Zone)
 	if why != scheduling.None {
@@ -118,8 +118,8 @@ func (e *expirer[S]) result(ctx context.Context, s S, rules *Rules, r *log.Recor
 type Fired struct{ scheduling.Firing }
 
 // Judge returns of which schedule a message is, by what it says in c. batch has what its batch is
-// going to carry. It is refused if the schedule is not due any more: its message was kept, or it was
-// replaced or removed.
+// going to carry. It is refused if the schedule is not due any more: its message was kept, or it
+// was replaced or removed.
 func Judge(topic string, c *publish.Conditions, m *protocol.Message, removed *removing.Keeper, batch *removing.Batch) (f Fired, refusal error) {
 	if len(c.Fires) == 0 {
 		return f, nil
@@ -131,8 +131,9 @@ func Judge(topic string, c *publish.Conditions, m *protocol.Message, removed *re
 	return Fired{firing}, nil
 }
 
-// Keep notes in batch what becomes of the schedule: it is removed and never due again, or due at its
-// next time. Until that is committed the Keeper knows by the latter that the message is under way.
+// Keep notes in batch what becomes of the schedule: it is removed and never due again, or due at
+// its next time. Until that is committed the Keeper knows by the latter that the message is under
+// way.
 func (f *Fired) Keep(data *log.Log, batch *removing.Batch) {
 	if f.Offset == 0 {
 		return

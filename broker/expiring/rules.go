@@ -37,8 +37,9 @@ func RulesOf(spec *coordination.TopicSpec) (r Rules) {
 	return r
 }
 
-// Expires returns when a message expires that is published now on a subject, or its schedule is due,
-// whichever comes first; 0: neither. Times are those of records. The refusal is for publish.Codec.
+// Expires returns when a message expires that is published now on a subject, or its schedule is
+// due, whichever comes first; 0: neither. Times are those of records. The refusal is for
+// publish.Codec.
 func (r *Rules) Expires(topic string, subject []byte, c *publish.Conditions, now int64, removed *removing.Keeper) (at int64, refusal error) {
 	if at, refusal = r.ttl(topic, c, now, removed); refusal != nil || c.Schedule == nil {
 		return at, refusal

@@ -150,9 +150,9 @@ func (o *Origin) Settle(seq uint64, out Outcome) {
 	o.Settled[seq] = out
 }
 
-// Arrived notes that messages arrived that were sent for an epoch. The source never sent numbers from
-// below on before. So it has sent them to the leader of that epoch only, as long as it sends for that
-// epoch: also when it sends them again because the leader was not ready to judge them.
+// Arrived notes that messages arrived that were sent for an epoch. The source never sent numbers
+// from below on before. So it has sent them to the leader of that epoch only, as long as it sends
+// for that epoch: also when it sends them again because the leader was not ready to judge them.
 func (o *Origin) Arrived(epoch, below uint64) {
 	if o.epoch != epoch {
 		o.epoch, o.fresh = epoch, below

@@ -184,8 +184,8 @@ func (o *Outbox) Went(seq uint64) bool { return seq < max(o.Ever, o.sent) }
 func (o *Outbox) Expect(size int) { o.expected = size }
 
 // Lends reports whether the data of a message stays in the memory that it came in: it fills half of
-// it, so little else is kept from being reused. An atomic batch was gathered elsewhere: memory has its
-// last message only.
+// it, so little else is kept from being reused. An atomic batch was gathered elsewhere: memory has
+// its last message only.
 func Lends(m *protocol.Message, memory protocol.Memory) bool {
 	return memory != nil && len(m.To) == 0 && 2*len(m.Data) >= memory.Size()
 }
@@ -327,8 +327,8 @@ func (o *Outbox) Settle(seq uint64) (reply []byte, c *Chunk, ok bool) {
 	return reply, c, true
 }
 
-// Batch returns the id of the atomic batch that an unanswered message is, or nil. It is valid as what
-// Settle returns.
+// Batch returns the id of the atomic batch that an unanswered message is, or nil. It is valid as
+// what Settle returns.
 func (o *Outbox) Batch(seq uint64) []byte {
 	if seq < o.First || seq >= o.Next() {
 		return nil

@@ -97,8 +97,8 @@ func TestMessagesOfOneReadShareAFrame(t *testing.T) {
 	}
 }
 
-// TestABatchIsCountedWhole: an atomic batch was gathered elsewhere than in the memory of the message
-// that commits it, so all of it counts, and that memory is free at once.
+// TestABatchIsCountedWhole: an atomic batch was gathered elsewhere than in the memory of the
+// message that commits it, so all of it counts, and that memory is free at once.
 func TestABatchIsCountedWhole(t *testing.T) {
 	o := NewOutbox()
 	l := &lent{size: 1 << 10}

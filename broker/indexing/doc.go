@@ -13,13 +13,13 @@
 // The first question has the index opened in the background: it uses the index files of sealed
 // segments, and lacks what has none. Then each question first has the index read the records that
 // the log has got since, below the end that the question is about: the high watermark for readers,
-// and the log's end for conditions. What is too much to be read while a client waits, a reader reads
-// in the background, and a maker makes the files that are missing. Until then the answer is an
-// error, and the caller reads the log instead.
+// and the log's end for conditions. What is too much to be read while a client waits, a reader
+// reads in the background, and a maker makes the files that are missing. Until then the answer is
+// an error, and the caller reads the log instead.
 //
-// Conditions are judged by goroutines that must not wait for a disk. Lasts remembers the last records
-// of subjects for them, and finds the others in the background; the message waits in the outbox of
-// its sender meanwhile.
+// Conditions are judged by goroutines that must not wait for a disk. Lasts remembers the last
+// records of subjects for them, and finds the others in the background; the message waits in the
+// outbox of its sender meanwhile.
 //
 // Rejected: having each append add to the index. It costs every shard an eighth of a microsecond
 // per record, also those that are never asked, and followers have to undo it when they truncate. A
@@ -48,9 +48,9 @@
 //	    anew.
 //	X8  What Lasts finds is below an offset from which on it has noted all records. So compaction,
 //	    which removes records that have a newer one, makes no answer wrong.
-//	X9  No answer has a record that was removed one by one before the question. What Lasts remembers is
-//	    compared with the set when it is asked for. A removal of a record counts for conditions once
-//	    readers see it.
+//	X9  No answer has a record that was removed one by one before the question. What Lasts remembers
+//	    is compared with the set when it is asked for. A removal of a record counts for conditions
+//	    once readers see it.
 //
 // # Death of the process
 //

@@ -233,8 +233,8 @@ func TestDoomedRecordsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestARemovalAmongRecordsThatAreOnlyCounted: others have removed one of the records of which only the
-// number is known, so the number is not known any more.
+// TestARemovalAmongRecordsThatAreOnlyCounted: others have removed one of the records of which only
+// the number is known, so the number is not known any more.
 func TestARemovalAmongRecordsThatAreOnlyCounted(t *testing.T) {
 	l := newLimited(t)
 	l.append([]string{"a", "a", "a"}, nil)
@@ -284,8 +284,8 @@ func TestALookupWaitsForABatch(t *testing.T) {
 	}
 }
 
-// TestOffsetsOfOneSubject: those of a subject with wildcards, or one that is no valid pattern, are not
-// those of others that it matches, however many there are.
+// TestOffsetsOfOneSubject: those of a subject with wildcards, or one that is no valid pattern, are
+// not those of others that it matches, however many there are.
 func TestOffsetsOfOneSubject(t *testing.T) {
 	s := newShard(t, 1)
 	subjects := []string{"a.*", "a.b", "a.>", "a..b", "a.b.c", ">"}

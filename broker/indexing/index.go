@@ -348,8 +348,8 @@ func (x *Index) Subjects(ctx context.Context, patience time.Duration, pattern st
 	})
 }
 
-// Lasts calls f with each subject that has records from start up to, not including, end, and with the
-// offset of the last one, until it says no. f must not keep the subject. begin is called before
+// Lasts calls f with each subject that has records from start up to, not including, end, and with
+// the offset of the last one, until it says no. f must not keep the subject. begin is called before
 // each attempt. It is for conditions.
 func (x *Index) Lasts(ctx context.Context, patience time.Duration, start, end uint64, begin func(), f func(subject []byte, last uint64) bool) error {
 	all, err := subjectindex.NewFilter()

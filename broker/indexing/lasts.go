@@ -14,8 +14,8 @@ import (
 )
 
 // Lasts has the last records of a shard's subjects for publish conditions, which are judged by
-// goroutines that must not wait for a disk. It has the records that were noted since it was made, and
-// finds the others in the background, on demand. Once one was asked for it loads all of them,
+// goroutines that must not wait for a disk. It has the records that were noted since it was made,
+// and finds the others in the background, on demand. Once one was asked for it loads all of them,
 // unless they are too many: then it knows also which subjects have none, and nobody waits any more.
 //
 // A record that is removed is no last record: the one before is found when it is asked for.
@@ -71,8 +71,9 @@ type loader struct {
 // is not patient it waits for no index that is being made.
 type Find func(ctx context.Context, subject string, below uint64, patient bool) (uint64, error)
 
-// FindAll calls f with each subject that has a record below an offset, and the offset of the last one,
-// until it says no. It calls begin before each attempt, and waits for no index that is being made.
+// FindAll calls f with each subject that has a record below an offset, and the offset of the last
+// one, until it says no. It calls begin before each attempt, and waits for no index that is being
+// made.
 type FindAll func(ctx context.Context, below uint64, begin func(), f func(subject []byte, last uint64) bool) error
 
 // lastKey is a hash of a subject. Its seeds are of this process, so clients can't choose subjects
@@ -101,9 +102,9 @@ type lastFailure struct {
 	at  time.Time
 }
 
-// NewLasts returns the last records of a shard. found is called when a subject that Last or Firsts was
-// asked for was found, or could not be, with no lock held. removed may be nil; find, all and firsts
-// pass what it has. It notes nothing until Begin. Close follows.
+// NewLasts returns the last records of a shard. found is called when a subject that Last or Firsts
+// was asked for was found, or could not be, with no lock held. removed may be nil; find, all and
+// firsts pass what it has. It notes nothing until Begin. Close follows.
 func (s *Indexes) NewLasts(removed *removal.Set, find Find, all FindAll, firsts FindFirsts, found func()) *Lasts {
 	x := &Lasts{set: s, removed: removed, find: find, all: all, findFirsts: firsts, found: found, ctx: newLifetime(), told: 1}
 	x.loader.of = x
@@ -170,9 +171,9 @@ func (x *Lasts) NoteRun(subject []byte, from, last uint64) {
 	x.firsts.note(key, from, last)
 }
 
-// Appended says that all records that were noted are in the log, which ends at an offset. If there are
-// too many subjects it forgets them, and finds them again when they are asked for. If no condition
-// has asked for restAfter, it forgets them, and notes nothing until Begin.
+// Appended says that all records that were noted are in the log, which ends at an offset. If there
+// are too many subjects it forgets them, and finds them again when they are asked for. If no
+// condition has asked for restAfter, it forgets them, and notes nothing until Begin.
 func (x *Lasts) Appended(end uint64) {
 	if x.rests.Load() {
 		return
@@ -196,8 +197,8 @@ func (x *Lasts) Appended(end uint64) {
 	x.set.lasts.limit()
 }
 
-// goOn lets the finder go on: nothing is noted that the log lacks. The lookup begins here, since the
-// next batch may be gathered before the finder has its turn. mu is held.
+// goOn lets the finder go on: nothing is noted that the log lacks. The lookup begins here, since
+// the next batch may be gathered before the finder has its turn. mu is held.
 func (x *Lasts) goOn() {
 	if x.halted {
 		x.halted = false
@@ -265,8 +266,8 @@ func (x *Lasts) Told(wait uint64) bool {
 	return x.told != wait
 }
 
-// Want has the last record of a subject found that Last will be asked for, or with firsts the oldest
-// ones that Firsts will be asked for.
+// Want has the last record of a subject found that Last will be asked for, or with firsts the
+// oldest ones that Firsts will be asked for.
 func (x *Lasts) Want(subject []byte, firsts bool) {
 	key := lastKeyOf(subject)
 	x.mu.Lock()

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// lastsMemory bounds how many last records all shards of a disk remember together. Beyond the bound a
-// shard that has more than its equal share forgets all of them: first one that no condition asks for,
-// and of several the one that has the most.
+// lastsMemory bounds how many last records all shards of a disk remember together. Beyond the bound
+// a shard that has more than its equal share forgets all of them: first one that no condition asks
+// for, and of several the one that has the most.
 type lastsMemory struct {
 	held atomic.Int64 // records, also of loads
 	most int64

@@ -14,7 +14,8 @@ import (
 )
 
 // A client that publishes 1,200 long subjects (5 MB) must not put the index of a shard out of order
-// for good: then conditions on all subjects that the shard lacks are refused (LastBelow, beyond 16 MiB).
+// for good: then conditions on all subjects that the shard lacks are refused (LastBelow, beyond 16
+// MiB).
 func TestLongSubjectsAreIndexed(t *testing.T) {
 	s := &shard{t: t, fs: crashfs.New(), epoch: 1, high: 1}
 	var err error

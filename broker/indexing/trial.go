@@ -1,6 +1,7 @@
 package indexing
 
-// trial is what a Lasts knew of the subjects that were noted since Try. The zero trial keeps nothing.
+// trial is what a Lasts knew of the subjects that were noted since Try. The zero trial keeps
+// nothing.
 type trial struct {
 	on     bool
 	before []former
@@ -17,8 +18,8 @@ type former struct {
 	held   int
 }
 
-// Try says that what is noted from now on may be undone by Undo, until Appended. Everything that was
-// noted before is in the log.
+// Try says that what is noted from now on may be undone by Undo, until Appended. Everything that
+// was noted before is in the log.
 func (x *Lasts) Try() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -12,6 +12,6 @@
 //	I3  A log is noted as gone before it is deleted or set aside: if a restored etcd has its Topic
 //	    again, the log is missing.
 //
-// When the process dies, the names are read from the disk again. A log that was being deleted or set
-// aside is there or it isn't (package log); the next process settles it anew.
+// When the process dies, the names are read from the disk again. A log that was being deleted or
+// set aside is there or it isn't (package log); the next process settles it anew.
 package inventory

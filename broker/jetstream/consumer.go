@@ -91,9 +91,9 @@ func (s *Server) createConsumer(c *call, t *topic.Shard, shard *topic.ShardLeade
 	}
 }
 
-// startsUnconfirmed reports whether a newer leader may have records that contradict where a consumer
-// starts, and nothing waits for the in-sync replicas when it is created: of other consumers the start
-// is stored first.
+// startsUnconfirmed reports whether a newer leader may have records that contradict where a
+// consumer starts, and nothing waits for the in-sync replicas when it is created: of other
+// consumers the start is stored first.
 func startsUnconfirmed(config *jsapi.ConsumerConfig) bool {
 	from := config.SubscriptionSpec().Start.From
 	return config.Durable == "" && config.MemoryStorage && from != coordination.FromEarliest && from != coordination.FromOffset

@@ -81,8 +81,8 @@ func (s *Server) answerPause(c *call, until time.Time, remaining time.Duration) 
 	s.answer(c, jsapi.PauseResponse{Response: c.Call.Answer(), Paused: remaining > 0, Until: until.UTC(), Remaining: remaining})
 }
 
-// resetConsumer moves a consumer to a sequence, as nats-server permits it: back to the ack floor, or
-// to any sequence that its start does not exclude. All deliveries are forgotten.
+// resetConsumer moves a consumer to a sequence, as nats-server permits it: back to the ack floor,
+// or to any sequence that its start does not exclude. All deliveries are forgotten.
 func (s *Server) resetConsumer(_ context.Context, c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	var request jsapi.ResetRequest
 	if !emptyRequest(c.payload) {

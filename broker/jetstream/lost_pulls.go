@@ -24,8 +24,8 @@ type forwardedPulls struct {
 	late chan struct{} // a pull was remembered after its broker had changed; of size 1
 }
 
-// life is a broker in one incarnation. A broker without a registration has the incarnation 0. It may
-// serve pulls: its link was up before it registered.
+// life is a broker in one incarnation. A broker without a registration has the incarnation 0. It
+// may serve pulls: its link was up before it registered.
 type life struct {
 	broker      string
 	incarnation int64

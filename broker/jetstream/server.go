@@ -65,11 +65,11 @@ type ServerConfig struct {
 //
 // A connection's reader parses the subject, looks up the leader, and forwards, pulls or acks.
 // Everything else runs on one of four bounded pools: slow for work that waits for etcd or other
-// brokers, writes for work that waits for the logs of this broker's shards, reads for work that only
-// reads locally, and infos for what may count, so that no direct get waits for that. The latter three
-// go on while etcd is away. Pulls and acks for a consumer that is about to be served wait in a room of
-// their own. A forwarded message is never forwarded again, so two brokers that disagree about the
-// leader refuse a call instead of passing it back and forth.
+// brokers, writes for work that waits for the logs of this broker's shards, reads for work that
+// only reads locally, and infos for what may count, so that no direct get waits for that. The
+// latter three go on while etcd is away. Pulls and acks for a consumer that is about to be served
+// wait in a room of their own. A forwarded message is never forwarded again, so two brokers that
+// disagree about the leader refuse a call instead of passing it back and forth.
 type Server struct {
 	config   ServerConfig
 	topics   *topic.Service

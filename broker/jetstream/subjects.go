@@ -33,8 +33,8 @@ func (s *Server) count(ctx context.Context, f func()) bool {
 	return true
 }
 
-// numSubjects returns how many subjects a stream has, or 0 if it takes longer to make its index than
-// a client should wait, or too many calls count.
+// numSubjects returns how many subjects a stream has, or 0 if it takes longer to make its index
+// than a client should wait, or too many calls count.
 func (s *Server) numSubjects(shard *topic.ShardLeader) (n int) {
 	s.count(s.ctx, func() { n = s.countSubjects(shard) })
 	return n

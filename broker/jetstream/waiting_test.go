@@ -197,7 +197,8 @@ func TestPullsOfALeaderThatRegistersEnd(t *testing.T) {
 }
 
 // TestAPullForwardedToAFormerLeaderEnds: a broker with an older State forwards a pull to the former
-// leader. The client gets 409 Leadership Change and pulls again. With 503 No Responders it would wait.
+// leader. The client gets 409 Leadership Change and pulls again. With 503 No Responders it would
+// wait.
 func TestAPullForwardedToAFormerLeaderEnds(t *testing.T) {
 	w := newWorld(t, 2)
 	former := w.nodes[0]

@@ -221,7 +221,8 @@ type PeerInfo struct {
 	Name    string `json:"name"`
 	Current bool   `json:"current"`           // in sync: it has everything that was acknowledged
 	Offline bool   `json:"offline,omitempty"` // not registered
-	// Active is how long ago the leader heard of it: InContact, or for how long it has lagged. 0: never.
+	// Active is how long ago the leader heard of it: InContact, or for how long it has lagged. 0:
+	// never.
 	Active  time.Duration `json:"active"`
 	Lag     uint64        `json:"lag,omitempty"`     // records that it lacks
 	Peer    string        `json:"peer,omitempty"`    // broker id

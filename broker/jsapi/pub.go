@@ -186,8 +186,8 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 // maxTTL is the longest TTL: what exceeds it expires as late.
 const maxTTL = math.MaxInt64 / int64(time.Second)
 
-// parseTTL parses the value of a Nats-TTL: "never", a duration as Go writes it of at least a second,
-// or a number of seconds. Fractions of a second don't count.
+// parseTTL parses the value of a Nats-TTL: "never", a duration as Go writes it of at least a
+// second, or a number of seconds. Fractions of a second don't count.
 func parseTTL(value string) (ttl time.Duration, ok bool) {
 	if strings.EqualFold(value, "never") {
 		return publish.Never, true
@@ -199,8 +199,8 @@ func parseTTL(value string) (ttl time.Duration, ok bool) {
 	return time.Duration(min(n, uint64(maxTTL))) * time.Second, ok
 }
 
-// AppendMarker appends the header of a marker, as nats-server writes it, with the condition that the
-// last message of the subject has that sequence.
+// AppendMarker appends the header of a marker, as nats-server writes it, with the condition that
+// the last message of the subject has that sequence.
 func AppendMarker(dst []byte, ttl time.Duration, last uint64) []byte {
 	return fmt.Appendf(dst, "NATS/1.0\r\n%s: MaxAge\r\n%s: %s\r\n%s: sub\r\n%s: %d\r\n\r\n",
 		headerMarkerReason, headerTTL, ttl, headerRollup, headerExpectedBySubject, last)

@@ -43,8 +43,8 @@ func TestPullRequests(t *testing.T) {
 	}
 }
 
-// TestPullsOfPriorityGroups: a request in JSON names a group of its consumer, and only what the policy
-// knows. Any other request needs no group.
+// TestPullsOfPriorityGroups: a request in JSON names a group of its consumer, and only what the
+// policy knows. Any other request needs no group.
 func TestPullsOfPriorityGroups(t *testing.T) {
 	type policy = coordination.PriorityPolicy
 	const none, overflow, pinned, prioritized = policy(""), coordination.PriorityOverflow, coordination.PriorityPinned, coordination.PriorityPrioritized

@@ -65,7 +65,8 @@ func (s *StreamSource) normalize() {
 	}
 }
 
-// normalizeSources checks the sources by themselves, in the order and with the codes of nats-server.
+// normalizeSources checks the sources by themselves, in the order and with the codes of
+// nats-server.
 func (c *StreamConfig) normalizeSources() *Error {
 	if len(c.Sources) == 0 {
 		c.Sources = nil

@@ -32,9 +32,9 @@ func Encode(t *coordination.Topic, noIDs bool) []byte {
 	return data
 }
 
-// Keep keeps a Topic beside its data log. noIDs says that the log has no message ids. An epoch alone
-// writes nothing: records bring theirs, and an epoch without records may be forgotten. Its calls come
-// one after the other.
+// Keep keeps a Topic beside its data log. noIDs says that the log has no message ids. An epoch
+// alone writes nothing: records bring theirs, and an epoch without records may be forgotten. Its
+// calls come one after the other.
 func Keep(data *log.Log, t *coordination.Topic, noIDs bool, epoch uint64) error {
 	spec := Encode(t, noIDs)
 	if string(data.Meta().Spec) == string(spec) {

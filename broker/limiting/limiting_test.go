@@ -97,8 +97,8 @@ func TestTheOldestRecordsBeyondALimitAreRemoved(t *testing.T) {
 	}
 }
 
-// TestALimitThatIsRaisedRemovesNothingMore: the limit is raised, or ends, while records beyond it are
-// being looked for. Publishes keep more from then on.
+// TestALimitThatIsRaisedRemovesNothingMore: the limit is raised, or ends, while records beyond it
+// are being looked for. Publishes keep more from then on.
 func TestALimitThatIsRaisedRemovesNothingMore(t *testing.T) {
 	for _, limit := range []uint64{0, 20} {
 		s := crowded(5, 10)

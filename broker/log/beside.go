@@ -101,8 +101,8 @@ func interrupted(name string) bool {
 	return ok && err == nil
 }
 
-// readBeside counts the files beside segments when the log is opened, and deletes what an index left
-// unfinished. names are those of all files in the log's directory.
+// readBeside counts the files beside segments when the log is opened, and deletes what an index
+// left unfinished. names are those of all files in the log's directory.
 func (l *Log) readBeside(names []string) {
 	for _, name := range names {
 		if interrupted(name) {
@@ -129,8 +129,8 @@ func (l *Log) keepsBeside(of SegmentRef) bool {
 	return l.beside.used && len(l.segments) > 0 && of.Base >= l.segments[0].base && of.Base < l.end
 }
 
-// sweepBeside deletes the files whose segments the log does not have. What can't be deleted is tried
-// again at the next change of segments.
+// sweepBeside deletes the files whose segments the log does not have. What can't be deleted is
+// tried again at the next change of segments.
 func (l *Log) sweepBeside() {
 	var gone []string
 	l.mu.Lock()

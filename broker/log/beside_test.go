@@ -87,8 +87,8 @@ func TestFilesBesideSegmentsGoWithThem(t *testing.T) {
 	}
 }
 
-// While an index is open it needs the files of segments that were replaced, and deletes them itself.
-// Those of segments that were dropped go all the same.
+// While an index is open it needs the files of segments that were replaced, and deletes them
+// itself. Those of segments that were dropped go all the same.
 func TestFilesInUseStayWhenTheirSegmentIsReplaced(t *testing.T) {
 	fsys, _, l := setup(t, small)
 	put(t, l, 1000)
@@ -114,8 +114,8 @@ func TestFilesInUseStayWhenTheirSegmentIsReplaced(t *testing.T) {
 	}
 }
 
-// A crash may bring back a file that was deleted, or keep one whose segment is gone. Opening the log
-// deletes it. A file that comes too late is deleted at once.
+// A crash may bring back a file that was deleted, or keep one whose segment is gone. Opening the
+// log deletes it. A file that comes too late is deleted at once.
 func TestFilesBesideNoSegmentAreDeleted(t *testing.T) {
 	for seed := range uint64(10) {
 		fsys, d, l := setup(t, small)
@@ -141,7 +141,8 @@ func TestFilesBesideNoSegmentAreDeleted(t *testing.T) {
 	}
 }
 
-// What an index left unfinished when the process died is deleted when the log is opened, whoever leads.
+// What an index left unfinished when the process died is deleted when the log is opened, whoever
+// leads.
 func TestUnfinishedFilesBesideSegmentsAreDeleted(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 1000)

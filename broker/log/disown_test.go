@@ -28,9 +28,9 @@ func disowned(t *testing.T, n int) (fsys *crashfs.FS, d *Disk, l *Log, lost Span
 	return fsys, d, l, lost, restore
 }
 
-// TestDisownedRecordsAreNotReadAgain: records of a damaged batch are given up on other replicas, and
-// the damage turns out to have been in memory only. They stay unreadable, in this process and in
-// the next one, and the log lacks their segment, until another replica's batches replace it.
+// TestDisownedRecordsAreNotReadAgain: records of a damaged batch are given up on other replicas,
+// and the damage turns out to have been in memory only. They stay unreadable, in this process and
+// in the next one, and the log lacks their segment, until another replica's batches replace it.
 func TestDisownedRecordsAreNotReadAgain(t *testing.T) {
 	fsys, d, l, lost, restore := disowned(t, 1990)
 	bad, epochs := l.SegmentInfos()[2], l.Epochs()

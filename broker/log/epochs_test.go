@@ -87,8 +87,9 @@ func TestEpochsOfALostManifest(t *testing.T) {
 	}
 }
 
-// TestADamagedBatchDoesNotBeginALaterEpoch: bits of the last record of an epoch are damaged, and the
-// manifest and the footer are lost. Whatever its header says, the next epoch begins where it did.
+// TestADamagedBatchDoesNotBeginALaterEpoch: bits of the last record of an epoch are damaged, and
+// the manifest and the footer are lost. Whatever its header says, the next epoch begins where it
+// did.
 func TestADamagedBatchDoesNotBeginALaterEpoch(t *testing.T) {
 	for name, bits := range map[string][]int64{
 		"its payload":               payload,

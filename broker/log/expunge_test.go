@@ -541,9 +541,9 @@ func TestRemovalsStayInRewrittenBatches(t *testing.T) {
 	}
 }
 
-// TestWhatCarriesARemovalIsSyncedFirst: a file without removed records replaces another one only when
-// all records below the high watermark are synced, and when other logs were. So after a power cut a
-// log doesn't lack records without what removed them.
+// TestWhatCarriesARemovalIsSyncedFirst: a file without removed records replaces another one only
+// when all records below the high watermark are synced, and when other logs were. So after a power
+// cut a log doesn't lack records without what removed them.
 func TestWhatCarriesARemovalIsSyncedFirst(t *testing.T) {
 	for seed := range uint64(20) {
 		fsys, d, l := setup(t, small)

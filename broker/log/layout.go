@@ -75,8 +75,8 @@ func (l *Log) SegmentStates() (Layout, []SegmentState) {
 	return l.layout(), out
 }
 
-// BytesBetween estimates how many bytes the records from an offset up to, not including, another one
-// take on the disk: all records of a segment count alike.
+// BytesBetween estimates how many bytes the records from an offset up to, not including, another
+// one take on the disk: all records of a segment count alike.
 func (l *Log) BytesBetween(from, to uint64) (sum int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -175,8 +175,8 @@ func readManifest(fsys env.FS, dir string) (m *Manifest, at slotAt, err error) {
 	return m, at, nil
 }
 
-// manifestBuffers has buffers for manifests of the smallest size. A broker that starts reads tens of
-// thousands.
+// manifestBuffers has buffers for manifests of the smallest size. A broker that starts reads tens
+// of thousands.
 var manifestBuffers = sync.Pool{New: func() any { return new([2 * smallestSlot]byte) }}
 
 func manifestBuffer(size int64) []byte {

@@ -33,9 +33,9 @@ type RetentionPlan struct {
 // exactly equal.
 const timeSlack = 2 * time.Second
 
-// PlanRetention decides which segments to delete, the oldest first: segments older than the policy's
-// age, and segments without which the log still has the policy's bytes or messages. Segments are
-// deleted as a whole. The new start never passes hold (0: none).
+// PlanRetention decides which segments to delete, the oldest first: segments older than the
+// policy's age, and segments without which the log still has the policy's bytes or messages.
+// Segments are deleted as a whole. The new start never passes hold (0: none).
 //
 // Records' times may be wrong, because a clock was. Earlier records are older, so:
 //

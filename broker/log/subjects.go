@@ -14,8 +14,8 @@ type SubjectIter struct {
 // Subjects returns an iterator over the subjects of the batch's records.
 func (b Batch) Subjects() SubjectIter { return SubjectIter{records: b.Records()} }
 
-// Next returns the next consecutive records of a subject: the first one's offset, and how many. At the
-// end, or after an error, n is 0. The subject is valid as long as the batch.
+// Next returns the next consecutive records of a subject: the first one's offset, and how many. At
+// the end, or after an error, n is 0. The subject is valid as long as the batch.
 func (s *SubjectIter) Next() (offset uint64, n int, subject []byte) {
 	it := &s.records
 	for it.left > 0 && it.err == nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// countTime bounds the counting of what all filtered Subscriptions lag, together. Beyond it their lags
-// are upper bounds.
+// countTime bounds the counting of what all filtered Subscriptions lag, together. Beyond it their
+// lags are upper bounds.
 const countTime = 250 * time.Millisecond
 
 // topicsz answers /topics with the numbers of the shards that this broker leads. The operator

@@ -15,8 +15,8 @@ type Codec interface {
 	Part(header []byte) (p Part, ok bool)
 	// AppendCommit appends a message's header with the mark of the message that commits its batch.
 	AppendCommit(dst, header []byte) []byte
-	// Counter reads the total of a counter from a record, and what its header says of other streams. ok
-	// is false if it is no counter.
+	// Counter reads the total of a counter from a record, and what its header says of other streams.
+	// ok is false if it is no counter.
 	Counter(header, payload []byte) (total, sources []byte, ok bool)
 	// AppendCounter appends a record of a counter: the header of its increment, and the total.
 	// headerSize is the size of the header with what it says of other streams.
@@ -109,8 +109,8 @@ func (c *Conditions) Any() bool {
 	return c.ExpectsLast || c.ExpectsLastBySubject || len(c.ID) > 0 || len(c.After) > 0 || len(c.ExpectedTopic) > 0 || len(c.ExpectedLastID) > 0
 }
 
-// LastOf returns the subject whose last message is expected, if ExpectsLastBySubject, of a message on
-// a subject.
+// LastOf returns the subject whose last message is expected, if ExpectsLastBySubject, of a message
+// on a subject.
 func (c *Conditions) LastOf(subject []byte) []byte {
 	if len(c.ExpectedSubject) > 0 {
 		return c.ExpectedSubject

@@ -249,8 +249,8 @@ func NoLastOf(topic, why string) error {
 	return &UnsupportedConditionError{Topic: topic, Condition: "expecting the last message of a subject", Why: why}
 }
 
-// NoLastOfAll returns the refusal of a condition that one of several shards can't judge. stream names
-// that shard.
+// NoLastOfAll returns the refusal of a condition that one of several shards can't judge. stream
+// names that shard.
 func NoLastOfAll(topic string, shards int, stream string) error {
 	return &UnsupportedConditionError{
 		Topic: topic, Condition: "expecting the last message of more than one shard",

@@ -35,8 +35,8 @@ func Partition(subject []byte, spec *coordination.TopicSpec) int {
 	return int(hash % uint64(spec.Shards))
 }
 
-// Divide calls f for each of so many shards that has some of the messages, with those, in their order.
-// f must not keep the slice.
+// Divide calls f for each of so many shards that has some of the messages, with those, in their
+// order. f must not keep the slice.
 func Divide(messages []protocol.Message, spec *coordination.TopicSpec, shards int, f func(shard int, some []protocol.Message)) {
 	d := divisions.Get().(*division)
 	d.lists = slices.Grow(d.lists[:0], shards)[:shards]

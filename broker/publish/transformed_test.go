@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/transform"
 )
 
-// TestTransformed: the stored subjects are new, those that don't match stay, and the messages, which
-// may come again, do not change.
+// TestTransformed: the stored subjects are new, those that don't match stay, and the messages,
+// which may come again, do not change.
 func TestTransformed(t *testing.T) {
 	by, err := transform.New("a.*", "b.$1")
 	if err != nil {

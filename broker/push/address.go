@@ -17,8 +17,8 @@ import (
 //  1. An address that the Broker allows may be connected to, whatever it is.
 //  2. Loopback, link-local, unspecified and multicast addresses may not, since they are those of
 //     the broker's own pod and node.
-//  3. The addresses of the API server, of the coordinators and of this cluster's brokers may not. If
-//     none of their names was ever found, no address may.
+//  3. The addresses of the API server, of the coordinators and of this cluster's brokers may not.
+//     If none of their names was ever found, no address may.
 //  4. An IPv6 address that leads to an IPv4 address is judged as that one, too.
 type addresses struct {
 	allowed []netip.Prefix

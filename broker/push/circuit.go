@@ -2,7 +2,8 @@ package push
 
 import "time"
 
-// circuit decides when an endpoint is sent anything. It is pure. Times are nanoseconds of one clock.
+// circuit decides when an endpoint is sent anything. It is pure. Times are nanoseconds of one
+// clock.
 //
 //  1. Closed, everything is sent. circuitFailures failures in a row open it.
 //  2. Open, nothing is sent until the pause is over, and then one request: the probe.

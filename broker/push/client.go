@@ -36,8 +36,8 @@ func newTransport(a *addresses) *http.Transport {
 	}
 }
 
-// transports are what requests are sent by: one for all endpoints that are known by the system's CAs
-// and the host of their URL, and one for each other way.
+// transports are what requests are sent by: one for all endpoints that are known by the system's
+// CAs and the host of their URL, and one for each other way.
 type transports struct {
 	secrets   *secrets
 	addresses *addresses

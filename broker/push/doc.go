@@ -4,8 +4,8 @@
 // A Subscription hands records to its endpoint while that is open, as package subscription says.
 // They are in the endpoint's hand until they are settled: a 2xx acknowledges, and a record that
 // failed as often as the Subscription permits is given up. What an endpoint has in its hand, and
-// when it begins what, is decided by pure state machines (hand, circuit); endpoint carries that out,
-// and Service bounds all endpoints together.
+// when it begins what, is decided by pure state machines (hand, circuit); endpoint carries that
+// out, and Service bounds all endpoints together.
 //
 // An endpoint has a goroutine for each request under way, and a timer only while something is due.
 // So 10,000 idle Subscriptions have no goroutine. A client that pulls in a loop would be simpler,
@@ -29,8 +29,8 @@
 //	P5  What is read of an answer is bounded in bytes and in time. No redirect is followed.
 //	P6  The address of each connection is judged after its name was resolved (addresses).
 //
-// Forget and Close break requests under way off. What was forgotten keeps its line until its request
-// has ended, so P1 holds for requests of one endpoint.
+// Forget and Close break requests under way off. What was forgotten keeps its line until its
+// request has ended, so P1 holds for requests of one endpoint.
 //
 // When the process dies, or another broker leads, requests under way have no effect here. The next
 // leader hands the records over again that were in a hand: what the endpoint had accepted without

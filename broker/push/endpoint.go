@@ -237,8 +237,8 @@ func (e *endpoint) send(ctx context.Context, batch []*item, probe bool, spec *co
 	e.service.wakeWaiting()
 }
 
-// attempt sends one request with the records of a batch that are still to be sent. A probe counts as
-// an attempt only if the endpoint works and refuses.
+// attempt sends one request with the records of a batch that are still to be sent. A probe counts
+// as an attempt only if the endpoint works and refuses.
 func (e *endpoint) attempt(ctx context.Context, batch []*item, probe bool, spec *coordination.SubscriptionSpec) answer {
 	if ctx.Err() != nil { // its records may be in the hand anew
 		return answer{kind: unsent}
@@ -297,8 +297,8 @@ func (e *endpoint) counts(i *item) bool {
 	return true
 }
 
-// drop drops a record that the Subscription does not want sent any more. Its line stays while others
-// of its batch are sent.
+// drop drops a record that the Subscription does not want sent any more. Its line stays while
+// others of its batch are sent.
 func (e *endpoint) drop(i *item) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

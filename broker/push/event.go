@@ -200,8 +200,8 @@ func isAttribute(name string) bool {
 	return false
 }
 
-// isText reports whether a payload stands in a JSON event as it is. What says that it is JSON and is
-// not would spoil the whole event.
+// isText reports whether a payload stands in a JSON event as it is. What says that it is JSON and
+// is not would spoil the whole event.
 func isText(contentType string, payload []byte) bool {
 	kind, _, _ := mime.ParseMediaType(contentType)
 	switch {

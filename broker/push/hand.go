@@ -76,12 +76,12 @@ func (r *rules) pause(attempt uint64) time.Duration {
 //     its subject in the hand was settled: acknowledged, given up, or not pending any more.
 //  2. A record that failed stays in the hand and waits there. So the records of its subject wait
 //     behind it, and others don't.
-//  3. A record with an attempt behind it is sent alone, so that one record does not spoil the others
-//     of a batch for ever.
+//  3. A record with an attempt behind it is sent alone, so that one record does not spoil the
+//     others of a batch for ever.
 //  4. A request that finds the endpoint unavailable gives no record up, unless the endpoint has
 //     worked since the same happened to the record before. It opens the circuit instead.
-//  5. If no other subject is there to probe with, the probes of a record count after probeTime, except
-//     those without a connection.
+//  5. If no other subject is there to probe with, the probes of a record count after probeTime,
+//     except those without a connection.
 type hand struct {
 	rules
 	circuit circuit

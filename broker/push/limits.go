@@ -71,8 +71,8 @@ const (
 	answerHeader = 16 << 10
 	answerBody   = 4 << 10
 	answerTime   = time.Second
-	// secretBytes bounds a file with a value or with CAs, and headerBytes the value of a header: servers
-	// take 8 KiB or more for all of them. knownSecrets bounds the files that are remembered.
+	// secretBytes bounds a file with a value or with CAs, and headerBytes the value of a header:
+	// servers take 8 KiB or more for all of them. knownSecrets bounds the files that are remembered.
 	secretBytes  = 256 << 10
 	headerBytes  = 4 << 10
 	knownSecrets = 256

@@ -19,8 +19,8 @@
 //	    one, the Range ends, or names the gaps if it was asked to.
 //	D5  Nothing is returned that Source.Removed had when the call began, whether files still have it
 //	    or not. Only ScanBatches and MessageID read such records.
-//	D6  An offset without a record counts once, whether a file lacks it, the set has it, or both. Until
-//	    Info has read a segment that has both, the fewer ones count as some of the others.
+//	D6  An offset without a record counts once, whether a file lacks it, the set has it, or both.
+//	    Until Info has read a segment that has both, the fewer ones count as some of the others.
 //
 // A Reader caches the offset of the first record, the times of the first and the last, and the
 // holes of segments that also have removed offsets. Nothing here is written, so nothing is lost

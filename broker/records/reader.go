@@ -292,8 +292,9 @@ func (s *Reader) lastWithin(ctx context.Context, pattern string, start, end uint
 }
 
 // LastBelow returns the offset of the last record of a subject below an offset, which may be beyond
-// the high watermark; 0: there is none. If the index is not ready, which it waits for a moment if it
-// is patient, it reads a short log. It is exact if the log has no record of the subject from end on.
+// the high watermark; 0: there is none. If the index is not ready, which it waits for a moment if
+// it is patient, it reads a short log. It is exact if the log has no record of the subject from end
+// on.
 func (s *Reader) LastBelow(ctx context.Context, subject string, end uint64, patient bool) (uint64, error) {
 	start, _ := s.source.Offsets()
 	if s.index != nil {

@@ -92,9 +92,9 @@ func (s *Reader) Beyond(ctx context.Context, subject string, limit uint64, most 
 	return offsets[:min(uint64(len(offsets)), count-min(count, limit))], err
 }
 
-// EachLast calls f with each subject that has a record below an offset, which may be beyond the high
-// watermark, and with the offset of the last one, until it says no. begin is called before each
-// attempt. It waits for no index that is being made.
+// EachLast calls f with each subject that has a record below an offset, which may be beyond the
+// high watermark, and with the offset of the last one, until it says no. begin is called before
+// each attempt. It waits for no index that is being made.
 func (s *Reader) EachLast(ctx context.Context, end uint64, begin func(), f func(subject []byte, last uint64) bool) error {
 	if s.index == nil {
 		return ErrNoIndex
@@ -117,9 +117,9 @@ func (s *Reader) Count(ctx context.Context, patience time.Duration, patterns []s
 	return s.index.Count(ctx, patience, patterns, from, end)
 }
 
-// MessageID returns the id of the message at an offset, or nothing if it has none or is gone. It may
-// read the disk. A message that was removed counts as long as a file has it: as with nats-server,
-// the next message may expect its id.
+// MessageID returns the id of the message at an offset, or nothing if it has none or is gone. It
+// may read the disk. A message that was removed counts as long as a file has it: as with
+// nats-server, the next message may expect its id.
 func (s *Reader) MessageID(codec publish.Codec, offset uint64) (id []byte, err error) {
 	if offset < s.data.Start() {
 		return nil, nil

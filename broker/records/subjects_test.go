@@ -56,9 +56,9 @@ func TestLoadingLastRecordsWaitsForNoIndex(t *testing.T) {
 	}
 }
 
-// TestADamagedRecordThatTheIndexLacksIsJudgedAsForReaders: of a long log the index alone says what the
-// last record of a subject is. If that may be a damaged one, the shard decides what is said, and
-// that the index is not ready is not.
+// TestADamagedRecordThatTheIndexLacksIsJudgedAsForReaders: of a long log the index alone says what
+// the last record of a subject is. If that may be a damaged one, the shard decides what is said,
+// and that the index is not ready is not.
 func TestADamagedRecordThatTheIndexLacksIsJudgedAsForReaders(t *testing.T) {
 	fs := crashfs.New()
 	s := newIndexed(t, fs, log.Options{}, log.Append{Records: []log.Record{{Time: 1, Subject: []byte("orders.eu"), Data: bytes.Repeat([]byte("x"), 100)}}})

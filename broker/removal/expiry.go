@@ -6,9 +6,9 @@ import (
 	"iter"
 )
 
-// Expiry says when a record is to be removed, or a scheduled message is due: At is a time of records,
-// in nanoseconds since 1970. The record has its Epoch, or it is another one (M1). Of several Expiries
-// of a record the latest At holds.
+// Expiry says when a record is to be removed, or a scheduled message is due: At is a time of
+// records, in nanoseconds since 1970. The record has its Epoch, or it is another one (M1). Of
+// several Expiries of a record the latest At holds.
 type Expiry struct {
 	Epoch, Offset uint64
 	At            int64

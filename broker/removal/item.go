@@ -121,8 +121,8 @@ func (s Span) Within(log Epochs) (part Span, ok bool) {
 
 // Mark says of a data log that the Items in front of it in the state log have what the batches
 // before Below have removed. Epoch is that of the record before Below; 0: there was none. By it a
-// log is known that lost its end since, and whose batches before Below are others. Limit is how many
-// records a subject had at most; 0: that is not known.
+// log is known that lost its end since, and whose batches before Below are others. Limit is how
+// many records a subject had at most; 0: that is not known.
 type Mark struct{ Epoch, Below, Limit uint64 }
 
 // markVersion is the first byte of an encoded Mark.

@@ -66,8 +66,8 @@ func (p *Progress) With(s Source, keep func(SourceKey) bool) []Source {
 	return all[max(0, len(all)-maxSources):]
 }
 
-// maxSources is how many sources a Progress has at most, also former ones: those are forgotten first
-// that have not moved for longest. Four times as many as a shard may have at once.
+// maxSources is how many sources a Progress has at most, also former ones: those are forgotten
+// first that have not moved for longest. Four times as many as a shard may have at once.
 const maxSources = 256
 
 // progressVersion is the first byte of an encoded Progress. It is where Items are.

@@ -49,14 +49,15 @@ func (b *Batch) Expire(epoch, offset uint64, at int64) {
 	b.expiries = append(b.expiries, removal.Expiry{Epoch: epoch, Offset: offset, At: at})
 }
 
-// Source notes that a record of the batch is from a source, which has come so far. Records are added
-// in the order of the log, and are all from one source. keep reports which sources are not forgotten.
+// Source notes that a record of the batch is from a source, which has come so far. Records are
+// added in the order of the log, and are all from one source. keep reports which sources are not
+// forgotten.
 func (b *Batch) Source(epoch, offset uint64, s removal.Source, keep func(removal.SourceKey) bool) {
 	b.sourced, b.progress.Epoch, b.progress.Offset, b.source, b.keep = true, epoch, offset, s, keep
 }
 
-// Unlimited notes that the batch has a record which may be beyond the limit of its subject. Load finds
-// that in the batch, since a Mark may not reach the replicas that the batch reaches.
+// Unlimited notes that the batch has a record which may be beyond the limit of its subject. Load
+// finds that in the batch, since a Mark may not reach the replicas that the batch reaches.
 func (b *Batch) Unlimited(k *Keeper, durability log.Durability) {
 	k.Raise(0, durability)
 	b.unlimited = true

@@ -5,9 +5,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/removal"
 )
 
-// RemovedBytes estimates how many bytes of a log's files, of those with offsets from from on, are of
-// removed records: their share of the records of each segment. Where it can't tell a removed record
-// from one that the file has lost, it returns less.
+// RemovedBytes estimates how many bytes of a log's files, of those with offsets from from on, are
+// of removed records: their share of the records of each segment. Where it can't tell a removed
+// record from one that the file has lost, it returns less.
 func RemovedBytes(data *log.Log, removed *removal.Set, from uint64) (n int64) {
 	for _, g := range data.SegmentInfos() {
 		gone := removed.Count(g.Base, g.End)

@@ -40,8 +40,8 @@ type Subjects interface {
 	NoteRun(subject []byte, next, last uint64)
 }
 
-// Note notes what is removed, and the records of the message, with the offsets from next up to last.
-// It overwrites Offsets.
+// Note notes what is removed, and the records of the message, with the offsets from next up to
+// last. It overwrites Offsets.
 func (d *Displaced) Note(of Subjects, subject []byte, next, last uint64) {
 	if d.All {
 		of.RemovedAll(next)

@@ -14,14 +14,15 @@
 //	Remove    appends an Item to the state log
 //	Batch     notes what a batch of the data log removes, in an extension of the batch
 //
-// Both enter the set when what carries them is on all in-sync replicas, and before whoever asked for
-// it hears so. From time to time what batches have removed is written to the state log as well, with
-// a Mark: a new leader reads the state log, and of the data log what follows the last Mark.
+// Both enter the set when what carries them is on all in-sync replicas, and before whoever asked
+// for it hears so. From time to time what batches have removed is written to the state log as well,
+// with a Mark: a new leader reads the state log, and of the data log what follows the last Mark.
 //
 // A record with a time to live has an expiry, which the batch of the record carries, and which gets
 // into the state log as removals do. The Keeper has those of all records that are left, and removes
-// nothing by them: package expiring does. A scheduled message has one, too, and a later batch may move
-// it to a later time: of those of a record the latest holds, in whatever order a leader reads them.
+// nothing by them: package expiring does. A scheduled message has one, too, and a later batch may
+// move it to a later time: of those of a record the latest holds, in whatever order a leader reads
+// them.
 //
 // # Invariants
 //
@@ -35,8 +36,8 @@
 //	K4  Rewrites of the data log lose removals that batches carry only below Taken: the Mark is on
 //	    all in-sync replicas.
 //	K5  A Mark counts only while the data log has the record before it, of the same epoch.
-//	K6  A leader writes to the state log also what it has loaded from batches, before a Mark speaks of
-//	    these.
+//	K6  A leader writes to the state log also what it has loaded from batches, before a Mark speaks
+//	    of these.
 //	K7  A limit counts as enforced only if no record beyond it was under way, or kept since. A batch
 //	    with such a record says so.
 //	K8  What a batch has removed enters the set after readers see the batch, so no subject is empty

@@ -116,9 +116,9 @@ type stateRemoval struct {
 }
 
 // Remove removes the records of spans from start up to and without end, at most removal.ItemSpans
-// spans. done is called, perhaps before Remove returns, when they are in the set; an error says that
-// this is unknown, and removing them again is harmless. If Remove returns an error, done is not
-// called, and nothing was removed.
+// spans. done is called, perhaps before Remove returns, when they are in the set; an error says
+// that this is unknown, and removing them again is harmless. If Remove returns an error, done is
+// not called, and nothing was removed.
 func (k *Keeper) Remove(spans []removal.Span, start, end uint64, durability log.Durability, done func(error)) error {
 	r := &stateRemoval{keeper: k, done: done}
 	for _, span := range spans {
@@ -256,9 +256,9 @@ func (k *Keeper) Mark(below uint64, durability log.Durability, done func()) {
 	}
 }
 
-// carry notes that a batch which is going to be appended, and ends at an offset, removes the records
-// of spans, when its own ones expire, and how far sources have come (nil: it has none). Forget
-// follows if it isn't appended. Calls come in the order of the log.
+// carry notes that a batch which is going to be appended, and ends at an offset, removes the
+// records of spans, when its own ones expire, and how far sources have come (nil: it has none).
+// Forget follows if it isn't appended. Calls come in the order of the log.
 func (k *Keeper) carry(end uint64, spans []removal.Span, expiries []removal.Expiry, progress *removal.Progress) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -422,8 +422,8 @@ func TestASnapshotReloadsTheSameSet(t *testing.T) {
 	}
 }
 
-// TestARecordBeyondItsLimitIsKnownToTheNextLeader: the Mark that says so does not reach the replicas,
-// but the record does.
+// TestARecordBeyondItsLimitIsKnownToTheNextLeader: the Mark that says so does not reach the
+// replicas, but the record does.
 func TestARecordBeyondItsLimitIsKnownToTheNextLeader(t *testing.T) {
 	k := newKeeping(t)
 	k.marked()
@@ -450,10 +450,10 @@ func TestARecordBeyondItsLimitIsKnownToTheNextLeader(t *testing.T) {
 // named is a record by offset and epoch.
 type named struct{ epoch, offset uint64 }
 
-// TestLeadersThatLackWhatIsNotCommitted: each leader has what was committed of both logs, and of the
-// rest any part. It has removed all that was committed, and no record that none has removed: offsets
-// that were lost belong to other records. Appends are refused, committed late, and snapshots taken,
-// at random.
+// TestLeadersThatLackWhatIsNotCommitted: each leader has what was committed of both logs, and of
+// the rest any part. It has removed all that was committed, and no record that none has removed:
+// offsets that were lost belong to other records. Appends are refused, committed late, and
+// snapshots taken, at random.
 func TestLeadersThatLackWhatIsNotCommitted(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 9))
@@ -568,7 +568,8 @@ func TestLeadersThatLackWhatIsNotCommitted(t *testing.T) {
 	}
 }
 
-// TestRecordsAreCountedWithTheirRemovals: readers may see a batch before its removals are in the set.
+// TestRecordsAreCountedWithTheirRemovals: readers may see a batch before its removals are in the
+// set.
 func TestRecordsAreCountedWithTheirRemovals(t *testing.T) {
 	k := newKeeping(t)
 	k.marked()

@@ -212,8 +212,9 @@ func (l *loader) batchOfData(b log.Batch) error {
 }
 
 // eachCarried calls f with each span that a batch of a data log has removed, and expire with when
-// its records expire, and progress with how far sources have come. unlimited reports whether the batch has a record that may be beyond the limit
-// of its subject (Batch.Unlimited). The error wraps removal.ErrMalformed.
+// its records expire, and progress with how far sources have come. unlimited reports whether the
+// batch has a record that may be beyond the limit of its subject (Batch.Unlimited). The error wraps
+// removal.ErrMalformed.
 func eachCarried(b log.Batch, f func(removal.Span), expire func(removal.Expiry), progress func([]byte) error) (unlimited bool, err error) {
 	for it := b.Extensions(); ; {
 		e, ok := it.Next()

@@ -119,8 +119,8 @@ func (k *Keeper) Progress() removal.Progress {
 	return k.progress.last()
 }
 
-// Pass notes that a source has come so far without a record of its own: others are there already that
-// its records are duplicates of. Commit is to follow.
+// Pass notes that a source has come so far without a record of its own: others are there already
+// that its records are duplicates of. Commit is to follow.
 func (k *Keeper) Pass(s removal.Source, keep func(removal.SourceKey) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -20,7 +20,8 @@ func (k *keeping) copy(sequence uint64) {
 	k.publish()
 }
 
-// come fails the test if the Keeper, or the next leader, says otherwise how far the source has come.
+// come fails the test if the Keeper, or the next leader, says otherwise how far the source has
+// come.
 func (k *keeping) come(when string, want, next uint64) {
 	k.t.Helper()
 	p := k.keeper.Progress()
@@ -113,8 +114,8 @@ func TestProgressThatTheLogHasLostDoesNotCount(t *testing.T) {
 	k.come("with another record there", 7, 7)
 }
 
-// TestDuplicatesThatASourcePassesAreNoted: no record of the source says how far it has come, and the
-// next leader knows it by a Note.
+// TestDuplicatesThatASourcePassesAreNoted: no record of the source says how far it has come, and
+// the next leader knows it by a Note.
 func TestDuplicatesThatASourcePassesAreNoted(t *testing.T) {
 	k := newKeeping(t)
 	k.marked()

@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// MayHave returns the ids of the other replicas of a shard that may have what is damaged in the copy
-// of its leader, on broker self. state is the name of the shard's state log.
+// MayHave returns the ids of the other replicas of a shard that may have what is damaged in the
+// copy of its leader, on broker self. state is the name of the shard's state log.
 //
 //  1. A replica that is being added has never had everything.
 //  2. A present replica that doubts its copy has what it reports, unless it says in its requests
@@ -51,8 +51,8 @@ func (l *Leading) MayHave(self string, in *coordination.State, shard *coordinati
 	return ids
 }
 
-// Elsewhere returns, for people, which other replicas may have what is damaged (MayHave), and what to
-// do; empty: none has it. name returns the name of a broker.
+// Elsewhere returns, for people, which other replicas may have what is damaged (MayHave), and what
+// to do; empty: none has it. name returns the name of a broker.
 func (l *Leading) Elsewhere(self, selfName string, in *coordination.State, shard *coordination.Shard, state string, damage *log.CorruptError, name func(id string) string) string {
 	ids := l.MayHave(self, in, shard, state, damage)
 	if len(ids) == 0 {

@@ -546,8 +546,8 @@ func (n *node) flipped(other *node) (back func(fs env.FS)) {
 }
 
 // TestAFollowersDamageThatWasInMemoryOnly: a leader and two followers lack a record. c says so, and
-// the record is given up for b. Then the broker of c restarts, and its damage is gone: it was in the
-// page cache only. c doesn't have the record again, since b has none, and gets what b has.
+// the record is given up for b. Then the broker of c restarts, and its damage is gone: it was in
+// the page cache only. c doesn't have the record again, since b has none, and gets what b has.
 func TestAFollowersDamageThatWasInMemoryOnly(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		filled(w, "a b c")
@@ -591,9 +591,9 @@ func TestAFollowersDamageThatWasInMemoryOnly(t *testing.T) {
 	})
 }
 
-// TestAFollowerThatLacksARecordAndThenLeads: b says that it lacks a record, as does its leader. Then
-// b leads, and the record is not given up for a: c may have it, and is away. When c is back, all
-// have it.
+// TestAFollowerThatLacksARecordAndThenLeads: b says that it lacks a record, as does its leader.
+// Then b leads, and the record is not given up for a: c may have it, and is away. When c is back,
+// all have it.
 func TestAFollowerThatLacksARecordAndThenLeads(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		filled(w, "a b c")

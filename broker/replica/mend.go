@@ -13,8 +13,9 @@ import (
 )
 
 // mending is how a leader repairs its own copy, which it goes on leading, from what followers
-// offer. It replaces one segment at a time. While busy is set, what is before it belongs to a worker
-// that holds Leading.use, and otherwise to Leading.mu. What is behind it belongs to Leading.mu.
+// offer. It replaces one segment at a time. While busy is set, what is before it belongs to a
+// worker that holds Leading.use, and otherwise to Leading.mu. What is behind it belongs to
+// Leading.mu.
 type mending struct {
 	repair *log.Repair // nil: none is under way
 	part   Part
@@ -241,7 +242,8 @@ func (m *mending) abandon() {
 	}
 }
 
-// look determines what this leader's logs lack; all: after reading them as a whole, which End stops.
+// look determines what this leader's logs lack; all: after reading them as a whole, which End
+// stops.
 func (l *Leading) look(all bool) {
 	ctx, cancel := context.WithCancel(l.x.ctx)
 	defer cancel()
@@ -312,8 +314,8 @@ func (l *Leading) lookAtPart(p Part, lg *log.Log) error {
 	return err
 }
 
-// mendOwn replaces a damaged segment all of whose records can be read: from this broker's memory, as
-// long as they are the newest ones.
+// mendOwn replaces a damaged segment all of whose records can be read: from this broker's memory,
+// as long as they are the newest ones.
 func (l *Leading) mendOwn(p Part, lg *log.Log, segment log.Span) error {
 	r, err := lg.RepairLed(segment.From)
 	if r == nil || err != nil {

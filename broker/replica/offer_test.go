@@ -78,8 +78,9 @@ func TestALeaderTakesWhatItLacksFromACopyThatIsToBeSetAside(t *testing.T) {
 	}
 }
 
-// TestALeaderReadsItsCopyForEachCopyThatGoes: a bit of the leader's copy flips after it wanted nothing
-// of a copy, and nobody notices. Before the next copy goes, the leader reads its own one again.
+// TestALeaderReadsItsCopyForEachCopyThatGoes: a bit of the leader's copy flips after it wanted
+// nothing of a copy, and nobody notices. Before the next copy goes, the leader reads its own one
+// again.
 func TestALeaderReadsItsCopyForEachCopyThatGoes(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		filled(w, "a b")

@@ -293,9 +293,10 @@ func (m *repairing) describe(f *Following) {
 	}
 }
 
-// confirmed reports whether each piece confirms that the logs are equal up to the end of the segment.
-// Of the last segment they may differ: the epochs that began in it are not in the lineage. So of
-// its own file only those records may stand beside what its leader has that are of the same epoch.
+// confirmed reports whether each piece confirms that the logs are equal up to the end of the
+// segment. Of the last segment they may differ: the epochs that began in it are not in the lineage.
+// So of its own file only those records may stand beside what its leader has that are of the same
+// epoch.
 func (m *repairing) confirmed() bool { return m.lineage.End >= m.span.Next }
 
 // appendPiece adds a piece to the segment being repaired, and replaces the segment when it is

@@ -400,10 +400,10 @@ func TestTheOnlyFollowersOfALeaderWithAHiddenEpoch(t *testing.T) {
 	}
 }
 
-// TestADamagedBatchShowsWhereAnEpochBegins: the first two records of the leader's epoch are damaged,
-// no other replica has them, and the manifest is lost. The headers of their batches show the epoch.
-// So b, which has records of an earlier epoch there, doesn't keep them, whether it follows or
-// repairs its copy: what nobody has is given up.
+// TestADamagedBatchShowsWhereAnEpochBegins: the first two records of the leader's epoch are
+// damaged, no other replica has them, and the manifest is lost. The headers of their batches show
+// the epoch. So b, which has records of an earlier epoch there, doesn't keep them, whether it
+// follows or repairs its copy: what nobody has is given up.
 func TestADamagedBatchShowsWhereAnEpochBegins(t *testing.T) {
 	for _, repairs := range []bool{false, true} {
 		t.Run(fmt.Sprint("repairs: ", repairs), func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package republish publishes again what a stream has stored (republish in its configuration): under
-// another subject, with the stream, the subject, the sequence and the time in headers.
+// Package republish publishes again what a stream has stored (republish in its configuration):
+// under another subject, with the stream, the subject, the sequence and the time in headers.
 //
 //	rule.go       Rule: what a stream publishes again, and how
 //	header.go     which headers of a message are published again
@@ -7,9 +7,9 @@
 //	publisher.go  Publisher: publishes the queues of a broker, in the background
 //	limits.go     every bound, with its reason
 //
-// The leader notes each message that its rule takes when it appends the message (Queue.Append). Once
-// the message is committed a worker reads it from the log and publishes it through the hub, as a
-// client of this broker does: to subscribers on all brokers, and to other streams.
+// The leader notes each message that its rule takes when it appends the message (Queue.Append).
+// Once the message is committed a worker reads it from the log and publishes it through the hub, as
+// a client of this broker does: to subscribers on all brokers, and to other streams.
 //
 // # Invariants
 //

@@ -2,9 +2,9 @@ package republish
 
 import "bytes"
 
-// acting are the headers, by how their names begin, that ask a stream for something or say that it did
-// something. They were for the stream that has stored the message: another one would refuse the message,
-// stage it, or remove others for it.
+// acting are the headers, by how their names begin, that ask a stream for something or say that it
+// did something. They were for the stream that has stored the message: another one would refuse the
+// message, stage it, or remove others for it.
 var acting = [][]byte{
 	[]byte("Nats-Batch-"),
 	[]byte("Nats-Expected-"),

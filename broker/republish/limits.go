@@ -13,7 +13,7 @@ const (
 	readBytes = 256 << 10
 	keptBytes = 1 << 20
 	// workers is how many streams are published at the same time: encoding is the work, and the
-	// hub has a loop for each core anyway. All wait while one link is over its bounds, as publishers of
-	// this broker do: one slow link holds up what all streams publish again.
+	// hub has a loop for each core anyway. All wait while one link is over its bounds, as publishers
+	// of this broker do: one slow link holds up what all streams publish again.
 	workers = 2
 )

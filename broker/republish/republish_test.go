@@ -132,8 +132,8 @@ func TestMessagesArePublishedOnceTheyAreCommitted(t *testing.T) {
 	s.gets()
 }
 
-// TestHeadersThatActOnAStreamAreLeftOut: they were for the stream that has stored the message. Another
-// one, which the copy reaches, stores it.
+// TestHeadersThatActOnAStreamAreLeftOut: they were for the stream that has stored the message.
+// Another one, which the copy reaches, stores it.
 func TestHeadersThatActOnAStreamAreLeftOut(t *testing.T) {
 	s := newShard(t, coordination.Republish{Source: ">", Destination: "b.>"}, 0)
 	s.store("a|NATS/1.0/Nats-Batch-Id: x/Nats-Batch-Sequence: 2/Nats-Msg-Id: one/Nats-Batch-Commit: 1/Nats-Expected-Last-Sequence: 0/" +
@@ -187,7 +187,8 @@ func TestARecordThatIsGone(t *testing.T) {
 	testutil.EventuallyTrue(t, "the next one is published", func() bool { return s.publisher.Stats().Published == 2 })
 }
 
-// TestTooManyWait: newer messages are dropped and counted, which is said once. Memory is given back.
+// TestTooManyWait: newer messages are dropped and counted, which is said once. Memory is given
+// back.
 func TestTooManyWait(t *testing.T) {
 	s := newShard(t, coordination.Republish{Source: ">", Destination: "b.>", HeadersOnly: true}, 0)
 	s.store("a||1")

@@ -9,8 +9,8 @@ import (
 )
 
 // soonShare is the part of what a policy keeps that is about to be deleted: the oldest tenth. It
-// leaves time to react, and mostly no reader is that far behind. It is over behind the oldest fifth:
-// a reader at the limit would be in and out of danger with each change otherwise.
+// leaves time to react, and mostly no reader is that far behind. It is over behind the oldest
+// fifth: a reader at the limit would be in and out of danger with each change otherwise.
 const (
 	soonShare = 10
 	soonEnds  = 5

@@ -62,8 +62,8 @@ func parseCron(pattern string) (c cron, ok bool) {
 	return c, true
 }
 
-// parsePart parses *, ?, a value or a range, perhaps with a step. A value with a step means from the
-// value on.
+// parsePart parses *, ?, a value or a range, perhaps with a step. A value with a step means from
+// the value on.
 func parsePart(part string, least, most int, names []string) (set uint64, every, ok bool) {
 	span, by, stepped := strings.Cut(part, "/")
 	step := 1

@@ -1,5 +1,5 @@
-// Package scheduling is when scheduled messages are due, what they may ask for, and what is published
-// then, as nats-server has it. It is pure.
+// Package scheduling is when scheduled messages are due, what they may ask for, and what is
+// published then, as nats-server has it. It is pure.
 //
 //	schedule.go  Schedule: a time, an interval or a cron pattern, and the next time of it
 //	cron.go      cron patterns of six fields
@@ -16,8 +16,8 @@
 //	    exists twice is met twice.
 //
 // The database of time zones is part of the program, since the image has none. Rejected: the local
-// zone (Local), which may differ between brokers. Rejected: a library for cron patterns. The one that
-// nats-server has changed is kept no more, and the patterns are a hundred lines.
+// zone (Local), which may differ between brokers. Rejected: a library for cron patterns. The one
+// that nats-server has changed is kept no more, and the patterns are a hundred lines.
 //
 // The process's death has no effect: there is no state.
 package scheduling

@@ -6,8 +6,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// Request is what the headers of a message say of schedules. Its slices point into the header. A nil
-// slice is an absent header.
+// Request is what the headers of a message say of schedules. Its slices point into the header. A
+// nil slice is an absent header.
 type Request struct {
 	Pattern, Zone, TTL, Rollup, Target, Source, Scheduler, Next []byte
 	// BadTTL reports that TTL is none, and RollsUp that the message itself asks for a rollup other
@@ -52,8 +52,8 @@ type Rules struct {
 	TTLs     bool     // messages may have a TTL
 }
 
-// Check returns the schedule of a message on a subject, or why it is refused. ok is false if it has no
-// schedule, and is not refused either.
+// Check returns the schedule of a message on a subject, or why it is refused. ok is false if it has
+// no schedule, and is not refused either.
 func (r *Rules) Check(q *Request, name []byte) (s Schedule, ok bool, why Reason) {
 	switch {
 	case r == nil && (len(q.Pattern) > 0 || string(q.Next) == "purge"):

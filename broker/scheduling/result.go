@@ -9,17 +9,17 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Firing is what the stream's own message says: the schedule at an offset is due, and next at a time,
-// or never again (0). The message has an inner message behind its header, which is what is kept: a
-// header of Inner bytes and a payload.
+// Firing is what the stream's own message says: the schedule at an offset is due, and next at a
+// time, or never again (0). The message has an inner message behind its header, which is what is
+// kept: a header of Inner bytes and a payload.
 type Firing struct {
 	Offset    uint64
 	Due, Next int64
 	Inner     int
 }
 
-// Header is the header of a Firing. Its value begins with a word that only this process knows, so no
-// client can say the same.
+// Header is the header of a Firing. Its value begins with a word that only this process knows, so
+// no client can say the same.
 const Header = "Carillon-Fires"
 
 var word = rand.Text()
@@ -40,8 +40,8 @@ func ParseFiring(value []byte) (f Firing, ok bool) {
 	return Firing{Offset: uint64(n[0]), Due: n[1], Next: n[2], Inner: int(n[3])}, true
 }
 
-// Result returns the message of a Firing for the schedule that stands on a subject: it asks that the
-// schedule is still the last message there. header and payload are those of the message that is
+// Result returns the message of a Firing for the schedule that stands on a subject: it asks that
+// the schedule is still the last message there. header and payload are those of the message that is
 // published again.
 func Result(f Firing, q *Request, name, header, payload []byte) protocol.Message {
 	var inner []byte
@@ -90,8 +90,8 @@ func (q *Request) location() *time.Location {
 	return time.UTC
 }
 
-// dropped reports whether a header is not published again: what is about the schedule itself, and what
-// could keep the message out.
+// dropped reports whether a header is not published again: what is about the schedule itself, and
+// what could keep the message out.
 func dropped(key []byte) bool {
 	switch string(key) {
 	case "Nats-Msg-Id", "Nats-TTL", "Nats-Rollup", Header:

@@ -17,8 +17,8 @@ type Schedule struct {
 }
 
 // Parse parses a pattern: "@at" and a time as RFC 3339 has it, "@every" and a duration as Go writes
-// it, or a cron pattern of six fields or its name. Only the last has a time zone; nil: UTC. The reason
-// is None, BadPattern or BadZone.
+// it, or a cron pattern of six fields or its name. Only the last has a time zone; nil: UTC. The
+// reason is None, BadPattern or BadZone.
 func Parse(pattern string, zone []byte) (s Schedule, why Reason) {
 	if zone != nil {
 		if s.zone = zoneOf(string(zone)); s.zone == nil {

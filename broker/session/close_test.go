@@ -57,8 +57,8 @@ func TestABrokerStopsWhileClientsGo(t *testing.T) {
 	}
 }
 
-// TestAClientThatPublishesSeesTheEnd: a client that goes on publishing while the broker leaves reads
-// the end of the connection. A reset would look like a failure of the network.
+// TestAClientThatPublishesSeesTheEnd: a client that goes on publishing while the broker leaves
+// reads the end of the connection. A reset would look like a failure of the network.
 func TestAClientThatPublishesSeesTheEnd(t *testing.T) {
 	profile, err := limits.ForProfile(limits.DefaultProfile)
 	testutil.Must(t, err)

@@ -72,8 +72,8 @@ func (b *Batch) Passed(k *removing.Keeper) bool {
 }
 
 // Gap returns an offset up to the next message if b is of a mirror whose log ends before that: the
-// offsets before have no record. 0: there is no gap, or b.Err says that it is too large. removed: they
-// count as removed, since the log has records.
+// offsets before have no record. 0: there is no gap, or b.Err says that it is too large. removed:
+// they count as removed, since the log has records.
 func (b *Batch) Gap(data *log.Log) (next uint64, removed bool) {
 	start, end, _ := data.Offsets()
 	if !b.Of.Mirrored || b.Taken == len(b.Messages) || b.Sequences[b.Taken] <= end {
@@ -88,7 +88,8 @@ func (b *Batch) Gap(data *log.Log) (next uint64, removed bool) {
 	return min(next, end+log.GapSpan), removed
 }
 
-// Rest returns the messages that the shard has not dealt with: those of a mirror up to the next gap.
+// Rest returns the messages that the shard has not dealt with: those of a mirror up to the next
+// gap.
 func (b *Batch) Rest() []protocol.Message {
 	n := len(b.Messages)
 	for i := b.Taken + 1; b.Of.Mirrored && i < n; i++ {

@@ -18,9 +18,10 @@
 //
 // # Invariants
 //
-//	Y1  A batch of the shard's log says with its records how far all sources have come (removal.Progress).
-//	    So both are kept or neither, and a new leader, which reads that from the end of its log and
-//	    from its state log, copies no record of an origin twice and passes over none.
+//	Y1  A batch of the shard's log says with its records how far all sources have come
+//	    (removal.Progress). So both are kept or neither, and a new leader, which reads that from the
+//	    end of its log and from its state log, copies no record of an origin twice and passes over
+//	    none.
 //	Y2  Only the leader appends what it fetched, by calls to the ShardLeader for which it was
 //	    fetched. One that is not leading any more takes nothing, so no former leader's records come
 //	    between those of the next one.
@@ -46,8 +47,8 @@
 //
 //  1. To publish through a sender, with a message id. Ids are remembered for a window only, and a
 //     sender would send again what a former leader has fetched.
-//  2. A consumer at the origin, as nats-server has. It is state at the origin that has to end with the
-//     source, and its cursor says less than the shard's own log does.
+//  2. A consumer at the origin, as nats-server has. It is state at the origin that has to end with
+//     the source, and its cursor says less than the shard's own log does.
 //  3. How far sources have come in the state log only. A crash between the two logs would copy
 //     records again, or pass over them.
 //

@@ -11,9 +11,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/transform"
 )
 
-// fetcher decides what is asked of an origin, and what becomes of the answers. It is pure: no clock,
-// no I/O. What is kept of a source is how far it has come, which the shard's log says; a fetcher
-// remembers beyond that only which records it need not look at again.
+// fetcher decides what is asked of an origin, and what becomes of the answers. It is pure: no
+// clock, no I/O. What is kept of a source is how far it has come, which the shard's log says; a
+// fetcher remembers beyond that only which records it need not look at again.
 type fetcher struct {
 	source     coordination.StreamSource
 	index      string
@@ -50,11 +50,12 @@ func newFetcher(source coordination.StreamSource) *fetcher {
 	return f
 }
 
-// ask returns the next question to a stream of an identity, by how far the shard's log says that the
-// source has come.
+// ask returns the next question to a stream of an identity, by how far the shard's log says that
+// the source has come.
 //
 //  1. A source goes on behind the last record that it has taken.
-//  2. If the stream was made anew since, or nothing was taken yet, it begins where its settings say.
+//  2. If the stream was made anew since, or nothing was taken yet, it begins where its settings
+//     say.
 //  3. Records that didn't match, or were gone, are not looked at again.
 func (f *fetcher) ask(come removal.Source, origin string) question {
 	if f.origin != origin {

@@ -71,8 +71,8 @@ type NotFoundError struct{ Stream string }
 
 func (e *NotFoundError) Error() string { return "there is no stream " + e.Stream }
 
-// Sourcing copies the records of the sources of all shards that this broker leads, and answers other
-// brokers that copy from here. Its methods are safe for concurrent use.
+// Sourcing copies the records of the sources of all shards that this broker leads, and answers
+// other brokers that copy from here. Its methods are safe for concurrent use.
 type Sourcing[S Shard] struct {
 	Config[S]
 	ctx     context.Context
@@ -286,8 +286,8 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	return r.shard.Data().WaitRoom(ctx)
 }
 
-// cycle returns an error if a stream gets messages of its own back by a source: two that were made at
-// once may.
+// cycle returns an error if a stream gets messages of its own back by a source: two that were made
+// at once may.
 func (s *Sourcing[S]) cycle(r *run[S]) error {
 	if Cyclic(r.shard.Name(), []coordination.StreamSource{r.source}, s.Copies) {
 		return fmt.Errorf("stream %s gets its own messages back from this source", r.shard.Name())

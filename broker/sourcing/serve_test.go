@@ -82,8 +82,8 @@ func newLink(payload int) *link {
 	return l
 }
 
-// TestAnswersWaitForTheLink: more is asked for at once than a link may hold. All is answered, and the
-// link is not closed.
+// TestAnswersWaitForTheLink: more is asked for at once than a link may hold. All is answered, and
+// the link is not closed.
 func TestAnswersWaitForTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const payload, questions = 8 << 20, 26
@@ -151,8 +151,8 @@ func TestLargeRecordsAreAskedForByTheirSize(t *testing.T) {
 	}
 }
 
-// TestARecordOfTheLargestSizeIsAnswered: with its subject it is larger than what a link carries as a
-// payload. One that is larger still is passed over, and counted.
+// TestARecordOfTheLargestSizeIsAnswered: with its subject it is larger than what a link carries as
+// a payload. One that is larger still is passed over, and counted.
 func TestARecordOfTheLargestSizeIsAnswered(t *testing.T) {
 	const payload = 1 << 20
 	for _, size := range []int{payload - 40, payload, payload + 5000} {

@@ -69,8 +69,8 @@ func parseAnswer(data []byte) (a *answer, err error) {
 	return a, nil
 }
 
-// appendRecord appends a record: its offset as a uvarint, its time as a varint, and its subject, its
-// header and all data behind their lengths.
+// appendRecord appends a record: its offset as a uvarint, its time as a varint, and its subject,
+// its header and all data behind their lengths.
 func appendRecord(dst []byte, r *log.Record) []byte {
 	dst = binary.AppendUvarint(dst, r.Offset)
 	dst = binary.AppendVarint(dst, r.Time)

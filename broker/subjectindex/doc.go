@@ -171,11 +171,12 @@
 //     Otherwise each of its offsets in the range is tested. Last goes on with older layers if all
 //     are removed.
 //  2. A shard without removals pays one load per question.
-//  3. A Counter remembers how many offsets of each range were removed when it was counted, and counts
-//     a range anew that has lost more. The set never gives an offset back, so equal numbers are
-//     equal offsets.
-//  4. NumSubjects counts all again when something was removed. So it costs as much as the first count
-//     in a shard that always removes: 50 ns per subject, and as much per run of a subject's offsets.
+//  3. A Counter remembers how many offsets of each range were removed when it was counted, and
+//     counts a range anew that has lost more. The set never gives an offset back, so equal numbers
+//     are equal offsets.
+//  4. NumSubjects counts all again when something was removed. So it costs as much as the first
+//     count in a shard that always removes: 50 ns per subject, and as much per run of a subject's
+//     offsets.
 //  5. A segment that is rewritten without the records gets another generation and another index.
 //     The set may still have them.
 package subjectindex

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// compacted returns a world with an index of three sealed segments, of which compaction has replaced
-// the first two. Their new index is not made yet.
+// compacted returns a world with an index of three sealed segments, of which compaction has
+// replaced the first two. Their new index is not made yet.
 func compacted(t *testing.T, flush bool) *world {
 	w := newWorld(t, 1)
 	for segment := range 3 {

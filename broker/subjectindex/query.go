@@ -276,9 +276,9 @@ func (q *points) lastFormer(ctx context.Context, l *layer, in Range) (offset uin
 	return offset, q.has(ctx, l, offset)
 }
 
-// has returns an error unless the log still has the record that a former layer of l has, at an offset
-// that is not 0. Otherwise a newer record of its subject is beyond the range of the question, or
-// the record is lost.
+// has returns an error unless the log still has the record that a former layer of l has, at an
+// offset that is not 0. Otherwise a newer record of its subject is beyond the range of the
+// question, or the record is lost.
 func (q *snapshot) has(ctx context.Context, l *layer, offset uint64) error {
 	if offset == 0 {
 		return nil

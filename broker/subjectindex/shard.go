@@ -45,9 +45,9 @@ type Config struct {
 
 // Source is the log, for rebuilding what is missing.
 type Source interface {
-	// Subjects calls record with the records from from up to, not including, to, in order, n consecutive
-	// ones of a subject at once, and gap with each range that is damaged. An error of record or gap
-	// ends it. Other errors mean that it should be tried again later.
+	// Subjects calls record with the records from from up to, not including, to, in order, n
+	// consecutive ones of a subject at once, and gap with each range that is damaged. An error of
+	// record or gap ends it. Other errors mean that it should be tried again later.
 	Subjects(from, to uint64, record func(offset uint64, n int, subject []byte) error, gap func(from, to uint64) error) error
 }
 

@@ -35,11 +35,11 @@ type cursor struct {
 	exhausted  []uint64 // records to give up: terminated, or delivered as often as may be
 }
 
-// terminated is the deadline, in milliseconds, of a pending record that a client terminated and whose
-// dead letter is not stored yet: the year 2255. No other deadline is later than latestDeadline, also
-// after the clock corrections that decoding makes. In nanoseconds it is below 2^63, or brokers of
-// versions without dead letters would have a timer that is always due. An op of its own would be
-// unreadable for them.
+// terminated is the deadline, in milliseconds, of a pending record that a client terminated and
+// whose dead letter is not stored yet: the year 2255. No other deadline is later than
+// latestDeadline, also after the clock corrections that decoding makes. In nanoseconds it is below
+// 2^63, or brokers of versions without dead letters would have a timer that is always due. An op of
+// its own would be unreadable for them.
 //
 // Before, it was terminatedBefore.
 const (
@@ -194,8 +194,8 @@ func (c *cursor) isKept(offset uint64) bool {
 	return found
 }
 
-// givenUp returns the records below next that are kept, or that were delivered as often as may be, or
-// that a client terminated: at most mostKept.
+// givenUp returns the records below next that are kept, or that were delivered as often as may be,
+// or that a client terminated: at most mostKept.
 func (c *cursor) givenUp(next uint64) (all []uint64) {
 	i, _ := slices.BinarySearch(c.kept, next)
 	all = slices.Clone(c.kept[:i])

@@ -37,8 +37,8 @@ type DeadLetters interface {
 //     or by a deadline that says that a client terminated them. It sends dead letters with the same
 //     message id, so the Topic keeps one within its deduplication window.
 //
-// The Subscription's mu guards it, except for answers. Without a dead-letter Topic it is nil, and the
-// methods that every Subscription calls do nothing then: counted, delivered, note, reconsider,
+// The Subscription's mu guards it, except for answers. Without a dead-letter Topic it is nil, and
+// the methods that every Subscription calls do nothing then: counted, delivered, note, reconsider,
 // sweep, due, take and describe.
 type deadLetters struct {
 	topic    string

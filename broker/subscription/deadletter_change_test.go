@@ -13,8 +13,8 @@ import (
 )
 
 // TestARecordWhoseMaximumIsRaisedIsNoDeadLetter: while its dead letter waits, more deliveries are
-// permitted. It is delivered again, its answers count, and no dead letter is stored until it is given
-// up again.
+// permitted. It is delivered again, its answers count, and no dead letter is stored until it is
+// given up again.
 func TestARecordWhoseMaximumIsRaisedIsNoDeadLetter(t *testing.T) {
 	deadStory(t, func(t *testing.T, w *world) {
 		w.dead.refuse("it is full")
@@ -162,8 +162,8 @@ func TestTheTroubleWithDeadLettersEndsWithTheLastOne(t *testing.T) {
 	}
 }
 
-// TestDeadlinesFitIntoNanoseconds: a timer that is due after the longest wait, or that a broker of a
-// version without dead letters sets for a terminated record, is not due at once. That spins.
+// TestDeadlinesFitIntoNanoseconds: a timer that is due after the longest wait, or that a broker of
+// a version without dead letters sets for a terminated record, is not due at once. That spins.
 func TestDeadlinesFitIntoNanoseconds(t *testing.T) {
 	for _, ms := range []int64{terminated, terminated + clockCorrections/8, latestDeadline, after(time.Now().UnixMilli(), milliseconds(math.MaxInt64))} {
 		if ns := ms * int64(time.Millisecond); ns/int64(time.Millisecond) != ms {

@@ -8,9 +8,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// TestADeadLetterTakesTheRecordsPlace: in a work queue, and by interest, a record goes once its dead
-// letter is stored, and no earlier. One that was given up before there was a dead-letter Topic stays,
-// and a late termination removes it.
+// TestADeadLetterTakesTheRecordsPlace: in a work queue, and by interest, a record goes once its
+// dead letter is stored, and no earlier. One that was given up before there was a dead-letter Topic
+// stays, and a late termination removes it.
 func TestADeadLetterTakesTheRecordsPlace(t *testing.T) {
 	for _, policy := range []coordination.StreamRetention{coordination.WorkQueue, coordination.InterestPolicy} {
 		t.Run(string(policy), func(t *testing.T) {

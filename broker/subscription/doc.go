@@ -52,9 +52,9 @@
 // spec is in the state log, beside its cursor, and it is deleted when it was unused for some time.
 // One with memory storage is served at once, and S1 does not hold for it.
 //
-// When the process dies, the next opening replays the state log. On a full disk deliveries go on and acks that request a reply
-// are refused; once there is room, a snapshot is written. On a failed disk such acks are refused
-// until the broker is restarted.
+// When the process dies, the next opening replays the state log. On a full disk deliveries go on
+// and acks that request a reply are refused; once there is room, a snapshot is written. On a failed
+// disk such acks are refused until the broker is restarted.
 //
 // Lock order: cursorStore.stepping, Subscription.sinkMu, Subscription.mu, cursorStore.mu, the locks
 // of package work. A DeliverySink may take locks of its own under Subscription.mu, and call changed

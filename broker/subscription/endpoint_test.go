@@ -269,8 +269,8 @@ func TestWhatAnEndpointRefusesBecomesADeadLetter(t *testing.T) {
 	})
 }
 
-// TestACrashHandsOverWhatWasNotAcknowledged: a process dies while records are in a hand. The next one
-// hands over what has no durable ack, whether or not the log of cursors has heard of it.
+// TestACrashHandsOverWhatWasNotAcknowledged: a process dies while records are in a hand. The next
+// one hands over what has no durable ack, whether or not the log of cursors has heard of it.
 func TestACrashHandsOverWhatWasNotAcknowledged(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, _ coordination.SubscriptionSpec) {
@@ -296,8 +296,8 @@ func TestACrashHandsOverWhatWasNotAcknowledged(t *testing.T) {
 	}
 }
 
-// TestARecordInAHandIsFreeAfterAChangeOfTheLeader: the spec becomes one of pulls between two leaders,
-// or just before the first one dies.
+// TestARecordInAHandIsFreeAfterAChangeOfTheLeader: the spec becomes one of pulls between two
+// leaders, or just before the first one dies.
 func TestARecordInAHandIsFreeAfterAChangeOfTheLeader(t *testing.T) {
 	pushStory(t, 9, func(t *testing.T, w *world, s *Subscription, spec coordination.SubscriptionSpec) {
 		w.shard.publish("o", "o", "o")
@@ -319,8 +319,8 @@ func TestARecordInAHandIsFreeAfterAChangeOfTheLeader(t *testing.T) {
 	})
 }
 
-// TestWhatWasNeverSentIsNotCounted: a record that waits in a hand has its attempts before it, however
-// the settings change.
+// TestWhatWasNeverSentIsNotCounted: a record that waits in a hand has its attempts before it,
+// however the settings change.
 func TestWhatWasNeverSentIsNotCounted(t *testing.T) {
 	for what, change := range map[string]struct {
 		now  func(*coordination.SubscriptionSpec)

@@ -74,8 +74,8 @@ func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 }
 
 // newestLeft returns how many of the newest records of their subjects are not removed. While many
-// are left and records are removed all the time, it is an upper bound, and not 0 by mistake: as long
-// as one is left to be delivered, the next call may be exact. mu is held.
+// are left and records are removed all the time, it is an upper bound, and not 0 by mistake: as
+// long as one is left to be delivered, the next call may be exact. mu is held.
 func (s *Subscription) newestLeft() uint64 {
 	set := s.removed()
 	if set == nil || len(s.newest) == 0 || set.Version() == s.removals.newest {

@@ -10,8 +10,8 @@ import (
 // QueueConflict is why a Subscription can't read a Topic that is a work queue.
 type QueueConflict uint8
 
-// The conflicts with the rules of a work queue: each record has one Subscription, which acknowledges
-// it by itself.
+// The conflicts with the rules of a work queue: each record has one Subscription, which
+// acknowledges it by itself.
 const (
 	NoConflict       QueueConflict = iota
 	NotExplicit                    // it does not acknowledge each record
@@ -75,8 +75,8 @@ func (k *cursorStore) isQueue() bool {
 	return k.releases.policy == coordination.WorkQueue
 }
 
-// resetConflict returns why a work queue can't apply the reset of a Subscription, or "". A broker of
-// an earlier version may have written it.
+// resetConflict returns why a work queue can't apply the reset of a Subscription, or "". A broker
+// of an earlier version may have written it.
 func (k *cursorStore) resetConflict(d *coordination.Subscription, e *entry) string {
 	applied := func(made int64) bool { return made == d.Incarnation() || d.Forgot(made) }
 	if r, ok := k.recovered[d.Name]; d.Resets == 0 || e != nil && e.sub != nil && applied(e.made) || ok && applied(r.id.made) {

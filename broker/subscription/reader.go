@@ -56,9 +56,9 @@ func (r *decoder) nextReader() (handle uint64, item *reader, err error) {
 }
 
 // Create creates a reader in the shard's state log. It is deleted when it was unused for the
-// duration inactive, unless that is 0. Create returns when the reader's start is durable. It returns
-// at once if the spec asks for memory storage, when a crash within lazyFor ends the reader, and if
-// the search for the start takes long, when a crash ends the reader before its end.
+// duration inactive, unless that is 0. Create returns when the reader's start is durable. It
+// returns at once if the spec asks for memory storage, when a crash within lazyFor ends the reader,
+// and if the search for the start takes long, when a crash ends the reader before its end.
 func (s *Service) Create(ctx context.Context, key, name string, spec coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
 	k, err := s.openStore(ctx, key, name)
 	if err != nil {
@@ -192,9 +192,9 @@ func (k *cursorStore) tooMuch(name string) error {
 	return k.notServed(name, Unsupported, fmt.Sprintf("the settings of the topic's readers take %d bytes, and may take %d; end some, or give them less metadata", k.readerSize, readerBytes), nil)
 }
 
-// restoreReaders serves the readers of the state log again. When each was used last is not known, and
-// its client may not have noticed yet that its requests ended with the former leader. stepping is
-// held.
+// restoreReaders serves the readers of the state log again. When each was used last is not known,
+// and its client may not have noticed yet that its requests ended with the former leader. stepping
+// is held.
 func (k *cursorStore) restoreReaders() {
 	for name, r := range k.recovered {
 		if r.reader == nil || r.cursor.lost || unsupported(&r.reader.Spec, 1) != "" {

@@ -18,8 +18,8 @@ import (
 //	WorkQueue  a record goes when a Subscription that it matches does not need it any more
 //
 // A Subscription needs a record that matches its filter and is not delivered yet, or whose ack it
-// waits for, or that it has given up without an ack. What it needs is in its cursor. So a new leader
-// finds again what is to be removed, and a removal that is lost is repeated.
+// waits for, or that it has given up without an ack. What it needs is in its cursor. So a new
+// leader finds again what is to be removed, and a removal that is lost is repeated.
 //
 // Each change of a cursor that ends a need notes the offsets. They are looked at once the change is
 // in the state log; there a removal follows the acks that led to it. One removal is on its way at

@@ -179,8 +179,8 @@ func TestSubscriptionsOfAWorkQueueExcludeEachOther(t *testing.T) {
 	})
 }
 
-// TestARecordGoesWhenNobodyIsInterested: when all interested Subscriptions have acknowledged it, and
-// at once if there is none.
+// TestARecordGoesWhenNobodyIsInterested: when all interested Subscriptions have acknowledged it,
+// and at once if there is none.
 func TestARecordGoesWhenNobodyIsInterested(t *testing.T) {
 	releaseStory(t, coordination.InterestPolicy, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o")
@@ -715,8 +715,8 @@ func TestTheEndOfAReaderMakesRoom(t *testing.T) {
 	})
 }
 
-// TestAnAckWhileTheLogIsBehindRemoves: acks that only the next snapshot of cursors has are looked at
-// like all others.
+// TestAnAckWhileTheLogIsBehindRemoves: acks that only the next snapshot of cursors has are looked
+// at like all others.
 func TestAnAckWhileTheLogIsBehindRemoves(t *testing.T) {
 	releaseStory(t, coordination.WorkQueue, func(t *testing.T, w *world) {
 		w.declare("s", 1, earliest())

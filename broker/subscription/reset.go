@@ -80,8 +80,8 @@ func (s *Subscription) firstEver() uint64 {
 	return 1
 }
 
-// keptBelow returns the records that stay when the cursor moves to next, where acks remove: what was
-// given up, and in a work queue all that is needed. mu is held.
+// keptBelow returns the records that stay when the cursor moves to next, where acks remove: what
+// was given up, and in a work queue all that is needed. mu is held.
 func (s *Subscription) keptBelow(next uint64) (kept []uint64, _ error) {
 	if k := s.store; k.isQueue() {
 		for _, some := range k.left(s.cursor.needs(spans{{1, next}})) {

@@ -27,8 +27,8 @@ func (s *ShardLeader) appendMessages(in *intake, v *view,
 }
 
 // appendBatch judges messages and appends the accepted ones as one batch. It returns how many it
-// dealt with. That is 0 only if the next message is the first with an id, behind a gap, or waits for
-// a lookup, or if leadership ended.
+// dealt with. That is 0 only if the next message is the first with an id, behind a gap, or waits
+// for a lookup, or if leadership ended.
 func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

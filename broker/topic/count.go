@@ -6,8 +6,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// count finds what the next message is stored as, if it increments a counter. If it returns false, the
-// message waits (in.lookup), or was refused. mu is held.
+// count finds what the next message is stored as, if it increments a counter. If it returns false,
+// the message waits (in.lookup), or was refused. mu is held.
 func (s *ShardLeader) count(in *intake, v *view, m *protocol.Message, c *publish.Conditions) bool {
 	in.counted = counting.Record{}
 	if in.sourced != nil {
@@ -38,8 +38,8 @@ func (s *ShardLeader) count(in *intake, v *view, m *protocol.Message, c *publish
 	return true
 }
 
-// knownTotal returns the total for the answer to a message that is kept at an offset; empty: none, or
-// it can't be read. The message may have to wait. mu is held.
+// knownTotal returns the total for the answer to a message that is kept at an offset; empty: none,
+// or it can't be read. The message may have to wait. mu is held.
 func (s *ShardLeader) knownTotal(in *intake, v *view, offset uint64, records uint32) (total string, wait bool) {
 	if !v.counts || records > 0 {
 		return "", false

@@ -56,8 +56,9 @@ func (n *site) shows(when string, want ...string) {
 	}
 }
 
-// TestAMessageRemovesTheOldestOfItsSubject: with each limit the newest messages of a subject are left
-// as soon as the last one is acknowledged, and in the next lives, whoever reads what of the logs.
+// TestAMessageRemovesTheOldestOfItsSubject: with each limit the newest messages of a subject are
+// left as soon as the last one is acknowledged, and in the next lives, whoever reads what of the
+// logs.
 func TestAMessageRemovesTheOldestOfItsSubject(t *testing.T) {
 	for limit, want := range map[int64][3][]string{
 		1: {
@@ -99,8 +100,8 @@ func TestAMessageRemovesTheOldestOfItsSubject(t *testing.T) {
 	}
 }
 
-// TestARefusedMessageLeavesNothingToTheNextOnes: what it noted before it was refused is not carried by
-// the next batch, which may be another shard's.
+// TestARefusedMessageLeavesNothingToTheNextOnes: what it noted before it was refused is not carried
+// by the next batch, which may be another shard's.
 func TestARefusedMessageLeavesNothingToTheNextOnes(t *testing.T) {
 	n := newSite(t)
 	n.perSubject(1)
@@ -147,7 +148,8 @@ func TestOneReadOfManyMessagesKeepsTheLimit(t *testing.T) {
 	}
 }
 
-// TestTheRecordsOfOneMessageKeepTheLimit: a message may carry more records than its subject may have.
+// TestTheRecordsOfOneMessageKeepTheLimit: a message may carry more records than its subject may
+// have.
 func TestTheRecordsOfOneMessageKeepTheLimit(t *testing.T) {
 	for limit, want := range map[int64][]string{
 		1: {"9 orders.b", "12 orders.a"},
@@ -269,8 +271,8 @@ func TestWildcardsInASubjectAreNoWildcards(t *testing.T) {
 	n.shows("in the end", append(want, "300 orders.*", "301 orders.end")...)
 }
 
-// TestLimitsThatAreLoweredAndRaised: messages beyond a lower limit are removed in the background, and
-// with a higher one no more are.
+// TestLimitsThatAreLoweredAndRaised: messages beyond a lower limit are removed in the background,
+// and with a higher one no more are.
 func TestLimitsThatAreLoweredAndRaised(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -329,8 +331,8 @@ func (a acked) left() (out []string) {
 	return out
 }
 
-// TestTheNextLeaderShowsWhatWasAcknowledged: leaders die right after an ack, one after the other, and
-// return. Each shows the newest messages of each subject up to its limit, and nothing else.
+// TestTheNextLeaderShowsWhatWasAcknowledged: leaders die right after an ack, one after the other,
+// and return. Each shows the newest messages of each subject up to its limit, and nothing else.
 func TestTheNextLeaderShowsWhatWasAcknowledged(t *testing.T) {
 	for _, limit := range []int{1, 3} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
@@ -426,8 +428,8 @@ func TestAMessageThatCantBeLimitedIsKept(t *testing.T) {
 	}
 }
 
-// TestALimitOfMessagesCountsWhatIsLeft: a message that removes another one takes no place of a third,
-// also for those that read while it becomes readable.
+// TestALimitOfMessagesCountsWhatIsLeft: a message that removes another one takes no place of a
+// third, also for those that read while it becomes readable.
 func TestALimitOfMessagesCountsWhatIsLeft(t *testing.T) {
 	n := newSite(t)
 	n.perSubject(1)

@@ -17,8 +17,9 @@ func (s *ShardLeader) idHidden(v *view) error {
 	return nil
 }
 
-// elsewhere returns, for people, which other replicas may have what is damaged here; empty: none. If
-// unclean election is allowed, the Topic prefers to go on without what only absent replicas have.
+// elsewhere returns, for people, which other replicas may have what is damaged here; empty: none.
+// If unclean election is allowed, the Topic prefers to go on without what only absent replicas
+// have.
 func (s *ShardLeader) elsewhere(v *view, damage *log.CorruptError) string {
 	if v.shard == nil || v.desired.Spec.UncleanElection || damage.Next <= damage.From {
 		return ""

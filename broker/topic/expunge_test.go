@@ -116,8 +116,9 @@ func TestACopyInDoubtIsNotExpunged(t *testing.T) {
 	}
 }
 
-// TestReplicasExpungeWhatMessagesRemoved: files lose what messages removed by a limit, on leaders and
-// on followers. What leads afterwards, in which life, shows the newest messages of each subject.
+// TestReplicasExpungeWhatMessagesRemoved: files lose what messages removed by a limit, on leaders
+// and on followers. What leads afterwards, in which life, shows the newest messages of each
+// subject.
 func TestReplicasExpungeWhatMessagesRemoved(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {

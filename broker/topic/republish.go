@@ -5,8 +5,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/republish"
 )
 
-// follows finds the message that the next one follows on its subject, if it is to be published again
-// with that. If it returns false, the message waits. What can't be known is left out. mu is held.
+// follows finds the message that the next one follows on its subject, if it is to be published
+// again with that. If it returns false, the message waits. What can't be known is left out. mu is
+// held.
 func (s *ShardLeader) follows(in *intake, v *view, m *protocol.Message) bool {
 	in.previous = republish.Note{}
 	if !v.republish.Takes(m.Subject) {

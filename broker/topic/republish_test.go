@@ -52,9 +52,9 @@ func again(s *coordination.TopicSpec) {
 	s.Stream.Republish = &coordination.Republish{Source: ">", Destination: "again.>"}
 }
 
-// TestWhatIsStoredIsPublishedAgain: in the order of the stream, with the last message of the subject,
-// also if that is gone, in the same batch, from a former life, or carried by the same message. What
-// is refused or known is not published.
+// TestWhatIsStoredIsPublishedAgain: in the order of the stream, with the last message of the
+// subject, also if that is gone, in the same batch, from a former life, or carried by the same
+// message. What is refused or known is not published.
 func TestWhatIsStoredIsPublishedAgain(t *testing.T) {
 	n, l := newSite(t), &listener{}
 	n.again = l

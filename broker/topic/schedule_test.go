@@ -69,8 +69,8 @@ func (n *site) stays(when string, want ...string) {
 }
 
 // TestAScheduledMessageIsPublishedOnce: in the life in which it was published or another one, from
-// whichever log the time is known, and after a crash behind it not again. Its message takes the place
-// of the schedule in one batch.
+// whichever log the time is known, and after a crash behind it not again. Its message takes the
+// place of the schedule in one batch.
 func TestAScheduledMessageIsPublishedOnce(t *testing.T) {
 	n := schedules(t, nil)
 	n.ask("orders.a", "1", n.within(time.Hour), "Target: orders.x")
@@ -105,8 +105,8 @@ func TestAScheduledMessageIsPublishedOnce(t *testing.T) {
 	n.stays("after three hours, from a snapshot", "4 orders.x 1", "5 orders.y 2", "6 orders.z 3")
 }
 
-// TestAScheduleGoesOn: each time once, in whichever life; times that have passed count once. It ends
-// with its record.
+// TestAScheduleGoesOn: each time once, in whichever life; times that have passed count once. It
+// ends with its record.
 func TestAScheduleGoesOn(t *testing.T) {
 	n := schedules(t, nil)
 	n.ask("orders.a", "1", "Schedule: @every 1h", "Target: orders.x")
@@ -157,7 +157,8 @@ func TestNothingIsPublishedWhileTheTimeIsInDoubt(t *testing.T) {
 	n.holds("the clock is right again", "2 orders.x 1")
 }
 
-// TestTheSourceOfASchedule: the last message of that subject, or the schedule's own if there is none.
+// TestTheSourceOfASchedule: the last message of that subject, or the schedule's own if there is
+// none.
 func TestTheSourceOfASchedule(t *testing.T) {
 	n := schedules(t, nil)
 	n.ask("orders.s", "old")
@@ -187,8 +188,8 @@ func TestAClientCantSayThatAScheduleIsDue(t *testing.T) {
 	n.holds("afterwards", "2 orders.x 1")
 }
 
-// TestAMessageUnderWayIsNotPublishedAgain: it is not committed for a while, and what the leader knows
-// of last messages is forgotten meanwhile.
+// TestAMessageUnderWayIsNotPublishedAgain: it is not committed for a while, and what the leader
+// knows of last messages is forgotten meanwhile.
 func TestAMessageUnderWayIsNotPublishedAgain(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {

@@ -27,7 +27,8 @@ func (p *Shard) Number() int { return p.number }
 // Key returns a key of the shard: the Topic's id and, unless it is the first shard, its number.
 func (p *Shard) Key() string { return coordination.ShardKey(p.topic.id, p.number) }
 
-// Name returns the name of the shard for people and JetStream's clients; see coordination.ShardName.
+// Name returns the name of the shard for people and JetStream's clients; see
+// coordination.ShardName.
 func (p *Shard) Name() string { return p.name }
 
 // Holds reports whether this broker has a replica of the shard.

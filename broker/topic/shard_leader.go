@@ -38,7 +38,8 @@ func (s *ShardLeader) fail(err error) {
 	}
 }
 
-// advance raises the high watermark of readers, and returns it. The acker tells those that watch it.
+// advance raises the high watermark of readers, and returns it. The acker tells those that watch
+// it.
 func (s *ShardLeader) advance() uint64 {
 	l := s.leading.Load()
 	if !s.readable.Load() {

@@ -142,7 +142,8 @@ func TestDuplicatesAtTheEndAreNotCopiedLater(t *testing.T) {
 }
 
 // TestNoCrashForgetsHowFarSourcesHaveCome: the power is cut at each step while copies are appended,
-// noted and purged. What is there and what the source has come to agree, and nothing is there twice.
+// noted and purged. What is there and what the source has come to agree, and nothing is there
+// twice.
 func TestNoCrashForgetsHowFarSourcesHaveCome(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	for step := 0; step < 80; step += 3 {

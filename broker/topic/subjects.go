@@ -38,8 +38,8 @@ func (s *ShardLeader) oldestOf(in *intake, of []byte) (offsets []uint64, more ui
 	return offsets, more, s.unknown(err)
 }
 
-// noteLasts has the records of subjects noted from now on, including those that in has gathered. The
-// error says why those of a subject can't be known. mu is held.
+// noteLasts has the records of subjects noted from now on, including those that in has gathered.
+// The error says why those of a subject can't be known. mu is held.
 func (s *ShardLeader) noteLasts(in *intake, of []byte) error {
 	if strings.ContainsAny(string(of), "*>") {
 		return publish.NoLastOf(s.shard.name, "the subject has wildcards")

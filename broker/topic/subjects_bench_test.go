@@ -10,9 +10,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// One publisher sends reads of 64 messages on 1,000 subjects, and waits for each read's acks sixteen
-// reads later: while nobody asks about subjects, while a client asks for their number ten times a
-// second, and after a condition has asked for the last message of one.
+// One publisher sends reads of 64 messages on 1,000 subjects, and waits for each read's acks
+// sixteen reads later: while nobody asks about subjects, while a client asks for their number ten
+// times a second, and after a condition has asked for the last message of one.
 func BenchmarkPublishBesideQuestions(b *testing.B) {
 	const subjects = 1000
 	for _, beside := range []string{"nothing", "questions", "conditions"} {

@@ -29,9 +29,9 @@ func (n *site) hangIndex(name string) (release func()) {
 	return release
 }
 
-// A condition on a subject whose last message isn't known waits for the disk, and the goroutine that
-// brings it does not: it goes on, and so do messages for other shards. Messages behind it in the
-// shard keep their order.
+// A condition on a subject whose last message isn't known waits for the disk, and the goroutine
+// that brings it does not: it goes on, and so do messages for other shards. Messages behind it in
+// the shard keep their order.
 func TestAConditionHoldsNobodyElseUp(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills")

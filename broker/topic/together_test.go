@@ -23,8 +23,8 @@ func (n *site) takesBatches(change func(*coordination.TopicSpec)) {
 	})
 }
 
-// part is a message of a batch, as "subject payload header header", of which payload - is none. end is the last one's: "commit",
-// "end" or nothing.
+// part is a message of a batch, as "subject payload header header", of which payload - is none. end
+// is the last one's: "commit", "end" or nothing.
 func part(id string, sequence int, reply, of, end string) protocol.Message {
 	fields := strings.Fields(of)
 	headers := []string{strings.TrimSpace(fmt.Sprintf("Batch: %s %d %s", id, sequence, end))}

@@ -1,7 +1,7 @@
 // Package upkeep works on the segments at rest of a broker's open logs, in the background: it
-// scrubs them to find damage, compresses them, compacts the data logs of Topics that keep the newest
-// record of each subject, and expunges records that were removed one by one. Each replica does that
-// for its own copy.
+// scrubs them to find damage, compresses them, compacts the data logs of Topics that keep the
+// newest record of each subject, and expunges records that were removed one by one. Each replica
+// does that for its own copy.
 //
 // Rules:
 //

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestFailuresInARowAreRetriedLater: the pause doubles up to its bound, and begins anew after a time
-// without failures.
+// TestFailuresInARowAreRetriedLater: the pause doubles up to its bound, and begins anew after a
+// time without failures.
 func TestFailuresInARowAreRetriedLater(t *testing.T) {
 	b, now := Backoff{First: time.Second, Last: 30 * time.Second}, time.Unix(1000, 0)
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {

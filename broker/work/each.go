@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Each calls do for each item, on up to workers goroutines, and waits for all. It returns the joined
-// errors.
+// Each calls do for each item, on up to workers goroutines, and waits for all. It returns the
+// joined errors.
 func Each[T any](workers int, items iter.Seq[T], do func(T) error) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -32,8 +32,8 @@ func (r *Reconciler) pushing(ctx context.Context, object client.Object) []reconc
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: topic.Spec.BrokerRef.Name}}}
 }
 
-// ensurePush computes the wanted content of the Secret with the values that push Subscriptions of the
-// Broker refer to. It makes one only if one is needed. What can't be read now stays as it is.
+// ensurePush computes the wanted content of the Secret with the values that push Subscriptions of
+// the Broker refer to. It makes one only if one is needed. What can't be read now stays as it is.
 func (p *pass) ensurePush(ctx context.Context, names build.Names) error {
 	refs, err := p.pushRefs(ctx)
 	if err != nil {

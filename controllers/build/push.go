@@ -52,8 +52,8 @@ func push(subscription *v1alpha1.Subscription) (*coordination.Push, error) {
 	return p, nil
 }
 
-// PushFile returns the key of the brokers' Secret with a value that Subscriptions refer to. The name
-// of a Secret has no underscore, so no two values share a key.
+// PushFile returns the key of the brokers' Secret with a value that Subscriptions refer to. The
+// name of a Secret has no underscore, so no two values share a key.
 func PushFile(ref v1alpha1.SecretKeyReference) string { return ref.Name + "_" + ref.Key }
 
 const (
@@ -64,8 +64,8 @@ const (
 	maxPushValue  = 256 << 10
 )
 
-// PushData returns the content of the brokers' Secret: of the values, in that order of files, what it
-// has room for. What is there already, in was, goes first, so that a new value displaces none. A
+// PushData returns the content of the brokers' Secret: of the values, in that order of files, what
+// it has room for. What is there already, in was, goes first, so that a new value displaces none. A
 // value that is too large takes no room.
 func PushData(files []string, values, was map[string][]byte) map[string][]byte {
 	data, bytes := map[string][]byte{}, 0

@@ -34,8 +34,8 @@ const (
 	// placingPatience is how long a new Topic may be without a leader before its status is written.
 	// Mostly placing takes less, which saves one write per Topic.
 	placingPatience = time.Second
-	// pollTrouble is the time after which a write that etcd refused is tried again, and after which brokers of an
-	// earlier version are looked at again.
+	// pollTrouble is the time after which a write that etcd refused is tried again, and after which
+	// brokers of an earlier version are looked at again.
 	pollTrouble = 5 * time.Second
 )
 

@@ -255,8 +255,8 @@ func TestWhatAnEndpointRefusesIsADeadLetter(t *testing.T) {
 	}
 }
 
-// TestARestartKeepsWhatWasPushed: a broker that was stopped in order pushes nothing again that had an
-// answer, and goes on with the rest.
+// TestARestartKeepsWhatWasPushed: a broker that was stopped in order pushes nothing again that had
+// an answer, and goes on with the rest.
 func TestARestartKeepsWhatWasPushed(t *testing.T) {
 	p, e := startPushing(t, 1), startEndpoint(t)
 	p.topic("orders", 1, 1)

@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// counted publishes an increment and returns its answer: "sequence total", or the code of a refusal.
+// counted publishes an increment and returns its answer: "sequence total", or the code of a
+// refusal.
 func counted(t *testing.T, js jetstream.JetStream, subject, by string, headers ...string) string {
 	t.Helper()
 	m := nats.NewMsg(subject)

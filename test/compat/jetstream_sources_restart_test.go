@@ -17,8 +17,8 @@ import (
 )
 
 // TestSourcesOutliveTheirLeaders: the leaders of a stream and of its source change again and again
-// while 100,000 messages are copied. Each is there once, and in the order of the source. A mirror has
-// them with their sequences and times.
+// while 100,000 messages are copied. Each is there once, and in the order of the source. A mirror
+// has them with their sequences and times.
 func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes half a minute")

@@ -222,8 +222,8 @@ func (c *cluster) whole(js jetstream.JetStream, stream string) (leader int) {
 	return leader
 }
 
-// killLeaders kills the leader of a stream again and again. Before and after each kill, clients go on
-// until count has grown by some; after it, they have noticed it then.
+// killLeaders kills the leader of a stream again and again. Before and after each kill, clients go
+// on until count has grown by some; after it, they have noticed it then.
 func (c *cluster) killLeaders(js jetstream.JetStream, stream, what string, some int, count func() int) {
 	c.t.Helper()
 	goesOn := func() {

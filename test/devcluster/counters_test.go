@@ -57,9 +57,10 @@ func (s *increments) count() int {
 	return len(s.kept)
 }
 
-// TestCountersAreExactWhileTheirLeadersDie: clients of all brokers increment the same counters while
-// the leader is killed again and again. Each message has the total of the one before and its own
-// increment, each ack says what is stored, and each increment that was acknowledged counts once.
+// TestCountersAreExactWhileTheirLeadersDie: clients of all brokers increment the same counters
+// while the leader is killed again and again. Each message has the total of the one before and its
+// own increment, each ack says what is stored, and each increment that was acknowledged counts
+// once.
 func TestCountersAreExactWhileTheirLeadersDie(t *testing.T) {
 	c := startCluster(t)
 	js := c.connect()

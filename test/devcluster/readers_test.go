@@ -45,8 +45,8 @@ func (r *received) has(n int) error {
 const noticed = 20 * time.Second
 
 // TestConsumersWithoutADurableNameOutliveTheirLeader: whoever consumes from one goes on after the
-// leader was killed, and after all brokers were, without waiting for missed heartbeats. The consumer
-// is the same one.
+// leader was killed, and after all brokers were, without waiting for missed heartbeats. The
+// consumer is the same one.
 func TestConsumersWithoutADurableNameOutliveTheirLeader(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)

@@ -37,8 +37,8 @@ func removedFrom(set *removal.Set, from uint64) map[uint64]bool {
 }
 
 // displaced judges which records a confirmed leader shows as removed: only those with as many newer
-// ones as the Topic keeps, and from then on always. removed is from before the records were read, up
-// to the high watermark.
+// ones as the Topic keeps, and from then on always. removed is from before the records were read,
+// up to the high watermark.
 func (j *judge) displaced(id shardID, call uint64, records []record, removed map[uint64]bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

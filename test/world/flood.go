@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// aheadBound bounds the records that a leader accepts before its followers confirm them: so few that
-// a flooding client exceeds the bound within a second.
+// aheadBound bounds the records that a leader accepts before its followers confirm them: so few
+// that a flooding client exceeds the bound within a second.
 var aheadBound = ahead.Bound{Bytes: 1 << 20, Records: 64, Time: 6 * time.Second}
 
 const (

@@ -83,15 +83,16 @@ func (c *client) remove() {
 	}
 }
 
-// mayBeTaken reports whether an ack or a client may have removed a record. After an allowed loss an ack of a
-// record that is gone may count for the one that has its offset.
+// mayBeTaken reports whether an ack or a client may have removed a record. After an allowed loss an
+// ack of a record that is gone may count for the one that has its offset.
 func (h *history) mayBeTaken(offset uint64, value string) bool {
 	tried, ok := h.cursor.tried[offset]
 	return h.topic.removes() && ok && (tried == value || h.since > 0)
 }
 
 // taken judges which records a confirmed leader shows as removed: only those for which an ack to a
-// work queue, or a deletion, was sent, and from then on always. removed is from before the records were read.
+// work queue, or a deletion, was sent, and from then on always. removed is from before the records
+// were read.
 func (j *judge) taken(id shardID, call uint64, records []record, removed map[uint64]bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -113,8 +114,8 @@ func (j *judge) taken(id shardID, call uint64, records []record, removed map[uin
 	}
 }
 
-// untaken names a record whose ack in a work queue, or deletion, was answered, and that the leader still shows, or
-// returns an empty string.
+// untaken names a record whose ack in a work queue, or deletion, was answered, and that the leader
+// still shows, or returns an empty string.
 func (j *judge) untaken(id shardID, start, end uint64, removed map[uint64]bool, s *topic.ShardLeader) string {
 	records, err := readRecords(s.NewCursor(start), start, end)
 	if err != nil {

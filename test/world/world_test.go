@@ -186,8 +186,8 @@ func TestAnEmptyTopicThatWaitsIsDeleted(t *testing.T) {
 	}
 }
 
-// TestSingleMessagesAreRemoved: acks remove messages of work queues, and clients delete some of other
-// Topics. CARILLON_KINDS=queue, or deletions, runs other seeds so; other worlds have neither.
+// TestSingleMessagesAreRemoved: acks remove messages of work queues, and clients delete some of
+// other Topics. CARILLON_KINDS=queue, or deletions, runs other seeds so; other worlds have neither.
 func TestSingleMessagesAreRemoved(t *testing.T) {
 	p := built(t)
 	for _, kind := range []string{"queue", "deletions"} {

@@ -38,8 +38,8 @@ const NoRoutes = "none"
 
 // Run runs a broker until stop is called or the test ends, and waits until it is ready. address is
 // where it serves clients. config needs a Name, a Cluster, Endpoints and Data. Its Profile
-// is set to the named one, and empty addresses to free ports of the loopback interface; with a route
-// address of NoRoutes it links to no others.
+// is set to the named one, and empty addresses to free ports of the loopback interface; with a
+// route address of NoRoutes it links to no others.
 func Run(t testing.TB, profile string, config broker.Config) (address string, stop func()) {
 	t.Helper()
 	var err error
