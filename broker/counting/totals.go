@@ -170,7 +170,8 @@ func (t *Totals) Want(offset uint64) {
 	}
 }
 
-// Reading reports whether the total of a record is being read. If not, who waits asks again.
+// Reading reports whether the total of a record is being read. If it isn't,
+// callers that wait for it ask again.
 func (t *Totals) Reading(offset uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -345,7 +345,7 @@ func (f *finding) told(t *testing.T) {
 	}
 }
 
-// When all subjects are loaded, who waits for one is told, although a slow disk still looks for it.
+// A load of all subjects ends the waits for one of them, although a slow disk still looks for it.
 func TestALoadTellsWhoWaits(t *testing.T) {
 	x, f := newLasts(t, 100)
 	x.Last([]byte("a"))

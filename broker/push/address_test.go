@@ -46,7 +46,7 @@ func TestWhereNothingIsPushedTo(t *testing.T) {
 	if lookedUp != 1 {
 		t.Errorf("names were looked up %d times", lookedUp)
 	}
-	// A pod that comes back elsewhere is found, and one that is not found stays refused.
+	// A pod is found again at its new address. The last address of a pod that is gone stays refused.
 	hosts["etcd-0"], now = "10.1.0.9", now.Add(lookUpTime)
 	judge("10.1.0.9", true)
 	hosts["etcd-0"], now = "", now.Add(lookUpTime)

@@ -536,7 +536,7 @@ func TestDeadEndpointsLeaveRoom(t *testing.T) {
 		o.give("a") // one after another
 	}
 	o.awaitAcks(20)
-	// When one of them ends, who waits is woken.
+	// When one of them ends, the endpoints that wait for its place are woken.
 	greedy := subscribe(t, s, to("http://127.0.0.1:1"))
 	greedy.endpoint.Pause(true)
 	greedy.endpoint.mu.Lock()

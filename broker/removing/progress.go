@@ -71,8 +71,8 @@ func (x *progress) commit(end uint64) {
 	}
 }
 
-// pass adds how far a source has come with records that are there already, of which the last one is
-// before an offset. A batch that is going to be appended behind it may say so as well.
+// pass adds how far a source has come with records that are in the log already, all of them before
+// the offset end. A batch that is going to be appended behind it may say so as well.
 func (x *progress) pass(epoch, end uint64, s removal.Source, keep func(removal.SourceKey) bool) {
 	last := x.last()
 	if of, _ := last.Of(s.Key); of.Origin == s.Origin && of.Sequence >= s.Sequence {

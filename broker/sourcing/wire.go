@@ -17,7 +17,7 @@ type question struct {
 	Origin string    `json:"origin"` // identity of the stream
 	Next   uint64    `json:"next"`   // offset of the first record; 0: the first one
 	Since  time.Time `json:"since,omitzero"`
-	// Filters are patterns of subjects, of which one matches; none: all.
+	// Filters are patterns of subjects: at least one matches each record. None: all records match.
 	Filters []string `json:"filters,omitempty"`
 	Bytes   int      `json:"bytes"`
 	// Exact reports whether an answer has no more bytes of records than Bytes: if the first one is

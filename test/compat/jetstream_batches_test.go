@@ -110,9 +110,6 @@ var batchStories = []story{
 		alone.add("one message", ".a", "4", "1", "7/1 one")
 	}},
 	{"a batch that goes on at another server is incomplete", func(t *testing.T, s *site) {
-		if s.peer {
-			t.Skip("nats-server stages batches where the stream is led")
-		}
 		name := s.stream(t, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true })
 		b := together{t: t, js: s.client(t), name: name, id: "one"}
 		b.add("the first", ".a", "1", "", "")

@@ -138,9 +138,6 @@ var republishStories = []story{
 		equal(t, "what the second stream has", string(last.Data), "3")
 	}},
 	{"another stream stores a batch and a copy that are published again", func(t *testing.T, s *site) {
-		if s.peer {
-			t.Skip("nats-server keeps headers for which its other streams refuse the messages")
-		}
 		js := s.client(t)
 		name := s.name("s")
 		for _, c := range []jetstream.StreamConfig{
@@ -171,9 +168,6 @@ var republishStories = []story{
 		})
 	}},
 	{"streams that publish to each other come to an end", func(t *testing.T, s *site) {
-		if s.peer {
-			t.Skip("nats-server goes on for ever")
-		}
 		js := s.client(t)
 		name := s.name("s")
 		for _, way := range [][2]string{{"a", "b"}, {"b", "a"}} {

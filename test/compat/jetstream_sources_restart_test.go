@@ -20,9 +20,6 @@ import (
 // while 100,000 messages are copied. Each is there once, and in the order of the source. A mirror
 // has them with their sequences and times.
 func TestSourcesOutliveTheirLeaders(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes half a minute")
-	}
 	const messages = 100_000
 	local, _ := brokers.Coordinator(t)
 	s := &site{}

@@ -30,6 +30,14 @@ type story struct {
 	tell func(t *testing.T, s *site)
 }
 
+// unlike has the stories that nats-server can't tell, by name, with what it does instead. They run
+// at Carillon's brokers only.
+var unlike = map[string]string{
+	"a batch that goes on at another server is incomplete":              "stages batches where the stream is led",
+	"another stream stores a batch and a copy that are published again": "keeps headers for which its other streams refuse the messages",
+	"streams that publish to each other come to an end":                 "goes on for ever",
+}
+
 // TestJetStream tests the broker with nats.go's jetstream package. With
 // CARILLON_NATS_SERVER=/path/to/nats-server the same stories run at nats-server, too, which
 // verifies them.
@@ -52,6 +60,9 @@ func TestJetStream(t *testing.T) {
 		t.Run(at.name, func(t *testing.T) {
 			s := at.start(t)
 			for _, story := range stories {
+				if s.peer && unlike[story.name] != "" {
+					continue
+				}
 				t.Run(story.name, func(t *testing.T) { story.tell(t, s) })
 			}
 		})
