@@ -219,7 +219,7 @@ func (v view) broker(id string) Broker {
 func subscription(t *coordination.Topic, s *coordination.Subscription, status Status) Subscription {
 	return Subscription{
 		Topic: t.Name, Name: s.Name, Generation: s.Generation, Created: s.Created,
-		Owner: ownerOf(s.Owner), Spec: subscriptionDefaults(s.Spec), Status: status,
+		Owner: ownerOf(s.Owner), Spec: subscriptionDefaults(*s.Spec), Status: status,
 	}
 }
 

@@ -215,7 +215,7 @@ func TestPagesFollowEachOther(t *testing.T) {
 		name := fmt.Sprintf("t%02d", i)
 		spec := coordination.TopicSpec{Subjects: []string{name}, Shards: 1, Stream: coordination.StreamSettings{Description: strings.Repeat("x", 200<<10)}}
 		topics = append(topics, &coordination.Topic{Name: name, ID: "id of " + name, Spec: spec})
-		subscriptions = append(subscriptions, &coordination.Subscription{Topic: "id of t00", Name: "s" + name})
+		subscriptions = append(subscriptions, &coordination.Subscription{Topic: "id of t00", Name: "s" + name, Spec: new(coordination.SubscriptionSpec{})})
 		want = append(want, name)
 	}
 	s, box := newServer(coordination.NewState(1, nil, topics, nil, subscriptions))

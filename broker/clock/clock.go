@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Config configures a Clock. Its zero value uses the machine's clocks and saves nothing.
@@ -154,13 +156,14 @@ func (c *Clock) publish(r Reading) {
 
 // Run reads the machine's clocks until ctx ends.
 func (c *Clock) Run(ctx context.Context) {
-	ticker := time.NewTicker(observeEvery)
+	ticker := work.NewTicker(observeEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			ticker.Next()
 			c.Observe()
 		}
 	}

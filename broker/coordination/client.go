@@ -73,6 +73,7 @@ type Client struct {
 	ttl    time.Duration
 	log    *slog.Logger
 	claims *claims
+	specs  *sharedSpecs
 	puts   *txnQueue[topicPut]
 	swaps  *txnQueue[swap]
 	leased leasedValues
@@ -105,7 +106,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
-		claims: newClaims(), puts: newGather[topicPut](), swaps: newGather[swap](), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch, tombstones: maxTombstones,
+		claims: newClaims(), specs: newSharedSpecs(), puts: newGather[topicPut](), swaps: newGather[swap](), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch, tombstones: maxTombstones,
 	}
 	c.history = newHistory(c, cfg.Seen)
 	return c, nil

@@ -11,9 +11,9 @@ func TestACycleOfDeadLettersIsFound(t *testing.T) {
 		topics = append(topics, &Topic{ID: "id-" + name, Name: name})
 	}
 	of := func(made int64, topic, into string) *Subscription {
-		return &Subscription{Topic: "id-" + topic, Name: "to-" + into, Made: made, Spec: SubscriptionSpec{DeadLetter: into}}
+		return &Subscription{Topic: "id-" + topic, Name: "to-" + into, Made: made, Spec: &SubscriptionSpec{DeadLetter: into}}
 	}
-	plain := &Subscription{Topic: "id-b", Name: "plain", Made: 5}
+	plain := &Subscription{Topic: "id-b", Name: "plain", Made: 5, Spec: &SubscriptionSpec{}}
 	s := NewState(9, nil, topics, nil, []*Subscription{of(1, "b", "c"), of(2, "c", "a"), of(3, "c", "d"), of(4, "d", "c"), plain})
 	for _, c := range []struct {
 		topic, into string

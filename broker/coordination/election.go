@@ -182,7 +182,7 @@ func (c *Client) hold(ctx context.Context, office *Office, lead func(context.Con
 func (c *Client) confirm(ctx context.Context, term int64) {
 	interval := c.ttl / 3
 	seen := time.Now()
-	for work.Sleep(ctx, interval) {
+	for work.SleepToTick(ctx, interval) {
 		asked := time.Now()
 		asking, cancel := context.WithTimeout(ctx, interval)
 		got, err := c.etcd.Get(asking, c.controllerKey())

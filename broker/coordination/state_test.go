@@ -66,11 +66,18 @@ func text(s *State) string {
 	}
 	for _, b := range s.byTopic.all() {
 		for _, subscription := range b.subscriptions {
-			lines = append(lines, fmt.Sprintf("subscription %+v", *subscription))
+			lines = append(lines, subscriptionText(subscription))
 		}
 	}
 	slices.Sort(lines)
 	return fmt.Sprintf("%v %v %v %v %d %d %v\n%s", s.Drains(), s.reports, s.Controller, s.Brokers, s.TopicCount(), s.ShardCount(), s.Unreadable(), strings.Join(lines, "\n"))
+}
+
+// subscriptionText returns all of a Subscription, with its spec.
+func subscriptionText(s *Subscription) string {
+	all := *s
+	all.Spec = nil
+	return fmt.Sprintf("subscription %+v %+v", all, *s.Spec)
 }
 
 // wait waits for a State for which ok returns true.
@@ -128,7 +135,7 @@ func TestAStateContainsEveryKindOfEntry(t *testing.T) {
 	s := seen.wait("the shard", func(s *State) bool { return s.Revision >= revision })
 	shard.Revision = revision
 	if fmt.Sprint(*s.Topic("orders")) != fmt.Sprint(*orders) || fmt.Sprint(*s.Shard(orders.ID, 0)) != fmt.Sprint(shard) ||
-		fmt.Sprint(*s.Subscription(orders.ID, "billing")) != fmt.Sprint(*billing) || s.Controller != (Controller{self, office.term}) {
+		subscriptionText(s.Subscription(orders.ID, "billing")) != subscriptionText(billing) || s.Controller != (Controller{self, office.term}) {
 		t.Fatalf("the state is %s", text(s))
 	}
 	if b, ok := s.Broker("a"); !ok || b.Incarnation != self.Incarnation {

@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -14,8 +15,8 @@ import (
 type Subscription struct {
 	Topic      string // id of the Topic
 	Name       string
-	Spec       SubscriptionSpec
-	Generation int64 // 1, and one more with every change of the spec
+	Spec       *SubscriptionSpec // never changed: equal ones share it
+	Generation int64             // 1, and one more with every change of the spec
 	Owner      Owner
 	Created    time.Time
 	Resets     int64 // how often its cursor was reset
@@ -178,13 +179,13 @@ const (
 )
 
 type subscriptionValue struct {
-	V          int              `json:"v"`
-	Spec       SubscriptionSpec `json:"spec"`
-	Generation int64            `json:"generation"`
-	Owner      Owner            `json:"owner"`
-	Created    time.Time        `json:"created"`
-	Resets     int64            `json:"resets,omitempty"`
-	ResetTo    Start            `json:"resetTo,omitzero"`
+	V          int             `json:"v"`
+	Spec       json.RawMessage `json:"spec"` // a SubscriptionSpec
+	Generation int64           `json:"generation"`
+	Owner      Owner           `json:"owner"`
+	Created    time.Time       `json:"created"`
+	Resets     int64           `json:"resets,omitempty"`
+	ResetTo    Start           `json:"resetTo,omitzero"`
 }
 
 // A value with resets is of version 2: an earlier program would drop them, and begin at the start.
@@ -206,7 +207,11 @@ func (s *Subscription) encode() (string, error) {
 	if s.Resets > 0 {
 		version = subscriptionResetVersion
 	}
-	return encodeValue("subscription "+s.Name, subscriptionValue{version, s.Spec, s.Generation, s.Owner, s.Created, s.Resets, s.ResetTo})
+	spec, err := encodeValue("subscription "+s.Name, s.Spec)
+	if err != nil {
+		return "", err
+	}
+	return encodeValue("subscription "+s.Name, subscriptionValue{version, json.RawMessage(spec), s.Generation, s.Owner, s.Created, s.Resets, s.ResetTo})
 }
 
 func (c *Client) decodeSubscription(kv *mvccpb.KeyValue) (*Subscription, error) {
@@ -216,10 +221,14 @@ func (c *Client) decodeSubscription(kv *mvccpb.KeyValue) (*Subscription, error) 
 	if err := decodeValue("subscription "+name, kv.GetValue(), subscriptionResetVersion, &value, &value.V); err != nil {
 		return nil, err
 	}
-	if why := firstUnknown(validName(name, maxSubscriptionName), value.Spec.valid()); why != "" || !validID(topic) {
+	spec, why, err := c.specs.decode(value.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("decode subscription %s: %w", name, err)
+	}
+	if why := firstUnknown(validName(name, maxSubscriptionName), why); why != "" || !validID(topic) {
 		return nil, fmt.Errorf("decode subscription %s of topic id %q: %s", name, topic, why)
 	}
-	s.Spec, s.Generation, s.Owner, s.Created = value.Spec, value.Generation, value.Owner, value.Created
+	s.Spec, s.Generation, s.Owner, s.Created = spec, value.Generation, value.Owner, value.Created
 	s.Resets, s.ResetTo = value.Resets, value.ResetTo
 	return s, nil
 }

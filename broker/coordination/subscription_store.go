@@ -22,7 +22,7 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 		if why := t.mayReset(spec.Reset); why != "" {
 			return nil, &InvalidError{what, why}
 		}
-		s := &Subscription{Topic: t.ID, Name: name, Spec: spec, Generation: 1, Owner: owner, Created: now()}
+		s := &Subscription{Topic: t.ID, Name: name, Spec: &spec, Generation: 1, Owner: owner, Created: now()}
 		if spec.Reset != nil {
 			_ = s.reset(what, spec.Reset.To) // the first one
 		}
@@ -56,7 +56,7 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 		if err != nil {
 			return nil, err
 		}
-		if existing.Owner.is(owner) && equalSpecs(existing.Spec, spec) {
+		if existing.Owner.is(owner) && equalSpecs(existing.Spec, &spec) {
 			return existing, nil
 		}
 		return nil, &ExistsError{what, existing.Owner}
@@ -196,7 +196,7 @@ func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
 	if a.From != b.From || a.Offset != b.Offset || !a.Time.Equal(b.Time) {
 		return &ImmutableError{what, "where it starts"}
 	}
-	if equalSpecs(spec, s.Spec) {
+	if equalSpecs(&spec, s.Spec) {
 		return nil
 	}
 	if spec.Reset != nil && !equalSpecs(spec.Reset, s.Spec.Reset) {
@@ -204,7 +204,7 @@ func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
 			return err
 		}
 	}
-	s.Spec = spec
+	s.Spec = &spec
 	s.Generation++
 	return nil
 }

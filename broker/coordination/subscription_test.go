@@ -26,7 +26,7 @@ func TestASubscriptionIsMadeChangedAndDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, err := c.GetSubscription(ctx, "orders", "billing")
-	if err != nil || fmt.Sprintf("%+v", *read) != fmt.Sprintf("%+v", *made) || read.Topic != topic.ID || read.Generation != 1 {
+	if err != nil || subscriptionText(read) != subscriptionText(made) || read.Topic != topic.ID || read.Generation != 1 {
 		t.Fatalf("read %+v, %v; want %+v", read, err, made)
 	}
 	before := c.revision(t)

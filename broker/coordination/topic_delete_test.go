@@ -61,7 +61,7 @@ func (e *etcdServer) dying(n int, done bool) *Client {
 func (c *Client) fill(t *testing.T, topic *Topic) {
 	t.Helper()
 	ctx := context.Background()
-	value, err := (&Subscription{Name: "s"}).encode()
+	value, err := (&Subscription{Name: "s", Spec: &SubscriptionSpec{}}).encode()
 	if err != nil {
 		t.Fatal(err)
 	}

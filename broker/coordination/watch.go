@@ -12,6 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 const (
@@ -174,7 +176,7 @@ func (m *mirror) watch(ctx context.Context, after int64) (last int64, err error)
 	// with a future one.
 	changes := m.c.etcd.Watch(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(after), clientv3.WithCreatedNotify())
 	opening.Stop()
-	probe := time.NewTicker(m.c.probe)
+	probe := work.NewTicker(m.c.probe)
 	defer probe.Stop()
 	heard, begun := time.Now(), false
 	for {
@@ -207,6 +209,7 @@ func (m *mirror) watch(ctx context.Context, after int64) (last int64, err error)
 				m.finish(after)
 			}
 		case <-probe.C:
+			probe.Next()
 			if time.Since(heard) > m.c.silent {
 				return after, fmt.Errorf("watch %s: nothing was heard for %v", m.prefix, m.c.silent)
 			}

@@ -53,9 +53,8 @@ type Config[S Shard] struct {
 // Run removes what has expired of the shards that this broker leads until ctx ends.
 func Run[S Shard](ctx context.Context, config Config[S]) {
 	e := expirer[S]{Config: config, places: map[S]*place{}}
-	for pause := rest; work.Sleep(ctx, pause); {
-		if pause = rest; e.pass(ctx) {
-			pause = hurry
+	for work.SleepToTick(ctx, rest) {
+		for e.pass(ctx) && work.Sleep(ctx, hurry) {
 		}
 	}
 }

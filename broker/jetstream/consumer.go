@@ -153,7 +153,7 @@ func (s *Server) checkQueued(t *topic.Shard, stream *jsapi.StreamConfig, config 
 		if sub := s.config.Subscriptions().Find(t.Key(), name); sub != nil {
 			others = append(others, jsapi.ConsumerOf(name, sub.Spec()))
 		} else if declared := s.state().Subscription(t.ID(), name); declared != nil {
-			others = append(others, jsapi.ConsumerOf(name, &declared.Spec))
+			others = append(others, jsapi.ConsumerOf(name, declared.Spec))
 		}
 	}
 	return config.CheckQueued(others)
@@ -300,7 +300,7 @@ func keepUnmapped(spec coordination.SubscriptionSpec, was *coordination.Subscrip
 // served waits until this broker serves a durable consumer as declared.
 func (s *Server) served(ctx context.Context, t *topic.Shard, declared *coordination.Subscription) (is *subscription.Subscription, _ *jsapi.Error) {
 	subs := s.config.Subscriptions()
-	want := jsapi.ConsumerOf(declared.Name, &declared.Spec)
+	want := jsapi.ConsumerOf(declared.Name, declared.Spec)
 	served := s.until(ctx, func() bool {
 		if is = subs.Find(t.Key(), declared.Name); is == nil {
 			return !consumerStarting(subs.WhyNot(t.Key(), declared.Name), true)

@@ -61,7 +61,7 @@ func (s *Server) pauseShardedConsumer(ctx context.Context, c *call, of *topic.To
 		s.refuse(c, refusal)
 		return
 	}
-	spec := existing.Spec
+	spec := *existing.Spec
 	spec.Consumer.PauseUntil = request.Until.UTC()
 	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), name, coordination.SubscriptionUpdate{By: client, Spec: spec})
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Server) consumersAllow(t *topic.Shard, to *jsapi.StreamConfig) *jsapi.E
 		if sub := s.config.Subscriptions().Find(t.Key(), name); sub != nil {
 			config = jsapi.ConsumerOf(name, sub.Spec())
 		} else if declared := s.state().Subscription(t.ID(), name); declared != nil {
-			config = jsapi.ConsumerOf(name, &declared.Spec)
+			config = jsapi.ConsumerOf(name, declared.Spec)
 		}
 		if limits.InactiveThreshold > 0 && config.InactiveThreshold > limits.InactiveThreshold ||
 			limits.MaxAckPending > 0 && config.MaxAckPending > limits.MaxAckPending {

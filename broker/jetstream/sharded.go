@@ -396,7 +396,7 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}
-	spec := keepUnmapped(to.SubscriptionSpec(), &existing.Spec)
+	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec)
 	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
 	if err != nil {
 		return nil, consumerRefusal(err)
@@ -438,7 +438,7 @@ func (s *Server) usedInAShard(ctx context.Context, of *topic.Topic, name string,
 // shardedConsumerConfig returns the consumer configuration of a Subscription of a Topic with
 // several shards.
 func (s *Server) shardedConsumerConfig(of *topic.Topic, declared *coordination.Subscription) jsapi.ConsumerConfig {
-	config := jsapi.ConsumerOf(declared.Name, &declared.Spec)
+	config := jsapi.ConsumerOf(declared.Name, declared.Spec)
 	if config.Replicas > 0 {
 		config.Replicas = replicasOf(s.state(), of.Desired())
 	}

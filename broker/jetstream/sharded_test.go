@@ -388,7 +388,7 @@ func TestAnEphemeralConsumerOfAllShards(t *testing.T) {
 	w.fill(1, 5, 6)
 	w.await(inbox)
 	// Then all shards are unused.
-	spec := w.subs[of.ID()+"/watch"].Spec
+	spec := *w.subs[of.ID()+"/watch"].Spec
 	spec.Consumer.InactiveThreshold = time.Millisecond
 	_, err := w.UpdateSubscription(context.Background(), "orders", "watch", coordination.SubscriptionUpdate{By: client, Spec: spec})
 	testutil.Must(t, err)

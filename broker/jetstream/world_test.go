@@ -276,7 +276,7 @@ func (w *world) CreateSubscription(ctx context.Context, of, name string, spec co
 	}
 	w.revision++
 	is := &coordination.Subscription{
-		Topic: t.ID, Name: name, Spec: spec, Generation: 1, Owner: owner, Created: time.Now(), Revision: w.revision, Made: w.revision,
+		Topic: t.ID, Name: name, Spec: &spec, Generation: 1, Owner: owner, Created: time.Now(), Revision: w.revision, Made: w.revision,
 	}
 	w.subs[t.ID+"/"+name] = is
 	w.tell(coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{After: is}}})
@@ -303,7 +303,7 @@ func (w *world) UpdateSubscription(ctx context.Context, of, name string, update 
 	}
 	w.revision++
 	is := *was
-	is.Spec, is.Generation, is.Revision = update.Spec, was.Generation+1, w.revision
+	is.Spec, is.Generation, is.Revision = &update.Spec, was.Generation+1, w.revision
 	w.subs[was.Topic+"/"+name] = &is
 	w.tell(coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{Before: was, After: &is}}})
 	return &is, nil

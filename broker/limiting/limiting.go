@@ -44,7 +44,7 @@ type Shard interface {
 // Run enforces the limits of the shards that this broker leads until ctx ends.
 func Run[S Shard](ctx context.Context, led func() []S, logger *slog.Logger) {
 	later := map[string]time.Time{} // by shard
-	for work.Sleep(ctx, rest) {
+	for work.SleepToTick(ctx, rest) {
 		for _, s := range led() {
 			most, durability, removed := s.Limit()
 			_, high := s.Offsets()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 // ReportSilent reports silent members to etcd until ctx ends, and withdraws the reports of those
 // that are heard again. A member that a majority reports is evicted before its lease ends.
 func (m *Member) ReportSilent(ctx context.Context, store Store) {
-	ticker := time.NewTicker(silenceTick)
+	ticker := work.NewTicker(silenceTick)
 	defer ticker.Stop()
 	reported := map[coordination.Replica]coordination.Replica{} // by which incarnation of this broker
 	for {
@@ -27,6 +28,7 @@ func (m *Member) ReportSilent(ctx context.Context, store Store) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			ticker.Next()
 		}
 		self := m.Replica()
 		silent := map[coordination.Replica]bool{}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // followerConn is the leader's end of a connection from one follower broker.
@@ -361,15 +362,15 @@ func (s *stream) probe() error {
 
 // write sends what is queued until the connection ends.
 func (o *followerConn) write() error {
-	ticker := time.NewTicker(highTick)
+	ticker, beat := work.NewTicker(highTick), work.NewTicker(beatEvery)
 	defer ticker.Stop()
+	defer beat.Stop()
 	pace := time.NewTimer(time.Hour)
 	defer pace.Stop()
 	var answers []byte
 	var dirty, highs, probes []*stream
 	var fetches []*fetch
 	o.paced, o.allowance = time.Now(), catchUpRate/10
-	beaten := o.paced.Add(-beatEvery)
 	for {
 		tick, beats := false, false
 		select {
@@ -377,12 +378,13 @@ func (o *followerConn) write() error {
 			return o.err
 		case <-o.wake:
 		case <-ticker.C:
+			ticker.Next()
 			tick = true
-			if now := time.Now(); now.Sub(beaten) >= beatEvery-highTick/2 {
-				beaten, beats = now, true
-				if _, err := o.out.Write(appendBeat(o.out.AvailableBuffer())); err != nil {
-					return err
-				}
+		case <-beat.C:
+			beat.Next()
+			beats = true
+			if _, err := o.out.Write(appendBeat(o.out.AvailableBuffer())); err != nil {
+				return err
 			}
 		case <-pace.C:
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // leaderDialer keeps a connection to one leader as long as a shard is followed from there.
@@ -325,7 +326,7 @@ func (in *leaderConn) allHandled() {
 
 // write sends asks, acks and heartbeats until the connection ends.
 func (in *leaderConn) write() error {
-	beat := time.NewTicker(beatEvery)
+	beat := work.NewTicker(beatEvery)
 	defer beat.Stop()
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
@@ -341,6 +342,7 @@ func (in *leaderConn) write() error {
 		case <-retry.C:
 			tick, ticking = true, false
 		case <-beat.C:
+			beat.Next()
 			beats = true
 			if _, err := in.out.Write(appendBeat(in.out.AvailableBuffer())); err != nil {
 				return err

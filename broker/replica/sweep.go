@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // reconsiderSet starts a swap if the leader wants another set, and schedules further checks while
@@ -110,7 +111,7 @@ func (x *Exchange) notifyLater(l *Leading) {
 
 // sweep does the periodic checks that no event triggers.
 func (x *Exchange) sweep() {
-	ticker := time.NewTicker(sweepTick)
+	ticker := work.NewTicker(sweepTick)
 	defer ticker.Stop()
 	all := x.config.Now()
 	swapped := uint64(0)
@@ -120,6 +121,7 @@ func (x *Exchange) sweep() {
 			return
 		case <-x.wake:
 		case <-ticker.C:
+			ticker.Next()
 			now := x.config.Now()
 			x.sweepUnsettled(now)
 			if now-all >= sweepAll {

@@ -87,7 +87,7 @@ const (
 	// A peer is silent after silentAfter without a byte from it; this broker then tells the others,
 	// in case they hear nothing either. Four pings may be late or lost, as on a busy machine.
 	silentAfter   = 2 * time.Second
-	keepAliveTick = 250 * time.Millisecond
+	keepAliveTick = 200 * time.Millisecond
 
 	// writeTimeout bounds one write of at most chunkSize. It is longer than deadAfter, since a peer
 	// that pings but does not read is alive and applies back-pressure.

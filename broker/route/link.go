@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 var (
@@ -217,15 +218,20 @@ func (l *link) closeWrite() {
 
 // keepAlive sends pings and detects silence.
 func (l *link) keepAlive() {
-	ticker := time.NewTicker(keepAliveTick)
+	ticker, ping := work.NewTicker(keepAliveTick), work.NewTicker(pingEvery)
 	defer ticker.Stop()
+	defer ping.Stop()
 	last := l.mesh.now()
-	pinged := last - pingEvery
 	for {
 		select {
 		case <-l.stop:
 			return
+		case <-ping.C:
+			ping.Next()
+			l.sendControl(func(f *frames) { f.token(framePing, uint64(l.mesh.now())) })
+			continue
 		case <-ticker.C:
+			ticker.Next()
 		}
 		now := l.mesh.now()
 		if now-last > 2*keepAliveTick {
@@ -233,10 +239,6 @@ func (l *link) keepAlive() {
 			l.waiting.Store(int64(now))
 		}
 		last = now
-		if now-pinged >= pingEvery {
-			pinged = now
-			l.sendControl(func(f *frames) { f.token(framePing, uint64(now)) })
-		}
 		silence := time.Duration(0)
 		if !l.busy.Load() {
 			silence = now - time.Duration(l.waiting.Load())

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Config configures a Hub.
@@ -394,13 +395,14 @@ func (h *Hub) list() []*Conn {
 
 // sweep closes clients that don't authenticate or don't answer PING in time, and sends PINGs.
 func (h *Hub) sweep() {
-	tick := time.NewTicker(min(time.Second, h.config.Ping/4, h.config.AuthWait/4))
+	tick := work.NewTicker(min(time.Second, h.config.Ping/4, h.config.AuthWait/4))
 	defer tick.Stop()
 	for {
 		select {
 		case <-h.quit:
 			return
 		case <-tick.C:
+			tick.Next()
 		}
 		now := time.Now()
 		for _, c := range h.list() {

@@ -132,7 +132,7 @@ func (s *Sourcing[S]) Start() {
 	s.offer = s.Hub.Offer(s)
 	s.offer.Set([]string{prefix + ">"})
 	s.running.Go(func() {
-		for n := 1; work.Sleep(s.ctx, look); n++ {
+		for n := 1; work.SleepToTick(s.ctx, look); n++ {
 			if s.look(); n%noteLooks == 0 {
 				s.note()
 			}

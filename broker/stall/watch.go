@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // tick is the interval of checks, well below the limits.
@@ -48,7 +49,7 @@ func (w *Watch) Run(ctx context.Context, giveUp func(*Error)) {
 	c := &w.config
 	var telling sync.WaitGroup
 	defer telling.Wait()
-	ticker := time.NewTicker(tick)
+	ticker := work.NewTicker(tick)
 	defer ticker.Stop()
 	var disk judge
 	for {
@@ -56,6 +57,7 @@ func (w *Watch) Run(ctx context.Context, giveUp func(*Error)) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			ticker.Next()
 		}
 		limit := c.Limit
 		if !c.CanHandOver() {

@@ -61,7 +61,7 @@ func testIdle(t *testing.T, spec coordination.SubscriptionSpec, most int64) {
 	sink.idle.Store(true)
 	const n = 10_000
 	for i := range n {
-		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: fmt.Sprintf("s%d", i), Made: int64(i + 1), Spec: spec})
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: fmt.Sprintf("s%d", i), Made: int64(i + 1), Spec: &spec})
 	}
 	goroutines := runtime.NumGoroutine()
 	before, after := runtime.MemStats{}, runtime.MemStats{}

@@ -157,7 +157,7 @@ func BenchmarkPullOne(b *testing.B) {
 func BenchmarkIdleSubscription(b *testing.B) {
 	w, _ := full(b, 1, log.Options{})
 	for i := range b.N {
-		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: fmt.Sprintf("s%d", i), Made: int64(i + 1), Spec: earliest()})
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: fmt.Sprintf("s%d", i), Made: int64(i + 1), Spec: new(earliest())})
 	}
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -122,7 +122,7 @@ func crashStory(t *testing.T, seed uint64) {
 			spec.Ack.Policy = coordination.AckAll
 		}
 		witnesses[name] = &witness{all: name == "all", answered: map[uint64]bool{}, tried: map[uint64]bool{}}
-		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: int64(i + 1), Spec: spec})
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: int64(i + 1), Spec: &spec})
 	}
 	interest := seed%2 == 0
 	if interest {

@@ -477,12 +477,12 @@ func (k *cursorStore) retryStarts() {
 
 // apply creates a desired Subscription or updates the existing one. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.StreamRetention) {
-	why := cmp.Or(unsupported(&d.Spec, k.shards()), k.refusesDeadLetters(&d.Spec), k.refusesPush(&d.Spec))
+	why := cmp.Or(unsupported(d.Spec, k.shards()), k.refusesDeadLetters(d.Spec), k.refusesPush(d.Spec))
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
 	if why == "" && policy == coordination.WorkQueue {
-		why = cmp.Or(k.queueConflict(d.Name, &d.Spec), k.resetConflict(d, e))
+		why = cmp.Or(k.queueConflict(d.Name, d.Spec), k.resetConflict(d, e))
 	}
 	if e != nil && e.sub != nil && d.Forgot(e.made) {
 		// The cursor of the later reset stays, and the next reset is another one.
@@ -507,8 +507,8 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 		e = nil
 	}
 	if e != nil && e.sub != nil {
-		if e.sub.Spec() != &d.Spec {
-			e.sub.respecify(&d.Spec)
+		if e.sub.Spec() != d.Spec {
+			e.sub.respecify(d.Spec)
 		}
 		return
 	}
@@ -542,7 +542,7 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 		k.mu.Unlock()
 		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
 	default:
-		e.sub = newSubscription(k, identity{d.Name, d.Incarnation()}, &d.Spec)
+		e.sub = newSubscription(k, identity{d.Name, d.Incarnation()}, d.Spec)
 		e.sub.created, e.sub.begin = d.Created, d.Begin()
 		e.sub.inactive = int64(d.Spec.Consumer.InactiveThreshold)
 		e.served = known

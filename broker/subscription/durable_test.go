@@ -107,7 +107,7 @@ func TestARecreatedSubscriptionStartsAnew(t *testing.T) {
 		// Again, while the broker is away.
 		w.stop()
 		w.undeclare("billing")
-		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: "billing", Made: 3, Spec: earliest()})
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: "billing", Made: 3, Spec: new(earliest())})
 		w.start()
 		w.find("billing").Pull(pull("a", 9))
 		w.expect("billing", "a", "1", "2")

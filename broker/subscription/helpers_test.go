@@ -591,7 +591,7 @@ func (w *world) changed(name string) {
 // declare declares a Subscription or changes its spec.
 func (w *world) declare(name string, made int64, spec coordination.SubscriptionSpec) {
 	w.undeclare(name)
-	w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: made, Spec: spec, Created: time.Now()})
+	w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: made, Spec: &spec, Created: time.Now()})
 	w.changed(name)
 }
 

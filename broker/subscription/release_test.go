@@ -539,10 +539,10 @@ func TestWhatAStartPassesIsNotNeeded(t *testing.T) {
 		w.undeclare("hold")
 		w.desired.subs = append(w.desired.subs, &coordination.Subscription{
 			Topic: topicID, Name: "newest", Made: 2, Created: time.Now(),
-			Spec: startAt(coordination.Start{From: coordination.FromLastBySubject}),
+			Spec: new(startAt(coordination.Start{From: coordination.FromLastBySubject})),
 		}, &coordination.Subscription{
 			Topic: topicID, Name: "fifth", Made: 3, Created: time.Now(),
-			Spec: startAt(coordination.Start{From: coordination.FromOffset, Offset: 5}),
+			Spec: new(startAt(coordination.Start{From: coordination.FromOffset, Offset: 5})),
 		})
 		w.follow()
 		s := w.find("newest")
@@ -562,7 +562,7 @@ func TestWhatAStartPassesIsNotNeeded(t *testing.T) {
 		w.undeclare("hold")
 		w.desired.subs = append(w.desired.subs, &coordination.Subscription{
 			Topic: topicID, Name: "fifth", Made: 3, Created: time.Now(),
-			Spec: startAt(coordination.Start{From: coordination.FromOffset, Offset: 5}),
+			Spec: new(startAt(coordination.Start{From: coordination.FromOffset, Offset: 5})),
 		})
 		w.follow()
 		w.holds("fifth needs one", 5)

@@ -175,7 +175,7 @@ func (s *Subscription) forgetDeliveries(next uint64) {
 // former reset found as the one of this reset.
 func (s *Subscription) restart(d *coordination.Subscription, e *entry) {
 	s.mu.Lock()
-	s.changeSpec(&d.Spec)
+	s.changeSpec(d.Spec)
 	s.unstarted.Store(true)
 	kept := s.keptByInterest(endless)
 	s.forgetDeliveries(1)

@@ -7,11 +7,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // keeper does what is due by time: retention, expiry of ids, retries, and late confirmations.
 func (s *Service) keeper() {
-	ticker := time.NewTicker(tick)
+	ticker := work.NewTicker(tick)
 	defer ticker.Stop()
 	var due, asking, open []*ShardLeader
 	for n := 0; ; n++ {
@@ -20,6 +21,7 @@ func (s *Service) keeper() {
 		case <-s.ctx.Done():
 			return
 		case now = <-ticker.C:
+			ticker.Next()
 		}
 		s.retry(now)
 		s.retryEntries()

@@ -360,7 +360,7 @@ func TestTopicsOfManifestsAreListedAndNotDeleted(t *testing.T) {
 	add("orders", owner, "b0")
 	add("old", orphan, "b0")
 	add("lost", owner, "b1")
-	subscription := &coordination.Subscription{Topic: "id-orders", Name: "eu", Generation: 1, Created: time.Now(), Owner: owner}
+	subscription := &coordination.Subscription{Topic: "id-orders", Name: "eu", Spec: new(coordination.SubscriptionSpec{}), Generation: 1, Created: time.Now(), Owner: owner}
 	for i := range 600 {
 		add(fmt.Sprintf("t%03d", i), coordination.Owner{Kind: coordination.ClientOwner}, "b0")
 	}

@@ -148,7 +148,7 @@ func TestSubscription(t *testing.T) {
 		self := manifestOwner("billing", "9")
 		return SubscriptionFacts{
 			Self: self, Name: "billing", Spec: spec, TopicRef: "orders", Link: topic.Link, Topic: topic.Found, Shards: topic.Shards,
-			Found: &coordination.Subscription{Topic: "id", Name: "billing", Spec: spec, Owner: self},
+			Found: &coordination.Subscription{Topic: "id", Name: "billing", Spec: &spec, Owner: self},
 		}
 	}
 	for _, c := range []struct {
