@@ -84,11 +84,13 @@ func (l *Log) readSegments(o *opening) error {
 			l.lost(max(end, l.start), m.Segments[n+1].Base)
 		}
 		if !o.there(r) {
-			l.recovery.EndLost = l.recovery.EndLost || n == len(m.Segments)-1
 			if !known {
 				end = m.Durable
 			}
 			l.lost(max(r.Base, l.start), end)
+			if n == len(m.Segments)-1 && end > l.start { // else what is gone was purged
+				l.recovery.EndLost = true
+			}
 			continue
 		}
 		s := newSegment(l.dir, r)
