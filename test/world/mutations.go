@@ -143,13 +143,6 @@ var mutationsOfKinds = []Mutation{
 	{Name: "rollups: one of all messages removes nothing", Edits: []edit{
 		{"broker/topic/displace.go", "\t\td.All = true\n", ""}},
 		Faults: []string{"kill one"}, Kinds: []string{"rollups"}, Says: "a rollup of it was acknowledged"},
-	{Name: "batches: one that lacks its beginning is kept", Edits: []edit{
-		{"broker/batching/staging.go", "\tif part.Sequence != 1 {\n", "\tif false {\n"},
-		{"broker/batching/staging.go", "\tcase part.Sequence != o.last+1, ", "\tcase o.last > 0 && part.Sequence != o.last+1, "}},
-		Faults: []string{"kill one"}, Kinds: []string{"batches"}, Readers: []string{"moving"}, Says: "of an atomic batch"},
-	{Name: "sources: batches don't say how far they have come", Edits: []edit{
-		{"broker/removing/batch.go", "\t\tb.items = removal.AppendProgress(b.items, progress)\n\t\tto = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items[from:]})\n", "\t\t_ = from\n"}},
-		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"sources"}, Says: "stands at"},
 	{Name: "counters: a new leader counts from zero", Edits: []edit{
 		{"broker/counting/totals.go", "\tt.want(offset)\n\treturn Total{}, true, nil\n", "\treturn Total{}, false, nil\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"counters"}, Says: "has the total"},
