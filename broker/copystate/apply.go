@@ -94,7 +94,10 @@ type Opened struct {
 	// Short reports that the copy ends before what was durable when it was closed in this
 	// incarnation.
 	Short bool
-	Epoch uint64
+	// EndLost reports that the end of a log is missing: the broker may have confirmed more records
+	// than are known of, and fetching the known ones does not make the copy whole.
+	EndLost bool
+	Epoch   uint64
 }
 
 func (e Opened) apply(s State) (State, []Action) {
@@ -118,6 +121,9 @@ func (e Opened) apply(s State) (State, []Action) {
 	if e.Damage != "" {
 		s = s.doubt(Damaged, e.Damage, e.Epoch)
 		s.anew = s.anew || e.Anew
+	}
+	if e.EndLost {
+		s = s.doubt(Partial, e.Damage+"; how far the log went is not known", e.Epoch)
 	}
 	if e.Short {
 		s = s.doubt(Partial, "it lacks what was safe before it was opened again", e.Epoch)

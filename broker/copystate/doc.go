@@ -11,7 +11,8 @@
 //	Cut       opening the log cut a torn tail that was never synced
 //	Unsynced  the incarnation before confirmed records that it had not synced, and ended abruptly
 //	Damaged   segments are unreadable or missing
-//	Partial   the copy is being fetched anew, or its broker lost it, or lost its log of cursors
+//	Partial   the copy is being fetched anew, or its broker lost it, or lost its log of cursors, or
+//	          the end of a log
 //
 // A copy may have several doubts. Cut is the mildest: such a copy lacks nothing that its broker
 // confirmed. It ranks behind copies without a cut, in case the cut was a mistake.
@@ -37,7 +38,8 @@
 //	    action. A doubt found by opening is persisted, unless it would be found again.
 //	S6  Doubts end when the leader has put the copy into the set in an epoch in which the copy
 //	    followed and was not in the set before, and the copy has caught up in that epoch since the
-//	    last doubt; when all segments were repaired (Damaged only); when the set names the current
+//	    last doubt; when all segments were repaired (Damaged only, so that a copy without the end of
+//	    a log, which is Partial as well, still catches up); when the set names the current
 //	    incarnation (Cut only); or by S3. A swap that the leader made before a doubt may arrive after
 //	    it: it rests on what the copy confirmed then, and ends nothing.
 //	S7  A broker withdraws if its copy has a doubt other than Cut, and its current incarnation is in

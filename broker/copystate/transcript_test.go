@@ -142,7 +142,7 @@ func parseEvent(t *testing.T, line string, kept []byte, epoch *uint64) Event {
 			before = MissingCursors(before, *epoch)
 		}
 		return Opened{Kept: before, Lost: has("lost"), Counted: has("counted"), Orderly: has("orderly"), Durability: durability,
-			Torn: has("torn"), Damage: value("damage"), Anew: has("anew"), Short: has("short"), Epoch: *epoch}
+			Torn: has("torn"), Damage: value("damage"), Anew: has("anew"), Short: has("short"), EndLost: has("end-lost"), Epoch: *epoch}
 	case "damaged":
 		return DamageFound{Reason: rest, Epoch: *epoch}
 	case "failed":

@@ -18,6 +18,9 @@ type Recovery struct {
 	// be kept.
 	Kept    string
 	Suspect bool
+	// EndLost reports that the end of the log is missing. The log may have had more records than are
+	// known of: the manifest lags behind what was synced.
+	EndLost bool
 	// Rebuilt reports that the manifest was lost and rebuilt from the segments: the former state of
 	// the copy is unknown, records that were trimmed within the first segment may be back, and Spec
 	// and Copy are those of OpenCopy.
@@ -85,6 +88,9 @@ func (l *Log) readSegments(o *opening) error {
 				end = m.Durable
 			}
 			l.lost(max(r.Base, l.start), end)
+			if n == len(m.Segments)-1 && end > l.start { // else what is gone was purged
+				l.recovery.EndLost = true
+			}
 			continue
 		}
 		s := newSegment(l.dir, r)
@@ -113,6 +119,7 @@ func (l *Log) readSegments(o *opening) error {
 		l.damaged(l.dir, damage{from: l.start, next: first[0].Base, reason: "segments are missing"})
 	}
 	if l.end < m.Durable {
+		l.recovery.EndLost = true
 		if n := len(l.recovery.Damaged); n == 0 || l.recovery.Damaged[n-1].Next < m.Durable {
 			l.recovery.suspect("records from %d up to %d were safe and are gone", l.end, m.Durable)
 			l.damaged(l.dir, damage{from: l.end, next: m.Durable, reason: "the end of the log is missing"})

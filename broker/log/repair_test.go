@@ -318,7 +318,7 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 				t.Fatal(err)
 			}
 			l = openLog(t, d, orders)
-			if r := l.Recovery(); !r.Suspect || r.Strange {
+			if r := l.Recovery(); !r.Suspect || r.Strange || r.EndLost != (flip == 0) {
 				t.Fatalf("%+v", r)
 			}
 			sealed, err := l.SealDamagedTail()

@@ -26,6 +26,8 @@ type Opening struct {
 	Torn   bool   // a write that was under way was cut, and no damage of that log is known
 	Short  bool   // a log ends before the durable end that it had
 	Damage string // for people; empty: none
+	// EndLost reports that the end of a log is missing, and how far it went is not known.
+	EndLost bool
 }
 
 // Opening returns what opening the logs found. reached are the durable ends that they had before.
@@ -36,6 +38,7 @@ func (l *Logs) Opening(reached [Parts]uint64, torn func(name string, bytes int64
 		r := l.Recovery()
 		found.Lost = found.Lost || r.Rebuilt && Part(part) == Data
 		found.Anew = found.Anew || r.Strange
+		found.EndLost = found.EndLost || r.EndLost
 		switch {
 		case r.Cut > 0 && len(r.Damaged) == 0 && !r.Rebuilt:
 			found.Torn = true

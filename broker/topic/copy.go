@@ -74,7 +74,7 @@ func (s *Service) judgeOpened(p *Shard, v *view, known, counted bool, missing co
 	}
 	s.apply(p, copystate.Opened{
 		Kept: before, Counted: counted, Orderly: s.endedOrderly(v), Durability: v.durability, Epoch: v.epoch,
-		Lost: found.Lost, Anew: found.Anew, Torn: found.Torn, Short: found.Short, Damage: found.Damage,
+		Lost: found.Lost, Anew: found.Anew, Torn: found.Torn, Short: found.Short, Damage: found.Damage, EndLost: found.EndLost,
 	})
 }
 

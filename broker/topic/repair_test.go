@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -202,6 +203,38 @@ func TestACopyThatLostItsEndReportsAShorterReach(t *testing.T) {
 	}
 	c.reach(1)
 	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
+}
+
+// TestACopyThatLostItsEndCatchesUpBeforeItVouches: a broker lost the last segment of a copy, whose
+// last records its manifest need not list. It fetches the records that are listed, and does not
+// vouch for its copy before the leader has put it into the set, since the copy may lack more.
+func TestACopyThatLostItsEndCatchesUpBeforeItVouches(t *testing.T) {
+	c, reports := spoilable(t, 600)
+	b := c.sites[1]
+	c.settle("it has all", func() bool { return c.whole(b, 600) })
+	c.kill(1)
+	all := b.segments()
+	if err := b.fs.Remove(filepath.Join("data/shards/id-orders-0", all[len(all)-1])); err != nil {
+		t.Fatal(err)
+	}
+	var open atomic.Bool
+	c.mu.Lock()
+	c.hold = func(inSync []coordination.Replica) error {
+		if !open.Load() && slices.ContainsFunc(inSync, func(m coordination.Replica) bool { return m.Broker == b.self && m.Incarnation > 0 }) {
+			return errors.New("the set stays")
+		}
+		return nil
+	}
+	c.mu.Unlock()
+	c.start(1)
+	if said := c.reported(1, reports); said.Lacks != 1 {
+		t.Errorf("reported was %+v", said)
+	}
+	c.settle("the records that are known are fetched", func() bool { return b.exchange.Stats().Repaired == 1 })
+	for c.reported(1, reports).Lacks > 0 { // until it reports the doubt that stays
+	}
+	open.Store(true)
+	c.settle("it has caught up", func() bool { return c.whole(b, 600) })
 }
 
 // TestARepairRestartsWithTheNextLeader: the leader dies while it is asked for a segment, and so

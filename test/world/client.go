@@ -27,9 +27,11 @@ const (
 	snapping                // holds a snapshot, and reads it twice
 	flooding                // publishes without asking for answers
 	deleting                // deletes single messages
+	rolling                 // publishes messages that remove older ones
+	batching                // publishes atomic batches
 )
 
-var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del"}
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del", rolling: "roll", batching: "batch"}
 
 // client is a connection to one broker at a time, whose operations follow each other.
 type client struct {
@@ -37,7 +39,9 @@ type client struct {
 	name  string
 	kind  kind
 	topic *declared
-	every time.Duration
+	// subscription is the name of the one that it reads through; empty: none.
+	subscription string
+	every        time.Duration
 	// moving makes it connect to another broker again and again, also to an unreachable one.
 	moving   bool
 	rng      *rand.Rand // its goroutine's
@@ -68,19 +72,25 @@ type operation struct {
 	id       string
 	expects  kind
 	expected uint64
+	rollup   string
+	// increment is what the message adds to a counter; 0: it is not about one.
+	increment int
+	batch     *batch // the atomic batch that it is part of; nil: none
+	part      int    // its place there, from 0
 
 	call, back uint64 // stamps; back 0: no answer came
 	at         time.Duration
 	outcome    outcome
 	offset     uint64 // of the record; of the last record in a refusal by condition
 	reason     string
+	total      string // of the counter, in the answer
 	answers    int
 	done       chan struct{}
 }
 
 // again returns another publish of the same message.
 func (op *operation) again() *operation {
-	return &operation{client: op.client, shard: op.shard, subject: op.subject, value: op.value, id: op.id, expects: op.expects, done: make(chan struct{})}
+	return &operation{client: op.client, shard: op.shard, subject: op.subject, value: op.value, id: op.id, expects: op.expects, increment: op.increment, done: make(chan struct{})}
 }
 
 const (
@@ -104,13 +114,26 @@ const (
 	refused           // for another reason; the message may or may not be kept
 )
 
-func newClient(w *world, n int, k kind, topic *declared, every time.Duration) *client {
-	c := &client{w: w, name: fmt.Sprintf("%s%d", kindNames[k], n), kind: k, topic: topic, every: every, over: make(chan struct{}),
+func newClient(w *world, n int, k kind, topic *declared, every time.Duration) {
+	makeClient(w, n, k, topic, every).start()
+}
+
+// newSubscriber starts a client that reads through a Subscription.
+func newSubscriber(w *world, n int, subscription string, topic *declared, every time.Duration) {
+	c := makeClient(w, n, subscribing, topic, every)
+	c.subscription = subscription
+	c.start()
+}
+
+func (c *client) start() {
+	c.moving = slices.Contains(c.w.options.Readers, "moving")
+	c.w.clients = append(c.w.clients, c)
+	c.w.running.Go(c.run)
+}
+
+func makeClient(w *world, n int, k kind, topic *declared, every time.Duration) *client {
+	return &client{w: w, name: fmt.Sprintf("%s%d", kindNames[k], n), kind: k, topic: topic, every: every, over: make(chan struct{}),
 		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, used: map[string]time.Duration{}, brims: map[int]brim{}, next: make([]uint64, topic.shards())}
-	c.moving = slices.Contains(w.options.Readers, "moving")
-	w.clients = append(w.clients, c)
-	w.running.Go(c.run)
-	return c
 }
 
 func (c *client) pause(from, to time.Duration) {
@@ -141,6 +164,8 @@ func (c *client) run() {
 			c.flood()
 		case deleting:
 			c.remove()
+		case batching:
+			c.publishBatch()
 		default:
 			c.publish()
 		}
@@ -194,6 +219,11 @@ func (c *client) publish() {
 		case swapping:
 			op.subject = c.sharedSubject()
 			op.expected = c.known[op.subject]
+		case rolling:
+			c.rollUp(op)
+		}
+		if c.topic.counts() {
+			c.increment(op)
 		}
 		op.shard = c.topic.shard(c.topic.shardOf(op.subject))
 		ops = append(ops, op)
@@ -243,24 +273,19 @@ func (c *client) publish() {
 func (c *client) send(ops []*operation) {
 	w, l := c.w, c.life
 	var messages []protocol.Message
+	var asked []*operation
 	for _, op := range ops {
 		op.life = l
 		w.judge.called(op)
-		reply := fmt.Sprintf("_R.%d", op.call)
-		var headers []string
-		if op.id != "" {
-			headers = append(headers, headerID+": "+op.id)
+		reply := ""
+		if op.wantsAnswer() {
+			reply = fmt.Sprintf("_R.%d", op.call)
+			asked = append(asked, op)
+			l.hub.mu.Lock()
+			l.hub.boxes[reply] = &box{c, op}
+			l.hub.mu.Unlock()
 		}
-		switch op.expects {
-		case expecting:
-			headers = append(headers, headerLast+": "+strconv.FormatUint(op.expected, 10))
-		case swapping:
-			headers = append(headers, headerBySubject+": "+strconv.FormatUint(op.expected, 10))
-		}
-		messages = append(messages, message(op.subject, reply, op.value+strings.Repeat(".", c.rng.IntN(200)), headers...))
-		l.hub.mu.Lock()
-		l.hub.boxes[reply] = &box{c, op}
-		l.hub.mu.Unlock()
+		messages = append(messages, op.messages(reply, strings.Repeat(".", c.rng.IntN(200)))...)
 	}
 	w.io(w.delay(wireMin, wireMax), fmt.Sprintf("%s publishes %s and %d more to %s", c.name, ops[0].value, len(ops)-1, l))
 	if l.dead.Load() || !l.ready.Load() || !l.hub.publish(messages) {
@@ -269,7 +294,7 @@ func (c *client) send(ops []*operation) {
 	}
 	late := time.NewTimer(answerTime)
 	defer late.Stop()
-	for _, op := range ops {
+	for _, op := range asked {
 		select {
 		case <-op.done:
 		case <-l.gone:
@@ -282,6 +307,32 @@ func (c *client) send(ops []*operation) {
 	}
 }
 
+// messages are what is sent to publish op: one message, and perhaps another one that commits its
+// batch.
+func (op *operation) messages(reply, padding string) []protocol.Message {
+	var headers []string
+	if op.id != "" {
+		headers = append(headers, headerID+": "+op.id)
+	}
+	switch op.expects {
+	case expecting:
+		headers = append(headers, headerLast+": "+strconv.FormatUint(op.expected, 10))
+	case swapping:
+		headers = append(headers, headerBySubject+": "+strconv.FormatUint(op.expected, 10))
+	}
+	if op.rollup != "" {
+		headers = append(headers, headerRollup+": "+op.rollup)
+	}
+	if op.increment != 0 {
+		headers = append(headers, headerIncrement+": "+strconv.Itoa(op.increment), headerValue+": "+op.value)
+		return []protocol.Message{message(op.subject, reply, "", headers...)}
+	}
+	if op.batch != nil {
+		return op.batch.messages(op, reply, padding)
+	}
+	return []protocol.Message{message(op.subject, reply, op.value+padding, headers...)}
+}
+
 // answered handles an answer. It runs on the world's goroutine.
 func (c *client) answered(op *operation, text string) {
 	verb, rest, _ := strings.Cut(text, " ")
@@ -291,15 +342,16 @@ func (c *client) answered(op *operation, text string) {
 		return
 	}
 	shard, number, _ := strings.Cut(rest, " ")
+	number, total, _ := strings.Cut(number, " ")
 	offset, _ := strconv.ParseUint(number, 10, 64)
 	if id, ok := c.topic.parseShard(shard); verb != "no" && (!ok || id != op.shard) {
 		c.w.fail("%s on %s was answered for shard %q: %q; the subject belongs to %s", op.value, op.subject, shard, text, op.shard)
 	}
 	switch verb {
 	case "ack":
-		op.outcome, op.offset = kept, offset
+		op.outcome, op.offset, op.total = kept, offset, total
 	case "dup":
-		op.outcome, op.offset = duplicate, offset
+		op.outcome, op.offset, op.total = duplicate, offset, total
 	case "last":
 		op.outcome, op.offset = wrongLast, offset
 	default:
@@ -314,6 +366,9 @@ func (c *client) answered(op *operation, text string) {
 	default:
 		c.last = op.offset
 		c.progressed()
+	}
+	if op.batch != nil {
+		op.batch.answered(op)
 	}
 	c.w.judge.answered(op)
 	close(op.done)

@@ -18,8 +18,14 @@ type ackedAt struct {
 	epoch, back uint64
 }
 
-func newCursorHistory() cursorHistory {
-	return cursorHistory{delivered: map[uint64]string{}, acked: map[uint64]ackedAt{}, tried: map[uint64]string{}}
+// cursor returns what clients know of the position of a Subscription.
+func (h *history) cursor(subscription string) *cursorHistory {
+	c := h.cursors[subscription]
+	if c == nil {
+		c = &cursorHistory{delivered: map[uint64]string{}, acked: map[uint64]ackedAt{}, tried: map[uint64]string{}}
+		h.cursors[subscription] = c
+	}
+	return c
 }
 
 // delivered judges a delivery. A record whose ack was answered must not be delivered again, except
@@ -36,14 +42,14 @@ func (j *judge) delivered(d delivery) {
 	if subject := h.subjects[d.record.value]; subject != d.record.subject {
 		j.w.fail("%s: %s was delivered on %s, and published on %s", d.shard, d.record.value, d.record.subject, subject)
 	}
-	h.cursor.delivered[d.record.offset] = d.record.value
+	h.cursor(d.subscription).delivered[d.record.offset] = d.record.value
 	if d.sent <= h.since {
 		return
 	}
 	if a, ok := h.deleted[d.record.offset]; ok && a.back < d.sent && a.epoch <= d.epoch && !j.w.flipped && !j.w.cursorsLost {
 		j.w.fail("%s: the deletion of %s at %d was answered in epoch %d, and it is delivered in epoch %d", d.shard, d.record.value, d.record.offset, a.epoch, d.epoch)
 	}
-	if a, ok := h.cursor.acked[d.record.offset]; ok && a.back < d.sent && a.epoch <= d.epoch && !j.w.flipped && !j.w.cursorsLost { // damaged cursors that no present replica has are forgotten
+	if a, ok := h.cursor(d.subscription).acked[d.record.offset]; ok && a.back < d.sent && a.epoch <= d.epoch && !j.w.flipped && !j.w.cursorsLost { // damaged cursors that no present replica has are forgotten
 		j.w.fail("%s: %s at %d was acknowledged in epoch %d, which was answered, and is delivered again in epoch %d (delivery %d)",
 			d.shard, d.record.value, d.record.offset, a.epoch, d.epoch, d.count)
 	}
@@ -54,14 +60,14 @@ func (j *judge) acked(d delivery, call, epoch uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if h := j.of(d.shard); call > h.since {
-		if _, ok := h.cursor.acked[d.record.offset]; !ok {
-			h.cursor.acked[d.record.offset] = ackedAt{epoch, j.w.stamp()}
+		if _, ok := h.cursor(d.subscription).acked[d.record.offset]; !ok {
+			h.cursor(d.subscription).acked[d.record.offset] = ackedAt{epoch, j.w.stamp()}
 		}
 	}
 }
 
 // undelivered returns the offsets from start up to, not including, end of records that clients know
-// of and that were never delivered.
+// of and that were never delivered, or not to all Subscriptions.
 func (j *judge) undelivered(id shardID, start, end uint64) (left []uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -72,8 +78,9 @@ func (j *judge) undelivered(id shardID, start, end uint64) (left []uint64) {
 		newer[subject] = append(newer[subject], offset)
 	}
 	for offset, value := range h.sure {
+		delivered := !slices.ContainsFunc(h.topic.subscriptions, func(name string) bool { return h.cursor(name).delivered[offset] != value })
 		gone := h.topic.kept() > 0 && newer.than(offset, h.subjects[value]) >= h.topic.kept()
-		if offset >= start && offset < end && !gone && !h.mayBeTaken(offset, value) && h.cursor.delivered[offset] != value {
+		if offset >= start && offset < end && !gone && !h.mayBeTaken(offset, value) && !delivered {
 			left = append(left, offset)
 		}
 	}
@@ -84,7 +91,7 @@ func (j *judge) undelivered(id shardID, start, end uint64) (left []uint64) {
 // limits, and records that survived an allowed loss and that no client knows of: the world ends
 // without waiting for those (undelivered).
 func (c *cursorHistory) complete(w *world, h *history, log copied) {
-	if h.topic.subscription == "" || h.topic.retained() {
+	if h.topic.retained() {
 		return
 	}
 	newer := newerIn(log.records)

@@ -18,10 +18,15 @@
 //	             without a quorum, restored
 //	topics.go    the kinds of Topics: shards, durability, compaction, retention, minInSync
 //	hub.go       a process' clients
+//	codec.go     what their messages ask for, and how they are answered
 //	client.go    publishers
 //	reader.go    readers and snapshots
 //	subscriber.go Subscriptions
 //	flood.go     publishers without replies; senders that fall silent
+//	rollups.go   messages that remove older ones
+//	batches.go   atomic batches
+//	counters.go  counters
+//	sources.go   Topics that copy others
 //	deletion.go  Topics that are deleted under load, and made again
 //	decay.go     disks on which damage appears, one after the other
 //	rollback.go  volumes that are rolled back by an hour
@@ -70,9 +75,16 @@
 //
 //	J13 Of a Topic with a limit per subject, a record is removed only if as many newer ones of its
 //	    subject are there, and then it stays removed. In the end no subject has more.
-//	J14 Of a work queue, a record is removed only if a client has sent its ack, and of other Topics
-//	    only if a client has deleted it. Then it stays removed. In the end none is left whose ack, or
-//	    deletion, was answered.
+//	J14 Of a work queue, a record is removed only if a client has sent its ack; of a Topic that
+//	    keeps what Subscriptions need, only if an ack was sent to each; of others only if a client
+//	    has deleted it, or a rollup stands behind it. Then it stays removed. In the end none is left
+//	    whose ack, or deletion, was answered. What is before an acknowledged rollup is removed at
+//	    once.
+//	J15 The messages of an atomic batch have adjacent offsets, or none is stored. A reader sees all
+//	    of them or none.
+//	J16 The total of a counter is that of its message before, plus the increment, and answers name
+//	    it.
+//	J17 A Topic with a source has each of its records once, in their order, and in the end all.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

@@ -372,12 +372,17 @@ func (e *etcd) restore() {
 }
 
 // write puts a key, as an operator of the cluster does; an empty value deletes it.
-func (e *etcd) write(key, value string) {
+func (e *etcd) write(key, value string) { e.writeAll(map[string]string{key: value}) }
+
+// writeAll is write for several keys in one transaction.
+func (e *etcd) writeAll(values map[string]string) {
 	c := &commit{e: e}
-	if value == "" {
-		c.remove(key)
-	} else {
-		_, _ = c.put(&etcdserverpb.PutRequest{Key: []byte(key), Value: []byte(value)}) // without a lease it can't fail
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if values[key] == "" {
+			c.remove(key)
+		} else {
+			_, _ = c.put(&etcdserverpb.PutRequest{Key: []byte(key), Value: []byte(values[key])}) // without a lease it can't fail
+		}
 	}
 	c.done()
 }

@@ -85,6 +85,7 @@ var faults = []fault{
 	{"a sector of an older round is lost, and others are late", onlyNamed, (*world).loseOldSector},
 	{"a sector is lost that was idle, and others are late", onlyNamed, (*world).loseIdleSector},
 	{"a sector of the leader's last round is lost", onlyNamed, (*world).loseLeadersSector},
+	{"the end of a log is lost beside a leader without etcd", onlyNamed, (*world).loseEndBesideDeaf},
 	{"late watches", "", func(w *world) {
 		for _, m := range w.some() {
 			m.lateWatch = w.between(50*time.Millisecond, 3*time.Second)

@@ -102,7 +102,9 @@ func (j *judge) lost(id shardID, s *coordination.Shard, why string) {
 	j.w.notef("%s may lose what it has: %s; in sync: %v", id, why, s.InSync)
 	clear(h.sure)
 	h.looks, h.lasts = nil, nil
-	clear(h.cursor.acked)
+	for _, c := range h.cursors {
+		clear(c.acked)
+	}
 	clear(h.deleted)
 	j.losses++
 }

@@ -3,7 +3,6 @@ package world
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -80,12 +79,27 @@ func (h *hub) Send(messages []protocol.Message) {
 func (h *hub) Interested([]byte) bool { return true }
 func (h *hub) Wait()                  {}
 
-// Forward is called for brokers of an earlier version. No broker of a world is one.
-func (h *hub) Forward(string, *protocol.Message) bool { return false }
+// Forward brings a message to what runs on another broker, unless the way there is cut.
+func (h *hub) Forward(broker string, m *protocol.Message) bool {
+	w, from := h.life.m.w, h.life.m.id
+	to := w.machine(broker)
+	if to == nil || h.life.dead.Load() {
+		return false
+	}
+	one := protocol.Message{Subject: slices.Clone(m.Subject), Reply: slices.Clone(m.Reply), Header: m.Header, Data: slices.Clone(m.Data)}
+	w.after(w.network.latency(from, broker), fmt.Sprintf("%s forwards %s to %s", h.life, m.Subject, broker), func() {
+		if l := to.life; l != nil && !l.dead.Load() && l.ready.Load() && !w.network.isCut(from, broker) {
+			go l.hub.take([]protocol.Message{one}, true)
+		}
+	})
+	return true
+}
 
 // publish is one read of a client's connection. Like a connection, it blocks while too many
 // messages wait.
-func (h *hub) publish(messages []protocol.Message) (taken bool) {
+func (h *hub) publish(messages []protocol.Message) (taken bool) { return h.take(messages, false) }
+
+func (h *hub) take(messages []protocol.Message, forwarded bool) (taken bool) {
 	h.mu.Lock()
 	offers := slices.Clone(h.offers)
 	h.mu.Unlock()
@@ -100,7 +114,7 @@ func (h *hub) publish(messages []protocol.Message) (taken bool) {
 		if len(mine) > 0 {
 			taken = true
 			memory := testutil.LendMessages(mine)
-			if o.taker.Take(mine, memory, false) {
+			if o.taker.Take(mine, memory, forwarded) {
 				behind = append(behind, o.taker)
 			}
 			memory.Release()
@@ -123,57 +137,6 @@ func (noClients) Deliver(*session.Message, session.Reach) {}
 func (noClients) Flush()                                  {}
 func (noClients) Wait()                                   {}
 func (noClients) Detach()                                 {}
-
-// codec encodes answers as text, where JetStream uses JSON.
-type codec struct{}
-
-const (
-	headerID        = "Id"
-	headerLast      = "Last"
-	headerBySubject = "Last-By-Subject"
-)
-
-func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
-	if len(header) == 0 {
-		return c, nil
-	}
-	h := protocol.Header(header)
-	c.ID, _ = h.Get(headerID)
-	if value, ok := h.Get(headerLast); ok {
-		if c.ExpectedLast, refusal = strconv.ParseUint(string(value), 10, 64); refusal != nil {
-			return c, refusal
-		}
-		c.ExpectsLast = true
-	}
-	if value, ok := h.Get(headerBySubject); ok {
-		if c.ExpectedLastBySubject, refusal = strconv.ParseUint(string(value), 10, 64); refusal != nil {
-			return c, refusal
-		}
-		c.ExpectsLastBySubject = true
-	}
-	return c, nil
-}
-
-func (codec) AppendAck(dst []byte, shard string, a publish.Ack) []byte {
-	if a.Duplicate {
-		return fmt.Appendf(dst, "dup %s %d", shard, a.Offset)
-	}
-	return fmt.Appendf(dst, "ack %s %d", shard, a.Offset)
-}
-
-func (codec) Part([]byte) (p publish.Part, ok bool)                         { return p, false }
-func (codec) Counter(_, _ []byte) (total, sources []byte, ok bool)          { return nil, nil, false }
-func (codec) AppendCounter(dst, _ []byte, _ string, _ []byte) ([]byte, int) { return dst, 0 }
-func (codec) AppendCommit(dst, header []byte) []byte                        { return append(dst, header...) }
-
-func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
-
-func (codec) AppendRefusal(dst []byte, shard string, err error) []byte {
-	if wrong, ok := err.(*publish.WrongLastError); ok {
-		return fmt.Appendf(dst, "last %s %d", shard, wrong.Last)
-	}
-	return fmt.Appendf(dst, "no %s", err)
-}
 
 func message(on, reply, data string, headers ...string) protocol.Message {
 	m := protocol.Message{Subject: []byte(on), Reply: []byte(reply)}

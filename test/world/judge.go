@@ -22,7 +22,7 @@ type judge struct {
 	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
-	takings, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
+	takings, batched, totalled, copiesJudged, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
 }
 
 // history is what clients know of one shard's log.
@@ -42,7 +42,12 @@ type history struct {
 	gone     map[uint64]bool    // offsets that a leader gave up, since no replica has them
 	removed  map[uint64]uint64  // offsets that were removed for a reader, and a stamp after that
 	deleted  map[uint64]ackedAt // offsets whose deletion by a client was answered
-	cursor   cursorHistory
+	asked    map[uint64]string  // by offset: the value of the record whose deletion was asked for
+	rollups  []*operation
+	parts    map[string]*operation // of atomic batches, by value
+	counted  map[string]int        // increments of counters, by value
+	// cursors are those of the Topic's Subscriptions, by name.
+	cursors map[string]*cursorHistory
 
 	lately time.Duration // time of the last ack, duplicate or refusal by condition
 	ever   bool
@@ -75,7 +80,8 @@ func newJudge(w *world) *judge {
 func (j *judge) of(id shardID) *history {
 	h := j.histories[id]
 	if h == nil {
-		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{}, cursor: newCursorHistory()}
+		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{},
+			asked: map[uint64]string{}, parts: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
 		j.histories[id] = h
 	}
 	return h
@@ -88,8 +94,19 @@ func (j *judge) called(op *operation) {
 	h := j.of(op.shard)
 	h.ops = append(h.ops, op)
 	h.subjects[op.value] = op.subject
+	switch {
+	case op.rollup != "":
+		h.rollups = append(h.rollups, op)
+	case op.increment != 0:
+		h.counted[op.value] = op.increment
+	case op.batch != nil:
+		h.parts[op.value] = op
+	}
 	if _, again := h.made[op.value]; !again {
 		h.made[op.value] = op.at
+	}
+	for _, copying := range j.copying(h.topic) {
+		copying.made[op.value], copying.subjects[op.value] = h.made[op.value], op.subject
 	}
 }
 
@@ -150,6 +167,7 @@ func (j *judge) read(id shardID, call, from, end uint64, records []record) {
 	}
 	if call > h.since {
 		h.gaps(j.w, from, end, records)
+		h.halved(j.w, end, records)
 	}
 }
 
@@ -194,13 +212,17 @@ func (j *judge) final(id shardID, copies []copied) {
 		}
 		j.audit(h, c)
 		if i == 0 {
-			h.cursor.complete(j.w, h, c)
+			for _, name := range h.topic.subscriptions {
+				h.cursor(name).complete(j.w, h, c)
+			}
 		}
 	}
 	all := h.everything(copies)
 	j.sequence(h, all)
 	j.answers(h, all)
 	j.registers(h, all)
+	j.batches(h, all)
+	j.totals(h, all)
 }
 
 // connection is a client's connection to one process.
@@ -276,7 +298,7 @@ func (j *judge) audit(h *history, c copied) {
 // missing is judged elsewhere.
 func (h *history) mayLack(from, next uint64) bool {
 	for ; from < next && h.topic.kept() == 0; from++ {
-		if _, tried := h.cursor.tried[from]; !h.gone[from] && !(h.topic.removes() && tried) {
+		if !h.gone[from] && !h.mayBeGone(from) {
 			return false
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
+	"github.com/carillon-mq/carillon/broker/sourcing"
 	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -129,6 +130,7 @@ type life struct {
 	service  *topic.Service
 	// subscriptions are served from the first State that the service receives.
 	subscriptions *subscription.Service
+	sourcing      *sourcing.Sourcing[*topic.ShardLeader] // nil: no Topic of the world has a source
 	mesh          *route.Mesh
 	hub           *hub
 	log           *slog.Logger
@@ -274,6 +276,9 @@ func (l *life) run() (err error) {
 		return err
 	}
 	l.subscriptions = subscription.New(subscription.Config{Self: m.id, Topics: l.service, Clock: l.clock, Logger: l.log, Sink: l.outlet})
+	if m.w.sourced {
+		l.sourcing = l.newSourcing()
+	}
 	opened()
 	l.listener = m.w.network.listen(l, m.address())
 	l.mesh, err = route.Start(route.Config{ID: m.id, Name: m.id, Cluster: clusterName, Hub: noClients{}, Listener: l.listener, MaxPayload: maxPayload, Features: coordination.Features(), Logger: l.log,
@@ -290,6 +295,9 @@ func (l *life) run() (err error) {
 
 // serve starts the services that run until the process ends.
 func (l *life) serve() {
+	if l.sourcing != nil {
+		l.sourcing.Start()
+	}
 	l.running.Go(func() { l.clock.Run(l.ctx) })
 	l.running.Go(func() { l.clock.Keep(l.ctx) })
 	l.running.Go(func() {
@@ -402,6 +410,9 @@ type orderly struct {
 func (l *life) close(inOrder bool) (err error) {
 	l.cancel()
 	l.running.Wait()
+	if l.sourcing != nil {
+		l.sourcing.Close()
+	}
 	if l.subscriptions != nil {
 		err = l.subscriptions.Close()
 	}

@@ -134,6 +134,18 @@ var mutationsOfKinds = []Mutation{
 	{Name: "S10: what is acknowledged stays in a work queue", Edits: []edit{
 		{"broker/subscription/release.go", "\t\tr.acked = merge(append(settled, r.acked...))\n", "\t\t_ = settled\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"queue"}, Says: "whose ack or deletion was answered"},
+	{Name: "S6: a log without its end is whole when what is known of it was fetched", Edits: []edit{
+		{"broker/copystate/apply.go", "\tif e.EndLost {\n", "\tif false {\n"}},
+		Faults: []string{"the end of a log is lost beside a leader without etcd"}, Kinds: []string{"plain"}, Says: "acknowledged or read"},
+	{Name: "interest: a record goes when one Subscription has acknowledged it", Edits: []edit{
+		{"broker/subscription/release.go", "\t\tunfiltered = true\n\t\tsome = some.without(needed)\n", "\t\tif !unfiltered {\n\t\t\tsome = some.without(needed)\n\t\t}\n\t\tunfiltered = true\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"interest"}, Says: "nobody acknowledged"},
+	{Name: "rollups: one of all messages removes nothing", Edits: []edit{
+		{"broker/topic/displace.go", "\t\td.All = true\n", ""}},
+		Faults: []string{"kill one"}, Kinds: []string{"rollups"}, Says: "a rollup of it was acknowledged"},
+	{Name: "counters: a new leader counts from zero", Edits: []edit{
+		{"broker/counting/totals.go", "\tt.want(offset)\n\treturn Total{}, true, nil\n", "\treturn Total{}, false, nil\n"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"counters"}, Says: "has the total"},
 	{Name: "K1: a new leader doesn't read what was removed", Edits: []edit{
 		{"broker/removing/load.go", "\t\t\te = removal.EachSpan(r.Data, l.add)\n", "\t\t\te = removal.EachSpan(r.Data, func(removal.Span) {})\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"deletions"}},

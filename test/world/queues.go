@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -9,13 +10,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// acking notes that an ack of a delivery is sent. From then on a work queue may remove the record.
+// acking notes that an ack of a delivery is sent. From then on a work queue may remove the record,
+// and other Topics whose acks remove when all Subscriptions have sent one.
 func (j *judge) acking(d delivery) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if h := j.of(d.shard); h.topic.queue() {
-		h.cursor.tried[d.record.offset] = d.record.value
-	}
+	j.of(d.shard).cursor(d.subscription).tried[d.record.offset] = d.record.value
 }
 
 // toDelete returns the offset of a record that a client may delete, and notes that it may be gone
@@ -27,7 +27,7 @@ func (j *judge) toDelete(id shardID, start, end uint64, rng *rand.Rand) uint64 {
 	h := j.of(id)
 	var some []uint64
 	for offset, value := range h.sure {
-		if offset >= start && offset < end && h.cursor.tried[offset] != value {
+		if offset >= start && offset < end && h.asked[offset] != value {
 			some = append(some, offset)
 		}
 	}
@@ -36,7 +36,7 @@ func (j *judge) toDelete(id shardID, start, end uint64, rng *rand.Rand) uint64 {
 	}
 	slices.Sort(some)
 	offset := some[rng.IntN(len(some))]
-	h.cursor.tried[offset] = h.sure[offset]
+	h.asked[offset] = h.sure[offset]
 	return offset
 }
 
@@ -83,16 +83,46 @@ func (c *client) remove() {
 	}
 }
 
-// mayBeTaken reports whether an ack or a client may have removed a record. After an allowed loss an
-// ack of a record that is gone may count for the one that has its offset.
+// mayBeTaken reports whether acks, a client or a rollup may have removed a record. After an allowed
+// loss an ack of a record that is gone may count for the one that has its offset.
 func (h *history) mayBeTaken(offset uint64, value string) bool {
-	tried, ok := h.cursor.tried[offset]
-	return h.topic.removes() && ok && (tried == value || h.since > 0)
+	was, all := h.triedAt(offset)
+	return all && (was == value || h.since > 0) || h.mayBeRolledUp(offset, value)
 }
 
-// taken judges which records a confirmed leader shows as removed: only those for which an ack to a
-// work queue, or a deletion, was sent, and from then on always. removed is from before the records
-// were read.
+// mayBeGone reports whether the record at an offset may have been removed, whatever it was.
+func (h *history) mayBeGone(offset uint64) bool {
+	_, all := h.triedAt(offset)
+	return all || h.mayBeRolledUp(offset, "")
+}
+
+// triedAt returns the value of a record whose deletion, or all acks that remove it, were sent.
+func (h *history) triedAt(offset uint64) (value string, all bool) {
+	if value, all = h.asked[offset]; all || !h.topic.acksRemove() {
+		return value, all
+	}
+	for _, name := range h.topic.subscriptions {
+		if value, all = h.cursor(name).tried[offset]; !all {
+			break
+		}
+	}
+	return value, all
+}
+
+// answeredAt reports whether the deletion of a record, or all acks that remove it, were answered.
+func (h *history) answeredAt(offset uint64) bool {
+	if _, deleted := h.deleted[offset]; deleted || !h.topic.acksRemove() {
+		return deleted
+	}
+	return !slices.ContainsFunc(h.topic.subscriptions, func(name string) bool {
+		_, acked := h.cursor(name).acked[offset]
+		return !acked
+	})
+}
+
+// taken judges which records a confirmed leader shows as removed: only those for which the acks
+// that remove them, a deletion or a rollup was sent, and from then on always. What an acknowledged
+// rollup has removed is removed at once. removed is from before the records were read.
 func (j *judge) taken(id shardID, call uint64, records []record, removed map[uint64]bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,18 +134,20 @@ func (j *judge) taken(id shardID, call uint64, records []record, removed map[uin
 		since, was := h.removed[r.offset]
 		switch {
 		case removed[r.offset] && !h.mayBeTaken(r.offset, r.value):
-			j.w.fail("%s: %s at %d is removed, and nobody acknowledged it or deleted it", id, r.value, r.offset)
+			j.w.fail("%s: %s at %d is removed, and nobody acknowledged, deleted or rolled it up", id, r.value, r.offset)
 		case removed[r.offset] && !was:
 			h.removed[r.offset] = j.w.stamp()
 			j.takings++
 		case !removed[r.offset] && was && since < call && since > h.since && !j.w.flipped && !j.w.cursorsLost: // a damaged log of cursors may lose removals
 			j.w.fail("%s: %s at %d was removed, and is there again", id, r.value, r.offset)
+		case !removed[r.offset] && h.rolledUp(r.offset, r.subject, call) && !j.w.flipped && !j.w.cursorsLost:
+			j.w.fail("%s: %s at %d is there, and a rollup of it was acknowledged", id, r.value, r.offset)
 		}
 	}
 }
 
-// untaken names a record whose ack in a work queue, or deletion, was answered, and that the leader
-// still shows, or returns an empty string.
+// untaken names a record whose removal by acks, a deletion or a rollup was answered, and that the
+// leader still shows, or returns an empty string.
 func (j *judge) untaken(id shardID, start, end uint64, removed map[uint64]bool, s *topic.ShardLeader) string {
 	records, err := readRecords(s.NewCursor(start), start, end)
 	if err != nil {
@@ -128,11 +160,7 @@ func (j *judge) untaken(id shardID, start, end uint64, removed map[uint64]bool, 
 	}
 	h := j.of(id)
 	for _, r := range records {
-		_, acked := h.cursor.acked[r.offset]
-		if h.topic.deletes() {
-			_, acked = h.deleted[r.offset]
-		}
-		if acked && !removed[r.offset] && h.mayBeTaken(r.offset, r.value) {
+		if !removed[r.offset] && (h.answeredAt(r.offset) || h.rolledUp(r.offset, r.subject, math.MaxUint64)) && h.mayBeTaken(r.offset, r.value) {
 			return fmt.Sprintf("keeps %s at %d, whose ack or deletion was answered", r.value, r.offset)
 		}
 	}

@@ -3,7 +3,6 @@ package world
 import (
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -149,6 +148,7 @@ type record struct {
 	time    int64
 	subject string
 	value   string
+	total   string // of a counter; empty: it is none
 }
 
 func readRecords(c *log.Cursor, from, end uint64) (out []record, err error) {
@@ -162,7 +162,8 @@ func readRecords(c *log.Cursor, from, end uint64) (out []record, err error) {
 			it := b.Records()
 			for r := (log.Record{}); it.Next(&r); {
 				if r.Offset >= at && r.Offset < end {
-					out = append(out, record{r.Offset, b.Epoch(), r.Time, string(r.Subject), strings.TrimRight(string(r.Data[r.Header:]), ".")})
+					value, total := contentOf(&r)
+					out = append(out, record{r.Offset, b.Epoch(), r.Time, string(r.Subject), value, total})
 				}
 			}
 		}

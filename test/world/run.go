@@ -33,6 +33,9 @@ type Did struct {
 	Deliveries int    `json:"deliveries"` // to subscribers
 	Displaced  int    `json:"displaced"`  // messages that newer ones have removed for a reader
 	Taken      int    `json:"taken"`      // messages that acks or deletions have removed, for a reader
+	Batches    int    `json:"batches"`    // atomic batches that stand in a log
+	Totals     int    `json:"totals"`     // of counters that were answered
+	Copies     int    `json:"copies"`     // records that a source has brought
 	Repeated   int    `json:"repeated"`   // deliveries of a message that was delivered before
 	Snapshots  int    `json:"snapshots"`  // that were read twice
 	Trimmed    int    `json:"trimmed"`    // readers that saw what limits had removed
@@ -107,7 +110,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
+	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Batches: w.judge.batched, Totals: w.judge.totalled, Copies: w.judge.copiesJudged, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}
@@ -121,6 +124,9 @@ func (w *world) create() {
 		w.machines = append(w.machines, newMachine(w, fmt.Sprintf("b%d", i), fmt.Sprintf("z%d", i%3)))
 	}
 	n := 1 + w.rng.IntN(3)
+	if w.sourced = slices.Contains(w.options.Kinds, "sources"); w.sourced {
+		n = max(n, 2)
+	}
 	for i := range n {
 		w.declare(i, false)
 	}
@@ -265,7 +271,10 @@ func (w *world) whyShardNotWhole(d *declared, n int) string {
 			return left
 		}
 	}
-	if d.subscription != "" {
+	if why := w.uncopied(d, leader); why != "" {
+		return why
+	}
+	if len(d.subscriptions) > 0 {
 		if left := w.judge.undelivered(d.shard(n), start, high); len(left) > 0 {
 			return fmt.Sprintf("has %d records that were never delivered, from %d on", len(left), slices.Min(left))
 		}
@@ -350,6 +359,8 @@ func (w *world) end() {
 // compare reads the logs of all replicas from their disks, and judges them.
 func (w *world) compare() (records int) {
 	w.setAside()
+	logs := map[*declared][]record{} // of the last shard, for those with one
+	defer func() { w.judge.sources(logs) }()
 	for _, d := range w.topics {
 		for n := range d.shards() {
 			shard, id := w.shard(d, n), d.shard(n)
@@ -375,6 +386,9 @@ func (w *world) compare() (records int) {
 			}
 			if len(copies) > 0 || !unnoticed {
 				w.judge.final(id, copies)
+			}
+			if len(copies) > 0 {
+				logs[d] = copies[0].records
 			}
 			if len(copies) > 0 {
 				records += len(copies[0].records)
@@ -425,7 +439,12 @@ func (m *machine) loseEnd() {
 	if err != nil || len(names) == 0 {
 		return
 	}
-	name := names[m.w.rng.IntN(len(names))]
+	m.loseEndOf(names[m.w.rng.IntN(len(names))])
+}
+
+// loseEndOf removes the last segment of a log.
+func (m *machine) loseEndOf(name string) {
+	dir := filepath.Join(dataDir, "shards")
 	files, _ := m.fs.List(filepath.Join(dir, name))
 	files = slices.DeleteFunc(files, func(file string) bool { return !strings.HasSuffix(file, ".log") })
 	if len(files) == 0 {

@@ -2,7 +2,6 @@ package world
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +19,8 @@ const (
 
 // delivery is one message that was delivered to a subscriber.
 type delivery struct {
-	shard shardID
+	shard        shardID
+	subscription string
 	// epoch is the epoch of the leader that delivered it, and sent the stamp of the delivery.
 	epoch, sent uint64
 	record      record
@@ -31,9 +31,10 @@ type delivery struct {
 // outlet passes a Subscription's deliveries from one process to subscribers. It is a
 // subscription.DeliverySink.
 type outlet struct {
-	life  *life
-	of    *topic.Shard
-	queue []func()
+	life         *life
+	of           *topic.Shard
+	subscription string
+	queue        []func()
 }
 
 // pull is a request that a subscriber waits for.
@@ -44,8 +45,8 @@ type pull struct {
 	more  chan struct{} // a token: a delivery or the end arrived
 }
 
-func (l *life) outlet(of *topic.Shard, _ string) subscription.DeliverySink {
-	return &outlet{life: l, of: of}
+func (l *life) outlet(of *topic.Shard, name string) subscription.DeliverySink {
+	return &outlet{life: l, of: of, subscription: name}
 }
 
 // later calls do for a pull after the latency of the network.
@@ -76,8 +77,9 @@ func (o *outlet) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
 		return
 	}
 	of := o.life.m.w.byID(o.of.Topic().ID())
-	one := delivery{shard: of.shard(o.of.Number()), sent: o.life.m.w.stamp(), sequence: d.Sequence, count: d.Delivered,
-		record: record{offset: r.Offset, time: r.Time, subject: string(r.Subject), value: strings.TrimRight(string(r.Data[r.Header:]), ".")}}
+	value, total := contentOf(r)
+	one := delivery{shard: of.shard(o.of.Number()), subscription: o.subscription, sent: o.life.m.w.stamp(), sequence: d.Sequence, count: d.Delivered,
+		record: record{offset: r.Offset, time: r.Time, subject: string(r.Subject), value: value, total: total}}
 	if s := o.of.Led(); s != nil {
 		one.epoch = s.Epoch()
 	}
@@ -114,7 +116,7 @@ func (c *client) consume() {
 	if s == nil {
 		return
 	}
-	sub := l.subscriptions.Find(s.Shard().Key(), c.topic.subscription)
+	sub := l.subscriptions.Find(s.Shard().Key(), c.subscription)
 	if sub == nil {
 		return
 	}
@@ -168,7 +170,7 @@ func (c *client) acknowledge(d delivery) {
 	if s == nil {
 		return
 	}
-	sub := l.subscriptions.Find(s.Shard().Key(), c.topic.subscription)
+	sub := l.subscriptions.Find(s.Shard().Key(), c.subscription)
 	if sub == nil {
 		return
 	}

@@ -48,6 +48,11 @@ var topicKinds = []topicKind{
 	}},
 	{"queue", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.Retention = coordination.WorkQueue }},
 	{"deletions", 0, func(*world, *coordination.TopicSpec) {}},
+	{"interest", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.Retention = coordination.InterestPolicy }},
+	{"rollups", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowRollup = true }},
+	{"batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowAtomic = true }},
+	{"sources", 0, func(*world, *coordination.TopicSpec) {}},
+	{"counters", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowCounter = true }},
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
 }
 
@@ -63,12 +68,13 @@ type declared struct {
 	again    int // earlier, deleted Topics of that name
 	kinds    []string
 	spec     coordination.TopicSpec
-	// subscription is the name of its Subscription; empty: it has none.
-	subscription string
-	back         bool // it was deleted, and a restored etcd contains it
-	returned     bool // back was true at some time
-	lost         bool // etcd lost it without a deletion
-	away         []leftLog
+	source   string // the name of the Topic that it copies; empty: none
+	// subscriptions are the names of its Subscriptions.
+	subscriptions []string
+	back          bool // it was deleted, and a restored etcd contains it
+	returned      bool // back was true at some time
+	lost          bool // etcd lost it without a deletion
+	away          []leftLog
 }
 
 func (d *declared) shards() int { return d.spec.Shards }
@@ -87,14 +93,25 @@ func (d *declared) kept() int {
 	return 0
 }
 
-// queue reports whether acks remove records.
-func (d *declared) queue() bool { return d.spec.Stream.Retention == coordination.WorkQueue }
+// interest reports whether the acks of all Subscriptions together remove records.
+func (d *declared) interest() bool { return d.spec.Stream.Retention == coordination.InterestPolicy }
+
+// acksRemove reports whether acks remove records.
+func (d *declared) acksRemove() bool {
+	return d.spec.Stream.Retention == coordination.WorkQueue || d.interest()
+}
+
+// rolls reports whether messages may remove older ones.
+func (d *declared) rolls() bool { return d.spec.Stream.AllowRollup }
+
+// counts reports whether all messages are increments of counters.
+func (d *declared) counts() bool { return d.spec.Stream.AllowCounter }
 
 // deletes reports whether a client deletes single messages.
 func (d *declared) deletes() bool { return slices.Contains(d.kinds, "deletions") }
 
-// removes reports whether records are removed one by one, by acks or by a client.
-func (d *declared) removes() bool { return d.queue() || d.deletes() }
+// removes reports whether records are removed one by one: by acks, by a client or by rollups.
+func (d *declared) removes() bool { return d.acksRemove() || d.deletes() || d.rolls() }
 
 // retained reports whether limits remove records within the time of a world.
 func (d *declared) retained() bool {
@@ -164,11 +181,17 @@ func (w *world) makeUnused(d *declared) {
 }
 
 func (w *world) writeTopic(d *declared) {
-	w.etcd.write(keyOf("topics/"+d.name), encoded(map[string]any{"spec": d.spec, "id": d.id}))
+	keys := map[string]string{keyOf("topics/" + d.name): encoded(map[string]any{"spec": d.spec, "id": d.id})}
+	for _, name := range d.subscriptions {
+		spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Ack: coordination.Ack{Wait: ackWait}}
+		keys[keyOf("subscriptions/"+d.id+"/"+name)] = encoded(map[string]any{"spec": spec})
+	}
+	w.etcd.writeAll(keys) // a Topic whose records go when no Subscription needs them has them from its beginning
 	w.topics = append(w.topics, d)
 	for n := range d.shards() {
 		w.judge.of(d.shard(n)).topic = d
 	}
+	w.judge.copies(d)
 }
 
 // make writes a Topic to etcd, and starts clients that use it.
@@ -187,9 +210,15 @@ func (w *world) make(d *declared, reused bool) {
 			k.set(w, &d.spec)
 			d.kinds = append(d.kinds, k.name)
 		}
-		if w.chance(35) || d.queue() || slices.Contains(w.options.Readers, "subscription") {
-			d.subscription = "s"
+		if w.chance(35) || d.acksRemove() || slices.Contains(w.options.Readers, "subscription") {
+			d.subscriptions = []string{"s"}
 		}
+		if d.interest() {
+			d.subscriptions = append(d.subscriptions, "another")
+		}
+	}
+	if slices.Contains(d.kinds, "sources") {
+		w.addSource(d)
 	}
 	w.writeTopic(d)
 	slow, quick := func() time.Duration { return w.between(30*time.Millisecond, 150*time.Millisecond) }, func() time.Duration { return w.between(15*time.Millisecond, 80*time.Millisecond) }
@@ -202,18 +231,22 @@ func (w *world) make(d *declared, reused bool) {
 	if d.kept() == 0 { // its window is shorter than the time for which a client republishes a message
 		newClient(w, n+1, withIDs, d, quick())
 	}
-	if d.shards() == 1 { // no shard knows the last message of a Topic of several
+	if d.shards() == 1 && !d.counts() { // no shard knows the last message of a Topic of several
 		newClient(w, n+2, expecting, d, slow())
 	}
-	if !d.removes() { // the last message of a subject may be removed there
+	if !d.removes() && !d.counts() { // the last message of a subject may be removed there
 		newClient(w, n+3, swapping, d, slow())
 		newClient(w, n+4, swapping, d, slow())
 	}
 	newClient(w, n+5, reading, d, slow())
-	if d.subscription != "" {
-		spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Ack: coordination.Ack{Wait: ackWait}}
-		w.etcd.write(keyOf("subscriptions/"+d.id+"/"+d.subscription), encoded(map[string]any{"spec": spec}))
-		newClient(w, n+6, subscribing, d, quick())
+	for i, name := range d.subscriptions {
+		newSubscriber(w, n+6+100*i, name, d, quick())
+	}
+	if d.rolls() {
+		newClient(w, n+106, rolling, d, 3*slow())
+	}
+	if d.spec.Stream.AllowAtomic && d.shards() == 1 {
+		newClient(w, n+107, batching, d, slow())
 	}
 	if d.deletes() {
 		newClient(w, n+9, deleting, d, quick())
@@ -221,7 +254,8 @@ func (w *world) make(d *declared, reused bool) {
 	if !d.removes() && (w.chance(30) || slices.Contains(w.options.Readers, "snapshot")) {
 		newClient(w, n+7, snapping, d, 5*slow())
 	}
-	if slices.Contains(w.options.Readers, "flood") || w.chance(5) && d.subscription == "" { // a Subscription would take long to read all of it
+	// A Subscription would take long to read all of a flood, and no client knows how much that is.
+	if (slices.Contains(w.options.Readers, "flood") || w.chance(5)) && len(d.subscriptions) == 0 && !d.counts() {
 		newClient(w, n+8, flooding, d, w.between(50*time.Millisecond, 100*time.Millisecond))
 	}
 }

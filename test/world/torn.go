@@ -15,6 +15,42 @@ import (
 // elected alone, and what other replicas have is lost. They strike where they are named, while all
 // replicas are in sync.
 
+// loseEndBesideDeaf takes the last segment of a follower's log. The broker is back at once, and
+// fetches the records that its manifest lists from a leader that can't put it into the in-sync set,
+// since it does not reach etcd. That leader dies when it has sent them. Until the others are back,
+// the copy is the only one, and may lack records that its manifest does not list.
+func (w *world) loseEndBesideDeaf() {
+	d, those := w.copies()
+	if d == nil {
+		return
+	}
+	deaf, m := those[0], those[1]
+	const without = 2500 * time.Millisecond // less than leaseTime
+	w.cut(deaf.id, etcdName, without)
+	w.cut(etcdName, deaf.id, without)
+	w.stopFor(those[2], w.between(lateBy, lateMost))
+	w.stopFor(m, w.between(50*time.Millisecond, 150*time.Millisecond))
+	w.after(time.Millisecond, m.id+" loses the end of "+d.name, func() {
+		m.loseEndOf(d.id + "-0")
+		w.alteredAll([]*machine{m})
+	})
+	w.onceRepaired(m, w.now()+without, func() { w.stopFor(deaf, w.between(lateBy, lateMost)) })
+}
+
+// onceRepaired calls do as soon as the present process of a machine has repaired a segment, unless
+// that takes too long.
+func (w *world) onceRepaired(m *machine, until time.Duration, do func()) {
+	w.after(100*time.Microsecond, m.id+" is looked at", func() {
+		switch l := m.life; {
+		case w.now() > until:
+		case l != nil && !l.dead.Load() && l.ready.Load() && l.exchange.Stats().Repaired > 0:
+			do()
+		default:
+			w.onceRepaired(m, until, do)
+		}
+	})
+}
+
 // lateBy is how late other brokers are, at least and at most: their leases have ended long before.
 const lateBy, lateMost = 7 * time.Second, 9 * time.Second
 

@@ -43,6 +43,7 @@ type world struct {
 	machines []*machine
 	network  *network
 	jumps    bool     // clocks jump
+	sourced  bool     // there are Topics with sources
 	patient  bool     // the only fault is a hanging disk, on one machine at a time
 	altered  *machine // the machine whose files were altered since all shards were whole; nil: none
 	flipped  bool     // bits were flipped there, perhaps unnoticed

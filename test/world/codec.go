@@ -1,0 +1,126 @@
+package world
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
+)
+
+// codec encodes answers as text, where JetStream uses JSON.
+type codec struct{}
+
+const (
+	headerID        = "Id"
+	headerLast      = "Nats-Expected-Last" // copies of a message in other streams lack it by this name
+	headerBySubject = "Nats-Expected-Last-By-Subject"
+	headerRollup    = "Rollup" // rollupSubject or rollupAll
+	headerIncrement = "Increment"
+	headerValue     = "Value" // of a message whose payload is the total of a counter
+	headerBatch     = "Nats-Batch-Id"
+	headerSequence  = "Nats-Batch-Sequence"
+	headerCommit    = "Nats-Batch-Commit" // commitWith or commitBefore
+
+	rollupSubject, rollupAll = "sub", "all"
+	commitWith, commitBefore = "1", "eob"
+)
+
+func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
+	if len(header) == 0 {
+		return c, nil
+	}
+	h := protocol.Header(header)
+	c.ID, _ = h.Get(headerID)
+	if value, ok := h.Get(headerLast); ok {
+		if c.ExpectedLast, refusal = strconv.ParseUint(string(value), 10, 64); refusal != nil {
+			return c, refusal
+		}
+		c.ExpectsLast = true
+	}
+	if value, ok := h.Get(headerBySubject); ok {
+		if c.ExpectedLastBySubject, refusal = strconv.ParseUint(string(value), 10, 64); refusal != nil {
+			return c, refusal
+		}
+		c.ExpectsLastBySubject = true
+	}
+	switch value, _ := h.Get(headerRollup); string(value) {
+	case rollupSubject:
+		c.Rollup = publish.RollupSubject
+	case rollupAll:
+		c.Rollup = publish.RollupAll
+	}
+	c.Increment, _ = h.Get(headerIncrement)
+	_, c.Part = h.Get(headerBatch)
+	return c, nil
+}
+
+func (codec) AppendAck(dst []byte, shard string, a publish.Ack) []byte {
+	verb := "ack"
+	if a.Duplicate {
+		verb = "dup"
+	}
+	dst = fmt.Appendf(dst, "%s %s %d", verb, shard, a.Offset)
+	if len(a.Total) > 0 {
+		dst = fmt.Appendf(dst, " %s", a.Total)
+	}
+	return dst
+}
+
+func (codec) AppendRefusal(dst []byte, shard string, err error) []byte {
+	if wrong, ok := err.(*publish.WrongLastError); ok {
+		return fmt.Appendf(dst, "last %s %d", shard, wrong.Last)
+	}
+	return fmt.Appendf(dst, "no %s", err)
+}
+
+func (codec) Part(header []byte) (p publish.Part, ok bool) {
+	h := protocol.Header(header)
+	if p.Batch, ok = h.Get(headerBatch); !ok {
+		return p, false
+	}
+	if value, there := h.Get(headerSequence); there {
+		n, err := strconv.ParseUint(string(value), 10, 64)
+		p.Sequence, p.Sequenced = n, err == nil
+	}
+	switch value, _ := h.Get(headerCommit); string(value) {
+	case commitWith:
+		p.Commit = publish.CommitWith
+	case commitBefore:
+		p.Commit = publish.CommitBefore
+	}
+	return p, true
+}
+
+func (codec) AppendCommit(dst, header []byte) []byte {
+	dst = append(dst, bytes.TrimSuffix(header, []byte("\r\n"))...)
+	return append(dst, headerCommit+": "+commitWith+"\r\n\r\n"...)
+}
+
+// Counter reads the total of a counter. No client of a world writes totals of other streams.
+func (codec) Counter(header, payload []byte) (total, sources []byte, ok bool) {
+	_, ok = protocol.Header(header).Get(headerIncrement)
+	return payload, nil, ok
+}
+
+func (codec) AppendCounter(dst, header []byte, total string, _ []byte) (record []byte, headerSize int) {
+	return append(append(dst, header...), total...), len(header)
+}
+
+func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
+
+// contentOf returns the value that was published as a record, and the total of a counter; empty: it
+// is no counter.
+func contentOf(r *log.Record) (value, total string) {
+	payload := string(r.Data[r.Header:])
+	if r.Header > 0 {
+		if v, ok := protocol.Header(r.Data[:r.Header]).Get(headerValue); ok {
+			return string(v), payload
+		}
+	}
+	return strings.TrimRight(payload, "."), ""
+}

@@ -1,0 +1,165 @@
+package world
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/sourcing"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// A Topic may have another one as its source, which then has a lower number, so that no Topic gets
+// its own messages. Its log has the records of its source, each once and in their order, beside
+// those of its own clients, and in the end all of them. That is judged while the source has lost
+// nothing and keeps everything. If the source was made anew under its name, the records of the
+// former one stay.
+
+// addSource gives a Topic a source, if there is one before it.
+func (w *world) addSource(d *declared) {
+	for _, o := range w.topics {
+		if o.number < d.number && o.shards() == 1 && d.shards() == 1 && (d.source == "" || w.chance(50)) {
+			d.source = o.name
+		}
+	}
+	if d.source != "" {
+		d.spec.Stream.Sources = []coordination.StreamSource{{Name: d.source}}
+	}
+}
+
+// newSourcing returns what copies from sources, as broker.Run assembles it.
+func (l *life) newSourcing() *sourcing.Sourcing[*topic.ShardLeader] {
+	shard := func(stream string) *topic.Shard {
+		if s := l.service.Shard(stream); s != nil && !s.Desired().Deleting {
+			return s
+		}
+		return nil
+	}
+	return sourcing.New(sourcing.Config[*topic.ShardLeader]{Self: l.m.id, Led: l.service.Leaders, Hub: l.hub, Payload: maxPayload, Logger: l.log,
+		Find: func(stream string) (identity, leader string, err error) {
+			if s := shard(stream); s != nil {
+				return s.Key(), s.Leader(), nil
+			}
+			return "", "", &sourcing.NotFoundError{Stream: stream}
+		},
+		Copies: func(stream string) []coordination.StreamSource {
+			if s := shard(stream); s != nil {
+				return s.Desired().Spec.Stream.Copies()
+			}
+			return nil
+		},
+		Origin: func(identity string) sourcing.Origin {
+			if s := l.service.ShardByKey(identity); s != nil {
+				if led := s.Led(); led != nil {
+					return led
+				}
+			}
+			return nil
+		}})
+}
+
+// copying returns the histories of the Topics that have records of a Topic, by one source or
+// several ones behind each other.
+func (j *judge) copying(of *declared) (all []*history) {
+	for _, d := range j.w.topics {
+		if of != nil && d.source != "" && d.source == of.name {
+			all = append(append(all, j.of(d.shard(0))), j.copying(d)...)
+		}
+	}
+	return all
+}
+
+// copies tells the history of a new Topic which records its source may have, also a former one of
+// that name.
+func (j *judge) copies(d *declared) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if d.source == "" {
+		return
+	}
+	h := j.of(d.shard(0))
+	for id, o := range j.histories {
+		if id.topic == d.source {
+			maps.Copy(h.made, o.made)
+			maps.Copy(h.subjects, o.subjects)
+		}
+	}
+}
+
+// lossless returns the history of a Topic's source, or nil if it need not have all of its records.
+func (j *judge) lossless(d *declared) *history {
+	for _, o := range j.w.topics {
+		h := j.of(o.shard(0))
+		if o.name == d.source && h.since == 0 && !o.retained() && o.kept() == 0 && !o.removes() && len(h.gone) == 0 {
+			return h
+		}
+	}
+	return nil
+}
+
+// uncopied says that a Topic lacks records of its source, or returns an empty string. leader leads
+// the Topic.
+func (w *world) uncopied(d *declared, leader *life) string {
+	w.judge.mu.Lock()
+	o, h := w.judge.lossless(d), w.judge.of(d.shard(0))
+	loses := h.since > 0 || len(h.gone) > 0 || d.retained() || d.kept() > 0 || d.removes()
+	w.judge.mu.Unlock()
+	if o == nil || loses {
+		return ""
+	}
+	s := leader.service.Topic(d.name).ShardAt(0)
+	start, high := s.Offsets()
+	records, err := readRecords(s.NewCursor(start), start, high)
+	if err != nil {
+		return "can't be read: " + err.Error()
+	}
+	there := map[string]bool{}
+	for _, r := range records {
+		there[r.value] = true
+	}
+	w.judge.mu.Lock()
+	defer w.judge.mu.Unlock()
+	for _, offset := range slices.Sorted(maps.Keys(o.sure)) {
+		if !there[o.sure[offset]] {
+			return fmt.Sprintf("lacks %s at %d of its source", o.sure[offset], offset)
+		}
+	}
+	return ""
+}
+
+// sources judges the copies in logs at the end. That none is there twice is judged for every log.
+func (j *judge) sources(logs map[*declared][]record) {
+	for _, d := range j.w.topics {
+		o := j.lossless(d)
+		if o == nil || logs[d] == nil || j.w.broken != nil {
+			continue
+		}
+		at := map[string]uint64{}
+		for _, r := range logs[o.topic] {
+			at[r.value] = r.offset
+		}
+		h, last := j.of(d.shard(0)), record{}
+		lacks := maps.Clone(at)
+		for _, r := range logs[d] {
+			offset, copied := at[r.value]
+			if !copied {
+				continue
+			}
+			if offset <= last.offset {
+				j.w.fail("%s: %s at %d, which is %d of its source, stands behind %s, which is %d", h.id, r.value, r.offset, offset, last.value, last.offset)
+				return
+			}
+			last = record{offset: offset, value: r.value}
+			delete(lacks, r.value)
+			j.copiesJudged++
+		}
+		if h.since > 0 || len(h.gone) > 0 || d.retained() || d.kept() > 0 || d.removes() {
+			continue
+		}
+		for _, value := range slices.Sorted(maps.Keys(lacks)) {
+			j.w.fail("%s: %s, which is %d of its source, was never copied", h.id, value, lacks[value])
+			return
+		}
+	}
+}
