@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/counting"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -22,6 +23,7 @@ type Batch struct {
 	Messages  []protocol.Message
 	Sequences []uint64                    // of Messages in their stream
 	Times     []int64                     // likewise, for a mirror
+	Subjects  [][]byte                    // likewise, for other streams
 	all       []coordination.StreamSource // of the shard
 	added     []int                       // by how much Messages grew: their headers say where they are from
 
@@ -117,6 +119,23 @@ func (b *Batch) Size(m *protocol.Message) int {
 	return len(m.Data) - b.added[b.Taken]
 }
 
+// Most returns how large the record of the next message may be where messages of clients may have
+// most bytes; 0: any size. b may be nil.
+func (b *Batch) Most(most int) int {
+	if b == nil || b.Taken >= len(b.added) || most == 0 {
+		return most
+	}
+	return most + b.added[b.Taken]
+}
+
+// From returns where the next message is from, for a counter; nil if b is.
+func (b *Batch) From() *counting.Origin {
+	if b == nil {
+		return nil
+	}
+	return &counting.Origin{Stream: b.Of.Name, Subject: string(b.Subjects[b.Taken])}
+}
+
 // Next returns how far the source has come with the next message.
 func (b *Batch) Next() removal.Source {
 	return removal.Source{Key: b.Key, Sequence: b.Sequences[b.Taken], Origin: b.Origin}
@@ -125,7 +144,7 @@ func (b *Batch) Next() removal.Source {
 // Ask returns what a message of b asks for, by what its header says: what was asked of the origin's
 // leader is not asked again, and what the shard does not offer is left out, as nats-server does.
 func (b *Batch) Ask(c publish.Conditions, ttl, rollups bool) publish.Conditions {
-	c = publish.Conditions{ID: c.ID, TTL: c.TTL, Marks: c.Marks, Rollup: c.Rollup}
+	c = publish.Conditions{ID: c.ID, TTL: c.TTL, Marks: c.Marks, Rollup: c.Rollup, Increment: c.Increment}
 	if b.Of.Mirrored {
 		c.ID = nil
 	}

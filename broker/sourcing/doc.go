@@ -40,7 +40,9 @@
 //	    bytes than it was asked for, and it is read when there is room for it and sent when the links
 //	    have room, so that none is closed for it.
 //	Y9  No stream copies from one that gets its messages.
-//	Y10 A record that is passed as a duplicate counts as copied as soon as the record is on all
+//	Y10 Copies of counters are added up as they are appended (package counting, C4). The total and
+//	    the progress are in one batch (Y1), so no leader adds a copy again.
+//	Y11 A record that is passed as a duplicate counts as copied as soon as the record is on all
 //	    in-sync replicas that it is a duplicate of, and not before.
 //
 // Rejected:

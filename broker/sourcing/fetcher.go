@@ -87,7 +87,7 @@ func (f *fetcher) answered(a *answer) (*Batch, error) {
 		if m.Subject = f.mapped(r.Subject); f.source.Mirrored {
 			b.Times = append(b.Times, r.Time)
 		} else {
-			b.added = append(b.added, 0)
+			b.added, b.Subjects = append(b.added, 0), append(b.Subjects, r.Subject)
 			m.Data, m.Header = copied(&protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}, f.index, r.Offset, f.origin)
 			b.added[len(b.added)-1] = max(0, len(m.Data)-len(r.Data))
 		}

@@ -18,7 +18,8 @@ import (
 
 // TestSourcesOutliveTheirLeaders: the leaders of a stream and of its source change again and again
 // while 100,000 messages are copied. Each is there once, and in the order of the source. A mirror
-// has them with their sequences and times.
+// has them with their sequences and times. A stream adds up the counters of another one, and its own
+// increments: each counts once.
 func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	const messages = 100_000
 	local, _ := brokers.Coordinator(t)
@@ -36,6 +37,11 @@ func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	})
 	mirror := s.stream(t, func(c *jetstream.StreamConfig) {
 		c.Replicas, c.Subjects, c.Mirror = 3, nil, &jetstream.StreamSource{Name: from, FilterSubject: from + ".x.3"}
+	})
+	counts := s.stream(t, func(c *jetstream.StreamConfig) { counting(c); c.Replicas = 3 })
+	sum := s.stream(t, func(c *jetstream.StreamConfig) {
+		counting(c)
+		c.Replicas, c.Sources = 3, []*jetstream.StreamSource{total(counts)(c.Name)}
 	})
 	info := func(name string) (is *jetstream.StreamInfo) {
 		t.Helper()
@@ -78,6 +84,12 @@ func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	publisher.Go(func() {
 		for i := 0; publishing.Err() == nil; i++ { // some are lost, or come again
 			if nc.Publish(fmt.Sprint(from, ".x.", i%7), fmt.Appendf(nil, "%d", i)) != nil || i%100 == 0 {
+				one := nats.NewMsg(counts + ".x")
+				one.Header.Set("Nats-Incr", "3")
+				_ = nc.PublishMsg(one)
+				if one.Subject = sum + ".all"; i%500 == 0 {
+					_ = nc.PublishMsg(one)
+				}
 				_ = nc.FlushTimeout(time.Second)
 				time.Sleep(time.Millisecond)
 			}
@@ -87,6 +99,8 @@ func TestSourcesOutliveTheirLeaders(t *testing.T) {
 		change(into)
 		change(from)
 		change(mirror)
+		change(counts)
+		change(sum)
 	}
 	stop()
 	publisher.Wait()
@@ -94,6 +108,7 @@ func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	for _, m := range members {
 		js = (&site{urls: []string{m.url()}}).client(t)
 	}
+	checkSum(t, js, counts, sum)
 	var end jetstream.StreamState
 	testutil.Eventually(t, "all are copied", func() error { // some may still be on their way to the source
 		end = info(from).State
@@ -145,4 +160,59 @@ func TestSourcesOutliveTheirLeaders(t *testing.T) {
 		}
 	}
 	t.Logf("read %d messages in %v", end.LastSeq, time.Since(began).Round(time.Millisecond))
+}
+
+// checkSum checks a stream with one counter, which adds up the one of another stream, each of whose
+// messages added 3, and has increments of its own.
+func checkSum(t *testing.T, js jetstream.JetStream, counts, sum string) {
+	t.Helper()
+	var end uint64
+	testutil.Eventually(t, "all counters are copied", func() error {
+		end = lastOf(t, js, counts) // some may still be on their way
+		stream, err := js.Stream(within(t), sum)
+		if err != nil {
+			return err
+		}
+		m, err := stream.GetLastMsgForSubject(within(t), sum+".all")
+		if err != nil {
+			return err
+		}
+		if got, want := m.Header.Get("Nats-Counter-Sources"), fmt.Sprintf(`{%q:{%q:"%d"}}`, counts, counts+".x", 3*end); got != want {
+			return fmt.Errorf("the sum has %s, and the origin %s", got, want)
+		}
+		return nil
+	})
+	c, err := js.OrderedConsumer(within(t), sum, jetstream.OrderedConsumerConfig{})
+	testutil.Must(t, err)
+	all, err := c.Messages()
+	testutil.Must(t, err)
+	defer all.Stop()
+	copies, last := uint64(0), lastOf(t, js, sum)
+	for seq := uint64(1); seq <= last; seq++ {
+		m, err := all.Next()
+		testutil.Must(t, err)
+		if fields := strings.Split(m.Headers().Get("Nats-Stream-Source"), " "); len(fields) == 6 {
+			if copies++; fields[1] != fmt.Sprint(copies) {
+				t.Fatalf("message %d is from %q, behind %d copies", seq, fields, copies-1)
+			}
+		}
+		if got, want := m.Headers().Get("Nats-Incr")+" "+string(m.Data()), fmt.Sprintf(`3 {"val":"%d"}`, 3*seq); got != want {
+			t.Fatalf("message %d is %s, want %s", seq, got, want)
+		}
+	}
+	if own := last - copies; copies != end || own == 0 {
+		t.Errorf("%d messages of %d are copied, beside %d", copies, end, own)
+	}
+}
+
+func lastOf(t *testing.T, js jetstream.JetStream, name string) (last uint64) {
+	t.Helper()
+	testutil.Eventually(t, "the info of "+name, func() error {
+		stream, err := js.Stream(within(t), name)
+		if err == nil {
+			last = stream.CachedInfo().State.LastSeq
+		}
+		return err
+	})
+	return last
 }
