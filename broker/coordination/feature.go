@@ -90,6 +90,10 @@ const FeatureBatches Feature = "batches"
 // nothing, and take that for damage in a state log.
 const FeatureSources Feature = "sources"
 
+// FeatureSourceEpochs is that a broker reads the epochs of sources (package removal). An earlier
+// version would take them for damage in a log.
+const FeatureSourceEpochs Feature = "source-epochs"
+
 // FeatureSchedules is that a leader publishes scheduled messages when they are due
 // (StreamSettings.AllowSchedules). An earlier version would remove them then, as expired ones.
 const FeatureSchedules Feature = "schedules"
@@ -110,7 +114,7 @@ const FeaturePush Feature = "push"
 
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -22,6 +22,7 @@ type Batch struct {
 	Origin    string // identity of the stream
 	Messages  []protocol.Message
 	Sequences []uint64                    // of Messages in their stream
+	Epochs    []uint64                    // likewise; nil: they are not known
 	Times     []int64                     // likewise, for a mirror
 	Subjects  [][]byte                    // likewise, for other streams
 	all       []coordination.StreamSource // of the shard
@@ -49,7 +50,10 @@ func (b *Batch) Pass(p *removal.Progress, end uint64) {
 	if b.Of.Mirrored {
 		come = removal.Source{Sequence: end - 1, Origin: b.Origin}
 	}
-	for come.Origin == b.Origin && b.Taken < len(b.Messages) && b.Sequences[b.Taken] <= come.Sequence {
+	for b.Taken < len(b.Messages) {
+		if next := b.Next(); !come.Covers(&next) {
+			break
+		}
 		b.Taken++
 	}
 }
@@ -65,8 +69,8 @@ func (b *Batch) Passed(k *removing.Keeper) bool {
 	if b.Of.Mirrored || b.Taken == 0 {
 		return false
 	}
-	s, progress := removal.Source{Key: b.Key, Sequence: b.Sequences[b.Taken-1], Origin: b.Origin}, k.Progress()
-	if come, _ := progress.Of(b.Key); come.Origin == s.Origin && come.Sequence >= s.Sequence {
+	s, progress := b.at(b.Taken-1), k.Progress()
+	if come, ok := progress.Of(b.Key); ok && come.Covers(&s) {
 		return false
 	}
 	k.Pass(s, b.Configured)
@@ -137,8 +141,15 @@ func (b *Batch) From() *counting.Origin {
 }
 
 // Next returns how far the source has come with the next message.
-func (b *Batch) Next() removal.Source {
-	return removal.Source{Key: b.Key, Sequence: b.Sequences[b.Taken], Origin: b.Origin}
+func (b *Batch) Next() removal.Source { return b.at(b.Taken) }
+
+// at returns how far the source has come with a message.
+func (b *Batch) at(n int) removal.Source {
+	s := removal.Source{Key: b.Key, Sequence: b.Sequences[n], Origin: b.Origin}
+	if b.Epochs != nil {
+		s.Epoch = b.Epochs[n]
+	}
+	return s
 }
 
 // Ask returns what a message of b asks for, by what its header says: what was asked of the origin's

@@ -27,9 +27,12 @@
 //	    between those of the next one.
 //	Y3  The records of a source are appended in the order of their stream. When one is refused, none
 //	    behind it is appended, and it is tried again.
-//	Y4  Only records below the origin's high watermark are copied. An origin that loses some
-//	    nevertheless, for example from memory, is reported while it ends before what was seen of it,
-//	    and nothing is copied. Once it has got beyond that it is not noticed.
+//	Y4  Only records below the origin's high watermark are copied. An origin may lose some
+//	    nevertheless, for example from memory. While it ends before what was seen of it, and has
+//	    nothing new there, that is reported and nothing is copied. Once a record of a later epoch is
+//	    at or before the last copied one, the source goes on from the first such record on, and
+//	    reports what was lost. Progress has the epoch of the last copied record for that. A mirror
+//	    does not move back (Y7).
 //	Y5  A stream that is made anew under the name of an origin is another stream: it is copied from
 //	    its start on. What was copied from the former one stays.
 //	Y6  What is deleted at the origin is not deleted in copies.

@@ -22,8 +22,11 @@ type Info struct {
 func (r *run[S]) heardOf(f *fetcher, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.err = err; err == nil && f.skipped > 0 {
-		r.err = fmt.Errorf("%d messages were passed over, which are too large for a link between brokers", f.skipped)
+	if r.err = err; err == nil {
+		r.err = f.loss()
+	}
+	if err == nil && f.skipped > 0 {
+		r.err = errors.Join(r.err, fmt.Errorf("%d messages were passed over, which are too large for a link between brokers", f.skipped))
 	}
 	if err == nil {
 		r.lag, r.heard = f.lag, time.Now()

@@ -33,6 +33,8 @@ const (
 	maxQuestions = 4096
 	// readsAtOnce is how many questions of this broker to itself read at once.
 	readsAtOnce = 8
+	// maxEpochs is how many epochs the records of an answer have at most: they are in its head.
+	maxEpochs = 32
 	// scanBytes is how much of a log a question reads in vain before it is answered, so that the
 	// source learns how far it has come.
 	scanBytes = 16 << 20

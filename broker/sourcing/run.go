@@ -57,6 +57,8 @@ type Config[S Shard] struct {
 	Find func(stream string) (identity, leader string, err error)
 	// Copies returns the sources of a stream.
 	Copies func(stream string) []coordination.StreamSource
+	// Epochs reports whether all brokers read the epochs of sources.
+	Epochs func() bool
 	// Origin returns the shard that is the stream of an identity, if this broker leads it and
 	// it is readable, or nil.
 	Origin func(identity string) Origin
@@ -235,6 +237,7 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	if err := s.cycle(r); err != nil {
 		return err
 	}
+	f.epochs = s.Epochs()
 	q := f.ask(come, identity)
 	if f.needs > 0 {
 		release, err := s.heavy.take(ctx, f.needs)
@@ -254,9 +257,13 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	if err != nil {
 		return err
 	}
+	was := f.lost
 	b, err := f.answered(a)
 	if err != nil {
 		return err
+	}
+	if f.lost != was {
+		s.Logger.Warn("a source has lost records that were copied", "topic", r.shard.Name(), "source", r.source.Name, "loss", f.loss())
 	}
 	if err := s.cycle(r); err != nil { // the question may have waited
 		return err

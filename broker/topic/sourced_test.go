@@ -93,6 +93,28 @@ func TestCopiesAreThereOnce(t *testing.T) {
 	}
 }
 
+// TestCopiesOfAnOriginThatLostItsEnd: its new records have later epochs. They are copied although
+// their sequences are not new, and each is there once, also behind a restart.
+func TestCopiesOfAnOriginThatLostItsEnd(t *testing.T) {
+	n := copying(t, nil)
+	of := func(epoch, from, to uint64) *sourcing.Batch {
+		b := copied(from, to)
+		b.Epochs = slices.Repeat([]uint64{epoch}, len(b.Messages))
+		return b
+	}
+	n.take(copied(1, 5)) // of an earlier version
+	n.take(of(1, 4, 7))
+	n.take(of(3, 5, 6))
+	n.take(of(3, 5, 6))
+	n.take(of(1, 5, 7))
+	for range 2 {
+		n.restart("orders")
+		n.take(of(3, 5, 6))
+	}
+	n.take(of(3, 6, 7))
+	n.eventually("each once", func() bool { return n.payloads() == "1 2 3 4 5 6 7 5 6 7" })
+}
+
 func TestARefusedCopyIsNotPassedOver(t *testing.T) {
 	n := copying(t, func(s *coordination.TopicSpec) { s.Stream.DiscardNew, s.Retention.Messages = true, 2 })
 	b := copied(1, 4)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,8 +20,8 @@ import (
 
 // TestSourcesOutliveTheirLeaders: the leaders of a stream and of its source change again and again
 // while 100,000 messages are copied. Each is there once, and in the order of the source. A mirror
-// has them with their sequences and times. A stream adds up the counters of another one, and its own
-// increments: each counts once.
+// has them with their sequences and times. A stream adds up the counters of another one, and its
+// own increments: each counts once.
 func TestSourcesOutliveTheirLeaders(t *testing.T) {
 	const messages = 100_000
 	local, _ := brokers.Coordinator(t)
@@ -215,4 +217,72 @@ func lastOf(t *testing.T, js jetstream.JetStream, name string) (last uint64) {
 		return err
 	})
 	return last
+}
+
+// TestASourceThatLostItsEndIsCopiedOn: the volume with the only copy of a source is rolled back.
+// The stream that copies it keeps what the source has lost, and gets what it has stored there
+// since.
+func TestASourceThatLostItsEndIsCopiedOn(t *testing.T) {
+	local, _ := brokers.Coordinator(t)
+	s := &site{}
+	members, volumes := map[string]*member{}, map[string]string{}
+	for i := range 3 {
+		name := fmt.Sprintf("compat-%d", i)
+		volumes[name] = filepath.Join(t.TempDir(), "volume")
+		members[name] = startBroker(t, local, i, volumes[name])
+		s.urls = append(s.urls, members[name].url())
+	}
+	from := s.stream(t, nil)
+	into := s.stream(t, func(c *jetstream.StreamConfig) {
+		c.Replicas, c.Subjects, c.Sources = 3, nil, []*jetstream.StreamSource{{Name: from}}
+	})
+	stream, err := s.client(t).Stream(within(t), from)
+	testutil.Must(t, err)
+	of := stream.CachedInfo().Cluster.Leader
+	number := int(of[len(of)-1] - '0')
+	client := func() jetstream.JetStream { // of a broker that stays
+		return (&site{urls: []string{members[fmt.Sprintf("compat-%d", (number+1)%3)].url()}}).client(t)
+	}
+	js := client()
+	publish := func(what string, n int) {
+		t.Helper()
+		for i := range n {
+			testutil.Eventually(t, "a publish", func() error {
+				ctx, stop := context.WithTimeout(t.Context(), time.Second)
+				defer stop()
+				_, err := js.Publish(ctx, from+".x", fmt.Appendf(nil, "%s%d", what, i), jetstream.WithMsgID(fmt.Sprint(what, i)))
+				return err
+			})
+		}
+	}
+	restart := func(between func()) {
+		t.Helper()
+		members[of].stop()
+		between()
+		members[of] = startBroker(t, local, number, volumes[of])
+	}
+	publish("a", 3)
+	reach(t, js, into, 3)
+	kept := filepath.Join(t.TempDir(), "kept")
+	restart(func() { testutil.Must(t, os.CopyFS(kept, os.DirFS(volumes[of]))) })
+	publish("lost", 4)
+	reach(t, js, into, 7)
+	restart(func() {
+		testutil.Must(t, os.RemoveAll(volumes[of]))
+		testutil.Must(t, os.CopyFS(volumes[of], os.DirFS(kept)))
+	})
+	publish("new", 2)
+	reach(t, js, into, 9)
+	answer := ask(t, js, "$JS.API.STREAM.INFO."+into, "")
+	why := fmt.Sprint(at(answer["sources"].([]any)[0].(map[string]any), "error", "description"))
+	if !strings.Contains(why, "lost its messages from 4 up to 7") {
+		t.Errorf("the error is %s", why)
+	}
+	publish("more", 4)
+	reach(t, js, into, 13)
+	var want []string
+	for _, m := range []string{"a0", "a1", "a2", "lost0", "lost1", "lost2", "lost3", "new0", "new1", "more0", "more1", "more2", "more3"} {
+		want = append(want, from+".x "+m)
+	}
+	equalTexts(t, "copies", copied(t, js, into), want)
 }
