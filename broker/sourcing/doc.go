@@ -10,6 +10,7 @@
 //	cycle.go    Cyclic: whether a stream would copy itself
 //	serve.go    answers questions, where the origin is led
 //	run.go      Sourcing: a goroutine for each source of the shards that are led here
+//	stats.go    counters, and the lag of all sources
 //	info.go     how far sources have come, for clients
 //
 // The leader of the shard that has a source asks the leader of the origin for records, on whatever

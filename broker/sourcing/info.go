@@ -22,7 +22,7 @@ type Info struct {
 func (r *run[S]) heardOf(f *fetcher, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.err = err; err == nil {
+	if r.err, r.failing = err, err != nil; err == nil {
 		r.err = f.loss()
 	}
 	if err == nil && f.skipped > 0 {

@@ -91,6 +91,8 @@ type Sourcing[S Shard] struct {
 	// forwarding is held while an answer waits for the links, so that only one follows.
 	forwarding chan struct{}
 
+	counts counters
+
 	mu   sync.Mutex
 	runs map[place[S]]*run[S]
 }
@@ -111,10 +113,13 @@ type run[S Shard] struct {
 
 	started bool // the log of a mirror starts with a record
 
-	mu    sync.Mutex
-	heard time.Time
-	lag   uint64
-	err   error
+	begun time.Time
+
+	mu      sync.Mutex
+	heard   time.Time // zero: never
+	lag     uint64
+	err     error
+	failing bool // the last step has failed
 }
 
 // New returns a Sourcing. Start starts it.
@@ -165,6 +170,7 @@ func (s *Sourcing[S]) look() {
 		default:
 		}
 	}
+	waiting := 0
 	stay := make(map[place[S]]bool, len(s.runs))
 	for _, shard := range s.Led() {
 		all, _, _ := shard.Sources()
@@ -176,9 +182,10 @@ func (s *Sourcing[S]) look() {
 				continue
 			}
 			if len(s.runs) >= maxSources {
+				waiting++
 				continue // until others are gone
 			}
-			r := &run[S]{shard: shard, source: source, ended: make(chan struct{})}
+			r := &run[S]{shard: shard, source: source, begun: time.Now(), ended: make(chan struct{})}
 			r.ctx, r.stop = context.WithCancel(s.ctx)
 			s.runs[at], stay[at] = r, true
 			s.running.Go(func() {
@@ -187,6 +194,7 @@ func (s *Sourcing[S]) look() {
 			})
 		}
 	}
+	s.counts.waiting.Store(int64(waiting))
 	for at, r := range s.runs {
 		if !stay[at] {
 			r.stop()
@@ -263,11 +271,13 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 		return err
 	}
 	if f.lost != was {
+		s.counts.lost.Add(1)
 		s.Logger.Warn("a source has lost records that were copied", "topic", r.shard.Name(), "source", r.source.Name, "loss", f.loss())
 	}
 	if err := s.cycle(r); err != nil { // the question may have waited
 		return err
 	}
+	s.counts.skipped.Add(a.Skipped)
 	r.heardOf(f, nil)
 	if b == nil {
 		return nil
@@ -279,8 +289,10 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 		if waited > patience { // others may want what this one has of the bounds
 			return errors.New("the stream takes no messages at the moment")
 		}
+		before := b.Taken
 		b.Wait = false
 		r.shard.AppendSourced(b)
+		s.counts.copied.Add(uint64(b.Taken - before))
 		if b.Err != nil {
 			return b.Err
 		}
