@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/broker"
 	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/internal/testutil/brokers"
 )
@@ -226,19 +229,28 @@ func TestASourceThatLostItsEndIsCopiedOn(t *testing.T) {
 	local, _ := brokers.Coordinator(t)
 	s := &site{}
 	members, volumes := map[string]*member{}, map[string]string{}
+	pages := map[string]string{}
+	start := func(name string) *member {
+		pages[name] = testutil.FreeAddress(t)
+		return runBroker(t, broker.Config{Name: name, Data: volumes[name], Endpoints: local.Endpoints(), HTTP: broker.Address{Listen: pages[name]}})
+	}
 	for i := range 3 {
 		name := fmt.Sprintf("compat-%d", i)
 		volumes[name] = filepath.Join(t.TempDir(), "volume")
-		members[name] = startBroker(t, local, i, volumes[name])
+		members[name] = start(name)
 		s.urls = append(s.urls, members[name].url())
 	}
 	from := s.stream(t, nil)
-	into := s.stream(t, func(c *jetstream.StreamConfig) {
-		c.Replicas, c.Subjects, c.Sources = 3, nil, []*jetstream.StreamSource{{Name: from}}
-	})
-	stream, err := s.client(t).Stream(within(t), from)
-	testutil.Must(t, err)
-	of := stream.CachedInfo().Cluster.Leader
+	leaderOf := func(name string) string {
+		stream, err := s.client(t).Stream(within(t), name)
+		testutil.Must(t, err)
+		return stream.CachedInfo().Cluster.Leader
+	}
+	of := leaderOf(from)
+	into := s.copies(t, &jetstream.StreamSource{Name: from})
+	for leaderOf(into) == of { // with one replica each, both leaders stay
+		into = s.copies(t, &jetstream.StreamSource{Name: from})
+	}
 	number := int(of[len(of)-1] - '0')
 	client := func() jetstream.JetStream { // of a broker that stays
 		return (&site{urls: []string{members[fmt.Sprintf("compat-%d", (number+1)%3)].url()}}).client(t)
@@ -259,7 +271,7 @@ func TestASourceThatLostItsEndIsCopiedOn(t *testing.T) {
 		t.Helper()
 		members[of].stop()
 		between()
-		members[of] = startBroker(t, local, number, volumes[of])
+		members[of] = start(of)
 	}
 	publish("a", 3)
 	reach(t, js, into, 3)
@@ -285,4 +297,16 @@ func TestASourceThatLostItsEndIsCopiedOn(t *testing.T) {
 		want = append(want, from+".x "+m)
 	}
 	equalTexts(t, "copies", copied(t, js, into), want)
+	stream, err := js.Stream(within(t), into)
+	testutil.Must(t, err)
+	got, err := http.Get("http://" + pages[stream.CachedInfo().Cluster.Leader] + "/metrics")
+	testutil.Must(t, err)
+	defer func() { _ = got.Body.Close() }()
+	metrics, err := io.ReadAll(got.Body)
+	testutil.Must(t, err)
+	for _, line := range []string{"carillon_sources_failing 0", "carillon_source_lag_messages 0", "carillon_source_losses_total 1", "carillon_source_messages_total 13"} {
+		if !strings.Contains(string(metrics), "\n"+line+"\n") {
+			t.Errorf("its leader's metrics lack %s", line)
+		}
+	}
 }
