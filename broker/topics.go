@@ -109,7 +109,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		},
 	})
 	t.sourcing = sourcing.New(sourcing.Config[*topic.ShardLeader]{
-		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
+		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,
@@ -131,9 +131,21 @@ func (t *topics) findOrigin(stream string) (identity, leader string, err error) 
 		return shard.Key(), shard.Leader(), nil
 	}
 	if whole := t.topics.Topic(stream); whole != nil && len(whole.Shards()) > 1 {
-		return "", "", fmt.Errorf("stream %s has several shards, whose messages have no order; name its shards' streams", stream)
+		return "", "", fmt.Errorf("stream %s has several shards, and a mirror has the sequences of one; mirror its shards' streams", stream)
 	}
 	return "", "", &sourcing.NotFoundError{Stream: stream}
+}
+
+// streamsOf returns the streams of the shards of a Topic with several, or the name itself.
+func (t *topics) streamsOf(name string) (streams []string) {
+	whole := t.topics.Topic(name)
+	if whole == nil || len(whole.Shards()) <= 1 {
+		return []string{name}
+	}
+	for _, shard := range whole.Shards() {
+		streams = append(streams, shard.Name())
+	}
+	return streams
 }
 
 // copiesOf returns the sources of a stream.

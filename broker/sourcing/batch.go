@@ -18,6 +18,8 @@ import (
 // the headers under which they are stored.
 type Batch struct {
 	Of        coordination.StreamSource
+	Stream    string // that is copied: the one that Of names, or of one of its shards
+	Streams   Streams
 	Key       removal.SourceKey
 	Origin    string // identity of the stream
 	Messages  []protocol.Message
@@ -60,7 +62,7 @@ func (b *Batch) Pass(p *removal.Progress, end uint64) {
 
 // Configured reports whether a source of the shard has a key.
 func (b *Batch) Configured(k removal.SourceKey) bool {
-	return slices.ContainsFunc(b.all, func(s coordination.StreamSource) bool { return removal.KeyOf(s.Index()) == k })
+	return slices.ContainsFunc(b.Streams.of(b.all), func(s streamOf) bool { return removal.KeyOf(s.named.Index()) == k })
 }
 
 // Passed notes how far the source has come with the messages that the shard has dealt with. It
@@ -137,7 +139,7 @@ func (b *Batch) From() *counting.Origin {
 	if b == nil {
 		return nil
 	}
-	return &counting.Origin{Stream: b.Of.Name, Subject: string(b.Subjects[b.Taken])}
+	return &counting.Origin{Stream: b.Stream, Subject: string(b.Subjects[b.Taken])}
 }
 
 // Next returns how far the source has come with the next message.

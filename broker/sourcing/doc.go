@@ -9,6 +9,7 @@
 //	budget.go   budget: bytes of large records under way
 //	cycle.go    Cyclic: whether a stream would copy itself
 //	serve.go    answers questions, where the origin is led
+//	streams.go  the streams that sources copy: shards of Topics, too
 //	run.go      Sourcing: a goroutine for each source of the shards that are led here
 //	stats.go    counters, and the lag of all sources
 //	info.go     how far sources have come, for clients
@@ -48,6 +49,9 @@
 //	    the progress are in one batch (Y1), so no leader adds a copy again.
 //	Y11 A record that is passed as a duplicate counts as copied as soon as the record is on all
 //	    in-sync replicas that it is a duplicate of, and not before.
+//	Y12 Each shard of a Topic with several is a stream of its own for a source that names the Topic,
+//	    and has a progress of its own. A stream has at most maxStreams of them, so that progress
+//	    forgets none.
 //
 // Rejected:
 //

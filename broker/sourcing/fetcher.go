@@ -16,7 +16,8 @@ import (
 // clock, no I/O. What is kept of a source is how far it has come, which the shard's log says; a
 // fetcher remembers beyond that only which records it need not look at again.
 type fetcher struct {
-	source     coordination.StreamSource
+	of         coordination.StreamSource // as the stream that copies names it
+	source     coordination.StreamSource // with the name of the stream that is copied: of, or of a shard of it
 	index      string
 	key        removal.SourceKey
 	filters    []string
@@ -41,7 +42,7 @@ type fetcher struct {
 
 // newFetcher returns the fetcher of a source.
 func newFetcher(source coordination.StreamSource) *fetcher {
-	f := &fetcher{source: source, index: source.Index()}
+	f := &fetcher{of: source, source: source, index: source.Index()}
 	f.key = removal.KeyOf(f.index)
 	if source.Filter != "" {
 		f.filters = []string{source.Filter}
@@ -104,7 +105,7 @@ func (f *fetcher) answered(a *answer) (*Batch, error) {
 		f.divergedAt(a)
 		return nil, nil
 	}
-	b := &Batch{Of: f.source, Key: f.key, Origin: f.origin}
+	b := &Batch{Of: f.of, Stream: f.source.Name, Key: f.key, Origin: f.origin}
 	err := a.each(func(r *log.Record) {
 		m := protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}
 		if m.Subject = f.mapped(r.Subject); f.source.Mirrored {

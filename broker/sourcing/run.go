@@ -54,7 +54,8 @@ type Config[S Shard] struct {
 	Led func() []S
 	// Find returns the identity of a stream, and which broker leads it, or why it can't be read: a
 	// *NotFoundError, for example.
-	Find func(stream string) (identity, leader string, err error)
+	Find    func(stream string) (identity, leader string, err error)
+	Streams Streams
 	// Copies returns the sources of a stream.
 	Copies func(stream string) []coordination.StreamSource
 	// Epochs reports whether all brokers read the epochs of sources.
@@ -106,7 +107,8 @@ type place[S Shard] struct {
 // run copies one source until its context ends.
 type run[S Shard] struct {
 	shard  S
-	source coordination.StreamSource
+	of     coordination.StreamSource // as it is configured
+	source coordination.StreamSource // with the name of the stream that is copied
 	ctx    context.Context
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when it has ended
@@ -174,18 +176,18 @@ func (s *Sourcing[S]) look() {
 	stay := make(map[place[S]]bool, len(s.runs))
 	for _, shard := range s.Led() {
 		all, _, _ := shard.Sources()
-		for _, source := range all {
-			at := place[S]{shard, source.Index()}
+		for _, stream := range s.Streams.of(all) {
+			at := place[S]{shard, stream.named.Index()}
 			if before := s.runs[at]; before != nil {
 				// A run that was stopped comes to its end before the next one of the source begins.
-				stay[at] = before.ctx.Err() == nil && reflect.DeepEqual(before.source, source)
+				stay[at] = before.ctx.Err() == nil && reflect.DeepEqual(before.of, stream.source)
 				continue
 			}
 			if len(s.runs) >= maxSources {
 				waiting++
 				continue // until others are gone
 			}
-			r := &run[S]{shard: shard, source: source, begun: time.Now(), ended: make(chan struct{})}
+			r := &run[S]{shard: shard, of: stream.source, source: stream.named, begun: time.Now(), ended: make(chan struct{})}
 			r.ctx, r.stop = context.WithCancel(s.ctx)
 			s.runs[at], stay[at] = r, true
 			s.running.Go(func() {
@@ -213,6 +215,7 @@ func (s *Sourcing[S]) note() {
 // copy copies a source until ctx ends.
 func (s *Sourcing[S]) copy(ctx context.Context, r *run[S]) {
 	f := newFetcher(r.source)
+	f.of = r.of
 	for ctx.Err() == nil {
 		err := s.step(ctx, r, f)
 		r.heardOf(f, err)
@@ -282,6 +285,7 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	if b == nil {
 		return nil
 	}
+	b.Streams = s.Streams
 	for waited := time.Duration(0); b.Taken < len(b.Messages); {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -310,3 +310,75 @@ func TestASourceThatLostItsEndIsCopiedOn(t *testing.T) {
 		}
 	}
 }
+
+// TestATopicOfSeveralShardsIsCopied: into one stream, while the leaders of both change. Each
+// message is there once, and those of a shard are in order. The info has one source.
+func TestATopicOfSeveralShardsIsCopied(t *testing.T) {
+	const shards, messages = 3, 3000
+	local, _ := brokers.Coordinator(t)
+	s := &site{}
+	volumes, members := make([]string, 3), make([]*member, 3)
+	for i := range members {
+		volumes[i] = t.TempDir()
+		members[i] = startBroker(t, local, i, volumes[i])
+		s.urls = append(s.urls, members[i].url())
+	}
+	into := s.stream(t, func(c *jetstream.StreamConfig) {
+		c.Replicas, c.Subjects, c.Sources = 3, nil, []*jetstream.StreamSource{{Name: "orders", FilterSubject: "orders.*"}}
+	})
+	testutil.EventuallyTrue(t, "the topic is made", func() bool {
+		m, err := s.client(t).Conn().Request("$CARILLON.API.TOPIC.CREATE.orders", fmt.Appendf(nil, `{"stream":{"subjects":["orders.>"],"num_replicas":3},"shards":%d}`, shards), patience)
+		return err == nil && !strings.Contains(string(m.Data), `"error"`)
+	})
+	var js jetstream.JetStream
+	for round := range 4 {
+		if round > 0 {
+			members[round-1].stop()
+			members[round-1] = startBroker(t, local, round-1, volumes[round-1])
+		}
+		js = (&site{urls: []string{members[round%3].url()}}).client(t)
+		for i := range messages / 4 {
+			n := round*messages/4 + i
+			testutil.Eventually(t, "a publish", func() error {
+				ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+				defer stop()
+				_, err := js.Publish(ctx, fmt.Sprint("orders.", n%50), fmt.Append(nil, n))
+				return err
+			})
+		}
+	}
+	want := uint64(0)
+	for n := range shards {
+		want += lastOf(t, js, fmt.Sprint("orders--", n)) // a publish may have been stored twice
+	}
+	reach(t, js, into, want)
+	stream, err := js.Stream(within(t), into)
+	testutil.Must(t, err)
+	if is := stream.CachedInfo().Sources; len(is) != 1 || is[0].Name != "orders" || is[0].FilterSubject != "orders.*" || is[0].Active < 0 {
+		t.Errorf("its sources are %+v", is)
+	}
+	c, err := js.OrderedConsumer(within(t), into, jetstream.OrderedConsumerConfig{})
+	testutil.Must(t, err)
+	all, err := c.Messages()
+	testutil.Must(t, err)
+	defer all.Stop()
+	come := map[string]int{}
+	for range want {
+		m, err := all.Next()
+		testutil.Must(t, err)
+		fields := strings.Split(m.Headers().Get("Nats-Stream-Source"), " ")
+		if come[fields[0]]++; len(fields) != 6 || fields[1] != fmt.Sprint(come[fields[0]]) {
+			t.Fatalf("message %d of its shard is from %q", come[fields[0]], fields)
+		}
+	}
+	equal(t, "shards that are copied", len(come), shards)
+	_, err = js.CreateStream(within(t), jetstream.StreamConfig{Name: s.name("s"), Mirror: &jetstream.StreamSource{Name: "orders"}})
+	equal(t, "a mirror", number(err), jetstream.ErrorCode(10052))
+	whole, err := js.Stream(within(t), "orders")
+	testutil.Must(t, err)
+	config := whole.CachedInfo().Config
+	config.Sources = []*jetstream.StreamSource{{Name: "bills"}}
+	if _, err = js.UpdateStream(within(t), config); err == nil || !strings.Contains(err.Error(), "can't have sources") {
+		t.Errorf("with a source: %v", err)
+	}
+}
