@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -108,7 +109,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		},
 	})
 	t.sourcing = sourcing.New(sourcing.Config[*topic.ShardLeader]{
-		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
+		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,
@@ -130,9 +131,21 @@ func (t *topics) findOrigin(stream string) (identity, leader string, err error) 
 		return shard.Key(), shard.Leader(), nil
 	}
 	if whole := t.topics.Topic(stream); whole != nil && len(whole.Shards()) > 1 {
-		return "", "", fmt.Errorf("stream %s has several shards, whose messages have no order; name its shards' streams", stream)
+		return "", "", fmt.Errorf("stream %s has several shards, and a mirror has the sequences of one; mirror its shards' streams", stream)
 	}
 	return "", "", &sourcing.NotFoundError{Stream: stream}
+}
+
+// streamsOf returns the streams of the shards of a Topic with several, or the name itself.
+func (t *topics) streamsOf(name string) (streams []string) {
+	whole := t.topics.Topic(name)
+	if whole == nil || len(whole.Shards()) <= 1 {
+		return []string{name}
+	}
+	for _, shard := range whole.Shards() {
+		streams = append(streams, shard.Name())
+	}
+	return streams
 }
 
 // copiesOf returns the sources of a stream.
@@ -143,11 +156,29 @@ func (t *topics) copiesOf(stream string) []coordination.StreamSource {
 	return nil
 }
 
+// sourceEpochs reports whether all brokers read the epochs of sources.
+func (t *topics) sourceEpochs() bool {
+	state := t.topics.State()
+	return state != nil && state.AllHave(coordination.FeatureSourceEpochs)
+}
+
+// origin is a shard that others copy from.
+type origin struct{ *topic.ShardLeader }
+
+// EpochAt implements sourcing.Origin. It knows nothing while the log may not know where its epochs
+// begin: a copy with a wrong epoch would seem to be of another history later.
+func (o origin) EpochAt(offset uint64) (epoch, until uint64) {
+	if !o.Data().KnowsEpochs() {
+		return 0, math.MaxUint64
+	}
+	return o.Data().EpochAt(offset)
+}
+
 // originOf returns the stream of an identity if it is led here.
 func (t *topics) originOf(identity string) sourcing.Origin {
 	if shard := t.topics.ShardByKey(identity); shard != nil {
 		if led := shard.Led(); led != nil {
-			return led
+			return origin{led}
 		}
 	}
 	return nil

@@ -105,12 +105,15 @@ func (codec) Conditions(header []byte) (c publish.Conditions, _ error) {
 	}
 	return c, nil
 }
-func (codec) AppendAck(dst []byte, _ string, _ publish.Ack) []byte          { return append(dst, '+') }
-func (codec) Part([]byte) (p publish.Part, ok bool)                         { return p, false }
-func (codec) Counter(_, _ []byte) (total, sources []byte, ok bool)          { return nil, nil, false }
-func (codec) AppendCounter(dst, _ []byte, _ string, _ []byte) ([]byte, int) { return dst, 0 }
-func (codec) AppendCommit(dst, header []byte) []byte                        { return append(dst, header...) }
-func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte     { return dst }
+func (codec) AppendAck(dst []byte, _ string, _ publish.Ack) []byte             { return append(dst, '+') }
+func (codec) Part([]byte) (p publish.Part, ok bool)                            { return p, false }
+func (codec) Counter(_, _ []byte) (total, sources []byte, ok bool)             { return nil, nil, false }
+func (codec) AppendCounter(dst, _ []byte, _, _ string, _ []byte) ([]byte, int) { return dst, 0 }
+func (codec) CounterSource(_ []byte, _, _, _ string) (updated []byte, before string, ok bool) {
+	return nil, "", false
+}
+func (codec) AppendCommit(dst, header []byte) []byte                    { return append(dst, header...) }
+func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
 
 func (codec) AppendRefusal(dst []byte, _ string, err error) []byte {
 	return append(dst, err.Error()...)

@@ -27,8 +27,11 @@ func (words) Part(header []byte) (p publish.Part, ok bool) {
 	}
 	return p, true
 }
-func (words) Counter(_, _ []byte) (total, sources []byte, ok bool)          { return nil, nil, false }
-func (words) AppendCounter(dst, _ []byte, _ string, _ []byte) ([]byte, int) { return dst, 0 }
+func (words) Counter(_, _ []byte) (total, sources []byte, ok bool)             { return nil, nil, false }
+func (words) AppendCounter(dst, _ []byte, _, _ string, _ []byte) ([]byte, int) { return dst, 0 }
+func (words) CounterSource(_ []byte, _, _, _ string) (updated []byte, before string, ok bool) {
+	return nil, "", false
+}
 func (words) AppendCommit(dst, header []byte) []byte {
 	return append(append(dst, header...), " commit"...)
 }

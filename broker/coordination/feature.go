@@ -90,6 +90,10 @@ const FeatureBatches Feature = "batches"
 // nothing, and take that for damage in a state log.
 const FeatureSources Feature = "sources"
 
+// FeatureSourceEpochs is that a broker reads the epochs of sources (package removal). An earlier
+// version would take them for damage in a log.
+const FeatureSourceEpochs Feature = "source-epochs"
+
 // FeatureSchedules is that a leader publishes scheduled messages when they are due
 // (StreamSettings.AllowSchedules). An earlier version would remove them then, as expired ones.
 const FeatureSchedules Feature = "schedules"
@@ -98,6 +102,11 @@ const FeatureSchedules Feature = "schedules"
 // and passes their totals on to publishers. An earlier version would refuse increments.
 const FeatureCounters Feature = "counters"
 
+// FeatureCounterSources is that a leader adds up the counters of other streams that it copies
+// (StreamSettings.AllowCounter with Sources). An earlier version would store their totals as they
+// are.
+const FeatureCounterSources Feature = "counter-sources"
+
 // FeaturePush is that a leader sends the records of a Subscription to an HTTP endpoint
 // (SubscriptionSpec.Push), and reads cursors with records in the hand of one. An earlier version
 // can't read the spec of such a Subscription.
@@ -105,7 +114,7 @@ const FeaturePush Feature = "push"
 
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -13,7 +13,10 @@
 //	    subject, so a total of a record that was never appended, or is not the last, is never used.
 //	C3  No caller waits for a disk. What is not known is read in the background, and the message that
 //	    needs it is judged again.
-//	C4  Totals, increments and what is remembered are bounded.
+//	C4  What a copy of another stream's counter adds is the difference of two totals: its own, and
+//	    that of the last copy from there, which the record before has. So a record of an origin
+//	    counts once, with its own copy or with the next one.
+//	C5  Totals, increments and what is remembered are bounded.
 //
 // Rejected: the total of each subject in memory, which every broker keeps up as it appends. It
 // costs memory for counters that nobody increments, and has to be undone when a log is truncated.

@@ -2,6 +2,7 @@ package counting
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -131,9 +132,10 @@ type Record struct {
 	Before uint64 // the offset of the last record of the subject; 0: none
 }
 
-// Count returns what an increment is stored as, behind the last record of its subject. most is how
-// large it may be; 0: any size. wait and the error are as with At, or why it is refused.
-func (t *Totals) Count(topic string, m *protocol.Message, increment []byte, last uint64, most int) (r Record, wait bool, err error) {
+// Count returns what an increment is stored as, behind the last record of its subject. from is
+// where it was copied from; nil: it is no copy. most is how large it may be; 0: any size. wait and
+// the error are as with At, or why it is refused.
+func (t *Totals) Count(topic string, m *protocol.Message, increment []byte, from *Origin, last uint64, most int) (r Record, wait bool, err error) {
 	before, wait, err := t.At(last)
 	switch e := err.(type) {
 	case nil, *publish.NotServedError:
@@ -145,9 +147,22 @@ func (t *Totals) Count(topic string, m *protocol.Message, increment []byte, last
 	if wait || err != nil {
 		return r, wait, err
 	}
+	sources, replaced := before.Sources, ""
+	if from != nil {
+		total, _, valid := t.set.codec.Counter(m.Data[:m.Header], m.Data[m.Header:])
+		if valid = valid && len(total) <= maxDigits; valid {
+			replaced, sources, valid = before.Copied(t.set.codec, from, total)
+		}
+		if !valid {
+			return r, false, &publish.CounterError{Topic: topic, Fault: publish.CounterBroken}
+		}
+		if increment = []byte(replaced); len(sources) > maxSources {
+			return r, false, fmt.Errorf("topic %s: the totals of other streams in the counter %s take %d bytes (at most %d are possible: let fewer streams and subjects count there)", topic, m.Subject, len(sources), maxSources)
+		}
+	}
 	sum, ok := before.Sum(increment)
-	r = Record{Total: Total{Value: sum, Sources: before.Sources}, Before: last}
-	r.Data, r.Header = t.set.codec.AppendCounter(nil, m.Data[:m.Header], sum, before.Sources)
+	r = Record{Total: Total{Value: sum, Sources: sources}, Before: last}
+	r.Data, r.Header = t.set.codec.AppendCounter(nil, m.Data[:m.Header], sum, replaced, sources)
 	if _, sources, valid := t.set.codec.Counter(r.Data[:r.Header], r.Data[r.Header:]); valid && len(sources) <= maxSources {
 		r.Total.Sources = slices.Clone(sources) // of the increment itself, perhaps
 	} else {

@@ -18,7 +18,17 @@ type plain struct{}
 func (plain) Counter(header, payload []byte) (total, sources []byte, ok bool) {
 	return payload, header, len(payload) > 0 && payload[0] != 'x'
 }
-func (plain) AppendCounter(dst, header []byte, total string, _ []byte) ([]byte, int) {
+func (plain) CounterSource(sources []byte, _, subject, total string) (updated []byte, before string, ok bool) {
+	of, before, _ := strings.Cut(string(sources), "=")
+	if of != subject {
+		before = ""
+	}
+	return []byte(subject + "=" + total), before, !strings.HasPrefix(of, "x")
+}
+func (plain) AppendCounter(dst, header []byte, total, _ string, sources []byte) ([]byte, int) {
+	if len(sources) > 0 {
+		header = sources
+	}
 	return append(append(dst, header...), total...), len(header)
 }
 func (plain) Part([]byte) (p publish.Part, ok bool)                     { return p, false }
@@ -175,11 +185,46 @@ func TestWhatIsNoIncrement(t *testing.T) {
 		"with a payload":        {true, "x", publish.Conditions{Increment: one}, "topic orders: an increment has no payload"},
 		"with a condition":      {true, "", publish.Conditions{Increment: one, ExpectsLast: true}, "topic orders: the increment is invalid"},
 		"with too many digits":  {true, "", publish.Conditions{Increment: []byte(strings.Repeat("1", maxDigits+1))}, "topic orders: the increment is invalid"},
+		"copied with a payload": {true, "x", publish.Conditions{Increment: one, Rollup: publish.RollupSubject}, "<nil>"},
+		"copied without one":    {true, "x", publish.Conditions{}, "topic orders: it has counters only, and the message has no increment"},
+		"copied to no counter":  {false, "x", publish.Conditions{Increment: one}, "<nil>"},
 		"that carries records":  {true, "", publish.Conditions{Increment: one, Records: 1}, "topic orders: the increment is invalid"},
 		"that removes messages": {true, "", publish.Conditions{Increment: one, Rollup: publish.RollupSubject}, "topic orders: the increment is invalid"},
 	} {
-		if got := fmt.Sprint(Refusal("orders", test.counts, &protocol.Message{Data: []byte(test.data)}, &test.c)); got != test.want {
+		if got := fmt.Sprint(Refusal("orders", test.counts, strings.HasPrefix(name, "copied"), &protocol.Message{Data: []byte(test.data)}, &test.c)); got != test.want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
+}
+
+// TestACopyAddsWhatChangedAtItsOrigin: since the last copy, whatever lies between.
+func TestACopyAddsWhatChangedAtItsOrigin(t *testing.T) {
+	l := newLedger(t, "10")
+	from := &Origin{Stream: "s", Subject: "a"}
+	total, offset := "10", uint64(1)
+	l.expect(1, "10")
+	for _, test := range []struct{ there, here string }{{"5", "15"}, {"7", "17"}, {"7", "17"}, {"+08", "18"}, {"2", "12"}, {"-3", "7"}} {
+		m := &protocol.Message{Data: []byte(test.there)}
+		r, wait, err := l.Count("orders", m, []byte("1"), from, offset, 0)
+		if wait || err != nil || r.Total.Value != test.here {
+			t.Fatalf("%s there: %q, %v, %v, want %s", test.there, r.Total.Value, wait, err, test.here)
+		}
+		offset++
+		l.Add(offset, r.Before, r.Total)
+		total = r.Total.Value
+	}
+	r, _, err := l.Count("orders", &protocol.Message{}, []byte("1"), nil, offset, 0)
+	if err != nil || r.Total.Value != "8" || string(r.Total.Sources) != "a=-3" {
+		t.Errorf("behind %s: %+v, %v", total, r.Total, err)
+	}
+	for _, refused := range []string{"x", "", strings.Repeat("9", maxDigits+1)} {
+		if _, _, err := l.Count("orders", &protocol.Message{Data: []byte(refused)}, []byte("1"), from, offset, 0); err == nil {
+			t.Errorf("a total of %.10q is copied", refused)
+		}
+	}
+	from.Subject = strings.Repeat("a", maxSources)
+	if _, _, err := l.Count("orders", &protocol.Message{Data: []byte("1")}, []byte("1"), from, offset, 0); err == nil || !strings.Contains(err.Error(), "let fewer streams") {
+		t.Errorf("too much about other streams: %v", err)
+	}
+	l.Undo()
 }

@@ -49,9 +49,14 @@ func (PublishCodec) Counter(header, payload []byte) (total, sources []byte, ok b
 	return jsapi.ParseCounter(protocol.Header(header), payload)
 }
 
+// CounterSource changes what a message of a counter says of another stream.
+func (PublishCodec) CounterSource(sources []byte, stream, subject, total string) (updated []byte, before string, ok bool) {
+	return jsapi.CounterSource(sources, stream, subject, total)
+}
+
 // AppendCounter appends a message of a counter.
-func (PublishCodec) AppendCounter(dst, header []byte, total string, sources []byte) ([]byte, int) {
-	return jsapi.AppendCounter(dst, protocol.Header(header), total, sources)
+func (PublishCodec) AppendCounter(dst, header []byte, total, increment string, sources []byte) ([]byte, int) {
+	return jsapi.AppendCounter(dst, protocol.Header(header), total, increment, sources)
 }
 
 // AppendMarker appends the header of a marker.

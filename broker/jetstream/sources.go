@@ -25,8 +25,8 @@ func (s *Server) checkSources(config *jsapi.StreamConfig) *jsapi.Error {
 		t := state.Topic(source.Name)
 		switch {
 		case t == nil || t.Deleting:
-		case max(t.Spec.Shards, 1) > 1:
-			return jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("source %s has %d shards, whose messages have no order: name its shards' streams instead, %s and so on", source.Name, t.Spec.Shards, coordination.ShardName(t, 0)))
+		case max(t.Spec.Shards, 1) > 1 && config.Mirror != nil:
+			return jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("stream %s has %d shards, and a mirror has the sequences of one: mirror its shards' streams instead, %s and so on", source.Name, t.Spec.Shards, coordination.ShardName(t, 0)))
 		case config.MaxMessageSize > 0 && t.Spec.MaxMessage > 0 && int(config.MaxMessageSize) < t.Spec.MaxMessage:
 			return tooBig
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"time"
@@ -195,6 +196,9 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 	}
 	if refusal := to.CheckServed(s.state()); refusal != nil {
 		return nil, refusal
+	}
+	if n := desired.Spec.Shards; n > 1 && len(to.Sources) > 0 { // each shard would copy all
+		return nil, jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("stream %s has %d shards, and can't have sources: copy them into a stream with one", desired.Name, n))
 	}
 	if refusal := s.checkSources(to); refusal != nil {
 		return nil, refusal

@@ -275,15 +275,36 @@ func ParseCounter(header protocol.Header, payload []byte) (total, sources []byte
 	return []byte(counter.Val), sources, true
 }
 
+// CounterSource returns the value of Nats-Counter-Sources with another total of a stream's subject,
+// as nats-server writes it, and the total before; empty: none. ok is false if sources, which may be
+// empty, is no such value.
+func CounterSource(sources []byte, stream, subject, total string) (updated []byte, before string, ok bool) {
+	streams := map[string]map[string]string{}
+	if len(sources) > 0 && (json.Unmarshal(sources, &streams) != nil || streams == nil) {
+		return nil, "", false
+	}
+	before = streams[stream][subject]
+	if streams[stream] == nil {
+		streams[stream] = map[string]string{}
+	}
+	streams[stream][subject] = total
+	updated, err := json.Marshal(streams)
+	return updated, before, err == nil && (before == "" || isNumber([]byte(before)))
+}
+
 // AppendCounter appends a message of a counter: the header of the increment, with what is known of
-// other streams, and the total. It returns the size of the header, too.
-func AppendCounter(dst []byte, header protocol.Header, total string, sources []byte) (message []byte, headerSize int) {
+// other streams, and the total. With other streams, a copy gets an increment of its own; empty: the
+// header keeps the one it has. It returns the size of the header, too.
+func AppendCounter(dst []byte, header protocol.Header, total, increment string, sources []byte) (message []byte, headerSize int) {
 	from := len(dst)
 	if len(sources) == 0 {
 		dst = append(dst, header...)
 	} else {
 		dst = append(dst, "NATS/1.0\r\n"...)
 		for key, value := range header.All() {
+			if increment != "" && string(key) == headerIncrement {
+				value = []byte(increment)
+			}
 			if string(key) != headerCounterSources {
 				dst = fmt.Appendf(dst, "%s: %s\r\n", key, value)
 			}

@@ -83,12 +83,12 @@ func TestRefusedPublishHeaders(t *testing.T) {
 
 // TestCountersAreReadAndWritten: as nats-server writes them, with what they say of other streams.
 func TestCountersAreReadAndWritten(t *testing.T) {
-	message, size := AppendCounter(nil, header("Nats-Incr: 2"), "44", nil)
+	message, size := AppendCounter(nil, header("Nats-Incr: 2"), "44", "", nil)
 	if want := string(header("Nats-Incr: 2")) + `{"val":"44"}`; string(message) != want || size != len(header("Nats-Incr: 2")) {
 		t.Errorf("%q, %d", message, size)
 	}
 	sources := []byte(`{"other":{"a":"7"}}`)
-	message, size = AppendCounter(nil, header("Nats-Counter-Sources: {}", "Nats-Incr: 2"), "-1", sources)
+	message, size = AppendCounter(nil, header("Nats-Counter-Sources: {}", "Nats-Incr: 2"), "-1", "", sources)
 	want := header("Nats-Incr: 2", "Nats-Counter-Sources: "+string(sources))
 	if string(message) != string(want)+`{"val":"-1"}` || size != len(want) {
 		t.Errorf("%q, %d", message, size)
@@ -96,6 +96,22 @@ func TestCountersAreReadAndWritten(t *testing.T) {
 	total, of, ok := ParseCounter(protocol.Header(message[:size]), message[size:])
 	if string(total) != "-1" || string(of) != string(sources) || !ok {
 		t.Errorf("%q, %q, %v", total, of, ok)
+	}
+	message, size = AppendCounter(nil, header("Nats-Incr: 2", "Trace: 1"), "-1", "-9", sources)
+	if want := header("Nats-Incr: -9", "Trace: 1", "Nats-Counter-Sources: "+string(sources)); string(message[:size]) != string(want) {
+		t.Errorf("%q", message)
+	}
+	for payload, want := range map[string]string{"": `{"s":{"a":"1"}} ""`, string(sources): `{"other":{"a":"7"},"s":{"a":"1"}} ""`,
+		`{"s":{"b":"2","a":"-3"}}`: `{"s":{"a":"1","b":"2"}} "-3"`, "{}": `{"s":{"a":"1"}} ""`} {
+		updated, before, ok := CounterSource([]byte(payload), "s", "a", "1")
+		if got := fmt.Sprintf("%s %q", updated, before); got != want || !ok {
+			t.Errorf("with %s it says %s, %v, want %s", payload, got, ok, want)
+		}
+	}
+	for _, payload := range []string{"x", "null", `{"s":1}`, `{"s":{"a":"x"}}`} {
+		if updated, _, ok := CounterSource([]byte(payload), "s", "a", "1"); ok {
+			t.Errorf("%s became %s", payload, updated)
+		}
 	}
 	for _, payload := range []string{"", "1", `{"val":1}`, `{"val":""}`, `{"val":"x"}`, `{"val":"1.0"}`} {
 		if total, _, ok := ParseCounter(nil, []byte(payload)); ok {

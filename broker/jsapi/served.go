@@ -25,6 +25,7 @@ func (c *StreamConfig) CheckServed(state *coordination.State) *Error {
 		{c.AllowAtomic, "allow_atomic", coordination.FeatureBatches},
 		{len(c.Sources) > 0, "sources", coordination.FeatureSources},
 		{c.AllowCounter, "allow_msg_counter", coordination.FeatureCounters},
+		{c.AllowCounter && len(c.Sources) > 0, "allow_msg_counter with sources", coordination.FeatureCounterSources},
 		{c.Mirror != nil, "mirror", coordination.FeatureSources},
 	} {
 		if !needs.asked {

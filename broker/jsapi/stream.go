@@ -263,8 +263,6 @@ func (c *StreamConfig) checkCounter() *Error {
 		return ErrStreamInvalidConfig.With("counter stream cannot use message TTLs")
 	case c.AllowSchedules:
 		return ErrStreamInvalidConfig.With("counter stream cannot use message schedules")
-	case len(c.Sources) > 0:
-		return ErrStreamInvalidConfig.With("counter stream cannot have sources: adding them up is not supported yet")
 	case c.RemovesAcked():
 		return ErrStreamInvalidConfig.With("counter stream can only use limits retention")
 	}

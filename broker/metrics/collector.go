@@ -84,6 +84,7 @@ func (c Collector) Collect(to chan<- prometheus.Metric) {
 	c.replicas(to)
 	c.subscriptions(to)
 	pushes(to, c.sources.Push.Stats())
+	copies(to, c.sources.Sourcing.Stats())
 	c.disk(to)
 	c.clock(to)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/sourcing"
 	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -39,6 +40,7 @@ type Sources struct {
 	Subscriptions interface{ Stats() subscription.Stats }
 	Push          interface{ Stats() push.Stats }
 	JetStream     interface{ Stats() jetstream.Stats }
+	Sourcing      interface{ Stats() sourcing.Stats }
 	Disk          Disk
 	Clock         Clock
 }

@@ -18,9 +18,13 @@ type Codec interface {
 	// Counter reads the total of a counter from a record, and what its header says of other streams.
 	// ok is false if it is no counter.
 	Counter(header, payload []byte) (total, sources []byte, ok bool)
+	// CounterSource returns what a record says of other streams with another total of one's subject,
+	// and which total it said before; empty: none. ok is false if sources can't be read.
+	CounterSource(sources []byte, stream, subject, total string) (updated []byte, before string, ok bool)
 	// AppendCounter appends a record of a counter: the header of its increment, and the total.
-	// headerSize is the size of the header with what it says of other streams.
-	AppendCounter(dst, header []byte, total string, sources []byte) (record []byte, headerSize int)
+	// increment is the one that the header of a copy gets; empty: it keeps its own. headerSize is the
+	// size of the header with what it says of other streams.
+	AppendCounter(dst, header []byte, total, increment string, sources []byte) (record []byte, headerSize int)
 	// AppendAck appends the answer to a message that is kept, or had been kept before.
 	AppendAck(dst []byte, topic string, a Ack) []byte
 	// AppendRefusal appends the answer to a message that is not kept. err is one of this package's,

@@ -20,7 +20,21 @@ type Progress struct {
 type Source struct {
 	Key      SourceKey
 	Sequence uint64
-	Origin   string
+	// Epoch is that of the record at Sequence in its stream; 0: not known. Later records of a stream
+	// have no earlier epoch, also if it has lost its end in between.
+	Epoch  uint64
+	Origin string
+}
+
+// Covers reports whether s has come to where other is, or further: by epochs, if both are known.
+func (s *Source) Covers(other *Source) bool {
+	switch {
+	case s.Origin != other.Origin:
+		return false
+	case s.Epoch > 0 && other.Epoch > 0 && s.Epoch != other.Epoch:
+		return s.Epoch > other.Epoch
+	}
+	return s.Sequence >= other.Sequence
 }
 
 // SourceKey tells the sources of a shard apart.
@@ -70,18 +84,31 @@ func (p *Progress) With(s Source, keep func(SourceKey) bool) []Source {
 // first that have not moved for longest. Four times as many as a shard may have at once.
 const maxSources = 256
 
-// progressVersion is the first byte of an encoded Progress. It is where Items are.
-const progressVersion = 3
+// progressVersion is the first byte of an encoded Progress. It is where Items are. One with
+// epochsVersion has epochs of sources.
+const (
+	progressVersion = 3
+	epochsVersion   = 4
+)
 
 // AppendProgress appends p to dst: a byte with the version, its epoch and its offset as uvarints,
-// and of each source the key, the sequence as a uvarint, and the identity behind its length.
+// and of each source the key, the sequence as a uvarint, its epoch as a uvarint if any source has
+// one, and the identity behind its length.
 func AppendProgress(dst []byte, p *Progress) []byte {
-	dst = append(dst, progressVersion)
+	epochs := slices.ContainsFunc(p.Sources, func(s Source) bool { return s.Epoch > 0 })
+	if epochs {
+		dst = append(dst, epochsVersion)
+	} else {
+		dst = append(dst, progressVersion)
+	}
 	dst = binary.AppendUvarint(dst, p.Epoch)
 	dst = binary.AppendUvarint(dst, p.Offset)
 	for _, s := range p.Sources {
 		dst = append(dst, s.Key[:]...)
 		dst = binary.AppendUvarint(dst, s.Sequence)
+		if epochs {
+			dst = binary.AppendUvarint(dst, s.Epoch)
+		}
 		dst = append(dst, byte(len(s.Origin)))
 		dst = append(dst, s.Origin...)
 	}
@@ -89,7 +116,9 @@ func AppendProgress(dst []byte, p *Progress) []byte {
 }
 
 // IsProgress reports whether what is where an Item may be is a Progress.
-func IsProgress(data []byte) bool { return len(data) > 0 && data[0] == progressVersion }
+func IsProgress(data []byte) bool {
+	return len(data) > 0 && (data[0] == progressVersion || data[0] == epochsVersion)
+}
 
 // ParseProgress parses an encoded Progress. Its error wraps ErrMalformed.
 func ParseProgress(data []byte) (p Progress, err error) {
@@ -97,6 +126,7 @@ func ParseProgress(data []byte) (p Progress, err error) {
 	if !IsProgress(data) {
 		return p, fmt.Errorf("%w: a progress of an unknown version", ErrMalformed)
 	}
+	epochs := data[0] == epochsVersion
 	data = data[1:]
 	for _, to := range []*uint64{&p.Epoch, &p.Offset} {
 		v, n := binary.Uvarint(data)
@@ -112,6 +142,10 @@ func ParseProgress(data []byte) (p Progress, err error) {
 		}
 		data = data[copy(s.Key[:], data):]
 		sequence, n := binary.Uvarint(data)
+		if epochs && n > 0 {
+			data = data[n:]
+			s.Epoch, n = binary.Uvarint(data)
+		}
 		if n <= 0 || len(data) == n || len(data) <= n+int(data[n]) {
 			return Progress{}, short
 		}

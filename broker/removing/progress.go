@@ -75,7 +75,7 @@ func (x *progress) commit(end uint64) {
 // the offset end. A batch that is going to be appended behind it may say so as well.
 func (x *progress) pass(epoch, end uint64, s removal.Source, keep func(removal.SourceKey) bool) {
 	last := x.last()
-	if of, _ := last.Of(s.Key); of.Origin == s.Origin && of.Sequence >= s.Sequence {
+	if of, ok := last.Of(s.Key); ok && of.Covers(&s) {
 		return
 	}
 	next := removal.Progress{Epoch: epoch, Offset: end - 1, Sources: last.With(s, keep)}

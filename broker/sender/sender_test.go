@@ -56,13 +56,16 @@ func (s *shard) send(subject, to string) bool {
 // plain is a Codec that answers in words.
 type plain struct{}
 
-func (plain) Conditions([]byte) (c publish.Conditions, refusal error)       { return c, nil }
-func (plain) AppendAck(dst []byte, _ string, _ publish.Ack) []byte          { return append(dst, "kept"...) }
-func (plain) Part([]byte) (p publish.Part, ok bool)                         { return p, false }
-func (plain) Counter(_, _ []byte) (total, sources []byte, ok bool)          { return nil, nil, false }
-func (plain) AppendCounter(dst, _ []byte, _ string, _ []byte) ([]byte, int) { return dst, 0 }
-func (plain) AppendCommit(dst, header []byte) []byte                        { return append(dst, header...) }
-func (plain) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte     { return dst }
+func (plain) Conditions([]byte) (c publish.Conditions, refusal error)          { return c, nil }
+func (plain) AppendAck(dst []byte, _ string, _ publish.Ack) []byte             { return append(dst, "kept"...) }
+func (plain) Part([]byte) (p publish.Part, ok bool)                            { return p, false }
+func (plain) Counter(_, _ []byte) (total, sources []byte, ok bool)             { return nil, nil, false }
+func (plain) AppendCounter(dst, _ []byte, _, _ string, _ []byte) ([]byte, int) { return dst, 0 }
+func (plain) CounterSource(_ []byte, _, _, _ string) (updated []byte, before string, ok bool) {
+	return nil, "", false
+}
+func (plain) AppendCommit(dst, header []byte) []byte                    { return append(dst, header...) }
+func (plain) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
 
 func (plain) AppendRefusal(dst []byte, _ string, err error) []byte {
 	return append(dst, err.Error()...)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/counting"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -17,11 +18,15 @@ import (
 // the headers under which they are stored.
 type Batch struct {
 	Of        coordination.StreamSource
+	Stream    string // that is copied: the one that Of names, or of one of its shards
+	Streams   Streams
 	Key       removal.SourceKey
 	Origin    string // identity of the stream
 	Messages  []protocol.Message
 	Sequences []uint64                    // of Messages in their stream
+	Epochs    []uint64                    // likewise; nil: they are not known
 	Times     []int64                     // likewise, for a mirror
+	Subjects  [][]byte                    // likewise, for other streams
 	all       []coordination.StreamSource // of the shard
 	added     []int                       // by how much Messages grew: their headers say where they are from
 
@@ -47,14 +52,17 @@ func (b *Batch) Pass(p *removal.Progress, end uint64) {
 	if b.Of.Mirrored {
 		come = removal.Source{Sequence: end - 1, Origin: b.Origin}
 	}
-	for come.Origin == b.Origin && b.Taken < len(b.Messages) && b.Sequences[b.Taken] <= come.Sequence {
+	for b.Taken < len(b.Messages) {
+		if next := b.Next(); !come.Covers(&next) {
+			break
+		}
 		b.Taken++
 	}
 }
 
 // Configured reports whether a source of the shard has a key.
 func (b *Batch) Configured(k removal.SourceKey) bool {
-	return slices.ContainsFunc(b.all, func(s coordination.StreamSource) bool { return removal.KeyOf(s.Index()) == k })
+	return slices.ContainsFunc(b.Streams.of(b.all), func(s streamOf) bool { return removal.KeyOf(s.named.Index()) == k })
 }
 
 // Passed notes how far the source has come with the messages that the shard has dealt with. It
@@ -63,8 +71,8 @@ func (b *Batch) Passed(k *removing.Keeper) bool {
 	if b.Of.Mirrored || b.Taken == 0 {
 		return false
 	}
-	s, progress := removal.Source{Key: b.Key, Sequence: b.Sequences[b.Taken-1], Origin: b.Origin}, k.Progress()
-	if come, _ := progress.Of(b.Key); come.Origin == s.Origin && come.Sequence >= s.Sequence {
+	s, progress := b.at(b.Taken-1), k.Progress()
+	if come, ok := progress.Of(b.Key); ok && come.Covers(&s) {
 		return false
 	}
 	k.Pass(s, b.Configured)
@@ -117,15 +125,39 @@ func (b *Batch) Size(m *protocol.Message) int {
 	return len(m.Data) - b.added[b.Taken]
 }
 
+// Most returns how large the record of the next message may be where messages of clients may have
+// most bytes; 0: any size. b may be nil.
+func (b *Batch) Most(most int) int {
+	if b == nil || b.Taken >= len(b.added) || most == 0 {
+		return most
+	}
+	return most + b.added[b.Taken]
+}
+
+// From returns where the next message is from, for a counter; nil if b is.
+func (b *Batch) From() *counting.Origin {
+	if b == nil {
+		return nil
+	}
+	return &counting.Origin{Stream: b.Stream, Subject: string(b.Subjects[b.Taken])}
+}
+
 // Next returns how far the source has come with the next message.
-func (b *Batch) Next() removal.Source {
-	return removal.Source{Key: b.Key, Sequence: b.Sequences[b.Taken], Origin: b.Origin}
+func (b *Batch) Next() removal.Source { return b.at(b.Taken) }
+
+// at returns how far the source has come with a message.
+func (b *Batch) at(n int) removal.Source {
+	s := removal.Source{Key: b.Key, Sequence: b.Sequences[n], Origin: b.Origin}
+	if b.Epochs != nil {
+		s.Epoch = b.Epochs[n]
+	}
+	return s
 }
 
 // Ask returns what a message of b asks for, by what its header says: what was asked of the origin's
 // leader is not asked again, and what the shard does not offer is left out, as nats-server does.
 func (b *Batch) Ask(c publish.Conditions, ttl, rollups bool) publish.Conditions {
-	c = publish.Conditions{ID: c.ID, TTL: c.TTL, Marks: c.Marks, Rollup: c.Rollup}
+	c = publish.Conditions{ID: c.ID, TTL: c.TTL, Marks: c.Marks, Rollup: c.Rollup, Increment: c.Increment}
 	if b.Of.Mirrored {
 		c.ID = nil
 	}

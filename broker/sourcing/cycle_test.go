@@ -1,10 +1,12 @@
 package sourcing
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/removal"
 )
 
 func TestCycles(t *testing.T) {
@@ -39,6 +41,59 @@ func TestCycles(t *testing.T) {
 		}
 		if failed != test.want {
 			t.Errorf("%s: the leader of %s copies: %v", test.streams, test.of, !failed)
+		}
+	}
+}
+
+// TestSourcesAreCopiedByTheShard: each shard of an origin is a stream of its own, once, and as many
+// as a progress has room for. A mirror has one.
+func TestSourcesAreCopiedByTheShard(t *testing.T) {
+	shards := map[string]int{"orders": 3, "wide": 64}
+	streams := Streams(func(name string) (all []string) {
+		for n := range shards[name] {
+			all = append(all, fmt.Sprint(name, "--", n))
+		}
+		if all == nil {
+			all = []string{name}
+		}
+		return all
+	})
+	named := func(names ...string) (all []coordination.StreamSource) {
+		for _, name := range names {
+			all = append(all, coordination.StreamSource{Name: name})
+		}
+		return all
+	}
+	for _, test := range []struct {
+		streams Streams
+		sources []coordination.StreamSource
+		want    string
+	}{
+		{streams, named("bills", "orders"), "bills/bills orders/orders--0 orders/orders--1 orders/orders--2"},
+		{streams, named("orders--1", "orders"), "orders--1/orders--1 orders/orders--0 orders/orders--2"},
+		{streams, []coordination.StreamSource{{Name: "orders", Mirrored: true}}, "orders/orders"},
+		{nil, named("orders"), "orders/orders"},
+	} {
+		var got []string
+		for _, s := range test.streams.of(test.sources) {
+			got = append(got, s.source.Name+"/"+s.named.Name)
+		}
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("of %v: %v, want %s", test.sources, got, test.want)
+		}
+	}
+	all := named("wide", "orders", "bills")
+	for i := range 3 {
+		all = append(all, coordination.StreamSource{Name: "wide", Filter: fmt.Sprint("x.", i)})
+	}
+	if got := streams.of(all); len(got) != maxStreams {
+		t.Errorf("%d streams are copied", len(got))
+	}
+	b := &Batch{Streams: streams}
+	b.OneOf(named("bills", "orders"))
+	for name, want := range map[string]bool{"bills > >": true, "orders--2 > >": true, "orders > >": false, "orders--3 > >": false} {
+		if got := b.Configured(removal.KeyOf(name)); got != want {
+			t.Errorf("%s is configured: %v", name, got)
 		}
 	}
 }

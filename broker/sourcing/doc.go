@@ -9,7 +9,9 @@
 //	budget.go   budget: bytes of large records under way
 //	cycle.go    Cyclic: whether a stream would copy itself
 //	serve.go    answers questions, where the origin is led
+//	streams.go  the streams that sources copy: shards of Topics, too
 //	run.go      Sourcing: a goroutine for each source of the shards that are led here
+//	stats.go    counters, and the lag of all sources
 //	info.go     how far sources have come, for clients
 //
 // The leader of the shard that has a source asks the leader of the origin for records, on whatever
@@ -27,9 +29,12 @@
 //	    between those of the next one.
 //	Y3  The records of a source are appended in the order of their stream. When one is refused, none
 //	    behind it is appended, and it is tried again.
-//	Y4  Only records below the origin's high watermark are copied. An origin that loses some
-//	    nevertheless, for example from memory, is reported while it ends before what was seen of it,
-//	    and nothing is copied. Once it has got beyond that it is not noticed.
+//	Y4  Only records below the origin's high watermark are copied. An origin may lose some
+//	    nevertheless, for example from memory. While it ends before what was seen of it, and has
+//	    nothing new there, that is reported and nothing is copied. Once a record of a later epoch is
+//	    at or before the last copied one, the source goes on from the first such record on, and
+//	    reports what was lost. Progress has the epoch of the last copied record for that. A mirror
+//	    does not move back (Y7).
 //	Y5  A stream that is made anew under the name of an origin is another stream: it is copied from
 //	    its start on. What was copied from the former one stays.
 //	Y6  What is deleted at the origin is not deleted in copies.
@@ -40,8 +45,13 @@
 //	    bytes than it was asked for, and it is read when there is room for it and sent when the links
 //	    have room, so that none is closed for it.
 //	Y9  No stream copies from one that gets its messages.
-//	Y10 A record that is passed as a duplicate counts as copied as soon as the record is on all
+//	Y10 Copies of counters are added up as they are appended (package counting, C4). The total and
+//	    the progress are in one batch (Y1), so no leader adds a copy again.
+//	Y11 A record that is passed as a duplicate counts as copied as soon as the record is on all
 //	    in-sync replicas that it is a duplicate of, and not before.
+//	Y12 Each shard of a Topic with several is a stream of its own for a source that names the Topic,
+//	    and has a progress of its own. A stream has at most maxStreams of them, so that progress
+//	    forgets none.
 //
 // Rejected:
 //

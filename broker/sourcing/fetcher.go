@@ -2,6 +2,7 @@ package sourcing
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -15,26 +16,33 @@ import (
 // clock, no I/O. What is kept of a source is how far it has come, which the shard's log says; a
 // fetcher remembers beyond that only which records it need not look at again.
 type fetcher struct {
-	source     coordination.StreamSource
+	of         coordination.StreamSource // as the stream that copies names it
+	source     coordination.StreamSource // with the name of the stream that is copied: of, or of a shard of it
 	index      string
 	key        removal.SourceKey
 	filters    []string
 	transforms []*transform.Transform
 
-	origin   string // identity of the stream of which next is
-	next     uint64 // nothing that matches is left below; 0: not known
-	reached  bool   // a record was taken since the start time of the source
-	behind   bool   // the origin had more
-	needs    int    // how many bytes the next record takes if that is more than a question asks for
-	skipped  uint64 // how many records no answer carries
-	failures int    // in a row
-	err      error  // of the last one; nil: it did not fail
-	lag      uint64
+	origin string         // identity of the stream of which next is
+	next   uint64         // nothing that matches is left below; 0: not known
+	epoch  uint64         // of the offset before next; 0: not known
+	epochs bool           // all brokers know epochs of sources
+	come   removal.Source // of the last question
+	// lost is how far the source had come when the origin was found to have lost the end of that, and
+	// back up to where it has it. Until the shard has a later record, the source goes on behind back.
+	lost, back removal.Source
+	reached    bool   // a record was taken since the start time of the source
+	behind     bool   // the origin had more
+	needs      int    // how many bytes the next record takes if that is more than a question asks for
+	skipped    uint64 // how many records no answer carries
+	failures   int    // in a row
+	err        error  // of the last one; nil: it did not fail
+	lag        uint64
 }
 
 // newFetcher returns the fetcher of a source.
 func newFetcher(source coordination.StreamSource) *fetcher {
-	f := &fetcher{source: source, index: source.Index()}
+	f := &fetcher{of: source, source: source, index: source.Index()}
 	f.key = removal.KeyOf(f.index)
 	if source.Filter != "" {
 		f.filters = []string{source.Filter}
@@ -57,21 +65,33 @@ func newFetcher(source coordination.StreamSource) *fetcher {
 //  2. If the stream was made anew since, or nothing was taken yet, it begins where its settings
 //     say.
 //  3. Records that didn't match, or were gone, are not looked at again.
+//  4. If the stream has lost records that were taken, it goes on where its log became another one.
 func (f *fetcher) ask(come removal.Source, origin string) question {
 	if f.origin != origin {
-		f.origin, f.next, f.reached, f.needs, f.skipped = origin, 0, false, 0, 0
+		f.origin, f.next, f.epoch, f.reached, f.needs, f.skipped = origin, 0, 0, false, 0, 0
+		f.lost, f.back = removal.Source{}, removal.Source{}
+	}
+	f.come = come
+	least := uint64(0)
+	if f.lost.Sequence > 0 && come == f.lost {
+		come, least = f.back, f.source.StartSequence
 	}
 	q := question{Origin: origin, Filters: f.filters, Bytes: max(smallBytes, f.needs), Exact: true, Wait: patience}
 	if f.next > f.source.StartSequence { // otherwise the stream may not have come so far yet
-		q.Last = f.next - 1
+		q.Last, q.LastEpoch = f.next-1, f.epoch
 	}
 	if come.Sequence > 0 && come.Origin == origin {
-		q.Next, q.Last = come.Sequence+1, max(q.Last, come.Sequence)
+		if q.Next = max(come.Sequence+1, least); come.Sequence > q.Last {
+			q.Last, q.LastEpoch = come.Sequence, come.Epoch
+		}
 	} else {
 		q.Next, q.Since = f.source.StartSequence, f.source.StartTime
 	}
 	if q.Next = max(q.Next, f.next); f.reached {
 		q.Since = time.Time{}
+	}
+	if f.source.Mirrored || !f.epochs { // the offsets of a mirror don't move back
+		q.LastEpoch = 0
 	}
 	return q
 }
@@ -81,17 +101,24 @@ func (f *fetcher) answered(a *answer) (*Batch, error) {
 	if a.Error != "" {
 		return nil, errors.New(a.Error)
 	}
-	b := &Batch{Of: f.source, Key: f.key, Origin: f.origin}
+	if a.Diverged > 0 {
+		f.divergedAt(a)
+		return nil, nil
+	}
+	b := &Batch{Of: f.of, Stream: f.source.Name, Key: f.key, Origin: f.origin}
 	err := a.each(func(r *log.Record) {
 		m := protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}
 		if m.Subject = f.mapped(r.Subject); f.source.Mirrored {
 			b.Times = append(b.Times, r.Time)
 		} else {
-			b.added = append(b.added, 0)
+			b.added, b.Subjects = append(b.added, 0), append(b.Subjects, r.Subject)
 			m.Data, m.Header = copied(&protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}, f.index, r.Offset, f.origin)
 			b.added[len(b.added)-1] = max(0, len(m.Data)-len(r.Data))
 		}
 		b.Messages, b.Sequences = append(b.Messages, m), append(b.Sequences, r.Offset)
+		if f.epochs {
+			b.Epochs = append(b.Epochs, a.epochAt(r.Offset))
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -103,6 +130,24 @@ func (f *fetcher) answered(a *answer) (*Batch, error) {
 		return nil, nil
 	}
 	return b, nil
+}
+
+// divergedAt notes that the origin has other records from an offset on than those that were seen.
+func (f *fetcher) divergedAt(a *answer) {
+	if f.come.Sequence >= a.Diverged { // copied ones among them
+		f.lost = f.come
+		f.back = removal.Source{Key: f.key, Sequence: a.Diverged - 1, Epoch: a.epochAt(a.Diverged - 1), Origin: f.origin}
+	}
+	f.next = 0
+	f.taken(a)
+}
+
+// loss says what the origin has lost of what was copied, or nil.
+func (f *fetcher) loss() error {
+	if f.lost.Sequence == 0 {
+		return nil
+	}
+	return fmt.Errorf("the stream has lost its messages from %d up to %d after they were copied: the copies stay, and its new messages from %d on are copied as well", f.back.Sequence+1, f.lost.Sequence, f.back.Sequence+1)
 }
 
 // mapped returns the subject under which a message is stored.
@@ -120,14 +165,17 @@ func (f *fetcher) mapped(name []byte) []byte {
 
 // taken notes that the shard has all records of an answer.
 func (f *fetcher) taken(a *answer) {
-	f.next, f.lag, f.failures, f.err = max(f.next, a.Next), a.Lag, 0, nil
+	if a.Next > f.next {
+		f.next, f.epoch = a.Next, a.epochAt(a.Next-1)
+	}
+	f.lag, f.failures, f.err = a.Lag, 0, nil
 	f.needs, f.skipped = a.Needs, f.skipped+a.Skipped
 }
 
 // failed notes a failure and returns the pause after it. jitter is between 0 and 1.
 func (f *fetcher) failed(err error, jitter float64) time.Duration {
 	f.err, f.behind = err, false
-	f.next, f.reached, f.needs = 0, false, 0 // the shard's log says how far the source has come
+	f.next, f.epoch, f.reached, f.needs = 0, 0, false, 0 // the shard's log says how far the source has come
 	rest := longestRest
 	if f.failures < 16 {
 		rest = min(firstRest<<f.failures, longestRest)

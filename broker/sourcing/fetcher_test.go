@@ -19,6 +19,24 @@ type stream struct {
 	subjects []string // of the records from offset 1 on
 	start    uint64
 	scanned  int
+	epochs   []epoch // none: all of epoch 1
+}
+
+func (o *stream) EpochAt(offset uint64) (at, until uint64) {
+	at, until = 1, uint64(len(o.subjects))+1
+	for _, e := range o.epochs {
+		if e.From > offset {
+			return at, e.From
+		}
+		at = e.Epoch
+	}
+	return at, until
+}
+
+// lose has the stream lose what it has from an offset on, and get other records there, of an epoch.
+func (o *stream) lose(from uint64, epochOf uint64, subjects ...string) {
+	o.subjects = append(o.subjects[:from-1:from-1], subjects...)
+	o.epochs = append(slices.DeleteFunc(o.epochs, func(e epoch) bool { return e.From >= from }), epoch{from, epochOf})
 }
 
 func (o *stream) Offsets() (start, end uint64) {
@@ -69,7 +87,7 @@ func all(t *testing.T, f *fetcher, o *stream, come *removal.Source, some int) (s
 			t.Fatal(err)
 		}
 		if b == nil {
-			if !a.More {
+			if !a.More && a.Diverged == 0 {
 				return stored
 			}
 			continue
@@ -77,6 +95,9 @@ func all(t *testing.T, f *fetcher, o *stream, come *removal.Source, some int) (s
 		taken := b.Sequences[:min(some, len(b.Sequences))]
 		stored = append(stored, taken...)
 		*come = removal.Source{Key: f.key, Sequence: taken[len(taken)-1], Origin: "id"}
+		if f.epochs {
+			come.Epoch = b.Epochs[len(taken)-1]
+		}
 		if len(taken) == len(b.Sequences) {
 			f.taken(a)
 		} else {
@@ -222,5 +243,102 @@ func TestOnlyFormerSourcesAreForgotten(t *testing.T) {
 		if got := b.Configured(removal.KeyOf(test.source.Index())); got != test.want {
 			t.Errorf("%+v is configured: %v", test.source, got)
 		}
+	}
+}
+
+// TestTheNewRecordsOfAStreamThatLostItsEndAreCopied: all from where its log became another one,
+// also when it has got beyond what was copied before it is looked at again, and by each leader.
+func TestTheNewRecordsOfAStreamThatLostItsEndAreCopied(t *testing.T) {
+	a := func(n int) []string { return slices.Repeat([]string{"a"}, n) }
+	for _, some := range []int{1, 2, 1000} {
+		for _, again := range []bool{false, true} {
+			o := &stream{subjects: a(10)}
+			var come removal.Source
+			f := newFetcher(coordination.StreamSource{})
+			next := func(when string, want ...uint64) {
+				t.Helper()
+				if again { // another leader
+					f = newFetcher(coordination.StreamSource{})
+				}
+				f.epochs = true
+				if got := all(t, f, o, &come, some); !slices.Equal(got, want) {
+					t.Errorf("%s: copied %v, want %v", when, got, want)
+				}
+			}
+			next("at first", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+			o.lose(8, 3, a(1)...)
+			next("it ends before what was copied", 8)
+			if f.loss() == nil || come.Epoch != 3 {
+				t.Errorf("it says nothing, and has come to %+v", come)
+			}
+			o.lose(6, 4, a(20)...)
+			next("it has got beyond", 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25)
+			o.lose(1, 5, a(2)...)
+			next("it has lost everything", 1, 2)
+			o.lose(3, 6, a(2)...)
+			next("another leader goes on", 3, 4)
+			if again && f.loss() != nil {
+				t.Error(f.loss())
+			}
+			o.lose(2, 7, a(9)...)
+			o.start = 5
+			next("the first ones are gone", 5, 6, 7, 8, 9, 10)
+		}
+	}
+}
+
+// TestRecordsThatDoNotMatchAreLookedAtAgainIfTheyAreOthers: nothing of the end was copied.
+func TestRecordsThatDoNotMatchAreLookedAtAgainIfTheyAreOthers(t *testing.T) {
+	o := &stream{subjects: slices.Concat([]string{"a", "a"}, slices.Repeat([]string{"b"}, 5))}
+	f, come := newFetcher(coordination.StreamSource{Filter: "a"}), removal.Source{}
+	f.epochs = true
+	all(t, f, o, &come, 10)
+	o.lose(4, 2, slices.Repeat([]string{"a"}, 6)...)
+	if got := all(t, f, o, &come, 10); !slices.Equal(got, []uint64{4, 5, 6, 7, 8, 9}) || f.loss() != nil {
+		t.Errorf("copied %v, %v", got, f.loss())
+	}
+}
+
+// TestAnOriginWithoutEpochs: a progress or an origin of an earlier version has none. What is known
+// is the sequence.
+func TestAnOriginWithoutEpochs(t *testing.T) {
+	o := &stream{subjects: slices.Repeat([]string{"a"}, 10)}
+	f, come := newFetcher(coordination.StreamSource{}), removal.Source{}
+	all(t, f, o, &come, 100)
+	if come.Epoch != 0 {
+		t.Errorf("it has come to %+v although not all brokers know epochs", come)
+	}
+	o.lose(5, 2, slices.Repeat([]string{"a"}, 10)...)
+	f = newFetcher(coordination.StreamSource{})
+	f.epochs = true
+	if got := all(t, f, o, &come, 100); !slices.Equal(got, []uint64{11, 12, 13, 14}) || come.Epoch != 2 {
+		t.Errorf("copied %v, and has come to %+v", got, come)
+	}
+	o.lose(13, 3, "a")
+	if got := all(t, f, o, &come, 100); !slices.Equal(got, []uint64{13}) {
+		t.Errorf("copied %v", got)
+	}
+	f = newFetcher(coordination.StreamSource{Mirrored: true})
+	f.epochs, f.next, f.epoch = true, 9, 1
+	if q := f.ask(removal.Source{Sequence: 5, Origin: "id"}, "id"); q.LastEpoch != 0 {
+		t.Error("the offsets of a mirror would move back")
+	}
+}
+
+// TestAnswersHaveFewEpochs: they are in the head.
+func TestAnswersHaveFewEpochs(t *testing.T) {
+	o := &stream{}
+	for i := range 1000 {
+		o.subjects, o.epochs = append(o.subjects, "a"), append(o.epochs, epoch{uint64(i + 1), 1<<63 + uint64(i)})
+	}
+	q := question{Origin: "id", Bytes: 1 << 20, Exact: true}
+	a := read(o, &q, 1<<20)
+	if size := len(a.encode()) - len(a.records); !a.More || a.Next < 10 || size > headBytes {
+		t.Errorf("up to %d, with %d bytes beside records", a.Next, size)
+	}
+	f, come := newFetcher(coordination.StreamSource{}), removal.Source{}
+	f.epochs = true
+	if got := all(t, f, o, &come, 100); len(got) != 1000 || come.Epoch != 1<<63+999 {
+		t.Errorf("%d are copied, up to %+v", len(got), come)
 	}
 }

@@ -7,6 +7,9 @@ const (
 	// goroutine and a question that waits at its origin. Further ones wait, and say so: those that
 	// are looked at last, which is by chance.
 	maxSources = 1024
+	// maxStreams is how many streams the sources of a shard have, with the shards of Topics: half of
+	// what its progress has room for, so that none is forgotten.
+	maxStreams = 128
 	// smallBytes is for how many bytes of records a question asks. All sources of a broker together
 	// may have 64 MiB of them under way. Where the next record is larger, the answer says so, and has
 	// none.
@@ -33,6 +36,8 @@ const (
 	maxQuestions = 4096
 	// readsAtOnce is how many questions of this broker to itself read at once.
 	readsAtOnce = 8
+	// maxEpochs is how many epochs the records of an answer have at most: they are in its head.
+	maxEpochs = 32
 	// scanBytes is how much of a log a question reads in vain before it is answered, so that the
 	// source learns how far it has come.
 	scanBytes = 16 << 20

@@ -54,9 +54,12 @@ type Config[S Shard] struct {
 	Led func() []S
 	// Find returns the identity of a stream, and which broker leads it, or why it can't be read: a
 	// *NotFoundError, for example.
-	Find func(stream string) (identity, leader string, err error)
+	Find    func(stream string) (identity, leader string, err error)
+	Streams Streams
 	// Copies returns the sources of a stream.
 	Copies func(stream string) []coordination.StreamSource
+	// Epochs reports whether all brokers read the epochs of sources.
+	Epochs func() bool
 	// Origin returns the shard that is the stream of an identity, if this broker leads it and
 	// it is readable, or nil.
 	Origin func(identity string) Origin
@@ -89,6 +92,8 @@ type Sourcing[S Shard] struct {
 	// forwarding is held while an answer waits for the links, so that only one follows.
 	forwarding chan struct{}
 
+	counts counters
+
 	mu   sync.Mutex
 	runs map[place[S]]*run[S]
 }
@@ -102,17 +107,21 @@ type place[S Shard] struct {
 // run copies one source until its context ends.
 type run[S Shard] struct {
 	shard  S
-	source coordination.StreamSource
+	of     coordination.StreamSource // as it is configured
+	source coordination.StreamSource // with the name of the stream that is copied
 	ctx    context.Context
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when it has ended
 
 	started bool // the log of a mirror starts with a record
 
-	mu    sync.Mutex
-	heard time.Time
-	lag   uint64
-	err   error
+	begun time.Time
+
+	mu      sync.Mutex
+	heard   time.Time // zero: never
+	lag     uint64
+	err     error
+	failing bool // the last step has failed
 }
 
 // New returns a Sourcing. Start starts it.
@@ -163,20 +172,22 @@ func (s *Sourcing[S]) look() {
 		default:
 		}
 	}
+	waiting := 0
 	stay := make(map[place[S]]bool, len(s.runs))
 	for _, shard := range s.Led() {
 		all, _, _ := shard.Sources()
-		for _, source := range all {
-			at := place[S]{shard, source.Index()}
+		for _, stream := range s.Streams.of(all) {
+			at := place[S]{shard, stream.named.Index()}
 			if before := s.runs[at]; before != nil {
 				// A run that was stopped comes to its end before the next one of the source begins.
-				stay[at] = before.ctx.Err() == nil && reflect.DeepEqual(before.source, source)
+				stay[at] = before.ctx.Err() == nil && reflect.DeepEqual(before.of, stream.source)
 				continue
 			}
 			if len(s.runs) >= maxSources {
+				waiting++
 				continue // until others are gone
 			}
-			r := &run[S]{shard: shard, source: source, ended: make(chan struct{})}
+			r := &run[S]{shard: shard, of: stream.source, source: stream.named, begun: time.Now(), ended: make(chan struct{})}
 			r.ctx, r.stop = context.WithCancel(s.ctx)
 			s.runs[at], stay[at] = r, true
 			s.running.Go(func() {
@@ -185,6 +196,7 @@ func (s *Sourcing[S]) look() {
 			})
 		}
 	}
+	s.counts.waiting.Store(int64(waiting))
 	for at, r := range s.runs {
 		if !stay[at] {
 			r.stop()
@@ -203,6 +215,7 @@ func (s *Sourcing[S]) note() {
 // copy copies a source until ctx ends.
 func (s *Sourcing[S]) copy(ctx context.Context, r *run[S]) {
 	f := newFetcher(r.source)
+	f.of = r.of
 	for ctx.Err() == nil {
 		err := s.step(ctx, r, f)
 		r.heardOf(f, err)
@@ -235,6 +248,7 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	if err := s.cycle(r); err != nil {
 		return err
 	}
+	f.epochs = s.Epochs()
 	q := f.ask(come, identity)
 	if f.needs > 0 {
 		release, err := s.heavy.take(ctx, f.needs)
@@ -254,17 +268,24 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 	if err != nil {
 		return err
 	}
+	was := f.lost
 	b, err := f.answered(a)
 	if err != nil {
 		return err
 	}
+	if f.lost != was {
+		s.counts.lost.Add(1)
+		s.Logger.Warn("a source has lost records that were copied", "topic", r.shard.Name(), "source", r.source.Name, "loss", f.loss())
+	}
 	if err := s.cycle(r); err != nil { // the question may have waited
 		return err
 	}
+	s.counts.skipped.Add(a.Skipped)
 	r.heardOf(f, nil)
 	if b == nil {
 		return nil
 	}
+	b.Streams = s.Streams
 	for waited := time.Duration(0); b.Taken < len(b.Messages); {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -272,8 +293,10 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 		if waited > patience { // others may want what this one has of the bounds
 			return errors.New("the stream takes no messages at the moment")
 		}
+		before := b.Taken
 		b.Wait = false
 		r.shard.AppendSourced(b)
+		s.counts.copied.Add(uint64(b.Taken - before))
 		if b.Err != nil {
 			return b.Err
 		}

@@ -18,6 +18,8 @@ type Origin interface {
 	Scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error)
 	// Messages returns the number of records from start up to, not including, end.
 	Messages(start, end uint64) uint64
+	// EpochAt returns the epoch of the record at an offset, and up to where it goes; 0: not known.
+	EpochAt(offset uint64) (epoch, until uint64)
 	// Watch calls changed after end has moved, until stop.
 	Watch(changed func()) (stop func())
 }
@@ -26,6 +28,9 @@ type Origin interface {
 // at most.
 func read(o Origin, q *question, most int) *answer {
 	start, end := o.Offsets()
+	if from := diverged(o, q, start, end); from > 0 {
+		return &answer{Next: from, Diverged: from, Lag: o.Messages(from, end), Epochs: epochs(nil, o, from-1)}
+	}
 	if q.Last >= end {
 		return &answer{Error: fmt.Sprintf("the stream has lost its end: it has come to %d, and %d was seen before", end-1, q.Last)}
 	}
@@ -56,6 +61,10 @@ func read(o Origin, q *question, most int) *answer {
 				}
 				return false
 			}
+			if a.Epochs = epochs(a.Epochs, o, r.Offset); len(a.Epochs) >= maxEpochs {
+				full = true
+				return false
+			}
 			a.records = appendRecord(a.records, r)
 			a.Next = r.Offset + 1
 			return true
@@ -73,9 +82,32 @@ func read(o Origin, q *question, most int) *answer {
 		default:
 			a.More = true
 		}
-		a.Lag = o.Messages(a.Next, max(end, a.Next))
+		a.Lag, a.Epochs = o.Messages(a.Next, max(end, a.Next)), epochs(a.Epochs, o, a.Next-1)
 		return a
 	}
+}
+
+// epochs adds the epoch of an offset to those of offsets before.
+func epochs(all []epoch, o Origin, offset uint64) []epoch {
+	at, _ := o.EpochAt(offset)
+	if n := len(all); n > 0 && all[n-1].Epoch == at {
+		return all
+	}
+	return append(all, epoch{From: offset, Epoch: at})
+}
+
+// diverged returns the first offset up to the last one that was seen that has a record of a later
+// epoch than that one; 0: there is none. All records of a log before it are those that were seen,
+// since epochs only rise along a log, and those of a new leader are later than all before.
+func diverged(o Origin, q *question, start, end uint64) uint64 {
+	for at := start; q.LastEpoch > 0 && at <= q.Last && at < end; {
+		epoch, until := o.EpochAt(at)
+		if epoch > q.LastEpoch {
+			return at
+		}
+		at = max(until, at+1)
+	}
+	return 0
 }
 
 func matches(filters []string, name []byte) bool {
@@ -123,7 +155,7 @@ func serve(ctx context.Context, find func(origin string) Origin, q *question, re
 			return a, func() { <-reading }
 		}
 		<-reading
-		if a.Error != "" || a.More || a.Skipped > 0 {
+		if a.Error != "" || a.More || a.Skipped > 0 || a.Diverged > 0 {
 			return a, nothing
 		}
 		q.Next = max(q.Next, a.Next) // Since holds until a record is taken

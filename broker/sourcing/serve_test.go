@@ -3,6 +3,7 @@ package sourcing
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -265,4 +266,33 @@ func (s *shard) Offsets() (start, end uint64)                  { return 0, 0 }
 func (s *shard) Purge(context.Context, uint64) (uint64, error) { return 0, nil }
 func (s *shard) Scan(uint64, uint64, int64, func(*log.Record) bool) (bool, error) {
 	return true, nil
+}
+
+// TestStatsOfSources: the lag of all sources and of the furthest behind, and how many fail.
+func TestStatsOfSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config[*shard]{})
+		add := func(name string) (*run[*shard], *fetcher) {
+			r := &run[*shard]{begun: time.Now()}
+			r.ctx, r.stop = context.WithCancel(s.ctx)
+			s.runs[place[*shard]{index: name}] = r
+			return r, newFetcher(coordination.StreamSource{Name: name})
+		}
+		a, of := add("a")
+		of.lag = 7
+		a.heardOf(of, nil)
+		time.Sleep(time.Minute)
+		b, of := add("b")
+		of.lag = 5
+		b.heardOf(of, nil)
+		b.heardOf(of, errors.New("the stream is not served"))
+		add("c")
+		ending, _ := add("d")
+		ending.stop()
+		s.counts.copied.Add(9)
+		if got, want := s.Stats(), (Stats{Sources: 3, Failing: 1, Lag: 12, Most: 7, Silent: time.Minute, Copied: 9}); got != want {
+			t.Errorf("Stats() = %+v, want %+v", got, want)
+		}
+		s.stop()
+	})
 }

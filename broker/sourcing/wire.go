@@ -24,8 +24,10 @@ type question struct {
 	// larger, the answer says what it needs. Otherwise the first one may have any size.
 	Exact bool `json:"exact,omitempty"`
 	// Last is up to where the records of the stream were seen before. It has not ended before that.
-	Last uint64        `json:"last,omitempty"`
-	Wait time.Duration `json:"wait"`
+	Last uint64 `json:"last,omitempty"`
+	// LastEpoch is the epoch of the record at Last; 0: not known.
+	LastEpoch uint64        `json:"lastEpoch,omitempty"`
+	Wait      time.Duration `json:"wait"`
 }
 
 // answer has records, or none if there is none yet, or an error. Records below Next that it lacks
@@ -40,9 +42,30 @@ type answer struct {
 	Needs int `json:"needs,omitempty"`
 	// Skipped is how many records below Next were passed over, because no answer carries them.
 	Skipped uint64 `json:"skipped,omitempty"`
-	Error   string `json:"error,omitempty"`
+	// Epochs are those of the records, and of the last offset before Next. Earlier brokers write none.
+	Epochs []epoch `json:"epochs,omitempty"`
+	// Diverged is the first offset of a record that is later than the one that was seen at Last,
+	// although it is not behind that. The answer has no records. 0: the stream has what was seen.
+	Diverged uint64 `json:"diverged,omitempty"`
+	Error    string `json:"error,omitempty"`
 
 	records []byte
+}
+
+// epoch is that of the offsets of a stream from one on.
+type epoch struct {
+	From  uint64 `json:"from"`
+	Epoch uint64 `json:"epoch"`
+}
+
+// epochAt returns the epoch of an offset; 0: not known.
+func (a *answer) epochAt(offset uint64) (at uint64) {
+	for _, e := range a.Epochs {
+		if e.From <= offset {
+			at = e.Epoch
+		}
+	}
+	return at
 }
 
 var errAnswer = errors.New("the answer of an origin is malformed")

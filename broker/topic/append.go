@@ -149,7 +149,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	}
 	s.undo(known)
 	if in.sourced != nil {
-		in.sourced.Err = err
+		in.sourced.Taken, in.sourced.Err = in.sourced.Taken-n, err
 	}
 	s.notAppended(in, v, p, kept, err)
 	return n

@@ -10,10 +10,7 @@ import (
 // the message waits (in.lookup), or was refused. mu is held.
 func (s *ShardLeader) count(in *intake, v *view, m *protocol.Message, c *publish.Conditions) bool {
 	in.counted = counting.Record{}
-	if in.sourced != nil {
-		return true // a mirror keeps the totals of its origin
-	}
-	err := counting.Refusal(s.shard.name, v.counts, m, c)
+	err := counting.Refusal(s.shard.name, v.counts, in.sourced != nil, m, c)
 	if err == nil && !v.counts {
 		return true
 	}
@@ -24,7 +21,7 @@ func (s *ShardLeader) count(in *intake, v *view, m *protocol.Message, c *publish
 		}
 		wait := false
 		if err == nil {
-			in.counted, wait, err = s.totals.Count(s.shard.name, m, c.Increment, last, v.maxMessage)
+			in.counted, wait, err = s.totals.Count(s.shard.name, m, c.Increment, in.sourced.From(), last, in.sourced.Most(v.maxMessage))
 		}
 		if wait {
 			in.lookup, in.unread = awaitsTotal, last

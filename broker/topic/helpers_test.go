@@ -245,7 +245,13 @@ func (plainCodec) Counter(header, payload []byte) (total, sources []byte, ok boo
 	return payload, sources, len(payload) > 0 && payload[0] != 'x'
 }
 
-func (plainCodec) AppendCounter(dst, header []byte, total string, sources []byte) ([]byte, int) {
+// CounterSource knows one stream with one subject.
+func (plainCodec) CounterSource(sources []byte, stream, subject, total string) (updated []byte, before string, ok bool) {
+	of, before, _ := strings.Cut(string(sources), " ")
+	return []byte(stream + "/" + subject + " " + total), before, of == "" || of == stream+"/"+subject
+}
+
+func (plainCodec) AppendCounter(dst, header []byte, total, _ string, sources []byte) ([]byte, int) {
 	if dst = append(dst, header...); len(sources) > 0 {
 		dst = append(append(append(dst[:len(dst)-2], "Sources: "...), sources...), "\r\n\r\n"...)
 	}

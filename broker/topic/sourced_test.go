@@ -93,6 +93,28 @@ func TestCopiesAreThereOnce(t *testing.T) {
 	}
 }
 
+// TestCopiesOfAnOriginThatLostItsEnd: its new records have later epochs. They are copied although
+// their sequences are not new, and each is there once, also behind a restart.
+func TestCopiesOfAnOriginThatLostItsEnd(t *testing.T) {
+	n := copying(t, nil)
+	of := func(epoch, from, to uint64) *sourcing.Batch {
+		b := copied(from, to)
+		b.Epochs = slices.Repeat([]uint64{epoch}, len(b.Messages))
+		return b
+	}
+	n.take(copied(1, 5)) // of an earlier version
+	n.take(of(1, 4, 7))
+	n.take(of(3, 5, 6))
+	n.take(of(3, 5, 6))
+	n.take(of(1, 5, 7))
+	for range 2 {
+		n.restart("orders")
+		n.take(of(3, 5, 6))
+	}
+	n.take(of(3, 6, 7))
+	n.eventually("each once", func() bool { return n.payloads() == "1 2 3 4 5 6 7 5 6 7" })
+}
+
 func TestARefusedCopyIsNotPassedOver(t *testing.T) {
 	n := copying(t, func(s *coordination.TopicSpec) { s.Stream.DiscardNew, s.Retention.Messages = true, 2 })
 	b := copied(1, 4)
@@ -350,5 +372,114 @@ func TestNoCrashMovesTheRecordsOfAMirror(t *testing.T) {
 			}
 		}
 		n.stop()
+	}
+}
+
+// totals is a batch of messages of bills, which has counters: each adds 1 and has one of these
+// totals, from a sequence on.
+func totals(from uint64, all ...string) *sourcing.Batch {
+	b := &sourcing.Batch{Of: bills, Key: removal.KeyOf(bills.Index()), Origin: "id-bills"}
+	for i, total := range all {
+		m := message("bills.x", "", total, "Add: 1")
+		b.Messages, b.Sequences, b.Subjects = append(b.Messages, m), append(b.Sequences, from+uint64(i)), append(b.Subjects, m.Subject)
+	}
+	return b
+}
+
+// TestCopiedCountersAreAddedUp: to what is counted here, once, whatever was passed, deleted, undone
+// or read from the log meanwhile.
+func TestCopiedCountersAreAddedUp(t *testing.T) {
+	n := copying(t, func(s *coordination.TopicSpec) {
+		s.Stream.AllowCounter, s.Deduplication, s.Subjects = true, 1<<40, []string{"orders.>", "bills.>"}
+	})
+	n.take(totals(1, "1", "2", "12"))
+	n.expect(n.ask("bills.x", "", "Add: 100"), "orders@4 = 112")
+	n.take(totals(2, "2", "12", "13"))
+	n.restart("orders")
+	n.take(totals(5, "10"))
+	n.expect(n.ask("bills.x", "", "Add: 1", "Id: one"), "orders@7 = 111")
+	b := totals(6, "11", "12")
+	b.Messages[0] = message("bills.x", "", "11", "Add: 1", "Id: one")
+	n.take(b)
+	n.leaderOf("orders").totals.Forget()
+	n.expect(n.ask("bills.x", "", "Add: 1"), "orders@9 = 114")
+	if err := n.erase(n.leaderOf("orders"), 9); err != nil {
+		t.Fatal(err)
+	}
+	n.take(totals(8, "14"))
+	n.eventually("the last one is readable", func() bool { return len(n.read("orders")) == 10 })
+	n.has("1 bills.x 1", "2 bills.x 2", "3 bills.x 12", "4 bills.x 112", "5 bills.x 113", "6 bills.x 110", "7 bills.x 111", "8 bills.x 113", "9 bills.x 114", "10 bills.x 115") // the deleted one, too
+	b = totals(9, "x", "15")
+	n.eventually("a refusal", func() bool {
+		b.Wait = false
+		n.leaderOf("orders").AppendSourced(b)
+		return b.Err != nil
+	})
+	if b.Taken > 0 || n.come() != 8 {
+		t.Errorf("%d are taken, and the source has come to %d: %v", b.Taken, n.come(), b.Err)
+	}
+	b = totals(9, "15")
+	b.Messages[0] = message("bills.x", "", "15")
+	if n.leaderOf("orders").AppendSourced(b); b.Err == nil || b.Taken > 0 {
+		t.Errorf("without an increment: %d taken", b.Taken)
+	}
+}
+
+// TestAFailedAppendPassesNoCopy: the log refuses copies. They are copied later, and count then.
+func TestAFailedAppendPassesNoCopy(t *testing.T) {
+	n := copying(t, func(s *coordination.TopicSpec) { s.Stream.AllowCounter = true })
+	n.take(totals(1, "1"))
+	s := n.leaderOf("orders")
+	s.mu.Lock()
+	was := s.epoch.Swap(0) // the log takes no append of an earlier epoch
+	s.mu.Unlock()
+	b := totals(2, "2", "3")
+	n.eventually("a refusal", func() bool {
+		b.Wait = false
+		s.AppendSourced(b)
+		return b.Err != nil
+	})
+	s.mu.Lock()
+	s.epoch.Store(was)
+	s.mu.Unlock()
+	if got := n.come(); got != 1 {
+		t.Errorf("the source has come to %d", got)
+	}
+	n.take(totals(2, "2", "3"))
+	n.eventually("they are there", func() bool { return n.payloads() == "1 2 3" })
+}
+
+// TestCopiedCountersGoOnWithTheNextLeader: it lacks what the former one has copied last, and copies
+// that again. Each record of the source counts once.
+func TestCopiedCountersGoOnWithTheNextLeader(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.copying(func(s *coordination.TopicSpec) {
+			s.Replicas, s.Stream.AllowCounter, s.Subjects = 3, true, []string{"orders.>", "bills.>"}
+		})
+	}
+	c.begin()
+	a, b := c.sites[0], c.sites[1]
+	join(a, b)
+	a.take(totals(1, "1"))
+	a.expect(a.ask("bills.x", "", "Add: 100"), "orders@2 = 101")
+	c.alone(2)
+	a.take(totals(2, "2", "3"))
+	b.ends(5)
+	c.alone(0)
+	a.take(totals(4, "4", "5", "6"))
+	a.ends(8)
+	c.elect(1, 1, 2)
+	c.tell()
+	c.reach(0)
+	c.reach(2)
+	b.open("orders")
+	if got := b.come(); got != 3 {
+		t.Errorf("the source has come to %d", got)
+	}
+	b.take(totals(b.come()+1, "4", "5", "6", "7"))
+	b.expect(b.ask("bills.x", "", "Add: 1000"), "orders@9 = 1107")
+	if got := b.values(); !slices.Equal(got, []string{"1", "101", "102", "103", "104", "105", "106", "107", "1107"}) {
+		t.Errorf("kept %q", got)
 	}
 }

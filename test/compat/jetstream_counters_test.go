@@ -48,6 +48,25 @@ func counted(t *testing.T, js jetstream.JetStream, subject, by string, headers .
 
 func counting(c *jetstream.StreamConfig) { c.AllowMsgCounter, c.AllowDirect = true, true }
 
+// adds creates a stream of counters with sources, whose subjects are NAME.>, and whose sources all
+// count as NAME.all.
+func (s *site) adds(t *testing.T, sources ...func(into string) *jetstream.StreamSource) string {
+	t.Helper()
+	return s.stream(t, func(c *jetstream.StreamConfig) {
+		counting(c)
+		for _, source := range sources {
+			c.Sources = append(c.Sources, source(c.Name))
+		}
+	})
+}
+
+// total is a source whose subjects all count as one.
+func total(of string) func(into string) *jetstream.StreamSource {
+	return func(into string) *jetstream.StreamSource {
+		return &jetstream.StreamSource{Name: of, SubjectTransforms: []jetstream.SubjectTransformConfig{{Source: of + ".*", Destination: into + ".all"}}}
+	}
+}
+
 var counterStories = []story{
 	{"a stream adds up counters", func(t *testing.T, s *site) {
 		js, other := s.client(t), s.client(t)
@@ -137,6 +156,126 @@ var counterStories = []story{
 		b.add("a", ".a", "", "", "", "Nats-Incr: 1")
 		b.add("a payload", ".a", "1", "1", "10170", "Nats-Incr: 1")
 		equal(t, "the next", counted(t, js, name+".a", "1"), "5 8")
+	}},
+	{"a stream adds up the counters of its sources", func(t *testing.T, s *site) {
+		js := s.client(t)
+		a, b := s.stream(t, counting), s.stream(t, counting)
+		equal(t, "the first of a", counted(t, js, a+".x", "1"), "1 1")
+		equal(t, "the second of a", counted(t, js, a+".x", "2"), "2 3")
+		into := s.adds(t, total(a), total(b))
+		equal(t, "the first of b", counted(t, js, b+".x", "100"), "1 100")
+		reach(t, js, into, 3)
+		equal(t, "its own", counted(t, s.client(t), into+".all", "1000"), "4 1103")
+		equal(t, "the third of a", counted(t, js, a+".x", "-10"), "3 -7")
+		reach(t, js, into, 5)
+		equal(t, "another subject of a", counted(t, js, a+".y", "5", "Trace: 1"), "4 5")
+		reach(t, js, into, 6)
+		stream, err := s.client(t).Stream(within(t), into)
+		testutil.Must(t, err)
+		m, err := stream.GetLastMsgForSubject(within(t), into+".all")
+		testutil.Must(t, err)
+		equal(t, "the total", string(m.Data), `{"val":"1098"}`)
+		equal(t, "the increment", m.Header.Get("Nats-Incr"), "5")
+		equal(t, "another header", m.Header.Get("Trace"), "1")
+		equal(t, "what it says of others", m.Header.Get("Nats-Counter-Sources"), fmt.Sprintf(`{%q:{%q:"-7",%q:"5"},%q:{%q:"100"}}`, a, a+".x", a+".y", b, b+".x"))
+		equal(t, "fields of its source", len(strings.Split(m.Header.Get("Nats-Stream-Source"), " ")), 6)
+		m, err = stream.GetMsg(within(t), 5)
+		testutil.Must(t, err)
+		equal(t, "the total before", string(m.Data), `{"val":"1093"}`)
+		equal(t, "its increment", m.Header.Get("Nats-Incr"), "-10")
+		equal(t, "behind that", counted(t, js, into+".all", "1"), "7 1099")
+		m, err = stream.GetMsg(within(t), 7)
+		testutil.Must(t, err)
+		equal(t, "what its own says of others", m.Header.Get("Nats-Counter-Sources"), fmt.Sprintf(`{%q:{%q:"-7",%q:"5"},%q:{%q:"100"}}`, a, a+".x", a+".y", b, b+".x"))
+	}},
+	{"a copied counter adds what changed at its origin", func(t *testing.T, s *site) {
+		js := s.client(t)
+		from := s.stream(t, counting)
+		for i := range 5 {
+			equal(t, "at the origin", counted(t, js, from+".x", "1"), fmt.Sprint(i+1, " ", i+1))
+		}
+		origin, err := js.Stream(within(t), from)
+		testutil.Must(t, err)
+		testutil.Must(t, origin.DeleteMsg(within(t), 2))
+		into := s.adds(t, total(from))
+		reach(t, js, into, 4)
+		equalTexts(t, "copies", copied(t, js, into), []string{into + `.all {"val":"1"}`, into + `.all {"val":"3"}`, into + `.all {"val":"4"}`, into + `.all {"val":"5"}`})
+		stream, err := s.client(t).Stream(within(t), into)
+		testutil.Must(t, err)
+		m, err := stream.GetMsg(within(t), 2)
+		testutil.Must(t, err)
+		equal(t, "an increment over a deleted one", m.Header.Get("Nats-Incr"), "2")
+		testutil.Must(t, stream.DeleteMsg(within(t), 4))
+		equal(t, "behind a deleted copy", counted(t, js, into+".all", "0"), "5 4")
+		equal(t, "at the origin", counted(t, js, from+".x", "1"), "6 6")
+		reach(t, js, into, 5)
+		equal(t, "behind a copy over a deleted one", counted(t, js, into+".all", "0"), "7 6")
+		testutil.Must(t, stream.Purge(within(t)))
+		equal(t, "at the origin", counted(t, js, from+".x", "1"), "7 7")
+		reach(t, js, into, 1)
+		equal(t, "behind a purge", counted(t, js, into+".all", "0"), "9 7")
+		testutil.Must(t, origin.Purge(within(t)))
+		equal(t, "at the purged origin", counted(t, js, from+".x", "2"), "8 2")
+		reach(t, js, into, 3)
+		equal(t, "behind a purge of the origin", counted(t, js, into+".all", "0"), "11 2")
+	}},
+	{"counters are added up in steps", func(t *testing.T, s *site) {
+		js := s.client(t)
+		from := s.stream(t, counting)
+		between := s.adds(t, total(from))
+		into := s.adds(t, total(between))
+		equal(t, "the first", counted(t, js, from+".x", "7"), "1 7")
+		equal(t, "between", func() string { reach(t, js, between, 1); return counted(t, js, between+".own", "10") }(), "2 10")
+		reach(t, js, into, 2)
+		stream, err := js.Stream(within(t), into)
+		testutil.Must(t, err)
+		m, err := stream.GetMsg(within(t), 2)
+		testutil.Must(t, err)
+		equal(t, "the total", string(m.Data), `{"val":"17"}`)
+		equal(t, "what it says of others", m.Header.Get("Nats-Counter-Sources"), fmt.Sprintf(`{%q:{%q:"7",%q:"10"}}`, between, between+".all", between+".own"))
+	}},
+	{"a stream without counters keeps totals as they are", func(t *testing.T, s *site) {
+		js := s.client(t)
+		from := s.stream(t, counting)
+		equal(t, "the first", counted(t, js, from+".x", "7"), "1 7")
+		equal(t, "the second", counted(t, js, from+".x", "7", `Nats-Counter-Sources: {"other":{"x":"7"}}`), "2 14")
+		into := s.copies(t, &jetstream.StreamSource{Name: from})
+		reach(t, js, into, 2)
+		equalTexts(t, "copies", copied(t, js, into), []string{from + `.x {"val":"7"}`, from + `.x {"val":"14"}`})
+		stream, err := js.Stream(within(t), into)
+		testutil.Must(t, err)
+		m, err := stream.GetMsg(within(t), 2)
+		testutil.Must(t, err)
+		equal(t, "the increment", m.Header.Get("Nats-Incr"), "7")
+		equal(t, "what it says of others", m.Header.Get("Nats-Counter-Sources"), `{"other":{"x":"7"}}`)
+	}},
+	{"a message that is no counter stops its source", func(t *testing.T, s *site) {
+		js := s.client(t)
+		from, counts := s.stream(t, nil), s.stream(t, counting)
+		into := s.adds(t, total(from), total(counts))
+		fill(t, js, from+".x", 1)
+		equal(t, "another source", counted(t, js, counts+".x", "7"), "1 7")
+		stopped := func() error {
+			stream, err := s.client(t).Stream(within(t), into)
+			if err == nil && stream.CachedInfo().State.Msgs != 1 {
+				err = fmt.Errorf("it has %d messages", stream.CachedInfo().State.Msgs)
+			}
+			return err
+		}
+		testutil.Eventually(t, "the other source goes on", stopped)
+		equal(t, "so does the stream", counted(t, js, into+".all", "1"), "2 8")
+		if s.peer {
+			return // it doesn't say why
+		}
+		testutil.Eventually(t, "the source says why", func() error {
+			answer := ask(t, js, "$JS.API.STREAM.INFO."+into, "")
+			for _, of := range answer["sources"].([]any) {
+				if of := of.(map[string]any); of["name"] == from && at(of, "error", "err_code") != nil {
+					return nil
+				}
+			}
+			return fmt.Errorf("it says %v", answer["sources"])
+		})
 	}},
 	{"clients increment one counter together", func(t *testing.T, s *site) {
 		name := s.stream(t, counting)

@@ -107,7 +107,12 @@ func (codec) Counter(header, payload []byte) (total, sources []byte, ok bool) {
 	return payload, nil, ok
 }
 
-func (codec) AppendCounter(dst, header []byte, total string, _ []byte) (record []byte, headerSize int) {
+// CounterSource has no source: no counter of a world has one.
+func (codec) CounterSource(_ []byte, _, _, _ string) (updated []byte, before string, ok bool) {
+	return nil, "", false
+}
+
+func (codec) AppendCounter(dst, header []byte, total, _ string, _ []byte) (record []byte, headerSize int) {
 	return append(append(dst, header...), total...), len(header)
 }
 
