@@ -368,6 +368,7 @@ func TestSettingsOfThisVersionNeedAllBrokers(t *testing.T) {
 	expect(t, "a retention by interest", n, "STREAM.UPDATE.orders", `{"name":"orders","retention":"interest"}`, 10052, "retention: interest is not supported until broker")
 	expect(t, "publishing again", n, "STREAM.UPDATE.orders", `{"name":"orders","republish":{"src":">","dest":"again.>"}}`, 10052, "republish is not supported until broker")
 	expect(t, "schedules", n, "STREAM.UPDATE.orders", `{"name":"orders","allow_msg_schedules":true}`, 10052, "allow_msg_schedules is not supported until broker")
+	expect(t, "fast batches", n, "STREAM.UPDATE.orders", `{"name":"orders","allow_batched":true}`, 10052, "allow_batched is not supported until broker")
 	expect(t, "priority groups", n, "CONSUMER.CREATE.orders.c", group, 10012)
 	w.await(n.say("orders.eu", "one"))
 	expect(t, "deleting a message", n, "STREAM.MSG.DELETE.orders", `{"seq":1}`, 10057, "of an earlier one")

@@ -57,7 +57,10 @@ func (f *Sender) fastAnswers(v View, out *publish.Replies) batching.Answers {
 
 // expireFast ends the fast batches whose publishers are gone. mu is held.
 func (f *Sender) expireFast(v View) {
-	if f.fast.Len() > 0 {
-		f.fast.Expire(v.Batches(), forward.Mono())
+	now, t := forward.Mono(), v.Batches()
+	if f.fast.Len() == 0 || now < f.fastDue && t != nil && t.Fast {
+		return
 	}
+	f.fast.Expire(t, now)
+	f.fastDue = now + int64(fastTick)
 }

@@ -34,7 +34,8 @@ type Sender struct {
 	mu       sync.Mutex
 	box      forward.Outbox
 	fast     batching.Fast
-	bytes    int // of box as they are counted in fw
+	fastDue  int64 // when the idle ones are looked for again
+	bytes    int   // of box as they are counted in fw
 	messages int
 	fasts    int           // open fast batches, as they are counted in fw
 	listed   *list.Element // in fw.active; nil: it is not there
