@@ -11,8 +11,8 @@ import (
 // Fast has the open fast batches of one shard's publishers on this broker. Their messages are not
 // staged: each goes to the leader as it comes, and Fast follows which of them are answered.
 //
-// It is pure: no clock, no I/O, no lock. Times are in nanoseconds of any clock that never goes back.
-// Messages have the numbers of the shard's sender, whose lock guards all (package sender).
+// It is pure: no clock, no I/O, no lock. Times are in nanoseconds of any clock that never goes
+// back. Messages have the numbers of the shard's sender, whose lock guards all (package sender).
 type Fast struct {
 	open map[string]*fast
 }
@@ -67,8 +67,8 @@ type sentOn struct {
 func (f *Fast) Len() int { return len(f.open) }
 
 // Take judges a message of a fast batch, which would get a number. goesOn reports that it is to be
-// sent to the leader, which keeps it behind the message with the number behind only; 0: in any case.
-// room reports whether this broker takes another batch.
+// sent to the leader, which keeps it behind the message with the number behind only; 0: in any
+// case. room reports whether this broker takes another batch.
 func (f *Fast) Take(t *Topic, m *protocol.Message, p *publish.FastPart, number uint64, room bool, now int64, to *Answers) (behind uint64, goesOn bool) {
 	switch {
 	case t != nil && t.Sealed:
@@ -292,8 +292,8 @@ func (f *Fast) Expire(t *Topic, now int64) {
 	}
 }
 
-// drop ends a batch without an answer. It stays until its messages are settled, so that those behind
-// a refused one are abandoned.
+// drop ends a batch without an answer. It stays until its messages are settled, so that those
+// behind a refused one are abandoned.
 func (f *Fast) drop(b *fast, id string) {
 	if b.ended, b.reply = true, nil; b.allSettled() {
 		delete(f.open, id)

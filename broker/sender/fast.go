@@ -21,9 +21,9 @@ func (f *Sender) fastPart(m *protocol.Message) (p publish.FastPart, ok bool) {
 	return f.fw.fast.Fast(m.Reply, m.Data[:m.Header])
 }
 
-// takeFast has a message join its fast batch. It reports whether the message goes to the leader, and
-// sets then what it has to stand behind. Answers are sent before it returns, so that none that says
-// less comes after one that says more. mu is held.
+// takeFast has a message join its fast batch. It reports whether the message goes to the leader,
+// and sets then what it has to stand behind. Answers are sent before it returns, so that none that
+// says less comes after one that says more. mu is held.
 func (f *Sender) takeFast(v View, m *protocol.Message, p *publish.FastPart, at int64) (goesOn bool) {
 	out := replies.Get().(*publish.Replies)
 	to := f.fastAnswers(v, out)

@@ -37,8 +37,8 @@ func (plain) AppendFailed(dst []byte, sequence uint64, refusal []byte) []byte {
 	return fmt.Appendf(dst, "err %d: %s", sequence, refusal)
 }
 
-// bodies are a Carrier that notes the messages of frames as "number reply<behind", with - for a void
-// one.
+// bodies are a Carrier that notes the messages of frames as "number reply<behind", with - for a
+// void one.
 type bodies struct {
 	mu   sync.Mutex
 	all  []string

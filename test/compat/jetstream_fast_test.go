@@ -470,9 +470,9 @@ func inOrder(t *testing.T, js jetstream.JetStream, name string, n int) {
 }
 
 // TestAFastBatchOutlivesItsLeaders: the leader of a stream stops again and again while a publisher
-// on a broker without a replica sends a fast batch. Each message is there once and in order, also if
-// the batch ends since nothing could be stored for too long, and another one begins behind its last
-// ack.
+// on a broker without a replica sends a fast batch. Each message is there once and in order, also
+// if the batch ends since nothing could be stored for too long, and another one begins behind its
+// last ack.
 func TestAFastBatchOutlivesItsLeaders(t *testing.T) {
 	local, _ := brokers.Coordinator(t)
 	s := &site{}
