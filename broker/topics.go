@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -162,23 +161,11 @@ func (t *topics) sourceEpochs() bool {
 	return state != nil && state.AllHave(coordination.FeatureSourceEpochs)
 }
 
-// origin is a shard that others copy from.
-type origin struct{ *topic.ShardLeader }
-
-// EpochAt implements sourcing.Origin. It knows nothing while the log may not know where its epochs
-// begin: a copy with a wrong epoch would seem to be of another history later.
-func (o origin) EpochAt(offset uint64) (epoch, until uint64) {
-	if !o.Data().KnowsEpochs() {
-		return 0, math.MaxUint64
-	}
-	return o.Data().EpochAt(offset)
-}
-
 // originOf returns the stream of an identity if it is led here.
 func (t *topics) originOf(identity string) sourcing.Origin {
 	if shard := t.topics.ShardByKey(identity); shard != nil {
 		if led := shard.Led(); led != nil {
-			return origin{led}
+			return led
 		}
 	}
 	return nil

@@ -89,7 +89,7 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 		`{"stream":{"name":"other"}}`:                                         BadRequest,
 		`{"stream":{"num_replicas":6}}`:                                       BadRequest,
 		`{"stream":{"allow_atomic":true},"shards":2}`:                         BadRequest,
-		`{"stream":{"allow_batched":true}}`:                                   BadRequest,
+		`{"stream":{"allow_batched":true},"shards":2}`:                        BadRequest,
 		`{"stream":{"num_replicas":1},"minInSync":2}`:                         BadRequest,
 		`{"stream":{"num_replicas":3}}`:                                       Refused,
 	} {

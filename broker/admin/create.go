@@ -68,6 +68,9 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	if r.Shards > 1 && r.Stream.AllowAtomic {
 		return spec, refuse(BadRequest, "a Topic with several shards takes no atomic batches (leave out allow_atomic, or ask for one shard)")
 	}
+	if r.Shards > 1 && r.Stream.AllowBatched {
+		return spec, refuse(BadRequest, "a Topic with several shards takes no fast batches (leave out allow_batched, or ask for one shard)")
+	}
 	if spec = r.Stream.TopicSpec(); len(spec.Stream.Copies()) > 0 {
 		return spec, refuse(BadRequest, "sources and mirrors are not for this request (create the stream by JetStream's API, as nats stream add does)")
 	}

@@ -11,6 +11,14 @@ const (
 	// Topics, as in nats-server.
 	maxOpen      = 50
 	maxOpenTotal = 1000
+	// maxFast is how many fast batches of a shard are open at once on a broker, as in nats-server, and
+	// MaxFastTotal how many of all shards: with their ids and the place of their last message that is
+	// 5 MiB. What they have on its way to leaders stands in outboxes, and is bounded there.
+	maxFast      = 1000
+	MaxFastTotal = 10_000
+	// maxFlow is the most messages between two answers to a fast batch, and what all fast batches of a
+	// shard share on a broker, as in nats-server.
+	maxFlow = 500
 	// maxAge is how long a batch waits for its next message, as in nats-server.
 	maxAge = 10 * time.Second
 	// maxBytes is the bytes of all open batches of a broker: as much as the outboxes hold. A Topic has

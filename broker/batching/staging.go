@@ -33,9 +33,11 @@ type Config struct {
 	Abandoned func(topic, id string, why Reason)
 }
 
-// Topic is what a Staging needs to know of a Topic that takes batches.
+// Topic is what this package needs to know of a Topic that takes batches.
 type Topic struct {
 	ID, Name   string
+	Atomic     bool // it takes atomic batches
+	Fast       bool // it takes fast batches
 	Sealed     bool
 	Silent     bool // no message is answered
 	MaxMessage int  // bytes; 0: any number
@@ -75,6 +77,9 @@ func (s *Staging) Close() {
 // Take stages the messages that belong to batches, and returns the others, with a committed batch
 // in the place of the message that committed it. It does not change the slice.
 func (s *Staging) Take(t *Topic, messages []protocol.Message) []protocol.Message {
+	if !t.Atomic {
+		return messages
+	}
 	var left []protocol.Message
 	var out publish.Replies
 	staged := false

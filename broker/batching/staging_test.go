@@ -52,7 +52,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{t: t, topic: Topic{ID: "1", Name: "orders", Subjects: &publish.Subjects{}}}
+	b := &bench{t: t, topic: Topic{ID: "1", Name: "orders", Atomic: true, Subjects: &publish.Subjects{}}}
 	b.Staging = New(Config{Codec: words{}, Payload: 1 << 20, Refused: &publish.Refusals{},
 		Send: func(messages []protocol.Message) {
 			for _, m := range messages {

@@ -85,6 +85,11 @@ const FeatureExpiries Feature = "expiries"
 // (StreamSettings.AllowAtomic). An earlier version would take a batch for one message.
 const FeatureBatches Feature = "batches"
 
+// FeatureFastBatches is that a broker takes fast batches (StreamSettings.AllowBatched), and keeps
+// no message of one behind a message that it refused. An earlier version would take their messages
+// for single ones, and keep those.
+const FeatureFastBatches Feature = "fast-batches"
+
 // FeatureSources is that a leader copies records from other streams (StreamSettings.Sources), and
 // that a broker reads how far that has come (package removal). An earlier version would copy
 // nothing, and take that for damage in a state log.
@@ -114,7 +119,7 @@ const FeaturePush Feature = "push"
 
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

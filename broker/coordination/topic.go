@@ -108,6 +108,7 @@ type StreamSettings struct {
 	AllowRollup            bool              `json:"allowRollup,omitempty"`
 	AllowDirect            bool              `json:"allowDirect,omitempty"`
 	AllowAtomic            bool              `json:"allowAtomic,omitempty"`  // one shard only
+	AllowBatched           bool              `json:"allowBatched,omitempty"` // one shard only
 	AllowCounter           bool              `json:"allowCounter,omitempty"` // of a Topic that has nothing else
 	AllowMessageTTL        bool              `json:"allowMessageTTL,omitempty"`
 	SubjectDeleteMarkerTTL time.Duration     `json:"subjectDeleteMarkerTTL,omitempty"`

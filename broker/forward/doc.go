@@ -7,5 +7,5 @@
 //
 // Nothing here outlives a process, except the numbers that batches of the log name (ExtensionType).
 //
-// Package sender has the other part: locks, links and timers, and the invariants F1 to F8 of both.
+// Package sender has the other part: locks, links and timers, and the invariants F1 to F9 of both.
 package forward

@@ -150,6 +150,13 @@ func (o *Origin) Settle(seq uint64, out Outcome) {
 	o.Settled[seq] = out
 }
 
+// Refused reports whether this leader has judged a message and did not keep it. It is known while
+// the number is not below the source's floor.
+func (o *Origin) Refused(seq uint64) bool {
+	out, ok := o.Settled[seq]
+	return ok && !out.Duplicate
+}
+
 // Arrived notes that messages arrived that were sent for an epoch. The source never sent numbers
 // from below on before. So it has sent them to the leader of that epoch only, as long as it sends
 // for that epoch: also when it sends them again because the leader was not ready to judge them.

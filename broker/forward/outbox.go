@@ -23,13 +23,15 @@ type Outbox struct {
 	Bytes    int    // memory held, in bytes
 	expected int    // expected size of the next messages, in bytes
 	chunk    *Chunk // where the next message is written
+	abandons bool   // some entry is abandoned
 }
 
 // entry is a message in an outbox. An answered one has no chunk and is sent as void.
 type entry struct {
-	in       *Chunk
-	from, to uint32 // position of its encoding in the chunk
-	at       int64  // when it was added
+	in        *Chunk
+	from, to  uint32 // position of its encoding in the chunk
+	at        int64  // when it was added
+	abandoned bool   // the next round sends it as void
 }
 
 // Chunk is a buffer of entries. It is reused when the last of them is removed.
@@ -92,13 +94,26 @@ const (
 	entryHead  = 1 + 2 + 2 + 4 + 4
 	entryVoid  = 1 // no message: its number is settled
 	entryBatch = 2 // an atomic batch: the subject is its id, the data are entries
+	// entryBehind: behind the reply, and counted as part of it, is the number of a message without
+	// which this one is not kept, as u64. So earlier versions can read it: their leaders don't look at
+	// replies.
+	entryBehind = 4
+	behindSize  = 8
 )
 
 var void = append([]byte{entryVoid}, make([]byte, entryHead-1)...)
 
 // EntrySize returns the size of a message's entry in bytes.
 func EntrySize(m *protocol.Message) int {
-	return entryHead + len(m.Subject) + len(m.Reply) + len(m.Data)
+	return entryHead + len(m.Subject) + replySize(m) + len(m.Data)
+}
+
+// replySize returns the size of a message's reply in its entry.
+func replySize(m *protocol.Message) int {
+	if m.Behind > 0 {
+		return len(m.Reply) + behindSize
+	}
+	return len(m.Reply)
 }
 
 // AppendEntry appends the entry of a message.
@@ -112,13 +127,19 @@ func appendEntryHead(dst []byte, m *protocol.Message) []byte {
 	if len(m.To) > 0 {
 		flags = entryBatch
 	}
+	if m.Behind > 0 {
+		flags |= entryBehind
+	}
 	dst = append(dst, flags)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Subject)))
-	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Reply)))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(replySize(m)))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(m.Header))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(m.Data)))
 	dst = append(dst, m.Subject...)
-	return append(dst, m.Reply...)
+	if dst = append(dst, m.Reply...); m.Behind > 0 {
+		dst = binary.BigEndian.AppendUint64(dst, m.Behind)
+	}
+	return dst
 }
 
 // JoinEntry returns the message of an entry that this process encoded, whose data stands apart.
@@ -126,7 +147,7 @@ func JoinEntry(head, data []byte) protocol.Message {
 	subject := entryHead + int(binary.BigEndian.Uint16(head[1:]))
 	return protocol.Message{
 		To: batchOf(head), Subject: head[entryHead:subject:subject], Reply: replyOf(head),
-		Header: int(binary.BigEndian.Uint32(head[5:])), Data: data,
+		Header: int(binary.BigEndian.Uint32(head[5:])), Data: data, Behind: behindOf(head),
 	}
 }
 
@@ -138,15 +159,19 @@ func ParseEntry(data []byte) (m protocol.Message, rest []byte, ok bool) {
 	subject := int(binary.BigEndian.Uint16(data[1:]))
 	reply := int(binary.BigEndian.Uint16(data[3:]))
 	header, body := binary.BigEndian.Uint32(data[5:]), binary.BigEndian.Uint32(data[9:])
-	isVoid, isBatch := data[0]&entryVoid != 0, data[0]&entryBatch != 0
+	isVoid, isBatch, isBehind := data[0]&entryVoid != 0, data[0]&entryBatch != 0, data[0]&entryBehind != 0
 	data = data[entryHead:]
-	if header > body || isVoid != (subject == 0) || uint64(subject+reply)+uint64(body) > uint64(len(data)) {
+	if header > body || isVoid != (subject == 0) || isBehind && reply < behindSize || uint64(subject+reply)+uint64(body) > uint64(len(data)) {
 		return m, nil, false
 	}
 	end := subject + reply
 	m.Subject, m.Reply = data[:subject:subject], data[subject:end:end]
 	if isBatch {
 		m.To = m.Subject
+	}
+	if isBehind {
+		number := end - behindSize
+		m.Reply, m.Behind = data[subject:number:number], binary.BigEndian.Uint64(data[number:])
 	}
 	m.Header, m.Data = int(header), data[end:end+int(body):end+int(body)]
 	return m, data[end+int(body):], true
@@ -165,7 +190,19 @@ func batchOf(data []byte) []byte {
 func replyOf(data []byte) []byte {
 	from := entryHead + int(binary.BigEndian.Uint16(data[1:]))
 	to := from + int(binary.BigEndian.Uint16(data[3:]))
+	if data[0]&entryBehind != 0 {
+		to -= behindSize
+	}
 	return data[from:to:to]
+}
+
+// behindOf returns the number without whose message an entry that this process encoded is not kept.
+func behindOf(data []byte) uint64 {
+	if data[0]&entryBehind == 0 {
+		return 0
+	}
+	reply := replyOf(data)
+	return binary.BigEndian.Uint64(data[entryHead+int(binary.BigEndian.Uint16(data[1:]))+len(reply):])
 }
 
 // NewOutbox returns an empty outbox, whose first message has the number 1.
@@ -211,8 +248,8 @@ func (o *Outbox) Add(m *protocol.Message, memory protocol.Memory, now int64) (ke
 	}
 	subject := l.in.buf[l.from+entryHead : l.to : l.to]
 	reply := subject[len(m.Subject):]
-	data := reply[len(m.Reply):]
-	kept = protocol.Message{Subject: subject[:len(m.Subject):len(m.Subject)], Reply: reply[:len(m.Reply):len(m.Reply)], Header: m.Header, Data: data}
+	data := reply[replySize(m):]
+	kept = protocol.Message{Behind: m.Behind, Subject: subject[:len(m.Subject):len(m.Subject)], Reply: reply[:len(m.Reply):len(m.Reply)], Header: m.Header, Data: data}
 	if len(m.To) > 0 {
 		kept.To = kept.Subject
 	}
@@ -253,9 +290,30 @@ func (o *Outbox) releaseChunk() {
 	o.chunk = nil
 }
 
-// Begin begins another round. It returns the number of messages that are sent again.
+// Abandon has the next round send a message as void, if it is unanswered until then. The leader of
+// this round refuses it, if it was sent in it.
+func (o *Outbox) Abandon(seq uint64) {
+	if seq >= o.First && seq < o.Next() {
+		o.entries[o.head+int(seq-o.First)].abandoned = true
+		o.abandons = true
+	}
+}
+
+// Begin begins another round. It returns the number of messages that are sent again. No leader
+// reads messages of the outbox meanwhile.
 func (o *Outbox) Begin() (again int) {
 	o.Ever = max(o.Ever, o.sent)
+	if o.abandons {
+		o.abandons = false
+		for seq := o.First; seq < o.Next(); seq = max(seq+1, o.First) {
+			if !o.entries[o.head+int(seq-o.First)].abandoned {
+				continue
+			}
+			if _, c, ok := o.Settle(seq); ok {
+				o.Free(c, 1)
+			}
+		}
+	}
 	for i := o.head; i < len(o.entries) && o.First+uint64(i-o.head) < o.Ever; i++ {
 		if o.entries[i].in != nil {
 			again++

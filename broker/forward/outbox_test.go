@@ -519,3 +519,80 @@ func TestBatchesAreTold(t *testing.T) {
 		t.Error("its batches are others")
 	}
 }
+
+// TestAnEntrySaysWhatItStandsBehind: to the leader on this broker, and over a link. The reply to
+// the publisher does not have it.
+func TestAnEntrySaysWhatItStandsBehind(t *testing.T) {
+	for _, data := range []string{"x", strings.Repeat("x", 1<<16)} {
+		o := NewOutbox()
+		m := protocol.Message{Subject: []byte("orders.a"), Reply: []byte("r"), Data: []byte(data), Behind: 1 << 40}
+		kept := o.Add(&m, nil, 0)
+		_, _, entries, _ := o.Run()
+		sent, rest, ok := ParseEntry(entries)
+		for _, got := range []protocol.Message{kept, sent} {
+			if got.Behind != 1<<40 || string(got.Reply) != "r" || string(got.Data) != data || string(got.Subject) != "orders.a" {
+				t.Errorf("it is %+v", got)
+			}
+		}
+		if !ok || len(rest) > 0 || EntrySize(&m) != len(entries) {
+			t.Errorf("%v, %d bytes are left, its size is %d of %d", ok, len(rest), EntrySize(&m), len(entries))
+		}
+		for n := range len(entries) - len(data) {
+			if _, _, ok := ParseEntry(entries[:n]); ok {
+				t.Errorf("%d bytes of it are taken", n)
+			}
+		}
+		if head := appendEntryHead(nil, &m); JoinEntry(head, m.Data).Behind != 1<<40 {
+			t.Error("a large one does not have it")
+		}
+		if reply, _, ok := o.Settle(1); !ok || string(reply) != "r" {
+			t.Errorf("its answer goes to %q", reply)
+		}
+	}
+}
+
+// TestAbandonedMessagesAreVoidInTheNextRound: and not before. Their memory is free then.
+func TestAbandonedMessagesAreVoidInTheNextRound(t *testing.T) {
+	o := NewOutbox()
+	for i := range 6 {
+		o.Add(&protocol.Message{Subject: []byte("orders.a"), Data: []byte{byte('1' + i)}}, nil, 0)
+	}
+	round := func() (all string) {
+		for {
+			_, count, entries, _ := o.Run()
+			if count == 0 {
+				return all
+			}
+			for range count {
+				m, rest, _ := ParseEntry(entries)
+				if entries = rest; len(m.Subject) == 0 {
+					m.Data = []byte("-")
+				}
+				all += string(m.Data)
+			}
+		}
+	}
+	first := round()
+	for _, seq := range []uint64{1, 2, 4, 5, 9} {
+		o.Abandon(seq)
+	}
+	if _, c, ok := o.Settle(2); ok { // its answer comes before the round
+		o.Free(c, 1)
+	}
+	again := o.Begin()
+	if second := round(); first != "123456" || second != "3--6" || again != 2 || o.First != 3 {
+		t.Errorf("sent %q, then %q (%d, from %d)", first, second, again, o.First)
+	}
+	for _, seq := range []uint64{3, 6} {
+		_, c, _ := o.Settle(seq)
+		o.Free(c, 1)
+	}
+	if !o.Empty() || o.Bytes != 0 {
+		t.Errorf("it holds %d bytes", o.Bytes)
+	}
+	o.Add(&protocol.Message{Subject: []byte("orders.a"), Data: []byte("7")}, nil, 0)
+	o.Abandon(7)
+	if o.Begin(); !o.Empty() || o.Bytes != 0 || o.Next() != 8 {
+		t.Errorf("it holds %d bytes, and %d is next", o.Bytes, o.Next())
+	}
+}

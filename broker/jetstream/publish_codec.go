@@ -12,7 +12,10 @@ import (
 // PublishCodec decodes the publish headers of JetStream clients and encodes the answers to them.
 type PublishCodec struct{}
 
-var _ publish.Codec = PublishCodec{}
+var (
+	_ publish.Codec     = PublishCodec{}
+	_ publish.FastCodec = PublishCodec{}
+)
 
 // Conditions decodes the headers of a published message.
 func (PublishCodec) Conditions(header []byte) (publish.Conditions, error) {
@@ -42,6 +45,26 @@ func (PublishCodec) Part(header []byte) (publish.Part, bool) {
 // AppendCommit appends a header with the mark of a commit.
 func (PublishCodec) AppendCommit(dst, header []byte) []byte {
 	return jsapi.AppendCommit(dst, protocol.Header(header))
+}
+
+// Fast decodes how a message belongs to a fast batch.
+func (PublishCodec) Fast(reply, header []byte) (publish.FastPart, bool) {
+	return jsapi.ParseFast(reply, protocol.Header(header))
+}
+
+// AppendFlow appends a BatchFlowAck.
+func (PublishCodec) AppendFlow(dst []byte, sequence uint64, every uint16) []byte {
+	return jsapi.AppendFlowAck(dst, sequence, every)
+}
+
+// AppendGap appends a BatchFlowGap.
+func (PublishCodec) AppendGap(dst []byte, expected, came uint64) []byte {
+	return jsapi.AppendFlowGap(dst, expected, came)
+}
+
+// AppendFailed appends a BatchFlowErr.
+func (PublishCodec) AppendFailed(dst []byte, sequence uint64, refusal []byte) []byte {
+	return jsapi.AppendFlowError(dst, sequence, refusal)
 }
 
 // Counter decodes a message of a counter.
@@ -139,6 +162,16 @@ func batchError(e *publish.BatchError) *jsapi.Error {
 		return jsapi.ErrStreamWrongLastSequenceConstant
 	case publish.BatchesOpen:
 		return jsapi.ErrAtomicPublishTooManyInflight
+	case publish.FastDisabled:
+		return jsapi.ErrBatchPublishDisabled
+	case publish.FastInvalid:
+		return jsapi.ErrBatchPublishInvalidPattern
+	case publish.FastInvalidID:
+		return jsapi.ErrBatchPublishInvalidBatchID
+	case publish.FastUnknown, publish.FastBehind:
+		return jsapi.ErrBatchPublishUnknownBatchID
+	case publish.FastsOpen:
+		return jsapi.ErrBatchPublishTooManyInflight
 	}
 	return jsapi.ErrAtomicPublishDisabled
 }

@@ -368,6 +368,7 @@ func TestSettingsOfThisVersionNeedAllBrokers(t *testing.T) {
 	expect(t, "a retention by interest", n, "STREAM.UPDATE.orders", `{"name":"orders","retention":"interest"}`, 10052, "retention: interest is not supported until broker")
 	expect(t, "publishing again", n, "STREAM.UPDATE.orders", `{"name":"orders","republish":{"src":">","dest":"again.>"}}`, 10052, "republish is not supported until broker")
 	expect(t, "schedules", n, "STREAM.UPDATE.orders", `{"name":"orders","allow_msg_schedules":true}`, 10052, "allow_msg_schedules is not supported until broker")
+	expect(t, "fast batches", n, "STREAM.UPDATE.orders", `{"name":"orders","allow_batched":true}`, 10052, "allow_batched is not supported until broker")
 	expect(t, "priority groups", n, "CONSUMER.CREATE.orders.c", group, 10012)
 	w.await(n.say("orders.eu", "one"))
 	expect(t, "deleting a message", n, "STREAM.MSG.DELETE.orders", `{"seq":1}`, 10057, "of an earlier one")
@@ -399,7 +400,7 @@ func TestRefusals(t *testing.T) {
 		{"nothing asked", "STREAM.CREATE.s", "", 10003},
 		{"a body too much", "STREAM.DELETE.s", `{"a":1}`, 10038},
 		{"not JSON", "STREAM.CREATE.s", `{`, 10025},
-		{"what we have not", "STREAM.CREATE.s", `{"name":"s","allow_batched":true}`, 10052},
+		{"what we have not", "STREAM.CREATE.s", `{"name":"s","placement":{"cluster":"c"}}`, 10052},
 		{"sealed from the start", "STREAM.CREATE.s", `{"name":"s","sealed":true}`, 10052},
 		{"pedantic", "STREAM.CREATE.p", `{"name":"p","max_msgs":-2,"pedantic":true}`, 10157},
 		{"pedantic consumer", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c","max_waiting":-1},"pedantic":true}`, 10157},
@@ -415,7 +416,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		expect(t, test.what, n, test.call, test.payload, test.number)
 	}
-	header := "NATS/1.0\r\nNats-Required-Api-Level: 3\r\n\r\n"
+	header := "NATS/1.0\r\nNats-Required-Api-Level: 5\r\n\r\n"
 	n.Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.NAMES"), Reply: []byte("level"), Header: len(header), Data: []byte(header)}}, nil, false)
 	if m := w.await("level"); !strings.Contains(string(m.Data), "10185") {
 		t.Errorf("a level that is not served: %s", m.Data)

@@ -203,7 +203,7 @@ func TestImpossibleConsumers(t *testing.T) {
 		{10094, ConsumerConfig{DeliverPolicy: deliverLastBySubject}},
 		{10107, ConsumerConfig{Description: strings.Repeat("x", 4097)}},
 		{10135, ConsumerConfig{Metadata: map[string]string{"k": strings.Repeat("x", 128<<10)}}},
-		{10185, ConsumerConfig{Metadata: map[string]string{"_nats.req.level": "3"}}},
+		{10185, ConsumerConfig{Metadata: map[string]string{"_nats.req.level": "5"}}},
 		{10133, ConsumerConfig{Replicas: -1}},
 		{10126, ConsumerConfig{Replicas: 3}},
 		{10183, ConsumerConfig{AckWait: -1}},

@@ -112,6 +112,12 @@ var (
 	ErrAtomicPublishInvalidCommit             = &Error{400, 10200, "atomic publish batch commit is invalid"}
 	ErrAtomicPublishDuplicate                 = &Error{400, 10201, "atomic publish batch contains duplicate message id"}
 	ErrAtomicPublishTooManyInflight           = &Error{429, 10210, "atomic publish too many inflight"}
+	ErrBatchPublishDisabled                   = &Error{400, 10205, "batch publish is disabled"}
+	ErrBatchPublishInvalidPattern             = &Error{400, 10206, "batch publish pattern is invalid"}
+	ErrBatchPublishInvalidBatchID             = &Error{400, 10207, "batch publish ID is invalid"}
+	ErrBatchPublishUnknownBatchID             = &Error{400, 10208, "batch publish ID unknown"}
+	ErrBatchPublishTooManyInflight            = &Error{429, 10211, "batch publish too many inflight"}
+	ErrMirrorWithBatchPublish                 = &Error{400, 10209, "stream mirrors can not also use batch publishing"}
 	ErrStreamWrongLastSequenceConstant        = &Error{400, 10164, "wrong last sequence"}
 	ErrConsumerAckPolicyInvalid               = &Error{400, 10181, "consumer ack policy invalid"}
 	ErrConsumerReplayPolicyInvalid            = &Error{400, 10182, "consumer replay policy invalid"}

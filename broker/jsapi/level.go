@@ -4,12 +4,12 @@ import "strconv"
 
 // ServerVersion is the version of nats-server that clients see: the release whose API level is
 // APILevel. Clients choose features by it.
-const ServerVersion = "2.12.0"
+const ServerVersion = "2.14.0"
 
 // APILevel is the JetStream API level of this implementation: the highest level that a served
-// setting requires (persist_mode: async). A setting of such a level that is not served is refused
+// setting requires (allow_batched). A setting of such a level that is not served is refused
 // by name. A stream, a consumer or a request that requires a higher level is refused.
-const APILevel = 2
+const APILevel = 4
 
 // RequiredLevelHeader is the header of a request that requires an API level.
 const RequiredLevelHeader = "Nats-Required-Api-Level"

@@ -24,15 +24,12 @@ func TestLevelsOfConfigurations(t *testing.T) {
 	} {
 		test.config.Metadata = map[string]string{"team": "sales"}
 		shown := test.config.Versioned()
-		want := map[string]string{"team": "sales", "_nats.ver": ServerVersion, "_nats.level": "2", "_nats.req.level": test.level}
+		want := map[string]string{"team": "sales", "_nats.ver": ServerVersion, "_nats.level": "4", "_nats.req.level": test.level}
 		if !reflect.DeepEqual(shown.Metadata, want) {
 			t.Errorf("%+v is shown with %v", test.config, shown.Metadata)
 		}
 		if len(test.config.Metadata) != 1 {
 			t.Errorf("the configuration has changed: %v", test.config.Metadata)
-		}
-		if test.level == "4" {
-			continue // not served
 		}
 		if back, err := userMetadata(shown.Metadata); err != nil || !reflect.DeepEqual(back, test.config.Metadata) {
 			t.Errorf("sent back: %v, %v", back, err)
@@ -56,7 +53,7 @@ func TestLevelsOfConfigurations(t *testing.T) {
 			t.Errorf("%+v is another consumer when it is shown", test.config)
 		}
 	}
-	for text, want := range map[string]bool{"0": true, "2": true, "3": false, "": false, "x": false, "-1": false} {
+	for text, want := range map[string]bool{"0": true, "4": true, "5": false, "": false, "x": false, "-1": false} {
 		if LevelServed([]byte(text)) != want {
 			t.Errorf("level %q: %v", text, !want)
 		}
@@ -70,11 +67,11 @@ func TestBucketsAreRefusedByTheirName(t *testing.T) {
 		config StreamConfig
 		says   string
 	}{
-		"a bucket":          {StreamConfig{Name: "KV_prices", Subjects: []string{"$KV.prices.>"}, Placement: &Placement{Cluster: "c"}, AllowBatched: true}, "key-value buckets need placement and allow_batched, not supported yet: prices can't be made"},
-		"an object store":   {StreamConfig{Name: "OBJ_files", Subjects: []string{"$O.files.C.>"}, AllowBatched: true}, "object stores need allow_batched, not supported yet: files can't be made"},
-		"a stream":          {StreamConfig{Name: "KV_prices", Subjects: []string{"prices"}, AllowBatched: true, Placement: &Placement{Cluster: "c"}}, "placement and allow_batched are not supported yet"},
-		"a single setting":  {StreamConfig{Name: "S", AllowBatched: true}, "allow_batched is not supported yet"},
-		"more than a pair":  {StreamConfig{Name: "S", AllowBatched: true, Placement: &Placement{Cluster: "c"}, Sources: []*StreamSource{{Name: "A", External: json.RawMessage(`{"api":"x"}`)}}}, "placement, sources: external and allow_batched are not supported yet"},
+		"a bucket":          {StreamConfig{Name: "KV_prices", Subjects: []string{"$KV.prices.>"}, Placement: &Placement{Cluster: "c"}, Sources: []*StreamSource{{Name: "A", External: json.RawMessage(`{"api":"x"}`)}}}, "key-value buckets need placement and sources: external, not supported yet: prices can't be made"},
+		"an object store":   {StreamConfig{Name: "OBJ_files", Subjects: []string{"$O.files.C.>"}, Placement: &Placement{Cluster: "c"}}, "object stores need placement, not supported yet: files can't be made"},
+		"a stream":          {StreamConfig{Name: "KV_prices", Subjects: []string{"prices"}, Placement: &Placement{Cluster: "c"}, Sources: []*StreamSource{{Name: "A", External: json.RawMessage(`{"api":"x"}`)}}}, "placement and sources: external are not supported yet"},
+		"a single setting":  {StreamConfig{Name: "S", Placement: &Placement{Cluster: "c"}}, "placement is not supported yet"},
+		"more than a pair":  {StreamConfig{Name: "S", Placement: &Placement{Cluster: "c"}, Sources: []*StreamSource{{Name: "A", External: json.RawMessage(`{"api":"x"}`), Consumer: json.RawMessage(`{"name":"x"}`)}}}, "placement, sources: external and sources: consumer are not supported yet"},
 		"nothing to refuse": {StreamConfig{Name: "S"}, ""},
 	} {
 		err, got := test.config.Normalize(), ""

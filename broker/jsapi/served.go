@@ -23,6 +23,7 @@ func (c *StreamConfig) CheckServed(state *coordination.State) *Error {
 		{c.RePublish != nil, "republish", coordination.FeatureRepublish},
 		{c.AllowMessageTTL, "allow_msg_ttl", coordination.FeatureExpiries},
 		{c.AllowAtomic, "allow_atomic", coordination.FeatureBatches},
+		{c.AllowBatched, "allow_batched", coordination.FeatureFastBatches},
 		{len(c.Sources) > 0, "sources", coordination.FeatureSources},
 		{c.AllowCounter, "allow_msg_counter", coordination.FeatureCounters},
 		{c.AllowCounter && len(c.Sources) > 0, "allow_msg_counter with sources", coordination.FeatureCounterSources},

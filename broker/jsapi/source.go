@@ -32,6 +32,8 @@ func (c *StreamConfig) normalizeMirror() *Error {
 		return ErrMirrorWithSubjects
 	case len(c.Sources) > 0:
 		return ErrMirrorWithSources
+	case c.AllowBatched:
+		return ErrMirrorWithBatchPublish
 	case m.FilterSubject != "" && len(m.SubjectTransforms) > 0:
 		return ErrMirrorMultipleFiltersNotAllowed
 	case c.SubjectDeleteMarkerTTL > 0: // they would take sequences

@@ -124,7 +124,6 @@ var unsupportedStream = []struct {
 	{"sources: consumer", func(c *StreamConfig) bool {
 		return slices.ContainsFunc(c.Sources, func(s *StreamSource) bool { return s != nil && given(s.Consumer) })
 	}},
-	{"allow_batched", func(c *StreamConfig) bool { return c.AllowBatched }},
 }
 
 // UnsupportedSettings returns the settings of streams and of consumers that are refused by name, as
@@ -410,6 +409,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			AllowDirect:            c.AllowDirect,
 			AllowMessageTTL:        c.AllowMessageTTL,
 			AllowAtomic:            c.AllowAtomic,
+			AllowBatched:           c.AllowBatched,
 			AllowCounter:           c.AllowCounter,
 			SubjectDeleteMarkerTTL: c.SubjectDeleteMarkerTTL,
 			AllowSchedules:         c.AllowSchedules,
@@ -481,6 +481,7 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 		ConsumerLimits:         ConsumerLimits{s.InactiveThreshold, s.ConsumerMaxPending},
 		AllowMessageTTL:        s.AllowMessageTTL,
 		AllowAtomic:            s.AllowAtomic,
+		AllowBatched:           s.AllowBatched,
 		AllowCounter:           s.AllowCounter,
 		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
 		AllowSchedules:         s.AllowSchedules,

@@ -147,7 +147,6 @@ func TestUnsupportedStreamSettingsAreNamed(t *testing.T) {
 		{set(func(c *jetstream.StreamConfig) {
 			c.Sources = []*jetstream.StreamSource{{Name: "X", External: &jetstream.ExternalStream{APIPrefix: "$JS.other.API"}}}
 		}), "sources: external"},
-		{set(func(c *jetstream.StreamConfig) { c.AllowBatchPublish = true }), "allow_batched"},
 	} {
 		c := asked(t, test.config)
 		err := c.Normalize()
@@ -196,7 +195,7 @@ func TestImpossibleStreams(t *testing.T) {
 		"stream name is too long":               {Name: strings.Repeat("x", 256)},
 		"description is too long":               {Name: "S", Description: strings.Repeat("x", 4097)},
 		"metadata exceeds":                      {Name: "S", Metadata: map[string]string{"k": strings.Repeat("x", 128<<10)}},
-		"api level":                             {Name: "S", Metadata: map[string]string{"_nats.req.level": "3"}},
+		"api level":                             {Name: "S", Metadata: map[string]string{"_nats.req.level": "5"}},
 		"invalid retention":                     {Name: "S", Retention: "forever"},
 		"invalid storage":                       {Name: "S", Storage: "tape"},
 		"async persist mode":                    {Name: "S", Storage: "memory", PersistMode: "async"},

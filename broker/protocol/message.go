@@ -11,6 +11,9 @@ type Message struct {
 	Reply   []byte // empty: none
 	Header  int    // size in bytes of the header block at the start of Data
 	Data    []byte // headers and payload
+	// Behind is the number of a message without which this one is not kept, on its way to the leader
+	// of a shard; 0: none.
+	Behind uint64
 }
 
 // Route returns the subject that routes the message.

@@ -142,12 +142,21 @@ const (
 	BatchUnsupported                     // a message asks for what none in a batch may ask for
 	BatchRewritten                       // a message expects what the batch itself changes
 	BatchesOpen                          // too many batches are open
+	FastDisabled                         // the Topic takes no fast batches
+	FastInvalid                          // how a message belongs to its fast batch can't be understood
+	FastInvalidID                        // the id of a fast batch is too long
+	FastUnknown                          // a fast batch is not open on this broker
+	FastsOpen                            // too many fast batches are open
+	FastBehind                           // the message before in its fast batch was not kept
 )
 
 var batchFaults = [...]string{"it takes no batches", "messages of the batch are missing", "the id of the batch is too long",
 	"the number of the message in its batch is missing", "the batch is too large", "the end of the batch is invalid",
 	"the batch requires a newer version", "a message id in the batch is known", "a message of the batch asks for",
-	"a message of the batch expects what the batch changes", "too many batches are open"}
+	"a message of the batch expects what the batch changes", "too many batches are open",
+	"it takes no fast batches", "the reply names no message of a fast batch", "the id of the fast batch is too long",
+	"the fast batch is not open on this broker (begin another one)", "too many fast batches are open",
+	"the message before it in its fast batch was not kept"}
 
 // BatchError reports an atomic batch, or a message of one, that is not kept.
 type BatchError struct {

@@ -8,6 +8,7 @@
 //	loopback.go  the Link to the leaders on this broker
 //	back.go      Back: where a leader's answers go
 //	settled.go   memory of answered messages
+//	fast.go      fast batches: what goes on, and what their publishers are told
 //
 // Every message goes through a Sender, also for a shard that this broker leads: it gets a number,
 // stays in an outbox until the leader has answered, and goes over a Link or, on the same broker, by
@@ -37,6 +38,10 @@
 //	    forward.OriginTime.
 //	F8  The leader on this broker reads messages in the outbox. Their memory is not reused before
 //	    it has read them, although a late answer of a former leader (F5) may take them out meanwhile.
+//
+//	F9  A message that names another one (protocol.Message.Behind) is kept only if that one is. The
+//	    leader refuses it behind a refused one, which it remembers while that one's answer may be on
+//	    its way. From then on the sender sends the message to no other leader.
 //
 // docs/architecture.md lists the tests that prove them.
 //

@@ -18,6 +18,8 @@ const (
 	againLast  = 200 * time.Millisecond
 	// tick is the interval of checks of outboxes with messages.
 	tick = 20 * time.Millisecond
+	// fastTick is how often idle fast batches are looked for: they end up to a second late.
+	fastTick = time.Second
 	// gathers bounds the shards for which one read of a link gathers messages into batches.
 	gathers = 16
 )

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -32,8 +33,11 @@ type Sender struct {
 
 	mu       sync.Mutex
 	box      forward.Outbox
-	bytes    int // of box as they are counted in fw
+	fast     batching.Fast
+	fastDue  int64 // when the idle ones are looked for again
+	bytes    int   // of box as they are counted in fw
 	messages int
+	fasts    int           // open fast batches, as they are counted in fw
 	listed   *list.Element // in fw.active; nil: it is not there
 	to       *Link
 	epoch    uint64
@@ -75,10 +79,15 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 		f.begin(f.box.Next())
 	}
 	for i := range messages {
-		if len(messages[i].To) > 0 || v.Keeps(messages[i].Subject) {
-			if m := f.box.Add(&messages[i], memory, at); goesOn {
-				f.here.Messages = append(f.here.Messages, m)
-			}
+		next := &messages[i]
+		if len(next.To) == 0 && !v.Keeps(next.Subject) {
+			continue
+		}
+		if part, ok := f.fastPart(next); ok && !f.takeFast(v, next, &part, at) {
+			continue
+		}
+		if m := f.box.Add(next, memory, at); goesOn {
+			f.here.Messages = append(f.here.Messages, m)
 		}
 	}
 	if goesOn {
@@ -86,7 +95,7 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 	} else {
 		behind = f.pump(v, now)
 	}
-	if f.account(); f.listed == nil && !f.box.Empty() {
+	if f.account(); f.listed == nil && (!f.box.Empty() || f.fast.Len() > 0) {
 		f.list()
 	}
 	f.mu.Unlock()
@@ -258,6 +267,10 @@ func (f *Sender) account() {
 	if messages != f.messages {
 		fw.messages.Add(int64(messages - f.messages))
 	}
+	if n := f.fast.Len(); n != f.fasts {
+		fw.fasts.Add(int64(n - f.fasts))
+		f.fasts = n
+	}
 	less := bytes < f.bytes || messages < f.messages
 	f.bytes, f.messages = bytes, messages
 	if less && fw.waiting.Load() > 0 && !fw.full() {
@@ -291,7 +304,8 @@ func (f *Sender) look(now time.Time) {
 	f.pump(v, now)
 	_, at, some := f.box.Oldest()
 	old := some && at < forward.Mono()-int64(f.patience)
-	if !some && f.listed != nil {
+	f.expireFast(v)
+	if !some && f.fast.Len() == 0 && f.listed != nil {
 		f.box.Shrink()
 		f.fw.mu.Lock()
 		f.fw.active.Remove(f.listed)
@@ -339,7 +353,9 @@ func (f *Sender) fail(before int64, lost error) {
 		reply, c, _ := f.box.Settle(seq)
 		done.add(f, c)
 		f.fw.failed.Add(1)
-		f.refuse(out, v, reply, err)
+		if is := (batching.Outcome{Refused: true, Refusal: f.fw.config.Codec.AppendRefusal(nil, f.id.Topic, err)}); !f.settleFast(v, seq, reply, is, out) {
+			f.refuse(out, v, reply, err)
+		}
 	}
 	f.mu.Unlock()
 	f.order.Unlock()
@@ -365,7 +381,8 @@ func (f *Sender) again(round uint32, ready bool) {
 // Answered takes a leader's answers of a round. Replies go to out, and the chunks that they stand
 // in to done: they are valid until done.Free.
 func (f *Sender) Answered(round uint32, data []byte, out *publish.Replies, done *Settled) error {
-	noAck := f.shard.View().NoAck()
+	v := f.shard.View()
+	noAck := v.NoAck()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pause = 0
@@ -390,6 +407,7 @@ func (f *Sender) Answered(round uint32, data []byte, out *publish.Replies, done 
 			}
 			done.add(f, c)
 			switch {
+			case len(reply) > 0 && f.settleFast(v, seq, reply, batching.Outcome{Refused: a.Kind == forward.ItemRefused, Refusal: a.Refusal, Offset: a.Offset + seq - a.Seq, Duplicate: a.Duplicate}, out):
 			case len(reply) == 0 || noAck:
 			case a.Kind == forward.ItemRefused:
 				if len(a.Refusal) > 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -20,16 +21,18 @@ type state struct {
 	epoch    uint64
 	replicas int
 	gone     bool
+	batches  *batching.Topic
 }
 
-func (v *state) Gone() bool          { return v.gone }
-func (v *state) Served() bool        { return true }
-func (v *state) Leader() string      { return v.leader }
-func (v *state) Leads() bool         { return v.leader == "b" }
-func (v *state) Epoch() uint64       { return v.epoch }
-func (v *state) Replicas() int       { return v.replicas }
-func (v *state) NoAck() bool         { return false }
-func (v *state) Keeps(s []byte) bool { return !strings.HasPrefix(string(s), "$") }
+func (v *state) Gone() bool               { return v.gone }
+func (v *state) Served() bool             { return true }
+func (v *state) Leader() string           { return v.leader }
+func (v *state) Leads() bool              { return v.leader == "b" }
+func (v *state) Epoch() uint64            { return v.epoch }
+func (v *state) Replicas() int            { return v.replicas }
+func (v *state) NoAck() bool              { return false }
+func (v *state) Batches() *batching.Topic { return v.batches }
+func (v *state) Keeps(s []byte) bool      { return !strings.HasPrefix(string(s), "$") }
 
 // shard is a Shard that another broker leads, or nobody, or this one if arrive is set.
 type shard struct {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
@@ -40,6 +41,7 @@ type View interface {
 	Replicas() int
 	NoAck() bool
 	Keeps(subject []byte) bool // a message with that subject is to be kept
+	Batches() *batching.Topic  // nil: it takes no batches
 }
 
 // Shard is what a sender needs of its shard, and a Link of the shard that another broker forwards
@@ -99,6 +101,8 @@ type Senders struct {
 	wake     chan struct{}
 	bytes    atomic.Int64
 	messages atomic.Int64
+	fast     fastCodec    // nil: there are no fast batches
+	fasts    atomic.Int64 // open fast batches
 	waiting  atomic.Int32 // publishers that wait for room
 
 	resent, failed, refused atomic.Uint64
@@ -114,6 +118,7 @@ type Senders struct {
 // Init prepares the senders. It precedes all other calls.
 func (fw *Senders) Init(config Config) {
 	fw.config, fw.source, fw.wake = config, rand.Uint64()|1, make(chan struct{}, 1)
+	fw.fast, _ = config.Codec.(fastCodec)
 	fw.room = sync.NewCond(&fw.mu)
 	fw.links = map[string]*Link{}
 	fw.self = &Link{senders: fw, broker: config.Self}

@@ -54,7 +54,7 @@
 //	inventory which logs are on the disk; T6 for those of unknown Topics
 //	counting  adds up counters
 //	batching  stages atomic batches, on the broker of their publisher
-//	sender    brings every message here, with the invariants F1 to F8 of forwarding. F3, F4 and
+//	sender    brings every message here, with the invariants F1 to F9 of forwarding. F3, F4 and
 //	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches
 //	upkeep    scrubs, compresses and compacts segments at rest
 //	copystate what this broker knows of a copy, and what follows from that

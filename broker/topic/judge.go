@@ -1,6 +1,8 @@
 package topic
 
 import (
+	"cmp"
+
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/forward"
@@ -30,11 +32,11 @@ func (s *ShardLeader) judgeNumber(in *intake, p *pending, v *view, m *protocol.M
 		o.Last = seq
 		return numberJudged
 	case seq > o.Last && (o.Fresh(seq) || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):
-		if in.why == nil {
+		if in.why == nil && !o.Refused(m.Behind) {
 			return numberNew
 		}
 		o.Last = seq
-		in.refuse(s.shard, in.why)
+		in.refuse(s.shard, cmp.Or[error](in.why, &publish.BatchError{Topic: s.shard.name, Fault: publish.FastBehind}))
 		return numberJudged
 	}
 	if len(m.Subject) == 0 {

@@ -7,6 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/retention"
+	"math"
 )
 
 // Removed returns the records below the high watermark that were removed one by one.
@@ -154,4 +155,13 @@ func (s *ShardLeader) now() (now, mono int64) {
 		now = s.lastTime
 	}
 	return now, mono
+}
+
+// EpochAt returns the epoch of a record, and up to which offset it goes. It returns 0 while the log
+// may not know where its epochs begin: a copy with a wrong one would seem to be of another history.
+func (s *ShardLeader) EpochAt(offset uint64) (epoch, until uint64) {
+	if !s.data.KnowsEpochs() {
+		return 0, math.MaxUint64
+	}
+	return s.data.EpochAt(offset)
 }

@@ -16,7 +16,7 @@ func (s *ShardLeader) judgeBatch(in *intake, p *pending, v *view, batch *protoco
 		return false
 	}
 	ok := false
-	if in.parts, ok = batching.Parts(in.parts[:0], batch); !ok || v.batches == nil {
+	if in.parts, ok = batching.Parts(in.parts[:0], batch); !ok || v.batches == nil || !v.batches.Atomic {
 		in.refuse(s.shard, &publish.BatchError{Topic: s.shard.name})
 		return false
 	}

@@ -43,7 +43,7 @@ type view struct {
 	subjects    publish.Subjects
 	transform   *transform.Transform // nil: messages are stored under their own subjects
 	republish   *republish.Rule      // nil: none is published again
-	batches     *batching.Topic      // nil: it takes no atomic batches
+	batches     *batching.Topic      // nil: it takes no batches
 	counts      bool                 // it has counters, and nothing else
 }
 
@@ -72,8 +72,8 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 	if spec.MaxMessage > 0 && (payload == 0 || spec.MaxMessage < payload) {
 		v.maxMessage = spec.MaxMessage
 	}
-	if spec.Stream.AllowAtomic && spec.Shards <= 1 {
-		v.batches = &batching.Topic{ID: t.ID, Name: t.Name, Sealed: v.bound.Sealed, Silent: v.noAck, MaxMessage: v.maxMessage, Subjects: &v.subjects}
+	if s := &spec.Stream; (s.AllowAtomic || s.AllowBatched) && spec.Shards <= 1 {
+		v.batches = &batching.Topic{ID: t.ID, Name: t.Name, Atomic: s.AllowAtomic, Fast: s.AllowBatched, Sealed: v.bound.Sealed, Silent: v.noAck, MaxMessage: v.maxMessage, Subjects: &v.subjects}
 	}
 	v.shard = state.Shard(t.ID, number)
 	if v.gone || v.shard == nil {
@@ -109,3 +109,5 @@ func (v *view) Epoch() uint64       { return v.epoch }
 func (v *view) Replicas() int       { return len(v.shard.Replicas) }
 func (v *view) NoAck() bool         { return v.noAck }
 func (v *view) Keeps(s []byte) bool { return v.subjects.Keep(s) }
+
+func (v *view) Batches() *batching.Topic { return v.batches }
