@@ -23,7 +23,6 @@ import (
 //     nor have durable consumers of its own.
 //  2. A call by the Topic's name is sent to the leader of each shard, and the answers are added up.
 //  3. A call that needs one order over all shards is refused.
-//     Push consumers are such calls: nothing merges the shards' deliveries to one subject.
 //  4. A consumer by the Topic's name is a Subscription in etcd, even without a durable name: in the
 //     memory of the leaders, it would lose the messages of a shard whose leader changes.
 
@@ -335,14 +334,14 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 	request, refusal := consumerRequest(c, &stream)
 	if refusal == nil {
 		switch config := &request.Config; {
-		case config.DeliverSubject != "":
-			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "a push consumer")
 		case config.PriorityPolicy != "":
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "priority groups")
 		case config.IsOrdered():
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "an ordered consumer, as one is that has no durable name, acknowledges nothing and is kept in memory")
 		case config.DeliverPolicy == jsapi.DeliverFromSequence:
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "a consumer that starts at a sequence")
+		case config.DeliverSubject != "":
+			refusal = s.needs(coordination.FeatureRelays, "push consumers of a topic with several shards need")
 		}
 	}
 	if refusal != nil {
@@ -354,6 +353,7 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 		lock.Lock()
 		defer lock.Unlock()
 	}
+	defer s.relays.hold(of.ID(), request.Config.Name)()
 	declared, refusal := s.storeShardedConsumer(ctx, of, &stream, request)
 	var info *jsapi.ConsumerInfo
 	if refusal == nil {
@@ -395,6 +395,9 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 	to.PauseUntil = from.PauseUntil // only a ConsumerPause changes it
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
+	}
+	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
+		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere
 	}
 	spec := keepUnmapped(to.SubscriptionSpec(), &existing.Spec)
 	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/flow"
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
@@ -182,7 +183,7 @@ func TestFlowControlBoundsWhatIsNotConfirmed(t *testing.T) {
 		if len(got) != 86 || got[0] != "15" || got[85] != "100" {
 			t.Errorf("the rest: %q", got)
 		}
-		if limit := s.push.flow.limit; limit > lastWindow {
+		if limit := s.push.flow.Limit(); limit > flow.LastWindow {
 			t.Errorf("the window grew to %d", limit)
 		}
 	})
