@@ -107,9 +107,13 @@ const FeaturePush Feature = "push"
 // shards, and leads such a relay. An earlier version serves no such Subscription.
 const FeatureRelays Feature = "relays"
 
+// FeatureShardReleases is that a broker reads Topics of several shards which remove what is
+// acknowledged (StreamSettings.Retention). An earlier version can't read their keys.
+const FeatureShardReleases Feature = "shard-releases"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

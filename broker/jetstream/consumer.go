@@ -53,8 +53,13 @@ func (s *Server) createConsumer(c *call, t *topic.Shard, shard *topic.ShardLeade
 	if refusal == nil {
 		refusal = s.mayPrioritize(&request.Config)
 	}
-	if refusal == nil && isShardOfMany(t) && request.Config.Durable != "" {
-		refusal = refuseForOneShard(jsapi.ErrConsumerCreate, t, "given a durable consumer")
+	if refusal == nil && isShardOfMany(t) {
+		switch {
+		case request.Config.Durable != "":
+			refusal = refuseForOneShard(jsapi.ErrConsumerCreate, t, "given a durable consumer")
+		case stream.IsWorkQueue(): // those of the Topic are compared with each other only
+			refusal = refuseForOneShard(jsapi.ErrConsumerCreate, t, "given a consumer, since it is a work queue,")
+		}
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)

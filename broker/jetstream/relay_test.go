@@ -101,7 +101,8 @@ func TestARelayWaitsForNoShardForLong(t *testing.T) {
 	w.relayed(30)
 }
 
-// TestNothingIsDeliveredWhileNobodyIsSubscribed: records stay undelivered until somebody subscribes.
+// TestNothingIsDeliveredWhileNobodyIsSubscribed: records stay undelivered until somebody
+// subscribes.
 func TestNothingIsDeliveredWhileNobodyIsSubscribed(t *testing.T) {
 	w := newWorld(t, 2)
 	w.wide(2, 6, 1)

@@ -348,7 +348,7 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 		s.refuse(c, refusal)
 		return
 	}
-	if stream.MaxConsumers > 0 {
+	if stream.MaxConsumers > 0 || stream.IsWorkQueue() {
 		lock := s.limitedLock(of.ID())
 		lock.Lock()
 		defer lock.Unlock()
@@ -378,6 +378,9 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 		case to.Durable == "" && s.ephemerals(of) >= shardedEphemerals:
 			return nil, jsapi.ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), shardedEphemerals))
 		}
+		if refusal := s.checkShardedQueue(of, stream, to); refusal != nil {
+			return nil, refusal
+		}
 		made, err := s.config.Store.CreateSubscription(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client)
 		if err == nil {
 			s.config.Advisories.Consumer(of.Name(), to.Name, advisory.Created)
@@ -399,12 +402,31 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
 		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere
 	}
+	if refusal := s.checkShardedQueue(of, stream, to); refusal != nil {
+		return nil, refusal
+	}
 	spec := keepUnmapped(to.SubscriptionSpec(), &existing.Spec)
 	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
 	if err != nil {
 		return nil, consumerRefusal(err)
 	}
 	return updated, nil
+}
+
+// checkShardedQueue refuses a consumer that a work queue can't have, or not beside the others. If
+// two brokers permit consumers that exclude each other at the same time, each shard serves the
+// older one.
+func (s *Server) checkShardedQueue(of *topic.Topic, stream *jsapi.StreamConfig, config *jsapi.ConsumerConfig) *jsapi.Error {
+	if !stream.IsWorkQueue() {
+		return nil
+	}
+	var others []jsapi.ConsumerConfig
+	for _, declared := range s.state().Subscriptions(of.ID()) {
+		if declared.Name != config.Name {
+			others = append(others, jsapi.ConsumerOf(declared.Name, &declared.Spec))
+		}
+	}
+	return config.CheckQueued(others)
 }
 
 // ephemerals returns the number of consumers without a durable name of a Topic with several shards.

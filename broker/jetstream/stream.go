@@ -57,7 +57,7 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		return
 	}
 	if refusal = config.CheckCreate(); refusal == nil {
-		refusal = config.CheckServed(s.state())
+		refusal = config.CheckServed(s.state(), 1)
 	}
 	if refusal == nil {
 		refusal = s.checkSources(config)
@@ -193,7 +193,7 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 	if refusal := jsapi.CheckStreamUpdate(&from, to); refusal != nil {
 		return nil, refusal
 	}
-	if refusal := to.CheckServed(s.state()); refusal != nil {
+	if refusal := to.CheckServed(s.state(), desired.Spec.Shards); refusal != nil {
 		return nil, refusal
 	}
 	if refusal := s.checkSources(to); refusal != nil {
