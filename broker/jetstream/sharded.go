@@ -25,6 +25,7 @@ import (
 //  3. A call that needs one order over all shards is refused.
 //  4. A consumer by the Topic's name is a Subscription in etcd, even without a durable name: in the
 //     memory of the leaders, it would lose the messages of a shard whose leader changes.
+//  5. A consumer by the Topic's name that has a deliver subject is served by a relay.
 
 // shardOf splits the name of a shard's stream.
 func shardOf(stream string) (of string, number int, ok bool) {
