@@ -339,8 +339,8 @@ func TestWhoCreatesAPushSeesTheStateBeforeItsFirstDelivery(t *testing.T) {
 	})
 }
 
-// TestARelayPullsForAPush: only a relay pulls from a Subscription whose push is relayed. It gets the
-// record that exceeds its bytes, and no further one, and waits for nothing.
+// TestARelayPullsForAPush: only a relay pulls from a Subscription whose push is relayed. It gets
+// the record that exceeds its bytes, and no further one, and waits for nothing.
 func TestARelayPullsForAPush(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.declare("billing", 1, earliest())
