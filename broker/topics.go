@@ -88,10 +88,8 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 			t.advisories.Abandoned(topic, id, string(why))
 		},
 		Leading: func(s *topic.ShardLeader, open bool) {
+			t.api.Leading(s, open)
 			t.subscriptions.ShardChanged(s, open)
-			if open {
-				t.api.Leading(s)
-			}
 		},
 	})
 	if err != nil {
@@ -179,6 +177,7 @@ func (b *Broker) follow(state *coordination.State, changes coordination.Changes)
 	b.topics.exchange.Observe(state)
 	b.topics.subscriptions.Observe(state)
 	b.topics.topics.Follow(state, changes)
+	b.topics.api.Follow(changes)
 	b.topics.subscriptions.Follow(state, changes)
 }
 

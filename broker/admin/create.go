@@ -26,7 +26,7 @@ func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequ
 		if info.Error = s.enoughBrokers(&spec); info.Error != nil {
 			return info
 		}
-		if err := asked.Stream.CheckServed(s.topics.State()); err != nil {
+		if err := asked.Stream.CheckServed(s.topics.State(), spec.Shards); err != nil {
 			info.Error = refuse(Refused, "%s", err.Description)
 			return info
 		}

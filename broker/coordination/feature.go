@@ -36,8 +36,8 @@ const (
 	// FeatureVouches is that a broker writes its own entry of an in-sync set once it has opened and
 	// judged its copy (Client.Vouch). The controller elects no life of it that isn't named there.
 	FeatureVouches Feature = "vouches"
-	// FeaturePriorities is that a broker serves Subscriptions with priority groups. Earlier versions
-	// ignore the field, and would serve any request.
+	// FeaturePriorities is that a broker serves Subscriptions with priority groups. Earlier
+	// versions ignore the field, and would serve any request.
 	FeaturePriorities Feature = "priorities"
 	// FeatureGenerations is that a broker notices a restored etcd (history), registers in the
 	// generation that etcd is in, and reports how far its copies of a restored shard go. A
@@ -117,9 +117,17 @@ const FeatureCounterSources Feature = "counter-sources"
 // can't read the spec of such a Subscription.
 const FeaturePush Feature = "push"
 
+// FeatureRelays is that a leader serves the relay of a push consumer of a Topic with several
+// shards, and leads such a relay. An earlier version serves no such Subscription.
+const FeatureRelays Feature = "relays"
+
+// FeatureShardReleases is that a broker reads Topics of several shards which remove what is
+// acknowledged (StreamSettings.Retention). An earlier version can't read their keys.
+const FeatureShardReleases Feature = "shard-releases"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -162,7 +162,8 @@ type SubjectMapping struct {
 }
 
 // StreamRetention is JetStream's retention policy: what is removed beside old records. All but the
-// first are only written if all brokers announce FeatureAckRemovals, and have one shard.
+// first are only written if all brokers announce FeatureAckRemovals, and with several shards
+// FeatureShardReleases.
 type StreamRetention string
 
 // The retention policies.
@@ -325,9 +326,6 @@ func (s *TopicSpec) valid() string {
 		return "a negative retention (leave a limit out to have none)"
 	case s.Deduplication < 0 || s.MaxMessage < 0:
 		return "a negative deduplication window or size of messages (leave it out to have none)"
-	}
-	if r := s.Stream.Retention; s.Shards > 1 && (r == InterestPolicy || r == WorkQueue) {
-		return fmt.Sprintf("retention %s with %d shards (leave it out, or use one shard)", r, s.Shards)
 	}
 	if s.Stream.AllowSchedules && s.Shards > 1 {
 		return fmt.Sprintf("schedules with %d shards: a schedule and its target may be in two (use one shard)", s.Shards)

@@ -53,10 +53,14 @@ func (o *deliverySink) Unpinned(group string) {
 	o.server.config.Advisories.Unpinned(string(o.stream), string(o.consumer), group, advisory.ByTimeout)
 }
 
-// Leading publishes that this broker was elected to lead a shard that has other replicas. It never
-// blocks.
-func (s *Server) Leading(shard *topic.ShardLeader) {
+// Leading begins or ends what only the leader of a shard does. It publishes that this broker was
+// elected if the shard has other replicas. It never blocks.
+func (s *Server) Leading(shard *topic.ShardLeader, open bool) {
 	of := shard.Shard()
+	s.relays.leading(of, open)
+	if !open {
+		return
+	}
 	id, number := of.ID(), of.Number()
 	if is := s.state().Shard(id, number); is == nil || len(is.Replicas) < 2 {
 		return

@@ -53,8 +53,13 @@ func (s *Server) createConsumer(c *call, t *topic.Shard, shard *topic.ShardLeade
 	if refusal == nil {
 		refusal = s.mayPrioritize(&request.Config)
 	}
-	if refusal == nil && isShardOfMany(t) && request.Config.Durable != "" {
-		refusal = refuseForOneShard(jsapi.ErrConsumerCreate, t, "given a durable consumer")
+	if refusal == nil && isShardOfMany(t) {
+		switch {
+		case request.Config.Durable != "":
+			refusal = refuseForOneShard(jsapi.ErrConsumerCreate, t, "given a durable consumer")
+		case stream.IsWorkQueue(): // those of the Topic are compared with each other only
+			refusal = refuseForOneShard(jsapi.ErrConsumerCreate, t, "given a consumer, since it is a work queue,")
+		}
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -390,16 +395,14 @@ func (s *Server) Inactive(t *topic.Shard, name string) {
 		ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.answer)
 		defer cancel()
 		declared := s.state().Subscription(t.ID(), name)
-		if declared == nil || isShardOfMany(t) && s.usedInAShard(ctx, t.Topic(), name, declared.Spec.Consumer.InactiveThreshold) {
-			return // it is gone, or will be checked again
+		if declared == nil {
+			return // it is gone
 		}
-		err := s.config.Store.DeleteSubscription(ctx, t.Topic().Name(), name, client)
-		switch {
-		case err == nil:
-			s.config.Advisories.Consumer(t.Topic().Name(), name, advisory.Deleted)
-		case !isNotFound(err):
-			s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", t.Name(), "consumer", name, "error", err)
+		is := &declared.Spec.Consumer
+		if isShardOfMany(t) && (is.DeliverSubject != "" || s.usedInAShard(ctx, t.Topic(), name, is.InactiveThreshold)) {
+			return // its relay knows, or it will be checked again
 		}
+		s.removeInactive(ctx, t.Topic(), name)
 	}, 0)
 }
 
@@ -478,8 +481,9 @@ func (s *Server) consumerAt(t *topic.Shard, sub *subscription.Subscription, is s
 		Delivered:      jsapi.SequenceInfo{Consumer: is.DeliveredSequence, Stream: is.DeliveredOffset, Last: moment(is.LastDelivered)},
 		AckFloor:       jsapi.SequenceInfo{Consumer: is.FloorSequence, Stream: is.FloorOffset, Last: moment(is.LastAcked)},
 		NumAckPending:  is.Pending,
-		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag, PushBound: is.Bound,
-		Paused: is.PausedFor > 0, PauseRemaining: is.PausedFor, PriorityGroups: priorityGroups(sub.Spec(), &is),
+		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag,
+		PushBound: is.Bound || t.Number() == 0 && isShardOfMany(t) && !sub.Ephemeral() && s.relays.bound(t.ID(), sub.Name()),
+		Paused:    is.PausedFor > 0, PauseRemaining: is.PausedFor, PriorityGroups: priorityGroups(sub.Spec(), &is),
 		Cluster: s.cluster(t.ID(), t.Number()), TimeStamp: time.Now().UTC(),
 	}
 }

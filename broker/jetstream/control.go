@@ -211,9 +211,14 @@ func (s *Server) mayPrioritize(config *jsapi.ConsumerConfig) *jsapi.Error {
 	if config.PriorityPolicy == "" {
 		return nil
 	}
+	return s.needs(coordination.FeaturePriorities, "priority groups need")
+}
+
+// needs refuses a consumer while a broker is there that lacks a feature.
+func (s *Server) needs(feature coordination.Feature, what string) *jsapi.Error {
 	for _, b := range s.state().Brokers {
-		if !b.Features.Has(coordination.FeaturePriorities) {
-			return jsapi.ErrConsumerCreate.With(fmt.Sprintf("priority groups need brokers of this version, and %s is of an earlier one (finish the update)", b.Name))
+		if !b.Features.Has(feature) {
+			return jsapi.ErrConsumerCreate.With(fmt.Sprintf("%s brokers of this version, and %s is of an earlier one (finish the update)", what, b.Name))
 		}
 	}
 	return nil

@@ -22,6 +22,8 @@ type deliverySink struct {
 type batch struct {
 	messages []protocol.Message
 	memory   []byte
+	passed   protocol.Message // to the relay of another broker
+	home     string           // id of that broker
 }
 
 // Sink returns the DeliverySink of a consumer. It implements subscription.Config.Sink.
@@ -183,7 +185,7 @@ func (o *deliverySink) sendBatch() {
 		return
 	}
 	o.batch, o.sent = nil, true
-	o.server.config.Hub.Send(b.messages)
+	o.server.sendBatch(b)
 	clear(b.messages)
 	b.messages = b.messages[:0]
 	if cap(b.memory) > 2*batchBytes {
@@ -194,8 +196,28 @@ func (o *deliverySink) sendBatch() {
 	o.server.outgoing.Put(b)
 }
 
-// Interested reports whether the inbox still has a subscriber.
-func (o *deliverySink) Interested(to []byte) bool { return o.server.config.Hub.Interested(to) }
+// sendBatch sends messages, those for relays to them.
+func (s *Server) sendBatch(b *batch) {
+	rest := b.messages
+	for i := range b.messages {
+		if m := &b.messages[i]; isRelayed(m.To) {
+			if before := b.messages[len(b.messages)-len(rest) : i]; len(before) > 0 {
+				s.config.Hub.Send(before)
+			}
+			rest = b.messages[i+1:]
+			s.sendToRelay(b, m)
+		}
+	}
+	if len(rest) > 0 {
+		s.config.Hub.Send(rest)
+	}
+}
+
+// Interested reports whether the inbox still has a subscriber. A relay asks only for what its
+// receiver takes.
+func (o *deliverySink) Interested(to []byte) bool {
+	return isRelayed(to) || o.server.config.Hub.Interested(to)
+}
 
 // Watch watches the subscribers of a deliver subject.
 func (o *deliverySink) Watch(to []byte, group string, changed func()) subscription.Interest {

@@ -31,6 +31,10 @@ func (s *sender) Send(messages []protocol.Message) {
 	s.calls = append(s.calls, call)
 }
 
+func (s *sender) SendSoon(messages []protocol.Message) { s.Send(messages) }
+
+func (s *sender) Forward(string, *protocol.Message) bool { return true }
+
 func newSink(hub Hub) *deliverySink {
 	return &deliverySink{server: NewServer(ServerConfig{Hub: hub}), stream: []byte("orders"), consumer: []byte("billing")}
 }

@@ -7,7 +7,8 @@ leads and hands the others on to their leaders. For each consumer it makes a sin
 deliveries as messages.
 
 A durable consumer is a Subscription in etcd. A consumer without a durable name is a reader in the
-stream's log of cursors. A push consumer is either; its leader delivers to the deliver subject.
+stream's log of cursors. A push consumer is either; its leader delivers to the deliver subject. If
+it reads several shards, a relay at the leader of the first one does.
 
 Invariants, which continue those of jsapi:
 
@@ -17,6 +18,8 @@ Invariants, which continue those of jsapi:
 	    is answered once it is in effect on the broker that serves it.
 	J8  What another broker has handed on is never handed on again.
 	J9  Delivering a message allocates nothing.
+	J10 A relay passes deliveries on in one order, and tells of that order only: in sequences, in
+	    heartbeats, and in flow control. It keeps nothing that the shards' cursors do not say.
 
 When the process dies, a call under way is done or not done: etcd holds a stream or a durable
 consumer completely or not at all, and a client without an answer may repeat its call. The package

@@ -53,6 +53,18 @@ const (
 	// Each costs a key in etcd and a cursor in every shard. Concurrent creations may exceed it
 	// slightly.
 	shardedEphemerals = 1024
+	// relayShare is how many bytes of one shard are under way to a relay at most, and relayBatch how
+	// many messages: enough for the round trip between two brokers.
+	relayShare = 256 << 10
+	relayBatch = 1024
+	// relayRateParts is how many shares a second a relay with a rate limit asks for, about.
+	relayRateParts = 20
+	// relayPatience is how long a relay waits to learn what all shards have delivered before. Then it
+	// delivers what the others have: a shard without a leader holds up nobody for longer.
+	relayPatience = 2 * time.Second
+	// relayKept is how long a consumer lives at least under a new relay: clients notice the end of
+	// the former one by missed heartbeats.
+	relayKept = time.Minute
 	// subjectsTime bounds the counting of a stream's subjects: some 10 M take half of it.
 	subjectsTime = 3 * time.Second
 	// countTime bounds the counting of a consumer's pending messages by the index. listCountTime

@@ -18,9 +18,10 @@ const (
 	usageSubject       = peerPrefix + "USAGE"   // the usage of the broker
 	createdSubject     = peerPrefix + "CREATED" // answer the client once its new stream is served
 	callSubject        = peerPrefix + "CALL"    // serve an API call about one stream
-	shareSubject       = peerPrefix + "LOAN"    // serve a share or a watch of a pullGroup
+	shareSubject       = peerPrefix + "LOAN"    // serve a share or a watch
 	answerSubject      = peerPrefix + "ANSWER"  // an answer to one of the other requests
 	shareResultSubject = peerPrefix + "RETURN"  // the result of a share or a watch
+	// relayPrefix begins those of deliveries to relays.
 )
 
 // peerRequest is a request of one broker to another.
@@ -108,6 +109,10 @@ func (s *Server) askCreated(leader, id string, c *call) bool {
 
 // takePeerMessage handles a request or an answer of another broker.
 func (s *Server) takePeerMessage(m *protocol.Message) {
+	if isRelayed(m.Subject) {
+		s.takeRelayed(m)
+		return
+	}
 	switch string(m.Subject) {
 	case answerSubject:
 		var t peerAnswer
@@ -133,7 +138,7 @@ func (s *Server) takePeerMessage(m *protocol.Message) {
 	case shareSubject:
 		s.takeShareRequest(m)
 	case shareResultSubject:
-		s.groups.takeShareResult(m)
+		s.shares.takeResult(m)
 	case createdSubject:
 		s.takeCreated(m)
 	}

@@ -116,6 +116,10 @@ func (s *Server) takeFlow(m *protocol.Message, forwarded bool) {
 	if !ok {
 		return
 	}
+	if of := s.shardedTopic(string(f.Stream)); of != nil {
+		s.takeShardedFlow(m, &f, of, forwarded)
+		return
+	}
 	if sub, _ := s.consumerFor(m, f.Stream, f.Consumer, forwarded, false); sub != nil {
 		sub.FlowControlled(f.Token)
 	}

@@ -89,7 +89,9 @@ type Server struct {
 	running sync.WaitGroup
 
 	peerRequests session.Requests[peerAnswer]
+	shares       openRequests
 	groups       pullGroups
+	relays       relays
 	outgoing     sync.Pool                 // of *batch
 	limited      [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer
 	calls        atomic.Uint64
@@ -129,7 +131,8 @@ func NewServer(config ServerConfig) *Server {
 	s.pulled.server, s.pulled.late = s, make(chan struct{}, 1)
 	s.outgoing.New = func() any { return new(batch) }
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.groups.server = s
+	s.shares.server, s.groups.server = s, s
+	s.relays.init(s)
 	return s
 }
 
@@ -138,6 +141,7 @@ func (s *Server) Start() {
 	s.offer = s.config.Hub.Offer(s)
 	s.offer.Set([]string{jsapi.APISubjects, jsapi.AckSubjects, jsapi.FlowSubjects, peerSubjects})
 	s.running.Go(s.groups.run)
+	s.running.Go(s.relays.run)
 	s.running.Go(s.waiting.run)
 	s.running.Go(s.pulled.run)
 }
@@ -150,6 +154,7 @@ func (s *Server) Close() {
 	s.stop()
 	s.running.Wait()
 	s.groups.close()
+	s.relays.close()
 	s.slow.Finish()
 	s.writes.Finish()
 	s.reads.Finish()

@@ -23,9 +23,9 @@ import (
 //     nor have durable consumers of its own.
 //  2. A call by the Topic's name is sent to the leader of each shard, and the answers are added up.
 //  3. A call that needs one order over all shards is refused.
-//     Push consumers are such calls: nothing merges the shards' deliveries to one subject.
 //  4. A consumer by the Topic's name is a Subscription in etcd, even without a durable name: in the
 //     memory of the leaders, it would lose the messages of a shard whose leader changes.
+//  5. A consumer by the Topic's name that has a deliver subject is served by a relay.
 
 // shardOf splits the name of a shard's stream.
 func shardOf(stream string) (of string, number int, ok bool) {
@@ -335,25 +335,26 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 	request, refusal := consumerRequest(c, &stream)
 	if refusal == nil {
 		switch config := &request.Config; {
-		case config.DeliverSubject != "":
-			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "a push consumer")
 		case config.PriorityPolicy != "":
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "priority groups")
 		case config.IsOrdered():
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "an ordered consumer, as one is that has no durable name, acknowledges nothing and is kept in memory")
 		case config.DeliverPolicy == jsapi.DeliverFromSequence:
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "a consumer that starts at a sequence")
+		case config.DeliverSubject != "":
+			refusal = s.needs(coordination.FeatureRelays, "push consumers of a topic with several shards need")
 		}
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
-	if stream.MaxConsumers > 0 {
+	if stream.MaxConsumers > 0 || stream.IsWorkQueue() {
 		lock := s.limitedLock(of.ID())
 		lock.Lock()
 		defer lock.Unlock()
 	}
+	defer s.relays.hold(of.ID(), request.Config.Name)()
 	declared, refusal := s.storeShardedConsumer(ctx, of, &stream, request)
 	var info *jsapi.ConsumerInfo
 	if refusal == nil {
@@ -378,6 +379,9 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 		case to.Durable == "" && s.ephemerals(of) >= shardedEphemerals:
 			return nil, jsapi.ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), shardedEphemerals))
 		}
+		if refusal := s.checkShardedQueue(of, stream, to); refusal != nil {
+			return nil, refusal
+		}
 		made, err := s.config.Store.CreateSubscription(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client)
 		if err == nil {
 			s.config.Advisories.Consumer(of.Name(), to.Name, advisory.Created)
@@ -396,12 +400,34 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}
+	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
+		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere
+	}
+	if refusal := s.checkShardedQueue(of, stream, to); refusal != nil {
+		return nil, refusal
+	}
 	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec)
 	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
 	if err != nil {
 		return nil, consumerRefusal(err)
 	}
 	return updated, nil
+}
+
+// checkShardedQueue refuses a consumer that a work queue can't have, or not beside the others. If
+// two brokers permit consumers that exclude each other at the same time, each shard serves the
+// older one.
+func (s *Server) checkShardedQueue(of *topic.Topic, stream *jsapi.StreamConfig, config *jsapi.ConsumerConfig) *jsapi.Error {
+	if !stream.IsWorkQueue() {
+		return nil
+	}
+	var others []jsapi.ConsumerConfig
+	for _, declared := range s.state().Subscriptions(of.ID()) {
+		if declared.Name != config.Name {
+			others = append(others, jsapi.ConsumerOf(declared.Name, declared.Spec))
+		}
+	}
+	return config.CheckQueued(others)
 }
 
 // ephemerals returns the number of consumers without a durable name of a Topic with several shards.

@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"encoding/json"
 	"math"
 	"sync"
 	"time"
@@ -49,15 +48,6 @@ type shardRequests struct {
 	again        time.Time // when the shard may be tried again
 }
 
-// shardRequest is an open share or watch. Its number is 0 if there is none.
-type shardRequest struct {
-	number uint64
-	until  time.Time // it counts as lost if there is no result by then
-	leader string    // id of the broker that serves it
-	to     *shardedPull
-	share  int // messages
-}
-
 // shardedPull is one pull of a client from all shards.
 type shardedPull struct {
 	to        []byte
@@ -76,52 +66,13 @@ type shardedPull struct {
 	dropped   bool // the client has no subscription any more
 }
 
-// Times of a pullGroup, each with the reason for its value.
-const (
-	// watchTime is the duration of one watch: a broker that died keeps a leader busy for that long.
-	watchTime = 10 * time.Second
-	// lostAfter is how long after its end a watch or a share counts as lost. A leader answers
-	// within one step.
-	lostAfter = 5 * time.Second
-	// groupAgain is the pause before a shard is tried again whose leader was away or refused.
-	groupAgain = 100 * time.Millisecond
-)
-
 // pullGroups holds the pullGroups of this broker.
 type pullGroups struct {
 	server *Server
 
-	mu       sync.Mutex
-	all      map[pullGroupKey]*pullGroup
-	requests map[uint64]openRequest
-	number   uint64
-	closed   bool
-}
-
-type openRequest struct {
-	group *pullGroup
-	shard int
-	watch bool
-}
-
-// shareRequest asks the leader of a shard to serve a share or a watch.
-type shareRequest struct {
-	From   string        `json:"from"`
-	Number uint64        `json:"number"`
-	Stream string        `json:"stream"` // key of the shard
-	Name   string        `json:"name"`   // of the consumer
-	To     []byte        `json:"to,omitempty"`
-	Batch  int           `json:"batch,omitempty"`
-	Bytes  int           `json:"bytes,omitempty"`
-	Watch  time.Duration `json:"watch,omitempty"` // 0: deliver what there is
-}
-
-// shareResult is the result of a share or a watch.
-type shareResult struct {
-	Number   uint64           `json:"number"`
-	Why      subscription.End `json:"why"`
-	Messages int              `json:"messages"` // messages that were not delivered
-	Bytes    int              `json:"bytes"`
+	mu     sync.Mutex
+	all    map[pullGroupKey]*pullGroup
+	closed bool
 }
 
 // run steps all groups whenever leaders may have changed, until the server closes.
@@ -203,7 +154,7 @@ func (g *pullGroups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.
 		if one == nil {
 			one = &pullGroup{groups: g, key: key, shards: make([]shardRequests, len(of.Shards()))}
 			if g.all == nil {
-				g.all, g.requests = map[pullGroupKey]*pullGroup{}, map[uint64]openRequest{}
+				g.all = map[pullGroupKey]*pullGroup{}
 			}
 			g.all[key] = one
 		}
@@ -375,9 +326,7 @@ func (g *pullGroup) dropLost(now time.Time) {
 
 // drop removes a request. mu is held.
 func (g *pullGroup) drop(e *shardRequest) {
-	g.groups.mu.Lock()
-	delete(g.groups.requests, e.number)
-	g.groups.mu.Unlock()
+	g.groups.server.shares.drop(e.number)
 	*e = shardRequest{}
 }
 
@@ -479,7 +428,7 @@ func (g *pullGroup) mayAssign(now time.Time, at int, w *shardedPull) bool {
 func (g *pullGroup) send(now time.Time, at int, w *shardedPull, share int) {
 	server, shard, p := g.groups.server, &g.shards[at], g.of.Shards()[at]
 	e := shardRequest{until: now.Add(lostAfter), leader: p.Leader(), to: w, share: share}
-	l := shareRequest{From: server.config.Self, Stream: p.Key(), Name: g.key.consumer}
+	l := shareRequest{Stream: p.Key(), Name: g.key.consumer}
 	if w == nil {
 		l.Watch = watchTime
 		e.until = e.until.Add(watchTime)
@@ -489,18 +438,9 @@ func (g *pullGroup) send(now time.Time, at int, w *shardedPull, share int) {
 			l.Bytes = w.bytes
 		}
 	}
-	g.groups.mu.Lock()
-	g.groups.number++
-	e.number = g.groups.number
-	g.groups.requests[e.number] = openRequest{g, at, w == nil}
-	g.groups.mu.Unlock()
+	e.number = server.shares.begin(openRequest{g, at, w == nil})
 	l.Number = e.number
-	sent := e.leader != ""
-	if sent && e.leader == server.config.Self {
-		sent = server.serveShare(&l, func(r shareResult) { server.groups.finish(r) })
-	} else if sent {
-		sent = server.forward(e.leader, shareSubject, nil, l)
-	}
+	sent := server.shares.send(e.leader, &l)
 	if !sent {
 		g.drop(&e)
 		shard.again = now.Add(groupAgain)
@@ -518,54 +458,7 @@ func (g *pullGroup) send(now time.Time, at int, w *shardedPull, share int) {
 	shard.share = e
 }
 
-// serveShare serves a share or watch from a shard that is led here. The group may be another
-// broker's. tell is called once with the result, unless serveShare reports false.
-func (s *Server) serveShare(l *shareRequest, tell func(shareResult)) bool {
-	sub := s.config.Subscriptions().Find(l.Stream, l.Name)
-	if sub == nil {
-		return false
-	}
-	number := l.Number
-	pull := subscription.Pull{To: l.To, Batch: l.Batch, MaxBytes: l.Bytes, NoWait: true}
-	if l.Watch > 0 {
-		pull.NoWait, pull.Peek, pull.Expires = false, true, min(l.Watch, watchTime)
-	}
-	sub.PullFunc(pull, func(o subscription.Outcome) { tell(shareResult{number, o.Why, o.Messages, o.Bytes}) })
-	return true
-}
-
-// takeShareRequest serves a request of another broker's group.
-func (s *Server) takeShareRequest(m *protocol.Message) {
-	var l shareRequest
-	if json.Unmarshal(m.Data, &l) != nil {
-		return
-	}
-	from := l.From
-	tell := func(r shareResult) { s.forward(from, shareResultSubject, nil, r) }
-	if !s.serveShare(&l, tell) {
-		s.reads.Submit(func() { tell(shareResult{l.Number, subscription.LeaderGone, l.Batch, l.Bytes}) }, 0)
-	}
-}
-
-// takeShareResult handles a result from another broker.
-func (g *pullGroups) takeShareResult(m *protocol.Message) {
-	var r shareResult
-	if json.Unmarshal(m.Data, &r) == nil {
-		g.finish(r)
-	}
-}
-
-// finish ends a share or a watch.
-func (g *pullGroups) finish(r shareResult) {
-	g.mu.Lock()
-	of, known := g.requests[r.Number]
-	delete(g.requests, r.Number)
-	g.mu.Unlock()
-	if known {
-		of.group.finish(of, r)
-	}
-}
-
+// finish ends a share or a watch. It implements requester.
 func (g *pullGroup) finish(of openRequest, r shareResult) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -655,8 +548,12 @@ func (s *Server) pullSharded(of *topic.Topic, consumer string, to, payload []byt
 		return
 	}
 	s.pulls.Add(1)
-	p, refusal := jsapi.ParsePull(payload)
 	may := &declared.Spec.Consumer
+	if may.DeliverSubject != "" {
+		s.sendStatus(to, jsapi.ConsumerIsPush)
+		return
+	}
+	p, refusal := jsapi.ParsePull(payload)
 	if refusal == nil {
 		refusal = p.CheckLimits(&jsapi.ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
 		if refusal == nil {

@@ -58,7 +58,7 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		return
 	}
 	if refusal = config.CheckCreate(); refusal == nil {
-		refusal = config.CheckServed(s.state())
+		refusal = config.CheckServed(s.state(), 1)
 	}
 	if refusal == nil {
 		refusal = s.checkSources(config)
@@ -194,7 +194,7 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 	if refusal := jsapi.CheckStreamUpdate(&from, to); refusal != nil {
 		return nil, refusal
 	}
-	if refusal := to.CheckServed(s.state()); refusal != nil {
+	if refusal := to.CheckServed(s.state(), desired.Spec.Shards); refusal != nil {
 		return nil, refusal
 	}
 	if n := desired.Spec.Shards; n > 1 && len(to.Sources) > 0 { // each shard would copy all

@@ -54,6 +54,7 @@ type world struct {
 	inboxMu  sync.Mutex
 	arrived  chan struct{}   // closed and replaced when messages reached an inbox
 	deserted map[string]bool // subjects without a subscriber
+	watches  map[*interest]bool
 }
 
 // node is one broker.
@@ -95,7 +96,10 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 		n.topics, err = topic.Open(topic.Config{
 			Exchange: exchange, Compact: upkeep.Compacting{Every: 5 * time.Millisecond, Age: 1},
 			Self: n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Codec: PublishCodec{}, Payload: 1 << 20,
-			Leading: func(s *topic.ShardLeader, open bool) { n.subscriptions.ShardChanged(s, open) },
+			Leading: func(s *topic.ShardLeader, open bool) {
+				n.Leading(s, open)
+				n.subscriptions.ShardChanged(s, open)
+			},
 		})
 		testutil.Must(t, err)
 		n.subscriptions = subscription.New(subscription.Config{
@@ -136,6 +140,7 @@ func (w *world) tell(changes coordination.Changes) {
 	state := coordination.NewState(w.revision, brokers, values(w.topics), values(w.shards), values(w.subs))
 	for _, n := range w.nodes {
 		n.topics.Follow(state, changes)
+		n.Follow(changes)
 		n.subscriptions.Follow(state, changes)
 	}
 }
@@ -403,16 +408,43 @@ func (n *node) Interested(to []byte) bool {
 
 // Watch watches a subject, to which somebody is subscribed unless it is deserted.
 func (n *node) Watch(to, group string, changed func()) subscription.Interest {
-	return &interest{n, to, group}
+	i := &interest{n, to, changed}
+	n.w.inboxMu.Lock()
+	defer n.w.inboxMu.Unlock()
+	if n.w.watches == nil {
+		n.w.watches = map[*interest]bool{}
+	}
+	n.w.watches[i] = true
+	return i
 }
 
 type interest struct {
-	node      *node
-	to, group string
+	node    *node
+	to      string
+	changed func()
+}
+
+// subscribe begins or ends the subscriptions to a subject.
+func (w *world) subscribe(to string, there bool) {
+	w.inboxMu.Lock()
+	defer w.inboxMu.Unlock()
+	if w.deserted == nil {
+		w.deserted = map[string]bool{}
+	}
+	w.deserted[to] = !there
+	for i := range w.watches {
+		if i.to == to {
+			i.changed()
+		}
+	}
 }
 
 func (i *interest) Present() bool { return i.node.Interested([]byte(i.to)) }
-func (i *interest) Stop()         {}
+func (i *interest) Stop() {
+	i.node.w.inboxMu.Lock()
+	defer i.node.w.inboxMu.Unlock()
+	delete(i.node.w.watches, i)
+}
 
 func (n *node) Wait() {}
 

@@ -193,6 +193,7 @@ func (i *ConsumerInfo) Add(shard *ConsumerInfo) {
 	i.NumAckPending += shard.NumAckPending
 	i.NumRedelivered += shard.NumRedelivered
 	i.NumPending += shard.NumPending
+	i.PushBound = i.PushBound || shard.PushBound
 	i.Paused = i.Paused || shard.Paused
 	i.PauseRemaining = max(i.PauseRemaining, shard.PauseRemaining)
 }

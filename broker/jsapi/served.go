@@ -7,8 +7,8 @@ import (
 )
 
 // CheckServed refuses settings that a broker of an earlier version would not honour, while one is
-// registered.
-func (c *StreamConfig) CheckServed(state *coordination.State) *Error {
+// registered. shards is the number of the Topic's shards.
+func (c *StreamConfig) CheckServed(state *coordination.State, shards int) *Error {
 	for _, needs := range []struct {
 		asked   bool
 		setting string
@@ -16,6 +16,7 @@ func (c *StreamConfig) CheckServed(state *coordination.State) *Error {
 	}{
 		{c.DiscardsNew(), "discard: new", coordination.FeatureDiscardNew},
 		{c.RemovesAcked(), "retention: " + c.Retention, coordination.FeatureAckRemovals},
+		{c.RemovesAcked() && shards > 1, fmt.Sprintf("retention: %s with %d shards", c.Retention, shards), coordination.FeatureShardReleases},
 		{c.AllowSchedules, "allow_msg_schedules", coordination.FeatureSchedules},
 		{c.MaxPerSubject > 0, "max_msgs_per_subject", coordination.FeatureRemovals},
 		{c.AllowRollup, "allow_rollup_hdrs", coordination.FeatureRemovals},

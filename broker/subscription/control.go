@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/flow"
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
@@ -47,7 +48,7 @@ func (p *replay) allows(r *log.Record, now int64) bool {
 }
 
 // turnstile bounds the messages per second. Each delivery moves the earliest time of the next one.
-// Up to paceBurst of unused time is kept, so that late timers do not lower the rate. It is in
+// Up to flow.Burst of unused time is kept, so that late timers do not lower the rate. It is in
 // memory only: the next leader delivers its first record at once.
 type turnstile struct {
 	next int64 // earliest time of the next delivery, of Service.now
@@ -65,7 +66,7 @@ func (t *turnstile) allows(s *settings, now int64) bool {
 
 func (t *turnstile) delivered(s *settings, now int64) {
 	if s.every > 0 {
-		t.next = max(t.next, now-int64(paceBurst)) + s.every
+		t.next = max(t.next, now-int64(flow.Burst)) + s.every
 	}
 }
 
@@ -120,7 +121,7 @@ func (s *Service) Update(ctx context.Context, key, name string, spec coordinatio
 	if not != nil {
 		return nil, not
 	}
-	why := unsupported(&spec, 1)
+	why := unsupported(&spec)
 	if why == "" && sub.store.isQueue() {
 		why = sub.store.queueConflict(name, &spec)
 	}

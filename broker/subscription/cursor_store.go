@@ -477,7 +477,7 @@ func (k *cursorStore) retryStarts() {
 
 // apply creates a desired Subscription or updates the existing one. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.StreamRetention) {
-	why := cmp.Or(unsupported(d.Spec, k.shards()), k.refusesDeadLetters(d.Spec), k.refusesPush(d.Spec))
+	why := cmp.Or(unsupported(d.Spec), k.refusesDeadLetters(d.Spec), k.refusesPush(d.Spec))
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
@@ -542,7 +542,7 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 		k.mu.Unlock()
 		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
 	default:
-		e.sub = newSubscription(k, identity{d.Name, d.Incarnation()}, d.Spec)
+		e.sub = newSubscription(k, identity{d.Name, d.Incarnation()}, d.Spec, k.shards())
 		e.sub.created, e.sub.begin = d.Created, d.Begin()
 		e.sub.inactive = int64(d.Spec.Consumer.InactiveThreshold)
 		e.served = known

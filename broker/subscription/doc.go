@@ -36,7 +36,8 @@
 //	S8  A setting that brokers don't support yet is refused, never ignored.
 //	S9  A Subscription with a deliver subject is served as one standing request (push), by the same
 //	    cursor and acks. It delivers only while somebody is subscribed there, and what flow control
-//	    has not confirmed is bounded.
+//	    has not confirmed is bounded. If its Topic has several shards, a relay pulls instead
+//	    (Pull.Relay).
 //	S10 A record is removed for want of need only if the cursors, and the Subscriptions of the State
 //	    in which this broker leads, say so (release.go). In the state log the acks come first.
 //

@@ -105,11 +105,6 @@ const (
 	// snapshotBatch is the size of one batch of a full snapshot.
 	snapshotBatch = 512 << 10
 
-	// firstWindow and lastWindow bound the bytes that a receiver with flow control has not
-	// confirmed. A broker closes a client with 32 MiB or more unread, so several consumers of one
-	// connection fit. nats-server begins with 2 MiB and ends with 32 MiB.
-	firstWindow = 512 << 10
-	lastWindow  = 8 << 20
 	// longestPause is when a paused Subscription is looked at again at the latest. A sum of two times
 	// in nanoseconds must not overflow.
 	longestPause = 24 * time.Hour
@@ -129,9 +124,6 @@ const (
 	// with a text each take 256 KiB.
 	deadLetterSubject = 2048
 	deadLetterText    = 256
-
-	// paceBurst is how much unused time of a rate limit is kept: longer than timers are late.
-	paceBurst = 20 * time.Millisecond
 
 	// retryAfter is the pause before a failed read or append is tried again.
 	retryAfter = time.Second

@@ -3,8 +3,8 @@ package subscription
 import (
 	"math"
 	"math/rand/v2"
-	"time"
 
+	"github.com/carillon-mq/carillon/broker/flow"
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
@@ -25,19 +25,19 @@ type push struct {
 	away     int64 // since when nobody is subscribed; 0: somebody is, or nobody has looked
 	served   bool  // the start position is durable (S5)
 	initial  *Info // the state before the first delivery, until InitialInfo takes it
-	flow     flowWindow
-	pace     pace
+	flow     flow.Window
+	pace     flow.Pace
 }
 
-// newPush returns the push that the settings request, or nil if clients pull.
+// newPush returns the push that the settings request, or nil if clients or a relay pull.
 func newPush(s *settings) *push {
-	if s.deliverTo == "" && !s.endpoint {
+	if s.relayed || s.deliverTo == "" && !s.endpoint {
 		return nil
 	}
 	p := &push{group: s.deliverGroup}
 	p.to, p.left, p.standing = []byte(s.deliverTo), math.MaxInt32, true
 	if s.flowControl {
-		p.flow.limit = firstWindow
+		p.flow.Open()
 	}
 	p.adjust(s)
 	return p
@@ -45,12 +45,12 @@ func newPush(s *settings) *push {
 
 // adjust applies the settings that may change while the destination stays.
 func (p *push) adjust(s *settings) {
-	p.heartbeat, p.pace.bits = s.idleHeartbeat, s.rateLimit
+	p.heartbeat, p.pace.Bits = s.idleHeartbeat, s.rateLimit
 }
 
 // open reports whether a record may be delivered now.
 func (p *push) open(now int64) bool {
-	return p.served && p.interest != nil && p.interest.Present() && !p.flow.full() && now >= p.pace.next
+	return p.served && p.interest != nil && p.interest.Present() && !p.flow.Full() && now >= p.pace.Next
 }
 
 // stop ends the watch of the destination.
@@ -125,16 +125,16 @@ func (s *Subscription) lookForReceiver(w *worker, now int64) {
 	}
 	if p.away != 0 || p.beat == 0 {
 		p.away, p.beat = 0, now+p.heartbeat
-		if p.flow.token != 0 { // who was asked may be gone
-			s.sink.FlowControl(p.to, p.flow.token)
+		if p.flow.Token() != 0 { // who was asked may be gone
+			s.sink.FlowControl(p.to, p.flow.Token())
 			s.unflushed = true
 		}
 	}
 	s.lastSeen.used = now
 	if p.heartbeat > 0 && now >= p.beat {
 		stalled := uint64(0)
-		if p.flow.full() {
-			stalled = p.flow.token
+		if p.flow.Full() {
+			stalled = p.flow.Token()
 		}
 		s.sink.Heartbeat(p.to, s.cursor.sequence, s.cursor.offset, stalled)
 		s.unflushed = true
@@ -173,23 +173,23 @@ func (s *Subscription) sizeOf(d *Delivery, r *log.Record) int {
 func (s *Subscription) pushed(d *Delivery, r *log.Record, now int64) {
 	p := s.push
 	p.beat = now + p.heartbeat
-	if p.flow.limit == 0 && p.pace.bits == 0 {
+	if p.flow.Limit() == 0 && p.pace.Bits == 0 {
 		return
 	}
 	size := s.sizeOf(d, r)
-	p.pace.sent(size, now)
-	p.flow.add(size)
+	p.pace.Sent(size, now)
+	p.flow.Add(size)
 	s.requestFlow()
 }
 
 // requestFlow sends a flow control request if one is due. mu is held.
 func (s *Subscription) requestFlow() {
 	f := &s.push.flow
-	if !f.due() {
+	if !f.Due() {
 		return
 	}
-	f.ask(rand.Uint64() | 1)
-	s.sink.FlowControl(s.push.to, f.token)
+	f.Ask(rand.Uint64() | 1)
+	s.sink.FlowControl(s.push.to, f.Token())
 	s.unflushed = true
 }
 
@@ -197,7 +197,7 @@ func (s *Subscription) requestFlow() {
 // sent before. An answer to another request has no effect.
 func (s *Subscription) FlowControlled(token uint64) {
 	s.mu.Lock()
-	wake := s.closed == 0 && s.push != nil && s.push.flow.confirm(token)
+	wake := s.closed == 0 && s.push != nil && s.push.flow.Confirm(token)
 	if wake {
 		s.lastSeen.used = s.service.now()
 	}
@@ -230,10 +230,10 @@ func (s *Subscription) redirect(before *settings) {
 	if before.endpoint {
 		s.freeHeld()
 	}
-	if s.push = newPush(now); s.push == nil || there {
+	if s.push = newPush(now); s.push == nil && !now.relayed || there {
 		return
 	}
-	for s.waiting.n > 0 { // the next step ends them
+	for s.push != nil && s.waiting.n > 0 { // the next step ends them
 		r := s.waiting.pop()
 		r.why = Pushed
 		s.refused = append(s.refused, r)
@@ -254,60 +254,8 @@ func (p *push) dueAt(now int64) int64 {
 	if p.heartbeat > 0 {
 		at = p.beat
 	}
-	if p.pace.next > now {
-		at = min(at, p.pace.next)
+	if p.pace.Next > now {
+		at = min(at, p.pace.Next)
 	}
 	return at
-}
-
-// flowWindow bounds the bytes that a receiver has not confirmed. Beyond half of the window it is
-// asked to confirm what it has; beyond the window nothing is sent. Each confirmation doubles the
-// window, up to lastWindow.
-type flowWindow struct {
-	limit   int    // the window; 0: no flow control
-	sent    int    // bytes that are not confirmed
-	covered int    // of sent: bytes before the request under way
-	token   uint64 // of the request under way; 0: none
-}
-
-// full reports whether nothing may be sent. A request is under way then.
-func (f *flowWindow) full() bool { return f.limit > 0 && f.sent > f.limit }
-
-func (f *flowWindow) add(bytes int) {
-	if f.limit > 0 {
-		f.sent += bytes
-	}
-}
-
-// due reports whether the receiver is to be asked.
-func (f *flowWindow) due() bool { return f.limit > 0 && f.token == 0 && f.sent > f.limit/2 }
-
-func (f *flowWindow) ask(token uint64) { f.token, f.covered = token, f.sent }
-
-// confirm takes an answer, and reports whether it is that to the request under way.
-func (f *flowWindow) confirm(token uint64) bool {
-	if token == 0 || token != f.token {
-		return false
-	}
-	f.sent -= f.covered
-	f.limit = min(2*f.limit, lastWindow)
-	f.token, f.covered = 0, 0
-	return true
-}
-
-// pace is a rate limit. Each delivery moves the earliest time of the next one by the time that its
-// bytes take. Up to paceBurst of unused time is kept, so that late timers do not lower the rate.
-type pace struct {
-	bits uint64 // per second; 0: no limit
-	next int64  // earliest time of the next delivery
-}
-
-func (p *pace) sent(bytes int, now int64) {
-	if p.bits == 0 {
-		p.next = 0
-		return
-	}
-	// A message has at most 8 MiB, so that this does not overflow.
-	takes := uint64(bytes) * 8 * uint64(time.Second) / p.bits
-	p.next = max(p.next, now-int64(paceBurst)) + int64(min(takes, math.MaxInt64/4))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/flow"
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
@@ -182,7 +183,7 @@ func TestFlowControlBoundsWhatIsNotConfirmed(t *testing.T) {
 		if len(got) != 86 || got[0] != "15" || got[85] != "100" {
 			t.Errorf("the rest: %q", got)
 		}
-		if limit := s.push.flow.limit; limit > lastWindow {
+		if limit := s.push.flow.Limit(); limit > flow.LastWindow {
 			t.Errorf("the window grew to %d", limit)
 		}
 	})
@@ -334,6 +335,48 @@ func TestWhoCreatesAPushSeesTheStateBeforeItsFirstDelivery(t *testing.T) {
 			if i := s.InitialInfo(); i.DeliveredSequence != 3 || i.Lag != 0 {
 				t.Errorf("%s: then %+v", s.Name(), i)
 			}
+		}
+	})
+}
+
+// TestARelayPullsForAPush: only a relay pulls from a Subscription whose push is relayed. It gets
+// the record that exceeds its bytes, and no further one, and waits for nothing.
+func TestARelayPullsForAPush(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.mu.Lock()
+		s.settings.relayed = true // as it is with several shards
+		s.mu.Unlock()
+		for range 4 {
+			w.shard.publish("o")
+		}
+		var got []Outcome
+		ask := func(p Pull) Outcome {
+			t.Helper()
+			p.To, p.NoWait = []byte("relay"), true
+			before := len(got)
+			s.PullFunc(p, func(o Outcome) { got = append(got, o) })
+			synctest.Wait()
+			if len(got) != before+1 {
+				t.Fatalf("%+v has no result", p)
+			}
+			return got[before]
+		}
+		if o := ask(Pull{Batch: 4}); o.Why != Pushed {
+			t.Errorf("a pull of a client ends with %v", o.Why)
+		}
+		if o := ask(Pull{Batch: 4, MaxBytes: 1, Relay: true}); o.Why != 0 || o.Messages != 3 {
+			t.Errorf("with room for one byte: %+v", o)
+		}
+		if o := ask(Pull{Batch: 2, MaxBytes: 1 << 20, Relay: true, Expires: time.Hour}); o.Why != BatchDone || o.Messages != 0 {
+			t.Errorf("with room for all: %+v", o)
+		}
+		if o := ask(Pull{Batch: 4, MaxBytes: 1 << 20, Relay: true, Expires: time.Hour}); o.Why != NoMessages || o.Messages != 3 {
+			t.Errorf("of what is left: %+v", o)
+		}
+		if n := len(w.box("billing").take("relay")); n != 4 {
+			t.Errorf("%d records were delivered", n)
 		}
 	})
 }

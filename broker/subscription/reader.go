@@ -127,7 +127,7 @@ func (s *Service) Remove(key, name string) {
 
 // newReader returns a reader that is not served yet.
 func (k *cursorStore) newReader(id identity, r *reader) *Subscription {
-	s := newSubscription(k, id, &r.Spec)
+	s := newSubscription(k, id, &r.Spec, 1)
 	s.ephemeral, s.created, s.inactive = true, r.Created, int64(r.Inactive)
 	s.readerSize = len(appendReader(nil, 0, r))
 	return s
@@ -136,7 +136,7 @@ func (k *cursorStore) newReader(id identity, r *reader) *Subscription {
 // create adds a reader and begins to search its start.
 func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
 	now := k.service.config.Clock.Time()
-	why := unsupported(spec, 1)
+	why := unsupported(spec)
 	if why == "" && k.isQueue() {
 		why = k.queueConflict(name, spec)
 	}
@@ -197,7 +197,7 @@ func (k *cursorStore) tooMuch(name string) error {
 // is held.
 func (k *cursorStore) restoreReaders() {
 	for name, r := range k.recovered {
-		if r.reader == nil || r.cursor.lost || unsupported(&r.reader.Spec, 1) != "" {
+		if r.reader == nil || r.cursor.lost || unsupported(&r.reader.Spec) != "" {
 			continue
 		}
 		s := k.newReader(r.id, r.reader)

@@ -18,6 +18,7 @@ type request struct {
 	beat      int64 // when the next heartbeat is due
 	checked   int64 // when the destination last had a subscriber
 	peek      bool
+	relay     bool // its bytes may be exceeded by the last record
 
 	minPending, minAckPending int64 // as of Pull
 	priority                  int
@@ -26,6 +27,11 @@ type request struct {
 	standing bool          // of a push
 	done     func(Outcome) // nil: the DeliverySink gets the End
 	why      End           // the End for done
+}
+
+// impatient reports whether it ends when nothing more is available.
+func (r *request) impatient(blocked bool) bool {
+	return r.noWait && (r.expires == 0 || r.relay || r.got > 0 && !blocked)
 }
 
 // outcome returns the Outcome for done.
@@ -74,7 +80,7 @@ func (q *requests) add(p *Pull, done func(Outcome), now int64) {
 	}
 	*r = request{
 		to: append(r.to[:0], p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0,
-		noWait: p.NoWait, heartbeat: int64(max(p.Heartbeat, 0)), peek: p.Peek, done: done,
+		noWait: p.NoWait, heartbeat: int64(max(p.Heartbeat, 0)), peek: p.Peek, relay: p.Relay, done: done,
 		minPending: p.MinPending, minAckPending: p.MinAckPending, priority: p.Priority,
 		// Cloned, so that nothing of p escapes to the heap.
 		group: strings.Clone(p.Group), pin: strings.Clone(p.Pin),

@@ -24,6 +24,7 @@ type settings struct {
 	deliverTo     string // destination of a push to a subject; empty: none
 	deliverGroup  string // queue group
 	flowControl   bool
+	relayed       bool   // a relay pulls for the push, from all shards (Pull.Relay)
 	idleHeartbeat int64  // nanoseconds; 0: none
 	rateLimit     uint64 // bits per second; 0: none
 	every         int64  // nanoseconds between deliveries; 0: none
@@ -49,6 +50,7 @@ func settingsOf(spec *coordination.SubscriptionSpec, shards int) settings {
 		replayOriginal: spec.Consumer.ReplayOriginal,
 		priority:       spec.Consumer.PriorityPolicy, pinFor: int64(spec.Consumer.PriorityTimeout),
 	}
+	s.relayed = s.deliverTo != "" && shards > 1
 	for _, f := range spec.Subjects {
 		if f == ">" {
 			s.filters = nil
@@ -122,8 +124,8 @@ func (s *settings) sameFilters(other *settings) bool {
 }
 
 // unsupported returns the first setting of the spec that is not supported yet, or "". None is
-// ignored. of is the number of shards of the Topic.
-func unsupported(spec *coordination.SubscriptionSpec, of int) string {
+// ignored.
+func unsupported(spec *coordination.SubscriptionSpec) string {
 	c := &spec.Consumer
 	pulled := c.DeliverSubject == ""
 	for _, feature := range []struct {
@@ -138,7 +140,6 @@ func unsupported(spec *coordination.SubscriptionSpec, of int) string {
 		{pulled && c.DeliverGroup != "", "a queue group without a subject to deliver to"},
 		{pulled && c.RateLimit > 0, "a rate limit without a subject to deliver to"},
 		{pulled && (c.FlowControl || c.IdleHeartbeat > 0), "flow control without a subject to deliver to"},
-		{!pulled && of > 1, "delivery to a subject from a topic with several shards"},
 	} {
 		if feature.asked {
 			return fmt.Sprintf("brokers can't serve %s yet; leave it out", feature.what)

@@ -272,13 +272,13 @@ func (s *Subscription) endNoWait(blocked bool) {
 	impatient := false
 	for i := range s.waiting.n {
 		r := s.waiting.at(i)
-		impatient = impatient || r.noWait && (r.expires == 0 || r.got > 0 && !blocked)
+		impatient = impatient || r.impatient(blocked)
 	}
 	if !impatient {
 		return
 	}
 	s.waiting.sweep(func(r *request) bool {
-		if r.noWait && (r.expires == 0 || r.got > 0 && !blocked) {
+		if r.impatient(blocked) {
 			s.end(r, NoMessages)
 			return false
 		}
@@ -299,7 +299,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	}
 	if r.bounded {
 		size := s.sizeOf(&w.delivery, rec)
-		if size > r.bytes {
+		if size > r.bytes && !r.relay {
 			s.end(r, MaxBytes)
 			s.waiting.remove()
 			return false
@@ -341,7 +341,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	r.left--
 	r.beat = now + r.heartbeat
 	switch {
-	case r.left > 0:
+	case r.left > 0 && (!r.relay || r.bytes > 0):
 		s.waiting.rotate()
 	case r.bounded && r.bytes > 0:
 		s.end(r, BatchDone)

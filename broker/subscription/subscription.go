@@ -86,9 +86,10 @@ type Subscription struct {
 	trouble            string
 }
 
-func newSubscription(k *cursorStore, id identity, spec *coordination.SubscriptionSpec) *Subscription {
+// newSubscription returns a Subscription with a cursor in each of so many shards.
+func newSubscription(k *cursorStore, id identity, spec *coordination.SubscriptionSpec, shards int) *Subscription {
 	s := &Subscription{
-		service: k.service, store: k, id: id, spec: spec, begin: &spec.Start, search: &startSearch{}, settings: settingsOf(spec, k.shards()),
+		service: k.service, store: k, id: id, spec: spec, begin: &spec.Start, search: &startSearch{}, settings: settingsOf(spec, shards),
 		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.shard.topic, id.name),
 	}
 	s.sizer, _ = s.sink.(Sizer)
@@ -132,7 +133,11 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 // changeSpec is respecify without a wake. mu is held.
 func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
 	before := s.settings
-	s.spec, s.settings = spec, settingsOf(spec, s.store.shards())
+	shards := 1
+	if !s.ephemeral { // a reader reads one shard
+		shards = s.store.shards()
+	}
+	s.spec, s.settings = spec, settingsOf(spec, shards)
 	s.sample.Store(samplePercent(spec))
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
 	former := s.dead
@@ -170,7 +175,7 @@ func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 		s.dropDeserted()
 	}
 	why := TooManyWaiting
-	if s.push != nil {
+	if s.push != nil || s.settings.relayed != p.Relay {
 		why = Pushed
 	} else if !s.pin.admits(p.Pin, now+s.settings.pinFor) {
 		why = PinMismatch

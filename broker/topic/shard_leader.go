@@ -1,13 +1,14 @@
 package topic
 
 import (
+	"math"
+
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/keptspec"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/retention"
-	"math"
 )
 
 // Removed returns the records below the high watermark that were removed one by one.

@@ -167,7 +167,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 		t.Errorf("by the former API %d came (%v)", len(got), err)
 	}
 	_, err = old.SubscribeSync("orders.>", nats.OrderedConsumer())
-	if err == nil || !strings.Contains(err.Error(), "can't have a push consumer") {
+	if err == nil || !strings.Contains(err.Error(), "can't have an ordered consumer") {
 		t.Errorf("ordered, by the former API: %v", err)
 	}
 	refuse("purge by sequence", stream.Purge(within(t), jetstream.WithPurgeSequence(3)), 10110)

@@ -226,15 +226,23 @@ func (c *cluster) whole(js jetstream.JetStream, stream string) (leader int) {
 // on until count has grown by some; after it, they have noticed it then.
 func (c *cluster) killLeaders(js jetstream.JetStream, stream, what string, some int, count func() int) {
 	c.t.Helper()
+	c.killLeadersOf(js, []string{stream}, what, some, count)
+}
+
+// killLeadersOf is killLeaders of several streams in turn.
+func (c *cluster) killLeadersOf(js jetstream.JetStream, streams []string, what string, some int, count func() int) {
+	c.t.Helper()
 	goesOn := func() {
 		c.t.Helper()
 		before := count()
 		testutil.EventuallyTrue(c.t, what, func() bool { return count() > before+some })
 	}
-	for range tries(3, 20) {
+	for i := range tries(3, 20) {
 		goesOn()
-		c.kill(c.whole(js, stream))
+		c.kill(c.whole(js, streams[i%len(streams)]))
 		goesOn()
 	}
-	c.whole(js, stream)
+	for _, stream := range streams {
+		c.whole(js, stream)
+	}
 }

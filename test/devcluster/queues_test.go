@@ -4,6 +4,7 @@ package devcluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -17,35 +18,57 @@ import (
 )
 
 // TestAQueueIsEmptiedWhileItsLeadersDie: clients of all brokers publish to a stream and take from
-// it, while its leader is killed again and again. In the end each acknowledged message was taken,
-// and the stream is empty: nothing was removed too early, and no removal was forgotten.
+// it, while its leader is killed again and again, or those of its shards are. In the end each
+// acknowledged message was taken, and the stream is empty: nothing was removed too early, and no
+// removal was forgotten.
 func TestAQueueIsEmptiedWhileItsLeadersDie(t *testing.T) {
 	for _, test := range []struct {
 		retention jetstream.RetentionPolicy
 		filters   []string // of the consumers
+		shards    int
 	}{
-		{jetstream.WorkQueuePolicy, []string{"a", "b"}},
-		{jetstream.InterestPolicy, []string{"a", "*"}},
+		{jetstream.WorkQueuePolicy, []string{"a", "b"}, 1},
+		{jetstream.InterestPolicy, []string{"a", "*"}, 1},
+		{jetstream.WorkQueuePolicy, []string{"a", "b"}, 3},
+		{jetstream.InterestPolicy, []string{"a", "*"}, 3},
 	} {
-		t.Run(test.retention.String(), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v, %d shards", test.retention, test.shards), func(t *testing.T) {
 			t.Parallel()
-			emptied(t, strings.ToLower(test.retention.String()), test.retention, test.filters)
+			emptied(t, strings.ToLower(test.retention.String()), test.filters, test.shards)
 		})
 	}
 }
 
-func emptied(t *testing.T, name string, retention jetstream.RetentionPolicy, filters []string) {
+func emptied(t *testing.T, name string, filters []string, shards int) {
 	c := startCluster(t)
 	js := c.connect()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".*"}, Replicas: 3, Retention: retention})
+	request := fmt.Sprintf(`{"stream":{"subjects":["%s.*.*"],"num_replicas":3,"retention":"%s"},"shards":%d}`, name, name, shards)
+	testutil.Eventually(t, "the topic is made", func() error {
+		m, err := js.Conn().Request("$CARILLON.API.TOPIC.CREATE."+name, []byte(request), answerTime)
+		if err == nil && strings.Contains(string(m.Data), `"error"`) {
+			err = errors.New(string(m.Data))
+		}
+		return err
+	})
+	streams := []string{name}
+	if shards > 1 {
+		streams = nil
+		for n := range shards {
+			streams = append(streams, fmt.Sprintf("%s--%d", name, n))
+		}
+	}
+	for _, of := range streams {
+		c.whole(js, of)
+	}
+	stream, err := js.Stream(ctx, name)
 	testutil.Must(t, err)
 	taken := map[string]*received{}
 	for _, filter := range filters {
 		taken[filter] = &received{times: map[string]int{}}
 		_, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-			Durable: "of-" + strings.ReplaceAll(filter, "*", "all"), FilterSubject: name + "." + filter,
+			Durable: "of-" + strings.ReplaceAll(filter, "*", "all"), FilterSubject: name + "." + filter + ".*",
 			AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * time.Second,
 		})
 		testutil.Must(t, err)
@@ -59,14 +82,13 @@ func emptied(t *testing.T, name string, retention jetstream.RetentionPolicy, fil
 		}
 	}
 
-	c.whole(js, name)
 	var published atomic.Int64
 	publishing, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
 		publisher := js
 		for i := 1; publishing.Err() == nil; i++ {
-			subject := name + "." + []string{"a", "b"}[i%2]
+			subject := fmt.Sprintf("%s.%s.%d", name, []string{"a", "b"}[i%2], i%7)
 			id := fmt.Sprint(i)
 			for {
 				within, cancel := context.WithTimeout(ctx, 2*time.Second) // it is lost with its broker
@@ -84,7 +106,7 @@ func emptied(t *testing.T, name string, retention jetstream.RetentionPolicy, fil
 		}
 		ended <- nil
 	}()
-	c.killLeaders(js, name, "messages are acknowledged", 200, func() int { return int(published.Load()) })
+	c.killLeadersOf(js, streams, "messages are acknowledged", 200, func() int { return int(published.Load()) })
 	stop()
 	testutil.Must(t, <-ended)
 

@@ -1,0 +1,505 @@
+package jetstream
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/flow"
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
+)
+
+// relay serves a push consumer of a Topic with several shards, on the broker that leads the first
+// one. The cursors are with the shards' leaders, and the receiver must see one consumer: sequences
+// without gaps, heartbeats that say what was delivered last, and one window of flow control. So all
+// deliveries pass through the relay:
+//
+//  1. A shard that has something is assigned a share, whose bytes the window and the rate permit.
+//     So a relay holds no messages. The other shards are watched.
+//  2. A delivery is passed on at once. Its sequence is the number of deliveries of all shards so
+//     far, as in the consumer's info, and heartbeats have that of the last one.
+//  3. The next relay begins with the sum of the shards' cursors. That is the last sequence that the
+//     receiver got, unless a delivery was lost on its way; then the receiver is to know.
+//  4. Each shard has at most one share at a time, so that records of a subject stay in order. What
+//     comes after a share counts as lost is dropped, and its records are delivered again after
+//     their ack wait.
+//
+// Rejected: each shard delivers to the receiver itself. That saves a copy over a link. But a
+// heartbeat and the message before it would come over different links, and a receiver that gets
+// them in the other order takes the message for lost.
+//
+// The lock order is: a Subscription's locks, relay.mu, those of the Hub. So requests are sent
+// without relay.mu.
+type relay struct {
+	work.State
+	relays *relays
+	key    pullGroupKey
+	made   int64 // incarnation of the Subscription
+
+	mu        sync.Mutex
+	of        *topic.Topic
+	consumer  *coordination.ConsumerSettings
+	to        []byte
+	interest  subscription.Interest
+	shards    []relayShard
+	next      int // shard that is served first
+	began     time.Time
+	keepUntil time.Time // it is not inactive before
+	started   bool      // its sequence is known
+	sum       shareState
+	window    flow.Window
+	pace      flow.Pace
+	beat      time.Time // of the next heartbeat; zero: nobody was subscribed
+	away      time.Time // since when nobody is subscribed; zero: somebody is
+	timer     *time.Timer
+	closed    bool
+	ack       []byte // memory of the ack subject
+	out       [1]protocol.Message
+}
+
+// relayShard is one shard of a relay.
+type relayShard struct {
+	share, watch, question shardRequest
+	ready                  bool      // it may have something
+	again                  time.Time // when it may be asked again
+	known                  bool
+	last                   shareState
+}
+
+// outgoing is a request that a step sends.
+type outgoing struct {
+	shard  int
+	leader string
+	kind   func(*relayShard) *shardRequest
+	what   shareRequest
+}
+
+func shareOf(s *relayShard) *shardRequest    { return &s.share }
+func watchOf(s *relayShard) *shardRequest    { return &s.watch }
+func questionOf(s *relayShard) *shardRequest { return &s.question }
+
+// newRelay returns a relay. Its deliver subject is watched from now on.
+func newRelay(g *relays, of *topic.Topic, declared *coordination.Subscription, now time.Time) *relay {
+	c := &declared.Spec.Consumer
+	r := &relay{
+		relays: g, key: pullGroupKey{of.ID(), declared.Name}, made: declared.Incarnation(), of: of, consumer: c,
+		to: []byte(c.DeliverSubject), shards: make([]relayShard, len(of.Shards())), began: now,
+	}
+	if c.FlowControl {
+		r.window.Open()
+	}
+	r.pace.Bits = c.RateLimit
+	r.interest = g.server.config.Hub.Watch(c.DeliverSubject, c.DeliverGroup, r.wake)
+	return r
+}
+
+// fits reports whether the relay can go on with a declaration.
+func (r *relay) fits(declared *coordination.Subscription) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	is, to := r.consumer, &declared.Spec.Consumer
+	return r.made == declared.Incarnation() && is.DeliverSubject == to.DeliverSubject && is.DeliverGroup == to.DeliverGroup && is.FlowControl == to.FlowControl
+}
+
+// respecify applies a declaration that fits.
+func (r *relay) respecify(declared *coordination.Subscription) {
+	r.mu.Lock()
+	r.consumer = &declared.Spec.Consumer
+	r.pace.Bits = r.consumer.RateLimit
+	r.mu.Unlock()
+	r.wake()
+}
+
+func (r *relay) wake() { r.relays.tasks.Wake(r, work.Normal) }
+
+// bound reports whether somebody is subscribed to the deliver subject.
+func (r *relay) bound() bool { return r.interest.Present() }
+
+// close ends the relay. It is removed from relays.
+func (r *relay) close() {
+	r.interest.Stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	for i := range r.shards {
+		for _, e := range r.shards[i].requests() {
+			r.drop(e)
+		}
+	}
+}
+
+func (s *relayShard) requests() [3]*shardRequest {
+	return [...]*shardRequest{&s.share, &s.watch, &s.question}
+}
+
+// drop forgets a request. mu is held.
+func (r *relay) drop(e *shardRequest) {
+	if e.number != 0 {
+		r.relays.server.shares.drop(e.number)
+		*e = shardRequest{}
+	}
+}
+
+// step does what is due.
+func (r *relay) step() {
+	server, held := r.relays.server, r.relays.isHeld(r.key)
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	r.dropLost(now)
+	all, idle := r.lookForReceiver(now)
+	all = append(all, r.ask(now)...)
+	shares := 0
+	if r.started && !held && r.away.IsZero() {
+		grants := r.grant(now)
+		shares = len(grants)
+		all = append(append(all, grants...), r.watch(now)...)
+	}
+	r.arm(now)
+	r.mu.Unlock()
+	if idle {
+		server.deleteInactive(r.of, r.key.consumer)
+	}
+	if shares > 0 {
+		server.config.Hub.Wait() // what is sent waits in memory
+	}
+	for i := range all {
+		r.send(&all[i])
+	}
+}
+
+// send sends a request that the relay has noted.
+func (r *relay) send(o *outgoing) {
+	if r.relays.server.shares.send(o.leader, &o.what) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	shard := &r.shards[o.shard]
+	if e := o.kind(shard); e.number == o.what.Number {
+		r.drop(e)
+	}
+	now := time.Now()
+	shard.again = now.Add(groupAgain)
+	r.arm(now)
+}
+
+// request notes a request to a shard. mu is held.
+func (r *relay) request(now time.Time, at int, kind func(*relayShard) *shardRequest, what shareRequest) outgoing {
+	server, p, e := r.relays.server, r.of.Shards()[at], kind(&r.shards[at])
+	what.Stream, what.Name, what.Relay = p.Key(), r.key.consumer, true
+	what.Number = server.shares.begin(openRequest{r, at, what.Watch > 0})
+	*e = shardRequest{number: what.Number, leader: p.Leader(), until: now.Add(what.Watch + lostAfter), share: what.Bytes}
+	if what.Bytes > 0 {
+		what.To = appendRelayTo(nil, what.Number, server.config.Self)
+	}
+	return outgoing{at, e.leader, kind, what}
+}
+
+// dropLost drops requests whose results will not arrive. mu is held.
+func (r *relay) dropLost(now time.Time) {
+	streams := r.of.Shards()
+	for i := range r.shards {
+		shard := &r.shards[i]
+		for _, e := range shard.requests() {
+			if e.number == 0 {
+				continue
+			}
+			if streams[i].Leader() != e.leader {
+				// The result of a share may still be under way.
+				if soon := now.Add(groupAgain); e == &shard.share && soon.Before(e.until) {
+					e.until = soon
+				} else if e != &shard.share {
+					e.until = now
+				}
+			}
+			if !now.Before(e.until) {
+				r.drop(e)
+			}
+		}
+	}
+}
+
+// lookForReceiver notes whether somebody is subscribed to the deliver subject, and sends the
+// heartbeat that is due. idle reports that the consumer was unused for as long as it permits. mu is
+// held.
+func (r *relay) lookForReceiver(now time.Time) (all []outgoing, idle bool) {
+	if !r.bound() {
+		if r.away.IsZero() {
+			r.away = now
+		}
+		if due := r.inactiveAt(); !due.IsZero() && !now.Before(due) {
+			r.away = now // it is deleted, or that is tried again
+			return nil, true
+		}
+		return nil, false
+	}
+	heartbeat := r.consumer.IdleHeartbeat
+	if !r.away.IsZero() || r.beat.IsZero() {
+		r.away, r.beat = time.Time{}, now.Add(heartbeat)
+		if r.window.Token() != 0 { // who was asked may be gone
+			r.requestConfirmation()
+		}
+	}
+	r.askToConfirm() // the last answer may have left more than half of the window
+	if r.started && heartbeat > 0 && !now.Before(r.beat) {
+		var stalled *jsapi.Flow
+		if r.window.Full() {
+			stalled = r.flow()
+		}
+		header := jsapi.AppendHeartbeat(nil, r.sum.Sequence, r.sum.Offset, stalled)
+		r.relays.server.send(protocol.Message{Subject: r.to, Header: len(header), Data: header})
+		r.beat = now.Add(heartbeat)
+	}
+	return nil, false
+}
+
+// inactiveAt returns when the consumer is deleted unless somebody subscribes, or zero. mu is held.
+func (r *relay) inactiveAt() time.Time {
+	if r.consumer.InactiveThreshold <= 0 || r.away.IsZero() {
+		return time.Time{}
+	}
+	due := r.away.Add(r.consumer.InactiveThreshold)
+	if due.Before(r.keepUntil) {
+		return r.keepUntil
+	}
+	return due
+}
+
+// ask asks shards where the consumer stands, until all have answered or relayPatience is over. mu
+// is held.
+func (r *relay) ask(now time.Time) (all []outgoing) {
+	if r.started {
+		return nil
+	}
+	unknown := false
+	for i := range r.shards {
+		shard := &r.shards[i]
+		if shard.known {
+			continue
+		}
+		unknown = true
+		if shard.question.number == 0 && !now.Before(shard.again) {
+			all = append(all, r.request(now, i, questionOf, shareRequest{State: true}))
+		}
+	}
+	r.started = !unknown || !now.Before(r.began.Add(relayPatience))
+	return all
+}
+
+// grant assigns shares of what may be sent to the shards that have something. mu is held.
+func (r *relay) grant(now time.Time) (all []outgoing) {
+	if r.window.Full() || now.UnixNano() < r.pace.Next {
+		return nil
+	}
+	open, ready := 0, 0
+	for i := range r.shards {
+		shard := &r.shards[i]
+		open += shard.share.share
+		if shard.grantable(now) {
+			ready++
+		}
+	}
+	if ready == 0 || r.pace.Bits > 0 && open > 0 {
+		return nil
+	}
+	each := relayShare
+	if r.window.Limit() > 0 {
+		room := r.window.Room() - open
+		if room <= 0 && open > 0 {
+			return nil
+		}
+		each = min(each, max(room/ready, 1))
+	}
+	if r.pace.Bits > 0 {
+		// One share at a time, of what the rate permits soon.
+		each, ready = min(each, int(min(r.pace.Bits/8/relayRateParts, relayShare))+1), 1
+	}
+	for i := range r.shards {
+		at := (r.next + i) % len(r.shards)
+		if shard := &r.shards[at]; ready > 0 && shard.grantable(now) {
+			all = append(all, r.request(now, at, shareOf, shareRequest{Batch: relayBatch, Bytes: each}))
+			ready--
+		}
+	}
+	r.next = (r.next + 1) % len(r.shards)
+	return all
+}
+
+func (s *relayShard) grantable(now time.Time) bool {
+	return s.ready && s.share.number == 0 && !now.Before(s.again)
+}
+
+// watch watches the shards that have nothing. mu is held.
+func (r *relay) watch(now time.Time) (all []outgoing) {
+	for i := range r.shards {
+		shard := &r.shards[i]
+		if !shard.ready && shard.share.number == 0 && shard.watch.number == 0 && !now.Before(shard.again) {
+			all = append(all, r.request(now, i, watchOf, shareRequest{Watch: watchTime}))
+		}
+	}
+	return all
+}
+
+// arm sets the timer. mu is held.
+func (r *relay) arm(now time.Time) {
+	next := time.Time{}
+	due := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for i := range r.shards {
+		shard := &r.shards[i]
+		if now.Before(shard.again) {
+			due(shard.again)
+		}
+		for _, e := range shard.requests() {
+			if e.number != 0 {
+				due(e.until)
+			}
+		}
+	}
+	if !r.started {
+		due(r.began.Add(relayPatience))
+	}
+	if r.away.IsZero() && r.consumer.IdleHeartbeat > 0 {
+		due(r.beat)
+	}
+	if at := r.pace.Next; at > now.UnixNano() {
+		due(time.Unix(0, at))
+	}
+	due(r.inactiveAt())
+	if next.IsZero() || r.closed {
+		return
+	}
+	if wait := max(next.Sub(now), time.Millisecond); r.timer == nil {
+		r.timer = time.AfterFunc(wait, r.wake)
+	} else {
+		r.timer.Reset(wait)
+	}
+}
+
+// finish takes the result of a request. It implements requester.
+func (r *relay) finish(of openRequest, got shareResult) {
+	r.mu.Lock()
+	shard := &r.shards[of.shard]
+	for _, e := range shard.requests() {
+		if e.number != got.Number {
+			continue
+		}
+		question := e == &shard.question
+		*e = shardRequest{}
+		switch got.Why {
+		case subscription.Ready:
+			shard.ready = true
+		case subscription.NoMessages:
+			shard.ready = false
+		case 0, subscription.BatchDone, subscription.Expired:
+		default: // its leader is gone, or knows another declaration of the consumer
+			shard.ready, shard.again = false, time.Now().Add(groupAgain)
+		}
+		if question && got.State != nil && !shard.known {
+			shard.known, shard.last = true, *got.State
+			if !r.started {
+				r.sum.Sequence += got.State.Sequence
+				r.sum.Offset += got.State.Offset
+			}
+			r.sum.Pending += got.State.Pending
+		}
+	}
+	r.mu.Unlock()
+	r.wake()
+}
+
+// deliver passes a delivery of a share on. It never blocks.
+func (r *relay) deliver(shard int, number uint64, m protocol.Message) {
+	d, ok := jsapi.ParseAckSubject(m.Reply)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := &r.shards[shard]
+	if r.closed || s.share.number != number {
+		return // the share counts as lost
+	}
+	now := time.Now()
+	if later := now.Add(lostAfter); later.After(s.share.until) {
+		s.share.until = later
+	}
+	r.count(s, shareState{d.ConsumerSeq, d.StreamSeq, d.Pending})
+	d.ConsumerSeq, d.Pending = r.sum.Sequence, r.sum.Pending
+	r.ack = d.AppendSubject(r.ack[:0])
+	m.To, m.Reply = r.to, r.ack
+	r.send1(m)
+	size := len(m.Subject) + len(m.Reply) + len(m.Data)
+	r.beat = now.Add(r.consumer.IdleHeartbeat)
+	r.pace.Sent(size, now.UnixNano())
+	r.window.Add(size)
+	r.askToConfirm()
+}
+
+// askToConfirm sends a flow control request if one is due. mu is held.
+func (r *relay) askToConfirm() {
+	if r.window.Due() {
+		r.window.Ask(rand.Uint64() | 1)
+		r.requestConfirmation()
+	}
+}
+
+// count adds a delivery to the sums of all shards. What a shard delivered before it was known does
+// not count, and a delivery that was lost does, so that the receiver sees the gap. mu is held.
+func (r *relay) count(s *relayShard, now shareState) {
+	step := uint64(1)
+	if s.known && now.Sequence > s.last.Sequence {
+		step = now.Sequence - s.last.Sequence
+	}
+	r.sum.Sequence += step
+	if s.known && now.Offset > s.last.Offset {
+		r.sum.Offset += now.Offset - s.last.Offset
+	}
+	r.sum.Pending += now.Pending - s.last.Pending
+	if s.known && now.Offset < s.last.Offset { // a redelivery
+		now.Offset = s.last.Offset
+	}
+	s.known, s.last = true, now
+}
+
+// send1 sends a message at once. The Hub copies it. mu is held.
+func (r *relay) send1(m protocol.Message) {
+	r.out[0] = m
+	r.relays.server.config.Hub.SendSoon(r.out[:])
+	r.out[0] = protocol.Message{}
+}
+
+func (r *relay) flow() *jsapi.Flow {
+	return &jsapi.Flow{Stream: []byte(r.of.Name()), Consumer: []byte(r.key.consumer), Token: r.window.Token()}
+}
+
+// requestConfirmation sends the flow control request that is under way. mu is held.
+func (r *relay) requestConfirmation() {
+	header := jsapi.AppendFlowRequest(nil)
+	r.send1(protocol.Message{Subject: r.to, Reply: r.flow().AppendSubject(nil), Header: len(header), Data: header})
+}
+
+// flowControlled takes the receiver's answer to a flow control request.
+func (r *relay) flowControlled(token uint64) {
+	r.mu.Lock()
+	ok := !r.closed && r.window.Confirm(token)
+	r.mu.Unlock()
+	if ok {
+		r.wake()
+	}
+}

@@ -1,0 +1,274 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/advisory"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
+)
+
+// relays holds the relays of the Topics whose first shard is led here.
+type relays struct {
+	server *Server
+	tasks  *work.Tasks[*relay, struct{}]
+
+	mu     sync.Mutex
+	first  bool                    // a State was followed
+	led    map[string]*topic.Topic // by id
+	all    map[pullGroupKey]*relay
+	holds  map[pullGroupKey]int // creations that read where a consumer begins
+	closed bool
+}
+
+func (g *relays) init(s *Server) {
+	g.server, g.led, g.all, g.holds = s, map[string]*topic.Topic{}, map[pullGroupKey]*relay{}, map[pullGroupKey]int{}
+	g.tasks = work.NewTasks(max(2, runtime.GOMAXPROCS(0)), func(_ *struct{}, r *relay, _ work.Lane) bool {
+		r.step()
+		return false
+	})
+}
+
+// run wakes all relays whenever leaders may have changed, until the server closes.
+func (g *relays) run() {
+	for {
+		changed := g.server.topics.Changed()
+		select {
+		case <-changed:
+		case <-g.server.ctx.Done():
+			return
+		}
+		g.mu.Lock()
+		for _, r := range g.all {
+			r.wake()
+		}
+		g.mu.Unlock()
+	}
+}
+
+// close ends all relays.
+func (g *relays) close() {
+	g.mu.Lock()
+	g.closed = true
+	for key, r := range g.all {
+		delete(g.all, key)
+		r.close()
+	}
+	g.mu.Unlock()
+	g.tasks.Close()
+}
+
+// Follow applies the Subscriptions of a State that the Topics follow already. It never blocks.
+func (s *Server) Follow(changes coordination.Changes) {
+	g := &s.relays
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.first || changes.Unreadable {
+		g.first = true
+		for _, of := range g.led {
+			g.reconcileAll(of, time.Time{})
+		}
+		return
+	}
+	for _, c := range changes.Subscriptions {
+		sub := c.After
+		if sub == nil {
+			sub = c.Before
+		}
+		if of := g.led[sub.Topic]; of != nil {
+			g.reconcile(of, sub.Name, time.Time{})
+		}
+	}
+}
+
+// leading begins or ends the relays of a Topic whose first shard this broker leads, or leads no
+// longer.
+func (g *relays) leading(shard *topic.Shard, open bool) {
+	if shard.Number() != 0 || !isShardOfMany(shard) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	of := shard.Topic()
+	if open && !g.closed {
+		g.led[of.ID()] = of
+		// Receivers notice by missed heartbeats only that the former relay is gone.
+		g.reconcileAll(of, time.Now().Add(relayKept))
+		return
+	}
+	delete(g.led, of.ID())
+	for key, r := range g.all {
+		if key.topic == of.ID() {
+			delete(g.all, key)
+			r.close()
+		}
+	}
+}
+
+// reconcileAll begins the relays of a Topic that are declared, and ends those that are not. mu is
+// held.
+func (g *relays) reconcileAll(of *topic.Topic, keepUntil time.Time) {
+	for key := range g.all {
+		if key.topic == of.ID() {
+			g.reconcile(of, key.consumer, keepUntil)
+		}
+	}
+	for _, declared := range g.server.state().Subscriptions(of.ID()) {
+		g.reconcile(of, declared.Name, keepUntil)
+	}
+}
+
+// reconcile makes the relay of one Subscription what its declaration says. mu is held.
+func (g *relays) reconcile(of *topic.Topic, name string, keepUntil time.Time) {
+	if g.closed {
+		return
+	}
+	key := pullGroupKey{of.ID(), name}
+	is, declared := g.all[key], g.server.state().Subscription(of.ID(), name)
+	wanted := declared != nil && declared.Spec.Consumer.DeliverSubject != ""
+	switch {
+	case is != nil && wanted && is.fits(declared):
+		is.respecify(declared)
+		return
+	case is != nil:
+		delete(g.all, key)
+		is.close()
+	}
+	if wanted {
+		r := newRelay(g, of, declared, time.Now())
+		r.keepUntil = keepUntil
+		g.all[key] = r
+		r.wake()
+	}
+}
+
+func (g *relays) find(key pullGroupKey) *relay {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.all[key]
+}
+
+// bound reports whether somebody is subscribed to the deliver subject of a consumer that this
+// broker relays.
+func (g *relays) bound(topicID, consumer string) bool {
+	r := g.find(pullGroupKey{topicID, consumer})
+	return r != nil && r.bound()
+}
+
+// hold keeps a consumer from delivering until release is called, so that whoever creates it learns
+// where it begins.
+func (g *relays) hold(topicID, consumer string) (release func()) {
+	key := pullGroupKey{topicID, consumer}
+	g.mu.Lock()
+	g.holds[key]++
+	g.mu.Unlock()
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.holds[key]--; g.holds[key] == 0 {
+			delete(g.holds, key)
+		}
+		if r := g.all[key]; r != nil {
+			r.wake()
+		}
+	}
+}
+
+func (g *relays) isHeld(key pullGroupKey) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.holds[key] > 0
+}
+
+// deleteInactive deletes a consumer of a Topic with several shards that was unused for too long. It
+// never blocks.
+func (s *Server) deleteInactive(of *topic.Topic, name string) {
+	s.slow.Submit(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.answer)
+		defer cancel()
+		s.removeInactive(ctx, of, name)
+	}, 0)
+}
+
+// removeInactive is deleteInactive that blocks.
+func (s *Server) removeInactive(ctx context.Context, of *topic.Topic, name string) {
+	err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, client)
+	switch {
+	case err == nil:
+		s.config.Advisories.Consumer(of.Name(), name, advisory.Deleted)
+	case !isNotFound(err):
+		s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", of.Name(), "consumer", name, "error", err)
+	}
+}
+
+// A delivery of a share that a relay asked for is sent to relayPrefix, the number of the share, and
+// the id of the relay's broker. To another broker it travels on a subject of relayPrefix, the
+// number and its own subject.
+var relayPrefix = []byte(peerPrefix + "RELAY.")
+
+func appendRelayTo(dst []byte, number uint64, broker string) []byte {
+	dst = strconv.AppendUint(append(dst, relayPrefix...), number, 10)
+	return append(append(dst, '.'), broker...)
+}
+
+func isRelayed(to []byte) bool { return bytes.HasPrefix(to, relayPrefix) }
+
+// parseRelayed splits a subject that begins with relayPrefix.
+func parseRelayed(subject []byte) (number uint64, rest []byte, ok bool) {
+	digits, rest, ok := bytes.Cut(subject[len(relayPrefix):], []byte{'.'})
+	number, isNumber := jsapi.ParseUint(digits)
+	return number, rest, ok && isNumber
+}
+
+// sendToRelay sends a delivery of a batch to the relay that asked for it. It never blocks.
+func (s *Server) sendToRelay(b *batch, m *protocol.Message) {
+	number, broker, ok := parseRelayed(m.To)
+	switch {
+	case !ok:
+	case string(broker) == s.config.Self:
+		s.passOn(number, *m)
+	default:
+		on := b.appended(len(b.memory), append(append(b.memory, m.To[:len(m.To)-len(broker)]...), m.Subject...))
+		b.passed = protocol.Message{Subject: on, Reply: m.Reply, Header: m.Header, Data: m.Data}
+		if b.home != string(broker) {
+			b.home = string(broker)
+		}
+		s.config.Hub.Forward(b.home, &b.passed) // without a link the share counts as lost
+		b.passed = protocol.Message{}
+	}
+}
+
+// takeRelayed takes a delivery from the leader of a shard.
+func (s *Server) takeRelayed(m *protocol.Message) {
+	if number, subject, ok := parseRelayed(m.Subject); ok && len(subject) > 0 {
+		s.passOn(number, protocol.Message{Subject: subject, Reply: m.Reply, Header: m.Header, Data: m.Data})
+	}
+}
+
+func (s *Server) passOn(number uint64, m protocol.Message) {
+	of, ok := s.shares.find(number)
+	if r, relayed := of.by.(*relay); ok && relayed {
+		r.deliver(of.shard, number, m)
+	}
+}
+
+// takeShardedFlow takes an answer to a flow control request of a relay.
+func (s *Server) takeShardedFlow(m *protocol.Message, f *jsapi.Flow, of *topic.Topic, forwarded bool) {
+	if leader := of.Leader(); leader != s.config.Self {
+		if !forwarded {
+			s.sendToLeader(leader, m)
+		}
+		return
+	}
+	if r := s.relays.find(pullGroupKey{of.ID(), string(f.Consumer)}); r != nil {
+		r.flowControlled(f.Token)
+	}
+}
