@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -33,12 +34,14 @@ type devOptions struct {
 	listen, http, data, profile string
 	brokers                     int
 	logging                     logging
+	pushAllow                   pushAllow
 
-	limits limits.Profile
-	auth   session.Auth
-	out    io.Writer // receives the line that says that it is ready
-	errors io.Writer
-	log    *slog.Logger
+	limits  limits.Profile
+	allowed []netip.Prefix // pushAllow
+	auth    session.Auth
+	out     io.Writer // receives the line that says that it is ready
+	errors  io.Writer
+	log     *slog.Logger
 }
 
 func newDevCommand() *cobra.Command {
@@ -75,6 +78,9 @@ many consecutive ports, too.`,
 			if err := o.checkCluster(); err != nil {
 				return err
 			}
+			if o.allowed, err = o.pushAllow.prefixes(); err != nil {
+				return err
+			}
 			if o.auth, err = who.auth(); err != nil {
 				return err
 			}
@@ -100,6 +106,7 @@ many consecutive ports, too.`,
 	f.StringVar(&o.data, "data", "", "folder for everything that is kept; made if it is not there")
 	f.IntVar(&o.brokers, "brokers", 1, fmt.Sprintf("number of brokers, 1 to %d", maxDevBrokers))
 	f.StringVar(&o.profile, "profile", "small", "limits: small, medium, large or xlarge")
+	o.pushAllow.flags(f)
 	who.flags(f)
 	o.logging.flags(f, "warn")
 	return cmd
@@ -133,7 +140,7 @@ func (o *devOptions) runOne(ctx context.Context) error {
 	err = broker.Run(ctx, broker.Config{
 		Name: "dev", Cluster: devCluster, Version: version, Data: filepath.Join(o.data, devBrokerDir),
 		Client: broker.Address{Listen: o.listen}, HTTP: broker.Address{Listen: o.http},
-		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, LameDuck: devLameDuck, Logger: o.log,
+		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, PushAllow: o.allowed, LameDuck: devLameDuck, Logger: o.log,
 		Ready: func(address string) { fmt.Fprintf(o.out, "ready: nats://%s\n", address) },
 	})
 	cancel(nil)

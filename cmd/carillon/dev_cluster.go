@@ -79,6 +79,7 @@ func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (
 				"--etcd-endpoints", strings.Join(endpoints, ","), "--profile", o.profile, "--lame-duck", devLameDuck.String(),
 				"--disk-stall-limit", "0", // they share one disk, so no other one could lead
 				"--log-format", o.logging.format, "--log-level", o.logging.level,
+				"--push-allow", strings.Join(o.pushAllow, ","),
 			},
 			output: &prefixed{mu: &output, to: o.errors, name: name},
 			log:    o.log,
