@@ -50,6 +50,8 @@ type Config struct {
 	Auth      session.Auth
 	LameDuck  time.Duration  // over which clients are asked to leave at shutdown
 	PushAllow []netip.Prefix // addresses that records may be pushed to although others of their kind may not
+	// PushByClients permits clients to declare Subscriptions that push, and not only manifests.
+	PushByClients bool
 	// PushSecrets is the folder with the values that push Subscriptions refer to; empty: none.
 	PushSecrets string
 	Clock       env.Clock

@@ -75,6 +75,9 @@ type CreateSubscriptionRequest struct {
 	Ack         coordination.Ack   `json:"ack,omitzero"`         // durations in nanoseconds
 	DeadLetter  string             `json:"deadLetter,omitempty"` // name of a Topic; empty: none
 	Description string             `json:"description,omitempty"`
+	// Push is where records are sent; nil: clients pull. Brokers refuse it unless they were started
+	// to permit it.
+	Push *coordination.Push `json:"push,omitempty"`
 }
 
 // ResetRequest moves the cursor of a Subscription.

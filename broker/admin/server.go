@@ -49,6 +49,7 @@ type Server struct {
 	store          Store  // nil: read-only
 	clock          Clock  // nil: requests about it are refused
 	volume         Volume // nil: requests about it are refused
+	pushByClients  bool   // requests for Subscriptions that push are permitted
 	volumeTasks    *tasks
 	writes         *tasks
 	topicSnapshots *tasks                       // snapshots of whole Topics

@@ -90,6 +90,7 @@ ask its clients to go elsewhere and then stop.`,
 	f.DurationVar(&config.StallLimit, "disk-stall-limit", limits.DiskStallLimit, "how long the disk may not answer before this broker hands over leadership and ends; 0: it only reports that")
 	f.DurationVar(&config.LameDuck, "lame-duck", 20*time.Second, "over how long clients are asked to leave at the end")
 	allowed.flags(f)
+	f.BoolVar(&config.PushByClients, "push-by-clients", false, "let clients declare Subscriptions that push, not only manifests: whoever may connect can have this broker send requests")
 	f.StringVar(&config.PushSecrets, "push-secrets", "", "folder with the values that Subscriptions refer to in Secrets; read again when they change")
 	who.flags(f)
 	log.flags(f, "info")

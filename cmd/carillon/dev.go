@@ -60,10 +60,14 @@ Everything it keeps is below --data; the same folder makes it go on where it sto
 With --brokers it is a cluster. Each broker is a process of its own, on consecutive ports from that of
 --listen, with its data in DATA/broker-N and its pid in DATA/broker-N/pid; kill one, and it is started
 again. The line then has the URLs of all, with commas between them. --http-listen is the first of as
-many consecutive ports, too.`,
+many consecutive ports, too.
+
+With --push-allow, clients may declare Subscriptions that push records to HTTP endpoints in these
+networks, as carillon subscription create --push does. In Kubernetes only manifests may.`,
 		Example: `  carillon dev --data ./carillon-data
   carillon dev --listen 127.0.0.1:4333 --data ./d --user me --password secret
-  carillon dev --brokers 3 --data ./carillon-data`,
+  carillon dev --brokers 3 --data ./carillon-data
+  carillon dev --data ./carillon-data --push-allow 127.0.0.0/8`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := requireFlags(cmd, "data"); err != nil {
@@ -140,7 +144,7 @@ func (o *devOptions) runOne(ctx context.Context) error {
 	err = broker.Run(ctx, broker.Config{
 		Name: "dev", Cluster: devCluster, Version: version, Data: filepath.Join(o.data, devBrokerDir),
 		Client: broker.Address{Listen: o.listen}, HTTP: broker.Address{Listen: o.http},
-		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, PushAllow: o.allowed, LameDuck: devLameDuck, Logger: o.log,
+		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, PushAllow: o.allowed, PushByClients: len(o.allowed) > 0, LameDuck: devLameDuck, Logger: o.log,
 		Ready: func(address string) { fmt.Fprintf(o.out, "ready: nats://%s\n", address) },
 	})
 	cancel(nil)
