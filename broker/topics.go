@@ -118,7 +118,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	})
 	t.api.Start()
 	t.sourcing.Start()
-	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).PushByClients(b.config.PushByClients)
+	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions).PushByClients(b.config.PushByClients)
 	hub.Offer(t.admin).Set(admin.Subjects)
 	t.controller = placement.NewController(store, t.topics, b.log)
 	return nil

@@ -51,6 +51,8 @@ type Server struct {
 	volume         Volume // nil: requests about it are refused
 	pushByClients  bool   // requests for Subscriptions that push are permitted
 	volumeTasks    *tasks
+	subscriptions  Subscriptions // nil: requests about their state are refused
+	stateTasks     *tasks
 	writes         *tasks
 	topicSnapshots *tasks                       // snapshots of whole Topics
 	holdRequests   session.Requests[holdAnswer] // of topicSnapshots
@@ -60,8 +62,8 @@ type Server struct {
 func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s := &Server{
 		self: self, topics: topics, hub: hub, log: logger,
-		volumeTasks: newTasks(volumeTasksAtOnce, writeTimeout),
-		writes:      newTasks(writesAtOnce, writeTimeout), topicSnapshots: newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout),
+		volumeTasks: newTasks(volumeTasksAtOnce, writeTimeout), stateTasks: newTasks(statesAtOnce, statesTimeout),
+		writes: newTasks(writesAtOnce, writeTimeout), topicSnapshots: newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout),
 	}
 	s.reads.serve, s.reads.flush, s.polls.again = s.serve, s.flush, s.resume
 	return s
@@ -76,6 +78,7 @@ func (s *Server) Close() {
 	s.topicSnapshots.close()
 	s.snapshots.close()
 	s.volumeTasks.close()
+	s.stateTasks.close()
 	s.writes.close()
 }
 
@@ -155,6 +158,9 @@ func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {
 	}
 	if r.kind == topicCopies {
 		return s.answerCopies(&r, m, forwarded)
+	}
+	if r.kind == subscriptionStates {
+		return s.answerStates(&r, m, forwarded)
 	}
 	if r.kind == brokerSetAside || r.kind == brokerDeleteSetAside {
 		return s.answerAside(&r, m, forwarded)
@@ -281,7 +287,7 @@ func (v view) subscriptionList(name string, page ListRequest) SubscriptionList {
 			list.Next = all[i-1].Name
 			break
 		}
-		shown := subscription(t, s, status)
+		shown := subscriptionOf(t, s, status)
 		list.Subscriptions = append(list.Subscriptions, shown)
 		size += len(encode(shown))
 	}
@@ -300,7 +306,7 @@ func (v view) subscriptionInfo(topicName, name string) SubscriptionInfo {
 		info.Error = refuse(NotFound, "topic %s has no subscription %q (see: carillon subscription list %s)", t.Name, name, t.Name)
 		return info
 	}
-	shown := subscription(t, s, v.topic(t).Status)
+	shown := subscriptionOf(t, s, v.topic(t).Status)
 	info.Subscription = &shown
 	return info
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
@@ -156,9 +157,11 @@ func printSubscriptions(w io.Writer, views []subscriptionView) error {
 func newSubscriptionShowCommand() *cobra.Command {
 	var m manageFlags
 	cmd := &cobra.Command{
-		Use:               "show TOPIC SUBSCRIPTION",
-		Aliases:           []string{"info"},
-		Short:             "Show one Subscription: settings and numbers",
+		Use:     "show TOPIC SUBSCRIPTION",
+		Aliases: []string{"info"},
+		Short:   "Show one Subscription: settings, numbers and conditions",
+		Long: `Show one Subscription: settings, numbers, the state of the endpoint that it pushes to, and the
+conditions that stand out, as kubectl describe shows them of a manifest's.`,
 		Example:           `  carillon subscription show orders billing`,
 		Args:              takes(2, 2, "the names of a topic and a subscription"),
 		ValidArgsFunction: m.completeNames(2),
@@ -212,6 +215,9 @@ func (b *brokers) showSubscription(ctx context.Context, topic, name string) (*su
 		b.noteNoAdmin()
 	}
 	v := viewSubscription(declared, info)
+	if declared != nil {
+		b.statesOf(ctx, topic, name).describe(&v)
+	}
 	return &v, nil
 }
 
@@ -249,7 +255,7 @@ func printSubscription(w io.Writer, v *subscriptionView) error {
 		add("Backoff", strings.Join(pauses, ", "))
 	}
 	if p := v.Spec.Push; p != nil {
-		add("Pushes to", fmt.Sprintf("%s (%s)", p.URL, p.Format))
+		add("Pushes to", pushSettings(p))
 	}
 	if v.Spec.DeadLetter != "" {
 		add("Dead letters", "topic "+v.Spec.DeadLetter)
@@ -268,8 +274,26 @@ func printSubscription(w io.Writer, v *subscriptionView) error {
 		add("Waiting requests", strconv.Itoa(n.Waiting))
 		add("Delivered", placeText(n.Delivered, n.LastDelivered))
 		add("Acknowledged up to", placeText(n.AckFloor, n.LastAck))
+		if v.Spec.DeadLetter != "" {
+			add("Dead letters stored", fmt.Sprintf("%d, and %d wait", n.DeadLettered, n.GivenUp))
+		}
 	}
-	return printTable(w, rows)
+	for _, p := range v.Push {
+		name := "Endpoint"
+		if len(v.Push) > 1 {
+			name = fmt.Sprintf("Endpoint, shard %d", p.Shard)
+		}
+		add(name, p.text(time.Now()))
+	}
+	if err := printTable(w, rows); err != nil || len(v.Conditions) == 0 {
+		return err
+	}
+	table := [][]string{{"CONDITION", "STATUS", "REASON", "MESSAGE"}}
+	for _, c := range v.Conditions {
+		table = append(table, []string{c.Type, c.Status, c.Reason, c.Message})
+	}
+	fmt.Fprintln(w)
+	return printTable(w, table)
 }
 
 func startText(s coordination.Start) string {

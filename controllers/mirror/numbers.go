@@ -57,8 +57,8 @@ type SubscriptionNumbers struct {
 	EndpointWhy               string // the same for people
 }
 
-// plus returns the sum with the numbers of another shard.
-func (n SubscriptionNumbers) plus(o SubscriptionNumbers) SubscriptionNumbers {
+// Plus returns the sum with the numbers of another shard.
+func (n SubscriptionNumbers) Plus(o SubscriptionNumbers) SubscriptionNumbers {
 	n.Lag, n.Pending, n.Redelivered = n.Lag+o.Lag, n.Pending+o.Pending, n.Redelivered+o.Redelivered
 	n.DeadLettered, n.GivenUp = n.DeadLettered+o.DeadLettered, n.GivenUp+o.GivenUp
 	n.DeadLetterTrouble = cmp.Or(n.DeadLetterTrouble, o.DeadLetterTrouble)
@@ -241,7 +241,7 @@ func (n *Numbers) add(other Numbers) {
 		if n.Subscriptions == nil {
 			n.Subscriptions = map[string]SubscriptionNumbers{}
 		}
-		n.Subscriptions[name] = n.Subscriptions[name].plus(s)
+		n.Subscriptions[name] = n.Subscriptions[name].Plus(s)
 	}
 }
 

@@ -133,6 +133,14 @@ func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts,
 	return status
 }
 
+// Troubles returns the conditions of a Subscription that brokers see by themselves: those of its
+// dead letters, of retention, and of its endpoint.
+func Troubles(numbers *mirror.SubscriptionNumbers) []metav1.Condition {
+	l := edit(nil, 0)
+	l.troubles(numbers)
+	return l.conditions
+}
+
 // troubles sets the conditions that the dead-letter Topic does not store records that were given
 // up, that retention is about to delete records that were not acknowledged, and that the endpoint
 // does not take records.
