@@ -363,7 +363,7 @@ func (b *Broker) describe() {
 	b.pages = &monitoring.Config{
 		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,
 		Advertise: b.listening, AuthRequired: c.Auth.Required(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
-		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, JetStream: t.api, Logger: b.log,
+		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Readers: t.readers, JetStream: t.api, Logger: b.log,
 	}
 	if b.mesh != nil {
 		b.pages.Routes = b.mesh

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -52,6 +53,7 @@ type Server struct {
 	pushByClients  bool   // requests for Subscriptions that push are permitted
 	volumeTasks    *tasks
 	subscriptions  Subscriptions // nil: requests about their state are refused
+	readers        *activity.Clients
 	stateTasks     *tasks
 	writes         *tasks
 	topicSnapshots *tasks                       // snapshots of whole Topics

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subscription"
 )
@@ -35,6 +36,9 @@ type SubscriptionStates struct {
 	Shards []ShardLead `json:"shards"` // those that it leads
 	// Next is set if there is more: request the page after this name.
 	Next string `json:"next,omitempty"`
+	// Clients are how many clients of this broker read by each Subscription; those of none are left
+	// out.
+	Clients map[string]int `json:"clients"`
 }
 
 // ShardLead is a shard that the answering broker leads.
@@ -49,8 +53,8 @@ type Subscriptions interface {
 }
 
 // Subscriptions makes the server answer for Subscriptions that this broker serves.
-func (s *Server) Subscriptions(of Subscriptions) *Server {
-	s.subscriptions = of
+func (s *Server) Subscriptions(of Subscriptions, readers *activity.Clients) *Server {
+	s.subscriptions, s.readers = of, readers
 	return s
 }
 
@@ -86,7 +90,14 @@ func (s *Server) states(ctx context.Context, r *request) SubscriptionStates {
 		return answer
 	}
 	page := v.statesPage(desired.ID, r.states.Name, r.page)
-	answer.Next = page.next
+	answer.Next, answer.Clients = page.next, map[string]int{}
+	for _, one := range v.state.Subscriptions(desired.ID) {
+		if page.has(one.Name) {
+			if n := s.readers.Of(one); n > 0 {
+				answer.Clients[one.Name] = n
+			}
+		}
+	}
 	t := s.topics.ByID(desired.ID)
 	if t == nil {
 		return answer

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/subscription"
 )
 
@@ -52,9 +53,10 @@ func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 		}
 		all = append(all, one)
 	}
-	revision := int64(0) // of etcd, as seen by this broker
+	revision := int64(0)         // of etcd, as seen by this broker
+	var clients []activity.Count // of this broker, wherever the leaders are
 	if state := c.Topics.State(); state != nil {
-		revision = state.Revision
+		revision, clients = state.Revision, c.Readers.Counts(state)
 	}
-	reply(w, map[string]any{"broker": c.ID, "revision": revision, "topics": all})
+	reply(w, map[string]any{"broker": c.ID, "revision": revision, "topics": all, "clients": clients})
 }

@@ -39,14 +39,17 @@ type pushView struct {
 type states struct {
 	reports map[string][]subscription.Report // by Subscription, of each shard
 	pushes  map[string][]pushView
+	clients map[string]int64 // by Subscription, of all brokers
+	unknown bool             // a broker did not tell of its clients
 }
 
 // statesOf asks each broker for the state of a Topic's Subscriptions, or of the one with that name.
 // Brokers that don't answer are left out: they may be of an earlier version.
 func (b *brokers) statesOf(ctx context.Context, topic, name string) *states {
-	all := &states{reports: map[string][]subscription.Report{}, pushes: map[string][]pushView{}}
+	all := &states{reports: map[string][]subscription.Report{}, pushes: map[string][]pushView{}, clients: map[string]int64{}}
 	members, err := b.members(ctx)
 	if err != nil {
+		all.unknown = true
 		return all
 	}
 	for _, member := range members {
@@ -57,11 +60,14 @@ func (b *brokers) statesOf(ctx context.Context, topic, name string) *states {
 			var said admin.SubscriptionStates
 			request := admin.StatesRequest{Name: name, ListRequest: admin.ListRequest{After: after}}
 			if err := b.ask(ctx, admin.SubscriptionStatesSubject+topic+"."+member.ID, request, &said); err != nil {
+				all.unknown = true
 				return all // the next one would take as long
 			}
-			if said.Error == nil {
-				all.add(&said)
+			if said.Error != nil {
+				all.unknown = true
+				break
 			}
+			all.add(&said)
 			if after = said.Next; after == "" {
 				break
 			}
@@ -71,6 +77,9 @@ func (b *brokers) statesOf(ctx context.Context, topic, name string) *states {
 }
 
 func (a *states) add(said *admin.SubscriptionStates) {
+	for name, n := range said.Clients {
+		a.clients[name] += int64(n)
+	}
 	for _, lead := range said.Shards {
 		for _, r := range lead.Subscriptions {
 			a.reports[r.Name] = append(a.reports[r.Name], r)
@@ -88,14 +97,22 @@ func (a *states) describe(v *subscriptionView) {
 	var sum mirror.SubscriptionNumbers
 	trouble := ""
 	for _, r := range a.reports[v.Name] {
+		endpoints := int64(0)
+		if r.Push != nil && r.Push.Answer != "" && r.Endpoint == "" {
+			endpoints = 1
+		}
 		sum = sum.Plus(mirror.SubscriptionNumbers{
 			DeadLettered: int64(r.DeadLettered), GivenUp: int64(r.GivenUp), DeadLetterTrouble: r.DeadLetterTrouble,
-			Endangered: r.Endangered, Endpoint: r.Endpoint, EndpointWhy: r.EndpointWhy,
+			Endangered: r.Endangered, Endpoint: r.Endpoint, EndpointWhy: r.EndpointWhy, Endpoints: endpoints,
 		})
 		trouble = cmp.Or(trouble, r.Trouble)
 	}
 	if v.Numbers != nil && len(a.reports[v.Name]) > 0 {
 		v.Numbers.DeadLettered, v.Numbers.GivenUp = sum.DeadLettered, sum.GivenUp
+	}
+	sum.Clients = a.clients[v.Name]
+	if members := sum.Members(); v.Numbers != nil && !a.unknown {
+		v.Numbers.Members = &members
 	}
 	v.Conditions = conditionsOf(v, trouble)
 	for _, c := range status.Troubles(&sum) {

@@ -208,9 +208,11 @@ type subscriptionNumbers struct {
 	Redelivered int    `json:"redelivered"`
 	// DeadLettered counts messages in the dead-letter Topic, since the present leaders lead; GivenUp
 	// are those that wait for that.
-	DeadLettered  int64      `json:"deadLettered,omitempty"`
-	GivenUp       int64      `json:"givenUp,omitempty"`
-	Waiting       int        `json:"waiting"` // requests of clients that wait for messages
+	DeadLettered int64 `json:"deadLettered,omitempty"`
+	GivenUp      int64 `json:"givenUp,omitempty"`
+	Waiting      int   `json:"waiting"` // requests of clients that wait for messages
+	// Members are the clients that read by it, or the endpoint; absent: a broker did not answer.
+	Members       *int64     `json:"members,omitempty"`
 	LastDelivered *time.Time `json:"lastDelivered,omitempty"`
 	LastAck       *time.Time `json:"lastAck,omitempty"`
 }

@@ -557,6 +557,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lag
       type:
         scalar: numeric
+    - name: members
+      type:
+        scalar: numeric
     - name: observedGeneration
       type:
         scalar: numeric
