@@ -68,6 +68,11 @@ type CreateRequest struct {
 	PartitionTokens []int `json:"partitionTokens,omitempty"`
 }
 
+// BeyondJetStream reports whether JetStream's API has no word for some of the settings.
+func (r *CreateRequest) BeyondJetStream() bool {
+	return r.MinInSync > 0 || r.UncleanElection || r.Shards > 1 || len(r.PartitionTokens) > 0 || r.Compaction != ""
+}
+
 // CreateSubscriptionRequest requests a Subscription whose settings JetStream's API lacks.
 type CreateSubscriptionRequest struct {
 	Start       coordination.Start `json:"start,omitzero"`       // none: Latest

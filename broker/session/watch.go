@@ -62,8 +62,8 @@ func (h *Hub) subscribed(of watched) bool {
 	return h.index.Subscribed(of.pattern, of.queue, func(p *Peer) bool { return p.offer == nil })
 }
 
-// Subscribers returns how many connections of this broker are subscribed to exactly this subject, in
-// the queue group or, if it is empty, in none.
+// Subscribers returns how many connections of this broker are subscribed to exactly this subject,
+// in the queue group or, if it is empty, in none.
 func (h *Hub) Subscribers(subject, queue string) int {
 	conns := map[*Conn]bool{}
 	h.lock.RLock()

@@ -229,8 +229,8 @@ func (x *Index[S, P]) Subscribed(pattern, queue string, counts func(P) bool) boo
 	})
 }
 
-// Local calls f with each local subscriber to exactly this pattern, in this queue group or, if it is
-// empty, in none.
+// Local calls f with each local subscriber to exactly this pattern, in this queue group or, if it
+// is empty, in none.
 func (x *Index[S, P]) Local(pattern, queue string, f func(S)) {
 	leaf := x.find(pattern)
 	if leaf == nil {

@@ -314,3 +314,43 @@ func TestTheCopyWithTheOldestScrubIsShown(t *testing.T) {
 		t.Errorf("it says %q", got)
 	}
 }
+
+// TestStreamSettingsFromTheCommandLine: topic create asks for the settings of streams, and topic
+// show prints them. Repeating it changes nothing.
+func TestStreamSettingsFromTheCommandLine(t *testing.T) {
+	dev := startDev(t, "--data", t.TempDir())
+	defer dev.stop()
+	s := shell{t, dev.url}
+	for range 2 {
+		s.does("topic create jobs --message-ttl --marker-ttl 1h --schedules --atomic-batches --republish jobs.*,seen.{{wildcard(1)}} --republish-headers-only")
+	}
+	s.does("topic create visits --counters")
+	s.prints("topic copy keeps messages of jobs\n", "topic create copy --mirror jobs")
+	s.prints("topic all keeps messages of jobs, messages of visits\n", "topic create all --sources jobs,visits")
+	for topic, lines := range map[string][]string{
+		"jobs": {
+			`Message TTL +messages may have one of their own, and a marker stays for 1h`, `Republishes +jobs\.\* to seen\.\{\{wildcard\(1\)\}\}, without payload`,
+			`Schedules +allowed`, `Atomic batches +allowed`,
+		},
+		"visits": {`Counters +each subject is one`},
+		"copy":   {`Mirror of +jobs`},
+		"all":    {`Source +jobs\n`, `Source +visits\n`},
+	} {
+		got := s.does("topic show " + topic)
+		for _, line := range lines {
+			if !regexp.MustCompile(`(?m)^` + line).MatchString(got) {
+				t.Errorf("%s is not in\n%s", line, got)
+			}
+		}
+	}
+	s.fails(exitUsage, "--mirror goes with neither --subjects nor --sources", "topic create x --mirror jobs --subjects x")
+	s.fails(exitUsage, "write SOURCE,DESTINATION", "topic create x --republish a")
+	s.fails(exitUsage, "--republish-headers-only needs --republish", "topic create x --republish-headers-only")
+	s.fails(exitUsage, "--marker-ttl can't be less than 1s", "topic create x --marker-ttl 10ms")
+	s.fails(exitUsage, "go with none of --min-in-sync", "topic create x --mirror jobs --compaction latest")
+	s.fails(exitFailure, "counter stream cannot use message TTLs", "topic create x --counters --message-ttl")
+	from := coordination.StreamSource{Name: "a", StartSequence: 3, Filter: "x", Transforms: []coordination.SubjectMapping{{Source: "b", Destination: "c"}}}
+	if got := sourceText(&from); got != "a from #3, subjects x, b to c" {
+		t.Errorf("a source is %q", got)
+	}
+}
