@@ -234,11 +234,13 @@ func TestSubscriptionsArePrinted(t *testing.T) {
 	}
 	ordered := &jetstream.ConsumerInfo{Stream: "orders", Name: "x_1", Created: made, Config: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}}
 	views := []subscriptionView{viewSubscription(declared, consumer), viewSubscription(nil, ordered), viewSubscription(declared, nil)}
+	members := int64(4)
+	views[0].Numbers.Members = &members
 	looks(t, func(w *bytes.Buffer) error { return printSubscriptions(w, views) }, `
-TOPIC    SUBSCRIPTION   FILTER      LAG   PENDING   REDELIVERED   OWNER         AGE   STATUS
-orders   billing        orders.eu   7     3         1             shop/orders   3h    served
-orders   x_1            -           0     0         0             -             3h    temporary
-orders   billing        orders.eu   -     -         -             shop/orders   3h    served
+TOPIC    SUBSCRIPTION   FILTER      LAG   PENDING   REDELIVERED   MEMBERS   OWNER         AGE   STATUS
+orders   billing        orders.eu   7     3         1             4         shop/orders   3h    served
+orders   x_1            -           0     0         0             -         -             3h    temporary
+orders   billing        orders.eu   -     -         -             -         shop/orders   3h    served
 `)
 	looks(t, func(w *bytes.Buffer) error { return printSubscription(w, &views[0]) }, `
 Subscription             billing
@@ -256,6 +258,7 @@ Lag                      7
 Pending                  3
 Redelivered              1
 Waiting requests         2
+Active members           4
 Delivered                #5, TIME (3h ago)
 Acknowledged up to       #2
 `)
