@@ -50,6 +50,8 @@ type Config struct {
 	Auth      session.Auth
 	LameDuck  time.Duration  // over which clients are asked to leave at shutdown
 	PushAllow []netip.Prefix // addresses that records may be pushed to although others of their kind may not
+	// PushByClients permits clients to declare Subscriptions that push, and not only manifests.
+	PushByClients bool
 	// PushSecrets is the folder with the values that push Subscriptions refer to; empty: none.
 	PushSecrets string
 	Clock       env.Clock
@@ -361,7 +363,7 @@ func (b *Broker) describe() {
 	b.pages = &monitoring.Config{
 		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,
 		Advertise: b.listening, AuthRequired: c.Auth.Required(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
-		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, JetStream: t.api, Logger: b.log,
+		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Readers: t.readers, JetStream: t.api, Logger: b.log,
 	}
 	if b.mesh != nil {
 		b.pages.Routes = b.mesh

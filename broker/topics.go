@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/advisory"
 	"github.com/carillon-mq/carillon/broker/batching"
@@ -34,6 +35,7 @@ import (
 type topics struct {
 	disk          *log.Disk
 	topics        *topic.Service
+	readers       *activity.Clients
 	subscriptions *subscription.Service
 	push          *push.Service
 	controller    *placement.Controller
@@ -108,15 +110,16 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.sourcing = sourcing.New(sourcing.Config[*topic.ShardLeader]{
 		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
 	})
+	t.readers = activity.New(b.hub)
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,
-		Hub: hub, Topics: t.topics, Store: store, Advisories: t.advisories, Logger: b.log,
+		Hub: hub, Topics: t.topics, Store: store, Advisories: t.advisories, Clients: t.readers, Logger: b.log,
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
 		Sources:       t.sourcing.Infos,
 	})
 	t.api.Start()
 	t.sourcing.Start()
-	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk)
+	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients)
 	hub.Offer(t.admin).Set(admin.Subjects)
 	t.controller = placement.NewController(store, t.topics, b.log)
 	return nil

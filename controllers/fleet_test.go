@@ -47,6 +47,7 @@ type counted struct {
 	endangered      string // why retention is about to delete what was not acknowledged
 	endpoint        string // why the endpoint is not reached
 	silent          bool   // they don't answer
+	clients         int64  // of each Subscription, of each broker
 }
 
 // member is one broker of the fleet.
@@ -266,7 +267,14 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.NotFound(w, request)
 		return
 	}
-	var topics []map[string]any
+	topics, clients := []map[string]any{}, []map[string]any{}
+	for topic := range state.Topics() {
+		for _, s := range state.Subscriptions(topic.ID) {
+			if n := m.counts[topic.ID].clients; n > 0 {
+				clients = append(clients, map[string]any{"topic": topic.ID, "subscription": s.Name, "clients": n})
+			}
+		}
+	}
 	for shard := range state.AllShards() {
 		counts, topic := m.counts[shard.Topic], state.TopicByID(shard.Topic)
 		if shard.Leader != id || topic == nil || counts.silent {
@@ -285,7 +293,7 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 			"messages": counts.messages, "bytes": counts.bytes, "trouble": counts.trouble, "subscriptions": subscriptions,
 		})
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"broker": id, "topics": topics})
+	_ = json.NewEncoder(w).Encode(map[string]any{"broker": id, "topics": topics, "clients": clients})
 }
 
 // count sets the brokers' numbers of a Topic.

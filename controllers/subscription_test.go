@@ -87,6 +87,27 @@ func TestDeadLettersOfManifests(t *testing.T) {
 	}
 }
 
+// TestStatusHasActiveMembers: the clients of all brokers, as of the last poll. Without a change
+// nothing is written.
+func TestStatusHasActiveMembers(t *testing.T) {
+	w, f, _ := newServingWorld(t, "main-0", "main-1")
+	w.restartOperator(func(o *controllers.Options) { o.PollInterval = 300 * time.Millisecond })
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
+	w.untilTopic("orders", "Served")
+	for _, each := range []int64{0, 3, 1} {
+		f.count("orders", counted{clients: each})
+		eventually.For(t, fmt.Sprintf("waiting for %d members", 2*each), func(context.Context) error {
+			s := w.untilSubscription("billing", "Served").Status
+			if s.Members == nil || *s.Members != 2*each {
+				return fmt.Errorf("its status is %+v", s)
+			}
+			return nil
+		})
+		w.quiet()
+	}
+}
+
 func TestPauseAndResetOfManifests(t *testing.T) {
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)

@@ -253,6 +253,8 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 		"quorum":  {`{brokerRef: {name: main}, minInSync: 2}`, "Invalid", "raise its spec.replicas, or write minInSync: 1"},
 		"parts":   {`{brokerRef: {name: main}, shards: 65}`, "ShardsUnsupported", "apply it with shards: 64"},
 		"history": {`{brokerRef: {name: main}, retention: {messagesPerSubject: 2}}`, "LimitUnsupported", "broker main-0 is of a version without limits per subject"},
+		"mailed":  {`{brokerRef: {name: main}, schedules: Allowed}`, "SettingUnsupported", "broker main-0 is of a version without schedules"},
+		"circle":  {`{brokerRef: {name: main}, republish: {source: "circle.>", destination: "circle.>"}}`, "Invalid", "each message would come back for ever"},
 		"doubled": {`{brokerRef: {name: main}, subjects: ["x.>", "x.y"]}`, "Invalid", "overlap"},
 	} {
 		w.apply("Topic", name, c.spec)
@@ -294,6 +296,17 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	if history := f.topic("history"); history == nil || history.Spec.Stream.MaxPerSubject != 2 {
 		t.Errorf("of two messages of each subject, in etcd there is %+v", history)
 	}
+	w.untilTopic("mailed", "Served")
+	if mailed := f.topic("mailed"); mailed == nil || !mailed.Spec.Stream.AllowSchedules {
+		t.Errorf("with schedules, in etcd there is %+v", mailed)
+	}
+	// Sources may lead to a Topic that comes later, and not back.
+	w.apply("Topic", "first", `{brokerRef: {name: main}, sources: [{topic: second}]}`)
+	w.untilTopic("first", "Served")
+	w.apply("Topic", "second", `{brokerRef: {name: main}, sources: [{topic: first}]}`)
+	w.untilTopicSays("second", "SourceCycle", "its sources lead back to it")
+	w.apply("Topic", "narrow", `{brokerRef: {name: main}, mirror: {topic: wide}}`)
+	w.untilTopicSays("narrow", "Invalid", "name its shards instead, wide--0")
 	// And it pushes.
 	w.untilSubscription("pushed", "Served")
 	pushed := f.subscription("orders", "pushed")

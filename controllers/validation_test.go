@@ -90,6 +90,21 @@ func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
 		{"Topic", "t", topic + `retention: {bytes: 10}`, "retention.bytes must be at least 1Mi"},
 		{"Topic", "t", topic + `retention: {messages: 0}`, "greater than or equal to 1"},
 		{"Topic", "t", topic + `retention: {messagesPerSubject: 0}`, "greater than or equal to 1"},
+		{"Topic", "t", topic + `messageTTL: {markerTTL: 10ms}`, "messageTTL.markerTTL must be at least 1s; write for example 1h"},
+		{"Topic", "t", topic + `republish: {source: a}`, "spec.republish.destination: Required value"},
+		{"Topic", "t", topic + "mirror: {topic: a}\nsubjects: [a]", "a mirror has the subjects of its Topic and no other sources"},
+		{"Topic", "t", topic + "mirror: {topic: a}\nsources: [{topic: b}]", "a mirror has the subjects of its Topic and no other sources"},
+		{"Topic", "t", topic + "mirror: {topic: a}\nshards: 2", "mirror and sources need shards: 1"},
+		{"Topic", "t", topic + "sources: [{topic: a}]\nshards: 2", "mirror and sources need shards: 1"},
+		{"Topic", "t", topic + "mirror: {topic: a}\nmessageTTL: {markerTTL: 1h}", "a mirror has no markers of its own"},
+		{"Topic", "t", topic + `sources: [{topic: a.b}]`, "topic is the name of a stream"},
+		{"Topic", "t", topic + `sources: [{topic: a, startOffset: 3, startTime: "2026-01-01T00:00:00Z"}]`, "a source starts at startTime or at startOffset"},
+		{"Topic", "t", topic + `sources: [{topic: a, filter: a, transforms: [{source: a}]}]`, "a source has filter or transforms"},
+		{"Topic", "t", topic + "schedules: Allowed\nshards: 2", "schedules and atomicBatches need shards: 1"},
+		{"Topic", "t", topic + "atomicBatches: Allowed\nshards: 2", "schedules and atomicBatches need shards: 1"},
+		{"Topic", "t", topic + "atomicBatches: Allowed\ndurability: Replicated", "atomicBatches need durability Synced or Memory"},
+		{"Topic", "t", topic + "counters: Allowed\nmessageTTL: {}", "a Topic of counters has no messageTTL, schedules or sources"},
+		{"Topic", "t", topic + `counters: Sometimes`, `supported values: "Forbidden", "Allowed"`},
 		{"Topic", "t", topic + `compaction: Some`, `supported values: "None", "Latest"`},
 		{"Topic", "t", topic + `deduplication: {window: 48h}`, "deduplication.window must be between 100ms and 24h"},
 		{"Topic", "t", topic + `uncleanElection: Perhaps`, `supported values: "Forbidden", "Allowed"`},
@@ -161,6 +176,14 @@ func TestWrongChangesAreRefusedWithTheWayOut(t *testing.T) {
 		{"Topic", topic, topic + "partitionBy: Tokens\npartitionTokens: [1]", "partitionBy and partitionTokens can't change"},
 		{"Topic", topic + "partitionBy: Tokens\npartitionTokens: [1]", topic + "partitionBy: Tokens\npartitionTokens: [2]", "partitionBy and partitionTokens can't change"},
 		{"Topic", topic, topic + "subjects: [\"orders.*\", \"*.late\", eu.>]\nretention: {age: 1h30m, bytes: 10Gi, messages: 5, messagesPerSubject: 1}\nreplicas: 3\nminInSync: 2", ""},
+		{"Topic", topic + `messageTTL: {}`, topic, "messageTTL can't be taken out"},
+		{"Topic", topic + `schedules: Allowed`, topic, "schedules can't be forbidden again"},
+		{"Topic", topic, topic + `counters: Allowed`, "counters can't change"},
+		{"Topic", topic + `counters: Allowed`, topic, "counters can't change"},
+		{"Topic", topic, topic + `mirror: {topic: a}`, "mirror can't be added or changed"},
+		{"Topic", topic + `mirror: {topic: a}`, topic + `mirror: {topic: b}`, "mirror can't be added or changed"},
+		{"Topic", topic + `mirror: {topic: a}`, topic, ""},
+		{"Topic", topic, topic + "messageTTL: {markerTTL: 1h}\nrepublish: {destination: x}\nsources: [{topic: a}]\nschedules: Allowed\natomicBatches: Allowed", ""},
 
 		{"Subscription", subscription, subscription + "paused: true\nrateLimit: {messagesPerSecond: 100}\nreset: {id: again, from: Offset, offset: 5}", ""},
 		{"Subscription", subscription, `topicRef: {name: other}`, "topicRef can't change"},
@@ -237,6 +260,9 @@ shards: 1
 partitionBy: Subject
 durability: Synced
 compaction: None
+schedules: Forbidden
+counters: Forbidden
+atomicBatches: Forbidden
 uncleanElection: Forbidden
 deletionPolicy: Retain`},
 		{"Subscription", `topicRef: {name: orders}`, `

@@ -224,6 +224,11 @@ type SubscriptionStatus struct {
 	// since the present leaders lead.
 	// +optional
 	DeadLettered int64 `json:"deadLettered,omitempty"`
+
+	// Members is the number of active members: clients that wait for messages or took some in the
+	// last minute, or the endpoint that it pushes to while that takes records. Absent: not known yet.
+	// +optional
+	Members *int64 `json:"members,omitempty"`
 }
 
 // Subscription is a durable reader of a Topic.
@@ -235,6 +240,7 @@ type SubscriptionStatus struct {
 // +kubebuilder:printcolumn:name="Topic",type=string,JSONPath=`.spec.topicRef.name`
 // +kubebuilder:printcolumn:name="Lag",type=integer,JSONPath=`.status.lag`
 // +kubebuilder:printcolumn:name="Pending",type=integer,JSONPath=`.status.pending`
+// +kubebuilder:printcolumn:name="Members",type=integer,JSONPath=`.status.members`,description="Clients that read by it, or the endpoint that it pushes to"
 // +kubebuilder:printcolumn:name="Redelivered",type=integer,priority=1,JSONPath=`.status.redelivered`
 // +kubebuilder:printcolumn:name="Dead",type=integer,priority=1,JSONPath=`.status.deadLettered`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

@@ -75,6 +75,16 @@ type Subject string
 // +kubebuilder:validation:XValidation:rule="(self.partitionBy == 'Tokens') == has(self.partitionTokens)",message="write partitionBy: Tokens together with partitionTokens: [2, 3] (positions counted from 1), or neither"
 // +kubebuilder:validation:XValidation:rule="self.partitionBy == oldSelf.partitionBy && has(self.partitionTokens) == has(oldSelf.partitionTokens) && (!has(self.partitionTokens) || self.partitionTokens == oldSelf.partitionTokens)",message="partitionBy and partitionTokens can't change: records would lose their order; write the former values, or make a new Topic"
 // +kubebuilder:validation:XValidation:rule="!has(self.minInSync) || !has(self.replicas) || self.minInSync <= self.replicas",message="minInSync can't be more than replicas: nothing could ever be acknowledged; write a majority, for example replicas: 3 with minInSync: 2"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.messageTTL) || has(self.messageTTL)",message="messageTTL can't be taken out: messages with a TTL would stay for ever; write messageTTL: {}, or make a new Topic"
+// +kubebuilder:validation:XValidation:rule="oldSelf.schedules != 'Allowed' || self.schedules == 'Allowed'",message="schedules can't be forbidden again: scheduled messages would never come; write schedules: Allowed, or make a new Topic"
+// +kubebuilder:validation:XValidation:rule="self.counters == oldSelf.counters",message="counters can't change: messages of both kinds can't be added up; write the former value, or make a new Topic"
+// +kubebuilder:validation:XValidation:rule="!has(self.mirror) || has(oldSelf.mirror) && self.mirror == oldSelf.mirror",message="mirror can't be added or changed: a mirror has the sequences of its Topic; write the former value, or make a new Topic. Taken out, it becomes a Topic of its own"
+// +kubebuilder:validation:XValidation:rule="!has(self.mirror) || !has(self.subjects) && !has(self.sources)",message="a mirror has the subjects of its Topic and no other sources; leave subjects and sources out"
+// +kubebuilder:validation:XValidation:rule="self.shards == 1 || !has(self.mirror) && !has(self.sources)",message="mirror and sources need shards: 1, since messages of several shards have no order"
+// +kubebuilder:validation:XValidation:rule="self.shards == 1 || self.schedules != 'Allowed' && self.atomicBatches != 'Allowed'",message="schedules and atomicBatches need shards: 1, since their messages may belong into several shards; write shards: 1, or leave them out"
+// +kubebuilder:validation:XValidation:rule="self.atomicBatches != 'Allowed' || self.durability != 'Replicated'",message="atomicBatches need durability Synced or Memory: a power cut could leave half of a batch; write durability: Synced"
+// +kubebuilder:validation:XValidation:rule="self.counters != 'Allowed' || !has(self.messageTTL) && self.schedules != 'Allowed' && !has(self.sources)",message="a Topic of counters has no messageTTL, schedules or sources; leave them out, or counters"
+// +kubebuilder:validation:XValidation:rule="!has(self.mirror) || !has(self.messageTTL) || !has(self.messageTTL.markerTTL)",message="a mirror has no markers of its own, which would take sequences; leave messageTTL.markerTTL out"
 type TopicSpec struct {
 	// Name by which clients know the Topic; metadata.name if it is absent. It is a JetStream stream
 	// name.
@@ -89,6 +99,7 @@ type TopicSpec struct {
 	BrokerRef BrokerReference `json:"brokerRef"`
 
 	// Subjects whose messages the Topic keeps; its name, and everything below it, if they are absent.
+	// With mirror or sources none are kept then.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="self.all(s, s != '>' && !s.startsWith('$') && !s.startsWith('_INBOX.'))",message="a Topic can't keep >, $... or _INBOX. subjects, which carry the protocol's own messages; write for example orders.>"
@@ -152,6 +163,42 @@ type TopicSpec struct {
 	// Deduplication drops a message whose Nats-Msg-Id came before.
 	// +optional
 	Deduplication *DeduplicationSpec `json:"deduplication,omitempty"`
+
+	// MessageTTL lets messages have a time to live of their own, by the header Nats-TTL. It can't be
+	// taken out again.
+	// +optional
+	MessageTTL *MessageTTLSpec `json:"messageTTL,omitempty"`
+
+	// Republish publishes again what is stored, under other subjects.
+	// +optional
+	Republish *RepublishSpec `json:"republish,omitempty"`
+
+	// Mirror is the Topic that this one is a copy of, with its sequences. Nobody can publish into it.
+	// +optional
+	Mirror *TopicSourceSpec `json:"mirror,omitempty"`
+
+	// Sources are Topics whose messages are copied into this one.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	// +optional
+	Sources []TopicSourceSpec `json:"sources,omitempty"`
+
+	// Schedules Allowed lets clients publish messages that come later or again and again, by the
+	// header Nats-Schedule. It can't be forbidden again.
+	// +kubebuilder:default=Forbidden
+	// +optional
+	Schedules Permission `json:"schedules,omitempty"`
+
+	// Counters Allowed makes each subject a counter, to which messages add by the header Nats-Incr.
+	// +kubebuilder:default=Forbidden
+	// +optional
+	Counters Permission `json:"counters,omitempty"`
+
+	// AtomicBatches Allowed lets clients publish messages that are kept together or not at all.
+	// +kubebuilder:default=Forbidden
+	// +optional
+	AtomicBatches Permission `json:"atomicBatches,omitempty"`
 
 	// UncleanElection Allowed prefers being available to keeping acknowledged records.
 	// +kubebuilder:default=Forbidden

@@ -7,6 +7,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
+// PushByClients permits clients to declare Subscriptions that push, or forbids it. Otherwise
+// whoever may connect could have brokers send requests to anywhere.
+func (s *Server) PushByClients(may bool) *Server {
+	s.pushByClients = may
+	return s
+}
+
 // createSubscription creates a Subscription owned by clients. An equal existing one of a client is
 // returned.
 func (s *Server) createSubscription(ctx context.Context, topic, name string, asked *CreateSubscriptionRequest) SubscriptionInfo {
@@ -29,7 +36,16 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 			return info
 		}
 	}
-	spec := coordination.SubscriptionSpec{Start: asked.Start, Subjects: asked.Subjects, Ack: asked.Ack, DeadLetter: asked.DeadLetter}
+	if asked.Push != nil {
+		if !s.pushByClients {
+			info.Error = refuse(Refused, "subscription %s pushes to a URL, which these brokers take from manifests only (apply a manifest with spec.delivery.push; carillon dev takes it with --push-allow)", name)
+			return info
+		}
+		if info.Error = without(state, coordination.FeaturePush, "does not push"); info.Error != nil {
+			return info
+		}
+	}
+	spec := coordination.SubscriptionSpec{Start: asked.Start, Subjects: asked.Subjects, Ack: asked.Ack, DeadLetter: asked.DeadLetter, Push: asked.Push}
 	spec.Consumer.Description = asked.Description
 	made, err := s.store.CreateSubscription(ctx, topic, name, spec, coordination.Owner{Kind: coordination.ClientOwner})
 	if err != nil {

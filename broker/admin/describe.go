@@ -215,8 +215,8 @@ func (v view) broker(id string) Broker {
 	return b
 }
 
-// subscription describes a Subscription. status is its Topic's.
-func subscription(t *coordination.Topic, s *coordination.Subscription, status Status) Subscription {
+// subscriptionOf describes a Subscription. status is its Topic's.
+func subscriptionOf(t *coordination.Topic, s *coordination.Subscription, status Status) Subscription {
 	return Subscription{
 		Topic: t.Name, Name: s.Name, Generation: s.Generation, Created: s.Created,
 		Owner: ownerOf(s.Owner), Spec: subscriptionDefaults(*s.Spec), Status: status,

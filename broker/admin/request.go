@@ -68,6 +68,11 @@ type CreateRequest struct {
 	PartitionTokens []int `json:"partitionTokens,omitempty"`
 }
 
+// BeyondJetStream reports whether JetStream's API has no word for some of the settings.
+func (r *CreateRequest) BeyondJetStream() bool {
+	return r.MinInSync > 0 || r.UncleanElection || r.Shards > 1 || len(r.PartitionTokens) > 0 || r.Compaction != ""
+}
+
 // CreateSubscriptionRequest requests a Subscription whose settings JetStream's API lacks.
 type CreateSubscriptionRequest struct {
 	Start       coordination.Start `json:"start,omitzero"`       // none: Latest
@@ -75,6 +80,9 @@ type CreateSubscriptionRequest struct {
 	Ack         coordination.Ack   `json:"ack,omitzero"`         // durations in nanoseconds
 	DeadLetter  string             `json:"deadLetter,omitempty"` // name of a Topic; empty: none
 	Description string             `json:"description,omitempty"`
+	// Push is where records are sent; nil: clients pull. Brokers refuse it unless they were started
+	// to permit it.
+	Push *coordination.Push `json:"push,omitempty"`
 }
 
 // ResetRequest moves the cursor of a Subscription.
@@ -143,6 +151,7 @@ const (
 	brokerConfirmClock
 	brokerSetAside
 	brokerDeleteSetAside
+	subscriptionStates
 	topicCopies
 	// These write to etcd.
 	topicCreate
@@ -164,6 +173,7 @@ type request struct {
 	drain               DrainRequest
 	confirm             ConfirmClockRequest
 	aside               DeleteSetAsideRequest
+	states              StatesRequest
 }
 
 func (r *request) writes() bool { return r.kind >= topicCreate }
@@ -172,7 +182,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES or SUBSCRIPTION.STATES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
@@ -188,6 +198,8 @@ func parse(subject, payload []byte) (request, *Error) {
 		most, into, example = maxCreate, &r.createSubscription, `a new subscription's (write for example {"ack":{"maxDeliver":5},"deadLetter":"orders-dead"})`
 	case subscriptionReset:
 		into, example = &r.reset, `a reset's (write for example {"to":{"from":"Time","time":"2026-01-31T00:00:00Z"}})`
+	case subscriptionStates:
+		into, example = &r.states, `one for states (write for example {"name":"billing"})`
 	case brokerDrain:
 		into, example = &r.drain, `a drain's (write {"mode":"All"} or {"mode":"Leadership"})`
 	case brokerConfirmClock:
@@ -213,6 +225,9 @@ func parse(subject, payload []byte) (request, *Error) {
 	}
 	if r.kind == brokerDeleteSetAside && (r.aside.Name == "" || len(r.aside.Name) > maxPieceName) {
 		return request{}, refuse(BadRequest, "the request is not %s: a name has 1 to %d bytes", example, maxPieceName)
+	}
+	if r.kind == subscriptionStates {
+		r.page = r.states.ListRequest
 	}
 	if r.page.Limit < 0 || r.page.Limit > MaxPage {
 		return request{}, refuse(BadRequest, "a page of %d (use 1 to %d)", r.page.Limit, MaxPage)
@@ -262,6 +277,11 @@ func parseSubject(subject []byte) (r request, ok bool) {
 			return r, false
 		}
 		return request{kind: topicCopies, topic: string(names[0]), broker: string(names[1])}, true
+	case "SUBSCRIPTION.STATES":
+		if len(names) != 2 {
+			return r, false
+		}
+		return request{kind: subscriptionStates, topic: string(names[0]), broker: string(names[1])}, true
 	case "BROKER.LIST":
 		return request{kind: brokerList}, len(names) == 0
 	case "BROKER.DRAIN":

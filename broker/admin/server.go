@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -49,7 +50,11 @@ type Server struct {
 	store          Store  // nil: read-only
 	clock          Clock  // nil: requests about it are refused
 	volume         Volume // nil: requests about it are refused
+	pushByClients  bool   // requests for Subscriptions that push are permitted
 	volumeTasks    *tasks
+	subscriptions  Subscriptions // nil: requests about their state are refused
+	readers        *activity.Clients
+	stateTasks     *tasks
 	writes         *tasks
 	topicSnapshots *tasks                       // snapshots of whole Topics
 	holdRequests   session.Requests[holdAnswer] // of topicSnapshots
@@ -59,8 +64,8 @@ type Server struct {
 func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s := &Server{
 		self: self, topics: topics, hub: hub, log: logger,
-		volumeTasks: newTasks(volumeTasksAtOnce, writeTimeout),
-		writes:      newTasks(writesAtOnce, writeTimeout), topicSnapshots: newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout),
+		volumeTasks: newTasks(volumeTasksAtOnce, writeTimeout), stateTasks: newTasks(statesAtOnce, statesTimeout),
+		writes: newTasks(writesAtOnce, writeTimeout), topicSnapshots: newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout),
 	}
 	s.reads.serve, s.reads.flush, s.polls.again = s.serve, s.flush, s.resume
 	return s
@@ -75,6 +80,7 @@ func (s *Server) Close() {
 	s.topicSnapshots.close()
 	s.snapshots.close()
 	s.volumeTasks.close()
+	s.stateTasks.close()
 	s.writes.close()
 }
 
@@ -154,6 +160,9 @@ func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {
 	}
 	if r.kind == topicCopies {
 		return s.answerCopies(&r, m, forwarded)
+	}
+	if r.kind == subscriptionStates {
+		return s.answerStates(&r, m, forwarded)
 	}
 	if r.kind == brokerSetAside || r.kind == brokerDeleteSetAside {
 		return s.answerAside(&r, m, forwarded)
@@ -280,7 +289,7 @@ func (v view) subscriptionList(name string, page ListRequest) SubscriptionList {
 			list.Next = all[i-1].Name
 			break
 		}
-		shown := subscription(t, s, status)
+		shown := subscriptionOf(t, s, status)
 		list.Subscriptions = append(list.Subscriptions, shown)
 		size += len(encode(shown))
 	}
@@ -299,7 +308,7 @@ func (v view) subscriptionInfo(topicName, name string) SubscriptionInfo {
 		info.Error = refuse(NotFound, "topic %s has no subscription %q (see: carillon subscription list %s)", t.Name, name, t.Name)
 		return info
 	}
-	shown := subscription(t, s, v.topic(t).Status)
+	shown := subscriptionOf(t, s, v.topic(t).Status)
 	info.Subscription = &shown
 	return info
 }

@@ -92,7 +92,7 @@ type Retention struct {
 	Messages int64         `json:"messages,omitempty"` // of each shard
 }
 
-// StreamSettings are settings that only JetStream clients can request.
+// StreamSettings are settings of JetStream. Manifests have some of them.
 type StreamSettings struct {
 	Description            string            `json:"description,omitempty"`
 	Metadata               map[string]string `json:"metadata,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/advisory"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
@@ -55,6 +56,7 @@ type ServerConfig struct {
 	Subscriptions func() *subscription.Service
 	Store         Store
 	Advisories    *advisory.Publisher // nil: none
+	Clients       *activity.Clients   // receives which client reads by which Subscription; nil: nobody
 	// Sources returns how far the sources of a shard have come. nil: nothing is copied.
 	Sources func(s *topic.ShardLeader) []sourcing.Info
 	Logger  *slog.Logger // nil: none
@@ -168,6 +170,16 @@ func (s *Server) Stats() Stats {
 		Acks: s.acks.Load(), Forwarded: s.forwards.Load(), Delivered: s.delivered.Load(),
 		Advisories: s.config.Advisories.Stats(),
 	}
+}
+
+// TakeOf implements session.ClientTaker: it notes which client reads by which Subscription.
+func (s *Server) TakeOf(client uint64, messages []protocol.Message, memory protocol.Memory) (behind bool) {
+	if s.config.Clients != nil {
+		for i := range messages {
+			s.noteReader(client, &messages[i])
+		}
+	}
+	return s.Take(messages, memory, false)
 }
 
 // Take implements publish.Taker. Readers of connections and links call it, so it never blocks.

@@ -32,12 +32,7 @@ func (s *Server) checkSources(config *jsapi.StreamConfig) *jsapi.Error {
 		}
 	}
 	spec := config.TopicSpec()
-	if sourcing.Cyclic(config.Name, spec.Stream.Copies(), func(name string) []coordination.StreamSource {
-		if t := state.Topic(name); t != nil && !t.Deleting {
-			return t.Spec.Stream.Copies()
-		}
-		return nil
-	}) {
+	if coordination.CopiesItself(config.Name, spec.Stream.Copies(), state) {
 		return jsapi.ErrStreamInvalidConfig.With("detected cycle")
 	}
 	return nil

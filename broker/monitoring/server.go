@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/limits"
@@ -56,6 +57,7 @@ type Config struct {
 	Subscriptions interface {
 		List(shard string) []*subscription.Subscription
 	}
+	Readers   *activity.Clients
 	JetStream interface{ Served() jetstream.Served }
 	Metrics   prometheus.Collector
 	Logger    *slog.Logger

@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/activity"
+	"github.com/carillon-mq/carillon/broker/subscription"
 )
 
 // countTime bounds the counting of what all filtered Subscriptions lag, together. Beyond it their
@@ -15,21 +18,6 @@ const countTime = 250 * time.Millisecond
 func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), countTime)
 	defer cancel()
-	type subscribed struct {
-		Name        string `json:"name"`
-		Lag         uint64 `json:"lag"`
-		Pending     int    `json:"pending"`
-		Redelivered int    `json:"redelivered"`
-		// DeadLettered counts since this broker leads; GivenUp wait for their dead-letter Topic.
-		DeadLettered      uint64 `json:"deadLettered,omitempty"`
-		GivenUp           int    `json:"givenUp,omitempty"`
-		DeadLetterTrouble string `json:"deadLetterTrouble,omitempty"`
-		// Endangered is why retention is about to delete a message that was not acknowledged.
-		Endangered string `json:"endangered,omitempty"`
-		// Endpoint is why the endpoint that it pushes to is not reached; EndpointWhy is for people.
-		Endpoint    string `json:"endpoint,omitempty"`
-		EndpointWhy string `json:"endpointWhy,omitempty"`
-	}
 	type served struct {
 		ID           string `json:"id"`
 		Name         string `json:"name"`
@@ -43,8 +31,8 @@ func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 		AgePaused    string `json:"agePaused,omitempty"` // why deletion by age is paused
 		AgePausedWhy string `json:"agePausedWhy,omitempty"`
 		// Unscrubbed is the longest time since a segment was scrubbed, in seconds.
-		Unscrubbed    int64        `json:"unscrubbed"`
-		Subscriptions []subscribed `json:"subscriptions,omitempty"`
+		Unscrubbed    int64                 `json:"unscrubbed"`
+		Subscriptions []subscription.Report `json:"subscriptions,omitempty"`
 	}
 	all := []served{}
 	for _, t := range c.Topics.Shards() {
@@ -60,16 +48,15 @@ func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 		}
 		for _, s := range c.Subscriptions.List(t.Key()) {
 			if !s.Spec().Consumer.Ephemeral {
-				s.Count(ctx)
-				i := s.Info()
-				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered, i.DeadLettered, i.GivenUp, i.DeadLetterTrouble, s.Endangered(&i), i.Endpoint.Reason, i.Endpoint.Trouble})
+				one.Subscriptions = append(one.Subscriptions, s.Report(ctx))
 			}
 		}
 		all = append(all, one)
 	}
-	revision := int64(0) // of etcd, as seen by this broker
+	revision := int64(0)         // of etcd, as seen by this broker
+	var clients []activity.Count // of this broker, wherever the leaders are
 	if state := c.Topics.State(); state != nil {
-		revision = state.Revision
+		revision, clients = state.Revision, c.Readers.Counts(state)
 	}
-	reply(w, map[string]any{"broker": c.ID, "revision": revision, "topics": all})
+	reply(w, map[string]any{"broker": c.ID, "revision": revision, "topics": all, "clients": clients})
 }

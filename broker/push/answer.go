@@ -36,7 +36,7 @@ func judge(status int, retryAfter string, now time.Time) answer {
 	case status < 200: // another protocol: nobody has taken the record, and nobody has refused it
 		a.kind = unavailable
 	case status < 300:
-		return answer{kind: accepted}
+		a.kind = accepted
 	case status == http.StatusGone:
 		a.kind, a.gone = unavailable, true
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:

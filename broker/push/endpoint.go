@@ -43,6 +43,8 @@ type endpoint struct {
 	timerAt int64
 	reason  string // why it is not reached
 	trouble string
+	last    string          // the last answer
+	lastAt  int64           // when it came; 0: there was none
 	ctx     context.Context // of its requests: it ends with Forget and Close
 	cancel  context.CancelFunc
 	queued  bool // it waits for room (Service.waiting); guarded by the service's mu
@@ -62,7 +64,7 @@ func (e *endpoint) Respecify(spec *coordination.SubscriptionSpec) {
 	e.spec, e.hand.rules = spec, rulesOf(spec)
 	if was != nil && was.Push.URL != spec.Push.URL {
 		e.hand.circuit = circuit{jitter: e.hand.circuit.jitter}
-		e.hand.refused, e.reason, e.trouble = 0, "", ""
+		e.hand.refused, e.reason, e.trouble, e.last, e.lastAt = 0, "", "", "", 0
 	}
 	e.run()
 }
@@ -141,7 +143,14 @@ func (e *endpoint) Close() {
 func (e *endpoint) Info() subscription.EndpointInfo {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return subscription.EndpointInfo{Reason: e.reason, Trouble: e.trouble, Held: len(e.hand.items)}
+	i := subscription.EndpointInfo{Reason: e.reason, Trouble: e.trouble, Held: len(e.hand.items), Sending: e.hand.sending, Answer: e.last}
+	if e.lastAt > 0 {
+		i.Answered = e.service.at(e.lastAt)
+	}
+	if c := &e.hand.circuit; c.open {
+		i.Retry = e.service.at(c.until)
+	}
+	return i
 }
 
 // count tells the service how many bytes it has. mu is held.
@@ -318,6 +327,9 @@ const (
 // judge notes what people are told of an answer. mu is held.
 func (e *endpoint) judge(a answer) {
 	was := e.reason
+	if a.kind != unsent {
+		e.last, e.lastAt = a.text, e.service.now()
+	}
 	switch h := e.hand; {
 	case e.closed:
 	case a.kind == unsent && a.text != "":

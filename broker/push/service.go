@@ -86,6 +86,9 @@ func jitter(d time.Duration) time.Duration {
 // now returns nanoseconds of one clock.
 func (s *Service) now() int64 { return int64(time.Since(s.began)) + 1 }
 
+// at returns the time of nanoseconds of that clock.
+func (s *Service) at(now int64) time.Time { return s.began.Add(time.Duration(now)) }
+
 // room returns the bytes that one endpoint may have. empty: it has none; failing: its circuit is
 // open.
 func (s *Service) room(empty, failing bool) int {

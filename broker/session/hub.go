@@ -486,6 +486,13 @@ func (h *Hub) Connections() int {
 	return len(h.conns)
 }
 
+// Connected reports whether the connection with that number is there.
+func (h *Hub) Connected(client uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conns[client] != nil
+}
+
 // Close closes all connections and waits for all goroutines of the hub. The owner of the links
 // detaches them first.
 func (h *Hub) Close() {

@@ -19,6 +19,13 @@ type Taker interface {
 	Wait()
 }
 
+// ClientTaker is optionally implemented by a Taker that has to know which client published.
+type ClientTaker interface {
+	// TakeOf is Take for messages of a client of this broker. client is the number of its
+	// connection (Hub.Connected).
+	TakeOf(client uint64, messages []Message, memory protocol.Memory) (behind bool)
+}
+
 // Offer registers a Taker's subjects in the interest index.
 type Offer struct {
 	hub      *Hub
@@ -89,7 +96,13 @@ func (b *batch) callTaker(t Taker, messages []Message) {
 	if b.origin != nil && b.from != nil && len(b.from.buf) > fullChunk {
 		memory = b.from // of one large message; others share their slab
 	}
-	if t.Take(messages, memory, b.forwarded) {
+	behind := false
+	if of, ok := t.(ClientTaker); ok && b.origin != nil && !b.forwarded {
+		behind = of.TakeOf(b.origin.id, messages, memory)
+	} else {
+		behind = t.Take(messages, memory, b.forwarded)
+	}
+	if behind {
 		b.fullTakers = append(b.fullTakers, t)
 	}
 }

@@ -62,6 +62,16 @@ func (h *Hub) subscribed(of watched) bool {
 	return h.index.Subscribed(of.pattern, of.queue, func(p *Peer) bool { return p.offer == nil })
 }
 
+// Subscribers returns how many connections of this broker are subscribed to exactly this subject,
+// in the queue group or, if it is empty, in none.
+func (h *Hub) Subscribers(subject, queue string) int {
+	conns := map[*Conn]bool{}
+	h.lock.RLock()
+	defer h.lock.RUnlock()
+	h.index.Local(subject, queue, func(s *Sub) { conns[s.conn] = true })
+	return len(conns)
+}
+
 // interestChanged updates the Watches of subscriptions that began or ended. The index lock is held
 // for writing.
 func (h *Hub) interestChanged(pattern, queue string) {

@@ -30,7 +30,7 @@ func TestCycles(t *testing.T) {
 			}
 		}
 		copies := func(stream string) []coordination.StreamSource { return sources[stream] }
-		if got := Cyclic(test.of, sources[test.of], copies); got != test.want {
+		if got := coordination.Cyclic(test.of, sources[test.of], copies); got != test.want {
 			t.Errorf("%s: %s is in a cycle: %v", test.streams, test.of, got)
 		}
 		// The leader reports the sources of a cycle, which two streams made at once may have.

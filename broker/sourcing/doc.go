@@ -7,7 +7,6 @@
 //	wire.go     questions and answers between brokers
 //	fetcher.go  what is asked of an origin, and what becomes of the answers: pure
 //	budget.go   budget: bytes of large records under way
-//	cycle.go    Cyclic: whether a stream would copy itself
 //	serve.go    answers questions, where the origin is led
 //	streams.go  the streams that sources copy: shards of Topics, too
 //	run.go      Sourcing: a goroutine for each source of the shards that are led here

@@ -312,7 +312,7 @@ func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
 // cycle returns an error if a stream gets messages of its own back by a source: two that were made
 // at once may.
 func (s *Sourcing[S]) cycle(r *run[S]) error {
-	if Cyclic(r.shard.Name(), []coordination.StreamSource{r.source}, s.Copies) {
+	if coordination.Cyclic(r.shard.Name(), []coordination.StreamSource{r.source}, s.Copies) {
 		return fmt.Errorf("stream %s gets its own messages back from this source", r.shard.Name())
 	}
 	return nil

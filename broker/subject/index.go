@@ -229,6 +229,37 @@ func (x *Index[S, P]) Subscribed(pattern, queue string, counts func(P) bool) boo
 	})
 }
 
+// Local calls f with each local subscriber to exactly this pattern, in this queue group or, if it
+// is empty, in none.
+func (x *Index[S, P]) Local(pattern, queue string, f func(S)) {
+	leaf := x.find(pattern)
+	if leaf == nil {
+		return
+	}
+	if queue != "" {
+		for _, g := range leaf.groups {
+			if g.Queue == queue {
+				each(g.local, f)
+			}
+		}
+		return
+	}
+	for i := range leaf.plain {
+		each(leaf.plain[i].items, func(s S) {
+			if s.Listed() {
+				f(s)
+			}
+		})
+	}
+	each(leaf.counted, f)
+}
+
+func each[S any](all []S, f func(S)) {
+	for _, s := range all {
+		f(s)
+	}
+}
+
 // Each calls f with every pattern's leaf, for the interest of the whole broker.
 func (x *Index[S, P]) Each(f func(leaf *Leaf[S, P], groups []*Group[S, P])) { x.root.each(f) }
 

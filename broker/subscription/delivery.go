@@ -160,6 +160,7 @@ type Info struct {
 	DeadLettered      uint64
 	GivenUp           int
 	DeadLetterTrouble string
-	// Endpoint is the state of the endpoint that it pushes to.
+	// Endpoint is the state of the endpoint that it pushes to, if Pushes.
+	Pushes   bool
 	Endpoint EndpointInfo
 }

@@ -1,6 +1,8 @@
 package subscription
 
 import (
+	"time"
+
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 )
@@ -33,6 +35,12 @@ type EndpointInfo struct {
 	Reason  string // why it is not reached, in one word; empty: it is, or nothing was sent yet
 	Trouble string // the same for people, with the last answer
 	Held    int    // records in its hand
+	Sending int    // requests under way
+	// Answer is the last answer, or why there was none; Answered is when. Empty: nothing was sent.
+	Answer   string
+	Answered time.Time
+	// Retry is when its circuit, which is open, lets the next request through. Zero: it is closed.
+	Retry time.Time
 }
 
 // The deadlines of records in the hand of an Endpoint, in milliseconds. They are far beyond any

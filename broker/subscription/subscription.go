@@ -388,7 +388,7 @@ func (s *Subscription) info(w *worker, now int64) Info {
 	}
 	s.dead.describe(&i)
 	if e := s.endpoint(); e != nil {
-		i.Endpoint = e.Info()
+		i.Pushes, i.Endpoint = true, e.Info()
 	}
 	i.Bound, i.PausedFor = s.watched() && !s.settings.endpoint, s.pausedFor()
 	i.Pin, i.Pinned = s.pin.id, s.service.at(s.pin.since)

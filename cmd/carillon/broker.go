@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -25,7 +24,7 @@ func newBrokerCommand() *cobra.Command {
 		log     logging
 		tlsDir  string
 		profile string
-		allowed []string
+		allowed pushAllow
 	)
 	cmd := &cobra.Command{
 		Use:   "broker",
@@ -51,12 +50,8 @@ ask its clients to go elsewhere and then stop.`,
 			if config.Profile, err = limits.ForProfile(profile); err != nil {
 				return usageError{fmt.Errorf("--profile: %w", err)}
 			}
-			for _, network := range allowed {
-				prefix, err := netip.ParsePrefix(network)
-				if err != nil {
-					return usageError{fmt.Errorf("--push-allow %q is not a network such as 10.1.2.3/32: %w", network, err)}
-				}
-				config.PushAllow = append(config.PushAllow, prefix.Masked())
+			if config.PushAllow, err = allowed.prefixes(); err != nil {
+				return err
 			}
 			if config.Auth, err = who.auth(); err != nil {
 				return err
@@ -94,7 +89,8 @@ ask its clients to go elsewhere and then stop.`,
 	f.StringVar(&profile, "profile", limits.DefaultProfile, "size of the node: small, medium, large or xlarge")
 	f.DurationVar(&config.StallLimit, "disk-stall-limit", limits.DiskStallLimit, "how long the disk may not answer before this broker hands over leadership and ends; 0: it only reports that")
 	f.DurationVar(&config.LameDuck, "lame-duck", 20*time.Second, "over how long clients are asked to leave at the end")
-	f.StringSliceVar(&allowed, "push-allow", nil, "`NETWORKS` that Subscriptions may push to although loopback, link-local and this cluster's own addresses are refused, for example 127.0.0.0/8")
+	allowed.flags(f)
+	f.BoolVar(&config.PushByClients, "push-by-clients", false, "let clients declare Subscriptions that push, not only manifests: whoever may connect can have this broker send requests")
 	f.StringVar(&config.PushSecrets, "push-secrets", "", "folder with the values that Subscriptions refer to in Secrets; read again when they change")
 	who.flags(f)
 	log.flags(f, "info")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -33,12 +34,14 @@ type devOptions struct {
 	listen, http, data, profile string
 	brokers                     int
 	logging                     logging
+	pushAllow                   pushAllow
 
-	limits limits.Profile
-	auth   session.Auth
-	out    io.Writer // receives the line that says that it is ready
-	errors io.Writer
-	log    *slog.Logger
+	limits  limits.Profile
+	allowed []netip.Prefix // pushAllow
+	auth    session.Auth
+	out     io.Writer // receives the line that says that it is ready
+	errors  io.Writer
+	log     *slog.Logger
 }
 
 func newDevCommand() *cobra.Command {
@@ -57,10 +60,14 @@ Everything it keeps is below --data; the same folder makes it go on where it sto
 With --brokers it is a cluster. Each broker is a process of its own, on consecutive ports from that of
 --listen, with its data in DATA/broker-N and its pid in DATA/broker-N/pid; kill one, and it is started
 again. The line then has the URLs of all, with commas between them. --http-listen is the first of as
-many consecutive ports, too.`,
+many consecutive ports, too.
+
+With --push-allow, clients may declare Subscriptions that push records to HTTP endpoints in these
+networks, as carillon subscription create --push does. In Kubernetes only manifests may.`,
 		Example: `  carillon dev --data ./carillon-data
   carillon dev --listen 127.0.0.1:4333 --data ./d --user me --password secret
-  carillon dev --brokers 3 --data ./carillon-data`,
+  carillon dev --brokers 3 --data ./carillon-data
+  carillon dev --data ./carillon-data --push-allow 127.0.0.0/8`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := requireFlags(cmd, "data"); err != nil {
@@ -73,6 +80,9 @@ many consecutive ports, too.`,
 				return usageError{fmt.Errorf("--brokers %d: choose 1 to %d", o.brokers, maxDevBrokers)}
 			}
 			if err := o.checkCluster(); err != nil {
+				return err
+			}
+			if o.allowed, err = o.pushAllow.prefixes(); err != nil {
 				return err
 			}
 			if o.auth, err = who.auth(); err != nil {
@@ -100,6 +110,7 @@ many consecutive ports, too.`,
 	f.StringVar(&o.data, "data", "", "folder for everything that is kept; made if it is not there")
 	f.IntVar(&o.brokers, "brokers", 1, fmt.Sprintf("number of brokers, 1 to %d", maxDevBrokers))
 	f.StringVar(&o.profile, "profile", "small", "limits: small, medium, large or xlarge")
+	o.pushAllow.flags(f)
 	who.flags(f)
 	o.logging.flags(f, "warn")
 	return cmd
@@ -133,7 +144,7 @@ func (o *devOptions) runOne(ctx context.Context) error {
 	err = broker.Run(ctx, broker.Config{
 		Name: "dev", Cluster: devCluster, Version: version, Data: filepath.Join(o.data, devBrokerDir),
 		Client: broker.Address{Listen: o.listen}, HTTP: broker.Address{Listen: o.http},
-		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, LameDuck: devLameDuck, Logger: o.log,
+		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, PushAllow: o.allowed, PushByClients: len(o.allowed) > 0, LameDuck: devLameDuck, Logger: o.log,
 		Ready: func(address string) { fmt.Fprintf(o.out, "ready: nats://%s\n", address) },
 	})
 	cancel(nil)

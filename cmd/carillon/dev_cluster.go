@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -79,6 +80,7 @@ func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (
 				"--etcd-endpoints", strings.Join(endpoints, ","), "--profile", o.profile, "--lame-duck", devLameDuck.String(),
 				"--disk-stall-limit", "0", // they share one disk, so no other one could lead
 				"--log-format", o.logging.format, "--log-level", o.logging.level,
+				"--push-allow", strings.Join(o.pushAllow, ","), "--push-by-clients=" + strconv.FormatBool(len(o.allowed) > 0),
 			},
 			output: &prefixed{mu: &output, to: o.errors, name: name},
 			log:    o.log,

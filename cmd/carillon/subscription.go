@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
@@ -39,7 +40,8 @@ func newSubscriptionListCommand() *cobra.Command {
 		Short:   "List Subscriptions, of one Topic or of all",
 		Long: `List Subscriptions, of one Topic or of all: how far behind they are, and who declared them.
 
-LAG is messages yet to deliver; PENDING are delivered, and not yet acknowledged.`,
+LAG is messages yet to deliver; PENDING are delivered, and not yet acknowledged. MEMBERS are the
+clients that wait for messages or took some in the last minute, or the endpoint that it pushes to.`,
 		Example: `  carillon subscription list orders
   carillon subs ls --output json | jq '.subscriptions[] | select(.numbers.lag > 1000)'`,
 		Args:              takes(0, 1, "at most the name of a topic"),
@@ -125,7 +127,14 @@ func (b *brokers) listSubscriptions(ctx context.Context, topic *topicView, all b
 	case err != nil:
 		b.note("numbers are not known: %v", b.found(topic.Name, err))
 	}
+	known := &states{unknown: true}
+	if len(declared) > 0 {
+		known = b.statesOf(ctx, topic.Name, "")
+	}
 	add := func(v subscriptionView) {
+		if v.Owner != nil {
+			known.describe(&v)
+		}
 		if all || !v.Temporary {
 			views = append(views, v)
 		}
@@ -142,13 +151,14 @@ func (b *brokers) listSubscriptions(ctx context.Context, topic *topicView, all b
 }
 
 func printSubscriptions(w io.Writer, views []subscriptionView) error {
-	rows := [][]string{{"TOPIC", "SUBSCRIPTION", "FILTER", "LAG", "PENDING", "REDELIVERED", "OWNER", "AGE", "STATUS"}}
+	rows := [][]string{{"TOPIC", "SUBSCRIPTION", "FILTER", "LAG", "PENDING", "REDELIVERED", "MEMBERS", "OWNER", "AGE", "STATUS"}}
 	for _, v := range views {
-		lag, pending, redelivered := "-", "-", "-"
+		lag, pending, redelivered, members := "-", "-", "-", "-"
 		if v.Numbers != nil {
 			lag, pending, redelivered = strconv.FormatUint(v.Numbers.Lag, 10), strconv.Itoa(v.Numbers.Pending), strconv.Itoa(v.Numbers.Redelivered)
+			members = membersText(v.Numbers.Members)
 		}
-		rows = append(rows, []string{v.Topic, v.Name, few(v.Spec.Subjects, 2), lag, pending, redelivered, ownerText(v.Owner), agoText(v.Created), v.status()})
+		rows = append(rows, []string{v.Topic, v.Name, few(v.Spec.Subjects, 2), lag, pending, redelivered, members, ownerText(v.Owner), agoText(v.Created), v.status()})
 	}
 	return printTable(w, rows)
 }
@@ -156,9 +166,11 @@ func printSubscriptions(w io.Writer, views []subscriptionView) error {
 func newSubscriptionShowCommand() *cobra.Command {
 	var m manageFlags
 	cmd := &cobra.Command{
-		Use:               "show TOPIC SUBSCRIPTION",
-		Aliases:           []string{"info"},
-		Short:             "Show one Subscription: settings and numbers",
+		Use:     "show TOPIC SUBSCRIPTION",
+		Aliases: []string{"info"},
+		Short:   "Show one Subscription: settings, numbers and conditions",
+		Long: `Show one Subscription: settings, numbers, the state of the endpoint that it pushes to, and the
+conditions that stand out, as kubectl describe shows them of a manifest's.`,
 		Example:           `  carillon subscription show orders billing`,
 		Args:              takes(2, 2, "the names of a topic and a subscription"),
 		ValidArgsFunction: m.completeNames(2),
@@ -212,6 +224,9 @@ func (b *brokers) showSubscription(ctx context.Context, topic, name string) (*su
 		b.noteNoAdmin()
 	}
 	v := viewSubscription(declared, info)
+	if declared != nil {
+		b.statesOf(ctx, topic, name).describe(&v)
+	}
 	return &v, nil
 }
 
@@ -249,7 +264,7 @@ func printSubscription(w io.Writer, v *subscriptionView) error {
 		add("Backoff", strings.Join(pauses, ", "))
 	}
 	if p := v.Spec.Push; p != nil {
-		add("Pushes to", fmt.Sprintf("%s (%s)", p.URL, p.Format))
+		add("Pushes to", pushSettings(p))
 	}
 	if v.Spec.DeadLetter != "" {
 		add("Dead letters", "topic "+v.Spec.DeadLetter)
@@ -266,10 +281,37 @@ func printSubscription(w io.Writer, v *subscriptionView) error {
 		add("Pending", strconv.Itoa(n.Pending))
 		add("Redelivered", strconv.Itoa(n.Redelivered))
 		add("Waiting requests", strconv.Itoa(n.Waiting))
+		add("Active members", membersText(n.Members))
 		add("Delivered", placeText(n.Delivered, n.LastDelivered))
 		add("Acknowledged up to", placeText(n.AckFloor, n.LastAck))
+		if v.Spec.DeadLetter != "" {
+			add("Dead letters stored", fmt.Sprintf("%d, and %d wait", n.DeadLettered, n.GivenUp))
+		}
 	}
-	return printTable(w, rows)
+	for _, p := range v.Push {
+		name := "Endpoint"
+		if len(v.Push) > 1 {
+			name = fmt.Sprintf("Endpoint, shard %d", p.Shard)
+		}
+		add(name, p.text(time.Now()))
+	}
+	if err := printTable(w, rows); err != nil || len(v.Conditions) == 0 {
+		return err
+	}
+	table := [][]string{{"CONDITION", "STATUS", "REASON", "MESSAGE"}}
+	for _, c := range v.Conditions {
+		table = append(table, []string{c.Type, c.Status, c.Reason, c.Message})
+	}
+	fmt.Fprintln(w)
+	return printTable(w, table)
+}
+
+// membersText returns a number of members; nil: unknown.
+func membersText(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*n, 10)
 }
 
 func startText(s coordination.Start) string {

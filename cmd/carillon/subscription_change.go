@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 func newSubscriptionCreateCommand() *cobra.Command {
@@ -20,6 +21,7 @@ func newSubscriptionCreateCommand() *cobra.Command {
 		filters, backoff       []string
 		start, description     string
 		deadLetter             string
+		push                   coordination.Push
 		ackWait                ageFlag
 		maxDeliver, maxPending int
 	)
@@ -31,6 +33,7 @@ func newSubscriptionCreateCommand() *cobra.Command {
 It may be repeated: where that Subscription is already, with the same settings, nothing is changed.`,
 		Example: `  carillon subscription create orders billing
   carillon subs create orders jobs --max-deliver 5 --dead-letter orders-dead
+  carillon subs create orders hook --push http://127.0.0.1:8080/events
   carillon subs create orders audit --filter 'orders.eu.>' --start earliest --max-deliver 5 --backoff 1s,5s,30s`,
 		Args:              takes(2, 2, "the names of a topic and a subscription"),
 		ValidArgsFunction: m.completeNames(1),
@@ -41,6 +44,9 @@ It may be repeated: where that Subscription is already, with the same settings, 
 			}
 			if maxDeliver < 0 || maxPending < -1 {
 				return usageError{errors.New("--max-deliver and --max-pending can't be negative; leave them out to have the default")}
+			}
+			if push.URL == "" && push.Format != "" {
+				return usageError{errors.New("--push-format needs --push")}
 			}
 			for _, pause := range backoff {
 				d, err := parseAge(pause)
@@ -64,16 +70,27 @@ It may be repeated: where that Subscription is already, with the same settings, 
 				return err
 			}
 			defer b.close()
-			if deadLetter != "" {
-				made, err := b.createWithDeadLetters(cmd.Context(), args[0], args[1], config, deadLetter)
+			if deadLetter != "" || push.URL != "" {
+				asked := declaration(config)
+				asked.DeadLetter = deadLetter
+				if push.URL != "" {
+					asked.Push = &push
+				}
+				v, err := b.declareSubscription(cmd.Context(), args[0], args[1], asked)
 				if err != nil {
 					return err
 				}
-				v := viewSubscription(made, nil)
 				if m.output == "json" {
 					return printJSON(cmd.OutOrStdout(), v)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "subscription %s of topic %s begins with %s; dead letters go into topic %s\n", v.Name, v.Topic, startText(v.Spec.Start), deadLetter)
+				more := ""
+				if deadLetter != "" {
+					more = "; dead letters go into topic " + deadLetter
+				}
+				if push.URL != "" {
+					more += "; it pushes to " + push.URL
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "subscription %s of topic %s begins with %s%s\n", v.Name, v.Topic, startText(v.Spec.Start), more)
 				return nil
 			}
 			consumer, err := b.js.CreateConsumer(cmd.Context(), args[0], config)
@@ -104,7 +121,10 @@ It may be repeated: where that Subscription is already, with the same settings, 
 	f.IntVar(&maxPending, "max-pending", 0, "how many messages may be delivered and not yet acknowledged; -1: any number (default 1000)")
 	f.StringSliceVar(&backoff, "backoff", nil, "`PAUSES` between deliveries in the place of --ack-wait, for example 1s,5s,30s")
 	f.StringVar(&deadLetter, "dead-letter", "", "`TOPIC` for messages that were delivered --max-deliver times, or that a client terminated (default they are dropped)")
+	f.StringVar(&push.URL, "push", "", "`URL` that records are posted to, in place of clients that pull; brokers of a manifest take it from manifests only")
+	f.StringVar((*string)(&push.Format), "push-format", "", "of the requests: CloudEventsBinary, CloudEventsStructured or Raw (default CloudEventsBinary)")
 	f.StringVar(&description, "description", "", "a sentence for people")
+	complete(cmd, "push-format", string(coordination.CloudEventsBinary), string(coordination.CloudEventsStructured), string(coordination.RawPush))
 	complete(cmd, "start", "latest", "earliest")
 	return cmd
 }

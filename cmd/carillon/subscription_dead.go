@@ -17,26 +17,31 @@ import (
 	"github.com/carillon-mq/carillon/broker/subscription"
 )
 
-// createWithDeadLetters creates a Subscription by our API, since JetStream's has no dead letters.
-func (b *brokers) createWithDeadLetters(ctx context.Context, topic, name string, config jetstream.ConsumerConfig, deadLetter string) (*admin.Subscription, error) {
-	what := "create subscription " + name
+// declaration returns a consumer as a request of our API, for settings that JetStream's lacks.
+func declaration(config jetstream.ConsumerConfig) admin.CreateSubscriptionRequest {
 	request := admin.CreateSubscriptionRequest{
-		Subjects: config.FilterSubjects, DeadLetter: deadLetter, Description: config.Description,
-		Ack: coordination.Ack{Wait: config.AckWait, MaxDeliver: config.MaxDeliver, MaxPending: config.MaxAckPending, Backoff: config.BackOff},
+		Subjects: config.FilterSubjects, Description: config.Description,
+		Ack:   coordination.Ack{Wait: config.AckWait, MaxDeliver: config.MaxDeliver, MaxPending: config.MaxAckPending, Backoff: config.BackOff},
+		Start: from{config.DeliverPolicy, config.OptStartSeq, config.OptStartTime}.start(),
 	}
 	if config.FilterSubject != "" {
 		request.Subjects = []string{config.FilterSubject}
 	}
-	request.Start = from{config.DeliverPolicy, config.OptStartSeq, config.OptStartTime}.start()
+	return request
+}
+
+// declareSubscription creates a Subscription by our API.
+func (b *brokers) declareSubscription(ctx context.Context, topic, name string, request admin.CreateSubscriptionRequest) (*subscriptionView, error) {
 	var info admin.SubscriptionInfo
 	err := b.ask(ctx, admin.SubscriptionCreateSubject+topic+"."+name, request, &info)
 	if err == nil {
 		err = asError(info.Error)
 	}
 	if err != nil {
-		return nil, b.explain(what, err)
+		return nil, b.explain("create subscription "+name, err)
 	}
-	return info.Subscription, nil
+	v := viewSubscription(info.Subscription, nil)
+	return &v, nil
 }
 
 const (

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/placement"
+	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
 // durabilities describes what an ack promises.
@@ -38,6 +39,7 @@ type topicFlags struct {
 	unclean              bool
 	shards               int
 	tokens               []int
+	stream               streamFlags
 }
 
 func newTopicCreateCommand() *cobra.Command {
@@ -94,13 +96,22 @@ uses them, apply a manifest of kind Topic instead.`,
 			if v.Spec.Shards > 1 {
 				in = fmt.Sprintf(" in %d shards", v.Spec.Shards)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "topic %s keeps %s%s\n", v.Name, strings.Join(v.Spec.Subjects, ", "), in)
+			fmt.Fprintf(cmd.OutOrStdout(), "topic %s keeps %s%s\n", v.Name, keepsText(&v), in)
 			return nil
 		},
 	}
 	m.flags(cmd, "text", "json")
 	t.flags(cmd)
 	return cmd
+}
+
+// keepsText returns the subjects of a Topic, and whose messages it copies.
+func keepsText(v *topicView) string {
+	all := v.Spec.Subjects
+	for _, from := range v.Spec.Stream.Copies() {
+		all = append(all, "messages of "+from.Name)
+	}
+	return strings.Join(all, ", ")
 }
 
 func (t *topicFlags) flags(cmd *cobra.Command) {
@@ -119,6 +130,7 @@ func (t *topicFlags) flags(cmd *cobra.Command) {
 	f.BoolVar(&t.unclean, "unclean-election", false, "if no other is there, let a broker lead that may lack acknowledged messages, which are lost then")
 	f.IntVar(&t.shards, "shards", 1, "how many logs its subjects are divided over")
 	f.IntSliceVar(&t.tokens, "partition-tokens", nil, "`POSITIONS` of the tokens of a subject that decide its shard, counted from 1, for example 2,3 (default the whole subject)")
+	t.stream.flags(cmd)
 	f.StringVar(&t.description, "description", "", "a sentence for people")
 	complete(cmd, "durability", "synced", "replicated", "memory")
 	complete(cmd, "compaction", "none", "latest")
@@ -148,6 +160,8 @@ func (t *topicFlags) request(name string) (config jetstream.StreamConfig, reques
 		err = fmt.Errorf("--replicas %d: choose 1 to %d, or 0 for as many as brokers allow, up to 3", t.replicas, maxTopicReplicas)
 	case t.minInSync < 0 || t.minInSync > maxTopicReplicas || t.replicas > 0 && t.minInSync > t.replicas:
 		err = fmt.Errorf("--min-in-sync %d: choose 1 to the number of replicas, or 0 for a majority", t.minInSync)
+	default:
+		err = t.stream.apply(&config, len(t.subjects) > 0)
 	}
 	if err != nil {
 		return config, request, usageError{err}
@@ -169,6 +183,9 @@ func (t *topicFlags) request(name string) (config jetstream.StreamConfig, reques
 	default:
 		return config, request, usageError{fmt.Errorf("--compaction %q: choose none or latest", t.compaction)}
 	}
+	if t.stream.copies() && request.BeyondJetStream() {
+		return config, request, usageError{errors.New("--sources and --mirror go with none of --min-in-sync, --unclean-election, --shards, --partition-tokens and --compaction; leave those out, or apply a manifest")}
+	}
 	return config, request, nil
 }
 
@@ -181,9 +198,14 @@ func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig
 	what := "create topic " + config.Name
 	recode(config, &request.Stream)
 	var made admin.TopicInfo
-	err := b.ask(ctx, admin.TopicCreateSubject+config.Name, request, &made)
+	err := errNoAdmin
+	if config.Mirror == nil && len(config.Sources) == 0 { // which our API leaves to JetStream's
+		err = b.ask(ctx, admin.TopicCreateSubject+config.Name, request, &made)
+	} else if members, unknown := b.members(ctx); config.Replicas == 0 && unknown == nil {
+		config.Replicas = min(plan.DefaultReplicas, len(members)) // as brokers choose by our API
+	}
 	switch {
-	case errors.Is(err, errNoAdmin) && (request.MinInSync > 0 || request.UncleanElection || request.Shards > 1 || len(request.PartitionTokens) > 0 || request.Compaction != ""):
+	case errors.Is(err, errNoAdmin) && request.BeyondJetStream():
 		return nil, fmt.Errorf("%s: %w: it has no word for --min-in-sync, --unclean-election, --shards, --partition-tokens and --compaction", what, err)
 	case errors.Is(err, errNoAdmin):
 		stream, err := b.js.CreateStream(ctx, config)

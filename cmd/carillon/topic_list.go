@@ -243,6 +243,9 @@ func printTopic(w io.Writer, v *topicView) error {
 		deduplication = durationText(v.Spec.Deduplication)
 	}
 	add("Deduplication", deduplication)
+	for _, row := range streamRows(&v.Spec.Stream) {
+		add(row[0], row[1])
+	}
 	if v.Owner != nil && v.Owner.Kind == coordination.ManifestOwner {
 		add("When its manifest goes", string(v.Spec.DeletionPolicy))
 	}

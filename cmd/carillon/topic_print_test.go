@@ -234,11 +234,13 @@ func TestSubscriptionsArePrinted(t *testing.T) {
 	}
 	ordered := &jetstream.ConsumerInfo{Stream: "orders", Name: "x_1", Created: made, Config: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}}
 	views := []subscriptionView{viewSubscription(declared, consumer), viewSubscription(nil, ordered), viewSubscription(declared, nil)}
+	members := int64(4)
+	views[0].Numbers.Members = &members
 	looks(t, func(w *bytes.Buffer) error { return printSubscriptions(w, views) }, `
-TOPIC    SUBSCRIPTION   FILTER      LAG   PENDING   REDELIVERED   OWNER         AGE   STATUS
-orders   billing        orders.eu   7     3         1             shop/orders   3h    served
-orders   x_1            -           0     0         0             -             3h    temporary
-orders   billing        orders.eu   -     -         -             shop/orders   3h    served
+TOPIC    SUBSCRIPTION   FILTER      LAG   PENDING   REDELIVERED   MEMBERS   OWNER         AGE   STATUS
+orders   billing        orders.eu   7     3         1             4         shop/orders   3h    served
+orders   x_1            -           0     0         0             -         -             3h    temporary
+orders   billing        orders.eu   -     -         -             -         shop/orders   3h    served
 `)
 	looks(t, func(w *bytes.Buffer) error { return printSubscription(w, &views[0]) }, `
 Subscription             billing
@@ -256,6 +258,7 @@ Lag                      7
 Pending                  3
 Redelivered              1
 Waiting requests         2
+Active members           4
 Delivered                #5, TIME (3h ago)
 Acknowledged up to       #2
 `)
@@ -312,5 +315,45 @@ func TestTheCopyWithTheOldestScrubIsShown(t *testing.T) {
 	told("main-3", time.Minute, 2*time.Hour)
 	if got := v.unscrubbedText(); got != "2h ago, on main-3 (shard 1)" {
 		t.Errorf("it says %q", got)
+	}
+}
+
+// TestStreamSettingsFromTheCommandLine: topic create asks for the settings of streams, and topic
+// show prints them. Repeating it changes nothing.
+func TestStreamSettingsFromTheCommandLine(t *testing.T) {
+	dev := startDev(t, "--data", t.TempDir())
+	defer dev.stop()
+	s := shell{t, dev.url}
+	for range 2 {
+		s.does("topic create jobs --message-ttl --marker-ttl 1h --schedules --atomic-batches --republish jobs.*,seen.{{wildcard(1)}} --republish-headers-only")
+	}
+	s.does("topic create visits --counters")
+	s.prints("topic copy keeps messages of jobs\n", "topic create copy --mirror jobs")
+	s.prints("topic all keeps messages of jobs, messages of visits\n", "topic create all --sources jobs,visits")
+	for topic, lines := range map[string][]string{
+		"jobs": {
+			`Message TTL +messages may have one of their own, and a marker stays for 1h`, `Republishes +jobs\.\* to seen\.\{\{wildcard\(1\)\}\}, without payload`,
+			`Schedules +allowed`, `Atomic batches +allowed`,
+		},
+		"visits": {`Counters +each subject is one`},
+		"copy":   {`Mirror of +jobs`},
+		"all":    {`Source +jobs\n`, `Source +visits\n`},
+	} {
+		got := s.does("topic show " + topic)
+		for _, line := range lines {
+			if !regexp.MustCompile(`(?m)^` + line).MatchString(got) {
+				t.Errorf("%s is not in\n%s", line, got)
+			}
+		}
+	}
+	s.fails(exitUsage, "--mirror goes with neither --subjects nor --sources", "topic create x --mirror jobs --subjects x")
+	s.fails(exitUsage, "write SOURCE,DESTINATION", "topic create x --republish a")
+	s.fails(exitUsage, "--republish-headers-only needs --republish", "topic create x --republish-headers-only")
+	s.fails(exitUsage, "--marker-ttl can't be less than 1s", "topic create x --marker-ttl 10ms")
+	s.fails(exitUsage, "go with none of --min-in-sync", "topic create x --mirror jobs --compaction latest")
+	s.fails(exitFailure, "counter stream cannot use message TTLs", "topic create x --counters --message-ttl")
+	from := coordination.StreamSource{Name: "a", StartSequence: 3, Filter: "x", Transforms: []coordination.SubjectMapping{{Source: "b", Destination: "c"}}}
+	if got := sourceText(&from); got != "a from #3, subjects x, b to c" {
+		t.Errorf("a source is %q", got)
 	}
 }

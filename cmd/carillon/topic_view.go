@@ -194,15 +194,25 @@ type subscriptionView struct {
 	Temporary bool `json:"temporary,omitempty"`
 	statusView
 	Numbers *subscriptionNumbers `json:"numbers,omitempty"`
+	// Conditions are those that the status of a manifest would have; absent: no leader told.
+	Conditions []conditionView `json:"conditions,omitempty"`
+	// Push is the state of the endpoint, for each shard.
+	Push []pushView `json:"push,omitempty"`
 }
 
 type subscriptionNumbers struct {
-	Lag           uint64     `json:"lag"`       // messages not delivered yet
-	Pending       int        `json:"pending"`   // delivered, and not acknowledged yet
-	Delivered     uint64     `json:"delivered"` // sequence of the last one, in the Topic
-	AckFloor      uint64     `json:"ackFloor"`  // all up to this one are acknowledged
-	Redelivered   int        `json:"redelivered"`
-	Waiting       int        `json:"waiting"` // requests of clients that wait for messages
+	Lag         uint64 `json:"lag"`       // messages not delivered yet
+	Pending     int    `json:"pending"`   // delivered, and not acknowledged yet
+	Delivered   uint64 `json:"delivered"` // sequence of the last one, in the Topic
+	AckFloor    uint64 `json:"ackFloor"`  // all up to this one are acknowledged
+	Redelivered int    `json:"redelivered"`
+	// DeadLettered counts messages in the dead-letter Topic, since the present leaders lead; GivenUp
+	// are those that wait for that.
+	DeadLettered int64 `json:"deadLettered,omitempty"`
+	GivenUp      int64 `json:"givenUp,omitempty"`
+	Waiting      int   `json:"waiting"` // requests of clients that wait for messages
+	// Members are the clients that read by it, or the endpoint; absent: a broker did not answer.
+	Members       *int64     `json:"members,omitempty"`
 	LastDelivered *time.Time `json:"lastDelivered,omitempty"`
 	LastAck       *time.Time `json:"lastAck,omitempty"`
 }

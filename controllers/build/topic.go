@@ -1,6 +1,7 @@
 package build
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -33,7 +34,7 @@ func TopicSpec(topic *v1alpha1.Topic) (coordination.TopicSpec, error) {
 	for _, s := range asked.Subjects {
 		spec.Subjects = append(spec.Subjects, string(s))
 	}
-	if len(spec.Subjects) == 0 {
+	if len(spec.Subjects) == 0 && asked.Mirror == nil && len(asked.Sources) == 0 {
 		name := TopicName(topic)
 		spec.Subjects = []string{name, name + ".>"}
 	}
@@ -65,6 +66,12 @@ func TopicSpec(topic *v1alpha1.Topic) (coordination.TopicSpec, error) {
 		if spec.Deduplication, err = duration("deduplication.window", d.Window); err != nil {
 			return spec, err
 		}
+	}
+	if err := stream(asked, &spec.Stream); err != nil {
+		return spec, err
+	}
+	if why := spec.Misdeclared(); why != "" {
+		return spec, errors.New(why)
 	}
 	return spec, nil
 }

@@ -2,6 +2,7 @@ package build
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,27 @@ spec:
 				Durability: coordination.Replicated, Retention: coordination.Retention{Age: 168 * time.Hour, Bytes: 10 << 30, Messages: 1000}, Stream: coordination.StreamSettings{MaxPerSubject: 7},
 				Compaction: coordination.LatestOnly, Deduplication: 2 * time.Minute, UncleanElection: true, DeletionPolicy: coordination.DeleteIfEmpty,
 			}},
+		"settings of streams": {`metadata: {name: orders}
+spec:
+  messageTTL: {markerTTL: 1h}
+  republish: {destination: "copies.>", headersOnly: true}
+  schedules: Allowed
+  atomicBatches: Allowed
+  sources:
+    - {topic: a, startOffset: 7, filter: a.b}
+    - {topic: b--1, startTime: "2026-01-31T12:00:00+01:00", transforms: [{source: "x.*", destination: "orders.{{wildcard(1)}}"}, {source: z}]}`,
+			coordination.TopicSpec{
+				Shards: 1, Stream: coordination.StreamSettings{
+					AllowMessageTTL: true, SubjectDeleteMarkerTTL: time.Hour, AllowSchedules: true, AllowAtomic: true, AllowRollup: true,
+					Republish: &coordination.Republish{Source: ">", Destination: "copies.>", HeadersOnly: true},
+					Sources: []coordination.StreamSource{
+						{Name: "a", StartSequence: 7, Filter: "a.b"},
+						{Name: "b--1", StartTime: time.Date(2026, 1, 31, 11, 0, 0, 0, time.UTC), Transforms: []coordination.SubjectMapping{{Source: "x.*", Destination: "orders.{{wildcard(1)}}"}, {Source: "z"}}},
+					},
+				},
+			}},
+		"a mirror": {"metadata: {name: orders}\nspec:\n  messageTTL: {}\n  mirror: {topic: a}", coordination.TopicSpec{Shards: 1, Stream: coordination.StreamSettings{AllowMessageTTL: true, Mirror: &coordination.StreamSource{Name: "a"}}}},
+		"counters": {"metadata: {name: orders}\nspec:\n  counters: Allowed", coordination.TopicSpec{Subjects: []string{"orders", "orders.>"}, Shards: 1, Stream: coordination.StreamSettings{AllowCounter: true}}},
 	} {
 		topic := &v1alpha1.Topic{}
 		if err := yaml.UnmarshalStrict([]byte(c.manifest), topic); err != nil {
@@ -100,5 +122,50 @@ spec:
 	subscription.Spec.Start = v1alpha1.StartSpec{From: v1alpha1.StartOffset, Offset: &offset}
 	if got, _ := SubscriptionSpec(subscription); got.Start != (coordination.Start{From: coordination.FromOffset, Offset: 17}) {
 		t.Errorf("from an offset it starts %+v", got.Start)
+	}
+}
+
+// TestWhatASchemaCantTell: settings that no broker could carry out are refused with the way out.
+func TestWhatASchemaCantTell(t *testing.T) {
+	for spec, want := range map[string]string{
+		`republish: {source: "orders.*", destination: "orders.copy"}`:                       "each message would come back for ever",
+		`republish: {source: "orders.*", destination: "copies.{{wildcard(2)}}"}`:            "can't be mapped to copies.{{wildcard(2)}}",
+		`sources: [{topic: a}, {topic: a}]`:                                                 "source a is there twice",
+		`sources: [{topic: a, transforms: [{source: "x.*"}, {source: "x.y"}]}]`:             "its transforms of x.* and x.y overlap",
+		`mirror: {topic: a, transforms: [{source: "x.*", destination: "{{wildcard(3)}}"}]}`: "mirror of a: x.* can't be mapped",
+		`sources: [{topic: a, filter: x}, {topic: a, filter: y}]`:                           "",
+	} {
+		topic := &v1alpha1.Topic{}
+		if err := yaml.Unmarshal([]byte("metadata: {name: orders}\nspec:\n  "+spec), topic); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := TopicSpec(topic); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", spec, err, want)
+		}
+	}
+}
+
+// TestSettingsNeedBrokersThatKnowThem: each setting that earlier versions don't know is looked for.
+func TestSettingsNeedBrokersThatKnowThem(t *testing.T) {
+	none := coordination.TopicSpec{}
+	if needs := Needs(&none); len(needs) != 0 {
+		t.Errorf("nothing needs %v", needs)
+	}
+	all := coordination.TopicSpec{Stream: coordination.StreamSettings{
+		AllowMessageTTL: true, SubjectDeleteMarkerTTL: time.Hour, AllowSchedules: true, AllowCounter: true, AllowAtomic: true,
+		Republish: &coordination.Republish{}, Mirror: &coordination.StreamSource{}, Sources: []coordination.StreamSource{{}},
+	}}
+	got := map[Need]bool{}
+	for _, need := range Needs(&all) {
+		got[need] = true
+	}
+	for _, want := range []Need{
+		{"messageTTL", coordination.FeatureExpiries}, {"messageTTL.markerTTL", coordination.FeatureRemovals}, {"republish", coordination.FeatureRepublish},
+		{"mirror", coordination.FeatureSources}, {"sources", coordination.FeatureSources}, {"schedules", coordination.FeatureSchedules},
+		{"schedules", coordination.FeatureRemovals}, {"counters", coordination.FeatureCounters}, {"atomicBatches", coordination.FeatureBatches},
+	} {
+		if !got[want] {
+			t.Errorf("%v is not needed", want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -44,6 +45,9 @@ type Numbers struct {
 	// Uncounted means that the log was not open at any poll. Only Trouble is known.
 	Uncounted     bool
 	Subscriptions map[string]SubscriptionNumbers
+	// MembersKnown means that all brokers have told their clients. Only the sum over all shards has
+	// it, and the clients.
+	MembersKnown bool
 }
 
 // SubscriptionNumbers are a broker's counts for a Subscription.
@@ -55,10 +59,16 @@ type SubscriptionNumbers struct {
 	Endangered                string // why retention is about to delete what was not acknowledged
 	Endpoint                  string // the reason why the endpoint that it pushes to is not reached
 	EndpointWhy               string // the same for people
+	// Endpoints is 1 if a leader pushes to the endpoint and reaches it. Clients are the clients of
+	// all brokers that read by it.
+	Endpoints, Clients int64
 }
 
-// plus returns the sum with the numbers of another shard.
-func (n SubscriptionNumbers) plus(o SubscriptionNumbers) SubscriptionNumbers {
+// Members returns the number of active members: clients, or the endpoint.
+func (n SubscriptionNumbers) Members() int64 { return n.Endpoints + n.Clients }
+
+// Plus returns the sum with the numbers of another shard.
+func (n SubscriptionNumbers) Plus(o SubscriptionNumbers) SubscriptionNumbers {
 	n.Lag, n.Pending, n.Redelivered = n.Lag+o.Lag, n.Pending+o.Pending, n.Redelivered+o.Redelivered
 	n.DeadLettered, n.GivenUp = n.DeadLettered+o.DeadLettered, n.GivenUp+o.GivenUp
 	n.DeadLetterTrouble = cmp.Or(n.DeadLetterTrouble, o.DeadLetterTrouble)
@@ -66,12 +76,19 @@ func (n SubscriptionNumbers) plus(o SubscriptionNumbers) SubscriptionNumbers {
 	if n.Endpoint == "" {
 		n.Endpoint, n.EndpointWhy = o.Endpoint, o.EndpointWhy
 	}
+	n.Endpoints, n.Clients = max(n.Endpoints, o.Endpoints), n.Clients+o.Clients
 	return n
 }
 
 // answer is a broker's answer to /topics.
 type answer struct {
 	Broker string `json:"broker"`
+	// Clients are those of this broker, by Subscription; absent: its version does not count them.
+	Clients []struct {
+		Topic        string `json:"topic"` // id
+		Subscription string `json:"subscription"`
+		Clients      int64  `json:"clients"`
+	} `json:"clients"`
 	Topics []struct {
 		ID            string `json:"id"`
 		Shard         int    `json:"shard"`
@@ -93,6 +110,9 @@ type answer struct {
 			Endangered        string `json:"endangered"`
 			Endpoint          string `json:"endpoint"`
 			EndpointWhy       string `json:"endpointWhy"`
+			Push              *struct {
+				Answer string `json:"answer"`
+			} `json:"push"`
 		} `json:"subscriptions"`
 	} `json:"topics"`
 }
@@ -112,11 +132,22 @@ type count struct {
 
 	// Guarded by asking.
 	began  time.Time
-	latest map[string]Numbers
+	latest *told
 
 	// Guarded by numbers.mu: the answer of the last regular poll.
 	regular map[string]Numbers
+	clients readers
 }
+
+// told is one answer of a broker.
+type told struct {
+	shards  map[string]Numbers // of those that it leads
+	clients readers
+}
+
+// readers are the clients of one broker, by id of the Topic and name of the Subscription. nil: its
+// version does not count them.
+type readers map[string]map[string]int64
 
 func newNumbers(interval time.Duration) *numbers {
 	return &numbers{
@@ -140,7 +171,7 @@ func (n *numbers) of(broker string) *count {
 
 // ask returns an answer of a broker to a request that began after the call. Concurrent callers wait
 // for the request under way and then share one answer.
-func (n *numbers) ask(ctx context.Context, broker coordination.Broker) (map[string]Numbers, error) {
+func (n *numbers) ask(ctx context.Context, broker coordination.Broker) (*told, error) {
 	called := time.Now()
 	c := n.of(broker.ID)
 	c.asking.Lock()
@@ -157,7 +188,7 @@ func (n *numbers) ask(ctx context.Context, broker coordination.Broker) (map[stri
 	return latest, nil
 }
 
-func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[string]Numbers, error) {
+func (n *numbers) get(ctx context.Context, broker coordination.Broker) (*told, error) {
 	if broker.HTTP == "" {
 		return nil, errors.New("it has no HTTP address")
 	}
@@ -190,11 +221,33 @@ func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[stri
 			if one.Subscriptions == nil {
 				one.Subscriptions = map[string]SubscriptionNumbers{}
 			}
-			one.Subscriptions[s.Name] = SubscriptionNumbers{s.Lag, s.Pending, s.Redelivered, s.DeadLettered, s.GivenUp, s.DeadLetterTrouble, s.Endangered, s.Endpoint, s.EndpointWhy}
+			is := SubscriptionNumbers{
+				Lag: s.Lag, Pending: s.Pending, Redelivered: s.Redelivered, DeadLettered: s.DeadLettered, GivenUp: s.GivenUp,
+				DeadLetterTrouble: s.DeadLetterTrouble, Endangered: s.Endangered, Endpoint: s.Endpoint, EndpointWhy: s.EndpointWhy,
+			}
+			if s.Push != nil && s.Push.Answer != "" && s.Endpoint == "" {
+				is.Endpoints = 1
+			}
+			one.Subscriptions[s.Name] = is
 		}
 		found[shardKey(t.ID, t.Shard)] = one
 	}
-	return found, nil
+	return &told{found, said.readers()}, nil
+}
+
+// readers returns the clients of the broker.
+func (a *answer) readers() readers {
+	if a.Clients == nil {
+		return nil
+	}
+	all := readers{}
+	for _, c := range a.Clients {
+		if all[c.Topic] == nil {
+			all[c.Topic] = map[string]int64{}
+		}
+		all[c.Topic][c.Subscription] += c.Clients
+	}
+	return all
 }
 
 // shardKey returns a key for a shard. That of the first shard is its Topic's id.
@@ -222,7 +275,26 @@ func (m *Mirror) Numbers(topicID string) (sum Numbers, ok bool) {
 		}
 		sum.add(one)
 	}
+	m.addClients(topicID, &sum)
 	return sum, len(shards) > 0
+}
+
+// addClients adds the clients that all brokers told. The numbers' mu is held.
+func (m *Mirror) addClients(topicID string, sum *Numbers) {
+	sum.MembersKnown = true
+	for _, b := range m.State().Brokers {
+		c := m.numbers.byBroker[b.ID]
+		if c == nil || c.clients == nil {
+			sum.MembersKnown = false
+			return
+		}
+		for name, n := range c.clients[topicID] {
+			if s, counted := sum.Subscriptions[name]; counted {
+				s.Clients += n
+				sum.Subscriptions[name] = s
+			}
+		}
+	}
 }
 
 // add adds the numbers of another shard.
@@ -241,7 +313,7 @@ func (n *Numbers) add(other Numbers) {
 		if n.Subscriptions == nil {
 			n.Subscriptions = map[string]SubscriptionNumbers{}
 		}
-		n.Subscriptions[name] = n.Subscriptions[name].plus(s)
+		n.Subscriptions[name] = n.Subscriptions[name].Plus(s)
 	}
 }
 
@@ -259,7 +331,7 @@ func (m *Mirror) Records(ctx context.Context, topicID string) plan.Records {
 			m.log.Info("Whether a Topic holds records is not known", "topicID", topicID, "error", err)
 			return plan.RecordsUnknown
 		}
-		switch one, ok := all[shardKey(topicID, shard.Number)]; {
+		switch one, ok := all.shards[shardKey(topicID, shard.Number)]; {
 		case !ok || one.Epoch != shard.Epoch:
 			return plan.RecordsUnknown
 		case one.Messages > 0:
@@ -312,8 +384,10 @@ func (m *Mirror) pollAll(ctx context.Context, state *coordination.State) {
 	}
 }
 
-// take stores a broker's answer, and returns the shards for which it differs from the last one.
-func (n *numbers) take(broker string, found map[string]Numbers) (changed []string) {
+// take stores a broker's answer, and returns the shards for which it differs from the last one, and
+// the Topics whose clients differ.
+func (n *numbers) take(broker string, said *told) (changed []string) {
+	found := said.shards
 	c := n.of(broker)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -329,8 +403,24 @@ func (n *numbers) take(broker string, found map[string]Numbers) (changed []strin
 		}
 		regular[id] = is
 	}
-	c.regular = regular
+	changed = append(changed, c.clients.differ(said.clients)...)
+	c.regular, c.clients = regular, said.clients
 	return changed
+}
+
+// differ returns the ids of Topics whose Subscriptions have other numbers of clients now.
+func (r readers) differ(now readers) (topics []string) {
+	for id := range r {
+		if !maps.Equal(r[id], now[id]) {
+			topics = append(topics, id)
+		}
+	}
+	for id := range now {
+		if _, was := r[id]; !was {
+			topics = append(topics, id)
+		}
+	}
+	return topics
 }
 
 // forget removes absent brokers. Their counts stay in the statuses.

@@ -31,7 +31,10 @@ func TestAnswersOfBrokers(t *testing.T) {
 	good, err := n.ask(t.Context(), says(t, 200, `{"broker": "b0", "later": 1, "topics": [
 		{"id": "x", "name": "orders", "epoch": 3, "first": 1, "last": 9, "messages": 9, "bytes": 1234, "trouble": "bad",
 		 "subscriptions": [{"name": "billing", "lag": 5, "pending": 2, "redelivered": 1, "deadLettered": 4, "givenUp": 3, "deadLetterTrouble": "full", "endangered": "old", "endpoint": "Gone", "endpointWhy": "410"}]}]}`))
-	if x := good["x"]; err != nil || x.Epoch != 3 || x.Messages != 9 || x.Bytes != 1234 || x.Trouble != "bad" || x.Subscriptions["billing"] != (SubscriptionNumbers{5, 2, 1, 4, 3, "full", "old", "Gone", "410"}) {
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := good.shards["x"]; good.clients != nil || x.Epoch != 3 || x.Messages != 9 || x.Bytes != 1234 || x.Trouble != "bad" || x.Subscriptions["billing"] != (SubscriptionNumbers{5, 2, 1, 4, 3, "full", "old", "Gone", "410", 0, 0}) {
 		t.Errorf("a good answer is %+v, %v", good, err)
 	}
 	for what, broker := range map[string]coordination.Broker{
@@ -71,7 +74,7 @@ func TestAnswersAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
 	var all sync.WaitGroup
 	ask := func(least int64) {
 		found, err := n.ask(t.Context(), broker)
-		if err != nil || found["x"].Messages < least {
+		if err != nil || found.shards["x"].Messages < least {
 			t.Errorf("the answer is %v, %v; want one of the %dth or later", found, err, least)
 		}
 	}
@@ -94,10 +97,10 @@ func TestAnswersAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
 func TestOnlyChangedNumbersAreReported(t *testing.T) {
 	n := newNumbers(time.Hour)
 	first := map[string]Numbers{"x": {Epoch: 1, Messages: 3}, "y": {Epoch: 1}}
-	if changed := n.take("b0", first); len(changed) != 2 {
+	if changed := n.take("b0", &told{shards: first}); len(changed) != 2 {
 		t.Errorf("at first %v changed", changed)
 	}
-	if changed := n.take("b0", map[string]Numbers{"x": {Epoch: 2, Messages: 3}, "y": {Epoch: 1}}); len(changed) != 0 {
+	if changed := n.take("b0", &told{shards: map[string]Numbers{"x": {Epoch: 2, Messages: 3}, "y": {Epoch: 1}}}); len(changed) != 0 {
 		t.Errorf("%v changed, though the numbers did not", changed)
 	}
 	for what, x := range map[string]Numbers{
@@ -107,14 +110,14 @@ func TestOnlyChangedNumbersAreReported(t *testing.T) {
 		"a subscription":                  {Epoch: 2, Messages: 3, Subscriptions: map[string]SubscriptionNumbers{"s": {}}},
 		"a log that is not open any more": {Trouble: "can't be opened"},
 	} {
-		n.take("b0", map[string]Numbers{"x": {Epoch: 2, Messages: 3}})
-		if changed := n.take("b0", map[string]Numbers{"x": x}); !slices.Equal(changed, []string{"x"}) {
+		n.take("b0", &told{shards: map[string]Numbers{"x": {Epoch: 2, Messages: 3}}})
+		if changed := n.take("b0", &told{shards: map[string]Numbers{"x": x}}); !slices.Equal(changed, []string{"x"}) {
 			t.Errorf("%s: %v changed", what, changed)
 		}
 	}
 	// A log that is not open is not empty: its last numbers stand, or they are unknown.
-	n.take("b0", map[string]Numbers{"x": {Epoch: 2, Messages: 3}})
-	n.take("b0", map[string]Numbers{"x": {Trouble: "bad"}, "z": {Trouble: "bad"}})
+	n.take("b0", &told{shards: map[string]Numbers{"x": {Epoch: 2, Messages: 3}}})
+	n.take("b0", &told{shards: map[string]Numbers{"x": {Trouble: "bad"}, "z": {Trouble: "bad"}}})
 	kept := n.of("b0").regular
 	if x, z := kept["x"], kept["z"]; x.Messages != 3 || x.Trouble != "bad" || x.Uncounted || !z.Uncounted {
 		t.Errorf("what is not open is %+v and %+v", x, z)
@@ -145,4 +148,57 @@ func TestShardsAddUp(t *testing.T) {
 	if sum, ok := m.Numbers("x"); !ok || sum.Messages != 10 || sum.Trouble != "disk is full" || sum.Troubled != "b1" {
 		t.Errorf("they are %+v, %v", sum, ok)
 	}
+}
+
+// TestMembersAddUp: the clients of all brokers are added up, those of brokers that lead nothing,
+// too; an endpoint that shards' leaders reach is one member. While a broker does not count its
+// clients, their number is unknown.
+func TestMembersAddUp(t *testing.T) {
+	m := &Mirror{numbers: newNumbers(time.Hour)}
+	m.state.Store(coordination.NewState(1, []coordination.Broker{{ID: "b0"}, {ID: "b1"}, {ID: "b2"}}, []*coordination.Topic{{Name: "wide", ID: "x"}}, []*coordination.Shard{
+		{Topic: "x", Number: 0, Leader: "b0"}, {Topic: "x", Number: 1, Leader: "b1"},
+	}, nil))
+	answer := func(id, text string) []string {
+		broker := says(t, 200, fmt.Sprintf(`{"broker": %q, %s}`, id, text))
+		broker.ID = id
+		found, err := m.numbers.ask(t.Context(), broker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.numbers.take(id, found)
+	}
+	leads := func(shard int, endpoint string) string {
+		return fmt.Sprintf(`"topics": [{"id": "x", "shard": %d, "epoch": 1, "subscriptions": [{"name": "pulled"}, {"name": "idle"},
+			{"name": "pushed", "endpoint": %q, "push": {"answer": "200 OK"}}, {"name": "unsent", "push": {}}]}]`, shard, endpoint)
+	}
+	wants := func(when string, known bool, members map[string]int64) {
+		t.Helper()
+		sum, ok := m.Numbers("x")
+		if !ok || sum.MembersKnown != known {
+			t.Errorf("%s: they are %+v, %v", when, sum, ok)
+		}
+		for name, want := range members {
+			if got := sum.Subscriptions[name].Members(); got != want {
+				t.Errorf("%s: %s has %d members, want %d", when, name, got, want)
+			}
+		}
+	}
+	answer("b0", leads(0, "")+`, "clients": [{"topic": "x", "subscription": "pulled", "clients": 2}]`)
+	answer("b1", leads(1, "")+`, "clients": []`)
+	answer("b2", `"topics": []`)
+	wants("an earlier version", false, nil)
+	if changed := answer("b2", `"topics": [], "clients": [{"topic": "x", "subscription": "pulled", "clients": 1}]`); !slices.Equal(changed, []string{"x"}) {
+		t.Errorf("when clients came, %v changed", changed)
+	}
+	wants("all tell", true, map[string]int64{"pulled": 3, "idle": 0, "pushed": 1, "unsent": 0})
+	if changed := answer("b2", `"topics": [], "clients": [{"topic": "x", "subscription": "pulled", "clients": 1}]`); len(changed) != 0 {
+		t.Errorf("%v changed, though no client did", changed)
+	}
+	if changed := answer("b2", `"topics": [], "clients": []`); !slices.Equal(changed, []string{"x"}) {
+		t.Errorf("when clients went, %v changed", changed)
+	}
+	answer("b0", leads(0, "Unreachable")+`, "clients": []`)
+	wants("one leader does not reach it", true, map[string]int64{"pulled": 0, "pushed": 1})
+	answer("b1", leads(1, "Unreachable")+`, "clients": []`)
+	wants("no leader reaches it", true, map[string]int64{"pushed": 0})
 }

@@ -107,6 +107,8 @@ const (
 	Invalid               Reason = "Invalid"
 	Immutable             Reason = "Immutable"
 	ShardsUnsupported     Reason = "ShardsUnsupported"
+	SettingUnsupported    Reason = "SettingUnsupported"
+	SourceCycle           Reason = "SourceCycle"
 	LimitUnsupported      Reason = "LimitUnsupported"
 	PushUnsupported       Reason = "PushUnsupported"
 	DeadLetterUnsupported Reason = "DeadLetterUnsupported"

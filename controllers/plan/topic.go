@@ -34,6 +34,13 @@ type TopicFacts struct {
 	// LimitBehind is a broker whose version knows no limit per subject; empty: all know it, or none
 	// is asked for.
 	LimitBehind string
+	// Behind is a broker whose version does not know a setting of the manifest, and Unknown that
+	// setting; empty: all know all of them.
+	Behind, Unknown string
+	// CopyCycle says that its sources lead back to it.
+	CopyCycle bool
+	// ShardedSource is a source with several shards, whose messages have no order; empty: none.
+	ShardedSource string
 
 	Link   Link
 	Found  *coordination.Topic // the Topic of that name, or nil
@@ -111,6 +118,12 @@ func unservable(f TopicFacts) (Action, bool) {
 		return stall(Invalid, fmt.Sprintf("minInSync %d can't be had with %s, which is what Broker %s has brokers for: raise its spec.replicas, or write minInSync: %d or less", f.Spec.MinInSync, count(f.Spec.Replicas, "replica"), f.Link.Broker, f.Spec.Replicas))
 	case f.Spec.Shards > MaxShards:
 		return stall(ShardsUnsupported, fmt.Sprintf("brokers of this version serve Topics of at most %d shards, and %d are asked for: delete this manifest and apply it with shards: %d or fewer", MaxShards, f.Spec.Shards, MaxShards))
+	case f.Behind != "":
+		return stall(SettingUnsupported, fmt.Sprintf("broker %s is of a version without %s: finish the update of the brokers, or leave %s out", f.Behind, f.Unknown, f.Unknown))
+	case f.CopyCycle:
+		return stall(SourceCycle, "messages would be copied for ever, since its sources lead back to it: name other sources")
+	case f.ShardedSource != "":
+		return stall(Invalid, fmt.Sprintf("source %s has several shards, whose messages have no order: name its shards instead, %s--0 and so on", f.ShardedSource, f.ShardedSource))
 	case f.LimitBehind != "":
 		return stall(LimitUnsupported, fmt.Sprintf("broker %s is of a version without limits per subject: finish the update of the brokers, or leave retention.messagesPerSubject out", f.LimitBehind))
 	}

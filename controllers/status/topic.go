@@ -106,8 +106,9 @@ func replicasOf(shards []plan.ShardFacts) (brokers []v1alpha1.ReplicaStatus, inS
 	return brokers, inSync
 }
 
-// Subscription returns the status of a Subscription after a pass.
-func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts, action plan.Action, numbers *mirror.SubscriptionNumbers) v1alpha1.SubscriptionStatus {
+// Subscription returns the status of a Subscription after a pass. numbers are nil while they are
+// unknown, and known says that they have all members; what is unknown stays as it was.
+func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts, action plan.Action, numbers *mirror.SubscriptionNumbers, known bool) v1alpha1.SubscriptionStatus {
 	was := &subscription.Status
 	conditions := ofAction(was.Conditions, subscription.Generation, action)
 	status := v1alpha1.SubscriptionStatus{ObservedGeneration: subscription.Generation}
@@ -123,14 +124,25 @@ func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts,
 		conditions.troubles(&mirror.SubscriptionNumbers{})
 	case numbers != nil:
 		status.Lag, status.Pending, status.Redelivered = numbers.Lag, numbers.Pending, numbers.Redelivered
-		status.DeadLettered = numbers.DeadLettered
+		status.DeadLettered, status.Members = numbers.DeadLettered, was.Members
+		if members := numbers.Members(); known {
+			status.Members = &members
+		}
 		conditions.troubles(numbers)
 	default:
 		status.Lag, status.Pending, status.Redelivered = was.Lag, was.Pending, was.Redelivered
-		status.DeadLettered = was.DeadLettered
+		status.DeadLettered, status.Members = was.DeadLettered, was.Members
 	}
 	status.Conditions = conditions.conditions
 	return status
+}
+
+// Troubles returns the conditions of a Subscription that brokers see by themselves: those of its
+// dead letters, of retention, and of its endpoint.
+func Troubles(numbers *mirror.SubscriptionNumbers) []metav1.Condition {
+	l := edit(nil, 0)
+	l.troubles(numbers)
+	return l.conditions
 }
 
 // troubles sets the conditions that the dead-letter Topic does not store records that were given

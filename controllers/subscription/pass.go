@@ -33,6 +33,7 @@ type pass struct {
 	mirror  *mirror.Mirror   // nil: the content of etcd is unknown
 	facts   plan.SubscriptionFacts
 	numbers *mirror.SubscriptionNumbers
+	members bool // numbers have all members
 }
 
 // run carries out steps until none is left, and returns the last action.
@@ -179,7 +180,7 @@ func (p *pass) find(found *coordination.Subscription) {
 	p.facts.Found, p.numbers = found, nil
 	if numbers, ok := p.mirror.Numbers(p.facts.Topic.ID); ok {
 		if mine, ok := numbers.Subscriptions[p.facts.Name]; ok {
-			p.numbers = &mine
+			p.numbers, p.members = &mine, numbers.MembersKnown
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if mirror.Holds(subscription.Status.Conditions, subscription.Generation, p.facts.Link, p.broker) {
 		return ctrl.Result{}, nil // the mirror triggers the next pass
 	}
-	wanted := status.Subscription(subscription, p.facts, action, p.numbers)
+	wanted := status.Subscription(subscription, p.facts, action, p.numbers, p.members)
 	if r.Status.InDoubt(subscription) || !equality.Semantic.DeepEqual(subscription.Status, wanted) {
 		if err := r.Status.Write(ctx, subscription, wanted); err != nil {
 			return ctrl.Result{}, err

@@ -76,8 +76,26 @@ func (p *pass) observe(ctx context.Context) error {
 	if f.Spec.Stream.MaxPerSubject > 0 {
 		f.LimitBehind = p.mirror.Without(coordination.FeatureRemovals)
 	}
+	p.judgeStream()
 	p.find(p.mirror.State().Topic(f.Name))
 	return p.findOlder(ctx)
+}
+
+// judgeStream sets the facts about settings that brokers may not know, and about sources.
+func (p *pass) judgeStream() {
+	f, state := &p.facts, p.mirror.State()
+	for _, need := range build.Needs(&f.Spec) {
+		if behind := p.mirror.Without(need.Feature); behind != "" && f.Behind == "" {
+			f.Behind, f.Unknown = behind, need.Setting
+		}
+	}
+	copies := f.Spec.Stream.Copies()
+	f.CopyCycle = coordination.CopiesItself(f.Name, copies, state)
+	for _, from := range copies {
+		if t := state.Topic(from.Name); t != nil && !t.Deleting && t.Spec.Shards > 1 {
+			f.ShardedSource = from.Name
+		}
+	}
 }
 
 // find sets the facts about the Topic of that name in etcd.

@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.report(ctx, topic, wanted, action)
 	}
 	result, err := r.leave(ctx, request.NamespacedName, topic)
-	waits := action.Kind == plan.Wait && p.facts.Refused != nil || action.Reason == plan.LimitUnsupported
+	waits := action.Kind == plan.Wait && p.facts.Refused != nil || action.Reason == plan.LimitUnsupported || action.Reason == plan.SettingUnsupported || action.Reason == plan.SourceCycle
 	if waits && result.RequeueAfter == 0 { // nothing else triggers a pass when the cause ends
 		result.RequeueAfter = pollTrouble
 	}

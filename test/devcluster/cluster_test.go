@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -64,14 +65,15 @@ type cluster struct {
 	t       *testing.T
 	data    string
 	listen  string
+	flags   []string // further ones
 	urls    []string // of each broker, the same in all lives
 	process *exec.Cmd
 	log     *os.File
 }
 
-func startCluster(t *testing.T) *cluster {
+func startCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, data: t.TempDir(), listen: "127.0.0.1:0"}
+	c := &cluster{t: t, data: t.TempDir(), listen: "127.0.0.1:0", flags: flags}
 	var err error
 	if c.log, err = os.CreateTemp(t.TempDir(), "log-"); err != nil {
 		t.Fatal(err)
@@ -92,6 +94,7 @@ func startCluster(t *testing.T) *cluster {
 func (c *cluster) start() {
 	c.t.Helper()
 	c.process = exec.Command(program, "dev", "--brokers", "3", "--data", c.data, "--listen", c.listen)
+	c.process.Args = append(c.process.Args, c.flags...)
 	if level := os.Getenv("CARILLON_LOG"); level != "" {
 		c.process.Args = append(c.process.Args, "--log-level", level)
 	}
@@ -133,6 +136,25 @@ func (c *cluster) pid(broker int) (int, error) {
 		return 0, err
 	}
 	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+// endpoint returns the brokers' endpoint of etcd.
+func (c *cluster) endpoint() string {
+	c.t.Helper()
+	pid, err := c.pid(0)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	arguments, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	all := strings.Split(string(arguments), "\x00")
+	at := slices.Index(all, "--etcd-endpoints")
+	if at < 0 || at+1 == len(all) {
+		c.t.Fatalf("broker 0 was started with %q", all)
+	}
+	return all[at+1]
 }
 
 // kill kills brokers.

@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,31 +58,12 @@ const (
 	etcdToken = "local"
 )
 
-// endpoint returns the brokers' endpoint of etcd.
-func (s *scene) endpoint(t *testing.T) string {
-	t.Helper()
-	pid, err := s.pid(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	arguments, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := strings.Split(string(arguments), "\x00")
-	at := slices.Index(all, "--etcd-endpoints")
-	if at < 0 || at+1 == len(all) {
-		t.Fatalf("broker 0 was started with %q", all)
-	}
-	return all[at+1]
-}
-
 // saveSnapshot does what `etcdctl snapshot save` does.
 func (s *scene) saveSnapshot(t *testing.T, to string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), answerTime)
 	defer cancel()
-	if _, err := snapshot.NewV3(zap.NewNop()).Save(ctx, clientv3.Config{Endpoints: []string{s.endpoint(t)}}, to); err != nil {
+	if _, err := snapshot.NewV3(zap.NewNop()).Save(ctx, clientv3.Config{Endpoints: []string{s.endpoint()}}, to); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -48,6 +48,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.LeaderStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ManagedCoordination"):
 		return &apiv1alpha1.ManagedCoordinationApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MessageTTLSpec"):
+		return &apiv1alpha1.MessageTTLSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PlacementSpec"):
 		return &apiv1alpha1.PlacementSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PushBatchSpec"):
@@ -64,6 +66,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.RateLimitSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ReplicaStatus"):
 		return &apiv1alpha1.ReplicaStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RepublishSpec"):
+		return &apiv1alpha1.RepublishSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResetSpec"):
 		return &apiv1alpha1.ResetSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RetentionSpec"):
@@ -80,6 +84,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.StartSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StorageSpec"):
 		return &apiv1alpha1.StorageSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SubjectMappingSpec"):
+		return &apiv1alpha1.SubjectMappingSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Subscription"):
 		return &apiv1alpha1.SubscriptionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SubscriptionSpec"):
@@ -90,6 +96,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.TopicApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TopicReference"):
 		return &apiv1alpha1.TopicReferenceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("TopicSourceSpec"):
+		return &apiv1alpha1.TopicSourceSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TopicSpec"):
 		return &apiv1alpha1.TopicSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TopicStatus"):

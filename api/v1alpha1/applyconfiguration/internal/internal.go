@@ -252,7 +252,15 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.CoordinationStorageSpec
       default: {}
+- name: com.github.carillon-mq.carillon.api.v1alpha1.MessageTTLSpec
+  map:
+    fields:
+    - name: markerTTL
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Partitioning
+  scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.Permission
   scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.PlacementSpec
   map:
@@ -378,6 +386,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.RepublishSpec
+  map:
+    fields:
+    - name: destination
+      type:
+        scalar: string
+    - name: headersOnly
+      type:
+        scalar: boolean
+    - name: source
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Subject
 - name: com.github.carillon-mq.carillon.api.v1alpha1.ResetSpec
   map:
     fields:
@@ -481,6 +501,15 @@ var schemaYAML = typed.YAMLObject(`types:
       default: 10Gi
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Subject
   scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.SubjectMappingSpec
+  map:
+    fields:
+    - name: destination
+      type:
+        scalar: string
+    - name: source
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Subject
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Subscription
   map:
     fields:
@@ -557,6 +586,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lag
       type:
         scalar: numeric
+    - name: members
+      type:
+        scalar: numeric
     - name: observedGeneration
       type:
         scalar: numeric
@@ -597,9 +629,34 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.TopicSourceSpec
+  map:
+    fields:
+    - name: filter
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Subject
+    - name: startOffset
+      type:
+        scalar: numeric
+    - name: startTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: topic
+      type:
+        scalar: string
+    - name: transforms
+      type:
+        list:
+          elementType:
+            namedType: com.github.carillon-mq.carillon.api.v1alpha1.SubjectMappingSpec
+          elementRelationship: atomic
 - name: com.github.carillon-mq.carillon.api.v1alpha1.TopicSpec
   map:
     fields:
+    - name: atomicBatches
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Permission
+      default: Forbidden
     - name: brokerRef
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.BrokerReference
@@ -607,6 +664,10 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.Compaction
       default: None
+    - name: counters
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Permission
+      default: Forbidden
     - name: deduplication
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.DeduplicationSpec
@@ -618,9 +679,15 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.Durability
       default: Synced
+    - name: messageTTL
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.MessageTTLSpec
     - name: minInSync
       type:
         scalar: numeric
+    - name: mirror
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.TopicSourceSpec
     - name: name
       type:
         scalar: string
@@ -637,13 +704,26 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: replicas
       type:
         scalar: numeric
+    - name: republish
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.RepublishSpec
     - name: retention
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.RetentionSpec
+    - name: schedules
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Permission
+      default: Forbidden
     - name: shards
       type:
         scalar: numeric
       default: 1
+    - name: sources
+      type:
+        list:
+          elementType:
+            namedType: com.github.carillon-mq.carillon.api.v1alpha1.TopicSourceSpec
+          elementRelationship: atomic
     - name: subjects
       type:
         list:

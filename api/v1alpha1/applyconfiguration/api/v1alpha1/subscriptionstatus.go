@@ -28,6 +28,9 @@ type SubscriptionStatusApplyConfiguration struct {
 	// DeadLettered is the number of messages that were given up and stored in the dead-letter Topic,
 	// since the present leaders lead.
 	DeadLettered *int64 `json:"deadLettered,omitempty"`
+	// Members is the number of active members: clients that wait for messages or took some in the
+	// last minute, or the endpoint that it pushes to while that takes records. Absent: not known yet.
+	Members *int64 `json:"members,omitempty"`
 }
 
 // SubscriptionStatusApplyConfiguration constructs a declarative configuration of the SubscriptionStatus type for use with
@@ -94,5 +97,13 @@ func (b *SubscriptionStatusApplyConfiguration) WithRedelivered(value int64) *Sub
 // If called multiple times, the DeadLettered field is set to the value of the last call.
 func (b *SubscriptionStatusApplyConfiguration) WithDeadLettered(value int64) *SubscriptionStatusApplyConfiguration {
 	b.DeadLettered = &value
+	return b
+}
+
+// WithMembers sets the Members field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Members field is set to the value of the last call.
+func (b *SubscriptionStatusApplyConfiguration) WithMembers(value int64) *SubscriptionStatusApplyConfiguration {
+	b.Members = &value
 	return b
 }

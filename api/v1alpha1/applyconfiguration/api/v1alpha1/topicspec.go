@@ -17,6 +17,7 @@ type TopicSpecApplyConfiguration struct {
 	// BrokerRef names the Broker that serves the Topic.
 	BrokerRef *BrokerReferenceApplyConfiguration `json:"brokerRef,omitempty"`
 	// Subjects whose messages the Topic keeps; its name, and everything below it, if they are absent.
+	// With mirror or sources none are kept then.
 	Subjects []apiv1alpha1.Subject `json:"subjects,omitempty"`
 	// Shards is the number of logs that the subjects are divided over.
 	Shards *int32 `json:"shards,omitempty"`
@@ -41,6 +42,22 @@ type TopicSpecApplyConfiguration struct {
 	Compaction *apiv1alpha1.Compaction `json:"compaction,omitempty"`
 	// Deduplication drops a message whose Nats-Msg-Id came before.
 	Deduplication *DeduplicationSpecApplyConfiguration `json:"deduplication,omitempty"`
+	// MessageTTL lets messages have a time to live of their own, by the header Nats-TTL. It can't be
+	// taken out again.
+	MessageTTL *MessageTTLSpecApplyConfiguration `json:"messageTTL,omitempty"`
+	// Republish publishes again what is stored, under other subjects.
+	Republish *RepublishSpecApplyConfiguration `json:"republish,omitempty"`
+	// Mirror is the Topic that this one is a copy of, with its sequences. Nobody can publish into it.
+	Mirror *TopicSourceSpecApplyConfiguration `json:"mirror,omitempty"`
+	// Sources are Topics whose messages are copied into this one.
+	Sources []TopicSourceSpecApplyConfiguration `json:"sources,omitempty"`
+	// Schedules Allowed lets clients publish messages that come later or again and again, by the
+	// header Nats-Schedule. It can't be forbidden again.
+	Schedules *apiv1alpha1.Permission `json:"schedules,omitempty"`
+	// Counters Allowed makes each subject a counter, to which messages add by the header Nats-Incr.
+	Counters *apiv1alpha1.Permission `json:"counters,omitempty"`
+	// AtomicBatches Allowed lets clients publish messages that are kept together or not at all.
+	AtomicBatches *apiv1alpha1.Permission `json:"atomicBatches,omitempty"`
 	// UncleanElection Allowed prefers being available to keeping acknowledged records.
 	UncleanElection *apiv1alpha1.UncleanElection `json:"uncleanElection,omitempty"`
 	// DeletionPolicy says what becomes of the records when this manifest is deleted.
@@ -150,6 +167,67 @@ func (b *TopicSpecApplyConfiguration) WithCompaction(value apiv1alpha1.Compactio
 // If called multiple times, the Deduplication field is set to the value of the last call.
 func (b *TopicSpecApplyConfiguration) WithDeduplication(value *DeduplicationSpecApplyConfiguration) *TopicSpecApplyConfiguration {
 	b.Deduplication = value
+	return b
+}
+
+// WithMessageTTL sets the MessageTTL field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MessageTTL field is set to the value of the last call.
+func (b *TopicSpecApplyConfiguration) WithMessageTTL(value *MessageTTLSpecApplyConfiguration) *TopicSpecApplyConfiguration {
+	b.MessageTTL = value
+	return b
+}
+
+// WithRepublish sets the Republish field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Republish field is set to the value of the last call.
+func (b *TopicSpecApplyConfiguration) WithRepublish(value *RepublishSpecApplyConfiguration) *TopicSpecApplyConfiguration {
+	b.Republish = value
+	return b
+}
+
+// WithMirror sets the Mirror field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Mirror field is set to the value of the last call.
+func (b *TopicSpecApplyConfiguration) WithMirror(value *TopicSourceSpecApplyConfiguration) *TopicSpecApplyConfiguration {
+	b.Mirror = value
+	return b
+}
+
+// WithSources adds the given value to the Sources field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Sources field.
+func (b *TopicSpecApplyConfiguration) WithSources(values ...*TopicSourceSpecApplyConfiguration) *TopicSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithSources")
+		}
+		b.Sources = append(b.Sources, *values[i])
+	}
+	return b
+}
+
+// WithSchedules sets the Schedules field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Schedules field is set to the value of the last call.
+func (b *TopicSpecApplyConfiguration) WithSchedules(value apiv1alpha1.Permission) *TopicSpecApplyConfiguration {
+	b.Schedules = &value
+	return b
+}
+
+// WithCounters sets the Counters field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Counters field is set to the value of the last call.
+func (b *TopicSpecApplyConfiguration) WithCounters(value apiv1alpha1.Permission) *TopicSpecApplyConfiguration {
+	b.Counters = &value
+	return b
+}
+
+// WithAtomicBatches sets the AtomicBatches field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the AtomicBatches field is set to the value of the last call.
+func (b *TopicSpecApplyConfiguration) WithAtomicBatches(value apiv1alpha1.Permission) *TopicSpecApplyConfiguration {
+	b.AtomicBatches = &value
 	return b
 }
 

@@ -1,10 +1,8 @@
-package sourcing
-
-import "github.com/carillon-mq/carillon/broker/coordination"
+package coordination
 
 // Cyclic reports whether a stream gets messages of its own back by its sources, all, or by theirs,
 // whatever their filters and subjects are. copies returns the sources of other streams.
-func Cyclic(stream string, all []coordination.StreamSource, copies func(stream string) []coordination.StreamSource) bool {
+func Cyclic(stream string, all []StreamSource, copies func(stream string) []StreamSource) bool {
 	visited := map[string]bool{}
 	for todo := all; len(todo) > 0; {
 		name := todo[len(todo)-1].Name
@@ -18,4 +16,14 @@ func Cyclic(stream string, all []coordination.StreamSource, copies func(stream s
 		}
 	}
 	return false
+}
+
+// CopiesItself is Cyclic for a stream of the Topics in a State.
+func CopiesItself(stream string, all []StreamSource, state *State) bool {
+	return Cyclic(stream, all, func(name string) []StreamSource {
+		if t := state.Topic(name); t != nil && !t.Deleting {
+			return t.Spec.Stream.Copies()
+		}
+		return nil
+	})
 }
