@@ -14,13 +14,14 @@ import (
 
 // Fast reads "fast id sequence", with "commit" behind it: of a batch that ends with a gap.
 func (plainCodec) Fast(reply, _ []byte) (p publish.FastPart, ok bool) {
-	fields := bytes.Fields(reply)
-	if len(fields) < 3 || string(fields[0]) != "fast" {
+	rest, ok := bytes.CutPrefix(reply, []byte("fast "))
+	if !ok {
 		return p, false
 	}
-	p.Batch, p.Flow = fields[1], 100
-	p.Sequence, _ = strconv.ParseUint(string(fields[2]), 10, 64)
-	if len(fields) > 3 {
+	fields := bytes.Fields(rest)
+	p.Batch, p.Flow = fields[0], 100
+	p.Sequence, _ = strconv.ParseUint(string(fields[1]), 10, 64)
+	if len(fields) > 2 {
 		p.Op = publish.FastCommit
 	}
 	return p, true
