@@ -110,7 +110,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.sourcing = sourcing.New(sourcing.Config[*topic.ShardLeader]{
 		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
 	})
-	t.readers = activity.New(b.hub)
+	t.readers = activity.New(b.hub, t.topics.State)
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,
 		Hub: hub, Topics: t.topics, Store: store, Advisories: t.advisories, Clients: t.readers, Logger: b.log,

@@ -20,8 +20,9 @@ type Hub interface {
 // Clients are the clients of this broker that read by Subscriptions. Its methods are safe for
 // concurrent use.
 type Clients struct {
-	hub Hub
-	now func() time.Duration // of one clock
+	hub   Hub
+	state func() *coordination.State // nil before the first one
+	now   func() time.Duration       // of one clock
 
 	mu     sync.RWMutex
 	of     map[key]map[uint64]*client
@@ -38,10 +39,10 @@ type client struct {
 	until atomic.Int64 // it counts until then
 }
 
-// New returns Clients without any.
-func New(hub Hub) *Clients {
+// New returns Clients without any. state returns the present State, or nil.
+func New(hub Hub, state func() *coordination.State) *Clients {
 	began := time.Now()
-	return &Clients{hub: hub, now: func() time.Duration { return time.Since(began) + 1 }, of: map[key]map[uint64]*client{}}
+	return &Clients{hub: hub, state: state, now: func() time.Duration { return time.Since(began) + 1 }, of: map[key]map[uint64]*client{}}
 }
 
 // Pulled notes a pull by a client. expires returns how long it waits at most, 0 for ever. It is
@@ -85,8 +86,12 @@ func (c *Clients) find(topicID string, name []byte, id uint64) *client {
 	return c.of[key{topicID, string(name)}][id]
 }
 
-// add returns a client. It returns nil if too many are remembered.
+// add returns a client. It returns nil if too many are remembered, or if Counts would leave its
+// Subscription out: names that clients make up, or use once, leave room for the others.
 func (c *Clients) add(topicID, name string, id uint64, now time.Duration) *client {
+	if state := c.state(); state == nil || !counted(state.Subscription(topicID, name)) {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := key{topicID, name}
@@ -131,6 +136,11 @@ type Count struct {
 	Clients      int    `json:"clients"`
 }
 
+// counted reports whether the clients that pull by a Subscription, or nil, are counted.
+func counted(s *coordination.Subscription) bool {
+	return s != nil && !s.Spec.Consumer.Ephemeral && s.Spec.Consumer.DeliverSubject == ""
+}
+
 // Counts returns the counts of the declared Subscriptions that have clients here. It forgets
 // clients that don't count any more.
 func (c *Clients) Counts(state *coordination.State) []Count {
@@ -138,7 +148,7 @@ func (c *Clients) Counts(state *coordination.State) []Count {
 	c.mu.Lock()
 	c.prune(c.now())
 	for of, clients := range c.of {
-		if s := state.Subscription(of.topicID, of.name); s != nil && !s.Spec.Consumer.Ephemeral && s.Spec.Consumer.DeliverSubject == "" {
+		if counted(state.Subscription(of.topicID, of.name)) {
 			all = append(all, Count{of.topicID, of.name, len(clients)})
 		}
 	}

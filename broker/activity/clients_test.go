@@ -15,6 +15,8 @@ func (r *room) Subscribers(subject, queue string) int {
 	return map[string]int{"to.a ": 2, "to.a workers": 3}[subject+" "+queue]
 }
 
+const longName = "a-rather-long-name-of-a-subscription-that-no-stack-buffer-holds"
+
 // scene is Clients with a clock of the test.
 type scene struct {
 	*Clients
@@ -23,8 +25,15 @@ type scene struct {
 }
 
 func begin() *scene {
+	var all []*coordination.Subscription
+	for _, of := range []key{{"t", "audit"}, {"t", "billing"}, {"t", longName}, {"u", "billing"}} {
+		all = append(all, &coordination.Subscription{Topic: of.topicID, Name: of.name, Spec: &coordination.SubscriptionSpec{}})
+	}
+	all = append(all, &coordination.Subscription{Topic: "t", Name: "once", Spec: &coordination.SubscriptionSpec{}})
+	all[len(all)-1].Spec.Consumer.Ephemeral = true
+	state := coordination.NewState(1, nil, nil, nil, all)
 	s := &scene{hub: &room{gone: map[uint64]bool{}}, clock: time.Hour}
-	s.Clients = New(s.hub)
+	s.Clients = New(s.hub, func() *coordination.State { return state })
 	s.now = func() time.Duration { return s.clock }
 	return s
 }
@@ -33,7 +42,11 @@ func (s *scene) pull(client uint64, expires time.Duration) {
 	s.Pulled("t", []byte("billing"), client, func() time.Duration { return expires })
 }
 
-func (s *scene) count() int { return s.Of(&coordination.Subscription{Topic: "t", Name: "billing"}) }
+func (s *scene) count() int { return s.Of(billing()) }
+
+func billing() *coordination.Subscription {
+	return &coordination.Subscription{Topic: "t", Name: "billing", Spec: &coordination.SubscriptionSpec{}}
+}
 
 // wants fails unless so many clients count.
 func (s *scene) wants(t *testing.T, when string, n int) {
@@ -106,7 +119,7 @@ func TestPullsAreLookedAtOnceASecond(t *testing.T) {
 	if looks != 10 {
 		t.Errorf("100 pulls in 10 s were looked at %d times", looks)
 	}
-	name := []byte("a-rather-long-name-of-a-subscription-that-no-stack-buffer-holds")
+	name := []byte(longName)
 	expires := func() time.Duration { return 1 }
 	s.Pulled("t", name, 1, expires)
 	if n := testing.AllocsPerRun(100, func() {
@@ -137,10 +150,22 @@ func TestClientsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestNamesThatAreNotCountedTakeNoMemory: no declared Subscription has them, or it is ephemeral.
+func TestNamesThatAreNotCountedTakeNoMemory(t *testing.T) {
+	s := begin()
+	for _, of := range []key{{"t", "made-up"}, {"v", "billing"}, {"t", "once"}} {
+		s.Pulled(of.topicID, []byte(of.name), 1, func() time.Duration { return 0 })
+		s.Acked(of.topicID, []byte(of.name), 1)
+	}
+	if s.n != 0 || len(s.of) != 0 {
+		t.Errorf("%d clients of %d Subscriptions are remembered", s.n, len(s.of))
+	}
+}
+
 // TestSubscribersOfADeliverSubjectCount in their queue group.
 func TestSubscribersOfADeliverSubjectCount(t *testing.T) {
 	s := begin()
-	of := &coordination.Subscription{Topic: "t", Name: "billing"}
+	of := billing()
 	of.Spec.Consumer.DeliverSubject = "to.a"
 	if n := s.Of(of); n != 2 {
 		t.Errorf("%d subscribers count, want 2", n)

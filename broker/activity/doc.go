@@ -13,8 +13,9 @@
 //	A2  A client whose connection has ended does not count.
 //	A3  Of a consumer with a deliver subject, the clients count that are subscribed to exactly that
 //	    subject, in its queue group.
-//	A4  A Subscription that no client of this broker reads takes no memory here. At most mostClients
-//	    are remembered; beyond that counts are lower bounds.
+//	A4  A Subscription that no client of this broker reads takes no memory here, and neither does a
+//	    name without a Subscription. At most mostClients are remembered; beyond that counts are lower
+//	    bounds.
 //
 // All of it is in memory: with the process its connections end.
 package activity

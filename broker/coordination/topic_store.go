@@ -125,6 +125,14 @@ func (t *Topic) respecify(spec TopicSpec) error {
 		return &ImmutableError{what, "partitioning"}
 	case spec.Stream.Retention != t.Spec.Stream.Retention && (spec.Stream.Retention == WorkQueue || t.Spec.Stream.Retention == WorkQueue):
 		return &ImmutableError{what, "the retention to or from a work queue"}
+	case spec.Stream.AllowCounter != t.Spec.Stream.AllowCounter:
+		return &ImmutableError{what, "whether it has counters"}
+	case spec.Stream.Mirror != nil && !equalSpecs(spec.Stream.Mirror, t.Spec.Stream.Mirror):
+		return &ImmutableError{what, "what it mirrors"}
+	case t.Spec.Stream.AllowMessageTTL && !spec.Stream.AllowMessageTTL:
+		return &ImmutableError{what, "that its messages may have a TTL"}
+	case t.Spec.Stream.AllowSchedules && !spec.Stream.AllowSchedules:
+		return &ImmutableError{what, "that its messages may be scheduled"}
 	case equalSpecs(spec, t.Spec):
 		return nil
 	}

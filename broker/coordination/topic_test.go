@@ -113,6 +113,25 @@ func TestATopicIsMadeChangedAndDeleted(t *testing.T) {
 		t.Errorf("the error is %v", e)
 	}
 
+	bearing := byInterest // settings that messages in it depend on
+	bearing.Stream.AllowMessageTTL, bearing.Stream.AllowSchedules = true, true
+	if _, err := c.UpdateTopic(ctx, "orders", TopicUpdate{By: manifest, Spec: bearing}); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(*TopicSpec){
+		"counters":  func(s *TopicSpec) { s.Stream.AllowCounter = true },
+		"mirrors":   func(s *TopicSpec) { s.Subjects, s.Stream.Mirror = nil, &StreamSource{Name: "bills"} },
+		"a TTL":     func(s *TopicSpec) { s.Stream.AllowMessageTTL = false },
+		"scheduled": func(s *TopicSpec) { s.Stream.AllowSchedules = false },
+	} {
+		other := bearing
+		change(&other)
+		_, err := c.UpdateTopic(ctx, "orders", TopicUpdate{By: manifest, Spec: other})
+		if e := as[*ImmutableError](t, err); !strings.Contains(e.Error(), what) {
+			t.Errorf("%s: the error is %v", what, e)
+		}
+	}
+
 	// A deletion deletes everything but the gate, and a new Topic of that name is another one.
 	if _, err := c.CreateSubscription(ctx, "orders", "billing", SubscriptionSpec{}, client); err != nil {
 		t.Fatal(err)

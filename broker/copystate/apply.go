@@ -1,6 +1,7 @@
 package copystate
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -123,7 +124,7 @@ func (e Opened) apply(s State) (State, []Action) {
 		s.anew = s.anew || e.Anew
 	}
 	if e.EndLost {
-		s = s.doubt(Partial, e.Damage+"; how far the log went is not known", e.Epoch)
+		s = s.doubt(Partial, cmp.Or(e.Damage, "the last segment of a log is missing")+"; how far the log went is not known", e.Epoch)
 	}
 	if e.Short {
 		s = s.doubt(Partial, "it lacks what was safe before it was opened again", e.Epoch)

@@ -88,6 +88,7 @@
 //	L17 A segment is listed in the manifest when its first records are synced, and before they are
 //	    acknowledged as synced. So is an epoch, which may be listed earlier.
 //	    1. A listed segment that is missing is damage. Manifest.Durable is behind its first records.
+//	       A trim takes a segment off the list before it deletes the file (Manifest.Drops).
 //	    2. Records of a segment count as durable only once it is listed, so no change of the
 //	       manifest relies on a segment that a failed round never listed.
 //	L18 A change of the copy's state, a record of damage and a trim need no space on the disk.

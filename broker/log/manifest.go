@@ -56,6 +56,9 @@ type Manifest struct {
 	Rebuilt bool `json:"rebuilt,omitempty"`
 	// Segments are the files of the log, oldest first.
 	Segments []SegmentRef `json:"segments,omitempty"`
+	// Drops means that Segments has no file that a trim has deleted, so one that is missing was lost.
+	// Earlier versions leave the last one there, and drop this.
+	Drops bool `json:"drops,omitempty"`
 	// Gone are files that a switch or a trim removed from the log. Opening the log deletes those
 	// that still exist.
 	Gone []SegmentRef `json:"gone,omitempty"`
@@ -216,6 +219,14 @@ func (m *Manifest) list(segments []SegmentRef, epochs []Epoch) {
 		}
 	}
 	m.Epochs = mergeEpochs(m.Epochs, epochs)
+	m.Drops = m.Drops || len(segments) > 0 // tidy removes one that was the last
+}
+
+// endAt lists where the last segment ends, if it is r. So tidy removes it if all of it is trimmed.
+func (m *Manifest) endAt(r SegmentRef) {
+	if n := len(m.Segments) - 1; n >= 0 && r.End > 0 && m.Segments[n].file() == r.file() && m.Segments[n].End == 0 {
+		m.Segments[n].End = r.End
+	}
 }
 
 // find returns the index of a segment, or where it is to be inserted.

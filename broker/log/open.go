@@ -66,6 +66,9 @@ func (l *Log) open(start, epoch uint64, spec []byte, first FirstCopy) error {
 	if err := l.setFilesAside(o); err != nil {
 		return err
 	}
+	if l.active == nil {
+		o.m.endAt(l.lastBelow(l.start)) // dropBelowStart removes its file
+	}
 	o.m.tidy()
 	if err := l.writeOpened(o, before); err != nil {
 		return err

@@ -88,7 +88,7 @@ func (l *Log) readSegments(o *opening) error {
 				end = m.Durable
 			}
 			l.lost(max(r.Base, l.start), end)
-			if n == len(m.Segments)-1 && end > l.start { // else what is gone was purged
+			if n == len(m.Segments)-1 && (end > l.start || m.Drops) { // else what is gone may be trimmed
 				l.recovery.EndLost = true
 			}
 			continue

@@ -349,6 +349,33 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 	}
 }
 
+// TestALostEndBehindATrimIsNoticed: the last segment is lost, with a record that neither the
+// manifest nor the journal knows, because it is the only one behind the log's start. If all records
+// of that segment were trimmed, its file is missing for that, and nothing is lost.
+func TestALostEndBehindATrimIsNoticed(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		fsys, d, l := setup(t, small)
+		put(t, l, 10)
+		put(t, l, 1) // a round that lists nothing
+		_, end, _ := l.Offsets()
+		to := end
+		if lost {
+			to = end - 1
+		}
+		if start, err := l.Trim(to); err != nil || start != to {
+			t.Fatalf("trimmed to %d: %v", start, err)
+		}
+		after := fsys.Kill()
+		_ = d.Close()
+		if lost {
+			remove(t, after, d, "orders-0", 1)
+		}
+		if r := openLog(t, openDisk(t, after, "data", small), orders).Recovery(); r.EndLost != lost || !lost && r.Suspect {
+			t.Errorf("lost %v: %+v", lost, r)
+		}
+	}
+}
+
 // TestADamagedTailOfOtherEpochsIsRepaired: an epoch begins in the damaged active segment that the
 // other replica does not have. The segment is replaced by what that has.
 func TestADamagedTailOfOtherEpochsIsRepaired(t *testing.T) {

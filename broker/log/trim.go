@@ -69,7 +69,16 @@ func (l *Log) Trim(offset uint64) (uint64, error) {
 			return l.Start(), err
 		}
 	}
-	if err := l.change(func(m *Manifest) { m.Start, m.Durable = target, max(m.Durable, target) }); err != nil {
+	l.mu.Lock()
+	last := l.lastBelow(target)
+	if s := l.active; s != nil && last.End > 0 && s.ref().file() == last.file() {
+		l.retire()
+	}
+	l.mu.Unlock()
+	if err := l.change(func(m *Manifest) {
+		m.Start, m.Durable = target, max(m.Durable, target)
+		m.endAt(last)
+	}); err != nil {
 		return l.Start(), err
 	}
 	l.mu.Lock()
@@ -77,12 +86,24 @@ func (l *Log) Trim(offset uint64) (uint64, error) {
 	for len(l.epochs) > 1 && l.epochs[1].Start <= l.start {
 		l.epochs = l.epochs[1:]
 	}
-	if l.active != nil && l.active.end <= l.start && l.active.end > l.active.base {
-		l.retire()
-	}
 	l.settle()
 	l.mu.Unlock()
 	return l.Start(), l.dropBelowStart()
+}
+
+// lastBelow returns the last segment with records, and where it ends, if that is at or before an
+// offset. mu is held, or the log is not shared yet.
+func (l *Log) lastBelow(offset uint64) (last SegmentRef) {
+	for _, s := range slices.Backward(l.segments) {
+		if s.end > s.base {
+			if last = s.ref(); s.end <= offset {
+				last.End = s.end
+				return last
+			}
+			break
+		}
+	}
+	return SegmentRef{}
 }
 
 // Start returns the first retained offset.

@@ -10,6 +10,9 @@ import (
 // the message waits (in.lookup), or was refused. mu is held.
 func (s *ShardLeader) count(in *intake, v *view, m *protocol.Message, c *publish.Conditions) bool {
 	in.counted = counting.Record{}
+	if in.sourced != nil && in.sourced.Of.Mirrored {
+		return true // a mirror keeps the totals of its origin
+	}
 	err := counting.Refusal(s.shard.name, v.counts, in.sourced != nil, m, c)
 	if err == nil && !v.counts {
 		return true

@@ -425,6 +425,17 @@ func TestCopiedCountersAreAddedUp(t *testing.T) {
 	}
 }
 
+// TestAMirrorKeepsTheTotalsOfItsStream: a mirror may have counters, too, and adds up none.
+func TestAMirrorKeepsTheTotalsOfItsStream(t *testing.T) {
+	n := newSite(t)
+	n.mirroring(func(s *coordination.TopicSpec) { s.Stream.AllowCounter = true })
+	n.serve("orders")
+	b := mirrored(3, 4)
+	b.Messages[0], b.Messages[1] = message("bills.x", "", "3", "Add: 1"), message("bills.x", "", "4", "Add: 1")
+	n.take(b)
+	n.eventually("the totals", func() bool { return slices.Equal(n.read("orders"), []string{"3 bills.x 3", "4 bills.x 4"}) })
+}
+
 // TestAFailedAppendPassesNoCopy: the log refuses copies. They are copied later, and count then.
 func TestAFailedAppendPassesNoCopy(t *testing.T) {
 	n := copying(t, func(s *coordination.TopicSpec) { s.Stream.AllowCounter = true })
