@@ -139,8 +139,8 @@ func TestADeliveryOfALostShareIsDropped(t *testing.T) {
 }
 
 // TestTheTimeOfAShareBeginsWhenItIsSent: the hub was full for longer than a share may take. If the
-// share counted as lost when it is sent, what it delivers would be dropped, and come again after its
-// ack wait only.
+// share counted as lost when it is sent, what it delivers would be dropped, and come again after
+// its ack wait only.
 func TestTheTimeOfAShareBeginsWhenItIsSent(t *testing.T) {
 	w := newWorld(t, 2)
 	w.wide(2, 0, 0)

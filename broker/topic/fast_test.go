@@ -139,8 +139,8 @@ func TestAFastBatchGoesOnWithTheNextLeader(t *testing.T) {
 }
 
 // TestALaterRunOfTheSameReadDoesNotHideARefusal: the sender has learned of the refusal, and so
-// raised its floor, while a message behind the refused one lay unread at the leader. One read brings
-// that message and what the sender sent since.
+// raised its floor, while a message behind the refused one lay unread at the leader. One read
+// brings that message and what the sender sent since.
 func TestALaterRunOfTheSameReadDoesNotHideARefusal(t *testing.T) {
 	c := newCluster(t, 1)
 	c.sites[0].topic("orders", func(s *coordination.TopicSpec) { s.Stream.AllowBatched = true })
