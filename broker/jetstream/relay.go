@@ -179,9 +179,18 @@ func (r *relay) step() {
 	}
 }
 
-// send sends a request that the relay has noted.
+// send sends a request that the relay has noted, unless it was dropped since. The time in which its
+// result has to come begins now: the hub may have been full for long, and deliveries of a request
+// that counts as lost are dropped.
 func (r *relay) send(o *outgoing) {
-	if r.relays.server.shares.send(o.leader, &o.what) {
+	r.mu.Lock()
+	e := o.kind(&r.shards[o.shard])
+	noted := e.number == o.what.Number
+	if noted {
+		e.until = time.Now().Add(o.what.Watch + lostAfter)
+	}
+	r.mu.Unlock()
+	if !noted || r.relays.server.shares.send(o.leader, &o.what) {
 		return
 	}
 	r.mu.Lock()

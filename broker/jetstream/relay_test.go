@@ -138,6 +138,56 @@ func TestADeliveryOfALostShareIsDropped(t *testing.T) {
 	w.relayed(8)
 }
 
+// TestTheTimeOfAShareBeginsWhenItIsSent: the hub was full for longer than a share may take. If the
+// share counted as lost when it is sent, what it delivers would be dropped, and come again after
+// its ack wait only.
+func TestTheTimeOfAShareBeginsWhenItIsSent(t *testing.T) {
+	w := newWorld(t, 2)
+	w.wide(2, 0, 0)
+	n, sent := w.nodes[0], 0
+	for s := range 16 { // to the shard whose leader is the other broker
+		if of := fmt.Sprintf("orders.%d", s); n.topics.Topic("orders").ShardFor([]byte(of)).Number() == 1 {
+			w.publish(of, "x")
+			sent++
+		}
+	}
+	w.subscribe("in.box", false)
+	if made := ask[jsapi.ConsumerResponse](n, relayedCall, relayedConfig); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	r := n.relays.find(pullGroupKey{n.topics.Topic("orders").ID(), "pusher"})
+	share := &r.shards[1].share
+	full, shares := make(chan struct{}), 0
+	n.mu.Lock()
+	n.full, n.hands = full, func(m *protocol.Message) {
+		if !strings.Contains(string(m.Data), `"batch"`) {
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if shares++; share.number == 0 || time.Now().After(share.until) {
+			t.Errorf("a share is sent that counts as lost: %+v", *share)
+		}
+	}
+	n.mu.Unlock()
+	w.subscribe("in.box", true)
+	testutil.EventuallyTrue(t, "a share waits for room", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if share.number != 0 {
+			share.until = time.Now().Add(-time.Second)
+		}
+		return share.number != 0
+	})
+	close(full)
+	w.relayed(sent)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if shares == 0 {
+		t.Error("no share was sent to the other broker")
+	}
+}
+
 // TestARelayNeedsAllBrokers: a leader of an earlier version serves no push consumer of several
 // shards.
 func TestARelayNeedsAllBrokers(t *testing.T) {

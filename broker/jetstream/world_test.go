@@ -69,7 +69,9 @@ type node struct {
 	sent     map[string][]protocol.Message // by subject or inbox
 	offers   []*offered
 	forwards int
-	inboxes  int // a counter that tells the inboxes of calls apart
+	inboxes  int                     // a counter that tells the inboxes of calls apart
+	full     chan struct{}           // until it is closed, what is sent has no room; nil: it has
+	hands    func(*protocol.Message) // called with what is forwarded; nil: nothing is
 }
 
 func newWorld(t *testing.T, brokers int) *world { return newWorldOn(t, brokers, log.Options{}) }
@@ -446,7 +448,14 @@ func (i *interest) Stop() {
 	delete(i.node.w.watches, i)
 }
 
-func (n *node) Wait() {}
+func (n *node) Wait() {
+	n.mu.Lock()
+	full := n.full
+	n.mu.Unlock()
+	if full != nil {
+		<-full
+	}
+}
 
 func (n *node) Forward(broker string, m *protocol.Message) bool {
 	n.w.mu.Lock()
@@ -457,7 +466,11 @@ func (n *node) Forward(broker string, m *protocol.Message) bool {
 	}
 	n.mu.Lock()
 	n.forwards++
+	hands := n.hands
 	n.mu.Unlock()
+	if hands != nil {
+		hands(m)
+	}
 	for _, other := range n.w.nodes {
 		if other.id == broker {
 			copied := protocol.Message{Subject: clone(m.Subject), Reply: clone(m.Reply), Header: m.Header, Data: clone(m.Data)}

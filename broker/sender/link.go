@@ -31,8 +31,8 @@ type Arrival struct {
 	Epoch  uint64 // for which they were sent
 	First  uint64 // number of the first one
 	next   uint64
-	// Floor is the oldest number that its source holds, and Below the first that it never sent
-	// before.
+	// Floor is the oldest number that its source held when it sent the first message, and Below the
+	// first number that it never sent before.
 	Floor, Below uint64
 	Messages     []protocol.Message
 }
@@ -121,10 +121,12 @@ func (l *Link) gather(p Shard, h *forward.FrameHead, r *forward.Run) error {
 		} else {
 			to = &Arrival{}
 		}
-		*to = Arrival{Shard: p, Source: h.Source, Round: h.Round, Epoch: r.Epoch, First: r.First, next: r.First, Messages: to.Messages[:0]}
+		// A later run may have a higher floor. Its source had settled messages in between, and what
+		// the leader refused of them is what messages of the earlier runs may stand behind.
+		*to = Arrival{Shard: p, Source: h.Source, Round: h.Round, Epoch: r.Epoch, First: r.First, next: r.First, Floor: r.Floor, Messages: to.Messages[:0]}
 		l.arrivals = append(l.arrivals, to)
 	}
-	to.Floor, to.Below = r.Floor, r.Ever
+	to.Below = r.Ever
 	return to.read(r.Entries)
 }
 

@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // Fast reads "fast id sequence", with "commit" behind it: of a batch that ends with a gap.
@@ -135,4 +137,39 @@ func TestAFastBatchGoesOnWithTheNextLeader(t *testing.T) {
 		t.Errorf("kept %q", got)
 	}
 	a.eventually("nothing is held", func() bool { return a.service.Stats().OutboxMessages == 0 })
+}
+
+// TestALaterRunOfTheSameReadDoesNotHideARefusal: the sender has learned of the refusal, and so
+// raised its floor, while a message behind the refused one lay unread at the leader. One read
+// brings that message and what the sender sent since.
+func TestALaterRunOfTheSameReadDoesNotHideARefusal(t *testing.T) {
+	c := newCluster(t, 1)
+	c.sites[0].topic("orders", func(s *coordination.TopicSpec) { s.Stream.AllowBatched = true })
+	c.start(0)
+	c.elect(0, 0)
+	c.tell()
+	a := c.sites[0]
+	a.open("orders")
+	from := a.service.Attach("broker-z", newWay())
+	read := func(runs ...func()) {
+		for _, run := range runs {
+			run()
+		}
+		from.Flush()
+	}
+	run := func(first, floor, behind uint64, m protocol.Message) func() {
+		return func() {
+			m.Behind = behind
+			frame := forward.AppendRunHead(forward.AppendFrameHead(nil, forward.FrameRun, "id-orders", 0, 7, 1), 1, first, floor, 1)
+			testutil.Must(t, from.Take(forward.AppendEntry(frame, &m)))
+		}
+	}
+	parts := fastParts("x", 1, "1", "refused", "3")
+	read(run(1, 1, 0, parts[0]))
+	read(run(2, 1, 1, parts[1]))
+	read(run(3, 1, 2, parts[2]), run(4, 3, 0, message("orders.a", "r", "other")))
+	a.eventually("another publisher's message is kept", func() bool { return slices.Contains(a.values(), "other") })
+	if got := a.values(); !slices.Equal(got, []string{"1", "other"}) {
+		t.Errorf("kept %q", got)
+	}
 }
