@@ -58,7 +58,7 @@ type SubjectMappingSpec struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.filter) && has(self.transforms))",message="a source has filter or transforms; leave one of the two out (a transform without destination filters)"
 type TopicSourceSpec struct {
 	// Topic is the name by which clients know the Topic that is copied, of the same Broker. It may
-	// come later. Of a Topic with several shards, name one of them: orders--0.
+	// come later. A mirror of a Topic with several shards names one of them: orders--0.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_-]{1,128}$')",message="topic is the name of a stream, made of at most 128 letters, digits, hyphens and underscores; write for example orders"
 	// +kubebuilder:validation:MaxLength=253
 	Topic string `json:"topic"`

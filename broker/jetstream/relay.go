@@ -383,7 +383,7 @@ func (r *relay) arm(now time.Time) {
 	if !r.started {
 		due(r.began.Add(relayPatience))
 	}
-	if r.away.IsZero() && r.consumer.IdleHeartbeat > 0 {
+	if r.started && r.away.IsZero() && r.consumer.IdleHeartbeat > 0 {
 		due(r.beat)
 	}
 	if at := r.pace.Next; at > now.UnixNano() {

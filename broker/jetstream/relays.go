@@ -39,10 +39,11 @@ func (g *relays) init(s *Server) {
 
 // run wakes all relays whenever leaders may have changed, until the server closes.
 func (g *relays) run() {
+	changed := g.server.topics.Changed()
 	for {
-		changed := g.server.topics.Changed()
 		select {
 		case <-changed:
+			changed = g.server.topics.Changed() // before what follows looks at the leaders
 		case <-g.server.ctx.Done():
 			return
 		}

@@ -78,10 +78,11 @@ type pullGroups struct {
 // run steps all groups whenever leaders may have changed, until the server closes.
 func (g *pullGroups) run() {
 	topics := g.server.topics
+	changed := topics.Changed()
 	for {
-		changed := topics.Changed()
 		select {
 		case <-changed:
+			changed = topics.Changed() // before what follows looks at the leaders
 		case <-g.server.ctx.Done():
 			return
 		}

@@ -92,8 +92,8 @@ func (p *pass) judgeStream() {
 	copies := f.Spec.Stream.Copies()
 	f.CopyCycle = coordination.CopiesItself(f.Name, copies, state)
 	for _, from := range copies {
-		if t := state.Topic(from.Name); t != nil && !t.Deleting && t.Spec.Shards > 1 {
-			f.ShardedSource = from.Name
+		if t := state.Topic(from.Name); from.Mirrored && t != nil && !t.Deleting && t.Spec.Shards > 1 {
+			f.ShardedMirror = from.Name
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // TopicSourceSpec is another Topic whose messages are copied.
 type TopicSourceSpecApplyConfiguration struct {
 	// Topic is the name by which clients know the Topic that is copied, of the same Broker. It may
-	// come later. Of a Topic with several shards, name one of them: orders--0.
+	// come later. A mirror of a Topic with several shards names one of them: orders--0.
 	Topic *string `json:"topic,omitempty"`
 	// StartTime leaves out what was published before.
 	StartTime *v1.Time `json:"startTime,omitempty"`
