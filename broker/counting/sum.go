@@ -41,8 +41,8 @@ func Refusal(topic string, counts, copied bool, m *protocol.Message, c *publish.
 // Origin is where a copied message is from.
 type Origin struct{ Stream, Subject string }
 
-// Copied returns what a copy adds to t, whose origin has come to a total: by how much that has
-// changed since the last copy that t has. sources is what the sum says of other streams. ok is
+// Copied returns what a copy adds to t: the origin's total without the total of the last copy from
+// there, which t records. sources is what the sum says of other streams. ok is
 // false if t says of them what can't be read.
 //
 //  1. So each record of an origin counts once: one that was deleted there, or passed as a duplicate

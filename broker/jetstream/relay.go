@@ -24,7 +24,7 @@ import (
 //  2. A delivery is passed on at once. Its sequence is the number of deliveries of all shards so
 //     far, as in the consumer's info, and heartbeats have that of the last one.
 //  3. The next relay begins with the sum of the shards' cursors. That is the last sequence that the
-//     receiver got, unless a delivery was lost on its way; then the receiver is to know.
+//     receiver got, unless a delivery was lost on its way; then there is a gap.
 //  4. Each shard has at most one share at a time, so that records of a subject stay in order. What
 //     comes after a share counts as lost is dropped, and its records are delivered again after
 //     their ack wait.
@@ -257,7 +257,7 @@ func (r *relay) lookForReceiver(now time.Time) (all []outgoing, idle bool) {
 	heartbeat := r.consumer.IdleHeartbeat
 	if !r.away.IsZero() || r.beat.IsZero() {
 		r.away, r.beat = time.Time{}, now.Add(heartbeat)
-		if r.window.Token() != 0 { // who was asked may be gone
+		if r.window.Token() != 0 { // the receiver that was asked may be gone
 			r.requestConfirmation()
 		}
 	}

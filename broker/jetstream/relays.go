@@ -25,7 +25,7 @@ type relays struct {
 	first  bool                    // a State was followed
 	led    map[string]*topic.Topic // by id
 	all    map[pullGroupKey]*relay
-	holds  map[pullGroupKey]int // creations that read where a consumer begins
+	holds  map[pullGroupKey]int // creations under way: their consumers deliver nothing yet
 	closed bool
 }
 

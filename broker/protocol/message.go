@@ -11,8 +11,8 @@ type Message struct {
 	Reply   []byte // empty: none
 	Header  int    // size in bytes of the header block at the start of Data
 	Data    []byte // headers and payload
-	// Behind is the number of a message without which this one is not kept, on its way to the leader
-	// of a shard; 0: none.
+	// Behind is the number of the message before this one in its batch, on the way to the leader of a
+	// shard, which refuses this one if it refused that one; 0: none.
 	Behind uint64
 }
 

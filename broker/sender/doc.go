@@ -41,7 +41,8 @@
 //
 //	F9  A message that names another one (protocol.Message.Behind) is kept only if that one is. The
 //	    leader refuses it behind a refused one, which it remembers while that one's answer may be on
-//	    its way. From then on the sender sends the message to no other leader.
+//	    its way. Once the sender has that answer, it sends the messages behind to no other
+//	    leader.
 //
 // docs/architecture.md lists the tests that prove them.
 //

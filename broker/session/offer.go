@@ -111,7 +111,7 @@ func (b *batch) callTaker(t Taker, messages []Message) {
 // to no Taker. It copies them and never waits; use Wait for that.
 func (h *Hub) Send(messages []Message) { h.send(messages, true, false) }
 
-// SendSoon is a Send by a caller that sends more at once. It leaves the writing to the loops'
+// SendSoon is Send for a caller that is about to send more. It leaves the writing to the loops'
 // goroutines, which write what gathers meanwhile together.
 func (h *Hub) SendSoon(messages []Message) { h.send(messages, true, true) }
 

@@ -134,7 +134,8 @@ func (b *Batch) Most(most int) int {
 	return most + b.added[b.Taken]
 }
 
-// From returns where the next message is from, for a counter; nil if b is.
+// From returns where the next message is from, for a counter; nil if b is nil. b is not of a
+// mirror.
 func (b *Batch) From() *counting.Origin {
 	if b == nil {
 		return nil

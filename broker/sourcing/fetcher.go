@@ -28,8 +28,8 @@ type fetcher struct {
 	epoch  uint64         // of the offset before next; 0: not known
 	epochs bool           // all brokers know epochs of sources
 	come   removal.Source // of the last question
-	// lost is how far the source had come when the origin was found to have lost the end of that, and
-	// back up to where it has it. Until the shard has a later record, the source goes on behind back.
+	// lost is the progress that the origin was found to have lost, and back the last progress of
+	// which it has the record. Until the shard has a later record, the source goes on behind back.
 	lost, back removal.Source
 	reached    bool   // a record was taken since the start time of the source
 	behind     bool   // the origin had more

@@ -8,7 +8,7 @@ import (
 // Stats is what a broker's sources have done, and how far they have come. Mirrors are sources, too.
 type Stats struct {
 	Sources int           // that are copied here, of the shards that this broker leads
-	Waiting int           // of these shards that aren't, because there are too many
+	Waiting int           // of these shards too, and not copied: there are more than maxSources
 	Failing int           // of Sources that can't be copied for now
 	Lag     uint64        // records that are left: at most, where there are filters
 	Most    uint64        // of Lag, those of one source

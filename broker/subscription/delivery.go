@@ -109,10 +109,10 @@ type Pull struct {
 	Pin string
 	// Peek waits for a deliverable record without delivering it. It needs no To.
 	Peek bool
-	// Relay: it is by the relay of a push, which merges the shards of a Topic. Only a relay may pull
-	// from a Subscription with a deliver subject then. The record that exceeds MaxBytes is delivered,
-	// and is the last one, so that a relay need not know how large records are. With NoWait it ends
-	// when nothing is available, and after Expires at the latest.
+	// Relay: the relay of a push consumer asks, which merges the shards of a Topic. Only a relay may
+	// pull from a Subscription with a deliver subject then. The record that crosses MaxBytes is
+	// delivered, and is the last one, so that a relay need not know how large records are. With NoWait
+	// it ends when nothing is available, and after Expires at the latest.
 	Relay bool
 }
 

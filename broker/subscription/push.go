@@ -125,7 +125,7 @@ func (s *Subscription) lookForReceiver(w *worker, now int64) {
 	}
 	if p.away != 0 || p.beat == 0 {
 		p.away, p.beat = 0, now+p.heartbeat
-		if p.flow.Token() != 0 { // who was asked may be gone
+		if p.flow.Token() != 0 { // the receiver that was asked may be gone
 			s.sink.FlowControl(p.to, p.flow.Token())
 			s.unflushed = true
 		}
