@@ -1,10 +1,10 @@
 // Package activity counts the clients of this broker that read by Subscriptions: their active
 // members.
 //
-// The leader of a Subscription sees the reply subjects of pull requests, of which a client may have
-// many, and not the clients. So each broker counts those that are connected to it, and whoever asks
-// adds up the counts of all brokers: a client is connected to one broker. No broker tells another
-// one of its clients, so brokers of earlier versions need to know nothing of it.
+// The leader of a Subscription sees the reply subjects of pull requests, and a client may use many.
+// So each broker counts the clients that are connected to it, and the operator and the command line
+// add up the counts of all brokers. Brokers exchange nothing about clients, so a rolling change
+// needs no rule for it.
 //
 // Invariants:
 //

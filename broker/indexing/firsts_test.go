@@ -284,8 +284,8 @@ func TestALookupWaitsForABatch(t *testing.T) {
 	}
 }
 
-// TestOffsetsOfOneSubject: those of a subject with wildcards, or one that is no valid pattern, are
-// not those of others that it matches, however many there are.
+// TestOffsetsOfOneSubject: a subject is compared as text, also if it looks like a pattern. So the
+// offsets of a.* are not those of a.b.
 func TestOffsetsOfOneSubject(t *testing.T) {
 	s := newShard(t, 1)
 	subjects := []string{"a.*", "a.b", "a.>", "a..b", "a.b.c", ">"}
