@@ -306,7 +306,7 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	w.apply("Topic", "second", `{brokerRef: {name: main}, sources: [{topic: first}]}`)
 	w.untilTopicSays("second", "SourceCycle", "its sources lead back to it")
 	w.apply("Topic", "narrow", `{brokerRef: {name: main}, mirror: {topic: wide}}`)
-	w.untilTopicSays("narrow", "Invalid", "name its shards instead, wide--0")
+	w.untilTopicSays("narrow", "Invalid", "mirror its shards instead, wide--0")
 	// And it pushes.
 	w.untilSubscription("pushed", "Served")
 	pushed := f.subscription("orders", "pushed")

@@ -525,8 +525,16 @@ func (n *node) flipped(other *node) (back func(fs env.FS)) {
 	if err := lg.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	file := lg.SegmentInfos()[3].File
-	for at := int64(3000); at < 10000; at += 100 {
+	segment := lg.SegmentInfos()[3]
+	if other != nil { // replicas begin their segments at offsets of their own
+		for _, segment = range lg.SegmentInfos() {
+			if segment.End > other.lost(Data)[0].From {
+				break
+			}
+		}
+	}
+	file := segment.File
+	for at := int64(100); at < segment.Bytes; at += 100 {
 		flip := func(fs env.FS) {
 			if err := fs.(*crashfs.FS).Flip(file, at*8); err != nil {
 				t.Fatal(err)
