@@ -108,7 +108,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		},
 	})
 	t.sourcing = sourcing.New(sourcing.Config[*topic.ShardLeader]{
-		Self: b.identity.ID, Led: t.topics.Leaders, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
+		Self: b.identity.ID, Led: t.topics.Leaders, Changed: t.topics.Changed, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
 	})
 	t.readers = activity.New(b.hub, t.topics.State)
 	t.api = jetstream.NewServer(jetstream.ServerConfig{

@@ -43,7 +43,7 @@ const (
 	maxPeers = 1024
 
 	// observeEvery is the interval of readings.
-	observeEvery = 100 * time.Millisecond
+	observeEvery = 500 * time.Millisecond
 	// saveEvery is the interval in which the vote is saved. The time since the last save counts as
 	// absence.
 	saveEvery = time.Minute

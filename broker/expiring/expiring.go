@@ -44,16 +44,19 @@ type Shard interface {
 
 // Config is what Run needs.
 type Config[S Shard] struct {
-	Led    func() []S
-	Clock  *clock.Clock
-	Codec  publish.Codec
-	Logger *slog.Logger
+	Led func() []S
+	// Changed returns a channel that is closed when one of them, or its rules, may have changed.
+	Changed func() <-chan struct{}
+	Clock   *clock.Clock
+	Codec   publish.Codec
+	Logger  *slog.Logger
 }
 
 // Run removes what has expired of the shards that this broker leads until ctx ends.
 func Run[S Shard](ctx context.Context, config Config[S]) {
 	e := expirer[S]{Config: config, places: map[S]*place{}}
-	for work.SleepToTick(ctx, rest) {
+	poll := work.Poll{Often: often, Rarely: rarely, Lively: lively, Changed: config.Changed}
+	for poll.Wait(ctx, len(e.places) > 0) {
 		for e.pass(ctx) && work.Sleep(ctx, hurry) {
 		}
 	}

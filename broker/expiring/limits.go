@@ -7,9 +7,13 @@ import (
 )
 
 const (
-	// rest is the pause between two looks at all shards, and hurry the one while a shard has more.
-	rest  = 100 * time.Millisecond
-	hurry = 5 * time.Millisecond
+	// often is the period of looks at all shards while messages of one can expire and, for lively,
+	// after a change of the cluster; rarely is the one otherwise. hurry is the pause while a shard
+	// has more.
+	often  = 100 * time.Millisecond
+	rarely = time.Second
+	lively = 5 * time.Second
+	hurry  = 5 * time.Millisecond
 	// failedRest is the pause before a shard is looked at again of which something could not be
 	// read, or whose index of subjects is being made.
 	failedRest = time.Second

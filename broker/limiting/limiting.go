@@ -13,9 +13,12 @@ import (
 )
 
 const (
-	// rest is the pause between two looks at all shards, and failedRest the one before a shard is
-	// tried again whose index was not ready.
-	rest       = 100 * time.Millisecond
+	// often is the period of looks at all shards while there is work and, for lively, after a change
+	// of the cluster; rarely is the one otherwise. failedRest is the pause before a shard is tried
+	// again whose index was not ready.
+	often      = 100 * time.Millisecond
+	rarely     = time.Second
+	lively     = 5 * time.Second
 	failedRest = 5 * time.Second
 	// patience is how long a question waits for an index that is being made.
 	patience = time.Minute
@@ -41,10 +44,13 @@ type Shard interface {
 	Remove(spans []removal.Span, done func(error)) error
 }
 
-// Run enforces the limits of the shards that this broker leads until ctx ends.
-func Run[S Shard](ctx context.Context, led func() []S, logger *slog.Logger) {
+// Run enforces the limits of the shards that this broker leads until ctx ends. changed returns a
+// channel that is closed when one of them, or a limit, may have changed.
+func Run[S Shard](ctx context.Context, led func() []S, changed func() <-chan struct{}, logger *slog.Logger) {
 	later := map[string]time.Time{} // by shard
-	for work.SleepToTick(ctx, rest) {
+	poll := work.Poll{Often: often, Rarely: rarely, Lively: lively, Changed: changed}
+	for busy := false; poll.Wait(ctx, busy); {
+		busy = false
 		for _, s := range led() {
 			most, durability, removed := s.Limit()
 			_, high := s.Offsets()
@@ -52,6 +58,7 @@ func Run[S Shard](ctx context.Context, led func() []S, logger *slog.Logger) {
 			if limit == 0 || time.Now().Before(later[s.Name()]) {
 				continue
 			}
+			busy = true
 			delete(later, s.Name())
 			more, err := Enforce(ctx, s, limit)
 			if err == nil && !more {

@@ -30,6 +30,7 @@ type Links interface {
 	Linked() (up, members int)
 	Leaving(broker string) bool
 	Silent() []route.Member
+	Hushed() <-chan struct{}
 }
 
 // Clients is the part of session.Hub that membership uses.

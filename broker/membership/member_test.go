@@ -62,6 +62,7 @@ type fakeLinks struct {
 	up      int
 	leaving string
 	silent  []route.Member
+	hushed  chan struct{}
 }
 
 func (l *fakeLinks) SetMembers(m []route.Member) { l.set(func() { l.members = m }) }
@@ -79,6 +80,8 @@ func (l *fakeLinks) Silent() []route.Member {
 	return l.silent
 }
 
+func (l *fakeLinks) Hushed() <-chan struct{} { return l.hushed }
+
 func (l *fakeLinks) set(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +93,7 @@ type fakeClients struct{ urls []string }
 func (c *fakeClients) SetURLs(urls []string) { c.urls = urls }
 
 func newMember() (*Member, *fakeStore, *fakeLinks, *fakeClients) {
-	store, links, clients := &fakeStore{reports: map[[2]coordination.Replica]int{}}, &fakeLinks{}, &fakeClients{}
+	store, links, clients := &fakeStore{reports: map[[2]coordination.Replica]int{}}, &fakeLinks{hushed: make(chan struct{}, 1)}, &fakeClients{}
 	m := New("a", clients, slog.New(slog.DiscardHandler))
 	m.SetLinks(links)
 	return m, store, links, clients
@@ -178,6 +181,7 @@ func TestASilentMemberIsReportedUntilItIsHeard(t *testing.T) {
 			t.Errorf("reported %d times in the next incarnation", n)
 		}
 		links.set(func() { links.silent = nil })
+		links.hushed <- struct{}{}
 		time.Sleep(5 * silenceTick)
 		if n := reports(11); n != 0 {
 			t.Error("the report stands although the member is heard again")

@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	// silenceTick is how often the links are checked for silent brokers.
+	// silenceTick is how often the links are checked for silent brokers while there is one, and
+	// silenceRest otherwise: the links tell of one.
 	silenceTick = 100 * time.Millisecond
+	silenceRest = time.Second
 	// reportTime bounds one report to etcd. It is short because the coordinator that does not
 	// answer may run on the silent broker's machine; the next attempt uses another one.
 	reportTime = time.Second
@@ -28,7 +30,7 @@ func (m *Member) ReportSilent(ctx context.Context, store Store) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			ticker.Next()
+		case <-m.links.Hushed():
 		}
 		self := m.Replica()
 		silent := map[coordination.Replica]bool{}
@@ -62,6 +64,11 @@ func (m *Member) ReportSilent(ctx context.Context, store Store) {
 				delete(reported, other)
 			}
 			cancel()
+		}
+		if len(silent)+len(reported) > 0 {
+			ticker.Pace(silenceTick)
+		} else {
+			ticker.Pace(silenceRest)
 		}
 	}
 }

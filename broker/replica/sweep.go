@@ -27,7 +27,11 @@ func (l *Leading) reconsiderSet(now time.Duration) {
 	x := l.x
 	x.mu.Lock()
 	x.unsettled = append(x.unsettled, l)
+	first := len(x.unsettled) == 1
 	x.mu.Unlock()
+	if first { // the sweeper may be at rest
+		x.wakeSweeper()
+	}
 }
 
 // unsettled reports whether the set may change soon: a swap is unanswered, a member's incarnation
@@ -103,6 +107,10 @@ func (x *Exchange) notifyLater(l *Leading) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.moved = append(x.moved, l)
+	x.wakeSweeper()
+}
+
+func (x *Exchange) wakeSweeper() {
 	select {
 	case x.wake <- struct{}{}:
 	default:
@@ -111,20 +119,21 @@ func (x *Exchange) notifyLater(l *Leading) {
 
 // sweep does the periodic checks that no event triggers.
 func (x *Exchange) sweep() {
-	ticker := work.NewTicker(sweepTick)
+	ticker := work.NewTicker(sweepAll)
 	defer ticker.Stop()
-	all := x.config.Now()
+	all, pace := x.config.Now(), sweepAll
 	swapped := uint64(0)
 	for {
+		ticked := false
 		select {
 		case <-x.ctx.Done():
 			return
 		case <-x.wake:
 		case <-ticker.C:
-			ticker.Next()
+			ticked = true
 			now := x.config.Now()
 			x.sweepUnsettled(now)
-			if now-all >= sweepAll {
+			if now-all >= sweepAll-sweepTick/2 { // ticks come a little early or late
 				all = now
 				x.sweepLeads(now)
 				x.sweepTrims()
@@ -132,9 +141,15 @@ func (x *Exchange) sweep() {
 			}
 		}
 		x.mu.Lock()
-		moved := x.moved
+		moved, before := x.moved, pace
 		x.moved = nil
+		if pace = sweepAll; len(x.unsettled) > 0 {
+			pace = sweepTick
+		}
 		x.mu.Unlock()
+		if ticked || pace != before {
+			ticker.Pace(pace)
+		}
 		for _, l := range moved {
 			l.notifyMoved()
 		}

@@ -72,6 +72,17 @@ func (m *Mesh) probe(n *neighbour, until time.Time) {
 	}
 }
 
+// Hushed returns a channel that gets a token when the members that Silent returns may have changed.
+func (m *Mesh) Hushed() <-chan struct{} { return m.hushed }
+
+// hush tells that the silent members may have changed.
+func (m *Mesh) hush() {
+	select {
+	case m.hushed <- struct{}{}:
+	default:
+	}
+}
+
 // Silent returns the members from which nothing has been heard for silentAfter, among those with a
 // link in their current incarnation. A silent member may be alive: this broker may be the one that
 // is cut off.

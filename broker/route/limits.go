@@ -86,7 +86,9 @@ const (
 	deadAfter    = 3 * time.Second
 	// A peer is silent after silentAfter without a byte from it; this broker then tells the others,
 	// in case they hear nothing either. Four pings may be late or lost, as on a busy machine.
-	silentAfter   = 2 * time.Second
+	silentAfter = 2 * time.Second
+	// A link is checked when it pings, and from quietAfter of silence on with each keepAliveTick.
+	quietAfter    = 800 * time.Millisecond
 	keepAliveTick = 200 * time.Millisecond
 
 	// writeTimeout bounds one write of at most chunkSize. It is longer than deadAfter, since a peer

@@ -218,10 +218,10 @@ func (l *link) closeWrite() {
 
 // keepAlive sends pings and detects silence.
 func (l *link) keepAlive() {
-	ticker, ping := work.NewTicker(keepAliveTick), work.NewTicker(pingEvery)
+	ticker, ping := work.NewTicker(pingEvery), work.NewTicker(pingEvery)
 	defer ticker.Stop()
 	defer ping.Stop()
-	last := l.mesh.now()
+	last, pace := l.mesh.now(), pingEvery
 	for {
 		select {
 		case <-l.stop:
@@ -231,10 +231,9 @@ func (l *link) keepAlive() {
 			l.sendControl(func(f *frames) { f.token(framePing, uint64(l.mesh.now())) })
 			continue
 		case <-ticker.C:
-			ticker.Next()
 		}
 		now := l.mesh.now()
-		if now-last > 2*keepAliveTick {
+		if now-last > pace+keepAliveTick {
 			// This process did not run for a while, so the silence may be its own.
 			l.waiting.Store(int64(now))
 		}
@@ -243,7 +242,14 @@ func (l *link) keepAlive() {
 		if !l.busy.Load() {
 			silence = now - time.Duration(l.waiting.Load())
 		}
-		l.silent.Store(silence >= silentAfter)
+		pace = pingEvery
+		if silence >= quietAfter {
+			pace = keepAliveTick
+		}
+		ticker.Pace(pace)
+		if silent := silence >= silentAfter; l.silent.Swap(silent) != silent {
+			l.mesh.hush()
+		}
 		if silence >= deadAfter {
 			l.fail(errSilent)
 			return

@@ -73,6 +73,7 @@ type Mesh struct {
 	leaving    atomic.Bool
 	parting    time.Duration // partingTimeout, except in tests
 	handshakes chan struct{} // one token per handshake in progress
+	hushed     chan struct{} // a token: what Silent returns may have changed
 
 	mu         sync.Mutex
 	closed     bool
@@ -157,6 +158,7 @@ func Start(config Config) (*Mesh, error) {
 			Features: config.Features,
 		},
 		log:        config.Logger.With("component", "route"),
+		hushed:     make(chan struct{}, 1),
 		epoch:      time.Now(),
 		parting:    partingTimeout,
 		handshakes: make(chan struct{}, maxGreeting),

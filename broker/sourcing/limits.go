@@ -57,8 +57,11 @@ const (
 	patience = 5 * time.Second
 	// answerWithin is how long after that an answer may take. A broker that dies does not answer.
 	answerWithin = 5 * time.Second
-	// look is how often Run looks for shards and sources that it doesn't know yet.
-	look = 100 * time.Millisecond
+	// often is the period in which Run looks for shards and sources that it doesn't know yet, while
+	// it copies and, for lively, after a change of the cluster; rarely is the one otherwise.
+	often  = 100 * time.Millisecond
+	rarely = time.Second
+	lively = 5 * time.Second
 	// noteLooks is after how many of these the state logs say how far sources have come. A new leader
 	// reads what was copied since, and retention leaves the last batch until then.
 	noteLooks = 5

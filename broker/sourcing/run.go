@@ -52,6 +52,8 @@ type Config[S Shard] struct {
 	Self string // id of this broker
 	// Led returns the shards that this broker leads.
 	Led func() []S
+	// Changed returns a channel that is closed when one of them, or its sources, may have changed.
+	Changed func() <-chan struct{}
 	// Find returns the identity of a stream, and which broker leads it, or why it can't be read: a
 	// *NotFoundError, for example.
 	Find    func(stream string) (identity, leader string, err error)
@@ -141,8 +143,10 @@ func (s *Sourcing[S]) Start() {
 	s.offer = s.Hub.Offer(s)
 	s.offer.Set([]string{prefix + ">"})
 	s.running.Go(func() {
-		for n := 1; work.SleepToTick(s.ctx, look); n++ {
-			if s.look(); n%noteLooks == 0 {
+		poll := work.Poll{Often: often, Rarely: rarely, Lively: lively, Changed: s.Changed}
+		copying := false
+		for n := 1; poll.Wait(s.ctx, copying); n++ {
+			if copying = s.look(); n%noteLooks == 0 {
 				s.note()
 			}
 		}
@@ -161,8 +165,8 @@ func (s *Sourcing[S]) Close() {
 }
 
 // look begins to copy what is not copied yet, and stops what is not led here any more or has
-// changed.
-func (s *Sourcing[S]) look() {
+// changed. It reports whether anything is copied.
+func (s *Sourcing[S]) look() (copying bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at, r := range s.runs {
@@ -202,6 +206,7 @@ func (s *Sourcing[S]) look() {
 			r.stop()
 		}
 	}
+	return len(s.runs) > 0
 }
 
 // note has the state logs say how far sources have come, also former ones.

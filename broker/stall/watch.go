@@ -11,8 +11,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// tick is the interval of checks, well below the limits.
-const tick = 200 * time.Millisecond
+// tick is the interval of checks, well below the limits, and rest the one while nothing is under
+// way.
+const (
+	tick = 200 * time.Millisecond
+	rest = 500 * time.Millisecond
+)
 
 // Config configures a Watch.
 type Config struct {
@@ -57,7 +61,6 @@ func (w *Watch) Run(ctx context.Context, giveUp func(*Error)) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			ticker.Next()
 		}
 		limit := c.Limit
 		if !c.CanHandOver() {
@@ -65,7 +68,13 @@ func (w *Watch) Run(ctx context.Context, giveUp func(*Error)) {
 		}
 		read, other := c.FS.Oldest()
 		before := w.Stall()
-		stall, beyond := disk.observe(time.Now(), c.Rounds.RoundSince(), read, other, limit)
+		round := c.Rounds.RoundSince()
+		if round.IsZero() && read.Since.IsZero() && other.Since.IsZero() {
+			ticker.Pace(rest)
+		} else {
+			ticker.Pace(tick)
+		}
+		stall, beyond := disk.observe(time.Now(), round, read, other, limit)
 		w.now.Store(&stall)
 		switch {
 		case beyond:

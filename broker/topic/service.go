@@ -62,8 +62,8 @@ func Open(config Config) (*Service, error) {
 		s.running.Go(func() { s.reports.Keep(s.ctx, config.Report, s.notReported) })
 	}
 	s.running.Go(func() { s.upkeep.Run(s.ctx) })
-	s.running.Go(func() { limiting.Run(s.ctx, s.Leaders, s.log) })
-	expiry := expiring.Config[*ShardLeader]{Led: s.Leaders, Clock: config.Clock, Codec: config.Codec, Logger: s.log}
+	s.running.Go(func() { limiting.Run(s.ctx, s.Leaders, s.Changed, s.log) })
+	expiry := expiring.Config[*ShardLeader]{Led: s.Leaders, Changed: s.Changed, Clock: config.Clock, Codec: config.Codec, Logger: s.log}
 	s.running.Go(func() { expiring.Run(s.ctx, expiry) })
 	return s, nil
 }

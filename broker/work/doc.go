@@ -2,7 +2,7 @@
 Package work runs background work of a broker on bounded numbers of goroutines. Tasks runs items that
 have work again and again, as shards and Subscriptions do; Jobs runs functions once; Each does one
 thing with several items. Sleep is a pause of a goroutine, Ticker and SleepToTick let goroutines work
-periodically, and Backoff is the pause before a retry. Watchers are called when something has changed.
+periodically, Poll often or rarely, and Backoff is the pause before a retry. Watchers are called when something has changed.
 
 Invariants:
 

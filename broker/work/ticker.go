@@ -21,7 +21,10 @@ func NewTicker(every time.Duration) *Ticker {
 }
 
 // Next sets the next tick, after one was taken. Multiples that have passed since are left out.
-func (t *Ticker) Next() { t.timer.Reset(untilMultiple(time.Now(), t.every)) }
+func (t *Ticker) Next() { t.Pace(t.every) }
+
+// Pace sets the next tick to a multiple of another period, in place of the tick that was due.
+func (t *Ticker) Pace(every time.Duration) { t.timer.Reset(untilMultiple(time.Now(), every)) }
 
 // Stop ends the ticks.
 func (t *Ticker) Stop() { t.timer.Stop() }

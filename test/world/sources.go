@@ -36,7 +36,7 @@ func (l *life) newSourcing() *sourcing.Sourcing[*topic.ShardLeader] {
 		}
 		return nil
 	}
-	return sourcing.New(sourcing.Config[*topic.ShardLeader]{Self: l.m.id, Led: l.service.Leaders, Hub: l.hub, Payload: maxPayload, Logger: l.log,
+	return sourcing.New(sourcing.Config[*topic.ShardLeader]{Self: l.m.id, Led: l.service.Leaders, Changed: l.service.Changed, Hub: l.hub, Payload: maxPayload, Logger: l.log,
 		Epochs: func() bool { return true }, Streams: func(name string) []string { return []string{name} },
 		Find: func(stream string) (identity, leader string, err error) {
 			if s := shard(stream); s != nil {
