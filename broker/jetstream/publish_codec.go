@@ -139,41 +139,28 @@ var counterErrors = [...]*jsapi.Error{
 	publish.IncrementInvalid: jsapi.ErrMessageIncrInvalid, publish.CounterPayload: jsapi.ErrMessageIncrPayload, publish.CounterBroken: jsapi.ErrMessageCounterBroken,
 }
 
-// batchError translates the fault of an atomic batch.
+// batchErrors are JetStream's errors for messages of batches that are refused, but for those that
+// say what.
+var batchErrors = [...]*jsapi.Error{
+	publish.BatchesDisabled: jsapi.ErrAtomicPublishDisabled, publish.BatchIncomplete: jsapi.ErrAtomicPublishIncomplete,
+	publish.BatchInvalidID: jsapi.ErrAtomicPublishInvalidID, publish.BatchNoSequence: jsapi.ErrAtomicPublishMissingSequence,
+	publish.BatchInvalidCommit: jsapi.ErrAtomicPublishInvalidCommit, publish.BatchUnserved: jsapi.ErrRequiredAPILevel,
+	publish.BatchDuplicate: jsapi.ErrAtomicPublishDuplicate, publish.BatchRewritten: jsapi.ErrStreamWrongLastSequenceConstant,
+	publish.BatchesOpen: jsapi.ErrAtomicPublishTooManyInflight, publish.FastDisabled: jsapi.ErrBatchPublishDisabled,
+	publish.FastInvalid: jsapi.ErrBatchPublishInvalidPattern, publish.FastInvalidID: jsapi.ErrBatchPublishInvalidBatchID,
+	publish.FastUnknown: jsapi.ErrBatchPublishUnknownBatchID, publish.FastBehind: jsapi.ErrBatchPublishUnknownBatchID,
+	publish.FastsOpen: jsapi.ErrBatchPublishTooManyInflight,
+}
+
+// batchError translates the fault of a batch.
 func batchError(e *publish.BatchError) *jsapi.Error {
 	switch e.Fault {
-	case publish.BatchIncomplete:
-		return jsapi.ErrAtomicPublishIncomplete
-	case publish.BatchInvalidID:
-		return jsapi.ErrAtomicPublishInvalidID
-	case publish.BatchNoSequence:
-		return jsapi.ErrAtomicPublishMissingSequence
 	case publish.BatchTooLarge:
 		return jsapi.ErrAtomicPublishTooLarge.With(e.What)
-	case publish.BatchInvalidCommit:
-		return jsapi.ErrAtomicPublishInvalidCommit
-	case publish.BatchUnserved:
-		return jsapi.ErrRequiredAPILevel
-	case publish.BatchDuplicate:
-		return jsapi.ErrAtomicPublishDuplicate
 	case publish.BatchUnsupported:
 		return jsapi.ErrAtomicPublishUnsupported.With(e.What)
-	case publish.BatchRewritten:
-		return jsapi.ErrStreamWrongLastSequenceConstant
-	case publish.BatchesOpen:
-		return jsapi.ErrAtomicPublishTooManyInflight
-	case publish.FastDisabled:
-		return jsapi.ErrBatchPublishDisabled
-	case publish.FastInvalid:
-		return jsapi.ErrBatchPublishInvalidPattern
-	case publish.FastInvalidID:
-		return jsapi.ErrBatchPublishInvalidBatchID
-	case publish.FastUnknown, publish.FastBehind:
-		return jsapi.ErrBatchPublishUnknownBatchID
-	case publish.FastsOpen:
-		return jsapi.ErrBatchPublishTooManyInflight
 	}
-	return jsapi.ErrAtomicPublishDisabled
+	return batchErrors[e.Fault]
 }
 
 // offlineBecause is JetStream's error for a stream that is not served, with the reason.

@@ -242,35 +242,8 @@ var pushStories = []story{
 
 	{"flow control holds messages back from a slow reader", func(t *testing.T, s *site) {
 		name := s.stream(t, nil)
-		const n, size = 400, 100 << 10
-		publisher := s.client(t)
-		for i := range n {
-			data := make([]byte, size)
-			copy(data, fmt.Sprint(i+1))
-			_, err := publisher.PublishAsync(name+".x", data)
-			testutil.Must(t, err)
-		}
-		select {
-		case <-publisher.PublishAsyncComplete():
-		case <-time.After(patience):
-			t.Fatal("not everything is published")
-		}
-		sub, err := s.legacy(t).SubscribeSync(name+".x", nats.EnableFlowControl(), nats.IdleHeartbeat(time.Minute), nats.AckNone())
-		testutil.Must(t, err)
-		testutil.Must(t, sub.SetPendingLimits(-1, -1))
-		var held uint64
-		testutil.EventuallyTrue(t, "it stalls", func() bool {
-			info, err := sub.ConsumerInfo()
-			testutil.Must(t, err)
-			_, bytes, err := sub.Pending()
-			testutil.Must(t, err)
-			stalled := bytes > 0 && held == info.Delivered.Consumer
-			held = info.Delivered.Consumer
-			return stalled
-		})
-		if held >= n/2 {
-			t.Errorf("%d of %d messages were sent to a client that does not read", held, n)
-		}
+		const n = 400
+		sub := s.slowReader(t, name+".x", n, func(i int) (subject, text string) { return name + ".x", fmt.Sprint(i + 1) })
 		for i, m := range next(t, sub, n) {
 			if text := strings.TrimRight(string(m.Data), "\x00"); text != fmt.Sprint(i+1) {
 				t.Fatalf("message %d is %s", i+1, text)
@@ -467,4 +440,41 @@ func TestAPushConsumerOutlivesItsLeader(t *testing.T) {
 			t.Errorf("message %s was acknowledged, and came %d times", data, n)
 		}
 	}
+}
+
+// slowReader publishes messages of 100 KiB that begin with a text, and returns the subscription of a
+// client that has flow control and does not read, once the server has stopped sending. It fails if
+// half of the messages were sent by then.
+func (s *site) slowReader(t *testing.T, subject string, n int, message func(i int) (subject, text string)) *nats.Subscription {
+	t.Helper()
+	publisher := s.client(t)
+	for i := range n {
+		to, text := message(i)
+		data := make([]byte, 100<<10)
+		copy(data, text)
+		_, err := publisher.PublishAsync(to, data)
+		testutil.Must(t, err)
+	}
+	select {
+	case <-publisher.PublishAsyncComplete():
+	case <-time.After(patience):
+		t.Fatal("not everything is published")
+	}
+	sub, err := s.legacy(t).SubscribeSync(subject, nats.EnableFlowControl(), nats.IdleHeartbeat(time.Minute), nats.AckNone())
+	testutil.Must(t, err)
+	testutil.Must(t, sub.SetPendingLimits(-1, -1))
+	var held uint64
+	testutil.EventuallyTrue(t, "it stalls", func() bool {
+		info, err := sub.ConsumerInfo()
+		testutil.Must(t, err)
+		_, bytes, err := sub.Pending()
+		testutil.Must(t, err)
+		stalled := bytes > 0 && held == info.Delivered.Consumer
+		held = info.Delivered.Consumer
+		return stalled
+	})
+	if held >= uint64(n)/2 {
+		t.Errorf("%d of %d messages were sent to a client that does not read", held, n)
+	}
+	return sub
 }
