@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,20 +47,35 @@ const (
 type pushing struct {
 	published int           // records on each subject
 	earlier   []pushedEvent // what former pods of the receiver took
+	ca        *testca.CA    // of the receiver and of its clients
+	client    string        // the serial number of the client certificate
+	key       string        // a line of its key
 }
 
-// pushedEvent is a request that the receiver took.
+// pushedEvent is a request that the receiver took. Client is the serial number of the certificate
+// that it came with.
 type pushedEvent struct{ Subject, Authorization, Client, Data string }
 
 // pushDeclared applies a receiver and a Subscription that pushes to it before their Broker exists.
 func pushDeclared(t *testing.T, e *environment) {
-	dir, ca := t.TempDir(), testca.New(t)
-	ca.Issue(t, dir, testca.Options{Names: []string{"receiver." + namespace + ".svc"}})
-	e.secret(t, "receiver-tls", false, filesOf(t, dir, "tls.crt", "tls.key"))
-	e.secret(t, "receiver-ca", true, map[string][]byte{"ca.crt": ca.PEM})
+	e.pushing = &pushing{ca: testca.New(t)}
+	dir := t.TempDir()
+	e.pushing.ca.Issue(t, dir, testca.Options{Names: []string{"receiver." + namespace + ".svc"}})
+	e.secret(t, "receiver-tls", false, filesOf(t, dir, "tls.crt", "tls.key", "ca.crt"))
+	e.secret(t, "receiver-ca", true, filesOf(t, dir, "ca.crt"))
+	e.secret(t, "receiver-client", true, e.pushing.issue(t))
 	e.secret(t, "receiver-token", true, map[string][]byte{"authorization": []byte(firstToken)})
 	mustRun(t, "kubectl", "-n", namespace, "apply", "-f", "test/e2e/receiver.yaml")
-	e.pushing = &pushing{}
+}
+
+// issue returns a new client certificate and its key.
+func (p *pushing) issue(t *testing.T) map[string][]byte {
+	t.Helper()
+	dir := t.TempDir()
+	p.client = p.ca.Issue(t, dir).SerialNumber.String()
+	pair := filesOf(t, dir, "tls.crt", "tls.key")
+	p.key = strings.Split(string(pair["tls.key"]), "\n")[1]
+	return pair
 }
 
 // secret creates a Secret, with the label that lets Subscriptions refer to it if pushed is true.
@@ -70,6 +86,19 @@ func (e *environment) secret(t *testing.T, name string, pushed bool, data map[st
 		s.Labels = map[string]string{v1alpha1.LabelPush: "true"}
 	}
 	if err := e.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// renew changes the content of a Secret.
+func (e *environment) renew(t *testing.T, name string, data map[string][]byte) {
+	t.Helper()
+	s := &corev1.Secret{}
+	if err := e.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
+		t.Fatal(err)
+	}
+	s.Data = data
+	if err := e.Update(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -87,8 +116,10 @@ func filesOf(t *testing.T, dir string, names ...string) map[string][]byte {
 	return data
 }
 
-// pushServes pushes from all brokers to the receiver, with a header whose value is in no etcd of
-// brokers. Then the receiver goes, and records are published that nobody takes for now.
+// pushServes pushes from all brokers to the receiver, with a client certificate and a header that
+// no etcd of brokers has. Then the receiver goes, and records are published that nobody takes for
+// now. The status tells of it within half a minute, which the benchmark lasts, so quiescence finds
+// the Subscription at rest.
 func pushServes(t *testing.T, e *environment) {
 	upTo(readyTime).For(t, "the Subscription is Ready", func(ctx context.Context) error {
 		s, err := e.subscription(ctx, pushedName)
@@ -97,25 +128,28 @@ func pushServes(t *testing.T, e *environment) {
 		}
 		return isReady(s.Status.Conditions, s.Generation)
 	})
-	e.publishNumbers(t, pushedAtOnce)
+	js := e.publishers(t)
+	e.publishNumbers(t, js, pushedAtOnce)
 	e.arrived(t)
 	for _, got := range e.taken(t) {
-		if got.Authorization != firstToken {
-			t.Fatalf("the receiver got the header %q", got.Authorization)
+		if got.Authorization != firstToken || got.Client != e.pushing.client {
+			t.Fatalf("the receiver got the header %q and certificate %s, want %s", got.Authorization, got.Client, e.pushing.client)
 		}
 	}
-	e.notInEtcd(t, firstToken)
+	e.notInEtcd(t, firstToken, e.pushing.key)
 
 	// The operator notices the Subscription's change at once, and a Secret's within a minute.
-	mustRun(t, "kubectl", "-n", namespace, "patch", "secret", "receiver-token", "--patch", `{"stringData": {"authorization": "`+secondToken+`"}}`)
+	renewed := e.pushing.issue(t)
+	e.renew(t, "receiver-client", renewed)
+	e.renew(t, "receiver-token", map[string][]byte{"authorization": []byte(secondToken)})
 	mustRun(t, "kubectl", "-n", namespace, "patch", "subscriptions.carillon.dev", pushedName, "--type=merge", "--patch", `{"spec": {"ack": {"wait": "20s"}}}`)
-	upTo(readyTime).For(t, "the brokers' Secret has the new value", func(ctx context.Context) error {
+	upTo(readyTime).For(t, "the brokers' Secret has the new values", func(ctx context.Context) error {
 		s := &corev1.Secret{}
 		if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "main-push"}, s); err != nil {
 			return err
 		}
-		if got := string(s.Data["receiver-token_authorization"]); got != secondToken {
-			return fmt.Errorf("it has %q", got)
+		if got := string(s.Data["receiver-token_authorization"]); got != secondToken || !bytes.Equal(s.Data["receiver-client_tls.key"], renewed["tls.key"]) {
+			return fmt.Errorf("it has %q and keys from %d files", got, len(s.Data))
 		}
 		return nil
 	})
@@ -129,7 +163,7 @@ func pushServes(t *testing.T, e *environment) {
 		}
 		return err
 	})
-	e.publishNumbers(t, pushedAtOnce)
+	e.publishNumbers(t, js, pushedAtOnce)
 }
 
 // pushDown finds that the Subscription tells of the lost receiver. Then the receiver returns.
@@ -168,13 +202,18 @@ func pushDown(t *testing.T, e *environment) {
 // pushEnds finds all records at the receiver, in order, and removes what pushDeclared made.
 func pushEnds(t *testing.T, e *environment) {
 	e.arrived(t)
-	upTo(secretTime).For(t, "all brokers use the Secret's new value", func(context.Context) error {
-		e.publishNumbers(t, 1)
-		e.arrived(t)
+	js := e.publishers(t)
+	e.publishNumbers(t, js, 1)
+	upTo(secretTime).For(t, "all brokers use the Secrets' new values", func(ctx context.Context) error {
+		all, _, err := e.inOrder(ctx, t)
+		if err != nil {
+			return err
+		}
 		last := strconv.Itoa(e.pushing.published - 1)
-		for _, got := range e.taken(t) {
-			if got.Data == last && got.Authorization != secondToken {
-				return fmt.Errorf("the header of %s is %q", got.Subject, got.Authorization)
+		for _, got := range all {
+			if got.Data == last && (got.Authorization != secondToken || got.Client != e.pushing.client) {
+				e.publishNumbers(t, js, 1)
+				return fmt.Errorf("%s came with the header %q and certificate %s, want %s", got.Subject, got.Authorization, got.Client, e.pushing.client)
 			}
 		}
 		return nil
@@ -192,9 +231,9 @@ func pushEnds(t *testing.T, e *environment) {
 		}
 		return nil
 	})
-	e.notInEtcd(t, secondToken)
+	e.notInEtcd(t, secondToken, e.pushing.key)
 	mustRun(t, "kubectl", "-n", namespace, "delete", "-f", "test/e2e/receiver.yaml")
-	mustRun(t, "kubectl", "-n", namespace, "delete", "secret", "receiver-tls", "receiver-ca", "receiver-token")
+	mustRun(t, "kubectl", "-n", namespace, "delete", "secret", "receiver-tls", "receiver-ca", "receiver-client", "receiver-token")
 }
 
 func (e *environment) subscription(ctx context.Context, name string) (*v1alpha1.Subscription, error) {
@@ -202,13 +241,18 @@ func (e *environment) subscription(ctx context.Context, name string) (*v1alpha1.
 	return s, e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)
 }
 
-// publishNumbers publishes so many records on each subject, through all brokers.
-func (e *environment) publishNumbers(t *testing.T, each int) {
+// publishers returns a client of each broker.
+func (e *environment) publishers(t *testing.T) (js []jetstream.JetStream) {
 	t.Helper()
-	var js []jetstream.JetStream
 	for i := range brokers {
 		js = append(js, e.stream(t, podName(i)))
 	}
+	return js
+}
+
+// publishNumbers publishes so many records on each subject, through all brokers.
+func (e *environment) publishNumbers(t *testing.T, js []jetstream.JetStream, each int) {
+	t.Helper()
 	for range each {
 		for s := range pushedSubjects {
 			if _, err := js[s%brokers].Publish(within(t), fmt.Sprintf("%s.%d", pushedName, s), []byte(strconv.Itoa(e.pushing.published))); err != nil {
@@ -220,36 +264,42 @@ func (e *environment) publishNumbers(t *testing.T, each int) {
 }
 
 // arrived waits until the receiver has all records, each behind the one before it on its subject.
-// A record may have come more than once.
 func (e *environment) arrived(t *testing.T) {
 	t.Helper()
 	again := 0
-	upTo(arrivalTime).For(t, fmt.Sprintf("the receiver has %d records of each subject", e.pushing.published), func(ctx context.Context) error {
-		all, err := e.events(ctx)
-		if err != nil {
-			return err
-		}
-		next := map[string]int{}
-		again = 0
-		for _, got := range all {
-			n, err := strconv.Atoi(got.Data)
-			switch {
-			case err != nil || n > next[got.Subject]:
-				t.Fatalf("the receiver got %q of %s where %d is next", got.Data, got.Subject, next[got.Subject])
-			case n < next[got.Subject]:
-				again++
-			default:
-				next[got.Subject]++
-			}
-		}
-		for s := range pushedSubjects {
-			if has := next[fmt.Sprintf("%s.%d", pushedName, s)]; has != e.pushing.published {
-				return fmt.Errorf("it has %d of subject %d", has, s)
-			}
-		}
-		return nil
+	upTo(arrivalTime).For(t, fmt.Sprintf("the receiver has %d records of each subject", e.pushing.published), func(ctx context.Context) (err error) {
+		_, again, err = e.inOrder(ctx, t)
+		return err
 	})
 	t.Logf("%d requests came again", again)
+}
+
+// inOrder returns the requests that the receiver's pods have taken, and how many of them came
+// again. It returns an error unless they have all records. It fails if one came before an earlier
+// one of its subject.
+func (e *environment) inOrder(ctx context.Context, t *testing.T) (all []pushedEvent, again int, err error) {
+	t.Helper()
+	if all, err = e.events(ctx); err != nil {
+		return nil, 0, err
+	}
+	next := map[string]int{}
+	for _, got := range all {
+		n, err := strconv.Atoi(got.Data)
+		switch {
+		case err != nil || n > next[got.Subject]:
+			t.Fatalf("the receiver got %q of %s where %d is next", got.Data, got.Subject, next[got.Subject])
+		case n < next[got.Subject]:
+			again++
+		default:
+			next[got.Subject]++
+		}
+	}
+	for s := range pushedSubjects {
+		if has := next[fmt.Sprintf("%s.%d", pushedName, s)]; has != e.pushing.published {
+			return nil, 0, fmt.Errorf("it has %d of subject %d", has, s)
+		}
+	}
+	return all, again, nil
 }
 
 // taken returns the requests that the receiver's pods have taken.
@@ -290,9 +340,9 @@ func (e *environment) receivers(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, err
 }
 
-// notInEtcd fails if a value is anywhere on the volumes of the coordinators, whose files have what
-// is in the brokers' etcd as it is.
-func (e *environment) notInEtcd(t *testing.T, value string) {
+// notInEtcd fails if one of the values is anywhere on the volumes of the coordinators, whose files
+// have what is in the brokers' etcd as it is.
+func (e *environment) notInEtcd(t *testing.T, values ...string) {
 	t.Helper()
 	for i := range 3 {
 		pod := fmt.Sprintf("main-coordinator-%d", i)
@@ -309,8 +359,10 @@ func (e *environment) notInEtcd(t *testing.T, value string) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // removed meanwhile
 			}
-			if bytes.Contains(content, []byte(value)) {
-				t.Errorf("the value of a header is in %s of %s", filepath.Base(path), pod)
+			for n, value := range values {
+				if bytes.Contains(content, []byte(value)) {
+					t.Errorf("secret value %d is in %s of %s", n, filepath.Base(path), pod)
+				}
 			}
 			spec = spec || bytes.Contains(content, []byte("receiver-token_authorization"))
 			return err

@@ -22,7 +22,7 @@ func TestStories(t *testing.T) {
 		{"the samples become three brokers and three coordinators", samples},
 		{"clients talk through every broker", talk},
 		{"Topics and Subscriptions serve clients of every broker", topicsServe},
-		{"records are pushed to the endpoint of a Service, in order, with a header from a Secret", pushServes},
+		{"records are pushed to the endpoint of a Service, in order, with a header and a certificate from Secrets", pushServes},
 		{"the benchmark Job prints percentiles and loses nothing", benchmark},
 		{"a converged cluster is left alone", quiescence},
 		{"a manifest that is wrong is refused with a word on what is right", garbage},
