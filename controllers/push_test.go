@@ -3,6 +3,7 @@ package controllers_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,9 +76,53 @@ func TestOnlyPermittedSecretsReachTheBrokers(t *testing.T) {
 	w.patch(&corev1.Secret{}, "token", `{"stringData": {"key": "Bearer new"}}`)
 	w.patch(&v1alpha1.Subscription{}, "billing", `{"spec": {"ack": {"wait": "21s"}}}`)
 	holds(map[string]string{"token_key": "Bearer new", "hidden_key": "Bearer hidden"})
+	// A client certificate comes with its key, and nothing else of its Secret.
+	certificate := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "me", Labels: map[string]string{v1alpha1.LabelPush: "true"}},
+		Type:       corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": []byte("cert"), "tls.key": []byte("key"), "ca.crt": []byte("CA")},
+	}
+	if err := k8s.Create(t.Context(), certificate); err != nil {
+		t.Fatal(err)
+	}
+	w.patch(&v1alpha1.Subscription{}, "billing", `{"spec": {"delivery": {"push": {"tls": {"certificateSecretRef": {"name": "me"}}}}}}`)
+	holds(map[string]string{"token_key": "Bearer new", "hidden_key": "Bearer hidden", "me_tls.crt": "cert", "me_tls.key": "key"})
+	w.untilSubscription("billing", "Served")
+	if s := f.subscription("orders", "billing"); s.Spec.Push.TLS.Certificate != "me_tls.crt" || s.Spec.Push.TLS.Key != "me_tls.key" {
+		t.Errorf("in etcd there is %+v", s.Spec.Push.TLS)
+	}
+	w.patch(&corev1.Secret{}, "me", `{"stringData": {"tls.crt": "renewed", "tls.key": "renewed key"}}`)
+	w.patch(&v1alpha1.Subscription{}, "billing", `{"spec": {"ack": {"wait": "22s"}}}`)
+	holds(map[string]string{"token_key": "Bearer new", "hidden_key": "Bearer hidden", "me_tls.crt": "renewed", "me_tls.key": "renewed key"})
 	w.remove(&v1alpha1.Subscription{}, "billing")
 	holds(map[string]string{})
 	if now := w.pods("broker")[0].UID; now != uid {
 		t.Error("a broker's pod was replaced")
 	}
+}
+
+// TestAClientCertificateWaitsForBrokersThatGiveIt: brokers of an earlier version would push without
+// it.
+func TestAClientCertificateWaitsForBrokersThatGiveIt(t *testing.T) {
+	w, f, members := newServingWorld(t, "main-0")
+	members["main-0"].stop()
+	var earlier []coordination.Feature
+	for _, name := range strings.Fields(string(coordination.Features())) {
+		if feature := coordination.Feature(name); feature != coordination.FeaturePushCertificates {
+			earlier = append(earlier, feature)
+		}
+	}
+	f.features = coordination.MakeFeatureSet(earlier...)
+	member := f.start("main-0")
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.apply("Subscription", "anonymous", `{topicRef: {name: orders}, delivery: {push: {url: "https://a", tls: {serverName: b}}}}`)
+	w.untilSubscription("anonymous", "Served")
+	w.apply("Subscription", "known", `{topicRef: {name: orders}, delivery: {push: {url: "https://a", tls: {certificateSecretRef: {name: me}}}}}`)
+	w.untilSubscription("known", "PushUnsupported")
+	if f.subscription("orders", "known") != nil {
+		t.Error("it is in etcd")
+	}
+	member.stop()
+	f.features = coordination.Features()
+	f.start("main-0")
+	w.untilSubscription("known", "Served")
 }

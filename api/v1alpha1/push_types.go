@@ -67,13 +67,13 @@ type PushSpec struct {
 	// +optional
 	Headers []PushHeaderSpec `json:"headers,omitempty"`
 
-	// TLS is how an https endpoint is known; absent: by the CAs of the system, and the host of the
-	// URL.
+	// TLS is how an https endpoint is known, and how brokers are known to it; absent: by the CAs of
+	// the system and the host of the URL, and not at all.
 	// +optional
 	TLS *PushTLSSpec `json:"tls,omitempty"`
 }
 
-// PushTLSSpec is how an https endpoint is known.
+// PushTLSSpec is how an https endpoint is known, and how brokers are known to it.
 type PushTLSSpec struct {
 	// CASecretRef has the CAs that are trusted, in PEM, instead of the system's. The Secret needs the
 	// label carillon.dev/push: "true".
@@ -85,6 +85,13 @@ type PushTLSSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9.-]+$')",message="delivery.push.tls.serverName must be a host name; write for example billing.example.com"
 	// +optional
 	ServerName string `json:"serverName,omitempty"`
+
+	// CertificateSecretRef is a Secret with the client certificate for an endpoint that asks for one:
+	// tls.crt, with the certificates between it and its CA, and tls.key, both in PEM. The Secret needs
+	// the label carillon.dev/push: "true".
+	// +kubebuilder:validation:XValidation:rule="size(self.name) <= 120 && self.name.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="delivery.push.tls.certificateSecretRef.name must be the name of a Secret, of at most 120 characters; write for example billing-client"
+	// +optional
+	CertificateSecretRef *SecretReference `json:"certificateSecretRef,omitempty"`
 }
 
 // SecretKeyReference is a key of a Secret in the same namespace.

@@ -41,7 +41,7 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 			info.Error = refuse(Refused, "subscription %s pushes to a URL, which these brokers take from manifests only (apply a manifest with spec.delivery.push; carillon dev takes it with --push-allow)", name)
 			return info
 		}
-		if info.Error = without(state, coordination.FeaturePush, "does not push"); info.Error != nil {
+		if info.Error = pushUnsupported(state, asked.Push); info.Error != nil {
 			return info
 		}
 	}
@@ -54,6 +54,17 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 	}
 	s.followed(ctx, func(state *coordination.State) bool { return state.Subscription(made.Topic, name) != nil })
 	return s.view().subscriptionInfo(topic, name)
+}
+
+// pushUnsupported returns the error that a registered broker does not push so, or nil.
+func pushUnsupported(state *coordination.State, push *coordination.Push) *Error {
+	if err := without(state, coordination.FeaturePush, "does not push"); err != nil {
+		return err
+	}
+	if t := push.TLS; t != nil && t.Certificate != "" {
+		return without(state, coordination.FeaturePushCertificates, "gives no client certificates to endpoints")
+	}
+	return nil
 }
 
 // resetSubscription moves the cursor of a Subscription owned by clients.

@@ -117,6 +117,10 @@ const FeatureCounterSources Feature = "counter-sources"
 // can't read the spec of such a Subscription.
 const FeaturePush Feature = "push"
 
+// FeaturePushCertificates is that a leader gives a client certificate to an endpoint that asks for
+// one (PushTLS.Certificate). An earlier version would push without it.
+const FeaturePushCertificates Feature = "push-certificates"
+
 // FeatureRelays is that a leader serves the relay of a push consumer of a Topic with several
 // shards, and leads such a relay. An earlier version serves no such Subscription.
 const FeatureRelays Feature = "relays"
@@ -127,7 +131,7 @@ const FeatureShardReleases Feature = "shard-releases"
 
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

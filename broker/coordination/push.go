@@ -20,10 +20,14 @@ type Push struct {
 	TLS         *PushTLS      `json:"tls,omitempty"` // nil: the system's CAs, the URL's host
 }
 
-// PushTLS is how an https endpoint is known.
+// PushTLS is how an https endpoint is known, and how brokers are known to it. Files are in the
+// brokers' folder of secrets, in PEM. Certificate and Key are only written if all brokers announce
+// FeaturePushCertificates.
 type PushTLS struct {
-	CA         string `json:"ca,omitempty"`         // file of CAs in the brokers' folder of secrets; empty: the system's
-	ServerName string `json:"serverName,omitempty"` // in its certificate; empty: the URL's host
+	CA          string `json:"ca,omitempty"`          // file of CAs; empty: the system's
+	ServerName  string `json:"serverName,omitempty"`  // in its certificate; empty: the URL's host
+	Certificate string `json:"certificate,omitempty"` // file of the client certificate and what leads to its CA; empty: none is given
+	Key         string `json:"key,omitempty"`         // file of its key
 }
 
 // PushFormat is how records become requests.
@@ -109,6 +113,10 @@ func (p *Push) valid() string {
 			return "tls of push to an http:// URL (write https://, or leave tls out)"
 		case t.CA != "" && !validFile(t.CA):
 			return fmt.Sprintf("CAs of push in a file %.100q (write a name of at most %d letters, digits, dots, - and _)", t.CA, maxPushFile)
+		case (t.Certificate == "") != (t.Key == ""):
+			return "a client certificate of push without its key, or a key without its certificate (write both, or leave both out)"
+		case t.Certificate != "" && (!validFile(t.Certificate) || !validFile(t.Key)):
+			return fmt.Sprintf("client certificate of push in the files %.100q and %.100q (write names of at most %d letters, digits, dots, - and _)", t.Certificate, t.Key, maxPushFile)
 		case len(t.ServerName) > 253 || strings.ContainsFunc(t.ServerName, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 			return fmt.Sprintf("server name %.100q of push (write a host name)", t.ServerName)
 		}

@@ -231,13 +231,17 @@ func TestInvalidPushesAreRefused(t *testing.T) {
 	valid := func() SubscriptionSpec {
 		return SubscriptionSpec{Push: &Push{
 			URL: "https://billing.shop.svc/events?all", Format: CloudEventsStructured, Batch: &PushBatch{MaxRecords: 10}, Timeout: time.Second,
-			Headers: []PushHeader{{Name: "X-Tenant", Value: "9"}, {Name: "Authorization", File: "token_a.b"}}, TLS: &PushTLS{CA: "ca_ca.crt", ServerName: "a.org"},
+			Headers: []PushHeader{{Name: "X-Tenant", Value: "9"}, {Name: "Authorization", File: "token_a.b"}}, TLS: &PushTLS{CA: "ca_ca.crt", ServerName: "a.org", Certificate: "me_tls.crt", Key: "me_tls.key"},
 		}}
 	}
 	if s := valid(); s.valid() != "" {
 		t.Fatal(s.valid())
 	}
 	for what, spoil := range map[string]func(*Push){
+		"no key":      func(p *Push) { p.TLS.Key = "" },
+		"no cert":     func(p *Push) { p.TLS.Certificate = "" },
+		"cert":        func(p *Push) { p.TLS.Certificate = "../tls.crt" },
+		"key":         func(p *Push) { p.TLS.Key = "../tls.key" },
 		"no host":     func(p *Push) { p.URL = "https:///a" },
 		"password":    func(p *Push) { p.URL = "https://me:secret@a/b" },
 		"fragment":    func(p *Push) { p.URL = "https://a/b#c" },

@@ -12,7 +12,7 @@
 // but it has a goroutine per Subscription, and its retries know nothing of the order of a subject.
 //
 // Files, each using those before it: limits, circuit, answer, hand, event, address, secrets,
-// client, endpoint, service, stats.
+// handshake, client, endpoint, service, stats.
 //
 // Invariants:
 //

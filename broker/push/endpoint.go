@@ -52,8 +52,8 @@ type endpoint struct {
 
 var _ subscription.Endpoint = (*endpoint)(nil)
 
-// Respecify applies a spec. Requests under way end by the former one. Another URL begins with a
-// closed circuit.
+// Respecify applies a spec. Requests under way end by the former one. Another URL, and other TLS,
+// begin with a closed circuit.
 func (e *endpoint) Respecify(spec *coordination.SubscriptionSpec) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,11 +62,15 @@ func (e *endpoint) Respecify(spec *coordination.SubscriptionSpec) {
 	}
 	was := e.spec
 	e.spec, e.hand.rules = spec, rulesOf(spec)
-	if was != nil && was.Push.URL != spec.Push.URL {
+	if was != nil && (was.Push.URL != spec.Push.URL || !sameTLS(was.Push.TLS, spec.Push.TLS)) {
 		e.hand.circuit = circuit{jitter: e.hand.circuit.jitter}
 		e.hand.refused, e.reason, e.trouble, e.last, e.lastAt = 0, "", "", "", 0
 	}
 	e.run()
+}
+
+func sameTLS(a, b *coordination.PushTLS) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 // Open reports whether it takes another record.

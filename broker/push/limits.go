@@ -61,6 +61,9 @@ const (
 	// dialTimeout bounds the making of a connection, and shakeTimeout that of its TLS.
 	dialTimeout  = 5 * time.Second
 	shakeTimeout = 5 * time.Second
+	// alertTime is how long a request that can't be written waits to read why: that has arrived before
+	// the reset of the connection.
+	alertTime = 100 * time.Millisecond
 	// idleTimeout is when an unused connection is closed: each holds two goroutines. idleConnections
 	// bounds them, and idlePerHost those to one address.
 	idleTimeout     = 15 * time.Second

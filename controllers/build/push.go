@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
@@ -45,6 +47,10 @@ func push(subscription *v1alpha1.Subscription) (*coordination.Push, error) {
 		if t.CASecretRef != nil {
 			p.TLS.CA = PushFile(*t.CASecretRef)
 		}
+		if t.CertificateSecretRef != nil {
+			certificate, key := pair(t.CertificateSecretRef)
+			p.TLS.Certificate, p.TLS.Key = PushFile(certificate), PushFile(key)
+		}
 	}
 	if why := p.Valid(); why != "" {
 		return nil, fmt.Errorf("delivery: %s", why)
@@ -55,6 +61,11 @@ func push(subscription *v1alpha1.Subscription) (*coordination.Push, error) {
 // PushFile returns the key of the brokers' Secret with a value that Subscriptions refer to. The
 // name of a Secret has no underscore, so no two values share a key.
 func PushFile(ref v1alpha1.SecretKeyReference) string { return ref.Name + "_" + ref.Key }
+
+// pair returns where the certificate and the key of a Secret of the type kubernetes.io/tls are.
+func pair(ref *v1alpha1.SecretReference) (certificate, key v1alpha1.SecretKeyReference) {
+	return v1alpha1.SecretKeyReference{Name: ref.Name, Key: corev1.TLSCertKey}, v1alpha1.SecretKeyReference{Name: ref.Name, Key: corev1.TLSPrivateKeyKey}
+}
 
 const (
 	// maxPushValues and maxPushBytes bound what push Subscriptions of one Broker refer to: a Secret
@@ -102,6 +113,10 @@ func PushSecrets(subscription *v1alpha1.Subscription) (refs []v1alpha1.SecretKey
 	}
 	if push.TLS != nil && push.TLS.CASecretRef != nil {
 		refs = append(refs, *push.TLS.CASecretRef)
+	}
+	if push.TLS != nil && push.TLS.CertificateSecretRef != nil {
+		certificate, key := pair(push.TLS.CertificateSecretRef)
+		refs = append(refs, certificate, key)
 	}
 	return refs
 }

@@ -93,7 +93,7 @@ spec:
       concurrency: 3
       timeout: 5s
       headers: [{name: X-Tenant, value: "9"}, {name: Authorization, valueFrom: {secretKeyRef: {name: token, key: a.b}}}]
-      tls: {caSecretRef: {name: ca, key: ca.crt}, serverName: a.org}
+      tls: {caSecretRef: {name: ca, key: ca.crt}, serverName: a.org, certificateSecretRef: {name: me}}
   deadLetter: {topicRef: {name: dead}}
   paused: true
   rateLimit: {messagesPerSecond: 100}
@@ -110,7 +110,7 @@ spec:
 			URL: "https://billing.shop.svc:8080/events?all", Format: coordination.CloudEventsStructured, Concurrency: 3, Timeout: 5 * time.Second,
 			Batch:   &coordination.PushBatch{MaxRecords: 10, MaxBytes: 1000, MaxWait: 100 * time.Millisecond},
 			Headers: []coordination.PushHeader{{Name: "X-Tenant", Value: "9"}, {Name: "Authorization", File: "token_a.b"}},
-			TLS:     &coordination.PushTLS{CA: "ca_ca.crt", ServerName: "a.org"},
+			TLS:     &coordination.PushTLS{CA: "ca_ca.crt", ServerName: "a.org", Certificate: "me_tls.crt", Key: "me_tls.key"},
 		}, DeadLetter: "dead", DeletionPolicy: coordination.Retain, Rate: 100,
 		Reset:    &coordination.Reset{ID: "again", To: coordination.Start{From: coordination.FromOffset, Offset: 7}},
 		Consumer: coordination.ConsumerSettings{PauseUntil: noEnd},

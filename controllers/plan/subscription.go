@@ -33,6 +33,9 @@ type SubscriptionFacts struct {
 	ResetBehind string
 	// PushBehind is a broker whose version does not push, if spec.delivery is there.
 	PushBehind string
+	// CertificateBehind is a broker whose version gives no client certificates to endpoints, if the
+	// spec has one.
+	CertificateBehind string
 	// Refused is the error of the last attempt to write, or nil.
 	Refused error
 }
@@ -64,6 +67,8 @@ func (f SubscriptionFacts) unservable() (Action, bool) {
 		return stall(Invalid, f.Invalid)
 	case f.PushBehind != "":
 		return stall(PushUnsupported, fmt.Sprintf("broker %s is of a version that does not push: finish the update of the brokers, or leave delivery out", f.PushBehind))
+	case f.CertificateBehind != "":
+		return stall(PushUnsupported, fmt.Sprintf("broker %s is of a version that gives no client certificates to endpoints: finish the update of the brokers, or leave delivery.push.tls.certificateSecretRef out", f.CertificateBehind))
 	case f.Spec.DeadLetter != "" && f.DeadLetterBehind != "":
 		return stall(DeadLetterUnsupported, fmt.Sprintf("broker %s is of a version that keeps no dead letters: finish the update of the brokers, or leave deadLetter out", f.DeadLetterBehind))
 	case len(f.DeadLetterCycle) > 0:

@@ -176,6 +176,7 @@ func TestSubscription(t *testing.T) {
 			f.Found.Spec.Push = f.Spec.Push
 		}, "None Served", ""},
 		{"push, and a broker that does not", func(f *SubscriptionFacts) { f.PushBehind = "main-1" }, "Stall PushUnsupported", "broker main-1 is of a version that does not push: finish the update of the brokers, or leave delivery out; until then the Subscription is served as it was before"},
+		{"a client certificate, and a broker that gives none", func(f *SubscriptionFacts) { f.CertificateBehind = "main-1" }, "Stall PushUnsupported", "broker main-1 is of a version that gives no client certificates to endpoints: finish the update of the brokers, or leave delivery.push.tls.certificateSecretRef out"},
 		{"dead letters", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.Found.Spec.DeadLetter = "dead", "dead" }, "None Served", ""},
 		{"dead letters, and a broker that keeps none", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.DeadLetterBehind = "dead", "main-2" }, "Stall DeadLetterUnsupported", "broker main-2 is of a version"},
 		{"a reset, and a broker that can't", func(f *SubscriptionFacts) { f.ResetBehind = "main-2" }, "Stall ResetUnsupported", "broker main-2 is of a version"},

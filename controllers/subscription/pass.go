@@ -94,6 +94,9 @@ func (p *pass) observe(ctx context.Context) error {
 	}
 	if f.Spec.Push != nil {
 		f.PushBehind = p.mirror.Without(coordination.FeaturePush)
+		if t := f.Spec.Push.TLS; t != nil && t.Certificate != "" {
+			f.CertificateBehind = p.mirror.Without(coordination.FeaturePushCertificates)
+		}
 	}
 	if f.Spec.Reset != nil {
 		f.ResetBehind = p.mirror.Without(coordination.FeatureResets)

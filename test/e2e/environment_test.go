@@ -49,6 +49,7 @@ type environment struct {
 	helm        string
 	clusterTool string
 	watched     *watched
+	pushing     *pushing
 }
 
 func newEnvironment(t *testing.T) *environment {

@@ -4,6 +4,10 @@
 //	toolbox hold          hold a pod's namespaces open and reap the orphans that land on it
 //	toolbox sh SCRIPT     make or remove a volume, as the provisioner's helper pod asks
 //	toolbox probe ADDR    serve the checks of test/cluster: files on a volume, pods by name
+//	toolbox receive ADDR ADDR DIR
+//	                      take events by POST on the first address, over TLS with DIR/tls.crt and
+//	                      tls.key, and list them on the second one; with DIR/ca.crt, only from
+//	                      clients with a certificate of that CA
 //	toolbox write FILE TEXT
 //
 // Called through a link named sh it acts as "toolbox sh".
@@ -11,6 +15,9 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +26,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -43,10 +51,12 @@ func run(args []string) error {
 		return volume(filepath.Base(args[1]), os.Getenv("VOL_DIR"))
 	case len(args) == 2 && args[0] == "probe":
 		return probe(args[1])
+	case len(args) == 4 && args[0] == "receive":
+		return receive(args[1], args[2], args[3])
 	case len(args) == 3 && args[0] == "write":
 		return os.WriteFile(args[1], []byte(args[2]), 0o600)
 	default:
-		return errors.New("usage: toolbox hold | sh SCRIPT | probe ADDRESS | write FILE TEXT")
+		return errors.New("usage: toolbox hold | sh SCRIPT | probe ADDRESS | receive ADDRESS ADDRESS DIR | write FILE TEXT")
 	}
 }
 
@@ -109,16 +119,81 @@ func probe(address string) error {
 		body, err := fetch(r.Context(), r.FormValue("url"))
 		answer(w, body, err)
 	})
-	server := &http.Server{Addr: address, Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	fmt.Println("serving", address)
+	return serve(ctx, address, mux, nil, "")
+}
+
+// serve serves until ctx ends, over TLS if there is a config.
+func serve(ctx context.Context, address string, handler http.Handler, config *tls.Config, dir string) error {
+	server := &http.Server{Addr: address, Handler: handler, TLSConfig: config, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	closed := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer closed()
-	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+	fmt.Println("serving", address)
+	var err error
+	if config != nil {
+		err = server.ListenAndServeTLS(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+	} else {
+		err = server.ListenAndServe()
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// event is a request that receive has taken. Client is the serial number of the client's
+// certificate.
+type event struct{ Subject, Authorization, Client, Data string }
+
+// receive keeps in memory what it takes.
+func receive(address, list, dir string) error {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca, err := os.ReadFile(filepath.Join(dir, "ca.crt")); err == nil {
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(ca) {
+			return fmt.Errorf("%s/ca.crt has no certificate", dir)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return nil
+	var mu sync.Mutex
+	taken := []event{}
+	take := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, err := io.ReadAll(r.Body)
+		if err != nil || r.Method != http.MethodPost {
+			http.Error(w, "POST an event", http.StatusBadRequest)
+			return
+		}
+		e := event{r.Header.Get("Ce-Subject"), r.Header.Get("Authorization"), "", string(data)}
+		if len(r.TLS.PeerCertificates) > 0 {
+			e.Client = r.TLS.PeerCertificates[0].SerialNumber.String()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		taken = append(taken, e)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	tell := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = json.NewEncoder(w).Encode(taken)
+	})
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ended := make(chan error, 2) // either ends the other
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, one := range []func() error{
+		func() error { return serve(ctx, address, take, config, dir) },
+		func() error { return serve(ctx, list, tell, nil, "") },
+	} {
+		go func() {
+			ended <- one()
+			cancel()
+		}()
+	}
+	return errors.Join(<-ended, <-ended)
 }
 
 // fetch opens a connection of its own, so that a cut shows at once.

@@ -365,6 +365,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: caSecretRef
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.SecretKeyReference
+    - name: certificateSecretRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.SecretReference
     - name: serverName
       type:
         scalar: string

@@ -28,8 +28,8 @@ type PushSpecApplyConfiguration struct {
 	Timeout *apiv1alpha1.Duration `json:"timeout,omitempty"`
 	// Headers of each request.
 	Headers []PushHeaderSpecApplyConfiguration `json:"headers,omitempty"`
-	// TLS is how an https endpoint is known; absent: by the CAs of the system, and the host of the
-	// URL.
+	// TLS is how an https endpoint is known, and how brokers are known to it; absent: by the CAs of
+	// the system and the host of the URL, and not at all.
 	TLS *PushTLSSpecApplyConfiguration `json:"tls,omitempty"`
 }
 

@@ -5,13 +5,17 @@ package v1alpha1
 // PushTLSSpecApplyConfiguration represents a declarative configuration of the PushTLSSpec type for use
 // with apply.
 //
-// PushTLSSpec is how an https endpoint is known.
+// PushTLSSpec is how an https endpoint is known, and how brokers are known to it.
 type PushTLSSpecApplyConfiguration struct {
 	// CASecretRef has the CAs that are trusted, in PEM, instead of the system's. The Secret needs the
 	// label carillon.dev/push: "true".
 	CASecretRef *SecretKeyReferenceApplyConfiguration `json:"caSecretRef,omitempty"`
 	// ServerName is the name in the endpoint's certificate, if it is not the host of the URL.
 	ServerName *string `json:"serverName,omitempty"`
+	// CertificateSecretRef is a Secret with the client certificate for an endpoint that asks for one:
+	// tls.crt, with the certificates between it and its CA, and tls.key, both in PEM. The Secret needs
+	// the label carillon.dev/push: "true".
+	CertificateSecretRef *SecretReferenceApplyConfiguration `json:"certificateSecretRef,omitempty"`
 }
 
 // PushTLSSpecApplyConfiguration constructs a declarative configuration of the PushTLSSpec type for use with
@@ -33,5 +37,13 @@ func (b *PushTLSSpecApplyConfiguration) WithCASecretRef(value *SecretKeyReferenc
 // If called multiple times, the ServerName field is set to the value of the last call.
 func (b *PushTLSSpecApplyConfiguration) WithServerName(value string) *PushTLSSpecApplyConfiguration {
 	b.ServerName = &value
+	return b
+}
+
+// WithCertificateSecretRef sets the CertificateSecretRef field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the CertificateSecretRef field is set to the value of the last call.
+func (b *PushTLSSpecApplyConfiguration) WithCertificateSecretRef(value *SecretReferenceApplyConfiguration) *PushTLSSpecApplyConfiguration {
+	b.CertificateSecretRef = value
 	return b
 }
