@@ -150,6 +150,7 @@ func (s *Server) Start() {
 
 // Close stops taking calls, cancels the ones in progress and waits for them.
 func (s *Server) Close() {
+	s.relays.finish()
 	if s.offer != nil {
 		s.offer.Close()
 	}
