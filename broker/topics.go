@@ -233,10 +233,15 @@ func (c clients) Watch(subject, queue string, changed func()) subscription.Inter
 	return c.Hub.Watch(subject, queue, changed)
 }
 
-// ways adapts the Topics service to package route.
-type ways struct{ *topic.Service }
+// ways adapts the Topics service and the JetStream API to package route.
+type ways struct {
+	*topic.Service
+	api *jetstream.Server
+}
 
+// Attach is called when the hub has the link already.
 func (w ways) Attach(broker string, way route.Carrier) route.TopicsSide {
+	defer w.api.Linked(broker)
 	return w.Service.Attach(broker, way)
 }
 

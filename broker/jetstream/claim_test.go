@@ -161,6 +161,49 @@ func TestARelayWaitsForTheSequencesOfAllShards(t *testing.T) {
 	w.relayed(all)
 }
 
+// TestAWatchThatIsLostWithALinkIsAskedForAgain: the answers to the watches of a relay and of a
+// pull are lost with a link. With the next one the shard's messages are delivered soon, and not
+// when the watches count as lost.
+func TestAWatchThatIsLostWithALinkIsAskedForAgain(t *testing.T) {
+	w := newWorld(t, 2)
+	w.wide(2, 0, 0)
+	for _, call := range [][2]string{{relayedCall, relayedConfig}, {"CONSUMER.CREATE.orders.puller", `{"stream_name":"orders","config":{"durable_name":"puller","ack_policy":"explicit"}}`}} {
+		if made := ask[jsapi.ConsumerResponse](w.nodes[0], call[0], call[1]); made.Error != nil {
+			t.Fatal(made.Error)
+		}
+	}
+	all := w.beside(1)
+	w.relayed(all)
+	inbox := w.nodes[0].say("$JS.API.CONSUMER.MSG.NEXT.orders.puller", `{"batch":10,"expires":60000000000}`)
+	w.awaitAll(inbox, all)
+	shares := &w.nodes[0].shares
+	testutil.EventuallyTrue(t, "both watch the other broker's shard", func() bool {
+		shares.mu.Lock()
+		defer shares.mu.Unlock()
+		n := 0
+		for _, r := range shares.all {
+			if r.watch && r.shard == 1 {
+				n++
+			}
+		}
+		return n == 2 && len(shares.all) == 4
+	})
+	began := time.Now()
+	var lost kept
+	lost.keep(w.nodes[1], func(m *protocol.Message) bool { return string(m.Subject) == shareResultSubject })
+	all += w.beside(1)
+	testutil.EventuallyTrue(t, "both answers are lost", func() bool { return lost.count() == 2 })
+	w.nodes[1].mu.Lock()
+	w.nodes[1].keeps = nil
+	w.nodes[1].mu.Unlock()
+	w.nodes[0].Linked("broker-1")
+	w.relayed(all)
+	w.awaitAll(inbox, all)
+	if took := time.Since(began); took > watchTime/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
 // next returns the relay on a node that has just begun to lead the first shard, when it knows the
 // state of the shard before the last one.
 func (n *node) next(t *testing.T) (r *relay) {

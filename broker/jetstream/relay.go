@@ -306,6 +306,23 @@ func (r *relay) dropLost(now time.Time) {
 	}
 }
 
+// linked asks a broker again what it may not have got, or not answered, before it had a new link.
+// A broker that has restarted under its id has one, too. A share waits for its time: what it
+// delivers may be on its way, and counts once.
+func (r *relay) linked(broker string) {
+	r.mu.Lock()
+	for i := range r.shards {
+		shard := &r.shards[i]
+		for _, e := range []*shardRequest{&shard.watch, &shard.question} {
+			if e.leader == broker {
+				r.drop(e)
+			}
+		}
+	}
+	r.mu.Unlock()
+	r.wake()
+}
+
 // lookForReceiver notes whether somebody is subscribed to the deliver subject, and sends the
 // heartbeat that is due. idle reports that the consumer was unused for as long as it permits. mu
 // is held.

@@ -3,7 +3,9 @@ package jetstream
 import (
 	"bytes"
 	"context"
+	"maps"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -70,6 +72,13 @@ func (g *relays) run() {
 		}
 		g.mu.Unlock()
 	}
+}
+
+// every returns all relays that have not ended.
+func (g *relays) every() []*relay {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.all))
 }
 
 // finish ends all relays, and waits until what they have asked for was passed on, for at most

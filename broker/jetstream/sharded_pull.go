@@ -325,6 +325,22 @@ func (g *pullGroup) dropLost(now time.Time) {
 	}
 }
 
+// linked watches the shards of a broker again that has a new link: what it was asked before, or
+// has answered, may be lost.
+func (g *pullGroup) linked(broker string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gone {
+		return
+	}
+	for i := range g.shards {
+		if e := &g.shards[i].watch; e.number != 0 && e.leader == broker {
+			g.drop(e)
+		}
+	}
+	g.work(time.Now())
+}
+
 // drop removes a request. mu is held.
 func (g *pullGroup) drop(e *shardRequest) {
 	g.groups.server.shares.drop(e.number)

@@ -130,6 +130,17 @@ func (o *openRequests) send(leader string, l *shareRequest) bool {
 	return o.server.forward(leader, shareSubject, nil, l)
 }
 
+// Linked is called when this broker has a new link to another one, which may have restarted, and
+// messages are sent over it. What was under way over the link before may be lost. It never blocks.
+func (s *Server) Linked(broker string) {
+	for _, g := range s.groups.every() {
+		g.linked(broker)
+	}
+	for _, r := range s.relays.every() {
+		r.linked(broker)
+	}
+}
+
 // finish ends a share or a watch.
 func (o *openRequests) finish(r shareResult) {
 	o.mu.Lock()
