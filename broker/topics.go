@@ -102,7 +102,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.subscriptions = subscription.New(subscription.Config{
 		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, DeadLetters: letters, Endpoint: t.endpoint, Logger: b.log,
 		Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return t.api.Sink(of, name) },
-		Inactive: func(of *topic.Shard, name string) { t.api.Inactive(of, name) },
+		Inactive: func(of *topic.Shard, name string, incarnation int64) { t.api.Inactive(of, name, incarnation) },
 		Retired: func(of *topic.Shard, name string) {
 			t.advisories.Consumer(of.Name(), name, advisory.Deleted)
 		},

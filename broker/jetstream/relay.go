@@ -234,7 +234,7 @@ func (r *relay) step() {
 	r.arm(now)
 	r.mu.Unlock()
 	if idle {
-		server.deleteInactive(r.of, r.key.consumer)
+		server.deleteInactive(r.of, r.key.consumer, r.made)
 	}
 	if shares > 0 {
 		server.config.Hub.Wait() // what is sent waits in memory

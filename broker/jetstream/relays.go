@@ -261,23 +261,26 @@ func (g *relays) isHeld(key pullGroupKey) bool {
 	return g.holds[key] > 0
 }
 
-// deleteInactive deletes a consumer of a Topic with several shards that was unused for too long. It
-// never blocks.
-func (s *Server) deleteInactive(of *topic.Topic, name string) {
+// deleteInactive deletes a consumer of a Topic with several shards that was unused for too long,
+// unless it was made anew since. It never blocks.
+func (s *Server) deleteInactive(of *topic.Topic, name string, incarnation int64) {
 	s.slow.Submit(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.answer)
 		defer cancel()
-		s.removeInactive(ctx, of, name)
+		if declared := s.state().Subscription(of.ID(), name); declared != nil && declared.Incarnation() == incarnation {
+			s.removeInactive(ctx, of, declared)
+		}
 	}, 0)
 }
 
 // removeInactive is deleteInactive that blocks.
-func (s *Server) removeInactive(ctx context.Context, of *topic.Topic, name string) {
-	err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, client)
+func (s *Server) removeInactive(ctx context.Context, of *topic.Topic, declared *coordination.Subscription) {
+	name := declared.Name
+	err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, declared.Made, client)
 	switch {
 	case err == nil:
 		s.config.Advisories.Consumer(of.Name(), name, advisory.Deleted)
-	case !isNotFound(err):
+	case !isNotFound(err) && !isStale(err):
 		s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", of.Name(), "consumer", name, "error", err)
 	}
 }

@@ -89,8 +89,8 @@ type openRequests struct {
 	number uint64
 }
 
-// begin notes a request, and returns its number. The first one is random, so that what is under way
-// to this broker's process before has no effect.
+// begin notes a request, and returns its number. The first one is random, so that what is under
+// way to this broker's process before has no effect.
 func (o *openRequests) begin(r openRequest) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -112,7 +112,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 		n.subscriptions = subscription.New(subscription.Config{
 			Self: n.id, Topics: n.topics,
 			Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return n.Sink(of, name) },
-			Inactive: func(of *topic.Shard, name string) { n.Inactive(of, name) },
+			Inactive: func(of *topic.Shard, name string, incarnation int64) { n.Inactive(of, name, incarnation) },
 		})
 		n.Server = NewServer(ServerConfig{
 			Self: n.id, Name: "name-" + n.id, Cluster: "test", Hub: n, Topics: n.topics, Store: w,
@@ -340,7 +340,7 @@ func (w *world) UpdateSubscription(ctx context.Context, of, name string, update 
 	return &is, nil
 }
 
-func (w *world) DeleteSubscription(ctx context.Context, of, name string, by coordination.Owner) error {
+func (w *world) DeleteSubscription(ctx context.Context, of, name string, made int64, by coordination.Owner) error {
 	defer w.mu.Unlock()
 	if err := w.ask(ctx); err != nil {
 		return err
@@ -354,6 +354,8 @@ func (w *world) DeleteSubscription(ctx context.Context, of, name string, by coor
 		return &coordination.NotFoundError{What: "subscription " + name}
 	case was.Owner.Kind != by.Kind:
 		return &coordination.NotOwnerError{What: "subscription " + name, Owner: was.Owner}
+	case made != 0 && was.Made != made:
+		return &coordination.StaleError{What: "subscription " + name}
 	}
 	w.revision++
 	delete(w.subs, was.Topic+"/"+name)
