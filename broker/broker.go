@@ -300,7 +300,7 @@ func (b *Broker) routes() route.Config {
 	c := route.Config{
 		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: route.Clients(b.hub),
 		Listener: b.route, MaxPayload: b.config.Profile.Payload, Features: coordination.Features(), Logger: b.log,
-		Replication: b.topics.exchange.Serve, Dead: b.member.Evict, Topics: ways{b.topics.topics},
+		Replication: b.topics.exchange.Serve, Dead: b.member.Evict, Topics: ways{b.topics.topics, b.topics.api},
 		Changed: b.member.Changed,
 	}
 	if t := b.config.TLS; t != nil {

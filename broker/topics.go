@@ -102,7 +102,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.subscriptions = subscription.New(subscription.Config{
 		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, DeadLetters: letters, Endpoint: t.endpoint, Logger: b.log,
 		Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return t.api.Sink(of, name) },
-		Inactive: func(of *topic.Shard, name string) { t.api.Inactive(of, name) },
+		Inactive: func(of *topic.Shard, name string, incarnation int64) { t.api.Inactive(of, name, incarnation) },
 		Retired: func(of *topic.Shard, name string) {
 			t.advisories.Consumer(of.Name(), name, advisory.Deleted)
 		},
@@ -233,10 +233,15 @@ func (c clients) Watch(subject, queue string, changed func()) subscription.Inter
 	return c.Hub.Watch(subject, queue, changed)
 }
 
-// ways adapts the Topics service to package route.
-type ways struct{ *topic.Service }
+// ways adapts the Topics service and the JetStream API to package route.
+type ways struct {
+	*topic.Service
+	api *jetstream.Server
+}
 
+// Attach is called when the hub has the link already.
 func (w ways) Attach(broker string, way route.Carrier) route.TopicsSide {
+	defer w.api.Linked(broker)
 	return w.Service.Attach(broker, way)
 }
 

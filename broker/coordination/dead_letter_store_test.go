@@ -65,7 +65,7 @@ func TestOfDeadLettersThatGoInACircleOneIsRefused(t *testing.T) {
 					if _, err := c.UpdateSubscription(ctx, topic, "plain", SubscriptionUpdate{By: client}); err != nil {
 						t.Fatal(err)
 					}
-				} else if err := c.DeleteSubscription(ctx, topic, name, client); err != nil {
+				} else if err := c.DeleteSubscription(ctx, topic, name, 0, client); err != nil {
 					var none *NotFoundError
 					if !errors.As(err, &none) {
 						t.Fatal(err)

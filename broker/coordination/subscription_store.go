@@ -209,16 +209,21 @@ func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
 	return nil
 }
 
-// DeleteSubscription deletes a Subscription. Leaders delete its cursor when they see that.
-func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, by Owner) error {
+// DeleteSubscription deletes the Subscription that was made with a revision (Subscription.Made), or
+// any of that name if it is 0. One that was made anew since is a *StaleError. Leaders delete its
+// cursor when they see that.
+func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, made int64, by Owner) error {
 	what := describe(topic, name)
 	for range reviseAttempts {
 		s, err := c.GetSubscription(ctx, topic, name)
 		if err != nil {
 			return err
 		}
-		if !s.Owner.mayChange(by) {
+		switch {
+		case !s.Owner.mayChange(by):
 			return &NotOwnerError{what, s.Owner}
+		case made != 0 && s.Made != made:
+			return &StaleError{what}
 		}
 		key := c.subscriptionKey(s.Topic, name)
 		done, err := c.transact(ctx,

@@ -44,7 +44,7 @@ func TestASubscriptionIsMadeChangedAndDeleted(t *testing.T) {
 	for _, by := range []Owner{client, other, again} {
 		_, err = c.UpdateSubscription(ctx, "orders", "billing", SubscriptionUpdate{By: by, Spec: wider})
 		as[*NotOwnerError](t, err)
-		as[*NotOwnerError](t, c.DeleteSubscription(ctx, "orders", "billing", by))
+		as[*NotOwnerError](t, c.DeleteSubscription(ctx, "orders", "billing", 0, by))
 	}
 	changed, err := c.UpdateSubscription(ctx, "orders", "billing", SubscriptionUpdate{By: manifest, Generation: 1, Spec: wider})
 	if err != nil || changed.Generation != 2 || changed.Made != made.Made {
@@ -69,13 +69,17 @@ func TestASubscriptionIsMadeChangedAndDeleted(t *testing.T) {
 	if list, _, err := c.listSubscriptions(ctx, topic.ID); err != nil || len(list) != 1 || list[0].Name != "billing" {
 		t.Errorf("listed %v, %v", list, err)
 	}
-	if err := c.DeleteSubscription(ctx, "orders", "billing", again); err != nil {
+	if err := c.DeleteSubscription(ctx, "orders", "billing", 0, again); err != nil {
 		t.Fatal(err)
 	}
-	as[*NotFoundError](t, c.DeleteSubscription(ctx, "orders", "billing", again))
+	as[*NotFoundError](t, c.DeleteSubscription(ctx, "orders", "billing", 0, again))
 	anew, err := c.CreateSubscription(ctx, "orders", "billing", want, manifest)
 	if err != nil || anew.Made <= made.Made {
 		t.Errorf("made anew: %+v, %v", anew, err)
+	}
+	as[*StaleError](t, c.DeleteSubscription(ctx, "orders", "billing", made.Made, manifest))
+	if err := c.DeleteSubscription(ctx, "orders", "billing", anew.Made, manifest); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -375,7 +375,7 @@ func (s *Server) deleteFound(ctx context.Context, c *call, t *topic.Shard, was *
 		return
 	}
 	s.submitSlow(c, func(ctx context.Context) {
-		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil {
+		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, 0, client); err != nil {
 			s.refuse(c, consumerRefusal(err))
 			return
 		}
@@ -386,8 +386,9 @@ func (s *Server) deleteFound(ctx context.Context, c *call, t *topic.Shard, was *
 }
 
 // Inactive deletes a consumer that set an inactivity threshold and was not used for that long in
-// this shard. It implements subscription.Config.Inactive and never blocks.
-func (s *Server) Inactive(t *topic.Shard, name string) {
+// this shard. incarnation is that of the Subscription: one that was made anew is left alone. It
+// implements subscription.Config.Inactive and never blocks.
+func (s *Server) Inactive(t *topic.Shard, name string, incarnation int64) {
 	if t.Number() > 0 { // the first shard asks the others
 		return
 	}
@@ -395,14 +396,14 @@ func (s *Server) Inactive(t *topic.Shard, name string) {
 		ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.answer)
 		defer cancel()
 		declared := s.state().Subscription(t.ID(), name)
-		if declared == nil {
+		if declared == nil || declared.Incarnation() != incarnation {
 			return // it is gone
 		}
 		is := &declared.Spec.Consumer
 		if isShardOfMany(t) && (is.DeliverSubject != "" || s.usedInAShard(ctx, t.Topic(), name, is.InactiveThreshold)) {
 			return // its relay knows, or it will be checked again
 		}
-		s.removeInactive(ctx, t.Topic(), name)
+		s.removeInactive(ctx, t.Topic(), declared)
 	}, 0)
 }
 

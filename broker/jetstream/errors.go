@@ -16,6 +16,12 @@ func isNotFound(err error) bool {
 	return errors.As(err, &e)
 }
 
+// isStale reports whether the object has changed since the caller read it.
+func isStale(err error) bool {
+	var e *coordination.StaleError
+	return errors.As(err, &e)
+}
+
 // streamStarting reports whether the reason why a stream is not served is expected to pass soon.
 func streamStarting(why error) bool {
 	var e *publish.NotServedError

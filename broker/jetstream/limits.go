@@ -62,6 +62,9 @@ const (
 	// relayPatience is how long a relay waits to learn what all shards have delivered before. Then it
 	// delivers what the others have: a shard without a leader holds up nobody for longer.
 	relayPatience = 2 * time.Second
+	// endTime is how long a broker that stops waits for what its relays have asked for: a good deal
+	// longer than a share takes that nobody has lost.
+	endTime = time.Second
 	// relayKept is how long a consumer lives at least under a new relay: clients notice the end of
 	// the former one by missed heartbeats.
 	relayKept = time.Minute

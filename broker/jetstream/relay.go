@@ -15,19 +15,24 @@ import (
 )
 
 // relay serves a push consumer of a Topic with several shards, on the broker that leads the first
-// one. The cursors are with the shards' leaders, and the receiver must see one consumer: sequences
-// without gaps, heartbeats that say what was delivered last, and one window of flow control. So all
-// deliveries pass through the relay:
+// one. The cursors are with the shards' leaders, and the receiver must see one consumer:
+// sequences without gaps, heartbeats that say what was delivered last, and one window of flow
+// control. So all deliveries pass through the relay:
 //
 //  1. A shard that has something is assigned a share, whose bytes the window and the rate permit.
 //     So a relay holds no messages. The other shards are watched.
 //  2. A delivery is passed on at once. Its sequence is the number of deliveries of all shards so
 //     far, as in the consumer's info, and heartbeats have that of the last one.
-//  3. The next relay begins with the sum of the shards' cursors. That is the last sequence that the
-//     receiver got, unless a delivery was lost on its way; then there is a gap.
-//  4. Each shard has at most one share at a time, so that records of a subject stay in order. What
-//     comes after a share counts as lost is dropped, and its records are delivered again after
-//     their ack wait.
+//  3. The next relay begins with the sum of the shards' cursors. That is the last sequence that
+//     the receiver got, unless a delivery was lost on its way; then there is a gap.
+//  4. Each shard has at most one share at a time, so that records of a subject stay in order.
+//     What comes after a share counts as lost is dropped, and its records are delivered again
+//     after their ack wait.
+//  5. Of two relays the one with the later claim delivers (claim.go).
+//  6. A relay that ends asks for nothing more, and passes on what it has asked for. The next one
+//     of this broker waits for that, and the shards wait before they confirm the claim of another
+//     broker's. What the process's death takes along is delivered again after the ack wait, and
+//     is lost without acks.
 //
 // Rejected: each shard delivers to the receiver itself. That saves a copy over a link. But a
 // heartbeat and the message before it would come over different links, and a receiver that gets
@@ -40,6 +45,7 @@ type relay struct {
 	relays *relays
 	key    pullGroupKey
 	made   int64 // incarnation of the Subscription
+	claim  subscription.Claim
 
 	mu        sync.Mutex
 	of        *topic.Topic
@@ -57,9 +63,14 @@ type relay struct {
 	beat      time.Time // of the next heartbeat; zero: nobody was subscribed
 	away      time.Time // since when nobody is subscribed; zero: somebody is
 	timer     *time.Timer
-	closed    bool
-	ack       []byte // memory of the ack subject
-	out       [1]protocol.Message
+	after     *relay // the one before it on this broker, until it waits for that no more
+	then      *relay // the next one on this broker, which waits for it
+	// superseded: a shard serves a later claim. It asks for nothing, and sends no heartbeats.
+	superseded bool
+	ending     bool // it asks for nothing, and passes on what comes
+	closed     bool
+	ack        []byte // memory of the ack subject
+	out        [1]protocol.Message
 }
 
 // relayShard is one shard of a relay.
@@ -83,12 +94,18 @@ func shareOf(s *relayShard) *shardRequest    { return &s.share }
 func watchOf(s *relayShard) *shardRequest    { return &s.watch }
 func questionOf(s *relayShard) *shardRequest { return &s.question }
 
-// newRelay returns a relay. Its deliver subject is watched from now on.
-func newRelay(g *relays, of *topic.Topic, declared *coordination.Subscription, now time.Time) *relay {
+// newRelay returns a relay that begins when the one before it on this broker, if any, has ended.
+// Its deliver subject is watched from now on.
+func newRelay(g *relays, of *topic.Topic, declared *coordination.Subscription, claim subscription.Claim, after *relay, now time.Time) *relay {
 	c := &declared.Spec.Consumer
 	r := &relay{
-		relays: g, key: pullGroupKey{of.ID(), declared.Name}, made: declared.Incarnation(), of: of, consumer: c,
-		to: []byte(c.DeliverSubject), shards: make([]relayShard, len(of.Shards())), began: now,
+		relays: g, key: pullGroupKey{of.ID(), declared.Name}, made: declared.Incarnation(), claim: claim, of: of, consumer: c,
+		to: []byte(c.DeliverSubject), shards: make([]relayShard, len(of.Shards())), began: now, after: after,
+	}
+	if after != nil {
+		after.mu.Lock()
+		after.then = r
+		after.mu.Unlock()
 	}
 	if c.FlowControl {
 		r.window.Open()
@@ -98,12 +115,12 @@ func newRelay(g *relays, of *topic.Topic, declared *coordination.Subscription, n
 	return r
 }
 
-// fits reports whether the relay can go on with a declaration.
-func (r *relay) fits(declared *coordination.Subscription) bool {
+// fits reports whether the relay can go on with a declaration and a claim.
+func (r *relay) fits(declared *coordination.Subscription, claim subscription.Claim) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	is, to := r.consumer, &declared.Spec.Consumer
-	return r.made == declared.Incarnation() && is.DeliverSubject == to.DeliverSubject && is.DeliverGroup == to.DeliverGroup && is.FlowControl == to.FlowControl
+	return r.made == declared.Incarnation() && r.claim == claim && is.DeliverSubject == to.DeliverSubject && is.DeliverGroup == to.DeliverGroup && is.FlowControl == to.FlowControl
 }
 
 // respecify applies a declaration that fits.
@@ -120,20 +137,56 @@ func (r *relay) wake() { r.relays.tasks.Wake(r, work.Normal) }
 // bound reports whether somebody is subscribed to the deliver subject.
 func (r *relay) bound() bool { return r.interest.Present() }
 
-// close ends the relay. It is removed from relays.
-func (r *relay) close() {
+// end ends the relay, which is removed from relays. It still passes on what it has asked for,
+// unless that is to be dropped.
+func (r *relay) end(drop bool) {
 	r.interest.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed = true
+	r.ending = true
+	for i := range r.shards {
+		s := &r.shards[i]
+		r.drop(&s.watch)
+		r.drop(&s.question)
+		if drop {
+			r.drop(&s.share)
+		}
+	}
+	r.finishEnding(time.Now())
+}
+
+// finishEnding closes a relay that ends when nothing that it has asked for can come any more. mu
+// is held.
+func (r *relay) finishEnding(now time.Time) {
+	open := r.after != nil && !r.after.over()
+	for i := range r.shards {
+		open = open || r.shards[i].share.number != 0
+	}
+	if open {
+		r.arm(now)
+		return
+	}
+	r.closed, r.after = true, nil
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	for i := range r.shards {
-		for _, e := range r.shards[i].requests() {
-			r.drop(e)
-		}
+	if r.then != nil {
+		r.then.wake()
 	}
+}
+
+// over reports whether the relay has ended, and all relays before it on this broker.
+func (r *relay) over() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
+}
+
+// supersede has the relay ask for nothing from now on, and send no heartbeats.
+func (r *relay) supersede() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.superseded = true
 }
 
 func (s *relayShard) requests() [3]*shardRequest {
@@ -158,10 +211,22 @@ func (r *relay) step() {
 	}
 	now := time.Now()
 	r.dropLost(now)
-	all, idle := r.lookForReceiver(now)
-	all = append(all, r.ask(now)...)
-	shares := 0
-	if r.started && !held && r.away.IsZero() {
+	if r.ending {
+		r.finishEnding(now)
+		over := r.closed
+		r.mu.Unlock()
+		if over {
+			r.relays.forget(r)
+		}
+		return
+	}
+	var all []outgoing
+	idle, shares := false, 0
+	if !r.superseded {
+		idle = r.lookForReceiver(now)
+		all = r.ask(now)
+	}
+	if r.started && !r.superseded && !held && r.away.IsZero() {
 		grants := r.grant(now)
 		shares = len(grants)
 		all = append(append(all, grants...), r.watch(now)...)
@@ -169,7 +234,7 @@ func (r *relay) step() {
 	r.arm(now)
 	r.mu.Unlock()
 	if idle {
-		server.deleteInactive(r.of, r.key.consumer)
+		server.deleteInactive(r.of, r.key.consumer, r.made)
 	}
 	if shares > 0 {
 		server.config.Hub.Wait() // what is sent waits in memory
@@ -179,9 +244,9 @@ func (r *relay) step() {
 	}
 }
 
-// send sends a request that the relay has noted, unless it was dropped since. The time in which its
-// result has to come begins now: the hub may have been full for long, and deliveries of a request
-// that counts as lost are dropped.
+// send sends a request that the relay has noted, unless it was dropped since. The time in which
+// its result has to come begins now: the hub may have been full for long, and deliveries of a
+// request that counts as lost are dropped.
 func (r *relay) send(o *outgoing) {
 	r.mu.Lock()
 	e := o.kind(&r.shards[o.shard])
@@ -208,6 +273,7 @@ func (r *relay) send(o *outgoing) {
 func (r *relay) request(now time.Time, at int, kind func(*relayShard) *shardRequest, what shareRequest) outgoing {
 	server, p, e := r.relays.server, r.of.Shards()[at], kind(&r.shards[at])
 	what.Stream, what.Name, what.Relay = p.Key(), r.key.consumer, true
+	what.Claim = &shareClaim{r.claim.Generation, r.claim.Epoch}
 	what.Number = server.shares.begin(openRequest{r, at, what.Watch > 0})
 	*e = shardRequest{number: what.Number, leader: p.Leader(), until: now.Add(what.Watch + lostAfter), share: what.Bytes}
 	if what.Bytes > 0 {
@@ -240,19 +306,36 @@ func (r *relay) dropLost(now time.Time) {
 	}
 }
 
+// linked asks a broker again what it may not have got, or not answered, before it had a new link.
+// A broker that has restarted under its id has one, too. A share waits for its time: what it
+// delivers may be on its way, and counts once.
+func (r *relay) linked(broker string) {
+	r.mu.Lock()
+	for i := range r.shards {
+		shard := &r.shards[i]
+		for _, e := range []*shardRequest{&shard.watch, &shard.question} {
+			if e.leader == broker {
+				r.drop(e)
+			}
+		}
+	}
+	r.mu.Unlock()
+	r.wake()
+}
+
 // lookForReceiver notes whether somebody is subscribed to the deliver subject, and sends the
-// heartbeat that is due. idle reports that the consumer was unused for as long as it permits. mu is
-// held.
-func (r *relay) lookForReceiver(now time.Time) (all []outgoing, idle bool) {
+// heartbeat that is due. idle reports that the consumer was unused for as long as it permits. mu
+// is held.
+func (r *relay) lookForReceiver(now time.Time) (idle bool) {
 	if !r.bound() {
 		if r.away.IsZero() {
 			r.away = now
 		}
 		if due := r.inactiveAt(); !due.IsZero() && !now.Before(due) {
 			r.away = now // it is deleted, or that is tried again
-			return nil, true
+			return true
 		}
-		return nil, false
+		return false
 	}
 	heartbeat := r.consumer.IdleHeartbeat
 	if !r.away.IsZero() || r.beat.IsZero() {
@@ -271,7 +354,7 @@ func (r *relay) lookForReceiver(now time.Time) (all []outgoing, idle bool) {
 		r.relays.server.send(protocol.Message{Subject: r.to, Header: len(header), Data: header})
 		r.beat = now.Add(heartbeat)
 	}
-	return nil, false
+	return false
 }
 
 // inactiveAt returns when the consumer is deleted unless somebody subscribes, or zero. mu is held.
@@ -286,11 +369,14 @@ func (r *relay) inactiveAt() time.Time {
 	return due
 }
 
-// ask asks shards where the consumer stands, until all have answered or relayPatience is over. mu
-// is held.
+// ask asks shards to confirm the claim and where the consumer stands, until all have answered. The
+// relay starts then, or when relayPatience is over. mu is held.
 func (r *relay) ask(now time.Time) (all []outgoing) {
-	if r.started {
-		return nil
+	if r.after != nil {
+		if !r.after.over() {
+			return nil
+		}
+		r.after, r.began = nil, now
 	}
 	unknown := false
 	for i := range r.shards {
@@ -303,7 +389,7 @@ func (r *relay) ask(now time.Time) (all []outgoing) {
 			all = append(all, r.request(now, i, questionOf, shareRequest{State: true}))
 		}
 	}
-	r.started = !unknown || !now.Before(r.began.Add(relayPatience))
+	r.started = r.started || !unknown || !now.Before(r.began.Add(relayPatience))
 	return all
 }
 
@@ -347,14 +433,14 @@ func (r *relay) grant(now time.Time) (all []outgoing) {
 }
 
 func (s *relayShard) grantable(now time.Time) bool {
-	return s.ready && s.share.number == 0 && !now.Before(s.again)
+	return s.known && s.ready && s.share.number == 0 && !now.Before(s.again)
 }
 
 // watch watches the shards that have nothing. mu is held.
 func (r *relay) watch(now time.Time) (all []outgoing) {
 	for i := range r.shards {
 		shard := &r.shards[i]
-		if !shard.ready && shard.share.number == 0 && shard.watch.number == 0 && !now.Before(shard.again) {
+		if shard.known && !shard.ready && shard.share.number == 0 && shard.watch.number == 0 && !now.Before(shard.again) {
 			all = append(all, r.request(now, i, watchOf, shareRequest{Watch: watchTime}))
 		}
 	}
@@ -380,7 +466,11 @@ func (r *relay) arm(now time.Time) {
 			}
 		}
 	}
-	if !r.started {
+	if r.ending {
+		r.setTimer(now, next)
+		return
+	}
+	if !r.started && r.after == nil {
 		due(r.began.Add(relayPatience))
 	}
 	if r.started && r.away.IsZero() && r.consumer.IdleHeartbeat > 0 {
@@ -390,6 +480,11 @@ func (r *relay) arm(now time.Time) {
 		due(time.Unix(0, at))
 	}
 	due(r.inactiveAt())
+	r.setTimer(now, next)
+}
+
+// setTimer has the relay woken at a time; zero: at none. mu is held.
+func (r *relay) setTimer(now, next time.Time) {
 	if next.IsZero() || r.closed {
 		return
 	}
@@ -415,6 +510,8 @@ func (r *relay) finish(of openRequest, got shareResult) {
 			shard.ready = true
 		case subscription.NoMessages:
 			shard.ready = false
+		case subscription.Superseded:
+			r.superseded = true
 		case 0, subscription.BatchDone, subscription.Expired:
 		default: // its leader is gone, or knows another declaration of the consumer
 			shard.ready, shard.again = false, time.Now().Add(groupAgain)

@@ -206,3 +206,34 @@ func TestARelayNeedsAllBrokers(t *testing.T) {
 		t.Error(made.Error)
 	}
 }
+
+// TestAConsumerThatIsMadeAnewIsNotDeletedForItsPredecessor: an unused consumer is being deleted
+// while a client makes it anew. The State of the broker that deletes has the former one still.
+func TestAConsumerThatIsMadeAnewIsNotDeletedForItsPredecessor(t *testing.T) {
+	w := newWorld(t, 2)
+	w.wide(2, 0, 0)
+	spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Consumer: coordination.ConsumerSettings{DeliverSubject: "in.box"}}
+	former, err := w.CreateSubscription(t.Context(), "orders", "pusher", spec, client)
+	testutil.Must(t, err)
+	n := w.nodes[0]
+	of := n.topics.Topic("orders")
+	w.set(func() { w.stale = map[string]bool{n.id: true} })
+	testutil.Must(t, w.DeleteSubscription(t.Context(), "orders", "pusher", former.Made, client))
+	anew, err := w.CreateSubscription(t.Context(), "orders", "pusher", spec, client)
+	testutil.Must(t, err)
+	there := func() (is *coordination.Subscription, asked int) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.subs[of.ID()+"/pusher"], w.asked
+	}
+	_, before := there()
+	n.deleteInactive(of, "pusher", former.Incarnation())
+	testutil.EventuallyTrue(t, "its deletion is asked for", func() bool {
+		_, asked := there()
+		return asked > before
+	})
+	n.slow.Finish()
+	if is, _ := there(); is != anew {
+		t.Errorf("the consumer that was made anew is %+v", is)
+	}
+}

@@ -3,7 +3,9 @@ package jetstream
 import (
 	"bytes"
 	"context"
+	"maps"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -22,22 +25,33 @@ type relays struct {
 	tasks  *work.Tasks[*relay, struct{}]
 
 	mu     sync.Mutex
-	first  bool                    // a State was followed
-	led    map[string]*topic.Topic // by id
+	first  bool                 // a State was followed
+	led    map[string]*ledTopic // by id
 	all    map[pullGroupKey]*relay
-	holds  map[pullGroupKey]int // creations under way: their consumers deliver nothing yet
+	ending map[pullGroupKey]*relay // the last one of each that ends and passes on what still comes
+	holds  map[pullGroupKey]int    // creations under way: their consumers deliver nothing yet
 	closed bool
+	ended  chan struct{} // closed when closed and nothing is ending; nil: nobody waits
+}
+
+// ledTopic is a Topic whose first shard is led here, and the claim with which its relays were
+// reconciled last.
+type ledTopic struct {
+	*topic.Topic
+	claim subscription.Claim
 }
 
 func (g *relays) init(s *Server) {
-	g.server, g.led, g.all, g.holds = s, map[string]*topic.Topic{}, map[pullGroupKey]*relay{}, map[pullGroupKey]int{}
+	g.server, g.led, g.all, g.holds = s, map[string]*ledTopic{}, map[pullGroupKey]*relay{}, map[pullGroupKey]int{}
+	g.ending = map[pullGroupKey]*relay{}
 	g.tasks = work.NewTasks(max(2, runtime.GOMAXPROCS(0)), func(_ *struct{}, r *relay, _ work.Lane) bool {
 		r.step()
 		return false
 	})
 }
 
-// run wakes all relays whenever leaders may have changed, until the server closes.
+// run replaces relays whose claim has changed, and wakes all others, whenever leaders may have
+// changed, until the server closes.
 func (g *relays) run() {
 	changed := g.server.topics.Changed()
 	for {
@@ -48,6 +62,11 @@ func (g *relays) run() {
 			return
 		}
 		g.mu.Lock()
+		for _, of := range g.led {
+			if of.claim != g.server.latestClaim(of.ID()) {
+				g.reconcileAll(of, time.Now().Add(relayKept))
+			}
+		}
 		for _, r := range g.all {
 			r.wake()
 		}
@@ -55,13 +74,67 @@ func (g *relays) run() {
 	}
 }
 
-// close ends all relays.
+// every returns all relays that have not ended.
+func (g *relays) every() []*relay {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.all))
+}
+
+// finish ends all relays, and waits until what they have asked for was passed on, for at most
+// endTime.
+func (g *relays) finish() {
+	g.mu.Lock()
+	g.closed, g.ended = true, make(chan struct{})
+	for _, r := range g.all {
+		g.end(r, false)
+	}
+	ended := g.ended
+	g.allEnded()
+	g.mu.Unlock()
+	late := time.NewTimer(endTime)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+	}
+}
+
+// end removes and ends a relay. mu is held.
+func (g *relays) end(r *relay, drop bool) {
+	delete(g.all, r.key)
+	if r.end(drop); !r.over() {
+		g.ending[r.key] = r
+	}
+}
+
+// forget forgets a relay that has ended.
+func (g *relays) forget(r *relay) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ending[r.key] == r {
+		delete(g.ending, r.key)
+		g.allEnded()
+	}
+}
+
+// allEnded ends the wait of finish if nothing is ending. mu is held.
+func (g *relays) allEnded() {
+	if g.ended != nil && len(g.ending) == 0 {
+		close(g.ended)
+		g.ended = nil
+	}
+}
+
+// close ends all relays at once.
 func (g *relays) close() {
 	g.mu.Lock()
 	g.closed = true
-	for key, r := range g.all {
-		delete(g.all, key)
-		r.close()
+	for _, r := range g.ending {
+		r.end(true)
+	}
+	for _, r := range g.all {
+		g.end(r, true)
 	}
 	g.mu.Unlock()
 	g.tasks.Close()
@@ -85,7 +158,7 @@ func (s *Server) Follow(changes coordination.Changes) {
 			sub = c.Before
 		}
 		if of := g.led[sub.Topic]; of != nil {
-			g.reconcile(of, sub.Name, time.Time{})
+			g.reconcile(of, sub.Name, g.server.latestClaim(of.ID()), time.Time{})
 		}
 	}
 }
@@ -98,7 +171,7 @@ func (g *relays) leading(shard *topic.Shard, open bool) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	of := shard.Topic()
+	of := &ledTopic{Topic: shard.Topic()}
 	if open && !g.closed {
 		g.led[of.ID()] = of
 		// Receivers notice by missed heartbeats only that the former relay is gone.
@@ -108,43 +181,42 @@ func (g *relays) leading(shard *topic.Shard, open bool) {
 	delete(g.led, of.ID())
 	for key, r := range g.all {
 		if key.topic == of.ID() {
-			delete(g.all, key)
-			r.close()
+			g.end(r, false)
 		}
 	}
 }
 
 // reconcileAll begins the relays of a Topic that are declared, and ends those that are not. mu is
 // held.
-func (g *relays) reconcileAll(of *topic.Topic, keepUntil time.Time) {
+func (g *relays) reconcileAll(of *ledTopic, keepUntil time.Time) {
+	of.claim = g.server.latestClaim(of.ID())
 	for key := range g.all {
 		if key.topic == of.ID() {
-			g.reconcile(of, key.consumer, keepUntil)
+			g.reconcile(of, key.consumer, of.claim, keepUntil)
 		}
 	}
 	for _, declared := range g.server.state().Subscriptions(of.ID()) {
-		g.reconcile(of, declared.Name, keepUntil)
+		g.reconcile(of, declared.Name, of.claim, keepUntil)
 	}
 }
 
-// reconcile makes the relay of one Subscription what its declaration says. mu is held.
-func (g *relays) reconcile(of *topic.Topic, name string, keepUntil time.Time) {
+// reconcile makes the relay of one Subscription what its declaration and the claim say. mu is held.
+func (g *relays) reconcile(of *ledTopic, name string, claim subscription.Claim, keepUntil time.Time) {
 	if g.closed {
 		return
 	}
 	key := pullGroupKey{of.ID(), name}
 	is, declared := g.all[key], g.server.state().Subscription(of.ID(), name)
-	wanted := declared != nil && declared.Spec.Consumer.DeliverSubject != ""
+	wanted := declared != nil && declared.Spec.Consumer.DeliverSubject != "" && claim.Holder == g.server.config.Self
 	switch {
-	case is != nil && wanted && is.fits(declared):
+	case is != nil && wanted && is.fits(declared, claim):
 		is.respecify(declared)
 		return
-	case is != nil:
-		delete(g.all, key)
-		is.close()
+	case is != nil: // what a deleted one has asked for is of no use
+		g.end(is, declared == nil || declared.Incarnation() != is.made)
 	}
 	if wanted {
-		r := newRelay(g, of, declared, time.Now())
+		r := newRelay(g, of.Topic, declared, claim, g.ending[key], time.Now())
 		r.keepUntil = keepUntil
 		g.all[key] = r
 		r.wake()
@@ -189,23 +261,26 @@ func (g *relays) isHeld(key pullGroupKey) bool {
 	return g.holds[key] > 0
 }
 
-// deleteInactive deletes a consumer of a Topic with several shards that was unused for too long. It
-// never blocks.
-func (s *Server) deleteInactive(of *topic.Topic, name string) {
+// deleteInactive deletes a consumer of a Topic with several shards that was unused for too long,
+// unless it was made anew since. It never blocks.
+func (s *Server) deleteInactive(of *topic.Topic, name string, incarnation int64) {
 	s.slow.Submit(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.answer)
 		defer cancel()
-		s.removeInactive(ctx, of, name)
+		if declared := s.state().Subscription(of.ID(), name); declared != nil && declared.Incarnation() == incarnation {
+			s.removeInactive(ctx, of, declared)
+		}
 	}, 0)
 }
 
 // removeInactive is deleteInactive that blocks.
-func (s *Server) removeInactive(ctx context.Context, of *topic.Topic, name string) {
-	err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, client)
+func (s *Server) removeInactive(ctx context.Context, of *topic.Topic, declared *coordination.Subscription) {
+	name := declared.Name
+	err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, declared.Made, client)
 	switch {
 	case err == nil:
 		s.config.Advisories.Consumer(of.Name(), name, advisory.Deleted)
-	case !isNotFound(err):
+	case !isNotFound(err) && !isStale(err):
 		s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", of.Name(), "consumer", name, "error", err)
 	}
 }

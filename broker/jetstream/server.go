@@ -31,7 +31,7 @@ type Store interface {
 	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
 	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
 	UpdateSubscription(ctx context.Context, topic, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error)
-	DeleteSubscription(ctx context.Context, topic, name string, by coordination.Owner) error
+	DeleteSubscription(ctx context.Context, topic, name string, made int64, by coordination.Owner) error
 }
 
 // Hub is the clients and links of this broker as a Server uses them.
@@ -150,6 +150,7 @@ func (s *Server) Start() {
 
 // Close stops taking calls, cancels the ones in progress and waits for them.
 func (s *Server) Close() {
+	s.relays.finish()
 	if s.offer != nil {
 		s.offer.Close()
 	}

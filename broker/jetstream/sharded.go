@@ -531,7 +531,7 @@ func (s *Server) deleteShardedConsumer(ctx context.Context, c *call, of *topic.T
 	}
 	name := string(c.Consumer)
 	was := s.state().Subscription(of.ID(), name)
-	if err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, client); err != nil {
+	if err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, 0, client); err != nil {
 		s.refuse(c, consumerRefusal(err))
 		return
 	}

@@ -17,16 +17,16 @@ import (
 //
 //  1. A shard is assigned a share of the requested messages. It delivers what it has directly to
 //     the client and returns the rest of the share at once.
-//  2. A shard that had nothing is watched, by a pull that only peeks, and is assigned a share once
-//     it has something.
+//  2. A shard that had nothing is watched, by a pull that only peeks, and is assigned a share
+//     once it has something.
 //  3. Each shard has at most one share and one watch of a group at a time, so that records of a
 //     subject reach a client in order.
 //  4. The result of a share follows its messages on the same link. Without a result the pull ends
 //     with "leadership change", and nothing is delivered twice under one pull.
 //
 // Giving each shard the complete pull and cutting off the surplus would be simpler, but records
-// that are cut off are not delivered to anybody until their ack wait is over. Relaying all messages
-// through this broker costs another copy of each.
+// that are cut off are not delivered to anybody until their ack wait is over. Relaying all
+// messages through this broker costs another copy of each.
 type pullGroup struct {
 	groups *pullGroups
 	key    pullGroupKey
@@ -323,6 +323,22 @@ func (g *pullGroup) dropLost(now time.Time) {
 			g.drop(e)
 		}
 	}
+}
+
+// linked watches the shards of a broker again that has a new link: what it was asked before, or
+// has answered, may be lost.
+func (g *pullGroup) linked(broker string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gone {
+		return
+	}
+	for i := range g.shards {
+		if e := &g.shards[i].watch; e.number != 0 && e.leader == broker {
+			g.drop(e)
+		}
+	}
+	g.work(time.Now())
 }
 
 // drop removes a request. mu is held.

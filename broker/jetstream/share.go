@@ -46,6 +46,10 @@ type shareRequest struct {
 	Watch  time.Duration `json:"watch,omitempty"` // 0: deliver what there is
 	Relay  bool          `json:"relay,omitempty"` // it is a relay's, so To is that of relayTo
 	State  bool          `json:"state,omitempty"` // deliver nothing, and say where the consumer stands
+	// Claim is that of the relay; nil: its broker is of an earlier version. With Yield the relay of
+	// an earlier one here is to yield to it, of whichever shard's stream the request is.
+	Claim *shareClaim `json:"claim,omitempty"`
+	Yield bool        `json:"yield,omitempty"`
 }
 
 // shareResult is the result of a share or a watch.
@@ -85,8 +89,8 @@ type openRequests struct {
 	number uint64
 }
 
-// begin notes a request, and returns its number. The first one is random, so that what is under way
-// to this broker's process before has no effect.
+// begin notes a request, and returns its number. The first one is random, so that what is under
+// way to this broker's process before has no effect.
 func (o *openRequests) begin(r openRequest) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,6 +130,17 @@ func (o *openRequests) send(leader string, l *shareRequest) bool {
 	return o.server.forward(leader, shareSubject, nil, l)
 }
 
+// Linked is called when this broker has a new link to another one, which may have restarted, and
+// messages are sent over it. What was under way over the link before may be lost. It never blocks.
+func (s *Server) Linked(broker string) {
+	for _, g := range s.groups.every() {
+		g.linked(broker)
+	}
+	for _, r := range s.relays.every() {
+		r.linked(broker)
+	}
+}
+
 // finish ends a share or a watch.
 func (o *openRequests) finish(r shareResult) {
 	o.mu.Lock()
@@ -148,18 +163,41 @@ func (o *openRequests) takeResult(m *protocol.Message) {
 // serveShare serves a share or watch from a shard that is led here. Another broker may have asked
 // for it. tell is called once with the result, unless serveShare reports false.
 func (s *Server) serveShare(l *shareRequest, tell func(shareResult)) bool {
+	number, of := l.Number, s.topics.ShardByKey(l.Stream)
+	if l.Yield {
+		if of != nil && l.Claim != nil {
+			s.yield(l, of.Topic())
+		}
+		tell(shareResult{Number: number})
+		return true
+	}
 	sub := s.config.Subscriptions().Find(l.Stream, l.Name)
-	if sub == nil {
+	if sub == nil || of == nil {
 		return false
 	}
-	number := l.Number
-	if l.State { // it may read
-		return s.infos.Submit(func() {
-			is := sub.Info()
-			tell(shareResult{Number: number, State: &shareState{is.DeliveredSequence, is.DeliveredOffset, is.Lag}})
-		}, 0)
-	}
 	pull := subscription.Pull{To: l.To, Batch: l.Batch, MaxBytes: l.Bytes, NoWait: true, Relay: l.Relay}
+	if l.Relay {
+		ok := false
+		if pull.Claim, ok = s.claimOf(l, of.Topic()); !ok {
+			return s.reads.Submit(func() {
+				tell(shareResult{Number: number, Why: subscription.Superseded, Messages: l.Batch, Bytes: l.Bytes})
+			}, 0)
+		}
+	}
+	if l.State { // it may read
+		gone := func(why subscription.End) { tell(shareResult{Number: number, Why: why}) }
+		s.confirmClaim(sub, l, pull.Claim, func(why subscription.End) {
+			if why != 0 {
+				gone(why)
+			} else if !s.infos.Submit(func() {
+				is := sub.Info()
+				tell(shareResult{Number: number, State: &shareState{is.DeliveredSequence, is.DeliveredOffset, is.Lag}})
+			}, 0) {
+				gone(subscription.LeaderGone)
+			}
+		})
+		return true
+	}
 	if l.Relay {
 		pull.Expires = relayedFor
 	}

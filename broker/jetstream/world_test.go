@@ -50,6 +50,8 @@ type world struct {
 	cut     map[string]bool // unreachable brokers
 	dead    map[string]bool // brokers without a registration
 	earlier map[string]bool // brokers of a version that announces no features
+	stale   map[string]bool // brokers that see no changes
+	moving  bool            // lead is called by move
 
 	inboxMu  sync.Mutex
 	arrived  chan struct{}   // closed and replaced when messages reached an inbox
@@ -72,6 +74,9 @@ type node struct {
 	inboxes  int                     // a counter that tells the inboxes of calls apart
 	full     chan struct{}           // until it is closed, what is sent has no room; nil: it has
 	hands    func(*protocol.Message) // called with what is forwarded; nil: nothing is
+	// keeps is called with what is forwarded, and reports whether it stays on its way until the test
+	// delivers it; nil: nothing does.
+	keeps func(copied protocol.Message) bool
 }
 
 func newWorld(t *testing.T, brokers int) *world { return newWorldOn(t, brokers, log.Options{}) }
@@ -107,7 +112,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 		n.subscriptions = subscription.New(subscription.Config{
 			Self: n.id, Topics: n.topics,
 			Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return n.Sink(of, name) },
-			Inactive: func(of *topic.Shard, name string) { n.Inactive(of, name) },
+			Inactive: func(of *topic.Shard, name string, incarnation int64) { n.Inactive(of, name, incarnation) },
 		})
 		n.Server = NewServer(ServerConfig{
 			Self: n.id, Name: "name-" + n.id, Cluster: "test", Hub: n, Topics: n.topics, Store: w,
@@ -141,6 +146,9 @@ func (w *world) tell(changes coordination.Changes) {
 	}
 	state := coordination.NewState(w.revision, brokers, values(w.topics), values(w.shards), values(w.subs))
 	for _, n := range w.nodes {
+		if w.stale[n.id] {
+			continue
+		}
 		n.topics.Follow(state, changes)
 		n.Follow(changes)
 		n.subscriptions.Follow(state, changes)
@@ -202,9 +210,25 @@ func (w *world) lead(t *coordination.Topic, number int, leader string) {
 	}
 	if was != nil {
 		is.Epoch = was.Epoch + 1
+		if w.moving {
+			is.First = is.Epoch // so that it may begin with an empty copy
+		}
 	}
 	w.shards[key] = is
 	w.tell(coordination.Changes{Shards: []coordination.Change[coordination.Shard]{{Before: was, After: is}}})
+}
+
+// move moves the empty first shard to another broker. Those of stale don't see that.
+func (w *world) move(leader string, stale ...string) {
+	w.set(func() {
+		w.stale = map[string]bool{}
+		for _, id := range stale {
+			w.stale[id] = true
+		}
+		w.moving = true
+		w.lead(w.topics["orders"], 0, leader)
+		w.moving = false
+	})
 }
 
 func (w *world) UpdateTopic(ctx context.Context, name string, update coordination.TopicUpdate) (*coordination.Topic, error) {
@@ -316,7 +340,7 @@ func (w *world) UpdateSubscription(ctx context.Context, of, name string, update 
 	return &is, nil
 }
 
-func (w *world) DeleteSubscription(ctx context.Context, of, name string, by coordination.Owner) error {
+func (w *world) DeleteSubscription(ctx context.Context, of, name string, made int64, by coordination.Owner) error {
 	defer w.mu.Unlock()
 	if err := w.ask(ctx); err != nil {
 		return err
@@ -330,6 +354,8 @@ func (w *world) DeleteSubscription(ctx context.Context, of, name string, by coor
 		return &coordination.NotFoundError{What: "subscription " + name}
 	case was.Owner.Kind != by.Kind:
 		return &coordination.NotOwnerError{What: "subscription " + name, Owner: was.Owner}
+	case made != 0 && was.Made != made:
+		return &coordination.StaleError{What: "subscription " + name}
 	}
 	w.revision++
 	delete(w.subs, was.Topic+"/"+name)
@@ -466,7 +492,7 @@ func (n *node) Forward(broker string, m *protocol.Message) bool {
 	}
 	n.mu.Lock()
 	n.forwards++
-	hands := n.hands
+	hands, keeps := n.hands, n.keeps
 	n.mu.Unlock()
 	if hands != nil {
 		hands(m)
@@ -474,7 +500,9 @@ func (n *node) Forward(broker string, m *protocol.Message) bool {
 	for _, other := range n.w.nodes {
 		if other.id == broker {
 			copied := protocol.Message{Subject: clone(m.Subject), Reply: clone(m.Reply), Header: m.Header, Data: clone(m.Data)}
-			other.Take([]protocol.Message{copied}, nil, true)
+			if keeps == nil || !keeps(copied) {
+				other.Take([]protocol.Message{copied}, nil, true)
+			}
 			return true
 		}
 	}

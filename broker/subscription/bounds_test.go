@@ -232,7 +232,7 @@ func TestUnusedDurableSubscriptionsAreReported(t *testing.T) {
 		var reports atomic.Int32
 		w.service = New(Config{
 			Sink:     func(_ *topic.Shard, name string) DeliverySink { return w.box(name) },
-			Inactive: func(_ *topic.Shard, name string) { reports.Add(1) },
+			Inactive: func(_ *topic.Shard, name string, _ int64) { reports.Add(1) },
 		})
 		w.service.lead(&servedShard{Source: w.shard, topicID: topicID, name: "orders"})
 		spec := earliest()

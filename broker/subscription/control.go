@@ -123,7 +123,7 @@ func (s *Service) Update(ctx context.Context, key, name string, spec coordinatio
 	}
 	why := unsupported(&spec)
 	if why == "" && sub.store.isQueue() {
-		why = sub.store.queueConflict(name, &spec)
+		why = sub.store.queueConflict(name, &spec, anyServed)
 	}
 	if why != "" || !sub.ephemeral {
 		return nil, sub.store.notServed(name, Unsupported, why, nil)

@@ -376,7 +376,7 @@ func (k *cursorStore) reconcile() {
 	} else {
 		for _, name := range names {
 			if d := state.Subscription(k.shard.topicID, name); d != nil {
-				k.apply(d, policy)
+				k.apply(d, policy, "")
 			} else if !unreadable(state, k.shard.topicID, name) && !k.isReader(name) {
 				k.drop(name)
 			}
@@ -434,10 +434,20 @@ func (k *cursorStore) applyAll(state desires, policy coordination.StreamRetentio
 			k.drop(name)
 		}
 	}
-	// Of two that exclude each other, the older one is served.
+	if policy != coordination.WorkQueue {
+		for _, d := range all {
+			k.apply(d, policy, "")
+		}
+		return
+	}
 	slices.SortFunc(all, func(a, b *coordination.Subscription) int { return cmp.Compare(a.Made, b.Made) })
-	for _, d := range all {
-		k.apply(d, policy)
+	why := excluded(all)
+	for _, first := range []bool{true, false} { // those that are excluded end first
+		for _, d := range all {
+			if (why[d.Name] != "") == first {
+				k.apply(d, policy, why[d.Name])
+			}
+		}
 	}
 }
 
@@ -475,14 +485,15 @@ func (k *cursorStore) retryStarts() {
 	}
 }
 
-// apply creates a desired Subscription or updates the existing one. stepping is held.
-func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.StreamRetention) {
-	why := cmp.Or(unsupported(d.Spec), k.refusesDeadLetters(d.Spec), k.refusesPush(d.Spec))
+// apply creates a desired Subscription or updates the existing one. excluded is why a work queue
+// has no room for it; empty: it has. stepping is held.
+func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.StreamRetention, excluded string) {
+	why := cmp.Or(unsupported(d.Spec), k.refusesDeadLetters(d.Spec), k.refusesPush(d.Spec), excluded)
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
 	if why == "" && policy == coordination.WorkQueue {
-		why = cmp.Or(k.queueConflict(d.Name, d.Spec), k.resetConflict(d, e))
+		why = cmp.Or(k.queueConflict(d.Name, d.Spec, func(s *Subscription) bool { return s.ephemeral }), k.resetConflict(d, e))
 	}
 	if e != nil && e.sub != nil && d.Forgot(e.made) {
 		// The cursor of the later reset stays, and the next reset is another one.

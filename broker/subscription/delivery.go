@@ -80,10 +80,11 @@ const (
 	Pushed                        // the Subscription delivers to a subject or a URL, so nobody may pull
 	PinMismatch                   // another client is pinned
 	WrongPin                      // it waited for a pin that is not valid any more
+	Superseded                    // a relay with a later claim pulls
 )
 
 func (e End) String() string {
-	names := [...]string{"", "Expired", "NoMessages", "BatchDone", "MaxBytes", "TooManyWaiting", "Deleted", "LeaderGone", "Stopping", "Ready", "Pushed", "PinMismatch", "WrongPin"}
+	names := [...]string{"", "Expired", "NoMessages", "BatchDone", "MaxBytes", "TooManyWaiting", "Deleted", "LeaderGone", "Stopping", "Ready", "Pushed", "PinMismatch", "WrongPin", "Superseded"}
 	if int(e) < len(names) {
 		return names[e]
 	}
@@ -114,6 +115,8 @@ type Pull struct {
 	// delivered, and is the last one, so that a relay need not know how large records are. With NoWait
 	// it ends when nothing is available, and after Expires at the latest.
 	Relay bool
+	// Claim is that of the relay.
+	Claim Claim
 }
 
 // Outcome is the result of a request.

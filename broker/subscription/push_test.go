@@ -380,3 +380,56 @@ func TestARelayPullsForAPush(t *testing.T) {
 		}
 	})
 }
+
+// TestALaterClaimEndsTheRequestsOfEarlierOnes: a relay with a later claim ends what waits of the
+// one before, which gets nothing any more. It learns whose that was.
+func TestALaterClaimEndsTheRequestsOfEarlierOnes(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.mu.Lock()
+		s.settings.relayed = true
+		s.mu.Unlock()
+		former, next := Claim{Epoch: 2, Holder: "a"}, Claim{Epoch: 3, Holder: "b"}
+		var watched, pulled []Outcome
+		pull := func(c Claim, into *[]Outcome, p Pull) {
+			p.To, p.Relay, p.Claim = []byte("relay"), true, c
+			s.PullFunc(p, func(o Outcome) { *into = append(*into, o) })
+			synctest.Wait()
+		}
+		claim := func(c Claim) (before Claim, why End) {
+			calls := 0
+			s.Claim(c, func(f Claim, e End) { before, why, calls = f, e, calls+1 })
+			synctest.Wait()
+			if calls != 1 {
+				t.Fatalf("the claim of %+v is answered %d times", c, calls)
+			}
+			return before, why
+		}
+		if before, why := claim(former); before != (Claim{}) || why != 0 {
+			t.Errorf("the first claim follows %+v and ends with %v", before, why)
+		}
+		pull(former, &watched, Pull{Peek: true, Expires: time.Hour})
+		if before, why := claim(next); before != former || why != 0 {
+			t.Errorf("the next claim follows %+v and ends with %v", before, why)
+		}
+		if len(watched) != 1 || watched[0].Why != Superseded {
+			t.Errorf("the watch of the former relay ends with %+v", watched)
+		}
+		w.shard.publish("o")
+		pull(former, &pulled, Pull{NoWait: true})
+		if len(pulled) != 1 || pulled[0].Why != Superseded {
+			t.Errorf("the former relay pulls: %+v", pulled)
+		}
+		if before, why := claim(former); before != next || why != Superseded {
+			t.Errorf("the former relay's claim follows %+v and ends with %v", before, why)
+		}
+		if _, why := claim(Claim{Generation: 1, Epoch: 1, Holder: "a"}); why != 0 {
+			t.Errorf("the claim of a later generation ends with %v", why)
+		}
+		pull(Claim{Generation: 1, Epoch: 1, Holder: "a"}, &pulled, Pull{NoWait: true})
+		if n := len(w.box("billing").take("relay")); n != 1 || len(pulled) != 2 || pulled[1].Why != 0 {
+			t.Errorf("the last relay gets %d records and %+v", n, pulled)
+		}
+	})
+}

@@ -83,22 +83,46 @@ func (k *cursorStore) resetConflict(d *coordination.Subscription, e *entry) stri
 		return ""
 	}
 	if conflict := JudgeReset(&d.ResetTo); conflict != NoConflict {
-		return fmt.Sprintf("its topic is a work queue: %s", conflict)
+		return conflict.ofQueue()
 	}
 	return ""
 }
 
-// queueConflict returns why a Subscription can't be served in a work queue beside those that are
-// served, or "".
-func (k *cursorStore) queueConflict(name string, spec *coordination.SubscriptionSpec) string {
+// excluded returns, by name, why Subscriptions of a work queue are not served: of two that exclude
+// each other, the older one is. all are the declared ones, the oldest first. The State alone
+// decides, so the leaders of all shards serve the same ones, also after an election.
+func excluded(all []*coordination.Subscription) map[string]string {
+	why := map[string]string{}
+	var served []*coordination.SubscriptionSpec
+	for _, d := range all {
+		if unsupported(d.Spec) != "" {
+			continue
+		}
+		if conflict := JudgeQueued(d.Spec, served...); conflict != NoConflict {
+			why[d.Name] = conflict.ofQueue()
+			continue
+		}
+		served = append(served, d.Spec)
+	}
+	return why
+}
+
+func (c QueueConflict) ofQueue() string { return fmt.Sprintf("its topic is a work queue: %s", c) }
+
+// queueConflict returns why a Subscription can't be served in a work queue beside those of the
+// served ones that count, or "".
+func (k *cursorStore) queueConflict(name string, spec *coordination.SubscriptionSpec, counts func(*Subscription) bool) string {
 	var others []*coordination.SubscriptionSpec
 	for _, s := range k.each() {
-		if s.id.name != name {
+		if s.id.name != name && counts(s) {
 			others = append(others, s.Spec())
 		}
 	}
 	if conflict := JudgeQueued(spec, others...); conflict != NoConflict {
-		return fmt.Sprintf("its topic is a work queue: %s", conflict)
+		return conflict.ofQueue()
 	}
 	return ""
 }
+
+// anyServed counts all Subscriptions that are served.
+func anyServed(*Subscription) bool { return true }

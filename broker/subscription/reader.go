@@ -138,7 +138,7 @@ func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, i
 	now := k.service.config.Clock.Time()
 	why := unsupported(spec)
 	if why == "" && k.isQueue() {
-		why = k.queueConflict(name, spec)
+		why = k.queueConflict(name, spec, anyServed)
 	}
 	if why != "" {
 		return nil, k.notServed(name, Unsupported, why, nil)

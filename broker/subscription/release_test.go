@@ -179,6 +179,43 @@ func TestSubscriptionsOfAWorkQueueExcludeEachOther(t *testing.T) {
 	})
 }
 
+// TestTheSameSubscriptionsOfAWorkQueueAreServedAfterAnElection: the older of two is changed so that
+// they exclude each other. It is served alone, as by a leader that is elected afterwards. When it
+// is changed back, both are.
+func TestTheSameSubscriptionsOfAWorkQueueAreServedAfterAnElection(t *testing.T) {
+	releaseStory(t, coordination.WorkQueue, func(t *testing.T, w *world) {
+		served := func(when string, want ...string) {
+			t.Helper()
+			for range 2 {
+				synctest.Wait()
+				var got []string
+				for _, name := range []string{"old", "young", "youngest"} {
+					if w.service.WhyNot(topicID, name) == nil {
+						got = append(got, name)
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: %v are served, want %v", when, got, want)
+				}
+				when += ", after an election"
+				w.restart()
+				synctest.Wait()
+			}
+		}
+		w.declare("old", 5, filtered("o.1"))
+		w.declare("young", 6, filtered("o.2"))
+		w.declare("youngest", 7, filtered("p"))
+		served("at first", "old", "young", "youngest")
+		w.declare("old", 5, filtered("o.1", "o.2"))
+		served("when both want o.2", "old", "youngest")
+		w.shard.publish("o.2")
+		w.find("old").Pull(pull("a", 1))
+		w.expect("old", "a", "1")
+		w.declare("old", 5, filtered("o.1"))
+		served("when it is changed back", "old", "young", "youngest")
+	})
+}
+
 // TestARecordGoesWhenNobodyIsInterested: when all interested Subscriptions have acknowledged it,
 // and at once if there is none.
 func TestARecordGoesWhenNobodyIsInterested(t *testing.T) {

@@ -24,7 +24,8 @@ type Config struct {
 	Topics *topic.Service
 	Sink   func(t *topic.Shard, name string) DeliverySink
 	Clock  *clock.Clock // nil: the machine's clock alone
-	// DeadLetters stores records that are given up. nil: Subscriptions with dead letters are refused.
+	// DeadLetters stores records that are given up. nil: Subscriptions with dead letters are
+	// refused.
 	DeadLetters DeadLetters
 	// Endpoint returns the Endpoint of a Subscription of the shard, whose lock is held. nil:
 	// Subscriptions with one are refused.
@@ -34,8 +35,9 @@ type Config struct {
 	// may be nil.
 	Retired func(t *topic.Shard, name string)
 	// Inactive is called for a durable Subscription that was unused for as long as its spec
-	// permits. Its creator may delete it. It must not block. It may be nil.
-	Inactive func(t *topic.Shard, name string)
+	// permits. Its creator may delete it, but not one with another incarnation. It must not
+	// block. It may be nil.
+	Inactive func(t *topic.Shard, name string, incarnation int64)
 }
 
 // Service serves the Subscriptions of the shards that this broker leads.
@@ -198,8 +200,8 @@ func (s *Service) allStores() []*cursorStore {
 	return slices.Collect(maps.Values(s.stores))
 }
 
-// ShardChanged starts or stops serving the Subscriptions of a shard. When a stop returns, the shard
-// is not used any more.
+// ShardChanged starts or stops serving the Subscriptions of a shard. When a stop returns, the
+// shard is not used any more.
 func (s *Service) ShardChanged(shard *topic.ShardLeader, open bool) {
 	t := shard.Shard()
 	if !open {

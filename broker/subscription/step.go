@@ -667,6 +667,6 @@ func (s *Subscription) retire() {
 			retired(s.store.shard.topic, s.id.name)
 		}
 	} else if inactive := s.service.config.Inactive; inactive != nil {
-		inactive(s.store.shard.topic, s.id.name)
+		inactive(s.store.shard.topic, s.id.name, s.id.made)
 	}
 }

@@ -66,6 +66,7 @@ type Subscription struct {
 	redeliveryReader *log.Cursor // of redeliveries
 	mean             int         // average bytes per record
 	push             *push       // nil: clients pull
+	claim            Claim       // the latest one of a relay
 	waiting          requests
 	refused          []*request
 	blocked          bool // too many records are pending
@@ -177,6 +178,8 @@ func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 	why := TooManyWaiting
 	if s.push != nil || s.settings.relayed != p.Relay {
 		why = Pushed
+	} else if p.Relay && s.claimed(p.Claim) != 0 {
+		why = Superseded
 	} else if !s.pin.admits(p.Pin, now+s.settings.pinFor) {
 		why = PinMismatch
 	}

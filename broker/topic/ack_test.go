@@ -9,8 +9,8 @@ func TestABusyBrokerReleasesAShardThatItNoLongerLeads(t *testing.T) {
 	a := c.sites[0]
 	shard := a.service.Topic("orders").Shard()
 	// There is another round after each.
-	defer shard.Watch(func() { a.service.acker.touch(shard) })()
-	a.service.acker.touch(shard)
+	defer shard.Watch(func() { shard.acks.Touch() })()
+	shard.acks.Touch()
 	c.elect(1, 0, 1, 2)
 	c.tell()
 	c.sites[1].open("orders")

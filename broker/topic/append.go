@@ -3,6 +3,7 @@ package topic
 import (
 	"errors"
 
+	"github.com/carillon-mq/carillon/broker/acking"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -49,8 +50,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	known, size := s.ids.Len(), 0
 	in.stored = 0
 	kept := 0 // number of messages
-	p := newPending(s)
-	p.back = in.back
+	p := s.acks.New(in.back)
 	if in.sourced == nil {
 		in.origin = s.origins.Of(in.from.Source, in.from.Floor)
 		in.origin.Heard = forward.Mono()
@@ -103,7 +103,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			in.records = append(in.records, in.record(m, stamp))
 		}
 	}
-	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.messages()
+	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.Messages()
 	if count == 0 {
 		s.settleLater(p)
 		return n
@@ -115,10 +115,10 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	in.extensions, carries = in.removed.Carry(&s.removing, s.end+count, in.extensions)
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
 	in.append.Extensions = in.extensions
-	p.durability, p.end = v.durability, s.end+count
+	p.Durability, p.End = v.durability, s.end+count
 	if len(v.shard.Replicas) > 1 {
-		p.size, p.records = size, int(count)
-		s.ahead.Add(p.size, p.records)
+		p.Size, p.Records = size, int(count)
+		s.ahead.Add(p.Size, p.Records)
 	}
 	_, err := s.data.Append(&in.append)
 	in.appended(err)
@@ -127,7 +127,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	in.records, in.append = in.records[:0], log.Append{}
 	in.removed.Reset()
 	if err == nil { // p belongs to the committer now
-		s.service.acker.unanswered.Add(answers)
+		s.service.acker.Expect(answers)
 		s.end += count
 		s.leading.Load().Appended(replica.Data, s.end, true)
 		s.lastTime = now
@@ -140,9 +140,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		s.totals.Appended()
 		return n
 	}
-	if p.size > 0 {
-		s.ahead.Remove(p.size, p.records)
-		p.size, p.records = 0, 0
+	if p.Size > 0 {
+		s.ahead.Remove(p.Size, p.Records)
+		p.Size, p.Records = 0, 0
 	}
 	if carries {
 		s.removing.Forget()
@@ -162,29 +162,19 @@ func (s *ShardLeader) settleRefusals(in *intake) {
 		return
 	}
 	in.refusals = nil
-	if len(p.answers) > 0 {
-		p.round, p.asked = s.leading.Load().RequestRound(), forward.Mono()
+	if len(p.Answers) > 0 {
+		p.Round, p.Asked = s.leading.Load().RequestRound(), forward.Mono()
 		s.confirms.Count(1)
 	}
 	s.settleLater(p)
 }
 
 // settleLater queues answers without a record of their own. mu is held.
-func (s *ShardLeader) settleLater(p *pending) {
-	if len(p.answers) == 0 {
-		p.free()
-		return
-	}
-	s.service.acker.unanswered.Add(p.messages())
-	s.waiting = append(s.waiting, p)
-	if p.rest() < s.high.Load() { // the watermark has passed meanwhile, and may not move again
-		s.service.acker.touch(s)
-	}
-}
+func (s *ShardLeader) settleLater(p *acking.Pending) { s.acks.Wait(p, s.high.Load()) }
 
 // notAppended refuses the messages of a batch that could not be appended. Answers that depend on
 // earlier records stand. mu is held.
-func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, err error) {
+func (s *ShardLeader) notAppended(in *intake, v *view, p *acking.Pending, count int, err error) {
 	if failed, ok := errors.AsType[*log.FailedError](err); ok {
 		s.fail(failed)
 	}
@@ -196,22 +186,22 @@ func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, er
 	for range count { // messages without a reply
 		s.service.counts.refused.Note(refusal)
 	}
-	p.end = 0
+	p.End = 0
 	s.settleLater(p)
 }
 
 // dropUnkept refuses the messages of p whose answers depend on records that could not be appended.
 // It returns how many of those answers were acks. mu is held.
-func (s *ShardLeader) dropUnkept(in *intake, p *pending, refusal error) (acks int) {
-	left := p.answers[:0]
-	for i := range p.answers {
-		a := &p.answers[i]
-		if a.offset < s.end {
+func (s *ShardLeader) dropUnkept(in *intake, p *acking.Pending, refusal error) (acks int) {
+	left := p.Answers[:0]
+	for i := range p.Answers {
+		a := &p.Answers[i]
+		if a.Offset < s.end {
 			left = append(left, *a)
 			continue
 		}
-		for seq := a.seq; seq <= a.seq+uint64(a.more); seq++ {
-			if a.kind == isKept {
+		for seq := a.Seq; seq <= a.Seq+uint64(a.More); seq++ {
+			if a.Kind == acking.Kept {
 				acks++
 				s.service.counts.refused.Note(refusal)
 			}
@@ -219,6 +209,6 @@ func (s *ShardLeader) dropUnkept(in *intake, p *pending, refusal error) (acks in
 			in.origin.Settle(seq, forward.Outcome{Err: refusal})
 		}
 	}
-	p.answers = left
+	p.Answers = left
 	return acks
 }

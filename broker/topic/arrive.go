@@ -28,7 +28,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 		case shard == nil:
 			took = false
 			p.waiters.Add(a.Back(l))
-		case !v.lead || s.closing.Load() || a.Epoch < shard.begun || a.Epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
+		case !v.lead || s.closing.Load() || a.Epoch < shard.begun || a.Epoch > shard.epoch.Load() || s.acker.FarBehind():
 			took = false
 		default:
 			if in.why = shard.ahead.Refusal(&s.aheadBound, p.name); !shard.enough() {
@@ -108,8 +108,8 @@ func (s *ShardLeader) skip(in *intake, v *view, next uint64, removed bool) (look
 	}
 	defer in.removed.Reset()
 	extensions, carries := in.removed.Carry(&s.removing, next, nil)
-	p := newPending(s)
-	p.durability, p.end = v.durability, next
+	p := s.acks.New(sender.Back{})
+	p.Durability, p.End = v.durability, next
 	if err = s.data.AppendBatch(log.Gap(s.epoch.Load(), s.end, next, in.sourced.Time(0), extensions), v.durability, p); err != nil {
 		if carries {
 			s.removing.Forget()

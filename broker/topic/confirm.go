@@ -36,11 +36,7 @@ func (s *ShardLeader) confirmed() { s.confirms.Settle(s.leading.Load, s.unconfir
 // askAgain asks for new rounds in the epoch of leading, which is a new one. mu is held.
 func (s *ShardLeader) askAgain(leading *replica.Leading) {
 	s.confirms.Again(leading, func() { s.leading.Store(leading) })
-	for _, p := range s.waiting {
-		if p.round > 0 {
-			p.round = leading.RequestRound()
-		}
-	}
+	s.acks.AskAgain(leading.RequestRound)
 }
 
 // unconfirmed returns the error for an answer that was not confirmed in time.
@@ -48,18 +44,4 @@ func (s *ShardLeader) unconfirmed() error {
 	return &publish.UnconfirmedError{Topic: s.shard.name,
 		Why: fmt.Sprintf("broker %s leads it, and its other replicas have not confirmed that for %v",
 			s.service.config.Name, confirm.Time)}
-}
-
-// settles reports whether the answers of p can be given: high is above the records that they depend
-// on, and their round is confirmed or late. err is set if it is late.
-func (p *pending) settles(high, round uint64, now int64) (ok bool, err error) {
-	switch {
-	case p.rest() >= high:
-		return false, nil
-	case p.round <= round:
-		return true, nil
-	case now-p.asked > int64(confirm.Time):
-		return true, p.shard.unconfirmed()
-	}
-	return false, nil
 }

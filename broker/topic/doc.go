@@ -5,7 +5,8 @@
 // open, close and delete logs. The hub gives it published messages (publish.Taker). The messages of
 // one read of a connection make one batch with one completion. The disk's committer calls the
 // completions of a round, which raise the high watermark and do nothing else. The acker, a
-// goroutine of its own, then builds all answers of the round and gives them to the hub in one call.
+// goroutine of its own, then builds all answers of the round and gives them to the hub in one call
+// (package acking).
 // Rejected: a goroutine per shard, which costs 10,000 stacks and wake-ups; answers sent by the
 // committer, for which the disk would wait.
 //
@@ -46,6 +47,7 @@
 //	removing  the removed records of a led shard: the set, and its way into the logs
 //	limiting  removes what publishes could not, beyond a limit per subject
 //	ahead     the bound beyond the high watermark
+//	acking    the acker: answers of a round
 //	confirm   readers that wait for a barrier round
 //	retention deletes old records
 //	expiring  removes records whose TTL has passed
@@ -79,10 +81,8 @@
 //
 // The way from a publish to its ack:
 //
-//	pending.go      answers that wait, and the queue of the acker
 //	confirm.go      readers and answers that wait for a barrier round
 //	remove.go       removed records: requests, what the logs say
-//	ack.go          the acker: answers of a round
 //	intake.go       messages on their way to a batch, and senders that wait
 //	subjects.go     the last and the oldest records of subjects
 //	displace.go     which older records a message removes
@@ -93,6 +93,7 @@
 //	append.go       one batch of the accepted messages
 //	arrive.go       messages that senders bring to the leader, or that it copies from other streams
 //	publishing.go   a shard as its sender sees it
+//	acking.go       a led shard as the acker sees it
 //	offer.go        a Topic as the hub sees it
 //
 // The copy of a shard on this broker, and its role:

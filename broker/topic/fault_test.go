@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/acking"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -358,7 +359,7 @@ func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
 		n := newSite(t)
 		n.serve("orders")
 		topic := n.service.Topic("orders")
-		n.service.acker.unanswered.Add(maxUnanswered + 1)
+		n.service.acker.Expect(acking.MaxUnanswered + 1)
 		if !n.hub.publish(message("orders.a", "r1", "one")) {
 			t.Error("nobody was held up")
 		}
@@ -368,7 +369,7 @@ func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
 			(*taker)(topic).Wait()
 			close(waited)
 		}()
-		n.service.acker.unanswered.Add(maxUnanswered)
+		n.service.acker.Expect(acking.MaxUnanswered)
 		// It stays with its sender.
 		topic.shards[0].publish([]protocol.Message{message("orders.a", "r2", "two")}, nil)
 		synctest.Wait()
@@ -377,7 +378,7 @@ func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
 			t.Error("it did not wait")
 		default:
 		}
-		n.service.acker.unanswered.Add(-2*maxUnanswered - 1)
+		n.service.acker.Expect(-2*acking.MaxUnanswered - 1)
 		n.expect(n.hub.answer(t, "r2"), "orders@2")
 		n.expect(n.ask("orders.a", "three"), "orders@3") // after which there is room
 		<-waited

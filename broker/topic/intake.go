@@ -3,6 +3,7 @@ package topic
 import (
 	"sync"
 
+	"github.com/carillon-mq/carillon/broker/acking"
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/counting"
 	"github.com/carillon-mq/carillon/broker/expiring"
@@ -49,7 +50,7 @@ type intake struct {
 	origin    *forward.Origin
 	spans     []forward.Span  // the numbers of the batch
 	answers   forward.Answers // due at once
-	refusals  *pending        // refusals that wait for a barrier round; nil: none
+	refusals  *acking.Pending // refusals that wait for a barrier round; nil: none
 	signature []byte
 	head      []byte
 }

@@ -3,6 +3,7 @@ package topic
 import (
 	"cmp"
 
+	"github.com/carillon-mq/carillon/broker/acking"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/forward"
@@ -23,7 +24,7 @@ const (
 
 // judgeNumber judges the number of the next message, and answers it again if it was judged before.
 // mu is held.
-func (s *ShardLeader) judgeNumber(in *intake, p *pending, v *view, m *protocol.Message) numberState {
+func (s *ShardLeader) judgeNumber(in *intake, p *acking.Pending, v *view, m *protocol.Message) numberState {
 	o, seq := in.origin, in.seq
 	switch {
 	case seq > o.Last+1:
@@ -49,7 +50,7 @@ func (s *ShardLeader) judgeNumber(in *intake, p *pending, v *view, m *protocol.M
 		}
 		s.service.counts.deduplicated.Add(1)
 		if offset >= s.high.Load() {
-			p.answers = append(p.answers, answer{offset: offset, records: records, total: total, seq: seq})
+			p.Answers = append(p.Answers, acking.Answer{Offset: offset, Records: records, Total: total, Seq: seq})
 		} else if total != "" {
 			in.answers.Counted(seq, offset, total)
 		} else {
@@ -60,16 +61,16 @@ func (s *ShardLeader) judgeNumber(in *intake, p *pending, v *view, m *protocol.M
 	out, ok := o.Settled[seq]
 	switch {
 	case ok && out.Duplicate, ok && publish.Falsifiable(out.Err):
-		kind := isDuplicate
+		kind := acking.Duplicate
 		if !out.Duplicate {
-			kind = isRefusal
+			kind = acking.Refusal
 		}
-		s.answer(in, p, v, nil, answer{offset: out.Offset, kind: kind, err: out.Err})
+		s.answer(in, p, v, nil, acking.Answer{Offset: out.Offset, Kind: kind, Err: out.Err})
 	case ok:
 		in.answers.Refused(seq, s.service.config.Codec, s.shard.name, out.Err)
 	default:
 		if offset, known := s.knownID(v, m); known {
-			s.answer(in, p, v, nil, answer{offset: offset, kind: isDuplicate})
+			s.answer(in, p, v, nil, acking.Answer{Offset: offset, Kind: acking.Duplicate})
 			break
 		}
 		o.Last = max(o.Last, seq)
@@ -91,7 +92,7 @@ func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok b
 }
 
 // judge reports whether a message is to be kept, and adds its answer to p or to in. mu is held.
-func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now, mono int64) bool {
+func (s *ShardLeader) judge(in *intake, p *acking.Pending, v *view, m *protocol.Message, now, mono int64) bool {
 	c, refusal := s.conditions(m)
 	switch {
 	case in.sourced != nil:
@@ -111,7 +112,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	if in.sourced != nil {
 		return true // nobody is told
 	}
-	p.kept(s.end, answer{offset: s.end + uint64(len(in.records)) + c.Span(), records: uint32(c.Records), total: in.counted.Total.Value, seq: in.seq})
+	p.Kept(s.end, acking.Answer{Offset: s.end + uint64(len(in.records)) + c.Span(), Records: uint32(c.Records), Total: in.counted.Total.Value, Seq: in.seq})
 	if c.Records > 0 {
 		in.gatherRecords(m, &c, now)
 	}
@@ -127,7 +128,7 @@ func (s *ShardLeader) conditions(m *protocol.Message) (c publish.Conditions, ref
 }
 
 // accept judges a message that asks for c, and notes it if it is to be kept. mu is held.
-func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, now, mono int64) bool {
+func (s *ShardLeader) accept(in *intake, p *acking.Pending, v *view, m *protocol.Message, c *publish.Conditions, now, mono int64) bool {
 	if v.bound.Sealed { // whatever else the message asks for
 		in.refuse(s.shard, &publish.SealedError{Topic: s.shard.name})
 		return false
@@ -179,7 +180,7 @@ func (s *ShardLeader) accept(in *intake, p *pending, v *view, m *protocol.Messag
 
 // conditionsHold reports whether the conditions hold for a message at offset next. If not, it
 // answers the message. mu is held.
-func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, next uint64, mono int64) bool {
+func (s *ShardLeader) conditionsHold(in *intake, p *acking.Pending, v *view, m *protocol.Message, c *publish.Conditions, next uint64, mono int64) bool {
 	t := s.topic
 	switch {
 	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
@@ -200,7 +201,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 		hash = dedup.HashOf(c.ID)
 		if offset, ok := s.ids.Find(hash); ok {
 			s.service.counts.duplicates.Add(1)
-			s.answer(in, p, v, m.Reply, answer{offset: offset, kind: isDuplicate})
+			s.answer(in, p, v, m.Reply, acking.Answer{Offset: offset, Kind: acking.Duplicate})
 			return false
 		}
 		if refusal := s.idHidden(v); refusal != nil {
@@ -220,7 +221,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 		}
 	}
 	if c.ExpectsLast && c.ExpectedLast != next-1 {
-		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Last: next - 1}})
+		s.answer(in, p, v, m.Reply, acking.Answer{Offset: next - 1, Kind: acking.Refusal, Err: &publish.WrongLastError{Topic: s.shard.name, Last: next - 1}})
 		return false
 	}
 	if len(c.ExpectedLastID) > 0 {
@@ -230,7 +231,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 			return false
 		}
 		if string(last) != string(c.ExpectedLastID) {
-			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &publish.WrongLastIDError{Topic: s.shard.name, ID: string(last)}})
+			s.answer(in, p, v, m.Reply, acking.Answer{Offset: next - 1, Kind: acking.Refusal, Err: &publish.WrongLastIDError{Topic: s.shard.name, ID: string(last)}})
 			return false
 		}
 	}
@@ -249,7 +250,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protoco
 
 // lastIs reports whether the last message of a subject has an offset. If not, it answers the next
 // message, or that message waits. mu is held.
-func (s *ShardLeader) lastIs(in *intake, p *pending, v *view, of []byte, offset uint64) bool {
+func (s *ShardLeader) lastIs(in *intake, p *acking.Pending, v *view, of []byte, offset uint64) bool {
 	last, err := s.lastOf(in, of)
 	switch {
 	case in.lookup > 0:
@@ -258,7 +259,7 @@ func (s *ShardLeader) lastIs(in *intake, p *pending, v *view, of []byte, offset 
 		in.refuse(s.shard, err)
 		return false
 	case last != offset:
-		s.answer(in, p, v, nil, answer{offset: last, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Subject: string(of), Last: last}})
+		s.answer(in, p, v, nil, acking.Answer{Offset: last, Kind: acking.Refusal, Err: &publish.WrongLastError{Topic: s.shard.name, Subject: string(of), Last: last}})
 		return false
 	}
 	return true
@@ -289,9 +290,9 @@ func (s *ShardLeader) hasRoom(in *intake, v *view, m *protocol.Message, last uin
 }
 
 // condition refuses a message whose condition fails or can't be judged. mu is held.
-func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err error) {
+func (s *ShardLeader) condition(in *intake, p *acking.Pending, v *view, to []byte, err error) {
 	if publish.Falsifiable(err) {
-		s.answer(in, p, v, to, answer{kind: isRefusal, err: err})
+		s.answer(in, p, v, to, acking.Answer{Kind: acking.Refusal, Err: err})
 	} else {
 		in.refuse(s.shard, err)
 	}
@@ -300,35 +301,34 @@ func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err 
 // answer gives an answer that depends on the record at its offset: at once if that record is below
 // the high watermark, and with p otherwise. With more than one replica a refusal waits for a
 // barrier round as well. mu is held.
-func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answer) {
+func (s *ShardLeader) answer(in *intake, p *acking.Pending, v *view, to []byte, a acking.Answer) {
 	if in.sourced != nil {
-		in.sourced.Err = a.err
+		in.sourced.Err = a.Err
 		return
 	}
-	if a.kind == isRefusal {
-		s.service.counts.refused.Note(a.err)
+	if a.Kind == acking.Refusal {
+		s.service.counts.refused.Note(a.Err)
 	}
-	a.seq = in.seq
-	in.origin.Settle(a.seq, forward.Outcome{Offset: a.offset, Duplicate: a.kind == isDuplicate, Err: a.err})
+	a.Seq = in.seq
+	in.origin.Settle(a.Seq, forward.Outcome{Offset: a.Offset, Duplicate: a.Kind == acking.Duplicate, Err: a.Err})
 	switch {
-	case a.kind == isRefusal && len(v.shard.Replicas) > 1:
-		a.again = !in.origin.Fresh(a.seq)
+	case a.Kind == acking.Refusal && len(v.shard.Replicas) > 1:
+		a.Again = !in.origin.Fresh(a.Seq)
 		q := s.pendingRefusals(in)
-		q.answers = append(q.answers, a)
-	case a.offset >= s.high.Load():
-		p.answers = append(p.answers, a)
-	case a.kind == isDuplicate:
-		in.answers.Single(a.seq, a.offset, 0, true)
+		q.Answers = append(q.Answers, a)
+	case a.Offset >= s.high.Load():
+		p.Answers = append(p.Answers, a)
+	case a.Kind == acking.Duplicate:
+		in.answers.Single(a.Seq, a.Offset, 0, true)
 	default:
-		in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, a.err)
+		in.answers.Refused(a.Seq, s.service.config.Codec, s.shard.name, a.Err)
 	}
 }
 
 // pendingRefusals returns the pending for refusals that wait for a barrier round.
-func (s *ShardLeader) pendingRefusals(in *intake) *pending {
+func (s *ShardLeader) pendingRefusals(in *intake) *acking.Pending {
 	if in.refusals == nil {
-		in.refusals = newPending(s)
-		in.refusals.back = in.back
+		in.refusals = s.acks.New(in.back)
 	}
 	return in.refusals
 }

@@ -25,7 +25,7 @@ func (s *Service) keeper() {
 		}
 		s.retry(now)
 		s.retryEntries()
-		s.acker.wakePublishers()
+		s.acker.WakePublishers()
 		c := s.config.Clock
 		mono, verdict := c.Mono(), c.Verdict()
 		due, open = due[:0], open[:0]
@@ -45,7 +45,7 @@ func (s *Service) keeper() {
 		s.openMu.Unlock()
 		for _, shard := range asking {
 			shard.confirmed()
-			s.acker.touch(shard)
+			shard.acks.Touch()
 		}
 		s.readIDsAgain(open, verdict)
 		for _, shard := range due {

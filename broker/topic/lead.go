@@ -24,8 +24,9 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 		}
 	}
 	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
+	shard.acks.Init(s.acker, (*answering)(shard), &shard.mu)
 	shard.appends.Init(replica.AppendsConfig{Log: state, Epoch: shard.epoch.Load, Leading: shard.leading.Load, Over: shard.hasEnded,
-		Persisted: func(end uint64) { shard.persisted(replica.State, end) }, Touch: func() { s.acker.touch(shard) }})
+		Persisted: func(end uint64) { shard.persisted(replica.State, end) }, Touch: func() { shard.acks.Touch() }})
 	shard.index = s.indexes.Of(data, shard.Removed(), shard.Unreadable)
 	shard.Reader.Init(shard, p.name, data, shard.index)
 	shard.republish.Init(s.republish, shard)
@@ -90,7 +91,7 @@ func (s *ShardLeader) advanced() {
 	}
 	s.advance()
 	s.confirmed()
-	s.service.acker.touch(s)
+	s.acks.Touch()
 }
 
 // closeLeader ends leading and fails pending answers with over. If over is nil it closes the logs
@@ -123,7 +124,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
 	p.rest = shard.leading.Load().Rest()
 	shard.confirms.End(over)
-	s.acker.end(shard, over)
+	shard.failPending(over)
 	shard.mu.Lock()
 	shard.origins.HandOver()
 	shard.mu.Unlock()

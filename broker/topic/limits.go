@@ -21,11 +21,6 @@ const (
 	lookupMessages = 256
 	// markRest is the pause before a message that waited for a Mark is judged again.
 	markRest = 5 * time.Millisecond
-	// maxUnanswered is how many messages may wait for their answer, at about 100 bytes each, before
-	// connections are not read. At twice as many, messages from links are refused.
-	maxUnanswered = 256 << 10
-	// answersPerSend bounds the memory in which the answers of one round are built.
-	answersPerSend = 16 << 10
 	// openers is how many logs are opened and closed at once. Most of that is waiting for the disk.
 	openers = 8
 	// tick is how often the keeper looks at shards. Idle shards cost nothing.

@@ -36,7 +36,7 @@ func (p *Shard) publish(messages []protocol.Message, memory protocol.Memory) (be
 	if shard := p.leading.Load(); shard != nil {
 		behind = behind || shard.ahead.PushesBack(&s.aheadBound)
 	}
-	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
+	return behind || s.config.Disk.Behind() || s.acker.Behind()
 }
 
 // Publish publishes messages of the shard's own. It reports whether the shard can take any now.
@@ -78,10 +78,5 @@ func (s *Service) waitRoom(t *Topic) {
 			break                          // all logs are on one disk
 		}
 	}
-	a := s.acker
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for (a.unanswered.Load() > maxUnanswered || t.pushesBack()) && !a.closing && s.ctx.Err() == nil {
-		a.room.Wait()
-	}
+	s.acker.Wait(s.ctx, t.pushesBack)
 }

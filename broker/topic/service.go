@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/carillon-mq/carillon/broker/acking"
 	"github.com/carillon-mq/carillon/broker/ahead"
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/clock"
@@ -46,7 +47,7 @@ func Open(config Config) (*Service, error) {
 		s.aheadBound = ahead.Default
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.acker = newAcker(s)
+	s.acker = acking.New(acking.Config{Hub: config.Hub, Codec: config.Codec, Refused: &s.counts.refused})
 	s.indexes = indexing.New(config.Disk, s.log)
 	s.republish = republish.NewPublisher(config.Republish, config.Payload, s.log)
 	s.counters = counting.New(config.Codec)
@@ -219,7 +220,7 @@ func (s *Service) removeTopic(t *Topic) {
 // Committed sends the answers of a round of the disk's committer, which calls it after each round.
 // idle means that the committer has nothing else to do.
 func (s *Service) Committed(idle bool) {
-	s.acker.committed(idle)
+	s.acker.Committed(idle)
 	s.config.Exchange.Committed()
 }
 
@@ -243,7 +244,7 @@ func (s *Service) Close() error {
 	s.indexes.Close()
 	s.republish.Close()
 	s.counters.Close()
-	s.acker.close() // acknowledges what the logs have kept,
+	s.acker.Close() // acknowledges what the logs have kept,
 	s.staging.Close()
 	s.senders.Close() // and only then the rest is refused
 	return err

@@ -142,12 +142,6 @@ func (s *ShardLeader) AppendState(a *log.Append) (first uint64, err error) {
 	return s.appends.Append(a)
 }
 
-// moved notifies the watchers of the high watermark.
-func (s *ShardLeader) moved() {
-	s.republish.Moved()
-	s.watchers.Call()
-}
-
 // now returns the time for a new record, and the clock's Mono. Times of records don't go back,
 // unless the last one is further in the future than agreeing clocks can explain. mu is held.
 func (s *ShardLeader) now() (now, mono int64) {

@@ -32,7 +32,7 @@ type Stats struct {
 // Stats returns the counters and gauges.
 func (s *Service) Stats() Stats {
 	c := &s.counts
-	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(), Followed: c.followedIDs.Load(),
+	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.Unanswered(), IDs: c.ids.Load(), Followed: c.followedIDs.Load(),
 		SetAside: s.stored.SetAside(), Republish: s.republish.Stats(), Refused: c.refused.Counts()}
 	held := s.senders.Stats()
 	out.Resent, out.Failed, out.OutboxFull, out.Deduplicated = held.Resent, held.Failed, held.Full, c.deduplicated.Load()

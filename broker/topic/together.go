@@ -3,6 +3,7 @@ package topic
 import (
 	"slices"
 
+	"github.com/carillon-mq/carillon/broker/acking"
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -11,7 +12,7 @@ import (
 
 // judgeBatch judges an atomic batch as judge does a message: all of its messages are gathered, or
 // none is. If others were gathered, in.alone is set, and they are appended first. mu is held.
-func (s *ShardLeader) judgeBatch(in *intake, p *pending, v *view, batch *protocol.Message, now, mono int64) bool {
+func (s *ShardLeader) judgeBatch(in *intake, p *acking.Pending, v *view, batch *protocol.Message, now, mono int64) bool {
 	if in.alone = len(in.records) > 0; in.alone {
 		return false
 	}
@@ -49,13 +50,13 @@ func (s *ShardLeader) judgeBatch(in *intake, p *pending, v *view, batch *protoco
 		return false
 	}
 	in.alone = true
-	p.kept(s.end, answer{offset: s.end + uint64(len(parts)) - 1, records: uint32(len(parts)), seq: in.seq})
+	p.Kept(s.end, acking.Answer{Offset: s.end + uint64(len(parts)) - 1, Records: uint32(len(parts)), Seq: in.seq})
 	return true
 }
 
 // mayJoin reports whether a message may be part of the batch at an offset. If not, it refuses the
 // batch, or the batch waits. mu is held.
-func (s *ShardLeader) mayJoin(in *intake, p *pending, v *view, m *protocol.Message, next uint64, now int64) bool {
+func (s *ShardLeader) mayJoin(in *intake, p *acking.Pending, v *view, m *protocol.Message, next uint64, now int64) bool {
 	c, refusal := s.conditions(m)
 	if refusal == nil && c.Copied {
 		refusal = &publish.CopyError{Topic: s.shard.name}
@@ -77,7 +78,7 @@ func (s *ShardLeader) mayJoin(in *intake, p *pending, v *view, m *protocol.Messa
 	}
 	switch {
 	case publish.Falsifiable(refusal):
-		s.answer(in, p, v, nil, answer{offset: s.end - 1, kind: isRefusal, err: refusal})
+		s.answer(in, p, v, nil, acking.Answer{Offset: s.end - 1, Kind: acking.Refusal, Err: refusal})
 		return false
 	case refusal != nil:
 		in.refuse(s.shard, refusal)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/acking"
 	"github.com/carillon-mq/carillon/broker/ahead"
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/clock"
@@ -73,7 +74,7 @@ type Service struct {
 	closing atomic.Bool
 	running sync.WaitGroup
 	tasks   *work.Tasks[*Shard, struct{}]
-	acker   *acker
+	acker   *acking.Acker
 	counts  counts
 	// aheadBound bounds each ShardLeader.ahead. It never changes.
 	aheadBound ahead.Bound
@@ -239,9 +240,7 @@ type ShardLeader struct {
 	// written by the worker.
 	announced atomic.Bool
 
-	touched      atomic.Bool // it is queued for the acker
-	inRound      bool        // it is in the acker's round; the acker's
-	unreplicated []*pending  // not yet on all in-sync replicas, by offset; the acker's
+	acks acking.Shard
 
 	ahead    ahead.Ahead // of data beyond high
 	confirms confirm.Readers
@@ -268,69 +267,8 @@ type ShardLeader struct {
 	origins   *forward.Origins // the shard's, while it is led here
 	sources   atomic.Int64     // how many senders origins had when silent ones were last removed
 	subjects  *indexing.Lasts  // nil until a condition asks for the last record of a subject
-	waiting   []*pending       // without records of their own; they wait for earlier records
 
 	appends replica.Appends // to state
 
 	totals *counting.Totals // of counters
-}
-
-// answerKind is the kind of an answer to a publisher.
-type answerKind uint8
-
-const (
-	isKept answerKind = iota
-	isDuplicate
-	isRefusal
-)
-
-// answer answers messages of one publisher when the record at its offset is as durable as the Topic
-// asks.
-type answer struct {
-	offset  uint64
-	kind    answerKind
-	records uint32 // carried by the message; 0: it is one record itself
-	more    uint32 // messages that follow with the next numbers and the next offsets
-	seq     uint64 // the number of the message
-	total   string // of the counter that the message incremented; empty: none
-	again   bool   // the message was sent before, perhaps to another leader
-	err     error  // of a refusal
-}
-
-// pending has the answers that wait for one append, or for earlier ones.
-type pending struct {
-	shard      *ShardLeader
-	back       sender.Back
-	end        uint64 // of its records in the log; 0: it has none
-	size       int    // of its records in bytes, as ahead counts them; 0: ahead doesn't
-	records    int    // likewise, their number
-	round      uint64 // the barrier round that the answers wait for; 0: none
-	asked      int64  // when the round was asked for
-	durability log.Durability
-	answers    []answer
-	err        error
-}
-
-// acker answers publishers on a goroutine of its own, so that the disk's committer goes on. All
-// answers of a round of the disk go to the hub in one call, and so to each connection in one write.
-type acker struct {
-	service    *Service
-	unanswered atomic.Int64 // messages
-	wake       chan struct{}
-	done       chan struct{}
-
-	mu      sync.Mutex
-	room    *sync.Cond // unanswered shrank
-	queue   []*pending
-	touched []*ShardLeader // queued though they have nothing in queue; see acker.touch
-	closing bool
-
-	// at is held while a round is answered, and guards what follows.
-	at      sync.Mutex
-	spare   []*pending
-	moved   []*ShardLeader
-	out     publish.Replies
-	back    forward.Answers
-	settled sender.Settled
-	head    []byte
 }

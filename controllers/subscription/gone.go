@@ -95,7 +95,7 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	case plan.None:
 		return 0, nil
 	case plan.Delete:
-		err = m.Keys.DeleteSubscription(ctx, topic.Name, s.Name, s.Owner)
+		err = m.Keys.DeleteSubscription(ctx, topic.Name, s.Name, 0, s.Owner)
 	case plan.Orphan:
 		_, err = m.Keys.OrphanSubscription(ctx, topic.Name, s.Name, s.Owner)
 	}

@@ -42,8 +42,8 @@ var copyFields = map[string]string{
 	"Shard": "topic number name view cleared leading trouble out waiters State backoff logs origins ids following " +
 		"followed repair mended high rest own tried copying opened fault known removing unremoved",
 	"ShardLeader": "service topic shard data state damage begun inherited epoch durability leading safe high readable visible " +
-		"failed over ending announced touched inRound unreplicated ahead confirms watchers removing index Reader retention republish " +
-		"specMu mu closed end lastTime lastID lastKnown marked ids origins sources subjects waiting appends totals",
+		"failed over ending announced acks ahead confirms watchers removing index Reader retention republish " +
+		"specMu mu closed end lastTime lastID lastKnown marked ids origins sources subjects appends totals",
 }
 
 // access is what a rule restricts.

@@ -77,7 +77,7 @@ var mutationsOfFindings = []Mutation{
 	// Reads of the last record and snapshots wait by another rule. The mutation "A10: a deposed
 	// leader takes snapshots" switches that off.
 	{Name: "A4: refusals don't wait until the leader is confirmed", Edits: []edit{
-		{"broker/topic/confirm.go", "case p.round <= round:", "case true:"}},
+		{"broker/acking/pending.go", "case p.Round <= round:", "case true:"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}, Readers: []string{"moving"}, Says: "order explains"},
 	{Name: "A5: a leader without confirmations is not bounded", Edits: []edit{
 		{"broker/ahead/ahead.go", "return a.bytes.Load() > times*bound.Bytes || a.records.Load() > times*bound.Records", "return false"}},

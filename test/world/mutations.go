@@ -82,7 +82,7 @@ var mutationsOfForwarding = []Mutation{
 		{"broker/forward/origins.go", "\t\tfrom.inLog = false\n", "\t\t_ = from\n"}},
 		Faults: []string{"copies are damaged in different places"}, Kinds: []string{"plain"}, Says: "stands at"},
 	{Name: "F6: pending answers are given when leadership ends", Edits: []edit{
-		{"broker/topic/ack.go", "if p := s.unreplicated[n]; p.end > high {", "if p := s.unreplicated[n]; false && p.end > high {"}},
+		{"broker/acking/shard.go", "if p := s.unreplicated[n]; p.End > high {", "if p := s.unreplicated[n]; false && p.End > high {"}},
 		Faults: []string{"kill one", "drain leadership", "cut in two", "cut off one"}},
 }
 

@@ -1,0 +1,114 @@
+package jetstream
+
+import (
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// A planned move of a Topic's first shard leaves two relays for a moment: the former leader's,
+// until that broker sees the move, and the next one's. Each shard takes care that one of them
+// delivers:
+//
+//  1. A relay names its claim, the epoch of the first shard under which it delivers, in all of
+//     its requests.
+//  2. A leader of a shard serves no claim before the latest one that it has seen, or that its
+//     State has. It ends the requests of an earlier one.
+//  3. A relay asks for no share of a shard, and for none at all in its first relayPatience,
+//     before the shard has confirmed its claim and told where the consumer stands.
+//  4. Before a shard confirms, the relay of the claim before yields: it has passed on all that
+//     the shard sent it, and neither asks nor sends heartbeats any more. A relay whose broker has
+//     no link to the shard's gets nothing from there either, and one that doesn't answer within
+//     yieldTime is not waited for.
+//  5. A relay of an earlier version names no claim. It has that of the State if its broker leads
+//     the first shard there, and else none, which is before all others.
+//
+// Claims are in memory. A new leader of a shard has none, but its State is at least as new as its
+// own election. The relay of a later election asks that leader, so it has confirmed that one's
+// claim, or has an earlier one refused.
+
+// yieldTime is how long a shard waits for the relay of an earlier claim: less than relayPatience,
+// so that the next relay learns where the consumer stands.
+const yieldTime = time.Second
+
+// shareClaim is a subscription.Claim without its holder, which is the broker that asks.
+type shareClaim struct {
+	Generation int64  `json:"generation,omitempty"`
+	Epoch      uint64 `json:"epoch"`
+}
+
+// latestClaim returns the claim of the relays of a Topic that this broker's State has. Its holder
+// is the leader of the first shard, if there is one.
+func (s *Server) latestClaim(topicID string) (c subscription.Claim) {
+	if first := s.state().Shard(topicID, 0); first != nil {
+		c = subscription.Claim{Generation: first.Generation, Epoch: uint64(max(first.Epoch, 0)), Holder: first.Leader}
+	}
+	return c
+}
+
+// claimOf returns the claim of a relay's request. It reports false if that is before the one of
+// the State.
+func (s *Server) claimOf(l *shareRequest, of *topic.Topic) (c subscription.Claim, ok bool) {
+	latest := s.latestClaim(of.ID())
+	switch {
+	case l.Claim != nil:
+		c = subscription.Claim{Generation: l.Claim.Generation, Epoch: l.Claim.Epoch, Holder: l.From}
+	case latest.Holder == l.From:
+		c = subscription.Claim{Generation: latest.Generation, Epoch: latest.Epoch}
+	}
+	return c, !c.Before(latest)
+}
+
+// confirmClaim has a Subscription serve the relay of a claim, and the relay of an earlier one
+// yield. Then it calls done once, with 0 or why the claim isn't served. It does not block.
+func (s *Server) confirmClaim(sub *subscription.Subscription, l *shareRequest, c subscription.Claim, done func(why subscription.End)) {
+	sub.Claim(c, func(former subscription.Claim, why subscription.End) {
+		if why != 0 || former.Holder == "" || !former.Before(c) {
+			done(why)
+			return
+		}
+		y := &yielding{server: s, done: done}
+		y.ask(former.Holder, &shareRequest{Stream: l.Stream, Name: l.Name, Relay: true, Yield: true, Claim: &shareClaim{c.Generation, c.Epoch}})
+	})
+}
+
+// yielding waits for the relay of an earlier claim to yield.
+type yielding struct {
+	server *Server
+	done   func(why subscription.End)
+	once   sync.Once
+	number uint64
+}
+
+// ask asks the broker of the relay. Its answer follows, on the same link, the acceptance of all
+// that was sent there before.
+func (y *yielding) ask(holder string, l *shareRequest) {
+	shares := &y.server.shares
+	y.number = shares.begin(openRequest{by: y})
+	l.Number = y.number
+	time.AfterFunc(yieldTime, y.over)
+	if !shares.send(holder, l) {
+		y.over()
+	}
+}
+
+// finish takes the answer. It implements requester.
+func (y *yielding) finish(openRequest, shareResult) { y.over() }
+
+func (y *yielding) over() {
+	y.once.Do(func() {
+		y.server.shares.drop(y.number)
+		y.done(0)
+	})
+}
+
+// yield ends what a relay here asks for, unless its claim is as late as the one that it yields to.
+// All that it got before was passed on. It does not block.
+func (s *Server) yield(l *shareRequest, of *topic.Topic) {
+	to := subscription.Claim{Generation: l.Claim.Generation, Epoch: l.Claim.Epoch}
+	if r := s.relays.find(pullGroupKey{of.ID(), l.Name}); r != nil && r.claim.Before(to) {
+		r.supersede()
+	}
+}

@@ -1,0 +1,303 @@
+package jetstream
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/internal/testutil"
+)
+
+// beside publishes n messages in each shard but the first one, and returns their number.
+func (w *world) beside(n int) (published int) {
+	of := w.nodes[0].topics.Topic("orders")
+	done := make([]int, len(of.Shards()))
+	for s := 0; published < n*(len(done)-1); s++ {
+		subject := fmt.Sprintf("orders.%d", s)
+		if at := of.ShardFor([]byte(subject)).Number(); at > 0 && done[at] < n {
+			w.publish(subject, "x")
+			done[at]++
+			published++
+		}
+	}
+	return published
+}
+
+// TestOneOfTwoRelaysDelivers: the first shard has moved, and its former leader doesn't see that.
+// Its relay delivers nothing beside the next one's, and the sequence goes on.
+func TestOneOfTwoRelaysDelivers(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(3, 0, 0)
+	if made := ask[jsapi.ConsumerResponse](w.nodes[0], relayedCall, relayedConfig); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	all := w.beside(5)
+	w.relayed(all)
+	w.move("broker-1", "broker-0")
+	for range 10 {
+		all += w.beside(3)
+		w.relayed(all)
+	}
+	w.nodes[0].mu.Lock()
+	before := len(w.nodes[0].sent["in.box"])
+	w.nodes[0].mu.Unlock()
+	w.nodes[1].mu.Lock()
+	next := len(w.nodes[1].sent["in.box"])
+	w.nodes[1].mu.Unlock()
+	if got, _ := delivered(w.received("in.box")); len(got) != all || next == 0 {
+		t.Errorf("%d deliveries of %d, and the next relay has sent %d messages", len(got), all, next)
+	}
+	// The former relay is silent, though its broker doesn't know why.
+	testutil.EventuallyTrue(t, "the next relay sends heartbeats", func() bool {
+		w.nodes[1].mu.Lock()
+		defer w.nodes[1].mu.Unlock()
+		return len(w.nodes[1].sent["in.box"]) > next+3
+	})
+	w.nodes[0].mu.Lock()
+	defer w.nodes[0].mu.Unlock()
+	if now := len(w.nodes[0].sent["in.box"]); now != before {
+		t.Errorf("the former relay has sent %d messages since", now-before)
+	}
+}
+
+// TestALeaderOfAShardServesNoClaimBeforeItsState: the leader of a shard was just elected, and
+// knows of no relay. It refuses that of an epoch which its State has as over.
+func TestALeaderOfAShardServesNoClaimBeforeItsState(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(3, 0, 0)
+	if made := ask[jsapi.ConsumerResponse](w.nodes[0], relayedCall, relayedConfig); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	w.relayed(w.beside(1))
+	r := w.nodes[0].relays.find(pullGroupKey{w.nodes[0].topics.Topic("orders").ID(), "pusher"})
+	w.set(func() {
+		w.stale = map[string]bool{"broker-0": true}
+		w.cut["broker-1"] = true // the next relay reaches no shard
+		w.lead(w.topics["orders"], 0, "broker-1")
+		w.lead(w.topics["orders"], 2, "broker-2")
+	})
+	w.beside(1) // ends the watch
+	testutil.EventuallyTrue(t, "the former relay is refused", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.superseded
+	})
+}
+
+// kept are forwarded messages that stay on their way.
+type kept struct {
+	mu  sync.Mutex
+	all []protocol.Message
+}
+
+// keep keeps what a node forwards and is matched, until release delivers it to another.
+func (k *kept) keep(n *node, matches func(m *protocol.Message) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.keeps = func(m protocol.Message) bool {
+		if !matches(&m) {
+			return false
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.all = append(k.all, m)
+		return true
+	}
+}
+
+func (k *kept) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.all)
+}
+
+// release delivers what was kept, and what else n forwards goes at once again.
+func (k *kept) release(n, to *node) {
+	n.mu.Lock()
+	n.keeps = nil
+	n.mu.Unlock()
+	k.mu.Lock()
+	all := k.all
+	k.all = nil
+	k.mu.Unlock()
+	to.Take(all, nil, true)
+}
+
+// TestARelayWaitsForTheSequencesOfAllShards: the next relay delivers nothing before it knows where
+// the consumer stands in each shard.
+func TestARelayWaitsForTheSequencesOfAllShards(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(3, 0, 0)
+	if made := ask[jsapi.ConsumerResponse](w.nodes[0], relayedCall, relayedConfig); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	all := w.beside(5)
+	w.relayed(all)
+	var answers kept
+	answers.keep(w.nodes[2], func(m *protocol.Message) bool {
+		return string(m.Subject) == shareResultSubject && bytes.Contains(m.Data, []byte(`"state"`))
+	})
+	w.move("broker-1")
+	testutil.EventuallyTrue(t, "the last shard has answered", func() bool { return answers.count() > 0 })
+	all += w.beside(5)
+	r := w.nodes[1].next(t)
+	r.mu.Lock()
+	asked, known, others, patient := r.shards[2].question.number != 0, r.shards[2].known, r.shards[1].known, time.Since(r.began) < relayPatience
+	for i := range r.shards {
+		if patient && r.shards[i].share.number != 0 {
+			t.Errorf("shard %d has a share before all are known", i)
+		}
+	}
+	if patient && (r.started || !asked || known || !others) {
+		t.Errorf("before the last shard's answer: started %v, asked %v, known %v, the others %v", r.started, asked, known, others)
+	}
+	r.mu.Unlock()
+	answers.release(w.nodes[2], w.nodes[1])
+	w.relayed(all)
+}
+
+// TestAWatchThatIsLostWithALinkIsAskedForAgain: the answers to the watches of a relay and of a
+// pull are lost with a link. With the next one the shard's messages are delivered soon, and not
+// when the watches count as lost.
+func TestAWatchThatIsLostWithALinkIsAskedForAgain(t *testing.T) {
+	w := newWorld(t, 2)
+	w.wide(2, 0, 0)
+	for _, call := range [][2]string{{relayedCall, relayedConfig}, {"CONSUMER.CREATE.orders.puller", `{"stream_name":"orders","config":{"durable_name":"puller","ack_policy":"explicit"}}`}} {
+		if made := ask[jsapi.ConsumerResponse](w.nodes[0], call[0], call[1]); made.Error != nil {
+			t.Fatal(made.Error)
+		}
+	}
+	all := w.beside(1)
+	w.relayed(all)
+	inbox := w.nodes[0].say("$JS.API.CONSUMER.MSG.NEXT.orders.puller", `{"batch":10,"expires":60000000000}`)
+	w.awaitAll(inbox, all)
+	shares := &w.nodes[0].shares
+	testutil.EventuallyTrue(t, "both watch the other broker's shard", func() bool {
+		shares.mu.Lock()
+		defer shares.mu.Unlock()
+		n := 0
+		for _, r := range shares.all {
+			if r.watch && r.shard == 1 {
+				n++
+			}
+		}
+		return n == 2 && len(shares.all) == 4
+	})
+	began := time.Now()
+	var lost kept
+	lost.keep(w.nodes[1], func(m *protocol.Message) bool { return string(m.Subject) == shareResultSubject })
+	all += w.beside(1)
+	testutil.EventuallyTrue(t, "both answers are lost", func() bool { return lost.count() == 2 })
+	w.nodes[1].mu.Lock()
+	w.nodes[1].keeps = nil
+	w.nodes[1].mu.Unlock()
+	w.nodes[0].Linked("broker-1")
+	w.relayed(all)
+	w.awaitAll(inbox, all)
+	if took := time.Since(began); took > watchTime/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// next returns the relay on a node that has just begun to lead the first shard, when it knows the
+// state of the shard before the last one.
+func (n *node) next(t *testing.T) (r *relay) {
+	testutil.EventuallyTrue(t, "the next relay asks", func() bool {
+		if r = n.relays.find(pullGroupKey{n.topics.Topic("orders").ID(), "pusher"}); r == nil {
+			return false
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.shards[0].known && r.shards[1].known
+	})
+	return r
+}
+
+// TestARelayThatEndsPassesOnWhatItHasAskedFor: deliveries are under way to the relay when the
+// first shard is moved. Without acks nobody would deliver them again. The next relay delivers
+// behind them.
+func TestARelayThatEndsPassesOnWhatItHasAskedFor(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(3, 0, 0)
+	if made := ask[jsapi.ConsumerResponse](w.nodes[0], relayedCall, strings.Replace(relayedConfig, "explicit", "none", 1)); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	all := w.beside(2)
+	w.relayed(all)
+	var deliveries kept
+	deliveries.keep(w.nodes[2], func(m *protocol.Message) bool {
+		deliveries.mu.Lock()
+		defer deliveries.mu.Unlock()
+		// What follows on the same link comes behind it.
+		return isRelayed(m.Subject) || len(deliveries.all) > 0
+	})
+	all += w.beside(4)
+	testutil.EventuallyTrue(t, "a delivery is under way", func() bool { return deliveries.count() > 0 })
+	moved := time.Now()
+	w.move("broker-1")
+	n := w.nodes[0]
+	testutil.EventuallyTrue(t, "the relay ends", func() bool {
+		return n.relays.find(pullGroupKey{n.topics.Topic("orders").ID(), "pusher"}) == nil
+	})
+	r := w.nodes[1].next(t)
+	r.mu.Lock()
+	if known := r.shards[2].known; known && time.Since(moved) < yieldTime {
+		t.Error("a shard confirms the next relay's claim before the former one has passed on what it was sent")
+	}
+	r.mu.Unlock()
+	deliveries.release(w.nodes[2], n)
+	all += w.beside(2)
+	w.relayed(all)
+	testutil.EventuallyTrue(t, "the former relay is forgotten", func() bool {
+		n.relays.mu.Lock()
+		defer n.relays.mu.Unlock()
+		return len(n.relays.ending) == 0
+	})
+}
+
+// TestAStoppingBrokerPassesOnWhatItsRelaysHaveAskedFor: as above, for a broker that stops.
+func TestAStoppingBrokerPassesOnWhatItsRelaysHaveAskedFor(t *testing.T) {
+	w := newWorld(t, 2)
+	w.wide(2, 0, 0)
+	if made := ask[jsapi.ConsumerResponse](w.nodes[0], relayedCall, strings.Replace(relayedConfig, "explicit", "none", 1)); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	all := w.beside(2)
+	w.relayed(all)
+	var deliveries kept
+	deliveries.keep(w.nodes[1], func(m *protocol.Message) bool { // and all behind one
+		deliveries.mu.Lock()
+		defer deliveries.mu.Unlock()
+		return isRelayed(m.Subject) || len(deliveries.all) > 0
+	})
+	under := func() (n int) {
+		deliveries.mu.Lock()
+		defer deliveries.mu.Unlock()
+		for i := range deliveries.all {
+			if isRelayed(deliveries.all[i].Subject) {
+				n++
+			}
+		}
+		return n
+	}
+	r := w.nodes[0].relays.find(pullGroupKey{w.nodes[0].topics.Topic("orders").ID(), "pusher"})
+	w.beside(4)
+	testutil.EventuallyTrue(t, "deliveries are under way", func() bool { return under() > 0 })
+	stopped := make(chan struct{})
+	go func() {
+		w.nodes[0].relays.finish()
+		close(stopped)
+	}()
+	testutil.EventuallyTrue(t, "its relays end", func() bool { return r.relays.find(r.key) == nil })
+	sent := under()
+	deliveries.release(w.nodes[1], w.nodes[0])
+	<-stopped
+	if got, _ := delivered(w.received("in.box")); len(got) != all+sent {
+		t.Errorf("%d deliveries, want %d and %d that were under way", len(got), all, sent)
+	}
+}

@@ -1,0 +1,57 @@
+package subscription
+
+import (
+	"cmp"
+	"strings"
+)
+
+// Claim names the leadership of a Topic's first shard under which a relay pulls. A shard serves the
+// latest one that it knows of, and no earlier one.
+type Claim struct {
+	Generation int64  // of etcd
+	Epoch      uint64 // of the first shard
+	// Holder is the id of the relay's broker; empty: it is of an earlier version, which names no
+	// claim.
+	Holder string
+}
+
+// Before reports whether c is of an earlier leadership than other.
+func (c Claim) Before(other Claim) bool {
+	return cmp.Or(cmp.Compare(c.Generation, other.Generation), cmp.Compare(c.Epoch, other.Epoch)) < 0
+}
+
+// Claim makes the Subscription serve the relays of a claim, and of no earlier one from now on. It
+// ends the requests of an earlier claim with Superseded. done is called once, without a lock, when
+// all that was delivered before is sent, with the claim before and 0. If that was later than c, or
+// the Subscription is closed, nothing changes, and why is the reason. done must not block.
+//
+// The claim is in memory only. A leader that takes over the shard judges by its State, which is at
+// least as new as its election, and a relay of a later State asks that leader.
+func (s *Subscription) Claim(c Claim, done func(former Claim, why End)) {
+	s.mu.Lock()
+	former := s.claim
+	why := s.claimed(c)
+	s.refused = append(s.refused, &request{why: why, done: func(o Outcome) { done(former, o.Why) }})
+	s.mu.Unlock()
+	s.service.tasks.wake(s)
+}
+
+// claimed judges a claim, notes it, and ends the requests of an earlier one. It returns 0 or
+// Superseded. mu is held.
+func (s *Subscription) claimed(c Claim) (why End) {
+	if c.Before(s.claim) {
+		return Superseded
+	}
+	if s.claim.Before(c) && s.settings.relayed {
+		for s.waiting.n > 0 { // the next step ends them
+			r := s.waiting.pop()
+			r.why = Superseded
+			s.refused = append(s.refused, r)
+		}
+	}
+	if c != s.claim {
+		// Cloned, so that nothing of a Pull escapes to the heap.
+		s.claim = Claim{c.Generation, c.Epoch, strings.Clone(c.Holder)}
+	}
+	return 0
+}
