@@ -305,10 +305,10 @@ func TestADeadLetterIsNeitherLostNorKeptTwiceWhenTheLeaderDies(t *testing.T) {
 		if got := w.dead.subjects(); len(got) != 1 {
 			t.Fatalf("stored were %q", got)
 		}
-		w.restart()
 		w.dead.mu.Lock()
-		w.dead.silent = false
+		w.dead.silent = false // from the next attempt on, which is the next leader's
 		w.dead.mu.Unlock()
+		w.restart()
 		time.Sleep(time.Minute)
 		if got := w.dead.subjects(); len(got) != 1 || w.dead.times() != 2 {
 			t.Errorf("stored were %q, after %d attempts", got, w.dead.times())
