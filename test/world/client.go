@@ -29,9 +29,10 @@ const (
 	deleting                // deletes single messages
 	rolling                 // publishes messages that remove older ones
 	batching                // publishes atomic batches
+	fasting                 // publishes fast batches
 )
 
-var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del", rolling: "roll", batching: "batch"}
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del", rolling: "roll", batching: "batch", fasting: "fast"}
 
 // client is a connection to one broker at a time, whose operations follow each other.
 type client struct {
@@ -75,8 +76,9 @@ type operation struct {
 	rollup   string
 	// increment is what the message adds to a counter; 0: it is not about one.
 	increment int
-	batch     *batch // the atomic batch that it is part of; nil: none
-	part      int    // its place there, from 0
+	batch     *batch     // the atomic batch that it is part of; nil: none
+	fast      *fastBatch // the fast batch that it is part of; nil: none
+	part      int        // its place in its batch, from 0
 
 	call, back uint64 // stamps; back 0: no answer came
 	at         time.Duration
@@ -166,6 +168,8 @@ func (c *client) run() {
 			c.remove()
 		case batching:
 			c.publishBatch()
+		case fasting:
+			c.publishFast()
 		default:
 			c.publish()
 		}
@@ -282,7 +286,7 @@ func (c *client) send(ops []*operation) {
 			reply = fmt.Sprintf("_R.%d", op.call)
 			asked = append(asked, op)
 			l.hub.mu.Lock()
-			l.hub.boxes[reply] = &box{c, op}
+			l.hub.boxes[reply] = &box{client: c, op: op}
 			l.hub.mu.Unlock()
 		}
 		messages = append(messages, op.messages(reply, strings.Repeat(".", c.rng.IntN(200)))...)
@@ -343,6 +347,11 @@ func (c *client) answered(op *operation, text string) {
 	}
 	shard, number, _ := strings.Cut(rest, " ")
 	number, total, _ := strings.Cut(number, " ")
+	if count, batch := strings.CutPrefix(total, countMark); batch {
+		if total = ""; op.batch == nil || count != strconv.Itoa(len(op.batch.ops)) {
+			c.w.fail("%s was answered with another number of messages than its atomic batch has: %q", op.value, text)
+		}
+	}
 	offset, _ := strconv.ParseUint(number, 10, 64)
 	if id, ok := c.topic.parseShard(shard); verb != "no" && (!ok || id != op.shard) {
 		c.w.fail("%s on %s was answered for shard %q: %q; the subject belongs to %s", op.value, op.subject, shard, text, op.shard)

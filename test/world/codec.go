@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -25,6 +26,8 @@ const (
 	headerBatch     = "Nats-Batch-Id"
 	headerSequence  = "Nats-Batch-Sequence"
 	headerCommit    = "Nats-Batch-Commit" // commitWith or commitBefore
+
+	countMark = "of " // before the number of messages of a batch, in its answer
 
 	rollupSubject, rollupAll = "sub", "all"
 	commitWith, commitBefore = "1", "eob"
@@ -65,6 +68,9 @@ func (codec) AppendAck(dst []byte, shard string, a publish.Ack) []byte {
 		verb = "dup"
 	}
 	dst = fmt.Appendf(dst, "%s %s %d", verb, shard, a.Offset)
+	if len(a.Batch) > 0 {
+		dst = fmt.Appendf(dst, " %s%d", countMark, a.Records)
+	}
 	if len(a.Total) > 0 {
 		dst = fmt.Appendf(dst, " %s", a.Total)
 	}
@@ -94,6 +100,23 @@ func (codec) Part(header []byte) (p publish.Part, ok bool) {
 		p.Commit = publish.CommitBefore
 	}
 	return p, true
+}
+
+// Fast reads a reply as JetStream has it.
+func (codec) Fast(reply, header []byte) (p publish.FastPart, ok bool) {
+	return jsapi.ParseFast(reply, protocol.Header(header))
+}
+
+func (codec) AppendFlow(dst []byte, sequence uint64, every uint16) []byte {
+	return fmt.Appendf(dst, "flow %d %d", sequence, every)
+}
+
+func (codec) AppendGap(dst []byte, expected, came uint64) []byte {
+	return fmt.Appendf(dst, "gap %d %d", expected, came)
+}
+
+func (codec) AppendFailed(dst []byte, sequence uint64, refusal []byte) []byte {
+	return fmt.Appendf(dst, "err %d %s", sequence, refusal)
 }
 
 func (codec) AppendCommit(dst, header []byte) []byte {

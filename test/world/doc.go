@@ -25,6 +25,7 @@
 //	flood.go     publishers without replies; senders that fall silent
 //	rollups.go   messages that remove older ones
 //	batches.go   atomic batches
+//	fastbatches.go fast batches
 //	counters.go  counters
 //	sources.go   Topics that copy others
 //	deletion.go  Topics that are deleted under load, and made again
@@ -85,6 +86,8 @@
 //	J16 The total of a counter is that of its message before, plus the increment, and answers name
 //	    it.
 //	J17 A Topic with a source has each of its records once, in their order, and in the end all.
+//	J18 The messages of a fast batch stand in their order. All that were answered as kept stay, and
+//	    where gaps are not ok, none stands behind a missing one.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

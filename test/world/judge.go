@@ -22,7 +22,7 @@ type judge struct {
 	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
-	takings, batched, totalled, copiesJudged, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
+	takings, batched, fasts, totalled, copiesJudged, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
 }
 
 // history is what clients know of one shard's log.
@@ -45,6 +45,7 @@ type history struct {
 	asked    map[uint64]string  // by offset: the value of the record whose deletion was asked for
 	rollups  []*operation
 	parts    map[string]*operation // of atomic batches, by value
+	fast     map[string]*operation // of fast batches, by value
 	counted  map[string]int        // increments of counters, by value
 	// cursors are those of the Topic's Subscriptions, by name.
 	cursors map[string]*cursorHistory
@@ -81,7 +82,7 @@ func (j *judge) of(id shardID) *history {
 	h := j.histories[id]
 	if h == nil {
 		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{},
-			asked: map[uint64]string{}, parts: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
+			asked: map[uint64]string{}, parts: map[string]*operation{}, fast: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
 		j.histories[id] = h
 	}
 	return h
@@ -101,6 +102,8 @@ func (j *judge) called(op *operation) {
 		h.counted[op.value] = op.increment
 	case op.batch != nil:
 		h.parts[op.value] = op
+	case op.fast != nil:
+		h.fast[op.value] = op
 	}
 	if _, again := h.made[op.value]; !again {
 		h.made[op.value] = op.at
@@ -149,9 +152,18 @@ func (h *history) learn(w *world, call, offset uint64, value, how string) {
 		return
 	}
 	if was, ok := h.sure[offset]; ok && was != value {
-		w.fail("%s: %s is %s at %d, where %s was acknowledged or read before", h.id, value, how, offset, was)
+		w.fail("%s: %s is %s at %d, where %s was acknowledged or read before", h.id, h.titled(value), how, offset, h.titled(was))
 	}
 	h.sure[offset] = value
+}
+
+// titled returns a value for a message, which says whether it is a part of an atomic batch: the
+// offsets of such parts follow from the answer to the last one.
+func (h *history) titled(value string) string {
+	if h.parts[value] != nil {
+		return value + " of an atomic batch"
+	}
+	return value
 }
 
 // read judges the records that a reader got for the offsets from up to, not including, end.
@@ -222,6 +234,7 @@ func (j *judge) final(id shardID, copies []copied) {
 	j.answers(h, all)
 	j.registers(h, all)
 	j.batches(h, all)
+	j.fastBatches(h, all)
 	j.totals(h, all)
 }
 

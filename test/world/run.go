@@ -34,6 +34,7 @@ type Did struct {
 	Displaced  int    `json:"displaced"`  // messages that newer ones have removed for a reader
 	Taken      int    `json:"taken"`      // messages that acks or deletions have removed, for a reader
 	Batches    int    `json:"batches"`    // atomic batches that stand in a log
+	Fasts      int    `json:"fasts"`      // fast batches that stand in a log
 	Totals     int    `json:"totals"`     // of counters that were answered
 	Copies     int    `json:"copies"`     // records that a source has brought
 	Repeated   int    `json:"repeated"`   // deliveries of a message that was delivered before
@@ -110,7 +111,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Batches: w.judge.batched, Totals: w.judge.totalled, Copies: w.judge.copiesJudged, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
+	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Batches: w.judge.batched, Fasts: w.judge.fasts, Totals: w.judge.totalled, Copies: w.judge.copiesJudged, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}

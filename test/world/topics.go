@@ -51,6 +51,7 @@ var topicKinds = []topicKind{
 	{"interest", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.Retention = coordination.InterestPolicy }},
 	{"rollups", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowRollup = true }},
 	{"batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowAtomic = true }},
+	{"fast batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowBatched = true }},
 	{"sources", 0, func(*world, *coordination.TopicSpec) {}},
 	{"counters", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowCounter = true }},
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
@@ -247,6 +248,10 @@ func (w *world) make(d *declared, reused bool) {
 	}
 	if d.spec.Stream.AllowAtomic && d.shards() == 1 {
 		newClient(w, n+107, batching, d, slow())
+	}
+	if d.hasFast() {
+		newClient(w, n+108, fasting, d, slow())
+		newClient(w, n+109, fasting, d, slow())
 	}
 	if d.deletes() {
 		newClient(w, n+9, deleting, d, quick())

@@ -187,22 +187,23 @@ func TestAnEmptyTopicThatWaitsIsDeleted(t *testing.T) {
 }
 
 // TestKindsThatOtherWorldsLack: acks remove messages of work queues and of Topics that keep what a
-// Subscription needs, clients delete some, messages roll up older ones, come in atomic batches, add
-// to counters, and are copied from other Topics. CARILLON_KINDS runs other seeds so; other worlds
-// have no such Topics.
+// Subscription needs, clients delete some, messages roll up older ones, come in atomic and in fast
+// batches, add to counters, and are copied from other Topics. CARILLON_KINDS runs other seeds so;
+// other worlds have no such Topics.
 func TestKindsThatOtherWorldsLack(t *testing.T) {
 	p := built(t)
 	for kind, happened := range map[string]func(Did) int{
-		"queue":     func(did Did) int { return did.Taken },
-		"deletions": func(did Did) int { return did.Taken },
-		"interest":  func(did Did) int { return did.Taken },
-		"rollups":   func(did Did) int { return did.Taken },
-		"batches":   func(did Did) int { return did.Batches },
-		"counters":  func(did Did) int { return did.Totals },
-		"sources":   func(did Did) int { return did.Copies },
+		"queue":        func(did Did) int { return did.Taken },
+		"deletions":    func(did Did) int { return did.Taken },
+		"interest":     func(did Did) int { return did.Taken },
+		"rollups":      func(did Did) int { return did.Taken },
+		"batches":      func(did Did) int { return did.Batches },
+		"fast batches": func(did Did) int { return did.Fasts },
+		"counters":     func(did Did) int { return did.Totals },
+		"sources":      func(did Did) int { return did.Copies },
 	} {
 		count, readers := 0, []string{"subscription"}
-		if kind == "sources" { // they have more to do than others
+		if kind == "sources" || kind == "fast batches" { // they have more to do than others
 			readers = nil
 		}
 		seeds := uint64(2)
