@@ -28,6 +28,7 @@
 //	fastbatches.go fast batches
 //	counters.go  counters
 //	sources.go   Topics that copy others
+//	mirrors.go   Topics that mirror others
 //	deletion.go  Topics that are deleted under load, and made again
 //	decay.go     disks on which damage appears, one after the other
 //	rollback.go  volumes that are rolled back by an hour
@@ -88,6 +89,7 @@
 //	J17 A Topic with a source has each of its records once, in their order, and in the end all.
 //	J18 The messages of a fast batch stand in their order. All that were answered as kept stay, and
 //	    where gaps are not ok, none stands behind a missing one.
+//	J19 A mirror has the records of its Topic at their offsets, and in the end all that it shows.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

@@ -22,7 +22,7 @@ type judge struct {
 	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
-	takings, batched, fasts, totalled, copiesJudged, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
+	takings, batched, fasts, totalled, copiesJudged, mirroredRecords, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
 }
 
 // history is what clients know of one shard's log.
@@ -310,7 +310,7 @@ func (j *judge) audit(h *history, c copied) {
 // ones have replaced the records or they were given up. Whether an acknowledged record may be
 // missing is judged elsewhere.
 func (h *history) mayLack(from, next uint64) bool {
-	for ; from < next && h.topic.kept() == 0; from++ {
+	for ; from < next && h.topic.kept() == 0 && h.topic.origin == nil; from++ { // a mirror lacks what its origin did not have any more
 		if !h.gone[from] && !h.mayBeGone(from) {
 			return false
 		}

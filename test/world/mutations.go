@@ -157,6 +157,9 @@ var mutationsOfKinds = []Mutation{
 		{"broker/batching/fast.go", "b.settled < b.said+every {", "b.last < b.said+every {"},
 		{"broker/batching/fast.go", "\tb.said += (b.settled - b.said) / every * every\n", "\tb.said += (b.last - b.said) / every * every\n"}},
 		Faults: []string{"kill one", "cut off one"}, Kinds: []string{"fast batches"}, Says: "of the fast batch"},
+	{Name: "mirrors: messages behind a gap are appended without it", Edits: []edit{
+		{"broker/sourcing/batch.go", "\t\tif b.Sequences[i] != b.Sequences[i-1]+1 {\n", "\t\tif false {\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"mirrors", "deletions"}, Says: "that it mirrors"},
 	{Name: "sources: a stream that was made anew is copied from where the former one was", Edits: []edit{
 		{"broker/sourcing/fetcher.go", "f.origin, f.next, f.epoch, f.reached, f.needs, f.skipped = origin, 0, 0, false, 0, 0\n", "f.origin = origin\n"},
 		{"broker/sourcing/fetcher.go", "\tif come.Sequence > 0 && come.Origin == origin {\n", "\tif come.Sequence > 0 {\n"}},

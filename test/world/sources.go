@@ -92,7 +92,7 @@ func (j *judge) copies(d *declared) {
 func (j *judge) lossless(d *declared) *history {
 	for _, o := range j.w.topics {
 		h := j.of(o.shard(0))
-		if o.name == d.source && h.since == 0 && !o.retained() && o.kept() == 0 && !o.removes() && len(h.gone) == 0 {
+		if o.name == d.source && (d.origin == nil || o == d.origin) && h.since == 0 && !o.retained() && o.kept() == 0 && !o.removes() && len(h.gone) == 0 {
 			return h
 		}
 	}

@@ -53,6 +53,7 @@ var topicKinds = []topicKind{
 	{"batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowAtomic = true }},
 	{"fast batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowBatched = true }},
 	{"sources", 0, func(*world, *coordination.TopicSpec) {}},
+	{"mirrors", 0, func(*world, *coordination.TopicSpec) {}},
 	{"counters", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowCounter = true }},
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
 }
@@ -69,7 +70,8 @@ type declared struct {
 	again    int // earlier, deleted Topics of that name
 	kinds    []string
 	spec     coordination.TopicSpec
-	source   string // the name of the Topic that it copies; empty: none
+	source   string    // the name of the Topic that it copies; empty: none
+	origin   *declared // the Topic that it mirrors, which is its source; nil: it is no mirror
 	// subscriptions are the names of its Subscriptions.
 	subscriptions []string
 	back          bool // it was deleted, and a restored etcd contains it
@@ -221,11 +223,22 @@ func (w *world) make(d *declared, reused bool) {
 	if slices.Contains(d.kinds, "sources") {
 		w.addSource(d)
 	}
+	if slices.Contains(d.kinds, "mirrors") {
+		w.addMirror(d)
+	}
 	w.writeTopic(d)
 	slow, quick := func() time.Duration { return w.between(30*time.Millisecond, 150*time.Millisecond) }, func() time.Duration { return w.between(15*time.Millisecond, 80*time.Millisecond) }
 	if reused {
 		newClient(w, n, reusing, d, w.between(100*time.Millisecond, time.Second))
 		newClient(w, n+1, plain, d, quick())
+		return
+	}
+	if d.origin != nil { // it has readers only
+		newClient(w, n+5, reading, d, slow())
+		for i, name := range d.subscriptions {
+			newSubscriber(w, n+6+100*i, name, d, quick())
+		}
+		newClient(w, n+7, snapping, d, 5*slow())
 		return
 	}
 	newClient(w, n, plain, d, quick())
