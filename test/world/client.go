@@ -30,9 +30,10 @@ const (
 	rolling                 // publishes messages that remove older ones
 	batching                // publishes atomic batches
 	fasting                 // publishes fast batches
+	expiring                // publishes messages that expire
 )
 
-var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del", rolling: "roll", batching: "batch", fasting: "fast"}
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del", rolling: "roll", batching: "batch", fasting: "fast", expiring: "ttl"}
 
 // client is a connection to one broker at a time, whose operations follow each other.
 type client struct {
@@ -76,9 +77,10 @@ type operation struct {
 	rollup   string
 	// increment is what the message adds to a counter; 0: it is not about one.
 	increment int
-	batch     *batch     // the atomic batch that it is part of; nil: none
-	fast      *fastBatch // the fast batch that it is part of; nil: none
-	part      int        // its place in its batch, from 0
+	ttl       time.Duration // after which it expires; 0: as the Topic says
+	batch     *batch        // the atomic batch that it is part of; nil: none
+	fast      *fastBatch    // the fast batch that it is part of; nil: none
+	part      int           // its place in its batch, from 0
 
 	call, back uint64 // stamps; back 0: no answer came
 	at         time.Duration
@@ -225,6 +227,8 @@ func (c *client) publish() {
 			op.expected = c.known[op.subject]
 		case rolling:
 			c.rollUp(op)
+		case expiring:
+			c.lives(op)
 		}
 		if c.topic.counts() {
 			c.increment(op)
@@ -326,6 +330,9 @@ func (op *operation) messages(reply, padding string) []protocol.Message {
 	}
 	if op.rollup != "" {
 		headers = append(headers, headerRollup+": "+op.rollup)
+	}
+	if op.ttl > 0 {
+		headers = append(headers, headerTTL+": "+op.ttl.String())
 	}
 	if op.increment != 0 {
 		headers = append(headers, headerIncrement+": "+strconv.Itoa(op.increment), headerValue+": "+op.value)

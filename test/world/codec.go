@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -38,6 +38,9 @@ func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
 		return c, nil
 	}
 	h := protocol.Header(header)
+	if _, ttl := h.Get(headerTTL); ttl { // markers have one, too
+		return jetstream.PublishCodec{}.Conditions(header)
+	}
 	c.ID, _ = h.Get(headerID)
 	if value, ok := h.Get(headerLast); ok {
 		if c.ExpectedLast, refusal = strconv.ParseUint(string(value), 10, 64); refusal != nil {
@@ -139,16 +142,23 @@ func (codec) AppendCounter(dst, header []byte, total, _ string, _ []byte) (recor
 	return append(append(dst, header...), total...), len(header)
 }
 
-func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
+func (codec) AppendMarker(dst []byte, ttl time.Duration, last uint64) []byte {
+	return jetstream.PublishCodec{}.AppendMarker(dst, ttl, last)
+}
 
 // contentOf returns the value that was published as a record, and the total of a counter; empty: it
 // is no counter.
 func contentOf(r *log.Record) (value, total string) {
-	payload := string(r.Data[r.Header:])
+	payload := string(bytes.TrimRight(r.Data[r.Header:], ".")) // few bytes of a flood are copied
 	if r.Header > 0 {
-		if v, ok := protocol.Header(r.Data[:r.Header]).Get(headerValue); ok {
+		h := protocol.Header(r.Data[:r.Header])
+		if v, ok := h.Get(headerValue); ok {
 			return string(v), payload
 		}
+		if _, marker := h.Get(headerMarker); marker {
+			of, _ := h.Get(headerMarked)
+			return markerTitle + string(of), ""
+		}
 	}
-	return strings.TrimRight(payload, "."), ""
+	return payload, ""
 }

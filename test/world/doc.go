@@ -27,6 +27,7 @@
 //	batches.go   atomic batches
 //	fastbatches.go fast batches
 //	counters.go  counters
+//	expiring.go  messages with a TTL
 //	sources.go   Topics that copy others
 //	mirrors.go   Topics that mirror others
 //	deletion.go  Topics that are deleted under load, and made again
@@ -90,6 +91,8 @@
 //	J18 The messages of a fast batch stand in their order. All that were answered as kept stay, and
 //	    where gaps are not ok, none stands behind a missing one.
 //	J19 A mirror has the records of its Topic at their offsets, and in the end all that it shows.
+//	J20 A message with a TTL is removed, or has a marker in its place, only once its time is over.
+//	    In the end none is left, and no marker.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

@@ -195,8 +195,6 @@ func (b *fastBatch) settle(count int) {
 			w.fail("%s, which is %d of the fast batch %s, is said to be kept, after %s", op.value, i+1, b.id, outcomeNames[op.outcome])
 		default:
 			op.outcome, op.back = kept, w.stamp()
-		}
-		if op != nil && op.call > 0 {
 			j.of(op.shard).lately, j.of(op.shard).ever = w.now(), true
 		}
 	}

@@ -22,11 +22,12 @@ type judge struct {
 	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
-	takings, batched, fasts, totalled, copiesJudged, mirroredRecords, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
+	takings, expired, marked, batched, fasts, totalled, copiesJudged, mirroredRecords, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
 }
 
 // history is what clients know of one shard's log.
 type history struct {
+	w     *world
 	id    shardID
 	topic *declared
 	// since is the stamp at which the shard last lost what all its in-sync replicas held, as the
@@ -46,6 +47,7 @@ type history struct {
 	rollups  []*operation
 	parts    map[string]*operation // of atomic batches, by value
 	fast     map[string]*operation // of fast batches, by value
+	ttls     map[string]*operation // with a TTL, by value
 	counted  map[string]int        // increments of counters, by value
 	// cursors are those of the Topic's Subscriptions, by name.
 	cursors map[string]*cursorHistory
@@ -81,8 +83,8 @@ func newJudge(w *world) *judge {
 func (j *judge) of(id shardID) *history {
 	h := j.histories[id]
 	if h == nil {
-		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{},
-			asked: map[uint64]string{}, parts: map[string]*operation{}, fast: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
+		h = &history{w: j.w, id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{},
+			asked: map[uint64]string{}, parts: map[string]*operation{}, fast: map[string]*operation{}, ttls: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
 		j.histories[id] = h
 	}
 	return h
@@ -98,6 +100,8 @@ func (j *judge) called(op *operation) {
 	switch {
 	case op.rollup != "":
 		h.rollups = append(h.rollups, op)
+	case op.ttl > 0:
+		h.ttls[op.value] = op
 	case op.increment != 0:
 		h.counted[op.value] = op.increment
 	case op.batch != nil:
@@ -175,6 +179,7 @@ func (j *judge) read(id shardID, call, from, end uint64, records []record) {
 		if i > 0 && r.offset <= records[i-1].offset {
 			j.w.fail("%s: record %d is read behind %d", id, r.offset, records[i-1].offset)
 		}
+		h.meet(r)
 		h.learn(j.w, call, r.offset, r.value, "read")
 	}
 	if call > h.since {
@@ -236,6 +241,7 @@ func (j *judge) final(id shardID, copies []copied) {
 	j.batches(h, all)
 	j.fastBatches(h, all)
 	j.totals(h, all)
+	j.markers(h, all)
 }
 
 // connection is a client's connection to one process.
@@ -283,6 +289,7 @@ func (j *judge) audit(h *history, c copied) {
 				j.w.fail("%s: record %d of epoch %d stands behind %d of epoch %d", h.id, r.offset, r.epoch, before.offset, before.epoch)
 			}
 		}
+		h.meet(r)
 		if _, ok := h.made[r.value]; !ok || h.subjects[r.value] != r.subject {
 			j.w.fail("%s: %q on %s stands at %d, and nobody published it", h.id, r.value, r.subject, r.offset)
 		}

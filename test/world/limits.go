@@ -69,7 +69,7 @@ func (d *declared) exceeded(start, end uint64, segments []log.SegmentInfo, now t
 		}
 	}
 	switch {
-	case !d.retained() || start == end:
+	case !d.retained() || start == end || d.expires(): // removed records stay in their segments for a while
 	case r.Messages > 0 && end-start > uint64(r.Messages):
 		return "shows more messages than it is to keep"
 	case r.Bytes > 0 && bytes > r.Bytes+2*diskOptions.SegmentLargest:

@@ -17,7 +17,7 @@ func (w *world) addMirror(d *declared) {
 		return
 	}
 	for _, o := range w.topics {
-		if o.number < d.number && o.shards() == 1 && (d.origin == nil || w.chance(50)) {
+		if o.number < d.number && o.shards() == 1 && !o.expires() && (d.origin == nil || w.chance(50)) {
 			d.origin = o
 		}
 	}
@@ -46,8 +46,8 @@ func (j *judge) follows(d *declared) bool {
 	return d.origin == nil || j.mirrored(d) != nil
 }
 
-// unmirrored says that a mirror lacks a record that its origin shows, or has it elsewhere, or returns
-// an empty string. leader leads the mirror.
+// unmirrored says that a mirror lacks a record that its origin shows, or has it elsewhere, or
+// returns an empty string. leader leads the mirror.
 func (w *world) unmirrored(d *declared, leader *life) string {
 	w.judge.mu.Lock()
 	o, h := w.judge.mirrored(d), w.judge.of(d.shard(0))

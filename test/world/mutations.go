@@ -160,6 +160,12 @@ var mutationsOfKinds = []Mutation{
 	{Name: "mirrors: messages behind a gap are appended without it", Edits: []edit{
 		{"broker/sourcing/batch.go", "\t\tif b.Sequences[i] != b.Sequences[i-1]+1 {\n", "\t\tif false {\n"}},
 		Faults: []string{"kill one"}, Kinds: []string{"mirrors", "deletions"}, Says: "that it mirrors"},
+	{Name: "TTLs: a message goes after a quarter of its time", Edits: []edit{
+		{"broker/expiring/rules.go", "\treturn published + int64(ttl)\n", "\treturn published + int64(ttl)/4\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"ttls"}, Says: "nor has it expired"},
+	{Name: "TTLs: a new leader doesn't read from batches when messages expire", Edits: []edit{
+		{"broker/removing/load.go", "eachCarried(b, l.addCarried, l.expireCarried,", "eachCarried(b, l.addCarried, func(removal.Expiry) {},"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"ttls"}, Says: "which expires after"},
 	{Name: "sources: a stream that was made anew is copied from where the former one was", Edits: []edit{
 		{"broker/sourcing/fetcher.go", "f.origin, f.next, f.epoch, f.reached, f.needs, f.skipped = origin, 0, 0, false, 0, 0\n", "f.origin = origin\n"},
 		{"broker/sourcing/fetcher.go", "\tif come.Sequence > 0 && come.Origin == origin {\n", "\tif come.Sequence > 0 {\n"}},

@@ -54,6 +54,13 @@ var topicKinds = []topicKind{
 	{"fast batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowBatched = true }},
 	{"sources", 0, func(*world, *coordination.TopicSpec) {}},
 	{"mirrors", 0, func(*world, *coordination.TopicSpec) {}},
+	{"ttls", 0, func(w *world, spec *coordination.TopicSpec) {
+		spec.Stream.AllowMessageTTL = true
+		if w.chance(50) {
+			spec.Stream.AllowRollup = true // a marker is one
+			spec.Stream.SubjectDeleteMarkerTTL = w.between(1, 4) * time.Second
+		}
+	}},
 	{"counters", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowCounter = true }},
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
 }
@@ -113,8 +120,9 @@ func (d *declared) counts() bool { return d.spec.Stream.AllowCounter }
 // deletes reports whether a client deletes single messages.
 func (d *declared) deletes() bool { return slices.Contains(d.kinds, "deletions") }
 
-// removes reports whether records are removed one by one: by acks, by a client or by rollups.
-func (d *declared) removes() bool { return d.acksRemove() || d.deletes() || d.rolls() }
+// removes reports whether records are removed one by one: by acks, by a client, by rollups or
+// by their age.
+func (d *declared) removes() bool { return d.acksRemove() || d.deletes() || d.rolls() || d.expires() }
 
 // retained reports whether limits remove records within the time of a world.
 func (d *declared) retained() bool {
@@ -213,6 +221,9 @@ func (w *world) make(d *declared, reused bool) {
 			k.set(w, &d.spec)
 			d.kinds = append(d.kinds, k.name)
 		}
+		if d.kept() > 0 || d.counts() { // what a subject keeps would be judged by two rules at once
+			d.spec.Stream.AllowMessageTTL, d.spec.Stream.SubjectDeleteMarkerTTL = false, 0
+		}
 		if w.chance(35) || d.acksRemove() || slices.Contains(w.options.Readers, "subscription") {
 			d.subscriptions = []string{"s"}
 		}
@@ -265,6 +276,9 @@ func (w *world) make(d *declared, reused bool) {
 	if d.hasFast() {
 		newClient(w, n+108, fasting, d, slow())
 		newClient(w, n+109, fasting, d, slow())
+	}
+	if d.expires() {
+		newClient(w, n+110, expiring, d, slow())
 	}
 	if d.deletes() {
 		newClient(w, n+9, deleting, d, quick())

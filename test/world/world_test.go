@@ -188,8 +188,8 @@ func TestAnEmptyTopicThatWaitsIsDeleted(t *testing.T) {
 
 // TestKindsThatOtherWorldsLack: acks remove messages of work queues and of Topics that keep what a
 // Subscription needs, clients delete some, messages roll up older ones, come in atomic and in fast
-// batches, add to counters, and are copied from other Topics, or mirrored. CARILLON_KINDS runs
-// other seeds so; other worlds have no such Topics.
+// batches, add to counters, are copied from other Topics, or mirrored, and expire.
+// CARILLON_KINDS runs other seeds so; other worlds have no such Topics.
 func TestKindsThatOtherWorldsLack(t *testing.T) {
 	p := built(t)
 	for kind, happened := range map[string]func(Did) int{
@@ -200,6 +200,7 @@ func TestKindsThatOtherWorldsLack(t *testing.T) {
 		"batches":      func(did Did) int { return did.Batches },
 		"fast batches": func(did Did) int { return did.Fasts },
 		"counters":     func(did Did) int { return did.Totals },
+		"ttls":         func(did Did) int { return min(did.Expired, did.Marked) },
 		"mirrors":      func(did Did) int { return did.Mirrored },
 		"sources":      func(did Did) int { return did.Copies },
 	} {
