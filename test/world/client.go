@@ -17,23 +17,24 @@ import (
 type kind int
 
 const (
-	plain       kind = iota // publishes
-	withIDs                 // publishes with message ids, and republishes messages of unknown fate
-	expecting               // publishes if the Topic's last message is the expected one
-	swapping                // publishes if the last message of a shared subject is the expected one
-	reusing                 // publishes with few message ids, each again long after its deduplication window
-	reading                 // reads from front to end, and asks for the last message of the Topic and of a subject
-	subscribing             // reads through the Topic's Subscription, and acknowledges
-	snapping                // holds a snapshot, and reads it twice
-	flooding                // publishes without asking for answers
-	deleting                // deletes single messages
-	rolling                 // publishes messages that remove older ones
-	batching                // publishes atomic batches
-	fasting                 // publishes fast batches
-	expiring                // publishes messages that expire
+	plain        kind = iota // publishes
+	withIDs                  // publishes with message ids, and republishes messages of unknown fate
+	expecting                // publishes if the Topic's last message is the expected one
+	swapping                 // publishes if the last message of a shared subject is the expected one
+	reusing                  // publishes with few message ids, each again long after its deduplication window
+	reading                  // reads from front to end, and asks for the last message of the Topic and of a subject
+	subscribing              // reads through the Topic's Subscription, and acknowledges
+	snapping                 // holds a snapshot, and reads it twice
+	flooding                 // publishes without asking for answers
+	deleting                 // deletes single messages
+	rolling                  // publishes messages that remove older ones
+	batching                 // publishes atomic batches
+	fasting                  // publishes fast batches
+	expiring                 // publishes messages that expire
+	schedulingAt             // publishes schedules
 )
 
-var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del", rolling: "roll", batching: "batch", fasting: "fast", expiring: "ttl"}
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del", rolling: "roll", batching: "batch", fasting: "fast", expiring: "ttl", schedulingAt: "sched"}
 
 // client is a connection to one broker at a time, whose operations follow each other.
 type client struct {
@@ -77,6 +78,8 @@ type operation struct {
 	rollup   string
 	// increment is what the message adds to a counter; 0: it is not about one.
 	increment int
+	due       time.Duration // when it is due; 0: it is no schedule
+	target    string        // the subject of its message then
 	ttl       time.Duration // after which it expires; 0: as the Topic says
 	batch     *batch        // the atomic batch that it is part of; nil: none
 	fast      *fastBatch    // the fast batch that it is part of; nil: none
@@ -229,6 +232,8 @@ func (c *client) publish() {
 			c.rollUp(op)
 		case expiring:
 			c.lives(op)
+		case schedulingAt:
+			c.schedule(op)
 		}
 		if c.topic.counts() {
 			c.increment(op)
@@ -330,6 +335,9 @@ func (op *operation) messages(reply, padding string) []protocol.Message {
 	}
 	if op.rollup != "" {
 		headers = append(headers, headerRollup+": "+op.rollup)
+	}
+	if op.due > 0 {
+		headers = append(headers, op.scheduled()...)
 	}
 	if op.ttl > 0 {
 		headers = append(headers, headerTTL+": "+op.ttl.String())

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/scheduling"
 )
 
 // codec encodes answers as text, where JetStream uses JSON.
@@ -38,7 +39,9 @@ func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
 		return c, nil
 	}
 	h := protocol.Header(header)
-	if _, ttl := h.Get(headerTTL); ttl { // markers have one, too
+	_, ttl := h.Get(headerTTL) // markers have one, too
+	_, schedule := h.Get(headerSchedule)
+	if _, fires := h.Get(scheduling.Header); ttl || schedule || fires {
 		return jetstream.PublishCodec{}.Conditions(header)
 	}
 	c.ID, _ = h.Get(headerID)
@@ -154,6 +157,9 @@ func contentOf(r *log.Record) (value, total string) {
 		h := protocol.Header(r.Data[:r.Header])
 		if v, ok := h.Get(headerValue); ok {
 			return string(v), payload
+		}
+		if _, fired := h.Get(headerScheduler); fired {
+			return firedTitle + payload, ""
 		}
 		if _, marker := h.Get(headerMarker); marker {
 			of, _ := h.Get(headerMarked)

@@ -28,6 +28,7 @@
 //	fastbatches.go fast batches
 //	counters.go  counters
 //	expiring.go  messages with a TTL
+//	schedules.go schedules
 //	sources.go   Topics that copy others
 //	mirrors.go   Topics that mirror others
 //	deletion.go  Topics that are deleted under load, and made again
@@ -93,6 +94,8 @@
 //	J19 A mirror has the records of its Topic at their offsets, and in the end all that it shows.
 //	J20 A message with a TTL is removed, or has a marker in its place, only once its time is over.
 //	    In the end none is left, and no marker.
+//	J21 A schedule publishes its message once, and not before its time. In the end each that is kept
+//	    has done so.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

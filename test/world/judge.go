@@ -22,7 +22,7 @@ type judge struct {
 	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
-	takings, expired, marked, batched, fasts, totalled, copiesJudged, mirroredRecords, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
+	takings, expired, marked, firings, batched, fasts, totalled, copiesJudged, mirroredRecords, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
 }
 
 // history is what clients know of one shard's log.
@@ -48,7 +48,9 @@ type history struct {
 	parts    map[string]*operation // of atomic batches, by value
 	fast     map[string]*operation // of fast batches, by value
 	ttls     map[string]*operation // with a TTL, by value
-	counted  map[string]int        // increments of counters, by value
+	// schedules are by value.
+	schedules map[string]*operation
+	counted   map[string]int // increments of counters, by value
 	// cursors are those of the Topic's Subscriptions, by name.
 	cursors map[string]*cursorHistory
 
@@ -84,7 +86,7 @@ func (j *judge) of(id shardID) *history {
 	h := j.histories[id]
 	if h == nil {
 		h = &history{w: j.w, id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{},
-			asked: map[uint64]string{}, parts: map[string]*operation{}, fast: map[string]*operation{}, ttls: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
+			asked: map[uint64]string{}, parts: map[string]*operation{}, fast: map[string]*operation{}, ttls: map[string]*operation{}, schedules: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
 		j.histories[id] = h
 	}
 	return h
@@ -100,6 +102,8 @@ func (j *judge) called(op *operation) {
 	switch {
 	case op.rollup != "":
 		h.rollups = append(h.rollups, op)
+	case op.due > 0:
+		h.scheduled(op)
 	case op.ttl > 0:
 		h.ttls[op.value] = op
 	case op.increment != 0:
@@ -180,6 +184,7 @@ func (j *judge) read(id shardID, call, from, end uint64, records []record) {
 			j.w.fail("%s: record %d is read behind %d", id, r.offset, records[i-1].offset)
 		}
 		h.meet(r)
+		h.fired(r)
 		h.learn(j.w, call, r.offset, r.value, "read")
 	}
 	if call > h.since {
@@ -242,6 +247,7 @@ func (j *judge) final(id shardID, copies []copied) {
 	j.fastBatches(h, all)
 	j.totals(h, all)
 	j.markers(h, all)
+	j.schedules(h, all)
 }
 
 // connection is a client's connection to one process.
@@ -290,6 +296,7 @@ func (j *judge) audit(h *history, c copied) {
 			}
 		}
 		h.meet(r)
+		h.fired(r)
 		if _, ok := h.made[r.value]; !ok || h.subjects[r.value] != r.subject {
 			j.w.fail("%s: %q on %s stands at %d, and nobody published it", h.id, r.value, r.subject, r.offset)
 		}

@@ -17,7 +17,7 @@ func (w *world) addMirror(d *declared) {
 		return
 	}
 	for _, o := range w.topics {
-		if o.number < d.number && o.shards() == 1 && !o.expires() && (d.origin == nil || w.chance(50)) {
+		if o.number < d.number && o.shards() == 1 && !o.expires() && !o.schedules() && (d.origin == nil || w.chance(50)) {
 			d.origin = o
 		}
 	}

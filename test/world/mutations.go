@@ -166,6 +166,12 @@ var mutationsOfKinds = []Mutation{
 	{Name: "TTLs: a new leader doesn't read from batches when messages expire", Edits: []edit{
 		{"broker/removing/load.go", "eachCarried(b, l.addCarried, l.expireCarried,", "eachCarried(b, l.addCarried, func(removal.Expiry) {},"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"ttls"}, Says: "which expires after"},
+	{Name: "schedules: a message is published before its time", Edits: []edit{
+		{"broker/expiring/rules.go", "\tif due = max(due, 1); at == 0 {\n", "\tif due = max(due-int64(4*time.Second), 1); at == 0 {\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"schedules"}, Says: "before its time"},
+	{Name: "schedules: one is removed when its message is published, kept or not", Edits: []edit{
+		{"broker/expiring/firing.go", "\t\tp.fired[offset] = f\n", "\t\tp.fired[offset] = f\n\t\texpired = append(expired, offset)\n"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"schedules"}, Says: "was never published"},
 	{Name: "sources: a stream that was made anew is copied from where the former one was", Edits: []edit{
 		{"broker/sourcing/fetcher.go", "f.origin, f.next, f.epoch, f.reached, f.needs, f.skipped = origin, 0, 0, false, 0, 0\n", "f.origin = origin\n"},
 		{"broker/sourcing/fetcher.go", "\tif come.Sequence > 0 && come.Origin == origin {\n", "\tif come.Sequence > 0 {\n"}},

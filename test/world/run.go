@@ -35,6 +35,7 @@ type Did struct {
 	Taken      int    `json:"taken"`      // messages that acks or deletions have removed, for a reader
 	Expired    int    `json:"expired"`    // messages with a TTL that are gone, for a reader
 	Marked     int    `json:"marked"`     // markers that took the place of such messages
+	Fired      int    `json:"fired"`      // schedules whose message stands in a log
 	Batches    int    `json:"batches"`    // atomic batches that stand in a log
 	Fasts      int    `json:"fasts"`      // fast batches that stand in a log
 	Totals     int    `json:"totals"`     // of counters that were answered
@@ -114,7 +115,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Expired: w.judge.expired, Marked: w.judge.marked, Batches: w.judge.batched, Fasts: w.judge.fasts, Totals: w.judge.totalled, Copies: w.judge.copiesJudged, Mirrored: w.judge.mirroredRecords, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
+	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Expired: w.judge.expired, Marked: w.judge.marked, Fired: w.judge.firings, Batches: w.judge.batched, Fasts: w.judge.fasts, Totals: w.judge.totalled, Copies: w.judge.copiesJudged, Mirrored: w.judge.mirroredRecords, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}

@@ -19,7 +19,7 @@ import (
 // addSource gives a Topic a source, if there is one before it.
 func (w *world) addSource(d *declared) {
 	for _, o := range w.topics {
-		if o.number < d.number && o.shards() == 1 && !o.expires() && d.shards() == 1 && (d.source == "" || w.chance(50)) {
+		if o.number < d.number && o.shards() == 1 && !o.expires() && !o.schedules() && d.shards() == 1 && (d.source == "" || w.chance(50)) {
 			d.source = o.name
 		}
 	}
@@ -103,10 +103,10 @@ func (j *judge) lossless(d *declared) *history {
 	return nil
 }
 
-// readCopies reads the records of a Topic with a source as a client does, so that the world waits
-// until its Subscriptions have them: a source may bring some after the clients have stopped.
+// readCopies reads the records of a Topic with a source, or with schedules, as a client does, so that
+// the world waits until its Subscriptions have them: some may come after the clients have stopped.
 func (w *world) readCopies(d *declared, leader *life) string {
-	if d.source == "" {
+	if d.source == "" && !d.schedules() {
 		return ""
 	}
 	s := leader.service.Topic(d.name).ShardAt(0)

@@ -61,6 +61,9 @@ var topicKinds = []topicKind{
 			spec.Stream.SubjectDeleteMarkerTTL = w.between(1, 4) * time.Second
 		}
 	}},
+	{"schedules", 0, func(_ *world, spec *coordination.TopicSpec) {
+		spec.Stream.AllowSchedules, spec.Stream.AllowRollup = true, true // a schedule is a rollup
+	}},
 	{"counters", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowCounter = true }},
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
 }
@@ -120,9 +123,11 @@ func (d *declared) counts() bool { return d.spec.Stream.AllowCounter }
 // deletes reports whether a client deletes single messages.
 func (d *declared) deletes() bool { return slices.Contains(d.kinds, "deletions") }
 
-// removes reports whether records are removed one by one: by acks, by a client, by rollups or
-// by their age.
-func (d *declared) removes() bool { return d.acksRemove() || d.deletes() || d.rolls() || d.expires() }
+// removes reports whether records are removed one by one: by acks, by a client, by rollups, by
+// their age or because they are due.
+func (d *declared) removes() bool {
+	return d.acksRemove() || d.deletes() || d.rolls() || d.expires() || d.schedules()
+}
 
 // retained reports whether limits remove records within the time of a world.
 func (d *declared) retained() bool {
@@ -224,6 +229,7 @@ func (w *world) make(d *declared, reused bool) {
 		if d.kept() > 0 || d.counts() { // what a subject keeps would be judged by two rules at once
 			d.spec.Stream.AllowMessageTTL, d.spec.Stream.SubjectDeleteMarkerTTL = false, 0
 		}
+		d.spec.Stream.AllowSchedules = d.spec.Stream.AllowSchedules && d.kept() == 0 && !d.counts() && d.shards() == 1
 		if w.chance(35) || d.acksRemove() || slices.Contains(w.options.Readers, "subscription") {
 			d.subscriptions = []string{"s"}
 		}
@@ -267,7 +273,7 @@ func (w *world) make(d *declared, reused bool) {
 	for i, name := range d.subscriptions {
 		newSubscriber(w, n+6+100*i, name, d, quick())
 	}
-	if d.rolls() {
+	if d.rolls() && (!d.schedules() || slices.Contains(d.kinds, "rollups")) { // it would remove most schedules before they are due
 		newClient(w, n+106, rolling, d, 3*slow())
 	}
 	if d.spec.Stream.AllowAtomic && d.shards() == 1 {
@@ -276,6 +282,9 @@ func (w *world) make(d *declared, reused bool) {
 	if d.hasFast() {
 		newClient(w, n+108, fasting, d, slow())
 		newClient(w, n+109, fasting, d, slow())
+	}
+	if d.schedules() {
+		newClient(w, n+111, schedulingAt, d, quick())
 	}
 	if d.expires() {
 		newClient(w, n+110, expiring, d, slow())
