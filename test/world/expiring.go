@@ -108,7 +108,8 @@ func (h *history) meet(r record) {
 }
 
 // markers judges that a marker takes the place of the last message of its subject: between them
-// only such stand there that may have gone before. log has all records that it ever had, as far as they are known.
+// stand only messages that may have gone before. log has all records that it ever had, as far as
+// they are known.
 func (j *judge) markers(h *history, log copied) {
 	subjects := bySubject(log)
 	for _, r := range log.records {

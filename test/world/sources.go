@@ -103,8 +103,9 @@ func (j *judge) lossless(d *declared) *history {
 	return nil
 }
 
-// readCopies reads the records of a Topic with a source, or with schedules, as a client does, so that
-// the world waits until its Subscriptions have them: some may come after the clients have stopped.
+// readCopies reads the records of a Topic with a source, or with schedules, as a client does, so
+// that the world waits until its Subscriptions have them: some may come after the clients have
+// stopped.
 func (w *world) readCopies(d *declared, leader *life) string {
 	if d.source == "" && !d.schedules() {
 		return ""
