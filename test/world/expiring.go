@@ -126,11 +126,15 @@ func (j *judge) markers(h *history, log copied) {
 	}
 }
 
+// untimed reports whether messages of TTLs and schedules may stay for long: while the time is in
+// doubt nothing expires, and damaged cursors may forget when a message does.
+func (w *world) untimed() bool { return w.jumps || w.misled || w.flipped || w.cursorsLost }
+
 // unexpired names a message of a TTL that a leader still shows, or returns an empty string. The
 // time of a message is soon over. While the time is in doubt, none expires.
 func (h *history) unexpired(r record) string {
 	_, marker := markerOf(r.value)
-	if h.w.jumps || h.w.misled || !marker && h.ttls[r.value] == nil {
+	if h.w.untimed() || !marker && h.ttls[r.value] == nil {
 		return ""
 	}
 	return fmt.Sprintf("shows %s at %d, which expires after %v, %v after it was published", r.value, r.offset, h.lifetime(r.value), h.w.now()-h.made[r.value])

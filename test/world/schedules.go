@@ -77,7 +77,7 @@ func (h *history) fired(r record) {
 // While the time is in doubt, none is.
 func (h *history) unfired(r record) string {
 	op := h.schedules[r.value]
-	if op == nil || h.w.jumps || h.w.misled {
+	if op == nil || h.w.untimed() {
 		return ""
 	}
 	return fmt.Sprintf("shows the schedule %s at %d, which was due at %v", r.value, r.offset, op.due)
@@ -86,7 +86,7 @@ func (h *history) unfired(r record) string {
 // schedules judges that each schedule that is kept has published its message, unless something else
 // has removed it, or may have removed the message. log has all records that it ever had.
 func (j *judge) schedules(h *history, log copied) {
-	if j.w.jumps || j.w.misled || j.w.flipped || j.w.cursorsLost || len(h.gone) > 0 || h.topic.retained() || h.topic.deletes() || h.topic.acksRemove() {
+	if j.w.untimed() || len(h.gone) > 0 || h.topic.retained() || h.topic.deletes() || h.topic.acksRemove() {
 		return
 	}
 	there, blank := map[string]bool{}, uint64(0)
