@@ -2,6 +2,8 @@ package world
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -122,6 +124,29 @@ func (j *judge) markers(h *history, log copied) {
 				j.w.fail("%s: the %s stands at %d, and %d is a newer message of %s", h.id, r.value, r.offset, newer, r.subject)
 				return
 			}
+		}
+	}
+	j.unmarked(h, subjects, log)
+}
+
+// unmarked judges that a subject all of whose messages have expired by now has a marker in the place
+// of the last one that was there, unless something else may have removed that. Only markers expire
+// without.
+func (j *judge) unmarked(h *history, subjects subjectIndex, log copied) {
+	if h.topic.spec.Stream.SubjectDeleteMarkerTTL == 0 || j.w.untimed() || h.since > 0 || slices.ContainsFunc(log.records, func(r record) bool { return r.value == "" }) {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(subjects)) {
+		last := log.records[subjects[name][len(subjects[name])-1]-1]
+		_, tried := h.triedAt(last.offset)
+		stays := slices.ContainsFunc(subjects[name], func(offset uint64) bool {
+			value := log.records[offset-1].value
+			_, marker := markerOf(value)
+			return !marker && h.ttls[value] == nil
+		})
+		if !stays && h.ttls[last.value] != nil && !tried && !h.mayBeRolledUp(last.offset, last.value) {
+			j.w.fail("%s: %s at %d, the last message of %s, has expired without a marker", h.id, last.value, last.offset, name)
+			return
 		}
 	}
 }

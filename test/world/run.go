@@ -165,8 +165,11 @@ func (w *world) converge() {
 // waitWhole waits until all shards are whole.
 func (w *world) waitWhole(until time.Duration) {
 	why := "nobody looked"
-	for why != "" && w.now() < until && w.broken == nil {
+	for n := 1; why != "" && w.now() < until && w.broken == nil; n++ {
 		why = w.await(w.whyNotWhole)
+		if n%collectLooks == 0 { // each look reads whole logs, and takes few steps
+			collect()
+		}
 		w.run(w.now()+50*time.Millisecond, nil)
 	}
 	if why != "" && w.broken == nil {

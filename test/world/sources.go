@@ -103,11 +103,11 @@ func (j *judge) lossless(d *declared) *history {
 	return nil
 }
 
-// readCopies reads the records of a Topic with a source, or with schedules, as a client does, so
-// that the world waits until its Subscriptions have them: some may come after the clients have
-// stopped.
+// readCopies reads the records of a Topic with a source, schedules or fast batches as a client does,
+// so that the world waits until its Subscriptions have them: some come after the clients have
+// stopped, or are answered without an offset.
 func (w *world) readCopies(d *declared, leader *life) string {
-	if d.source == "" && !d.schedules() {
+	if d.source == "" && !d.schedules() && !d.hasFast() {
 		return ""
 	}
 	s := leader.service.Topic(d.name).ShardAt(0)

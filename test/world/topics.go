@@ -273,7 +273,7 @@ func (w *world) make(d *declared, reused bool) {
 	for i, name := range d.subscriptions {
 		newSubscriber(w, n+6+100*i, name, d, quick())
 	}
-	if d.rolls() && (!d.schedules() || slices.Contains(d.kinds, "rollups")) { // it would remove most schedules before they are due
+	if d.rolls() && !d.counts() && (!d.schedules() || slices.Contains(d.kinds, "rollups")) { // it would remove most schedules before they are due
 		newClient(w, n+106, rolling, d, 3*slow())
 	}
 	if d.spec.Stream.AllowAtomic && d.shards() == 1 {

@@ -83,6 +83,9 @@ type event struct {
 // seed, and never between them.
 const collectEvery = 20_000
 
+// collectLooks is likewise after how many looks at a world that is to be whole.
+const collectLooks = 20
+
 func newWorld(seed uint64, o Options) *world {
 	w := &world{seed: seed, options: o, trace: o.Trace, began: time.Now(), hash: fnv.New64a(),
 		rng: rand.New(rand.NewPCG(seed, 1)), delays: rand.New(rand.NewPCG(seed, 2)), logged: &logbook{}, poke: make(chan struct{}, 1)}
