@@ -276,7 +276,7 @@ func (w *world) make(d *declared, reused bool) {
 	if d.rolls() && !d.counts() && (!d.schedules() || slices.Contains(d.kinds, "rollups")) { // it would remove most schedules before they are due
 		newClient(w, n+106, rolling, d, 3*slow())
 	}
-	if d.spec.Stream.AllowAtomic && d.shards() == 1 {
+	if d.spec.Stream.AllowAtomic && d.shards() == 1 && !d.counts() {
 		newClient(w, n+107, batching, d, slow())
 	}
 	if d.hasFast() {
