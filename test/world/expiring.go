@@ -129,9 +129,9 @@ func (j *judge) markers(h *history, log copied) {
 	j.unmarked(h, subjects, log)
 }
 
-// unmarked judges that a subject all of whose messages have expired by now has a marker in the place
-// of the last one that was there, unless something else may have removed that. Only markers expire
-// without.
+// unmarked judges that a subject all of whose messages have expired by now has a marker in the
+// place of the last one that was there, unless something else may have removed that. Only markers
+// expire without.
 func (j *judge) unmarked(h *history, subjects subjectIndex, log copied) {
 	if h.topic.spec.Stream.SubjectDeleteMarkerTTL == 0 || j.w.untimed() || h.since > 0 || slices.ContainsFunc(log.records, func(r record) bool { return r.value == "" }) {
 		return

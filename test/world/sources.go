@@ -103,8 +103,8 @@ func (j *judge) lossless(d *declared) *history {
 	return nil
 }
 
-// readCopies reads the records of a Topic with a source, schedules or fast batches as a client does,
-// so that the world waits until its Subscriptions have them: some come after the clients have
+// readCopies reads the records of a Topic with a source, schedules or fast batches as a client
+// does, so that the world waits until its Subscriptions have them: some come after the clients have
 // stopped, or are answered without an offset.
 func (w *world) readCopies(d *declared, leader *life) string {
 	if d.source == "" && !d.schedules() && !d.hasFast() {
