@@ -20,8 +20,7 @@ type batch struct {
 const mostParts = 6
 
 // publishBatch publishes an atomic batch, in one or two writes. One in eight is not committed. If
-// the client has to connect to another broker in between, it goes on there, and the batch is
-// refused.
+// the client connects to another broker in between, it goes on there, and the batch is refused.
 func (c *client) publishBatch() {
 	c.count++
 	b := &batch{id: fmt.Sprintf("%s-%d", c.name, c.count), behind: c.rng.IntN(4) == 0, abandoned: c.rng.IntN(8) == 0}
@@ -43,7 +42,7 @@ func (c *client) publishBatch() {
 	if first == len(b.ops) || c.stopping.Load() {
 		return
 	}
-	if c.life == nil {
+	if c.life == nil || c.rng.IntN(8) == 0 {
 		if c.life = c.connect(); c.life == nil {
 			return
 		}

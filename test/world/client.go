@@ -17,21 +17,24 @@ import (
 type kind int
 
 const (
-	plain       kind = iota // publishes
-	withIDs                 // publishes with message ids, and republishes messages of unknown fate
-	expecting               // publishes if the Topic's last message is the expected one
-	swapping                // publishes if the last message of a shared subject is the expected one
-	reusing                 // publishes with few message ids, each again long after its deduplication window
-	reading                 // reads from front to end, and asks for the last message of the Topic and of a subject
-	subscribing             // reads through the Topic's Subscription, and acknowledges
-	snapping                // holds a snapshot, and reads it twice
-	flooding                // publishes without asking for answers
-	deleting                // deletes single messages
-	rolling                 // publishes messages that remove older ones
-	batching                // publishes atomic batches
+	plain        kind = iota // publishes
+	withIDs                  // publishes with message ids, and republishes messages of unknown fate
+	expecting                // publishes if the Topic's last message is the expected one
+	swapping                 // publishes if the last message of a shared subject is the expected one
+	reusing                  // publishes with few message ids, each again long after its deduplication window
+	reading                  // reads from front to end, and asks for the last message of the Topic and of a subject
+	subscribing              // reads through the Topic's Subscription, and acknowledges
+	snapping                 // holds a snapshot, and reads it twice
+	flooding                 // publishes without asking for answers
+	deleting                 // deletes single messages
+	rolling                  // publishes messages that remove older ones
+	batching                 // publishes atomic batches
+	fasting                  // publishes fast batches
+	expiring                 // publishes messages that expire
+	schedulingAt             // publishes schedules
 )
 
-var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del", rolling: "roll", batching: "batch"}
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood", deleting: "del", rolling: "roll", batching: "batch", fasting: "fast", expiring: "ttl", schedulingAt: "sched"}
 
 // client is a connection to one broker at a time, whose operations follow each other.
 type client struct {
@@ -75,8 +78,12 @@ type operation struct {
 	rollup   string
 	// increment is what the message adds to a counter; 0: it is not about one.
 	increment int
-	batch     *batch // the atomic batch that it is part of; nil: none
-	part      int    // its place there, from 0
+	due       time.Duration // when it is due; 0: it is no schedule
+	target    string        // the subject of its message then
+	ttl       time.Duration // after which it expires; 0: as the Topic says
+	batch     *batch        // the atomic batch that it is part of; nil: none
+	fast      *fastBatch    // the fast batch that it is part of; nil: none
+	part      int           // its place in its batch, from 0
 
 	call, back uint64 // stamps; back 0: no answer came
 	at         time.Duration
@@ -166,6 +173,8 @@ func (c *client) run() {
 			c.remove()
 		case batching:
 			c.publishBatch()
+		case fasting:
+			c.publishFast()
 		default:
 			c.publish()
 		}
@@ -221,6 +230,10 @@ func (c *client) publish() {
 			op.expected = c.known[op.subject]
 		case rolling:
 			c.rollUp(op)
+		case expiring:
+			c.lives(op)
+		case schedulingAt:
+			c.schedule(op)
 		}
 		if c.topic.counts() {
 			c.increment(op)
@@ -282,7 +295,7 @@ func (c *client) send(ops []*operation) {
 			reply = fmt.Sprintf("_R.%d", op.call)
 			asked = append(asked, op)
 			l.hub.mu.Lock()
-			l.hub.boxes[reply] = &box{c, op}
+			l.hub.boxes[reply] = &box{client: c, op: op}
 			l.hub.mu.Unlock()
 		}
 		messages = append(messages, op.messages(reply, strings.Repeat(".", c.rng.IntN(200)))...)
@@ -323,6 +336,12 @@ func (op *operation) messages(reply, padding string) []protocol.Message {
 	if op.rollup != "" {
 		headers = append(headers, headerRollup+": "+op.rollup)
 	}
+	if op.due > 0 {
+		headers = append(headers, op.scheduled()...)
+	}
+	if op.ttl > 0 {
+		headers = append(headers, headerTTL+": "+op.ttl.String())
+	}
 	if op.increment != 0 {
 		headers = append(headers, headerIncrement+": "+strconv.Itoa(op.increment), headerValue+": "+op.value)
 		return []protocol.Message{message(op.subject, reply, "", headers...)}
@@ -343,6 +362,11 @@ func (c *client) answered(op *operation, text string) {
 	}
 	shard, number, _ := strings.Cut(rest, " ")
 	number, total, _ := strings.Cut(number, " ")
+	if count, batch := strings.CutPrefix(total, countMark); batch {
+		if total = ""; op.batch == nil || count != strconv.Itoa(len(op.batch.ops)) {
+			c.w.fail("%s was answered with another number of messages than its atomic batch has: %q", op.value, text)
+		}
+	}
 	offset, _ := strconv.ParseUint(number, 10, 64)
 	if id, ok := c.topic.parseShard(shard); verb != "no" && (!ok || id != op.shard) {
 		c.w.fail("%s on %s was answered for shard %q: %q; the subject belongs to %s", op.value, op.subject, shard, text, op.shard)

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/scheduling"
 )
 
 // codec encodes answers as text, where JetStream uses JSON.
@@ -26,6 +28,8 @@ const (
 	headerSequence  = "Nats-Batch-Sequence"
 	headerCommit    = "Nats-Batch-Commit" // commitWith or commitBefore
 
+	countMark = "of " // before the number of messages of a batch, in its answer
+
 	rollupSubject, rollupAll = "sub", "all"
 	commitWith, commitBefore = "1", "eob"
 )
@@ -35,6 +39,11 @@ func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
 		return c, nil
 	}
 	h := protocol.Header(header)
+	_, ttl := h.Get(headerTTL) // markers have one, too
+	_, schedule := h.Get(headerSchedule)
+	if _, fires := h.Get(scheduling.Header); ttl || schedule || fires {
+		return jetstream.PublishCodec{}.Conditions(header)
+	}
 	c.ID, _ = h.Get(headerID)
 	if value, ok := h.Get(headerLast); ok {
 		if c.ExpectedLast, refusal = strconv.ParseUint(string(value), 10, 64); refusal != nil {
@@ -65,6 +74,9 @@ func (codec) AppendAck(dst []byte, shard string, a publish.Ack) []byte {
 		verb = "dup"
 	}
 	dst = fmt.Appendf(dst, "%s %s %d", verb, shard, a.Offset)
+	if len(a.Batch) > 0 {
+		dst = fmt.Appendf(dst, " %s%d", countMark, a.Records)
+	}
 	if len(a.Total) > 0 {
 		dst = fmt.Appendf(dst, " %s", a.Total)
 	}
@@ -96,6 +108,23 @@ func (codec) Part(header []byte) (p publish.Part, ok bool) {
 	return p, true
 }
 
+// Fast reads a reply as JetStream has it.
+func (codec) Fast(reply, header []byte) (p publish.FastPart, ok bool) {
+	return jsapi.ParseFast(reply, protocol.Header(header))
+}
+
+func (codec) AppendFlow(dst []byte, sequence uint64, every uint16) []byte {
+	return fmt.Appendf(dst, "flow %d %d", sequence, every)
+}
+
+func (codec) AppendGap(dst []byte, expected, came uint64) []byte {
+	return fmt.Appendf(dst, "gap %d %d", expected, came)
+}
+
+func (codec) AppendFailed(dst []byte, sequence uint64, refusal []byte) []byte {
+	return fmt.Appendf(dst, "err %d %s", sequence, refusal)
+}
+
 func (codec) AppendCommit(dst, header []byte) []byte {
 	dst = append(dst, bytes.TrimSuffix(header, []byte("\r\n"))...)
 	return append(dst, headerCommit+": "+commitWith+"\r\n\r\n"...)
@@ -116,16 +145,26 @@ func (codec) AppendCounter(dst, header []byte, total, _ string, _ []byte) (recor
 	return append(append(dst, header...), total...), len(header)
 }
 
-func (codec) AppendMarker(dst []byte, _ time.Duration, _ uint64) []byte { return dst }
+func (codec) AppendMarker(dst []byte, ttl time.Duration, last uint64) []byte {
+	return jetstream.PublishCodec{}.AppendMarker(dst, ttl, last)
+}
 
 // contentOf returns the value that was published as a record, and the total of a counter; empty: it
 // is no counter.
 func contentOf(r *log.Record) (value, total string) {
-	payload := string(r.Data[r.Header:])
+	payload := string(bytes.TrimRight(r.Data[r.Header:], ".")) // few bytes of a flood are copied
 	if r.Header > 0 {
-		if v, ok := protocol.Header(r.Data[:r.Header]).Get(headerValue); ok {
+		h := protocol.Header(r.Data[:r.Header])
+		if v, ok := h.Get(headerValue); ok {
 			return string(v), payload
 		}
+		if _, fired := h.Get(headerScheduler); fired {
+			return firedTitle + payload, ""
+		}
+		if _, marker := h.Get(headerMarker); marker {
+			of, _ := h.Get(headerMarked)
+			return markerTitle + string(of), ""
+		}
 	}
-	return strings.TrimRight(payload, "."), ""
+	return payload, ""
 }

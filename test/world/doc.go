@@ -25,8 +25,12 @@
 //	flood.go     publishers without replies; senders that fall silent
 //	rollups.go   messages that remove older ones
 //	batches.go   atomic batches
+//	fastbatches.go fast batches
 //	counters.go  counters
+//	expiring.go  messages with a TTL
+//	schedules.go schedules
 //	sources.go   Topics that copy others
+//	mirrors.go   Topics that mirror others
 //	deletion.go  Topics that are deleted under load, and made again
 //	decay.go     disks on which damage appears, one after the other
 //	rollback.go  volumes that are rolled back by an hour
@@ -85,6 +89,13 @@
 //	J16 The total of a counter is that of its message before, plus the increment, and answers name
 //	    it.
 //	J17 A Topic with a source has each of its records once, in their order, and in the end all.
+//	J18 The messages of a fast batch stand in their order. All that were answered as kept stay, and
+//	    where gaps are not ok, none stands behind a missing one.
+//	J19 A mirror has the records of its Topic at their offsets, and in the end all that it shows.
+//	J20 A message with a TTL is removed, or has a marker in its place, only once its time is over.
+//	    In the end none is left, and no marker.
+//	J21 A schedule publishes its message once, and not before its time. In the end each that is kept
+//	    has done so.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

@@ -31,10 +31,19 @@ type offer struct {
 	patterns []string
 }
 
-// box receives the answer to one message.
+// box receives the answer to one message, or those to a fast batch.
 type box struct {
 	client *client
 	op     *operation
+	fast   *fastBatch // nil: it is for op
+}
+
+func (b *box) answered(text string) {
+	if b.fast != nil {
+		b.fast.answered(text)
+		return
+	}
+	b.client.answered(b.op, text)
 }
 
 func newHub(l *life) *hub { return &hub{life: l, boxes: map[string]*box{}, pulls: map[string]*pull{}} }
@@ -66,13 +75,13 @@ func (h *hub) Send(messages []protocol.Message) {
 	for i := range messages {
 		reply, text := string(messages[i].Subject), string(messages[i].Data)
 		h.mu.Lock()
-		b := h.boxes[reply]
+		b := h.boxes[boxOf(reply)]
 		h.mu.Unlock()
 		if b == nil {
 			continue
 		}
 		w := h.life.m.w
-		w.after(w.delay(wireMin, wireMax), fmt.Sprintf("%s answers %s: %s", h.life, reply, text), func() { b.client.answered(b.op, text) })
+		w.after(w.delay(wireMin, wireMax), fmt.Sprintf("%s answers %s: %s", h.life, reply, text), func() { b.answered(text) })
 	}
 }
 

@@ -22,11 +22,12 @@ type judge struct {
 	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
-	takings, batched, totalled, copiesJudged, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
+	takings, expired, marked, firings, batched, fasts, totalled, copiesJudged, mirroredRecords, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
 }
 
 // history is what clients know of one shard's log.
 type history struct {
+	w     *world
 	id    shardID
 	topic *declared
 	// since is the stamp at which the shard last lost what all its in-sync replicas held, as the
@@ -45,7 +46,11 @@ type history struct {
 	asked    map[uint64]string  // by offset: the value of the record whose deletion was asked for
 	rollups  []*operation
 	parts    map[string]*operation // of atomic batches, by value
-	counted  map[string]int        // increments of counters, by value
+	fast     map[string]*operation // of fast batches, by value
+	ttls     map[string]*operation // with a TTL, by value
+	// schedules are by value.
+	schedules map[string]*operation
+	counted   map[string]int // increments of counters, by value
 	// cursors are those of the Topic's Subscriptions, by name.
 	cursors map[string]*cursorHistory
 
@@ -80,8 +85,8 @@ func newJudge(w *world) *judge {
 func (j *judge) of(id shardID) *history {
 	h := j.histories[id]
 	if h == nil {
-		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{},
-			asked: map[uint64]string{}, parts: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
+		h = &history{w: j.w, id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{},
+			asked: map[uint64]string{}, parts: map[string]*operation{}, fast: map[string]*operation{}, ttls: map[string]*operation{}, schedules: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
 		j.histories[id] = h
 	}
 	return h
@@ -97,10 +102,16 @@ func (j *judge) called(op *operation) {
 	switch {
 	case op.rollup != "":
 		h.rollups = append(h.rollups, op)
+	case op.due > 0:
+		h.scheduled(op)
+	case op.ttl > 0:
+		h.ttls[op.value] = op
 	case op.increment != 0:
 		h.counted[op.value] = op.increment
 	case op.batch != nil:
 		h.parts[op.value] = op
+	case op.fast != nil:
+		h.fast[op.value] = op
 	}
 	if _, again := h.made[op.value]; !again {
 		h.made[op.value] = op.at
@@ -149,9 +160,18 @@ func (h *history) learn(w *world, call, offset uint64, value, how string) {
 		return
 	}
 	if was, ok := h.sure[offset]; ok && was != value {
-		w.fail("%s: %s is %s at %d, where %s was acknowledged or read before", h.id, value, how, offset, was)
+		w.fail("%s: %s is %s at %d, where %s was acknowledged or read before", h.id, h.titled(value), how, offset, h.titled(was))
 	}
 	h.sure[offset] = value
+}
+
+// titled returns a value for a message, which says whether it is a part of an atomic batch: the
+// offsets of such parts follow from the answer to the last one.
+func (h *history) titled(value string) string {
+	if h.parts[value] != nil {
+		return value + " of an atomic batch"
+	}
+	return value
 }
 
 // read judges the records that a reader got for the offsets from up to, not including, end.
@@ -163,6 +183,8 @@ func (j *judge) read(id shardID, call, from, end uint64, records []record) {
 		if i > 0 && r.offset <= records[i-1].offset {
 			j.w.fail("%s: record %d is read behind %d", id, r.offset, records[i-1].offset)
 		}
+		h.meet(r)
+		h.fired(r)
 		h.learn(j.w, call, r.offset, r.value, "read")
 	}
 	if call > h.since {
@@ -222,7 +244,10 @@ func (j *judge) final(id shardID, copies []copied) {
 	j.answers(h, all)
 	j.registers(h, all)
 	j.batches(h, all)
+	j.fastBatches(h, all)
 	j.totals(h, all)
+	j.markers(h, all)
+	j.schedules(h, all)
 }
 
 // connection is a client's connection to one process.
@@ -270,6 +295,8 @@ func (j *judge) audit(h *history, c copied) {
 				j.w.fail("%s: record %d of epoch %d stands behind %d of epoch %d", h.id, r.offset, r.epoch, before.offset, before.epoch)
 			}
 		}
+		h.meet(r)
+		h.fired(r)
 		if _, ok := h.made[r.value]; !ok || h.subjects[r.value] != r.subject {
 			j.w.fail("%s: %q on %s stands at %d, and nobody published it", h.id, r.value, r.subject, r.offset)
 		}
@@ -297,7 +324,7 @@ func (j *judge) audit(h *history, c copied) {
 // ones have replaced the records or they were given up. Whether an acknowledged record may be
 // missing is judged elsewhere.
 func (h *history) mayLack(from, next uint64) bool {
-	for ; from < next && h.topic.kept() == 0; from++ {
+	for ; from < next && h.topic.kept() == 0 && h.topic.origin == nil; from++ { // a mirror lacks what its origin did not have any more
 		if !h.gone[from] && !h.mayBeGone(from) {
 			return false
 		}

@@ -36,7 +36,7 @@ func (j *judge) begins(id shardID, start uint64, segments []log.SegmentInfo) {
 // removed.
 func (h *history) limits(w *world, c copied) {
 	r := h.topic.spec.Retention
-	if c.start == 1 || h.topic.spec.Stream.MaxPerSubject > 0 || h.topic.removes() { // removed records may be the first ones
+	if c.start == 1 || h.topic.spec.Stream.MaxPerSubject > 0 || h.topic.removes() || h.topic.origin != nil { // removed records may be the first ones
 		return
 	}
 	if h.since > 0 && r.Messages+r.Bytes > 0 {
@@ -69,7 +69,7 @@ func (d *declared) exceeded(start, end uint64, segments []log.SegmentInfo, now t
 		}
 	}
 	switch {
-	case !d.retained() || start == end:
+	case !d.retained() || start == end || d.expires(): // removed records stay in their segments for a while
 	case r.Messages > 0 && end-start > uint64(r.Messages):
 		return "shows more messages than it is to keep"
 	case r.Bytes > 0 && bytes > r.Bytes+2*diskOptions.SegmentLargest:

@@ -143,6 +143,42 @@ var mutationsOfKinds = []Mutation{
 	{Name: "rollups: one of all messages removes nothing", Edits: []edit{
 		{"broker/topic/displace.go", "\t\td.All = true\n", ""}},
 		Faults: []string{"kill one"}, Kinds: []string{"rollups"}, Says: "a rollup of it was acknowledged"},
+	{Name: "batches: one whose first messages went to another broker is committed", Edits: []edit{
+		{"broker/batching/staging.go", "\tif part.Sequence != 1 {\n", "\tif false {\n"},
+		{"broker/batching/staging.go", "\tcase part.Sequence != o.last+1, part.Sequence == 1 &&", "\tcase part.Sequence == 1 &&"}},
+		Faults: []string{"kill one"}, Kinds: []string{"batches"}, Says: "atomic batch"},
+	{Name: "fast batches: the leader keeps a message behind a refused one", Edits: []edit{
+		{"broker/topic/judge.go", "if in.why == nil && !o.Refused(m.Behind) {", "if in.why == nil {"}},
+		Faults: []string{"kill one"}, Kinds: []string{"fast batches"}, Says: "of it is missing before it"},
+	{Name: "fast batches: a gap is taken, ok or not", Edits: []edit{
+		{"broker/batching/fast.go", "\t\tif !b.gapOK || p.Sequence <= b.last {\n", "\t\tif p.Sequence <= b.last {\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"fast batches"}, Says: "was never published"},
+	{Name: "fast batches: a message is settled when it is sent", Edits: []edit{
+		{"broker/batching/fast.go", "b.settled < b.said+every {", "b.last < b.said+every {"},
+		{"broker/batching/fast.go", "\tb.said += (b.settled - b.said) / every * every\n", "\tb.said += (b.last - b.said) / every * every\n"}},
+		Faults: []string{"kill one", "cut off one"}, Kinds: []string{"fast batches"}, Says: "of the fast batch"},
+	{Name: "mirrors: messages behind a gap are appended without it", Edits: []edit{
+		{"broker/sourcing/batch.go", "\t\tif b.Sequences[i] != b.Sequences[i-1]+1 {\n", "\t\tif false {\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"mirrors", "deletions"}, Says: "that it mirrors"},
+	{Name: "TTLs: a message goes after a quarter of its time", Edits: []edit{
+		{"broker/expiring/rules.go", "\treturn published + int64(ttl)\n", "\treturn published + int64(ttl)/4\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"ttls"}, Says: "nor has it expired"},
+	{Name: "TTLs: a new leader doesn't read from batches when messages expire", Edits: []edit{
+		{"broker/removing/load.go", "eachCarried(b, l.addCarried, l.expireCarried,", "eachCarried(b, l.addCarried, func(removal.Expiry) {},"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"ttls"}, Says: "which expires after"},
+	{Name: "schedules: a message is published before its time", Edits: []edit{
+		{"broker/expiring/rules.go", "\tif due = max(due, 1); at == 0 {\n", "\tif due = max(due-int64(4*time.Second), 1); at == 0 {\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"schedules"}, Says: "before its time"},
+	{Name: "schedules: one is removed when its message is published, kept or not", Edits: []edit{
+		{"broker/expiring/firing.go", "\t\tp.fired[offset] = f\n", "\t\tp.fired[offset] = f\n\t\texpired = append(expired, offset)\n"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"schedules"}, Says: "was never published"},
+	{Name: "sources: a stream that was made anew is copied from where the former one was", Edits: []edit{
+		{"broker/sourcing/fetcher.go", "f.origin, f.next, f.epoch, f.reached, f.needs, f.skipped = origin, 0, 0, false, 0, 0\n", "f.origin = origin\n"},
+		{"broker/sourcing/fetcher.go", "\tif come.Sequence > 0 && come.Origin == origin {\n", "\tif come.Sequence > 0 {\n"}},
+		Faults: []string{"a Topic is deleted"}, Kinds: []string{"sources"}, Says: "of its source"},
+	{Name: "sources: a new leader doesn't read how far they have come", Edits: []edit{
+		{"broker/removing/load.go", "func(data []byte) error { return l.progress(data, true) }", "func([]byte) error { return nil }"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"sources"}, Says: "stands at"},
 	{Name: "counters: a new leader counts from zero", Edits: []edit{
 		{"broker/counting/totals.go", "\tt.want(offset)\n\treturn Total{}, true, nil\n", "\treturn Total{}, false, nil\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"counters"}, Says: "has the total"},

@@ -87,13 +87,13 @@ func (c *client) remove() {
 // loss an ack of a record that is gone may count for the one that has its offset.
 func (h *history) mayBeTaken(offset uint64, value string) bool {
 	was, all := h.triedAt(offset)
-	return all && (was == value || h.since > 0) || h.mayBeRolledUp(offset, value)
+	return all && (was == value || h.since > 0) || h.mayBeRolledUp(offset, value) || h.mayHaveExpired(value) || h.mayHaveFired(value)
 }
 
 // mayBeGone reports whether the record at an offset may have been removed, whatever it was.
 func (h *history) mayBeGone(offset uint64) bool {
 	_, all := h.triedAt(offset)
-	return all || h.mayBeRolledUp(offset, "")
+	return all || h.mayBeRolledUp(offset, "") || h.mayBeExpired(offset) || h.mayBeFired(offset)
 }
 
 // triedAt returns the value of a record whose deletion, or all acks that remove it, were sent.
@@ -134,10 +134,12 @@ func (j *judge) taken(id shardID, call uint64, records []record, removed map[uin
 		since, was := h.removed[r.offset]
 		switch {
 		case removed[r.offset] && !h.mayBeTaken(r.offset, r.value):
-			j.w.fail("%s: %s at %d is removed, and nobody acknowledged, deleted or rolled it up", id, r.value, r.offset)
+			j.w.fail("%s: %s at %d is removed, and nobody acknowledged, deleted or rolled it up, nor has it expired or was it due", id, r.value, r.offset)
 		case removed[r.offset] && !was:
 			h.removed[r.offset] = j.w.stamp()
-			j.takings++
+			if j.takings++; h.ttls[r.value] != nil {
+				j.expired++
+			}
 		case !removed[r.offset] && was && since < call && since > h.since && !j.w.flipped && !j.w.cursorsLost: // a damaged log of cursors may lose removals
 			j.w.fail("%s: %s at %d was removed, and is there again", id, r.value, r.offset)
 		case !removed[r.offset] && h.rolledUp(r.offset, r.subject, call) && !j.w.flipped && !j.w.cursorsLost:
@@ -162,6 +164,9 @@ func (j *judge) untaken(id shardID, start, end uint64, removed map[uint64]bool, 
 	for _, r := range records {
 		if !removed[r.offset] && (h.answeredAt(r.offset) || h.rolledUp(r.offset, r.subject, math.MaxUint64)) && h.mayBeTaken(r.offset, r.value) {
 			return fmt.Sprintf("keeps %s at %d, whose ack or deletion was answered", r.value, r.offset)
+		}
+		if left := h.unexpired(r) + h.unfired(r); left != "" && !removed[r.offset] {
+			return left
 		}
 	}
 	return ""

@@ -52,6 +52,9 @@ func (c *client) read() {
 	if from > end || c.topic.removes() {
 		from = start // the shard lost records that the client has read, or what was removed may return
 	}
+	if (c.topic.expires() || c.topic.schedules()) && end-from > expiringRead && c.rng.IntN(8) > 0 {
+		from = end - expiringRead
+	}
 	records, err := readRecords(s.NewCursor(from), from, end)
 	if err != nil {
 		return // damaged, or closed meanwhile

@@ -33,9 +33,14 @@ type Did struct {
 	Deliveries int    `json:"deliveries"` // to subscribers
 	Displaced  int    `json:"displaced"`  // messages that newer ones have removed for a reader
 	Taken      int    `json:"taken"`      // messages that acks or deletions have removed, for a reader
+	Expired    int    `json:"expired"`    // messages with a TTL that are gone, for a reader
+	Marked     int    `json:"marked"`     // markers that took the place of such messages
+	Fired      int    `json:"fired"`      // schedules whose message stands in a log
 	Batches    int    `json:"batches"`    // atomic batches that stand in a log
+	Fasts      int    `json:"fasts"`      // fast batches that stand in a log
 	Totals     int    `json:"totals"`     // of counters that were answered
 	Copies     int    `json:"copies"`     // records that a source has brought
+	Mirrored   int    `json:"mirrored"`   // records that a mirror has
 	Repeated   int    `json:"repeated"`   // deliveries of a message that was delivered before
 	Snapshots  int    `json:"snapshots"`  // that were read twice
 	Trimmed    int    `json:"trimmed"`    // readers that saw what limits had removed
@@ -110,7 +115,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Batches: w.judge.batched, Totals: w.judge.totalled, Copies: w.judge.copiesJudged, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
+	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Expired: w.judge.expired, Marked: w.judge.marked, Fired: w.judge.firings, Batches: w.judge.batched, Fasts: w.judge.fasts, Totals: w.judge.totalled, Copies: w.judge.copiesJudged, Mirrored: w.judge.mirroredRecords, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}
@@ -124,7 +129,7 @@ func (w *world) create() {
 		w.machines = append(w.machines, newMachine(w, fmt.Sprintf("b%d", i), fmt.Sprintf("z%d", i%3)))
 	}
 	n := 1 + w.rng.IntN(3)
-	if w.sourced = slices.Contains(w.options.Kinds, "sources"); w.sourced {
+	if w.sourced = slices.Contains(w.options.Kinds, "sources") || slices.Contains(w.options.Kinds, "mirrors"); w.sourced {
 		n = max(n, 2)
 	}
 	for i := range n {
@@ -160,8 +165,11 @@ func (w *world) converge() {
 // waitWhole waits until all shards are whole.
 func (w *world) waitWhole(until time.Duration) {
 	why := "nobody looked"
-	for why != "" && w.now() < until && w.broken == nil {
+	for n := 1; why != "" && w.now() < until && w.broken == nil; n++ {
 		why = w.await(w.whyNotWhole)
+		if n%collectLooks == 0 { // each look reads whole logs, and takes few steps
+			collect()
+		}
 		w.run(w.now()+50*time.Millisecond, nil)
 	}
 	if why != "" && w.broken == nil {
@@ -214,7 +222,7 @@ func (w *world) idle(since time.Duration) string {
 		c.mu.Lock()
 		lately := c.lately
 		c.mu.Unlock()
-		if lately <= since {
+		if lately <= since && w.judge.follows(c.topic) {
 			return c.name + " of " + c.topic.name + " gets nowhere"
 		}
 	}
@@ -271,7 +279,13 @@ func (w *world) whyShardNotWhole(d *declared, n int) string {
 			return left
 		}
 	}
+	if why := w.readCopies(d, leader); why != "" {
+		return why
+	}
 	if why := w.uncopied(d, leader); why != "" {
+		return why
+	}
+	if why := w.unmirrored(d, leader); why != "" {
 		return why
 	}
 	if len(d.subscriptions) > 0 {
@@ -360,7 +374,10 @@ func (w *world) end() {
 func (w *world) compare() (records int) {
 	w.setAside()
 	logs := map[*declared][]record{} // of the last shard, for those with one
-	defer func() { w.judge.sources(logs) }()
+	defer func() {
+		w.judge.sources(logs)
+		w.judge.mirrors(logs)
+	}()
 	for _, d := range w.topics {
 		for n := range d.shards() {
 			shard, id := w.shard(d, n), d.shard(n)

@@ -19,7 +19,7 @@ import (
 // addSource gives a Topic a source, if there is one before it.
 func (w *world) addSource(d *declared) {
 	for _, o := range w.topics {
-		if o.number < d.number && o.shards() == 1 && d.shards() == 1 && (d.source == "" || w.chance(50)) {
+		if o.number < d.number && o.shards() == 1 && !o.expires() && !o.schedules() && d.shards() == 1 && (d.source == "" || w.chance(50)) {
 			d.source = o.name
 		}
 	}
@@ -86,17 +86,39 @@ func (j *judge) copies(d *declared) {
 			maps.Copy(h.subjects, o.subjects)
 		}
 	}
+	for _, behind := range j.copying(d) { // d was made anew before them
+		maps.Copy(behind.made, h.made)
+		maps.Copy(behind.subjects, h.subjects)
+	}
 }
 
 // lossless returns the history of a Topic's source, or nil if it need not have all of its records.
 func (j *judge) lossless(d *declared) *history {
 	for _, o := range j.w.topics {
 		h := j.of(o.shard(0))
-		if o.name == d.source && h.since == 0 && !o.retained() && o.kept() == 0 && !o.removes() && len(h.gone) == 0 {
+		if o.name == d.source && (d.origin == nil || o == d.origin) && h.since == 0 && !o.retained() && o.kept() == 0 && !o.removes() && len(h.gone) == 0 {
 			return h
 		}
 	}
 	return nil
+}
+
+// readCopies reads the records of a Topic with a source, schedules or fast batches as a client
+// does, so that the world waits until its Subscriptions have them: some come after the clients have
+// stopped, or are answered without an offset.
+func (w *world) readCopies(d *declared, leader *life) string {
+	if d.source == "" && !d.schedules() && !d.hasFast() {
+		return ""
+	}
+	s := leader.service.Topic(d.name).ShardAt(0)
+	call := w.stamp()
+	start, high := s.Offsets()
+	records, err := readRecords(s.NewCursor(start), start, high)
+	if err != nil {
+		return "can't be read: " + err.Error()
+	}
+	w.judge.read(d.shard(0), call, start, high, records)
+	return ""
 }
 
 // uncopied says that a Topic lacks records of its source, or returns an empty string. leader leads

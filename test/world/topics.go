@@ -51,7 +51,19 @@ var topicKinds = []topicKind{
 	{"interest", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.Retention = coordination.InterestPolicy }},
 	{"rollups", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowRollup = true }},
 	{"batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowAtomic = true }},
+	{"fast batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowBatched = true }},
 	{"sources", 0, func(*world, *coordination.TopicSpec) {}},
+	{"mirrors", 0, func(*world, *coordination.TopicSpec) {}},
+	{"ttls", 0, func(w *world, spec *coordination.TopicSpec) {
+		spec.Stream.AllowMessageTTL = true
+		if w.chance(50) {
+			spec.Stream.AllowRollup = true // a marker is one
+			spec.Stream.SubjectDeleteMarkerTTL = w.between(1, 4) * time.Second
+		}
+	}},
+	{"schedules", 0, func(_ *world, spec *coordination.TopicSpec) {
+		spec.Stream.AllowSchedules, spec.Stream.AllowRollup = true, true // a schedule is a rollup
+	}},
 	{"counters", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowCounter = true }},
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
 }
@@ -68,7 +80,8 @@ type declared struct {
 	again    int // earlier, deleted Topics of that name
 	kinds    []string
 	spec     coordination.TopicSpec
-	source   string // the name of the Topic that it copies; empty: none
+	source   string    // the name of the Topic that it copies; empty: none
+	origin   *declared // the Topic that it mirrors, which is its source; nil: it is no mirror
 	// subscriptions are the names of its Subscriptions.
 	subscriptions []string
 	back          bool // it was deleted, and a restored etcd contains it
@@ -110,8 +123,11 @@ func (d *declared) counts() bool { return d.spec.Stream.AllowCounter }
 // deletes reports whether a client deletes single messages.
 func (d *declared) deletes() bool { return slices.Contains(d.kinds, "deletions") }
 
-// removes reports whether records are removed one by one: by acks, by a client or by rollups.
-func (d *declared) removes() bool { return d.acksRemove() || d.deletes() || d.rolls() }
+// removes reports whether records are removed one by one: by acks, by a client, by rollups, by
+// their age or because they are due.
+func (d *declared) removes() bool {
+	return d.acksRemove() || d.deletes() || d.rolls() || d.expires() || d.schedules()
+}
 
 // retained reports whether limits remove records within the time of a world.
 func (d *declared) retained() bool {
@@ -210,6 +226,10 @@ func (w *world) make(d *declared, reused bool) {
 			k.set(w, &d.spec)
 			d.kinds = append(d.kinds, k.name)
 		}
+		if d.kept() > 0 || d.counts() { // what a subject keeps would be judged by two rules at once
+			d.spec.Stream.AllowMessageTTL, d.spec.Stream.SubjectDeleteMarkerTTL = false, 0
+		}
+		d.spec.Stream.AllowSchedules = d.spec.Stream.AllowSchedules && d.kept() == 0 && !d.counts() && d.shards() == 1
 		if w.chance(35) || d.acksRemove() || slices.Contains(w.options.Readers, "subscription") {
 			d.subscriptions = []string{"s"}
 		}
@@ -220,11 +240,22 @@ func (w *world) make(d *declared, reused bool) {
 	if slices.Contains(d.kinds, "sources") {
 		w.addSource(d)
 	}
+	if slices.Contains(d.kinds, "mirrors") {
+		w.addMirror(d)
+	}
 	w.writeTopic(d)
 	slow, quick := func() time.Duration { return w.between(30*time.Millisecond, 150*time.Millisecond) }, func() time.Duration { return w.between(15*time.Millisecond, 80*time.Millisecond) }
 	if reused {
 		newClient(w, n, reusing, d, w.between(100*time.Millisecond, time.Second))
 		newClient(w, n+1, plain, d, quick())
+		return
+	}
+	if d.origin != nil { // it has readers only
+		newClient(w, n+5, reading, d, slow())
+		for i, name := range d.subscriptions {
+			newSubscriber(w, n+6+100*i, name, d, quick())
+		}
+		newClient(w, n+7, snapping, d, 5*slow())
 		return
 	}
 	newClient(w, n, plain, d, quick())
@@ -242,11 +273,21 @@ func (w *world) make(d *declared, reused bool) {
 	for i, name := range d.subscriptions {
 		newSubscriber(w, n+6+100*i, name, d, quick())
 	}
-	if d.rolls() {
+	if d.rolls() && !d.counts() && (!d.schedules() || slices.Contains(d.kinds, "rollups")) { // it would remove most schedules before they are due
 		newClient(w, n+106, rolling, d, 3*slow())
 	}
-	if d.spec.Stream.AllowAtomic && d.shards() == 1 {
+	if d.spec.Stream.AllowAtomic && d.shards() == 1 && !d.counts() {
 		newClient(w, n+107, batching, d, slow())
+	}
+	if d.hasFast() {
+		newClient(w, n+108, fasting, d, slow())
+		newClient(w, n+109, fasting, d, slow())
+	}
+	if d.schedules() {
+		newClient(w, n+111, schedulingAt, d, quick())
+	}
+	if d.expires() {
+		newClient(w, n+110, expiring, d, slow())
 	}
 	if d.deletes() {
 		newClient(w, n+9, deleting, d, quick())

@@ -81,7 +81,10 @@ type event struct {
 
 // collectEvery is after how many steps garbage is collected: at the same steps in each run of a
 // seed, and never between them.
-const collectEvery = 20_000
+const collectEvery = 10_000
+
+// collectLooks is likewise after how many looks at a world that is to be whole.
+const collectLooks = 20
 
 func newWorld(seed uint64, o Options) *world {
 	w := &world{seed: seed, options: o, trace: o.Trace, began: time.Now(), hash: fnv.New64a(),

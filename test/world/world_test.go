@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -187,26 +188,30 @@ func TestAnEmptyTopicThatWaitsIsDeleted(t *testing.T) {
 }
 
 // TestKindsThatOtherWorldsLack: acks remove messages of work queues and of Topics that keep what a
-// Subscription needs, clients delete some, messages roll up older ones, come in atomic batches, add
-// to counters, and are copied from other Topics. CARILLON_KINDS runs other seeds so; other worlds
-// have no such Topics.
+// Subscription needs, clients delete some, messages roll up older ones, come in atomic and in fast
+// batches, add to counters, are copied from other Topics, or mirrored, expire, and are scheduled.
+// CARILLON_KINDS runs other seeds so; other worlds have no such Topics.
 func TestKindsThatOtherWorldsLack(t *testing.T) {
 	p := built(t)
 	for kind, happened := range map[string]func(Did) int{
-		"queue":     func(did Did) int { return did.Taken },
-		"deletions": func(did Did) int { return did.Taken },
-		"interest":  func(did Did) int { return did.Taken },
-		"rollups":   func(did Did) int { return did.Taken },
-		"batches":   func(did Did) int { return did.Batches },
-		"counters":  func(did Did) int { return did.Totals },
-		"sources":   func(did Did) int { return did.Copies },
+		"queue":        func(did Did) int { return did.Taken },
+		"deletions":    func(did Did) int { return did.Taken },
+		"interest":     func(did Did) int { return did.Taken },
+		"rollups":      func(did Did) int { return did.Taken },
+		"batches":      func(did Did) int { return did.Batches },
+		"fast batches": func(did Did) int { return did.Fasts },
+		"counters":     func(did Did) int { return did.Totals },
+		"schedules":    func(did Did) int { return did.Fired },
+		"ttls":         func(did Did) int { return min(did.Expired, did.Marked) },
+		"mirrors":      func(did Did) int { return did.Mirrored },
+		"sources":      func(did Did) int { return did.Copies },
 	} {
 		count, readers := 0, []string{"subscription"}
-		if kind == "sources" { // they have more to do than others
+		if slices.Contains([]string{"sources", "mirrors", "fast batches", "ttls", "schedules"}, kind) { // they have more to do than others
 			readers = nil
 		}
 		seeds := uint64(2)
-		if kind == "queue" || kind == "deletions" {
+		if slices.Contains([]string{"queue", "deletions", "schedules"}, kind) {
 			seeds = 4
 		}
 		for seed := range seeds {

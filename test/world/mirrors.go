@@ -1,0 +1,113 @@
+package world
+
+import (
+	"fmt"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// A Topic may mirror another one, which then has a lower number. Nobody else publishes there. Its
+// log has the records of its origin at their offsets, and in the end each that the origin still
+// shows. That is judged while the origin has lost nothing and is the one that the mirror began
+// with: a mirror never goes back.
+
+// addMirror makes a Topic a mirror, if there is another one before it.
+func (w *world) addMirror(d *declared) {
+	if d.shards() > 1 || d.removes() || d.counts() || d.source != "" {
+		return
+	}
+	for _, o := range w.topics {
+		if o.number < d.number && o.shards() == 1 && !o.expires() && !o.schedules() && (d.origin == nil || w.chance(50)) {
+			d.origin = o
+		}
+	}
+	if d.origin != nil {
+		d.source, d.spec.Subjects = d.origin.name, nil
+		d.spec.Stream.Mirror = &coordination.StreamSource{Name: d.source}
+	}
+}
+
+// mirrored returns the origin of a mirror, if the mirror must have all that the origin shows; nil:
+// it is none, or its origin was deleted, or has lost records. The judge is locked.
+func (j *judge) mirrored(d *declared) *declared {
+	for _, o := range j.w.topics {
+		if h := j.of(o.shard(0)); o == d.origin && !o.lost && !o.returned && h.since == 0 && len(h.gone) == 0 && (o.origin == nil || j.mirrored(o) != nil) {
+			return o
+		}
+	}
+	return nil
+}
+
+// follows reports whether a Topic gets the messages that clients publish: a mirror whose origin has
+// lost records waits until the origin has as many again.
+func (j *judge) follows(d *declared) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return d.origin == nil || j.mirrored(d) != nil
+}
+
+// unmirrored says that a mirror lacks a record that its origin shows, or has it elsewhere, or
+// returns an empty string. leader leads the mirror.
+func (w *world) unmirrored(d *declared, leader *life) string {
+	w.judge.mu.Lock()
+	o, h := w.judge.mirrored(d), w.judge.of(d.shard(0))
+	loses := h.since > 0 || len(h.gone) > 0 || d.retained() || d.kept() > 0
+	w.judge.mu.Unlock()
+	if o == nil || loses {
+		return ""
+	}
+	of, why := w.inSync(o, 0)
+	if why != "" {
+		return "mirrors a Topic that " + why
+	}
+	t := of.service.Topic(o.name)
+	if t == nil || t.ShardAt(0) == nil {
+		return "mirrors a Topic that isn't led"
+	}
+	from, s := t.ShardAt(0), leader.service.Topic(d.name).ShardAt(0)
+	start, end := from.Offsets()
+	removed := removedFrom(from.Removed(), start)
+	shown, err := readRecords(from.NewCursor(start), start, end)
+	if err != nil {
+		return "mirrors a Topic that can't be read: " + err.Error()
+	}
+	start, end = s.Offsets()
+	missing := removedFrom(s.Removed(), start)
+	records, err := readRecords(s.NewCursor(start), start, end)
+	if err != nil {
+		return "can't be read: " + err.Error()
+	}
+	there := map[uint64]record{}
+	for _, r := range records {
+		if !missing[r.offset] {
+			there[r.offset] = r
+		}
+	}
+	for _, r := range shown {
+		if other := there[r.offset]; !removed[r.offset] && (other.value != r.value || other.subject != r.subject || other.time != r.time) {
+			return fmt.Sprintf("has %q at %d, where the Topic that it mirrors has %s", other.value, r.offset, r.value)
+		}
+	}
+	return ""
+}
+
+// mirrors judges the mirrors in logs at the end: what is in both logs has the same offset.
+func (j *judge) mirrors(logs map[*declared][]record) {
+	for _, d := range j.w.topics {
+		o := j.mirrored(d)
+		if o == nil || logs[d] == nil || logs[o] == nil || j.w.broken != nil {
+			continue
+		}
+		at := map[string]uint64{}
+		for _, r := range logs[o] {
+			at[r.value] = r.offset
+		}
+		for _, r := range logs[d] {
+			if offset, both := at[r.value]; both && offset != r.offset {
+				j.w.fail("%s: %s stands at %d, and at %d of the Topic that it mirrors", d.shard(0), r.value, r.offset, offset)
+				return
+			}
+			j.mirroredRecords++
+		}
+	}
+}
