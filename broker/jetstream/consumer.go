@@ -66,6 +66,9 @@ func (s *Server) createConsumer(c *call, t *topic.Shard, shard *topic.ShardLeade
 		return
 	}
 	settle := func(ctx context.Context) {
+		if request.Config.DeliverSubject != "" {
+			defer s.config.Subscriptions().Hold(t.Key(), request.Config.Name)()
+		}
 		made, refusal := s.createOrUpdateConsumer(ctx, t, &stream, request)
 		if refusal != nil {
 			s.refuseConsumer(c, t, refusal)

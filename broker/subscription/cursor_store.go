@@ -47,6 +47,7 @@ type cursorStore struct {
 	opened     bool   // the state log was read; set by step
 	handles    uint64 // the greatest handle in use
 	subs       map[string]*entry
+	holds      map[string]int // by name: who holds the first delivery of a push
 	buffer     []byte
 	spare      []byte
 	readers    []byte // reader items that go with buffer
