@@ -351,6 +351,16 @@ func (s *Service) List(key string) []*Subscription {
 	return all
 }
 
+// EndPulls ends the requests of clients that wait, because this broker is about to close their
+// connections.
+func (s *Service) EndPulls() {
+	for _, k := range s.allStores() {
+		for _, sub := range k.each() {
+			sub.endPulls(Stopping)
+		}
+	}
+}
+
 // Close ends all requests, writes the cursors, and stops the workers.
 func (s *Service) Close() error {
 	s.mu.Lock()
