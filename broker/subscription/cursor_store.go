@@ -223,12 +223,20 @@ func (k *cursorStore) note(handle uint64, o op) {
 		k.flushLast()
 		k.last, k.lastHandle = o, handle
 	}
-	if !k.armed {
+	eager := k.service.eager.Load()
+	if !k.armed && !eager {
 		k.arm(lazyFor)
 	}
-	if len(k.buffer) > lazyBytes {
+	if eager || len(k.buffer) > lazyBytes {
 		k.service.tasks.wake(k)
 	}
+}
+
+// unwritten reports whether something that was noted is not in the state log yet.
+func (k *cursorStore) unwritten() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last.kind != 0 || len(k.buffer) > 0 || len(k.readers) > 0 || k.dirty
 }
 
 // flushLast moves the last op into the buffer. mu is held.
