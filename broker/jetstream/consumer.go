@@ -40,6 +40,7 @@ func consumerRequest(c *call, stream *jsapi.StreamConfig) (*jsapi.ConsumerReques
 			return nil, err
 		}
 	}
+	request.NoThreshold = config.InactiveThreshold == 0
 	return &request, config.Normalize(stream)
 }
 
