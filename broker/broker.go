@@ -267,6 +267,9 @@ func (b *Broker) run(ctx context.Context) error {
 	}
 	leave()
 	<-registered // deregistered: other brokers send no more clients here
+	if b.topics.subscriptions != nil {
+		b.topics.subscriptions.EndPulls() // clients hear of it before they lose their connections
+	}
 	b.disconnectClients()
 	b.stopTopics() // while links are up, so that pending requests of other brokers are answered
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

@@ -11,6 +11,9 @@ import (
 // election takes some ten milliseconds, and one or two seconds for thousands of shards.
 const handOverTime = 5 * time.Second
 
+// settleTime bounds how long a stopping broker waits until acks are on the other replicas.
+const settleTime = time.Second
+
 // drainTime bounds how long a stopping broker waits for the answers of endpoints that it pushes to.
 // What has none by then is sent again by the next leader.
 const drainTime = 3 * time.Second
@@ -36,6 +39,9 @@ func (b *Broker) handOver(store *coordination.Client) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
+	settling, settled := context.WithTimeout(ctx, settleTime)
+	b.topics.subscriptions.Settle(settling) // the next leaders deliver again what they lack
+	settled()
 	if err := store.Drain(ctx, b.member.Replica(), coordination.DrainLeadership, true); err != nil {
 		b.log.Warn("Leadership could not be handed over; others take it when this broker has gone", "error", err)
 		return

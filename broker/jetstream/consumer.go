@@ -40,6 +40,7 @@ func consumerRequest(c *call, stream *jsapi.StreamConfig) (*jsapi.ConsumerReques
 			return nil, err
 		}
 	}
+	request.NoThreshold = config.InactiveThreshold == 0
 	return &request, config.Normalize(stream)
 }
 
@@ -66,6 +67,9 @@ func (s *Server) createConsumer(c *call, t *topic.Shard, shard *topic.ShardLeade
 		return
 	}
 	settle := func(ctx context.Context) {
+		if request.Config.DeliverSubject != "" {
+			defer s.config.Subscriptions().Hold(t.Key(), request.Config.Name)()
+		}
 		made, refusal := s.createOrUpdateConsumer(ctx, t, &stream, request)
 		if refusal != nil {
 			s.refuseConsumer(c, t, refusal)

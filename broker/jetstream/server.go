@@ -94,7 +94,8 @@ type Server struct {
 	shares       openRequests
 	groups       pullGroups
 	relays       relays
-	outgoing     sync.Pool                 // of *batch
+	outgoing     sync.Pool // of *batch
+	mirrors      atomic.Pointer[mirrors]
 	limited      [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer
 	calls        atomic.Uint64
 	errors       atomic.Uint64

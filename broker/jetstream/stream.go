@@ -270,6 +270,8 @@ func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	response := jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeCounted(t, shard)}
 	if s.config.Standalone { // of all calls only this one names the leader then, as with nats-server
 		response.Cluster = &jsapi.ClusterInfo{Leader: s.config.Name}
+	} else {
+		response.Alternates = s.alternates(t.Name())
 	}
 	if request.DeletedDetails && response.State.NumDeleted > 0 {
 		response.State.Deleted = shard.Deleted(listBytes / deletedBytes)

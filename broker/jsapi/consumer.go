@@ -58,6 +58,9 @@ type ConsumerRequest struct {
 	Config   ConsumerConfig `json:"config"`
 	Action   ConsumerAction `json:"action,omitempty"`
 	Pedantic bool           `json:"pedantic,omitempty"`
+
+	// NoThreshold: the request has no inactive_threshold, whatever Normalize made of that.
+	NoThreshold bool `json:"-"`
 }
 
 // ConsumerAction reports whether the consumer must exist, must not exist, or may.
@@ -472,6 +475,7 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 // CheckUpdate reports whether an existing consumer equals the requested one, or why it cannot be
 // changed to it. Both configurations are normalized.
 func (r *ConsumerRequest) CheckUpdate(is *ConsumerConfig) (same bool, _ *Error) {
+	r.stayDurable(is)
 	switch refusal := CheckConsumerUpdate(is, &r.Config); {
 	case is.Equal(&r.Config):
 		return true, nil
@@ -481,6 +485,18 @@ func (r *ConsumerRequest) CheckUpdate(is *ConsumerConfig) (same bool, _ *Error) 
 		return false, refusal
 	}
 	return false, nil
+}
+
+// stayDurable completes a change of a durable consumer that gives its name only.
+func (r *ConsumerRequest) stayDurable(is *ConsumerConfig) {
+	c := &r.Config
+	if r.Action == CreateConsumer || is.Durable == "" || c.Durable != "" {
+		return
+	}
+	c.Durable = is.Durable
+	if r.NoThreshold && c.InactiveThreshold == DefaultInactiveThreshold {
+		c.InactiveThreshold = 0
+	}
 }
 
 // CheckQueued returns why a consumer can't read a stream that is a work queue, or nil. others are

@@ -28,6 +28,12 @@ type StreamInfo struct {
 	TimeStamp time.Time    `json:"ts"`
 }
 
+// Alternate is a stream that has the messages of another one: itself, or a mirror.
+type Alternate struct {
+	Name    string `json:"name"`
+	Cluster string `json:"cluster"`
+}
+
 // SourceInfo is how far a source has come. Active is how long ago its stream was last heard of; -1:
 // never.
 type SourceInfo struct {
@@ -120,6 +126,7 @@ type (
 		Response
 		Paged
 		*StreamInfo
+		Alternates []Alternate `json:"alternates,omitempty"`
 	}
 	// DoneResponse answers deletions of streams, consumers and messages.
 	DoneResponse struct {

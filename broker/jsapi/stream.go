@@ -522,6 +522,9 @@ func (c *StreamConfig) CheckCreate() *Error {
 	if c.Sealed {
 		return ErrStreamInvalidConfig.With("stream configuration for create can not be sealed")
 	}
+	if c.MirrorDirect && c.Mirror == nil {
+		return ErrStreamInvalidConfig.With("stream has no mirror but does have mirror direct")
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package sender
 
 import (
 	"container/list"
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -44,6 +45,7 @@ type Sender struct {
 	round    uint32
 	broken   bool          // the messages of this round have to go again
 	patience time.Duration // after which the publisher of an unanswered message gets an error
+	unplaced bool          // messages wait for the first broker to be chosen for the shard
 	rest     time.Time
 	pause    time.Duration
 	head     []byte
@@ -124,8 +126,16 @@ func (f *Sender) refuse(out *publish.Replies, v View, to []byte, err error) {
 
 // refuses returns why no message can be accepted now, or nil. mu is held.
 func (f *Sender) refuses(v View) error {
-	switch to := f.target(v); {
-	case v.Gone(), !v.Served(), f.fw.config.Closing(), to == nil && v.Replicas() < 2:
+	to, served := f.target(v), v.Served()
+	if !served {
+		why := f.shard.Refusal()
+		e, known := errors.AsType[*publish.NotServedError](why)
+		if f.unplaced = known && e.Reason == publish.Unplaced; !f.unplaced {
+			return why
+		}
+	}
+	switch {
+	case v.Gone(), f.fw.config.Closing(), served && to == nil && v.Replicas() < 2:
 		return f.shard.Refusal()
 	case f.fw.bytes.Load() > 2*OutboxBytes, f.fw.messages.Load() > 2*OutboxMessages, to == nil && (f.box.Bytes > outboxUnled || f.fw.full()):
 		f.fw.refused.Add(1)
@@ -158,6 +168,7 @@ func (f *Sender) pump(v View, now time.Time) (behind bool) {
 		f.to = nil
 		return false
 	}
+	f.unplaced = false
 	if other := to != f.to || f.epoch != v.Epoch(); other || f.broken {
 		if !other && now.Before(f.rest) {
 			return false
@@ -303,7 +314,7 @@ func (f *Sender) look(now time.Time) {
 	f.mu.Lock()
 	f.pump(v, now)
 	_, at, some := f.box.Oldest()
-	old := some && at < forward.Mono()-int64(f.patience)
+	old := some && at < f.expired()
 	f.expireFast(v)
 	if !some && f.fast.Len() == 0 && f.listed != nil {
 		f.box.Shrink()
@@ -321,6 +332,14 @@ func (f *Sender) look(now time.Time) {
 	}
 }
 
+// expired returns the time before which unanswered messages are too old. mu is held.
+func (f *Sender) expired() int64 {
+	if f.unplaced {
+		return forward.Mono() - int64(min(f.patience, placementTime))
+	}
+	return forward.Mono() - int64(f.patience)
+}
+
 // expire fails the messages that no leader has answered in time.
 func (f *Sender) expire() {
 	text := "its leader doesn't answer"
@@ -328,7 +347,7 @@ func (f *Sender) expire() {
 		text = why
 	}
 	f.mu.Lock()
-	before := forward.Mono() - int64(f.patience)
+	before := f.expired()
 	f.mu.Unlock()
 	f.fail(before, &publish.LeadershipLostError{Topic: f.id.Topic, Why: text})
 }

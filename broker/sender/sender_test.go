@@ -21,11 +21,12 @@ type state struct {
 	epoch    uint64
 	replicas int
 	gone     bool
+	unplaced bool
 	batches  *batching.Topic
 }
 
 func (v *state) Gone() bool               { return v.gone }
-func (v *state) Served() bool             { return true }
+func (v *state) Served() bool             { return !v.unplaced }
 func (v *state) Leader() string           { return v.leader }
 func (v *state) Leads() bool              { return v.leader == "b" }
 func (v *state) Epoch() uint64            { return v.epoch }
@@ -41,11 +42,16 @@ type shard struct {
 	arrive func(*Arrival)
 }
 
-func (s *shard) View() View           { return s.now.Load() }
-func (s *shard) Sender() *Sender      { return s.sender }
-func (s *shard) Used() *Sender        { return s.sender }
-func (s *shard) Why() string          { return "it is away" }
-func (s *shard) Refusal() error       { return errors.New("it is away") }
+func (s *shard) View() View      { return s.now.Load() }
+func (s *shard) Sender() *Sender { return s.sender }
+func (s *shard) Used() *Sender   { return s.sender }
+func (s *shard) Why() string     { return "it is away" }
+func (s *shard) Refusal() error {
+	if s.now.Load().unplaced {
+		return &publish.NotServedError{Topic: "orders", Reason: publish.Unplaced, Why: "no broker was chosen"}
+	}
+	return errors.New("it is away")
+}
 func (s *shard) publish(reply string) { s.send("orders.a", reply) }
 func (s *shard) Arrive(_ *Link, a *Arrival) {
 	if s.arrive != nil {
@@ -151,6 +157,37 @@ func TestAMessageThatIsTooOldIsNotResent(t *testing.T) {
 	if held := fw.Stats(); held.Messages != 0 || held.Bytes != 0 || held.Failed != 1 {
 		t.Errorf("it holds %+v", held)
 	}
+}
+
+// TestMessagesWaitForThePlacementOfANewShard: what is published between the creation of a Topic and
+// the choice of its first leader is sent to that leader. Without one its publishers learn the
+// reason before their clients time out.
+func TestMessagesWaitForThePlacementOfANewShard(t *testing.T) {
+	fw, s, hub := newShard(state{unplaced: true})
+	out := &frames{}
+	fw.Attach("a", out)
+	s.publish("r1")
+	s.sender.look(time.Now())
+	if len(hub) != 0 {
+		t.Fatalf("answered %q", <-hub)
+	}
+	s.now.Store(&state{leader: "a", epoch: 1, replicas: 1})
+	s.sender.look(time.Now())
+	if out.count() != 1 {
+		t.Errorf("%d frames were sent", out.count())
+	}
+
+	_, s, hub = newShard(state{unplaced: true})
+	s.publish("r1")
+	s.sender.mu.Lock()
+	limit := forward.Mono() - s.sender.expired()
+	s.sender.mu.Unlock()
+	if limit > int64(3*time.Second) {
+		t.Errorf("they wait for %v", time.Duration(limit))
+	}
+	s.sender.SetPatience(0)
+	s.sender.look(time.Now())
+	expect(t, hub, "r1: topic orders: no broker was chosen")
 }
 
 // TestAnotherLinkOrEpochBeginsARound: another link or epoch has all that is unanswered go again;

@@ -47,6 +47,7 @@ type cursorStore struct {
 	opened     bool   // the state log was read; set by step
 	handles    uint64 // the greatest handle in use
 	subs       map[string]*entry
+	holds      map[string]int // by name: who holds the first delivery of a push
 	buffer     []byte
 	spare      []byte
 	readers    []byte // reader items that go with buffer
@@ -222,12 +223,20 @@ func (k *cursorStore) note(handle uint64, o op) {
 		k.flushLast()
 		k.last, k.lastHandle = o, handle
 	}
-	if !k.armed {
+	eager := k.service.eager.Load()
+	if !k.armed && !eager {
 		k.arm(lazyFor)
 	}
-	if len(k.buffer) > lazyBytes {
+	if eager || len(k.buffer) > lazyBytes {
 		k.service.tasks.wake(k)
 	}
+}
+
+// unwritten reports whether something that was noted is not in the state log yet.
+func (k *cursorStore) unwritten() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last.kind != 0 || len(k.buffer) > 0 || len(k.readers) > 0 || k.dirty
 }
 
 // flushLast moves the last op into the buffer. mu is held.

@@ -25,9 +25,9 @@
 //	    acknowledged, without an advisory.
 //	S3  A cursor is never ahead of its log: if a log lost its end, new records under those offsets
 //	    are delivered. A cursor that was last changed in an epoch counts no record of a later one.
-//	S4  Deliveries, and acks without a reply, reach the state log within lazyFor. So a crash repeats
-//	    at most what happened in that time. Acks of deliveries that the log lacks are kept
-//	    (cursor.ahead).
+//	S4  Deliveries, and acks without a reply, reach the state log within lazyFor, and at once on a
+//	    stopping broker (Settle). So a crash repeats at most what happened in that time. Acks of
+//	    deliveries that the log lacks are kept (cursor.ahead).
 //	S5  A Subscription is served once its start position is on the disk, unless it is a reader with
 //	    memory storage.
 //	S6  A Subscription that is deleted and created again shares nothing with the former one.

@@ -340,6 +340,38 @@ func TestTheStateLogStaysSmall(t *testing.T) {
 	})
 }
 
+// TestASettledServiceWritesAcksAtOnce: what was noted before a broker hands over its leadership is
+// in the state log then, and later acks don't wait for others.
+func TestASettledServiceWritesAcksAtOnce(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o", "o")
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 3))
+		w.expect("billing", "a", "1", "2", "3")
+		time.Sleep(lazyFor)
+		synctest.Wait()
+		written := func() uint64 {
+			synctest.Wait()
+			return w.service.Stats().StateBytes
+		}
+		before := written()
+		s.Ack(1, 0, 1, Done, 0, nil)
+		if after := written(); after != before {
+			t.Fatalf("%d bytes were written: the test proves nothing", after-before)
+		}
+		w.service.Settle(t.Context())
+		settled := w.service.Stats().StateBytes
+		if settled == before {
+			t.Error("the ack was not written")
+		}
+		s.Ack(2, 0, 1, Done, 0, nil)
+		if written() == settled {
+			t.Error("the ack behind was not written")
+		}
+	})
+}
+
 func TestAFullDiskRefusesAcksAndLosesNone(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o", "o")

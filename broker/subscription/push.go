@@ -23,7 +23,7 @@ type push struct {
 	// interest is nil until the destination is watched.
 	interest Interest
 	away     int64 // since when nobody is subscribed; 0: somebody is, or nobody has looked
-	served   bool  // the start position is durable (S5)
+	served   bool  // the start position is durable (S5), and nothing holds the first delivery
 	initial  *Info // the state before the first delivery, until InitialInfo takes it
 	flow     flow.Window
 	pace     flow.Pace
@@ -77,6 +77,39 @@ func (k *cursorStore) serves(s *Subscription) bool {
 	return e != nil && e.sub == s && e.served
 }
 
+// Hold keeps a push with that name from its first delivery until release is called, whether it
+// exists already or is about to be created: the answer to whoever creates it comes first.
+func (s *Service) Hold(key, name string) (release func()) {
+	k := s.store(key)
+	if k == nil {
+		return func() {}
+	}
+	k.mu.Lock()
+	if k.holds == nil {
+		k.holds = map[string]int{}
+	}
+	k.holds[name]++
+	k.mu.Unlock()
+	return func() {
+		k.mu.Lock()
+		if k.holds[name]--; k.holds[name] == 0 {
+			delete(k.holds, name)
+		}
+		e := k.subs[name]
+		k.mu.Unlock()
+		if e != nil && e.sub != nil {
+			s.tasks.wake(e.sub)
+		}
+	}
+}
+
+// held reports whether the first delivery of a push is held. k.mu is not held.
+func (k *cursorStore) held(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.holds[name] > 0
+}
+
 // watched begins to watch the destination of a push, if there is one, and reports whether somebody
 // is subscribed to it. mu is held.
 func (s *Subscription) watched() bool {
@@ -107,7 +140,7 @@ func (s *Subscription) lookForReceiver(w *worker, now int64) {
 	if p == nil {
 		return
 	}
-	if !p.served && s.search.done && s.store.serves(s) {
+	if !p.served && s.search.done && s.store.serves(s) && !s.store.held(s.id.name) {
 		p.served = true
 		if s.settings.endpoint {
 			s.handAgain()

@@ -339,6 +339,21 @@ func TestWhoCreatesAPushSeesTheStateBeforeItsFirstDelivery(t *testing.T) {
 	})
 }
 
+// TestAHeldPushDeliversNothing: the answer to whoever creates a push comes before its first
+// delivery, since clients may act on deliveries before they look at the answer.
+func TestAHeldPushDeliversNothing(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o")
+		release, again := w.service.Hold(topicID, "billing"), w.service.Hold(topicID, "billing")
+		w.declare("billing", 1, pushing(nil))
+		w.expect("billing", "to")
+		release()
+		w.expect("billing", "to")
+		again()
+		w.expect("billing", "to", "1")
+	})
+}
+
 // TestARelayPullsForAPush: only a relay pulls from a Subscription whose push is relayed. It gets
 // the record that exceeds its bytes, and no further one, and waits for nothing.
 func TestARelayPullsForAPush(t *testing.T) {

@@ -57,6 +57,8 @@ type Service struct {
 	stores map[string]*cursorStore // by shard key
 	closed bool
 
+	eager atomic.Bool // nothing waits for lazyFor
+
 	changedMu sync.Mutex // guards changed; locked after all other locks
 	changed   chan struct{}
 
@@ -351,6 +353,41 @@ func (s *Service) List(key string) []*Subscription {
 	k.mu.Unlock()
 	slices.SortFunc(all, func(a, b *Subscription) int { return strings.Compare(a.id.name, b.id.name) })
 	return all
+}
+
+// EndPulls ends the requests of clients that wait, because this broker is about to close their
+// connections.
+func (s *Service) EndPulls() {
+	for _, k := range s.allStores() {
+		for _, sub := range k.each() {
+			sub.endPulls(Stopping)
+		}
+	}
+}
+
+// Settle returns when all that was noted is as durable as the Topics require, or when ctx ends.
+// From then on nothing waits for lazyFor. So little is delivered again by the next leaders.
+func (s *Service) Settle(ctx context.Context) {
+	s.eager.Store(true)
+	var writes sync.WaitGroup
+	for _, k := range s.allStores() {
+		if !k.unwritten() {
+			continue
+		}
+		writes.Add(1)
+		if k.await(func(error) { writes.Done() }) != nil {
+			writes.Done()
+		}
+	}
+	written := make(chan struct{})
+	go func() {
+		writes.Wait()
+		close(written)
+	}()
+	select {
+	case <-written:
+	case <-ctx.Done():
+	}
 }
 
 // Close ends all requests, writes the cursors, and stops the workers.

@@ -434,6 +434,25 @@ func (s *Subscription) close(why End) {
 	completeEnded(over)
 }
 
+// endPulls ends the requests of clients that wait. Those with a completion are of other brokers.
+func (s *Subscription) endPulls(why End) {
+	s.sinkMu.Lock()
+	defer s.sinkMu.Unlock()
+	s.mu.Lock()
+	s.waiting.sweep(func(r *request) bool {
+		if r.done == nil {
+			s.end(r, why)
+		}
+		return r.done != nil
+	})
+	unflushed := s.unflushed
+	s.unflushed = false
+	s.mu.Unlock()
+	if unflushed {
+		s.sink.Flush()
+	}
+}
+
 // gone notes that the shard's records are not needed by it any more. It is closed.
 func (s *Subscription) gone() {
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -101,6 +102,21 @@ var consumerStories = []story{
 		}
 	}},
 
+	{"a durable consumer is changed by its name", func(t *testing.T, s *site) {
+		js, name := s.client(t), s.stream(t, nil)
+		_, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "worker", Durable: "worker", MaxDeliver: 10})
+		testutil.Must(t, err)
+		for n, change := range []func(context.Context, string, jetstream.ConsumerConfig) (jetstream.Consumer, error){js.UpdateConsumer, js.CreateOrUpdateConsumer} {
+			changed, err := change(within(t), name, jetstream.ConsumerConfig{Name: "worker", MaxDeliver: 20 + n})
+			testutil.Must(t, err)
+			is := changed.CachedInfo().Config
+			equal(t, "max deliver", is.MaxDeliver, 20+n)
+			if !s.peer { // nats-server's is not durable any more
+				equal(t, "durable", is.Durable, "worker")
+				equal(t, "inactive threshold", is.InactiveThreshold, 0)
+			}
+		}
+	}},
 	{"a consumer made again begins anew", func(t *testing.T, s *site) {
 		name := s.stream(t, nil)
 		fill(t, s.client(t), name+".x", 3)

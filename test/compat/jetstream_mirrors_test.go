@@ -167,6 +167,7 @@ var mirrorStories = []story{
 			code         float64
 		}{
 			{"a bad name", `"mirror":{"name":"a.b"}`, 10142},
+			{"no mirror", `"mirror_direct":true`, 10052},
 			{"subjects", `"mirror":{"name":"a"},"subjects":["x"]`, 10034},
 			{"sources", `"mirror":{"name":"a"},"sources":[{"name":"b"}]`, 10031},
 			{"a first sequence", `"mirror":{"name":"a"},"first_seq":7`, 10143},
@@ -191,6 +192,37 @@ var mirrorStories = []story{
 		is, err := js.Stream(within(t), into)
 		testutil.Must(t, err)
 		equal(t, "mirror_direct", is.CachedInfo().Config.MirrorDirect, true)
+	}},
+	{"a cluster names the mirrors of a stream", func(t *testing.T, s *site) {
+		from := s.stream(t, nil)
+		js := s.client(t)
+		stream, err := js.Stream(within(t), from)
+		testutil.Must(t, err)
+		alternates := func() (names []string) {
+			is, err := stream.Info(within(t))
+			testutil.Must(t, err)
+			for _, a := range is.Alternates {
+				if a.Cluster == "" {
+					t.Errorf("%s is in no cluster", a.Name)
+				}
+				names = append(names, a.Name)
+			}
+			slices.Sort(names)
+			return names
+		}
+		equal(t, "alternates", fmt.Sprint(alternates()), "[]")
+		into := s.mirror(t, jetstream.StreamSource{Name: from})
+		want := []string{from, into}
+		slices.Sort(want)
+		if len(s.urls) == 1 {
+			want = nil
+		}
+		testutil.Eventually(t, "its mirror is named", func() error {
+			if got := alternates(); !slices.Equal(got, want) {
+				return fmt.Errorf("alternates %v, want %v", got, want)
+			}
+			return nil
+		})
 	}},
 	{"a bucket mirrors another one", func(t *testing.T, s *site) {
 		kv, from := s.bucket(t, func(c *jetstream.KeyValueConfig) { c.History = 3 })
