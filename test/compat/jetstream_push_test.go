@@ -442,9 +442,9 @@ func TestAPushConsumerOutlivesItsLeader(t *testing.T) {
 	}
 }
 
-// slowReader publishes messages of 100 KiB that begin with a text, and returns the subscription of a
-// client that has flow control and does not read, once the server has stopped sending. It fails if
-// half of the messages were sent by then.
+// slowReader publishes messages of 100 KiB that begin with a text, and returns the subscription of
+// a client that has flow control and does not read, once the server has stopped sending. It fails
+// if half of the messages were sent by then.
 func (s *site) slowReader(t *testing.T, subject string, n int, message func(i int) (subject, text string)) *nats.Subscription {
 	t.Helper()
 	publisher := s.client(t)
