@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -338,6 +339,31 @@ func TestTheStateLogStaysSmall(t *testing.T) {
 			t.Errorf("busy stands at %+v, and stood at %d", i, before)
 		}
 	})
+}
+
+// TestASnapshotThatIsDueWhenABrokerStopsHasAllAcks: whatever was written before, and so whether or
+// not a snapshot is due with the last write, acks of just before the end are in the log.
+func TestASnapshotThatIsDueWhenABrokerStopsHasAllAcks(t *testing.T) {
+	const most = 12
+	for written := range uint64(most) {
+		snapshotStory(t, 1, func(t *testing.T, w *world) {
+			w.shard.publish(slices.Repeat([]string{"o"}, most+1)...)
+			w.declare("billing", 1, earliest())
+			s := w.find("billing")
+			s.Pull(pull("a", most+1))
+			synctest.Wait()
+			for offset := range written {
+				if err := w.ackNow(s, offset+1, Done); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.Ack(written+1, 0, 0, Done, 0, nil)
+			w.restart()
+			if i := w.find("billing").Info(); i.FloorOffset != written+1 {
+				t.Errorf("%d acks were written, and one more noted, before the restart; after it the floor is %d", written, i.FloorOffset)
+			}
+		})
+	}
 }
 
 // TestASettledServiceWritesAcksAtOnce: what was noted before a broker hands over its leadership is

@@ -93,7 +93,7 @@ func (k *cursorStore) writeAll() bool {
 	total := 0
 	for _, s := range k.each() {
 		s.mu.Lock()
-		if s.search.done && s.closed == 0 {
+		if s.search.done && s.closed != Deleted { // when the store closes, the others are closed, too
 			total += k.putSubscription(s)
 		}
 		s.mu.Unlock()
