@@ -29,6 +29,7 @@ type Store interface {
 	UpdateTopic(ctx context.Context, name string, update coordination.TopicUpdate) (*coordination.Topic, error)
 	DeleteTopic(ctx context.Context, name, id string, by coordination.Owner) error
 	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
+	GetSubscription(ctx context.Context, topic, name string) (*coordination.Subscription, error)
 	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
 	UpdateSubscription(ctx context.Context, topic, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error)
 	DeleteSubscription(ctx context.Context, topic, name string, made int64, by coordination.Owner) error

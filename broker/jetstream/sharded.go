@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -374,12 +375,12 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 		switch {
 		case request.Action == jsapi.UpdateConsumer:
 			return nil, jsapi.ErrConsumerDoesNotExist
-		case stream.MaxConsumers > 0 && len(s.state().Subscriptions(of.ID())) >= stream.MaxConsumers:
+		case stream.MaxConsumers > 0 && len(s.state().Subscriptions(of.ID())) >= stream.MaxConsumers && s.countDeclared(ctx, of) >= stream.MaxConsumers:
 			return nil, jsapi.ErrMaximumConsumersLimit
 		case to.Durable == "" && s.ephemerals(of) >= shardedEphemerals:
 			return nil, jsapi.ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), shardedEphemerals))
 		}
-		if refusal := s.checkShardedQueue(of, stream, to); refusal != nil {
+		if refusal := s.checkShardedQueue(ctx, of, stream, to); refusal != nil {
 			return nil, refusal
 		}
 		made, err := s.config.Store.CreateSubscription(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client)
@@ -403,7 +404,7 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
 		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere
 	}
-	if refusal := s.checkShardedQueue(of, stream, to); refusal != nil {
+	if refusal := s.checkShardedQueue(ctx, of, stream, to); refusal != nil {
 		return nil, refusal
 	}
 	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec)
@@ -417,7 +418,7 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 // checkShardedQueue refuses a consumer that a work queue can't have, or not beside the others. If
 // two brokers permit consumers that exclude each other at the same time, each shard serves the
 // older one.
-func (s *Server) checkShardedQueue(of *topic.Topic, stream *jsapi.StreamConfig, config *jsapi.ConsumerConfig) *jsapi.Error {
+func (s *Server) checkShardedQueue(ctx context.Context, of *topic.Topic, stream *jsapi.StreamConfig, config *jsapi.ConsumerConfig) *jsapi.Error {
 	if !stream.IsWorkQueue() {
 		return nil
 	}
@@ -427,7 +428,31 @@ func (s *Server) checkShardedQueue(of *topic.Topic, stream *jsapi.StreamConfig, 
 			others = append(others, jsapi.ConsumerOf(declared.Name, declared.Spec))
 		}
 	}
-	return config.CheckQueued(others)
+	refusal := config.CheckQueued(others)
+	if refusal == nil || len(others) == 0 {
+		return refusal
+	}
+	return config.CheckQueued(slices.DeleteFunc(others, func(other jsapi.ConsumerConfig) bool {
+		return config.CheckQueued([]jsapi.ConsumerConfig{other}) != nil && s.isDeleted(ctx, of, other.Name)
+	}))
+}
+
+// isDeleted reports whether a consumer of the State was deleted, as etcd has it. Another broker may
+// have answered that before this broker's State lacks the consumer.
+func (s *Server) isDeleted(ctx context.Context, of *topic.Topic, name string) bool {
+	_, err := s.config.Store.GetSubscription(ctx, of.Name(), name)
+	_, deleted := errors.AsType[*coordination.NotFoundError](err)
+	return deleted
+}
+
+// countDeclared returns how many consumers of the State etcd still has.
+func (s *Server) countDeclared(ctx context.Context, of *topic.Topic) (n int) {
+	for _, declared := range s.state().Subscriptions(of.ID()) {
+		if !s.isDeleted(ctx, of, declared.Name) {
+			n++
+		}
+	}
+	return n
 }
 
 // ephemerals returns the number of consumers without a durable name of a Topic with several shards.

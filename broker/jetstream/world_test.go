@@ -340,6 +340,19 @@ func (w *world) UpdateSubscription(ctx context.Context, of, name string, update 
 	return &is, nil
 }
 
+func (w *world) GetSubscription(ctx context.Context, of, name string) (*coordination.Subscription, error) {
+	defer w.mu.Unlock()
+	if err := w.ask(ctx); err != nil {
+		return nil, err
+	}
+	if t := w.topics[of]; t != nil {
+		if found := w.subs[t.ID+"/"+name]; found != nil {
+			return found, nil
+		}
+	}
+	return nil, &coordination.NotFoundError{What: "subscription " + name}
+}
+
 func (w *world) DeleteSubscription(ctx context.Context, of, name string, made int64, by coordination.Owner) error {
 	defer w.mu.Unlock()
 	if err := w.ask(ctx); err != nil {

@@ -57,8 +57,11 @@ func TestBrokersCountTheClientsThatRead(t *testing.T) {
 			return err
 		})
 	}
-	one, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "one", Subjects: []string{"one.>"}, Replicas: 3})
-	testutil.Must(t, err)
+	var one jetstream.Stream
+	testutil.Eventually(t, "all brokers have joined", func() (err error) {
+		one, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "one", Subjects: []string{"one.>"}, Replicas: 3})
+		return err
+	})
 	made, err := watcher.Request(admin.TopicCreateSubject+"many", []byte(`{"stream":{"subjects":["many.>"],"num_replicas":1},"shards":4}`), patience)
 	if err != nil {
 		t.Fatal(err)
