@@ -427,3 +427,39 @@ func TestConsumersThatAreNotDurableAreBounded(t *testing.T) {
 		t.Errorf("a durable one: %+v", made.Error)
 	}
 }
+
+// TestAConsumerThatAnotherBrokerDeletedExcludesNoNewOne: this broker's State has it still, and etcd
+// does not.
+func TestAConsumerThatAnotherBrokerDeletedExcludesNoNewOne(t *testing.T) {
+	for name, limit := range map[string]func(c *jsapi.StreamConfig){
+		"work queue":    func(c *jsapi.StreamConfig) { c.Retention = "workqueue" },
+		"max_consumers": func(c *jsapi.StreamConfig) { c.MaxConsumers = 1 },
+	} {
+		w := newWorld(t, 1)
+		config := jsapi.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}}
+		limit(&config)
+		if err := config.Normalize(); err != nil {
+			t.Fatal(err)
+		}
+		asked := config.TopicSpec()
+		asked.Shards = 2
+		of, err := w.CreateTopic(t.Context(), "orders", asked, client)
+		testutil.Must(t, err)
+		create := func(consumer string) *jsapi.Error {
+			made := ask[jsapi.ConsumerResponse](w.nodes[0], "CONSUMER.CREATE.orders."+consumer, `{"stream_name":"orders","config":{"name":"`+consumer+`","durable_name":"`+consumer+`","ack_policy":"explicit"}}`)
+			return made.Error
+		}
+		if refusal := create("former"); refusal != nil {
+			t.Fatal(refusal)
+		}
+		if refusal := create("other"); refusal == nil {
+			t.Errorf("%s: a second consumer is created", name)
+		}
+		w.mu.Lock()
+		delete(w.subs, of.ID+"/former")
+		w.mu.Unlock()
+		if refusal := create("next"); refusal != nil {
+			t.Errorf("%s: the next consumer is refused: %v", name, refusal)
+		}
+	}
+}
