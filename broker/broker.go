@@ -267,9 +267,7 @@ func (b *Broker) run(ctx context.Context) error {
 	}
 	leave()
 	<-registered // deregistered: other brokers send no more clients here
-	if b.topics.subscriptions != nil {
-		b.topics.subscriptions.EndPulls() // clients hear of it before they lose their connections
-	}
+	b.endPulls()
 	b.disconnectClients()
 	b.stopTopics() // while links are up, so that pending requests of other brokers are answered
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -285,6 +283,26 @@ func (b *Broker) announceEnd() {
 	defer cancel()
 	if err := b.mesh.Leave(limit); err != nil {
 		b.log.Warn("Not all brokers could be told that this one leaves", "error", err)
+	}
+}
+
+// endPulls ends the requests of clients that wait, so that these hear of it before they lose their
+// connections. It waits for at most endPullsTime, since a disk may hang.
+func (b *Broker) endPulls() {
+	if b.topics.subscriptions == nil {
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.topics.api.EndPulls()
+		b.topics.subscriptions.EndPulls()
+	}()
+	late := time.NewTimer(endPullsTime)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
 	}
 }
 

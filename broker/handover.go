@@ -11,6 +11,9 @@ import (
 // election takes some ten milliseconds, and one or two seconds for thousands of shards.
 const handOverTime = 5 * time.Second
 
+// endPullsTime bounds how long a stopping broker takes to end the requests of clients that wait.
+const endPullsTime = time.Second
+
 // settleTime bounds how long a stopping broker waits until acks are on the other replicas.
 const settleTime = time.Second
 

@@ -25,9 +25,9 @@ import (
 //  5. A relay of an earlier version names no claim. It has that of the State if its broker leads
 //     the first shard there, and else none, which is before all others.
 //
-// Claims are in memory. A new leader of a shard has none, but its State is at least as new as its
-// own election. The relay of a later election asks that leader, so it has confirmed that one's
-// claim, or has an earlier one refused.
+// Claims are in memory. A new leader of a shard knows none that were made before. It refuses those
+// before the claim of its State, which is at least as new as its own election. But it doesn't know
+// which relay to have yield, so it confirms the first claim at once (docs/progress.md).
 
 // yieldTime is how long a shard waits for the relay of an earlier claim: less than relayPatience,
 // so that the next relay learns where the consumer stands.
@@ -64,22 +64,87 @@ func (s *Server) claimOf(l *shareRequest, of *topic.Topic) (c subscription.Claim
 // confirmClaim has a Subscription serve the relay of a claim, and the relay of an earlier one
 // yield. Then it calls done once, with 0 or why the claim isn't served. It does not block.
 func (s *Server) confirmClaim(sub *subscription.Subscription, l *shareRequest, c subscription.Claim, done func(why subscription.End)) {
+	of := yieldKey{l.Stream, l.Name}
 	sub.Claim(c, func(former subscription.Claim, why subscription.End) {
-		if why != 0 || former.Holder == "" || !former.Before(c) {
+		if why != 0 {
 			done(why)
 			return
 		}
-		y := &yielding{server: s, done: done}
+		confirm := func() { done(0) }
+		if former.Holder == "" || !former.Before(c) {
+			s.yields.wait(of, confirm)
+			return
+		}
+		y := s.yields.begin(s, of, confirm)
 		y.ask(former.Holder, &shareRequest{Stream: l.Stream, Name: l.Name, Relay: true, Yield: true, Claim: &shareClaim{c.Generation, c.Epoch}})
 	})
 }
 
-// yielding waits for the relay of an earlier claim to yield.
+// yields holds what shards wait for before they confirm claims. A claim that is made again waits,
+// too, and a later one waits for what an earlier one waits for.
+type yields struct {
+	mu   sync.Mutex
+	open map[yieldKey]*yielding // the last one of each
+}
+
+// yieldKey is a consumer in a shard.
+type yieldKey struct{ stream, consumer string }
+
+// begin returns a wait for one more relay, after which then is called.
+func (g *yields) begin(s *Server, of yieldKey, then func()) *yielding {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	y := &yielding{server: s, of: of, left: 1, then: []func(){then}}
+	if before := g.open[of]; before != nil {
+		y.left++
+		before.then = append(before.then, y.part)
+	}
+	if g.open == nil {
+		g.open = map[yieldKey]*yielding{}
+	}
+	g.open[of] = y
+	return y
+}
+
+// wait calls then when nothing is waited for.
+func (g *yields) wait(of yieldKey, then func()) {
+	g.mu.Lock()
+	y := g.open[of]
+	if y != nil {
+		y.then = append(y.then, then)
+	}
+	g.mu.Unlock()
+	if y == nil {
+		then()
+	}
+}
+
+// yielding waits for the relay of an earlier claim to yield, and for the yielding before it.
 type yielding struct {
 	server *Server
-	done   func(why subscription.End)
+	of     yieldKey
+	left   int      // guarded by yields.mu: what it waits for
+	then   []func() // guarded by yields.mu
 	once   sync.Once
 	number uint64
+}
+
+// part notes that one of what it waits for is over.
+func (y *yielding) part() {
+	g := &y.server.yields
+	g.mu.Lock()
+	y.left--
+	var then []func()
+	if y.left == 0 {
+		then = y.then
+		if g.open[y.of] == y {
+			delete(g.open, y.of)
+		}
+	}
+	g.mu.Unlock()
+	for _, f := range then {
+		f()
+	}
 }
 
 // ask asks the broker of the relay. Its answer follows, on the same link, the acceptance of all
@@ -100,7 +165,7 @@ func (y *yielding) finish(openRequest, shareResult) { y.over() }
 func (y *yielding) over() {
 	y.once.Do(func() {
 		y.server.shares.drop(y.number)
-		y.done(0)
+		y.part()
 	})
 }
 

@@ -3,11 +3,13 @@ package jetstream
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -299,5 +301,40 @@ func TestAStoppingBrokerPassesOnWhatItsRelaysHaveAskedFor(t *testing.T) {
 	<-stopped
 	if got, _ := delivered(w.received("in.box")); len(got) != all+sent {
 		t.Errorf("%d deliveries, want %d and %d that were under way", len(got), all, sent)
+	}
+}
+
+// TestAClaimThatIsMadeAgainWaitsToo: a shard waits for the relay of an earlier claim. Neither the
+// same claim, asked for again after its question was lost, nor a later one is confirmed before.
+func TestAClaimThatIsMadeAgainWaitsToo(t *testing.T) {
+	s, of := &Server{}, yieldKey{"orders--1", "pusher"}
+	var got []string
+	note := func(what string) func() { return func() { got = append(got, what) } }
+	first := s.yields.begin(s, of, note("first"))
+	s.yields.wait(of, note("again"))
+	s.yields.wait(yieldKey{"orders--2", "pusher"}, note("other shard"))
+	second := s.yields.begin(s, of, note("later"))
+	second.part()
+	s.yields.wait(of, note("later again"))
+	if want := []string{"other shard"}; !slices.Equal(got, want) {
+		t.Errorf("while the first relay has not yielded, confirmed are %q", got)
+	}
+	first.part()
+	if want := []string{"other shard", "first", "again", "later", "later again"}; !slices.Equal(got, want) {
+		t.Errorf("confirmed are %q, want %q", got, want)
+	}
+	if len(s.yields.open) > 0 {
+		t.Error("something is waited for still")
+	}
+}
+
+// TestASupersededRelayRests: it has nothing to do, and is not woken again and again.
+func TestASupersededRelayRests(t *testing.T) {
+	began := time.Now().Add(-time.Hour)
+	r := &relay{shards: make([]relayShard, 2), consumer: &coordination.ConsumerSettings{IdleHeartbeat: time.Second}, began: began, beat: began, started: true}
+	r.superseded = true
+	if r.arm(time.Now()); r.timer != nil {
+		r.timer.Stop()
+		t.Error("it is woken")
 	}
 }

@@ -466,7 +466,7 @@ func (r *relay) arm(now time.Time) {
 			}
 		}
 	}
-	if r.ending {
+	if r.ending || r.superseded {
 		r.setTimer(now, next)
 		return
 	}

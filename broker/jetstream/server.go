@@ -95,6 +95,7 @@ type Server struct {
 	shares       openRequests
 	groups       pullGroups
 	relays       relays
+	yields       yields
 	outgoing     sync.Pool // of *batch
 	mirrors      atomic.Pointer[mirrors]
 	limited      [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer

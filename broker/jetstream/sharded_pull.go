@@ -102,6 +102,14 @@ func (g *pullGroups) every() []*pullGroup {
 	return all
 }
 
+// EndPulls ends the pulls from several shards that wait, because this broker is about to close the
+// connections of its clients.
+func (s *Server) EndPulls() {
+	for _, one := range s.groups.every() {
+		one.end(subscription.Stopping)
+	}
+}
+
 // close ends all pulls.
 func (g *pullGroups) close() {
 	g.mu.Lock()

@@ -217,8 +217,9 @@ func unanswered(ctx context.Context, err error, timeout time.Duration, via *aske
 	if via == nil || ctx.Err() != nil {
 		return a
 	}
+	// A connection that ends without an alert may be broken by a record, whatever was asked for.
 	if why := via.explain(ended != nil, 0, time.Now()); why != "" {
-		a.took, a.text = false, oneLine(why, a.text)
+		a.text = oneLine(why, a.text)
 	}
 	return a
 }

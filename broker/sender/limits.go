@@ -13,8 +13,9 @@ const (
 	// outboxUnled is the bytes that wait for one shard without a reachable leader, so that such a
 	// shard doesn't block others.
 	outboxUnled = 8 << 20
-	// placementTime is how long messages wait for the first broker to be chosen for a new shard. That
-	// takes milliseconds; a Topic that can't be placed is to be reported before clients time out.
+	// placementTime is how long messages wait for a broker to be chosen for a shard that has none: a
+	// new one, or one after etcd was restored. For a new one that takes milliseconds; a Topic that
+	// can't be placed is to be reported before clients time out.
 	placementTime = 2 * time.Second
 	// againFirst and againLast bound the pause before an outbox sends again at a leader's request.
 	againFirst = 5 * time.Millisecond

@@ -127,6 +127,7 @@ func (f *Sender) refuse(out *publish.Replies, v View, to []byte, err error) {
 // refuses returns why no message can be accepted now, or nil. mu is held.
 func (f *Sender) refuses(v View) error {
 	to, served := f.target(v), v.Served()
+	f.unplaced = f.unplaced && !served
 	if !served {
 		why := f.shard.Refusal()
 		e, known := errors.AsType[*publish.NotServedError](why)
@@ -312,6 +313,7 @@ func (f *Sender) look(now time.Time) {
 	}
 	f.order.Lock()
 	f.mu.Lock()
+	f.unplaced = f.unplaced && !v.Served()
 	f.pump(v, now)
 	_, at, some := f.box.Oldest()
 	old := some && at < f.expired()

@@ -188,6 +188,18 @@ func TestMessagesWaitForThePlacementOfANewShard(t *testing.T) {
 	s.sender.SetPatience(0)
 	s.sender.look(time.Now())
 	expect(t, hub, "r1: topic orders: no broker was chosen")
+
+	// Once there is a leader, they have the usual time, although it is not linked yet.
+	_, s, _ = newShard(state{unplaced: true})
+	s.publish("r1")
+	s.now.Store(&state{leader: "c", epoch: 1, replicas: 3})
+	s.sender.look(time.Now())
+	s.sender.mu.Lock()
+	limit = forward.Mono() - s.sender.expired()
+	s.sender.mu.Unlock()
+	if limit < int64(3*time.Second) {
+		t.Errorf("after the placement they wait for %v", time.Duration(limit))
+	}
 }
 
 // TestAnotherLinkOrEpochBeginsARound: another link or epoch has all that is unanswered go again;

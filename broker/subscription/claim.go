@@ -22,11 +22,12 @@ func (c Claim) Before(other Claim) bool {
 
 // Claim makes the Subscription serve the relays of a claim, and of no earlier one from now on. It
 // ends the requests of an earlier claim with Superseded. done is called once, without a lock, when
-// all that was delivered before is sent, with the claim before and 0. If that was later than c, or
-// the Subscription is closed, nothing changes, and why is the reason. done must not block.
+// all that was delivered before is sent, with the claim before and 0. If that was later than c, it
+// stays, and why is Superseded. If the Subscription is closed, why is the reason. done must not
+// block.
 //
-// The claim is in memory only. A leader that takes over the shard judges by its State, which is at
-// least as new as its election, and a relay of a later State asks that leader.
+// The claim is in memory only: a leader that takes over the shard knows none. Its caller refuses
+// claims before the one of its State.
 func (s *Subscription) Claim(c Claim, done func(former Claim, why End)) {
 	s.mu.Lock()
 	former := s.claim

@@ -24,6 +24,7 @@ type cursorStore struct {
 	// relative to it.
 	base    int64
 	putting bool // a buffer is being appended; if that fails, its content comes back
+	loose   bool // of what was appended last nobody has awaited that it is durable
 
 	// stepping is held by step and close. It is locked before the locks of Subscriptions, and those
 	// before mu.
@@ -232,11 +233,11 @@ func (k *cursorStore) note(handle uint64, o op) {
 	}
 }
 
-// unwritten reports whether something that was noted is not in the state log yet.
-func (k *cursorStore) unwritten() bool {
+// unsettled reports whether something that was noted may not be as durable as the Topic requires.
+func (k *cursorStore) unsettled() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.last.kind != 0 || len(k.buffer) > 0 || len(k.readers) > 0 || k.dirty
+	return k.last.kind != 0 || len(k.buffer) > 0 || len(k.readers) > 0 || k.putting || k.loose || k.dirty
 }
 
 // flushLast moves the last op into the buffer. mu is held.

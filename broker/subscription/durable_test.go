@@ -398,6 +398,37 @@ func TestASettledServiceWritesAcksAtOnce(t *testing.T) {
 	})
 }
 
+// TestASettledServiceHasWhatWasJustWritten: acks that were written just before, for which nobody
+// waited, may be on no other replica yet.
+func TestASettledServiceHasWhatWasJustWritten(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o")
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 2))
+		w.expect("billing", "a", "1", "2")
+		hold := make(chan struct{})
+		w.shard.mu.Lock()
+		w.shard.hold = hold
+		w.shard.mu.Unlock()
+		s.Ack(1, 0, 1, Done, 0, nil)
+		time.Sleep(2 * lazyFor) // it is written
+		settled := make(chan struct{})
+		go func() {
+			defer close(settled)
+			w.service.Settle(t.Context())
+		}()
+		synctest.Wait()
+		select {
+		case <-settled:
+			t.Error("it is settled before the other replicas have it")
+		default:
+		}
+		close(hold)
+		<-settled
+	})
+}
+
 func TestAFullDiskRefusesAcksAndLosesNone(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o", "o")

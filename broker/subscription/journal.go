@@ -214,7 +214,7 @@ func (k *cursorStore) put(answer bool, trim uint64) bool {
 	k.written += len(data) + len(readers)
 	k.service.stateBytes.Add(uint64(len(data) + len(readers)))
 	k.mu.Lock()
-	k.spare, k.putting = data[:0], false
+	k.spare, k.putting, k.loose = data[:0], false, c == nil
 	k.mu.Unlock()
 	return true
 }

@@ -371,7 +371,7 @@ func (s *Service) Settle(ctx context.Context) {
 	s.eager.Store(true)
 	var writes sync.WaitGroup
 	for _, k := range s.allStores() {
-		if !k.unwritten() {
+		if !k.unsettled() {
 			continue
 		}
 		writes.Add(1)
