@@ -209,10 +209,10 @@ func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
 	return nil
 }
 
-// DeleteSubscription deletes the Subscription that was made with a revision (Subscription.Made), or
-// any of that name if it is 0. One that was made anew since is a *StaleError. Leaders delete its
-// cursor when they see that.
-func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, made int64, by Owner) error {
+// DeleteSubscription deletes the Subscription as of a revision (Subscription.Revision), or whatever
+// has that name if it is 0. One that was changed or made anew since is a *StaleError. Leaders delete
+// its cursor when they see that.
+func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, revision int64, by Owner) error {
 	what := describe(topic, name)
 	for range reviseAttempts {
 		s, err := c.GetSubscription(ctx, topic, name)
@@ -222,7 +222,7 @@ func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, mad
 		switch {
 		case !s.Owner.mayChange(by):
 			return &NotOwnerError{what, s.Owner}
-		case made != 0 && s.Made != made:
+		case revision != 0 && s.Revision != revision:
 			return &StaleError{what}
 		}
 		key := c.subscriptionKey(s.Topic, name)

@@ -77,8 +77,13 @@ func TestASubscriptionIsMadeChangedAndDeleted(t *testing.T) {
 	if err != nil || anew.Made <= made.Made {
 		t.Errorf("made anew: %+v, %v", anew, err)
 	}
-	as[*StaleError](t, c.DeleteSubscription(ctx, "orders", "billing", made.Made, manifest))
-	if err := c.DeleteSubscription(ctx, "orders", "billing", anew.Made, manifest); err != nil {
+	as[*StaleError](t, c.DeleteSubscription(ctx, "orders", "billing", made.Revision, manifest))
+	changed, err = c.UpdateSubscription(ctx, "orders", "billing", SubscriptionUpdate{By: manifest, Spec: wider})
+	if err != nil {
+		t.Fatal(err)
+	}
+	as[*StaleError](t, c.DeleteSubscription(ctx, "orders", "billing", anew.Revision, manifest))
+	if err := c.DeleteSubscription(ctx, "orders", "billing", changed.Revision, manifest); err != nil {
 		t.Error(err)
 	}
 }

@@ -218,7 +218,7 @@ func TestAConsumerThatIsMadeAnewIsNotDeletedForItsPredecessor(t *testing.T) {
 	n := w.nodes[0]
 	of := n.topics.Topic("orders")
 	w.set(func() { w.stale = map[string]bool{n.id: true} })
-	testutil.Must(t, w.DeleteSubscription(t.Context(), "orders", "pusher", former.Made, client))
+	testutil.Must(t, w.DeleteSubscription(t.Context(), "orders", "pusher", former.Revision, client))
 	anew, err := w.CreateSubscription(t.Context(), "orders", "pusher", spec, client)
 	testutil.Must(t, err)
 	there := func() (is *coordination.Subscription, asked int) {

@@ -276,7 +276,7 @@ func (s *Server) deleteInactive(of *topic.Topic, name string, incarnation int64)
 // removeInactive is deleteInactive that blocks.
 func (s *Server) removeInactive(ctx context.Context, of *topic.Topic, declared *coordination.Subscription) {
 	name := declared.Name
-	err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, declared.Made, client)
+	err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, declared.Revision, client)
 	switch {
 	case err == nil:
 		s.config.Advisories.Consumer(of.Name(), name, advisory.Deleted)

@@ -32,7 +32,7 @@ type Store interface {
 	GetSubscription(ctx context.Context, topic, name string) (*coordination.Subscription, error)
 	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
 	UpdateSubscription(ctx context.Context, topic, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error)
-	DeleteSubscription(ctx context.Context, topic, name string, made int64, by coordination.Owner) error
+	DeleteSubscription(ctx context.Context, topic, name string, revision int64, by coordination.Owner) error
 }
 
 // Hub is the clients and links of this broker as a Server uses them.

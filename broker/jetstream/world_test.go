@@ -353,7 +353,7 @@ func (w *world) GetSubscription(ctx context.Context, of, name string) (*coordina
 	return nil, &coordination.NotFoundError{What: "subscription " + name}
 }
 
-func (w *world) DeleteSubscription(ctx context.Context, of, name string, made int64, by coordination.Owner) error {
+func (w *world) DeleteSubscription(ctx context.Context, of, name string, revision int64, by coordination.Owner) error {
 	defer w.mu.Unlock()
 	if err := w.ask(ctx); err != nil {
 		return err
@@ -367,7 +367,7 @@ func (w *world) DeleteSubscription(ctx context.Context, of, name string, made in
 		return &coordination.NotFoundError{What: "subscription " + name}
 	case was.Owner.Kind != by.Kind:
 		return &coordination.NotOwnerError{What: "subscription " + name, Owner: was.Owner}
-	case made != 0 && was.Made != made:
+	case revision != 0 && was.Revision != revision:
 		return &coordination.StaleError{What: "subscription " + name}
 	}
 	w.revision++

@@ -42,7 +42,7 @@ type Keys interface {
 	UpdateSubscription(ctx context.Context, topic, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error)
 	AdoptSubscription(ctx context.Context, topic, name string, by coordination.Owner, spec coordination.SubscriptionSpec) (*coordination.Subscription, error)
 	OrphanSubscription(ctx context.Context, topic, name string, by coordination.Owner) (*coordination.Subscription, error)
-	DeleteSubscription(ctx context.Context, topic, name string, made int64, by coordination.Owner) error
+	DeleteSubscription(ctx context.Context, topic, name string, revision int64, by coordination.Owner) error
 	GetSubscription(ctx context.Context, topic, name string) (*coordination.Subscription, error)
 }
 
