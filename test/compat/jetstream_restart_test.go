@@ -161,21 +161,28 @@ func TestJetStreamWithoutEtcd(t *testing.T) {
 // TestAPullEndsBeforeItsConnection: a broker that stops tells clients with waiting pulls, as
 // nats-server does, and closes their connections after that.
 func TestAPullEndsBeforeItsConnection(t *testing.T) {
-	alone := startStandalone(t)
-	s := &site{urls: []string{alone.url()}}
-	name := s.stream(t, nil)
-	c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
-	batch, err := c.Fetch(10, jetstream.FetchMaxWait(patience))
-	testutil.Must(t, err)
-	testutil.EventuallyTrue(t, "the pull waits", func() bool {
-		is, err := c.Info(within(t))
-		return err == nil && is.NumWaiting == 1
-	})
-	alone.stop()
-	for m := range batch.Messages() {
-		t.Errorf("message %s", m.Data())
-	}
-	if err := batch.Error(); !errors.Is(err, jetstream.ErrServerShutdown) {
-		t.Errorf("the pull ended with %v", err)
+	for _, sharded := range []bool{false, true} {
+		alone := startStandalone(t)
+		s := &site{urls: []string{alone.url()}}
+		var name string
+		if sharded {
+			name = s.shardedStream(t, "")
+		} else {
+			name = s.stream(t, nil)
+		}
+		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
+		batch, err := c.Fetch(10, jetstream.FetchMaxWait(patience))
+		testutil.Must(t, err)
+		testutil.EventuallyTrue(t, "the pull waits", func() bool {
+			is, err := c.Info(within(t))
+			return err == nil && is.NumWaiting == 1
+		})
+		alone.stop()
+		for m := range batch.Messages() {
+			t.Errorf("message %s", m.Data())
+		}
+		if err := batch.Error(); !errors.Is(err, jetstream.ErrServerShutdown) {
+			t.Errorf("with several shards %v: the pull ended with %v", sharded, err)
+		}
 	}
 }
