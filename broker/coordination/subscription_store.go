@@ -210,8 +210,8 @@ func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
 }
 
 // DeleteSubscription deletes the Subscription as of a revision (Subscription.Revision), or whatever
-// has that name if it is 0. One that was changed or made anew since is a *StaleError. Leaders delete
-// its cursor when they see that.
+// has that name if it is 0. One that was changed or made anew since is a *StaleError. Leaders
+// delete its cursor when they see that.
 func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, revision int64, by Owner) error {
 	what := describe(topic, name)
 	for range reviseAttempts {
