@@ -107,7 +107,7 @@ func (e *expirer[S]) pass(ctx context.Context) (more bool) {
 		some, err := e.expire(ctx, s, p, rules, removed, now, mono)
 		if more = more || some; err != nil && ctx.Err() == nil {
 			p.later = mono + int64(failedRest)
-			e.Logger.Warn("messages that have expired can't be removed for now", "topic", s.Name(), "error", err)
+			e.Logger.Warn("messages that have expired can't be removed; trying again", "topic", s.Name(), "error", err)
 		}
 	}
 	return more

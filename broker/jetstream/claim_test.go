@@ -220,17 +220,25 @@ func (n *node) next(t *testing.T) (r *relay) {
 	return r
 }
 
+// relayedWithoutAcks returns a world of some brokers, each of which leads a shard, with a push
+// consumer that takes no acks, and how many messages it has relayed.
+func relayedWithoutAcks(t *testing.T, brokers int) (w *world, relayed int) {
+	t.Helper()
+	w = newWorld(t, brokers)
+	w.wide(brokers, 0, 0)
+	if made := ask[jsapi.ConsumerResponse](w.nodes[0], relayedCall, strings.Replace(relayedConfig, "explicit", "none", 1)); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	relayed = w.beside(2)
+	w.relayed(relayed)
+	return w, relayed
+}
+
 // TestARelayThatEndsPassesOnWhatItHasAskedFor: deliveries are under way to the relay when the
 // first shard is moved. Without acks nobody would deliver them again. The next relay delivers
 // behind them.
 func TestARelayThatEndsPassesOnWhatItHasAskedFor(t *testing.T) {
-	w := newWorld(t, 3)
-	w.wide(3, 0, 0)
-	if made := ask[jsapi.ConsumerResponse](w.nodes[0], relayedCall, strings.Replace(relayedConfig, "explicit", "none", 1)); made.Error != nil {
-		t.Fatal(made.Error)
-	}
-	all := w.beside(2)
-	w.relayed(all)
+	w, all := relayedWithoutAcks(t, 3)
 	var deliveries kept
 	deliveries.keep(w.nodes[2], func(m *protocol.Message) bool {
 		deliveries.mu.Lock()
@@ -264,13 +272,7 @@ func TestARelayThatEndsPassesOnWhatItHasAskedFor(t *testing.T) {
 
 // TestAStoppingBrokerPassesOnWhatItsRelaysHaveAskedFor: as above, for a broker that stops.
 func TestAStoppingBrokerPassesOnWhatItsRelaysHaveAskedFor(t *testing.T) {
-	w := newWorld(t, 2)
-	w.wide(2, 0, 0)
-	if made := ask[jsapi.ConsumerResponse](w.nodes[0], relayedCall, strings.Replace(relayedConfig, "explicit", "none", 1)); made.Error != nil {
-		t.Fatal(made.Error)
-	}
-	all := w.beside(2)
-	w.relayed(all)
+	w, all := relayedWithoutAcks(t, 2)
 	var deliveries kept
 	deliveries.keep(w.nodes[1], func(m *protocol.Message) bool { // and all behind one
 		deliveries.mu.Lock()

@@ -66,7 +66,7 @@ func Run[S Shard](ctx context.Context, led func() []S, changed func() <-chan str
 			}
 			if err != nil && ctx.Err() == nil {
 				later[s.Name()] = time.Now().Add(failedRest)
-				logger.Warn("messages beyond the limit of a subject can't be removed for now", "topic", s.Name(), "error", err)
+				logger.Warn("messages beyond the limit of a subject can't be removed; trying again", "topic", s.Name(), "error", err)
 			}
 		}
 	}

@@ -228,7 +228,7 @@ func (s *Sourcing[S]) copy(ctx context.Context, r *run[S]) {
 			continue
 		}
 		if f.failures == 0 {
-			s.Logger.Warn("a source can't be copied for now", "topic", r.shard.Name(), "source", r.source.Name, "error", err)
+			s.Logger.Warn("a source can't be copied; trying again", "topic", r.shard.Name(), "source", r.source.Name, "error", err)
 		}
 		rest := f.failed(err, rand.Float64())
 		work.Sleep(ctx, rest)
