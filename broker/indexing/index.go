@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -244,6 +245,13 @@ func (x *Index) report() {
 // that is not ready for as long as the caller has patience, and end with ctx.
 func (x *Index) Last(ctx context.Context, patience time.Duration, pattern string, start, end uint64) (offset uint64, err error) {
 	in := subjectindex.Range{From: start, To: end}
+	if of := []byte(pattern); subject.Valid(of) { // no filter is needed for one subject
+		err = x.query(ctx, patience, forReaders, end, func(s *subjectindex.Shard) (err error) {
+			offset, err = s.Last(ctx, of, in)
+			return err
+		})
+		return offset, err
+	}
 	filter, err := subjectindex.NewFilter(pattern)
 	if err != nil {
 		return 0, err
