@@ -88,7 +88,7 @@ func (s *Server) serveSharded(ctx context.Context, c *call, of *topic.Topic) {
 	case jsapi.ConsumerUnpin:
 		s.refuse(c, refuseUnordered(jsapi.ErrConsumerCreate, of, "a pinned client"))
 	case jsapi.ConsumerReset:
-		s.refuse(c, refuseUnordered(jsapi.ErrConsumerInvalidReset, of, "a consumer reset to a sequence"))
+		s.resetShardedConsumer(ctx, c, of)
 	case jsapi.ConsumerNames:
 		s.shardedConsumerNames(c, of)
 	case jsapi.ConsumerList:
