@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/removal"
@@ -16,6 +17,7 @@ import (
 type patterned struct {
 	t       *testing.T
 	x       *Lasts
+	mu      sync.Mutex
 	log     []string // the subjects of the records from offset 1 on
 	removed *removal.Set
 	asked   chan string
@@ -26,6 +28,8 @@ func newPatterned(t *testing.T) *patterned {
 	s := newShard(t, 1)
 	p := &patterned{t: t, removed: &s.removed, asked: make(chan string, 100), answers: make(chan error, 100)}
 	p.x = s.set.NewLasts(&s.removed, func(_ context.Context, of string, below uint64, _ bool) (last uint64, err error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		return uint64(slices.Index(p.log[:below-1], of) + 1), nil
 	}, func(context.Context, uint64, func(), func([]byte, uint64) bool) error {
 		return &NotReadyError{Why: "it is being made"}
@@ -41,7 +45,10 @@ func newPatterned(t *testing.T) *patterned {
 // find is a FindMatches.
 func (p *patterned) find(_ context.Context, pattern string, below uint64, most int, _ bool) (m Matches, err error) {
 	p.asked <- fmt.Sprint(pattern, " ", below, " ", most)
-	for i, of := range p.log[:below-1] {
+	p.mu.Lock()
+	log := p.log[:below-1]
+	p.mu.Unlock()
+	for i, of := range log {
 		offset := uint64(i + 1)
 		if !subject.Matches([]byte(pattern), []byte(of)) || p.removed.Has(offset) {
 			continue
@@ -54,10 +61,17 @@ func (p *patterned) find(_ context.Context, pattern string, below uint64, most i
 	return m, <-p.answers
 }
 
-// append has records in the log.
+// write has records in the log that were noted.
+func (p *patterned) write(subjects ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log = append(p.log, subjects...)
+}
+
+// append has records noted, and in the log.
 func (p *patterned) append(subjects ...string) {
 	for _, of := range subjects {
-		p.log = append(p.log, of)
+		p.write(of)
 		p.x.Note([]byte(of), uint64(len(p.log)))
 	}
 	p.x.Appended(uint64(len(p.log) + 1))
@@ -115,7 +129,7 @@ func TestPatternsAreLookedFor(t *testing.T) {
 	p.answers <- nil
 	p.expect("then the other", <-p.asked, fmt.Sprint("*.x 7 ", MostOldest))
 	p.x.NoteRun([]byte("c.x"), 7, 9)
-	p.log = append(p.log, "c.x", "c.x", "c.x")
+	p.write("c.x", "c.x", "c.x")
 	p.x.Appended(10)
 	p.answers <- nil
 	p.expect("the last one came meanwhile", p.last("a.*"), 4)
@@ -144,7 +158,7 @@ func TestAPatternIsLookedForBehindABatch(t *testing.T) {
 	if _, wait, _ := p.x.LastMatch([]byte("a.*")); wait == 0 {
 		t.Fatal("it is known at once")
 	}
-	p.log = append(p.log, "a.y")
+	p.write("a.y")
 	p.x.Appended(3)
 	p.answers <- nil
 	p.expect("it is looked for", <-p.asked, "a.* 3 0")
@@ -188,7 +202,7 @@ func TestWhatIsRolledUpIsNotBelieved(t *testing.T) {
 	p.answers <- nil
 	waits("it was not appended", false, last("a.x"))
 	roll()
-	p.log = append(p.log, "a.*")
+	p.write("a.*")
 	p.x.Appended(5)
 	p.x.Undo(5)
 	p.x.Note([]byte("a.y"), 5) // what was noted before was forgotten
@@ -199,7 +213,7 @@ func TestWhatIsRolledUpIsNotBelieved(t *testing.T) {
 		p.removed.Add(1, 2)
 	}
 	p.removed.Add(3, 4)
-	p.log = append(p.log, "a.y")
+	p.write("a.y")
 	p.x.Appended(6)
 	waits("readers see it", false, match)
 	p.answers <- nil
