@@ -401,6 +401,9 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}
+	if from.Durable == "" && to.Durable != "" {
+		return nil, refuseUnordered(jsapi.ErrConsumerCreate, of, "a consumer made durable: durable name can not be updated")
+	}
 	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
 		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere
 	}
