@@ -69,8 +69,8 @@ func TestAReaderSurvivesACrash(t *testing.T) {
 	})
 }
 
-// TestAReaderBecomesDurable: a Subscription that is declared in its place goes on where it stood, also if
-// its leader dies before it knows of that, or right afterwards.
+// TestAReaderBecomesDurable: a Subscription that is declared in its place goes on where it stood,
+// also if its leader dies before it knows of that, or right afterwards.
 func TestAReaderBecomesDurable(t *testing.T) {
 	for _, crash := range []string{"never", "before", "at once", "later"} {
 		t.Run(crash, func(t *testing.T) {
