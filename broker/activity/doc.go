@@ -9,7 +9,8 @@
 // Invariants:
 //
 //	A1  A client counts from a pull until that ends by its own terms, for Kept at least and for
-//	    Longest at most, and for Kept after each ack. Repeated pulls are looked at once a second.
+//	    Longest at most, and for Kept after each ack. The last pull decides. Repeated pulls are
+//	    looked at once a second, unless the client counts for longer than Kept.
 //	A2  A client whose connection has ended does not count.
 //	A3  Of a consumer with a deliver subject, the clients count that are subscribed to exactly that
 //	    subject, in its queue group.
