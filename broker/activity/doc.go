@@ -18,5 +18,8 @@
 //	    name without a Subscription. At most mostClients are remembered; beyond that counts are lower
 //	    bounds.
 //
+// An ack takes 60 to 90 ns more, and so does a pull that is not looked at (BenchmarkAcked). A
+// record that is pulled alone and acknowledged takes 1,900 ns in package subscription.
+//
 // All of it is in memory: with the process its connections end.
 package activity
