@@ -65,16 +65,20 @@ func TestTheNextRelayWaitsForTheLinksOfTheFormerOne(t *testing.T) {
 	moved := time.Now()
 	w.move("broker-1")
 	testutil.EventuallyTrue(t, "the former relay asks whether its messages have arrived", func() bool { return behind.count() == 2 })
-	r := w.nodes[1].next(t)
+	var r *relay
+	testutil.EventuallyTrue(t, "the next relay has asked the former one to yield", func() bool {
+		if r = w.nodes[1].relays.find(pullGroupKey{w.nodes[1].topics.Topic("orders").ID(), "pusher"}); r == nil {
+			return false
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.former.begun
+	})
 	r.mu.Lock()
-	if r.started && time.Since(moved) < yieldTime {
-		t.Error("the next relay starts before the former one's messages have arrived")
+	if waits := len(r.former.open) > 0; (r.started || !waits) && time.Since(moved) < yieldTime {
+		t.Errorf("before the former relay's messages have arrived: started %v, waits %v", r.started, waits)
 	}
-	waits := r.started || len(r.former.open) > 0
 	r.mu.Unlock()
-	if !waits {
-		t.Error("the next relay doesn't wait for the former one")
-	}
 	behind.release(w.nodes[0], w.nodes[2])
 	w.relayed(all + w.beside(2))
 }
