@@ -50,7 +50,8 @@ func New(hub Hub, state func() *coordination.State) *Clients {
 func (c *Clients) Pulled(topicID string, name []byte, id uint64, expires func() time.Duration) {
 	now := c.now()
 	one := c.find(topicID, name, id)
-	if one != nil && time.Duration(one.seen.Load())+refresh > now {
+	// A pull that ends before the long one which was looked at last decides, too.
+	if one != nil && time.Duration(one.seen.Load())+refresh > now && time.Duration(one.until.Load()) <= now+Kept {
 		return
 	}
 	wait := expires()

@@ -92,6 +92,12 @@ func TestAClientCountsWhileItReads(t *testing.T) {
 	s.pull(5, 1) // the long one was for somebody else's patience
 	s.clock += Kept
 	s.wants(t, "the newest pull decides", 0)
+
+	s.pull(6, time.Hour)
+	s.clock += refresh / 2
+	s.pull(6, 1)
+	s.clock += Kept
+	s.wants(t, "a short pull soon after a long one", 0)
 }
 
 // TestAClientThatIsGoneDoesNotCount: nor one of another Subscription.

@@ -11,13 +11,23 @@ import (
 
 // CreateSubscription creates a Subscription of the Topic. It may be repeated as CreateTopic may.
 func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner) (*Subscription, error) {
-	return c.DeclareConsumer(ctx, topic, name, spec, owner, now())
+	return c.createSubscription(ctx, topic, name, spec, owner, now(), 0)
 }
 
 // DeclareConsumer is CreateSubscription in place of a consumer that the state log of the Topic's
 // only shard has, and that was created then: its leader goes on with its cursor. All brokers
 // announce FeatureDeclaredConsumers.
 func (c *Client) DeclareConsumer(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner, created time.Time) (*Subscription, error) {
+	return c.createSubscription(ctx, topic, name, spec, owner, created, 0)
+}
+
+// CreateSubscriptionSince is CreateSubscription for a caller that has judged the Topic's other
+// Subscriptions as of a revision. It returns a *StaleError if one was written since; 0: any may be.
+func (c *Client) CreateSubscriptionSince(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner, since int64) (*Subscription, error) {
+	return c.createSubscription(ctx, topic, name, spec, owner, now(), since)
+}
+
+func (c *Client) createSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner, created time.Time, since int64) (*Subscription, error) {
 	what := describe(topic, name)
 	if why := firstUnknown(validName(name, maxSubscriptionName), spec.valid(), spec.validFor(topic), owner.valid()); why != "" {
 		return nil, &InvalidError{what, why}
@@ -43,12 +53,14 @@ func (c *Client) DeclareConsumer(ctx context.Context, topic, name string, spec S
 		if err != nil {
 			return nil, err
 		}
+		of := c.subscriptionsPrefix(t.ID)
 		done, err := c.transact(ctx,
-			append(when,
+			append(append(when, writtenBy(of, since)...),
 				clientv3.Compare(clientv3.ModRevision(c.topicKey(topic)), "=", t.Revision),
 				clientv3.Compare(clientv3.CreateRevision(key), "=", 0)),
 			[]clientv3.Op{clientv3.OpPut(key, value)},
-			clientv3.OpGet(key))
+			clientv3.OpGet(key),
+			clientv3.OpGet(of, clientv3.WithPrefix(), clientv3.WithMinModRev(since+1), clientv3.WithKeysOnly(), clientv3.WithLimit(1)))
 		if err != nil {
 			return nil, fmt.Errorf("create %s: %w", what, err)
 		}
@@ -57,6 +69,9 @@ func (c *Client) DeclareConsumer(ctx context.Context, topic, name string, spec S
 			return s, nil
 		}
 		found := readResult(done, 0)
+		if found == nil && since > 0 && readResult(done, 1) != nil {
+			return nil, &StaleError{"what reads topic " + topic}
+		}
 		if found == nil {
 			continue // the Topic has changed, and may be about to be deleted, or a Topic for dead letters
 		}
@@ -70,6 +85,15 @@ func (c *Client) DeclareConsumer(ctx context.Context, topic, name string, spec S
 		return nil, &ExistsError{what, existing.Owner}
 	}
 	return nil, fmt.Errorf("create %s: the topic changed %d times meanwhile (try again)", what, reviseAttempts)
+}
+
+// writtenBy returns the condition that no Subscription of a prefix was written after a revision; 0:
+// none.
+func writtenBy(prefix string, since int64) []clientv3.Cmp {
+	if since == 0 {
+		return nil
+	}
+	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(prefix), "<", since+1).WithPrefix()}
 }
 
 // validFor returns why a spec can't be that of a Subscription of the Topic, or "".
@@ -123,6 +147,7 @@ type SubscriptionUpdate struct {
 	By         Owner
 	Generation int64 // expected generation; 0: any
 	Spec       SubscriptionSpec
+	Since      int64 // no Subscription of the Topic was written after this revision; 0: any may be
 }
 
 // UpdateSubscription replaces the spec. An equal spec is not written.
@@ -131,7 +156,7 @@ func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, upd
 	if err := c.mayReset(ctx, topic, what, update.Spec.Reset); err != nil {
 		return nil, err
 	}
-	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
+	return c.reviseSubscriptionSince(ctx, topic, name, update.Since, func(s *Subscription) error {
 		switch {
 		case !s.Owner.mayChange(update.By):
 			return &NotOwnerError{what, s.Owner}
@@ -250,6 +275,12 @@ func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, rev
 // reviseSubscription writes the result of change, unless it is equal. If another write came first,
 // it starts over.
 func (c *Client) reviseSubscription(ctx context.Context, topic, name string, change func(*Subscription) error) (*Subscription, error) {
+	return c.reviseSubscriptionSince(ctx, topic, name, 0, change)
+}
+
+// reviseSubscriptionSince is reviseSubscription unless a Subscription of the Topic was written
+// after a revision; 0: any may be.
+func (c *Client) reviseSubscriptionSince(ctx context.Context, topic, name string, since int64, change func(*Subscription) error) (*Subscription, error) {
 	for range reviseAttempts {
 		before, err := c.GetSubscription(ctx, topic, name)
 		if err != nil {
@@ -274,10 +305,13 @@ func (c *Client) reviseSubscription(ctx context.Context, topic, name string, cha
 			}
 		}
 		done, err := c.transact(ctx,
-			append(when, clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision)),
+			append(append(when, writtenBy(c.subscriptionsPrefix(after.Topic), since)...), clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision)),
 			[]clientv3.Op{clientv3.OpPut(key, value)})
 		if err != nil {
 			return nil, fmt.Errorf("change %s: %w", describe(topic, name), err)
+		}
+		if !done.Succeeded && since > 0 {
+			return nil, &StaleError{"what reads topic " + topic}
 		}
 		if done.Succeeded {
 			after.Revision = done.Header.GetRevision()

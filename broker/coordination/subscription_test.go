@@ -8,6 +8,34 @@ import (
 	"time"
 )
 
+// TestASubscriptionIsWrittenBesideThoseThatWereJudgedOnly: its writer knows the others as of a
+// revision, and another was written since.
+func TestASubscriptionIsWrittenBesideThoseThatWereJudgedOnly(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	c.mustCreate(t, "orders", spec("orders", "orders.>"), manifest)
+	before := c.revision(t)
+	first, err := c.CreateSubscriptionSince(ctx, "orders", "first", SubscriptionSpec{}, client, before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.CreateSubscriptionSince(ctx, "orders", "second", SubscriptionSpec{}, client, before)
+	as[*StaleError](t, err)
+	_, err = c.CreateSubscriptionSince(ctx, "orders", "first", SubscriptionSpec{}, other, before)
+	as[*ExistsError](t, err)
+	if _, err = c.CreateSubscriptionSince(ctx, "orders", "second", SubscriptionSpec{}, client, first.Revision); err != nil {
+		t.Error(err)
+	}
+	change := SubscriptionUpdate{By: client, Since: first.Revision, Spec: SubscriptionSpec{Subjects: []string{"orders.eu"}}}
+	_, err = c.UpdateSubscription(ctx, "orders", "first", change)
+	as[*StaleError](t, err)
+	change.Since = c.revision(t)
+	if _, err = c.UpdateSubscription(ctx, "orders", "first", change); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestASubscriptionIsMadeChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -53,7 +53,7 @@ func TestAcksAllocateNothing(t *testing.T) {
 func TestRelayingAllocatesNothing(t *testing.T) {
 	s := NewServer(ServerConfig{Hub: &sender{quiet: true}})
 	r := &relay{relays: &s.relays, to: []byte("in.box"), shards: make([]relayShard, 3), consumer: &coordination.ConsumerSettings{IdleHeartbeat: time.Second}}
-	number := s.shares.begin(openRequest{r, 1, false})
+	number := s.shares.begin(openRequest{by: r, shard: 1})
 	r.shards[1].share.number = number
 	on := appendRelayTo(nil, number, "orders.eu")
 	m := protocol.Message{Subject: on, Reply: []byte("$JS.ACK.orders--1.pusher.1.9.9.1700000000000000000.0"), Data: []byte("payload")}

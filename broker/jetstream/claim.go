@@ -15,22 +15,23 @@ import (
 //  1. A relay names its claim, the epoch of the first shard under which it delivers, in all of
 //     its requests.
 //  2. A leader of a shard serves no claim before the latest one that it has seen, or that its
-//     State has. It ends the requests of an earlier one.
+//     State has. It ends the requests of an earlier one, and those of the same one before it
+//     answers a relay's question.
 //  3. A relay asks for no share of a shard, and for none at all in its first relayPatience,
 //     before the shard has confirmed its claim and told where the consumer stands.
-//  4. Before a shard confirms, the relay of the claim before yields: it has passed on all that
-//     the shard sent it, and neither asks nor sends heartbeats any more. A relay whose broker has
-//     no link to the shard's gets nothing from there either, and one that doesn't answer within
-//     yieldTime is not waited for.
+//  4. Before a shard confirms, the relay of the claim before yields (succession.go). A relay whose
+//     broker has no link to the shard's gets nothing from there either, and one that doesn't
+//     answer within yieldTime is not waited for.
 //  5. A relay of an earlier version names no claim. It has that of the State if its broker leads
 //     the first shard there, and else none, which is before all others.
 //
 // Claims are in memory. A new leader of a shard knows none that were made before. It refuses those
-// before the claim of its State, which is at least as new as its own election. But it doesn't know
-// which relay to have yield, so it confirms the first claim at once (docs/progress.md).
+// before the claim of its State, which is at least as new as its own election. It doesn't know
+// which relay to have yield, so it confirms the first claim at once. The next relay has the former
+// one yield, too, whichever shards know that one.
 
-// yieldTime is how long a shard waits for the relay of an earlier claim: less than relayPatience,
-// so that the next relay learns where the consumer stands.
+// yieldTime is how long a shard or a relay waits for relays of earlier claims: less than
+// relayPatience, so that the next relay learns where the consumer stands.
 const yieldTime = time.Second
 
 // shareClaim is a subscription.Claim without its holder, which is the broker that asks.
@@ -169,11 +170,18 @@ func (y *yielding) over() {
 	})
 }
 
-// yield ends what a relay here asks for, unless its claim is as late as the one that it yields to.
-// All that it got before was passed on. It does not block.
-func (s *Server) yield(l *shareRequest, of *topic.Topic) {
-	to := subscription.Claim{Generation: l.Claim.Generation, Epoch: l.Claim.Epoch}
-	if r := s.relays.find(pullGroupKey{of.ID(), l.Name}); r != nil && r.claim.Before(to) {
-		r.supersede()
+// serveYield has the relay of an earlier claim here yield. tell is called once.
+func (s *Server) serveYield(l *shareRequest, tell func(shareResult)) {
+	topicID := l.Topic
+	if of := s.topics.ShardByKey(l.Stream); topicID == "" && of != nil {
+		topicID = of.Topic().ID()
 	}
+	if topicID == "" || l.Claim == nil {
+		tell(shareResult{Number: l.Number})
+		return
+	}
+	number := l.Number
+	s.relays.yield(pullGroupKey{topicID, l.Name}, l, func(at *shareState) {
+		tell(shareResult{Number: number, State: at})
+	})
 }

@@ -20,6 +20,16 @@ Invariants, which continue those of jsapi:
 	J9  Delivering a message allocates nothing.
 	J10 A relay passes deliveries on in one order, and tells of that order only: in sequences, in
 	    heartbeats, and in flow control. It keeps nothing that the shards' cursors do not say.
+	J11 Of two relays of a consumer, the one with the later claim delivers. A shard's answer to its
+	    question ends what an earlier relay, also of the same broker, has open there, and follows all
+	    that the shard has sent to an earlier one of the same broker (claim.go).
+	J12 A relay delivers and tells nothing before each shard has answered, and before each other
+	    broker has said that all which its relay of an earlier claim passed on has left the links, so
+	    that nothing can overtake it (succession.go).
+	J13 A relay's first sequence is behind each one that a former relay is known to have told, also
+	    if a shard is out of reach or its cursor lacks the last deliveries.
+	J14 No claim, broker or lost message delays deliveries for longer than relayPatience and the time
+	    until a link is back or a share counts as lost.
 
 When the process dies, a call under way is done or not done: etcd holds a stream or a durable
 consumer completely or not at all, and a client without an answer may repeat its call. The package

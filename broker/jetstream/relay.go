@@ -30,9 +30,8 @@ import (
 //     after their ack wait.
 //  5. Of two relays the one with the later claim delivers (claim.go).
 //  6. A relay that ends asks for nothing more, and passes on what it has asked for. The next one
-//     of this broker waits for that, and the shards wait before they confirm the claim of another
-//     broker's. What the process's death takes along is delivered again after the ack wait, and
-//     is lost without acks.
+//     waits for that (succession.go). What the process's death takes along is delivered again after
+//     the ack wait, and is lost without acks.
 //
 // Rejected: each shard delivers to the receiver itself. That saves a copy over a link. But a
 // heartbeat and the message before it would come over different links, and a receiver that gets
@@ -55,21 +54,28 @@ type relay struct {
 	shards    []relayShard
 	next      int // shard that is served first
 	began     time.Time
-	keepUntil time.Time // it is not inactive before
-	started   bool      // its sequence is known
+	keepUntil time.Time  // it is not inactive before
+	started   bool       // its sequence is known
+	former    round      // others' relays of earlier claims yield
+	floor     shareState // where a former relay stood
 	sum       shareState
 	window    flow.Window
 	pace      flow.Pace
 	beat      time.Time // of the next heartbeat; zero: nobody was subscribed
 	away      time.Time // since when nobody is subscribed; zero: somebody is
 	timer     *time.Timer
-	after     *relay // the one before it on this broker, until it waits for that no more
+	after     *relay // the one before it on this broker, until that has ended
 	then      *relay // the next one on this broker, which waits for it
 	// superseded: a shard serves a later claim. It asks for nothing, and sends no heartbeats.
 	superseded bool
-	ending     bool // it asks for nothing, and passes on what comes
-	closed     bool
-	ack        []byte // memory of the ack subject
+	ending     bool     // it asks for nothing, and passes on what comes
+	sending    bool     // it is about to send requests
+	closed     bool     // nothing that it has asked for can come
+	spoke      bool     // it has sent something to the receiver
+	passed     round    // what it has sent has arrived
+	yielded    []func() // called then
+	gone       bool     // it has nothing more to do
+	ack        []byte   // memory of the ack subject
 	out        [1]protocol.Message
 }
 
@@ -79,6 +85,7 @@ type relayShard struct {
 	ready                  bool      // it may have something
 	again                  time.Time // when it may be asked again
 	known                  bool
+	doubtful               bool // its share may be lost with a link: the question is asked again
 	last                   shareState
 }
 
@@ -95,14 +102,15 @@ func watchOf(s *relayShard) *shardRequest    { return &s.watch }
 func questionOf(s *relayShard) *shardRequest { return &s.question }
 
 // newRelay returns a relay that begins when the one before it on this broker, if any, has ended.
-// Its deliver subject is watched from now on.
-func newRelay(g *relays, of *topic.Topic, declared *coordination.Subscription, claim subscription.Claim, after *relay, now time.Time) *relay {
+// Its deliver subject is watched from now on. If fresh, no other broker can have an earlier one.
+func newRelay(g *relays, of *topic.Topic, declared *coordination.Subscription, claim subscription.Claim, after *relay, fresh bool, now time.Time) *relay {
 	c := &declared.Spec.Consumer
 	r := &relay{
 		relays: g, key: pullGroupKey{of.ID(), declared.Name}, made: declared.Incarnation(), claim: claim, of: of, consumer: c,
 		to: []byte(c.DeliverSubject), shards: make([]relayShard, len(of.Shards())), began: now, after: after,
 	}
 	if after != nil {
+		r.spoke = true // so that it ends behind what the one before has sent
 		after.mu.Lock()
 		after.then = r
 		after.mu.Unlock()
@@ -110,7 +118,7 @@ func newRelay(g *relays, of *topic.Topic, declared *coordination.Subscription, c
 	if c.FlowControl {
 		r.window.Open()
 	}
-	r.pace.Bits = c.RateLimit
+	r.pace.Bits, r.former.begun = c.RateLimit, fresh
 	r.interest = g.server.config.Hub.Watch(c.DeliverSubject, c.DeliverGroup, r.wake)
 	return r
 }
@@ -144,6 +152,7 @@ func (r *relay) end(drop bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ending = true
+	r.forgo(&r.former)
 	for i := range r.shards {
 		s := &r.shards[i]
 		r.drop(&s.watch)
@@ -152,27 +161,18 @@ func (r *relay) end(drop bool) {
 			r.drop(&s.share)
 		}
 	}
-	r.finishEnding(time.Now())
-}
-
-// finishEnding closes a relay that ends when nothing that it has asked for can come any more. mu
-// is held.
-func (r *relay) finishEnding(now time.Time) {
-	open := r.after != nil && !r.after.over()
-	for i := range r.shards {
-		open = open || r.shards[i].share.number != 0
+	if drop {
+		r.forgo(&r.passed)
+		r.closed, r.gone, r.after = true, true, nil
+		if r.timer != nil {
+			r.timer.Stop()
+		}
+		if r.then != nil {
+			r.then.wake()
+		}
 	}
-	if open {
-		r.arm(now)
-		return
-	}
-	r.closed, r.after = true, nil
-	if r.timer != nil {
-		r.timer.Stop()
-	}
-	if r.then != nil {
-		r.then.wake()
-	}
+	r.close()
+	r.wake()
 }
 
 // over reports whether the relay has ended, and all relays before it on this broker.
@@ -182,11 +182,11 @@ func (r *relay) over() bool {
 	return r.closed
 }
 
-// supersede has the relay ask for nothing from now on, and send no heartbeats.
-func (r *relay) supersede() {
+// isGone reports whether the relay has ended, and all that it sent has arrived.
+func (r *relay) isGone() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.superseded = true
+	return r.gone
 }
 
 func (s *relayShard) requests() [3]*shardRequest {
@@ -205,52 +205,75 @@ func (r *relay) drop(e *shardRequest) {
 func (r *relay) step() {
 	server, held := r.relays.server, r.relays.isHeld(r.key)
 	r.mu.Lock()
-	if r.closed {
+	now := time.Now()
+	if r.gone {
 		r.mu.Unlock()
+		r.relays.forget(r)
 		return
 	}
-	now := time.Now()
 	r.dropLost(now)
-	if r.ending {
-		r.finishEnding(now)
-		over := r.closed
+	if r.ending || r.superseded {
+		round, answers := r.conclude(now)
+		r.arm(now)
+		gone := r.gone
 		r.mu.Unlock()
-		if over {
+		r.sendRound(round)
+		for _, answer := range answers {
+			answer()
+		}
+		if gone {
 			r.relays.forget(r)
 		}
 		return
 	}
-	var all []outgoing
-	idle, shares := false, 0
-	if !r.superseded {
-		idle = r.lookForReceiver(now)
-		all = r.ask(now)
-	}
-	if r.started && !r.superseded && !held && r.away.IsZero() {
+	idle, shares := r.lookForReceiver(now), 0
+	all, round := r.ask(now)
+	if r.started && !held && r.away.IsZero() {
 		grants := r.grant(now)
 		shares = len(grants)
 		all = append(append(all, grants...), r.watch(now)...)
 	}
+	r.sending = len(all) > 0
 	r.arm(now)
 	r.mu.Unlock()
 	if idle {
 		server.deleteInactive(r.of, r.key.consumer, r.made)
 	}
+	r.sendRound(round)
 	if shares > 0 {
 		server.config.Hub.Wait() // what is sent waits in memory
 	}
 	for i := range all {
 		r.send(&all[i])
 	}
+	if len(all) > 0 {
+		r.sent()
+	}
 }
 
-// send sends a request that the relay has noted, unless it was dropped since. The time in which
-// its result has to come begins now: the hub may have been full for long, and deliveries of a
-// request that counts as lost are dropped.
+// sent notes that the requests of a step were sent.
+func (r *relay) sent() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sending = false; r.ending || r.superseded {
+		r.wake()
+	}
+	if r.then != nil {
+		r.then.wake()
+	}
+}
+
+// send sends a request that the relay has noted, unless it was dropped since, or the relay asks
+// for nothing any more. The time in which its result has to come begins now: the hub may have been
+// full for long, and deliveries of a request that counts as lost are dropped.
 func (r *relay) send(o *outgoing) {
 	r.mu.Lock()
 	e := o.kind(&r.shards[o.shard])
 	noted := e.number == o.what.Number
+	if noted && (r.ending || r.superseded) {
+		r.drop(e)
+		noted = false
+	}
 	if noted {
 		e.until = time.Now().Add(o.what.Watch + lostAfter)
 	}
@@ -274,7 +297,7 @@ func (r *relay) request(now time.Time, at int, kind func(*relayShard) *shardRequ
 	server, p, e := r.relays.server, r.of.Shards()[at], kind(&r.shards[at])
 	what.Stream, what.Name, what.Relay = p.Key(), r.key.consumer, true
 	what.Claim = &shareClaim{r.claim.Generation, r.claim.Epoch}
-	what.Number = server.shares.begin(openRequest{r, at, what.Watch > 0})
+	what.Number = server.shares.begin(openRequest{by: r, shard: at, watch: what.Watch > 0})
 	*e = shardRequest{number: what.Number, leader: p.Leader(), until: now.Add(what.Watch + lostAfter), share: what.Bytes}
 	if what.Bytes > 0 {
 		what.To = appendRelayTo(nil, what.Number, server.config.Self)
@@ -307,8 +330,8 @@ func (r *relay) dropLost(now time.Time) {
 }
 
 // linked asks a broker again what it may not have got, or not answered, before it had a new link.
-// A broker that has restarted under its id has one, too. A share waits for its time: what it
-// delivers may be on its way, and counts once.
+// A broker that has restarted under its id has one, too. All that came over the link before was
+// taken. So the answer to a question ends a share whose result was lost.
 func (r *relay) linked(broker string) {
 	r.mu.Lock()
 	for i := range r.shards {
@@ -317,6 +340,9 @@ func (r *relay) linked(broker string) {
 			if e.leader == broker {
 				r.drop(e)
 			}
+		}
+		if shard.share.number != 0 && shard.share.leader == broker {
+			shard.doubtful = true
 		}
 	}
 	r.mu.Unlock()
@@ -351,6 +377,7 @@ func (r *relay) lookForReceiver(now time.Time) (idle bool) {
 			stalled = r.flow()
 		}
 		header := jsapi.AppendHeartbeat(nil, r.sum.Sequence, r.sum.Offset, stalled)
+		r.spoke = true
 		r.relays.server.send(protocol.Message{Subject: r.to, Header: len(header), Data: header})
 		r.beat = now.Add(heartbeat)
 	}
@@ -369,28 +396,35 @@ func (r *relay) inactiveAt() time.Time {
 	return due
 }
 
-// ask asks shards to confirm the claim and where the consumer stands, until all have answered. The
-// relay starts then, or when relayPatience is over. mu is held.
-func (r *relay) ask(now time.Time) (all []outgoing) {
+// ask has the relays of other brokers yield, and asks shards to confirm the claim and where the
+// consumer stands, until all have answered. The relay starts then, or when relayPatience is over.
+// mu is held.
+func (r *relay) ask(now time.Time) (all []outgoing, round []toBroker) {
 	if r.after != nil {
-		if !r.after.over() {
-			return nil
+		switch {
+		case r.after.over():
+			r.inherit()
+		case !r.after.quiet():
+			r.began = now
+			return nil, nil
 		}
-		r.after, r.began = nil, now
+	}
+	if !r.former.begun {
+		r.began, round = now, r.askToYield(now)
 	}
 	unknown := false
 	for i := range r.shards {
 		shard := &r.shards[i]
-		if shard.known {
-			continue
-		}
-		unknown = true
-		if shard.question.number == 0 && !now.Before(shard.again) {
+		unknown = unknown || !shard.known
+		if (!shard.known || shard.doubtful) && shard.question.number == 0 && !now.Before(shard.again) {
 			all = append(all, r.request(now, i, questionOf, shareRequest{State: true}))
 		}
 	}
-	r.started = r.started || !unknown || !now.Before(r.began.Add(relayPatience))
-	return all
+	waits := unknown || r.after != nil || r.waits(&r.former, now)
+	if !r.started && (!waits || !now.Before(r.began.Add(relayPatience))) {
+		r.start()
+	}
+	return all, round
 }
 
 // grant assigns shares of what may be sent to the shards that have something. mu is held.
@@ -433,7 +467,8 @@ func (r *relay) grant(now time.Time) (all []outgoing) {
 }
 
 func (s *relayShard) grantable(now time.Time) bool {
-	return s.known && s.ready && s.share.number == 0 && !now.Before(s.again)
+	// The answer to a question ends what the shard was asked for before.
+	return s.known && s.ready && s.share.number == 0 && !s.doubtful && s.question.number == 0 && !now.Before(s.again)
 }
 
 // watch watches the shards that have nothing. mu is held.
@@ -467,11 +502,17 @@ func (r *relay) arm(now time.Time) {
 		}
 	}
 	if r.ending || r.superseded {
+		if len(r.passed.open) > 0 {
+			due(r.passed.until)
+		}
 		r.setTimer(now, next)
 		return
 	}
-	if !r.started && r.after == nil {
+	if !r.started {
 		due(r.began.Add(relayPatience))
+		if len(r.former.open) > 0 {
+			due(r.former.until)
+		}
 	}
 	if r.started && r.away.IsZero() && r.consumer.IdleHeartbeat > 0 {
 		due(r.beat)
@@ -485,7 +526,7 @@ func (r *relay) arm(now time.Time) {
 
 // setTimer has the relay woken at a time; zero: at none. mu is held.
 func (r *relay) setTimer(now, next time.Time) {
-	if next.IsZero() || r.closed {
+	if next.IsZero() || r.gone {
 		return
 	}
 	if wait := max(next.Sub(now), time.Millisecond); r.timer == nil {
@@ -497,6 +538,10 @@ func (r *relay) setTimer(now, next time.Time) {
 
 // finish takes the result of a request. It implements requester.
 func (r *relay) finish(of openRequest, got shareResult) {
+	if of.round != nil {
+		r.answered(of.round, got)
+		return
+	}
 	r.mu.Lock()
 	shard := &r.shards[of.shard]
 	for _, e := range shard.requests() {
@@ -516,17 +561,40 @@ func (r *relay) finish(of openRequest, got shareResult) {
 		default: // its leader is gone, or knows another declaration of the consumer
 			shard.ready, shard.again = false, time.Now().Add(groupAgain)
 		}
-		if question && got.State != nil && !shard.known {
-			shard.known, shard.last = true, *got.State
-			if !r.started {
-				r.sum.Sequence += got.State.Sequence
-				r.sum.Offset += got.State.Offset
-			}
-			r.sum.Pending += got.State.Pending
+		if question && got.State != nil {
+			r.learn(of.shard, got.State)
 		}
 	}
 	r.mu.Unlock()
 	r.wake()
+}
+
+// learn takes where a shard stands. mu is held.
+func (r *relay) learn(at int, is *shareState) {
+	shard := &r.shards[at]
+	shard.doubtful = false
+	switch {
+	case is.Ended:
+		if r.after != nil {
+			r.after.endShare(at)
+		}
+		if shard.share.number != 0 { // what it has not delivered is there still
+			r.drop(&shard.share)
+			shard.ready = true
+		}
+	case r.after != nil && r.after.hasShare(at): // which the leader, of an earlier version, goes on with
+		shard.again = time.Now().Add(groupAgain)
+		return
+	}
+	if shard.known {
+		return
+	}
+	shard.known, shard.last = true, *is
+	if !r.started {
+		r.sum.Sequence += is.Sequence
+		r.sum.Offset += is.Offset
+	}
+	r.sum.Pending += is.Pending
 }
 
 // deliver passes a delivery of a share on. It never blocks.
@@ -545,7 +613,7 @@ func (r *relay) deliver(shard int, number uint64, m protocol.Message) {
 	if later := now.Add(lostAfter); later.After(s.share.until) {
 		s.share.until = later
 	}
-	r.count(s, shareState{d.ConsumerSeq, d.StreamSeq, d.Pending})
+	r.count(s, shareState{Sequence: d.ConsumerSeq, Offset: d.StreamSeq, Pending: d.Pending})
 	d.ConsumerSeq, d.Pending = r.sum.Sequence, r.sum.Pending
 	r.ack = d.AppendSubject(r.ack[:0])
 	m.To, m.Reply = r.to, r.ack
@@ -585,7 +653,7 @@ func (r *relay) count(s *relayShard, now shareState) {
 
 // send1 sends a message at once. The Hub copies it. mu is held.
 func (r *relay) send1(m protocol.Message) {
-	r.out[0] = m
+	r.out[0], r.spoke = m, true
 	r.relays.server.config.Hub.SendSoon(r.out[:])
 	r.out[0] = protocol.Message{}
 }

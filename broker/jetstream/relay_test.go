@@ -133,7 +133,7 @@ func TestADeliveryOfALostShareIsDropped(t *testing.T) {
 	n := w.nodes[0]
 	r := n.relays.find(pullGroupKey{n.topics.Topic("orders").ID(), "pusher"})
 	late := protocol.Message{Subject: []byte("orders.1"), Reply: []byte("$JS.ACK.orders--1.pusher.1.9.9.1700000000000000000.0")}
-	r.deliver(1, n.shares.begin(openRequest{r, 1, false}), late)
+	r.deliver(1, n.shares.begin(openRequest{by: r, shard: 1}), late)
 	w.fill(4, 1, 2)
 	w.relayed(8)
 }

@@ -29,6 +29,7 @@ type relays struct {
 	led    map[string]*ledTopic // by id
 	all    map[pullGroupKey]*relay
 	ending map[pullGroupKey]*relay // the last one of each that ends and passes on what still comes
+	left   map[pullGroupKey]*relay // the last one of each that is gone, of consumers that are declared
 	holds  map[pullGroupKey]int    // creations under way: their consumers deliver nothing yet
 	closed bool
 	ended  chan struct{} // closed when closed and nothing is ending; nil: nobody waits
@@ -43,7 +44,7 @@ type ledTopic struct {
 
 func (g *relays) init(s *Server) {
 	g.server, g.led, g.all, g.holds = s, map[string]*ledTopic{}, map[pullGroupKey]*relay{}, map[pullGroupKey]int{}
-	g.ending = map[pullGroupKey]*relay{}
+	g.ending, g.left = map[pullGroupKey]*relay{}, map[pullGroupKey]*relay{}
 	g.tasks = work.NewTasks(max(2, runtime.GOMAXPROCS(0)), func(_ *struct{}, r *relay, _ work.Lane) bool {
 		r.step()
 		return false
@@ -103,17 +104,21 @@ func (g *relays) finish() {
 // end removes and ends a relay. mu is held.
 func (g *relays) end(r *relay, drop bool) {
 	delete(g.all, r.key)
-	if r.end(drop); !r.over() {
+	if r.end(drop); !r.isGone() {
 		g.ending[r.key] = r
 	}
 }
 
-// forget forgets a relay that has ended.
+// forget removes a relay that has ended, and all of whose messages have arrived. It says where it
+// stood until the next one ends, or the consumer is deleted.
 func (g *relays) forget(r *relay) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ending[r.key] == r {
 		delete(g.ending, r.key)
+		if declared := g.server.state().Subscription(r.key.topic, r.key.consumer); declared != nil && declared.Incarnation() == r.made {
+			g.left[r.key] = r
+		}
 		g.allEnded()
 	}
 }
@@ -150,15 +155,20 @@ func (s *Server) Follow(changes coordination.Changes) {
 		for _, of := range g.led {
 			g.reconcileAll(of, time.Time{})
 		}
+		clear(g.left)
 		return
 	}
 	for _, c := range changes.Subscriptions {
 		sub := c.After
 		if sub == nil {
 			sub = c.Before
+			delete(g.left, pullGroupKey{sub.Topic, sub.Name})
 		}
 		if of := g.led[sub.Topic]; of != nil {
-			g.reconcile(of, sub.Name, g.server.latestClaim(of.ID()), time.Time{})
+			// A State without the consumer had this claim already, so no broker's has it with an
+			// earlier one.
+			claim := g.server.latestClaim(of.ID())
+			g.reconcile(of, sub.Name, claim, time.Time{}, c.Before == nil && claim == of.claim)
 		}
 	}
 }
@@ -192,16 +202,17 @@ func (g *relays) reconcileAll(of *ledTopic, keepUntil time.Time) {
 	of.claim = g.server.latestClaim(of.ID())
 	for key := range g.all {
 		if key.topic == of.ID() {
-			g.reconcile(of, key.consumer, of.claim, keepUntil)
+			g.reconcile(of, key.consumer, of.claim, keepUntil, false)
 		}
 	}
 	for _, declared := range g.server.state().Subscriptions(of.ID()) {
-		g.reconcile(of, declared.Name, of.claim, keepUntil)
+		g.reconcile(of, declared.Name, of.claim, keepUntil, false)
 	}
 }
 
-// reconcile makes the relay of one Subscription what its declaration and the claim say. mu is held.
-func (g *relays) reconcile(of *ledTopic, name string, claim subscription.Claim, keepUntil time.Time) {
+// reconcile makes the relay of one Subscription what its declaration and the claim say. If fresh,
+// no other broker can have one with an earlier claim. mu is held.
+func (g *relays) reconcile(of *ledTopic, name string, claim subscription.Claim, keepUntil time.Time, fresh bool) {
 	if g.closed {
 		return
 	}
@@ -216,7 +227,7 @@ func (g *relays) reconcile(of *ledTopic, name string, claim subscription.Claim, 
 		g.end(is, declared == nil || declared.Incarnation() != is.made)
 	}
 	if wanted {
-		r := newRelay(g, of.Topic, declared, claim, g.ending[key], time.Now())
+		r := newRelay(g, of.Topic, declared, claim, g.ending[key], fresh && g.ending[key] == nil, time.Now())
 		r.keepUntil = keepUntil
 		g.all[key] = r
 		r.wake()

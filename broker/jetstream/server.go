@@ -32,6 +32,7 @@ type Store interface {
 	GetSubscription(ctx context.Context, topic, name string) (*coordination.Subscription, error)
 	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
 	DeclareConsumer(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner, created time.Time) (*coordination.Subscription, error)
+	CreateSubscriptionSince(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner, since int64) (*coordination.Subscription, error)
 	UpdateSubscription(ctx context.Context, topic, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error)
 	DeleteSubscription(ctx context.Context, topic, name string, revision int64, by coordination.Owner) error
 }

@@ -368,59 +368,76 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 	s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: info})
 }
 
+// storeShardedConsumer creates or changes a consumer. Of a work queue it writes only what it has
+// judged beside all others: if another broker, that led the first shard before, has written one
+// since, it judges anew.
 func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stream *jsapi.StreamConfig, request *jsapi.ConsumerRequest) (*coordination.Subscription, *jsapi.Error) {
+	for {
+		since := int64(0)
+		if stream.IsWorkQueue() {
+			since = s.state().Revision
+		}
+		is, refusal, err := s.tryStoreShardedConsumer(ctx, of, stream, request, since)
+		if since > 0 && isStale(err) && s.until(ctx, func() bool { return s.state().Revision > since }) {
+			continue
+		}
+		if err != nil {
+			return nil, consumerRefusal(err)
+		}
+		return is, refusal
+	}
+}
+
+// tryStoreShardedConsumer is storeShardedConsumer that returns a *coordination.StaleError if a
+// consumer was written after a revision; 0: any may be.
+func (s *Server) tryStoreShardedConsumer(ctx context.Context, of *topic.Topic, stream *jsapi.StreamConfig, request *jsapi.ConsumerRequest, since int64) (*coordination.Subscription, *jsapi.Error, error) {
 	to := &request.Config
 	existing := s.state().Subscription(of.ID(), to.Name)
 	if existing == nil {
 		switch {
 		case request.Action == jsapi.UpdateConsumer:
-			return nil, jsapi.ErrConsumerDoesNotExist
+			return nil, jsapi.ErrConsumerDoesNotExist, nil
 		case stream.MaxConsumers > 0 && len(s.state().Subscriptions(of.ID())) >= stream.MaxConsumers && s.countDeclared(ctx, of) >= stream.MaxConsumers:
-			return nil, jsapi.ErrMaximumConsumersLimit
+			return nil, jsapi.ErrMaximumConsumersLimit, nil
 		case to.Durable == "" && s.ephemerals(of) >= shardedEphemerals:
-			return nil, jsapi.ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), shardedEphemerals))
+			return nil, jsapi.ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), shardedEphemerals)), nil
 		}
 		if refusal := s.checkShardedQueue(ctx, of, stream, to); refusal != nil {
-			return nil, refusal
+			return nil, refusal, nil
 		}
-		made, err := s.config.Store.CreateSubscription(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client)
+		made, err := s.config.Store.CreateSubscriptionSince(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client, since)
 		if err == nil {
 			s.config.Advisories.Consumer(of.Name(), to.Name, advisory.Created)
-			return made, nil
+			return made, nil, nil
 		}
-		if refusal := consumerRefusal(err); !errors.Is(refusal, jsapi.ErrConsumerAlreadyExists) {
-			return nil, refusal
+		if !errors.Is(consumerRefusal(err), jsapi.ErrConsumerAlreadyExists) {
+			return nil, nil, err
 		}
 		// Another client created it at the same time, and this broker's State lacks it still.
 		if !s.until(ctx, func() bool { existing = s.state().Subscription(of.ID(), to.Name); return existing != nil }) {
-			return nil, consumerOffline(nil)
+			return nil, consumerOffline(nil), nil
 		}
 	}
 	from := s.shardedConsumerConfig(of, existing)
 	to.PauseUntil = from.PauseUntil // only a ConsumerPause changes it
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
-		return existing, refusal
+		return existing, refusal, nil
 	}
 	if from.Durable == "" && to.Durable != "" {
-		return nil, refuseUnordered(jsapi.ErrConsumerCreate, of, "a consumer made durable: durable name can not be updated")
+		return nil, refuseUnordered(jsapi.ErrConsumerCreate, of, "a consumer made durable: durable name can not be updated"), nil
 	}
 	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
-		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere
+		return nil, jsapi.ErrConsumerNameExist, nil // its messages would go elsewhere
 	}
 	if refusal := s.checkShardedQueue(ctx, of, stream, to); refusal != nil {
-		return nil, refusal
+		return nil, refusal, nil
 	}
 	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec)
-	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
-	if err != nil {
-		return nil, consumerRefusal(err)
-	}
-	return updated, nil
+	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec, Since: since})
+	return updated, nil, err
 }
 
-// checkShardedQueue refuses a consumer that a work queue can't have, or not beside the others. If
-// two brokers permit consumers that exclude each other at the same time, each shard serves the
-// older one.
+// checkShardedQueue refuses a consumer that a work queue can't have, or not beside the others.
 func (s *Server) checkShardedQueue(ctx context.Context, of *topic.Topic, stream *jsapi.StreamConfig, config *jsapi.ConsumerConfig) *jsapi.Error {
 	if !stream.IsWorkQueue() {
 		return nil

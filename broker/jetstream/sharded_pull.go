@@ -463,7 +463,7 @@ func (g *pullGroup) send(now time.Time, at int, w *shardedPull, share int) {
 			l.Bytes = w.bytes
 		}
 	}
-	e.number = server.shares.begin(openRequest{g, at, w == nil})
+	e.number = server.shares.begin(openRequest{by: g, shard: at, watch: w == nil})
 	l.Number = e.number
 	sent := server.shares.send(e.leader, &l)
 	if !sent {

@@ -467,6 +467,43 @@ func TestConsumersThatAreNotDurableAreBounded(t *testing.T) {
 	}
 }
 
+// TestLeadersInTurnWriteNoConsumersThatExcludeEachOther: the former leader of the first shard of a
+// work queue has written a consumer, which the State of the next one lacks still.
+func TestLeadersInTurnWriteNoConsumersThatExcludeEachOther(t *testing.T) {
+	w := newWorld(t, 2)
+	config := jsapi.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, Retention: "workqueue"}
+	if err := config.Normalize(); err != nil {
+		t.Fatal(err)
+	}
+	asked := config.TopicSpec()
+	asked.Shards = 2
+	_, err := w.CreateTopic(t.Context(), "orders", asked, client)
+	testutil.Must(t, err)
+	n := w.nodes[0]
+	w.set(func() { w.stale = map[string]bool{n.id: true} })
+	former, err := w.CreateSubscription(t.Context(), "orders", "former", coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}}, client)
+	testutil.Must(t, err)
+	before := 0
+	w.set(func() { before = w.asked })
+	inbox := n.say("$JS.API.CONSUMER.CREATE.orders.next", `{"stream_name":"orders","config":{"name":"next","durable_name":"next","ack_policy":"explicit"}}`)
+	testutil.EventuallyTrue(t, "the next leader wants to write one", func() (is bool) {
+		w.set(func() { is = w.asked > before })
+		return is
+	})
+	w.set(func() {
+		w.stale = nil
+		w.tell(coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{After: former}}})
+	})
+	if answer := w.await(inbox); !strings.Contains(string(answer.Data), `"err_code":10099`) {
+		t.Errorf("the next consumer is answered %s", answer.Data)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.subs) != 1 {
+		t.Errorf("there are %d consumers", len(w.subs))
+	}
+}
+
 // TestAConsumerThatAnotherBrokerDeletedExcludesNoNewOne: this broker's State has it still, and etcd
 // does not.
 func TestAConsumerThatAnotherBrokerDeletedExcludesNoNewOne(t *testing.T) {

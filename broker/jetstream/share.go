@@ -47,9 +47,13 @@ type shareRequest struct {
 	Relay  bool          `json:"relay,omitempty"` // it is a relay's, so To is that of relayTo
 	State  bool          `json:"state,omitempty"` // deliver nothing, and say where the consumer stands
 	// Claim is that of the relay; nil: its broker is of an earlier version. With Yield the relay of
-	// an earlier one here is to yield to it, of whichever shard's stream the request is.
+	// an earlier one here is to yield to it: that of the Topic with an id, or of whichever shard's
+	// stream the request is. Without either, only the answer is asked for, behind what was sent
+	// before. Made is the incarnation of the consumer.
 	Claim *shareClaim `json:"claim,omitempty"`
 	Yield bool        `json:"yield,omitempty"`
+	Topic string      `json:"topic,omitempty"`
+	Made  int64       `json:"made,omitempty"`
 }
 
 // shareResult is the result of a share or a watch.
@@ -66,6 +70,9 @@ type shareState struct {
 	Sequence uint64 `json:"sequence"` // of the last delivery
 	Offset   uint64 `json:"offset"`
 	Pending  uint64 `json:"pending"` // messages yet to deliver
+	// Ended: what relays of the broker that asks had open in the shard is over. Earlier versions
+	// don't say so.
+	Ended bool `json:"ended,omitempty"`
 }
 
 // requester gets the results of its shares and watches.
@@ -78,6 +85,7 @@ type openRequest struct {
 	by    requester
 	shard int
 	watch bool
+	round *round // that it is of; nil: it is to a shard
 }
 
 // openRequests are those of this broker.
@@ -163,14 +171,11 @@ func (o *openRequests) takeResult(m *protocol.Message) {
 // serveShare serves a share or watch from a shard that is led here. Another broker may have asked
 // for it. tell is called once with the result, unless serveShare reports false.
 func (s *Server) serveShare(l *shareRequest, tell func(shareResult)) bool {
-	number, of := l.Number, s.topics.ShardByKey(l.Stream)
 	if l.Yield {
-		if of != nil && l.Claim != nil {
-			s.yield(l, of.Topic())
-		}
-		tell(shareResult{Number: number})
+		s.serveYield(l, tell)
 		return true
 	}
+	number, of := l.Number, s.topics.ShardByKey(l.Stream)
 	sub := s.config.Subscriptions().Find(l.Stream, l.Name)
 	if sub == nil || of == nil {
 		return false
@@ -191,7 +196,7 @@ func (s *Server) serveShare(l *shareRequest, tell func(shareResult)) bool {
 				gone(why)
 			} else if !s.infos.Submit(func() {
 				is := sub.Info()
-				tell(shareResult{Number: number, State: &shareState{is.DeliveredSequence, is.DeliveredOffset, is.Lag}})
+				tell(shareResult{Number: number, State: &shareState{is.DeliveredSequence, is.DeliveredOffset, is.Lag, true}})
 			}, 0) {
 				gone(subscription.LeaderGone)
 			}

@@ -294,10 +294,28 @@ func (w *world) GetTopic(ctx context.Context, name string) (*coordination.Topic,
 }
 
 func (w *world) CreateSubscription(ctx context.Context, of, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error) {
-	return w.DeclareConsumer(ctx, of, name, spec, owner, time.Now())
+	return w.create(ctx, of, name, spec, owner, time.Now(), 0)
 }
 
 func (w *world) DeclareConsumer(ctx context.Context, of, name string, spec coordination.SubscriptionSpec, owner coordination.Owner, created time.Time) (*coordination.Subscription, error) {
+	return w.create(ctx, of, name, spec, owner, created, 0)
+}
+
+func (w *world) CreateSubscriptionSince(ctx context.Context, of, name string, spec coordination.SubscriptionSpec, owner coordination.Owner, since int64) (*coordination.Subscription, error) {
+	return w.create(ctx, of, name, spec, owner, time.Now(), since)
+}
+
+// written reports whether a Subscription of a Topic was written after a revision. mu is held.
+func (w *world) written(topicID string, since int64) bool {
+	for _, is := range w.subs {
+		if since > 0 && is.Topic == topicID && is.Revision > since {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) create(ctx context.Context, of, name string, spec coordination.SubscriptionSpec, owner coordination.Owner, created time.Time, since int64) (*coordination.Subscription, error) {
 	defer w.mu.Unlock()
 	if err := w.ask(ctx); err != nil {
 		return nil, err
@@ -308,6 +326,9 @@ func (w *world) DeclareConsumer(ctx context.Context, of, name string, spec coord
 	}
 	if is := w.subs[t.ID+"/"+name]; is != nil {
 		return nil, &coordination.ExistsError{What: "subscription " + name, Owner: is.Owner}
+	}
+	if w.written(t.ID, since) {
+		return nil, &coordination.StaleError{What: "what reads topic " + of}
 	}
 	w.revision++
 	is := &coordination.Subscription{
@@ -335,6 +356,8 @@ func (w *world) UpdateSubscription(ctx context.Context, of, name string, update 
 		return nil, &coordination.NotFoundError{What: "subscription " + name}
 	case was.Owner.Kind != update.By.Kind:
 		return nil, &coordination.NotOwnerError{What: "subscription " + name, Owner: was.Owner}
+	case w.written(was.Topic, update.Since):
+		return nil, &coordination.StaleError{What: "what reads topic " + of}
 	}
 	w.revision++
 	is := *was

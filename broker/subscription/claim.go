@@ -21,10 +21,11 @@ func (c Claim) Before(other Claim) bool {
 }
 
 // Claim makes the Subscription serve the relays of a claim, and of no earlier one from now on. It
-// ends the requests of an earlier claim with Superseded. done is called once, without a lock, when
-// all that was delivered before is sent, with the claim before and 0. If that was later than c, it
-// stays, and why is Superseded. If the Subscription is closed, why is the reason. done must not
-// block.
+// ends the requests of an earlier claim with Superseded, and those of the same one with Expired: a
+// relay calls it before it pulls, so they are of the one before on its broker, or their results
+// were lost. done is called once, without a lock, when all that was delivered before is sent, with
+// the claim before and 0. If that was later than c, it stays, and why is Superseded. If the
+// Subscription is closed, why is the reason. done must not block.
 //
 // The claim is in memory only: a leader that takes over the shard knows none. Its caller refuses
 // claims before the one of its State.
@@ -32,6 +33,9 @@ func (s *Subscription) Claim(c Claim, done func(former Claim, why End)) {
 	s.mu.Lock()
 	former := s.claim
 	why := s.claimed(c)
+	if why == 0 {
+		s.endRelayed(Expired)
+	}
 	s.refused = append(s.refused, &request{why: why, done: func(o Outcome) { done(former, o.Why) }})
 	s.mu.Unlock()
 	s.service.tasks.wake(s)
@@ -43,16 +47,21 @@ func (s *Subscription) claimed(c Claim) (why End) {
 	if c.Before(s.claim) {
 		return Superseded
 	}
-	if s.claim.Before(c) && s.settings.relayed {
-		for s.waiting.n > 0 { // the next step ends them
-			r := s.waiting.pop()
-			r.why = Superseded
-			s.refused = append(s.refused, r)
-		}
+	if s.claim.Before(c) {
+		s.endRelayed(Superseded)
 	}
 	if c != s.claim {
 		// Cloned, so that nothing of a Pull escapes to the heap.
 		s.claim = Claim{c.Generation, c.Epoch, strings.Clone(c.Holder)}
 	}
 	return 0
+}
+
+// endRelayed has the next step end the requests of relays. mu is held.
+func (s *Subscription) endRelayed(why End) {
+	for s.settings.relayed && s.waiting.n > 0 {
+		r := s.waiting.pop()
+		r.why = why
+		s.refused = append(s.refused, r)
+	}
 }

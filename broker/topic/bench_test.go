@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"sync"
@@ -19,11 +20,19 @@ type signals struct {
 	*testHub
 	waiting []chan struct{}
 	sends   atomic.Int64
+	flow    chan uint64 // sequences of a fast batch that are acknowledged; nil: nobody sends one
 }
 
 func (s *signals) Send(messages []protocol.Message) {
 	s.sends.Add(1)
 	for i := range messages {
+		if s.flow != nil {
+			if rest, ok := bytes.CutPrefix(messages[i].Data, []byte("ack ")); ok {
+				sequence, _ := strconv.ParseUint(string(rest), 10, 64)
+				s.flow <- sequence
+			}
+			continue
+		}
 		n := 0
 		for _, c := range messages[i].Subject {
 			n = 10*n + int(c-'0')
@@ -115,6 +124,35 @@ func BenchmarkPublishWindow(b *testing.B) {
 			b.ReportMetric(64*float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
 		})
 	}
+}
+
+// BenchmarkPublishFast measures one fast batch beside BenchmarkPublishWindow: as many messages at a
+// time, and as many without an ack at most. Its acks are for 100 messages each.
+func BenchmarkPublishFast(b *testing.B) {
+	_, hub, topic := benchSite(b, 1, func(s *coordination.TopicSpec) {
+		s.Deduplication, s.Stream.AllowBatched = 2e9, true
+	})
+	hub.flow = make(chan uint64, 4096)
+	read := make([]protocol.Message, 64)
+	for i := range read {
+		read[i] = message("orders.eu", "", string(make([]byte, 256)))
+	}
+	sent, acked := uint64(0), uint64(0)
+	b.ResetTimer()
+	for range b.N {
+		for i := range read {
+			sent++
+			read[i].Reply = strconv.AppendUint(append(read[i].Reply[:0], "fast x "...), sent, 10)
+		}
+		(*taker)(topic).Take(read, nil, false)
+		for sent > acked+uint64(16*len(read)) {
+			acked = max(acked, <-hub.flow)
+		}
+	}
+	for sent > acked+100 {
+		acked = max(acked, <-hub.flow)
+	}
+	b.ReportMetric(64*float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
 }
 
 // BenchmarkOpen measures opening 10,000 existing Topics.

@@ -124,6 +124,7 @@ type numbers struct {
 
 	mu       sync.Mutex
 	byBroker map[string]*count
+	counted  bool // all brokers had told their clients at the end of the last poll
 }
 
 // count is the state of polling one broker.
@@ -281,13 +282,12 @@ func (m *Mirror) Numbers(topicID string) (sum Numbers, ok bool) {
 
 // addClients adds the clients that all brokers told. The numbers' mu is held.
 func (m *Mirror) addClients(topicID string, sum *Numbers) {
-	sum.MembersKnown = true
-	for _, b := range m.State().Brokers {
+	brokers := m.State().Brokers
+	if sum.MembersKnown = m.numbers.allCount(brokers); !sum.MembersKnown {
+		return
+	}
+	for _, b := range brokers {
 		c := m.numbers.byBroker[b.ID]
-		if c == nil || c.clients == nil {
-			sum.MembersKnown = false
-			return
-		}
 		for name, n := range c.clients[topicID] {
 			if s, counted := sum.Subscriptions[name]; counted {
 				s.Clients += n
@@ -295,6 +295,26 @@ func (m *Mirror) addClients(topicID string, sum *Numbers) {
 			}
 		}
 	}
+}
+
+// allCount reports whether all brokers have told their clients. mu is held.
+func (n *numbers) allCount(brokers []coordination.Broker) bool {
+	for i := range brokers {
+		if c := n.byBroker[brokers[i].ID]; c == nil || c.clients == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// countedChanged notes whether all brokers have told their clients, and reports whether that is
+// another answer than the last time.
+func (n *numbers) countedChanged(brokers []coordination.Broker) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.counted
+	n.counted = n.allCount(brokers)
+	return n.counted != before
 }
 
 // add adds the numbers of another shard.
@@ -368,7 +388,6 @@ func (m *Mirror) poll(ctx context.Context) {
 
 func (m *Mirror) pollAll(ctx context.Context, state *coordination.State) {
 	var all sync.WaitGroup
-	defer all.Wait()
 	for _, broker := range state.Brokers {
 		all.Go(func() {
 			found, err := m.numbers.ask(ctx, broker)
@@ -381,6 +400,10 @@ func (m *Mirror) pollAll(ctx context.Context, state *coordination.State) {
 				m.tellOf(state, id)
 			}
 		})
+	}
+	all.Wait()
+	if m.numbers.countedChanged(state.Brokers) {
+		m.tellOwners() // the number of members came or went everywhere
 	}
 }
 

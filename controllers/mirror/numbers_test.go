@@ -187,6 +187,18 @@ func TestMembersAddUp(t *testing.T) {
 	answer("b1", leads(1, "")+`, "clients": []`)
 	answer("b2", `"topics": []`)
 	wants("an earlier version", false, nil)
+	flips := func(when string, want bool) {
+		t.Helper()
+		if got := m.numbers.countedChanged(m.State().Brokers); got != want {
+			t.Errorf("%s: whether members are known has changed: %v", when, got)
+		}
+	}
+	flips("an earlier version", false)
+	if changed := answer("b2", `"topics": [], "clients": []`); len(changed) != 0 {
+		t.Errorf("when one without clients told, %v changed", changed)
+	}
+	flips("the last one has told that it has no clients", true)
+	flips("the poll behind it", false)
 	if changed := answer("b2", `"topics": [], "clients": [{"topic": "x", "subscription": "pulled", "clients": 1}]`); !slices.Equal(changed, []string{"x"}) {
 		t.Errorf("when clients came, %v changed", changed)
 	}
