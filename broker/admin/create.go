@@ -16,7 +16,7 @@ import (
 // stream.
 func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequest) TopicInfo {
 	info := TopicInfo{Revision: s.topics.State().Revision}
-	spec, refusal := asked.spec(name)
+	spec, refusal := asked.spec(name, s.topics.State())
 	if refusal != nil {
 		info.Error = refusal
 		return info
@@ -53,13 +53,16 @@ func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequ
 
 // spec returns the requested Topic. It refuses what JetStream refuses, with JetStream's
 // descriptions.
-func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal *Error) {
+func (r *CreateRequest) spec(name string, state *coordination.State) (spec coordination.TopicSpec, refusal *Error) {
 	if r.Stream.Name != "" && r.Stream.Name != name {
 		return spec, refuse(BadRequest, "the subject names topic %s, and the request %.100s (leave the latter out)", name, r.Stream.Name)
 	}
 	r.Stream.Name = name
 	replicas := r.Stream.Replicas
 	if err := cmp.Or(r.Stream.CheckCreate(), r.Stream.Normalize()); err != nil {
+		return spec, refuse(BadRequest, "%s", err.Description)
+	}
+	if err := r.Stream.CheckSources(state); err != nil {
 		return spec, refuse(BadRequest, "%s", err.Description)
 	}
 	if r.Shards < 0 || r.Shards > placement.MaxShards {
@@ -71,12 +74,16 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	if r.Shards > 1 && r.Stream.AllowBatched {
 		return spec, refuse(BadRequest, "a Topic with several shards takes no fast batches (leave out allow_batched, or ask for one shard)")
 	}
-	if spec = r.Stream.TopicSpec(); len(spec.Stream.Copies()) > 0 {
-		return spec, refuse(BadRequest, "sources and mirrors are not for this request (create the stream by JetStream's API, as nats stream add does)")
+	spec = r.Stream.TopicSpec()
+	spec.ShardAsOrigin(state)
+	if r.Shards > 0 {
+		spec.Shards = r.Shards
 	}
-	spec.Shards = max(r.Shards, 1)
 	if len(r.PartitionTokens) > 0 {
 		spec.PartitionBy, spec.PartitionTokens = coordination.ByTokens, r.PartitionTokens
+	}
+	if why := spec.MirrorMismatch(state); why != "" {
+		return spec, refuse(BadRequest, "%s", why)
 	}
 	spec.Replicas, spec.MinInSync, spec.UncleanElection, spec.Compaction = replicas, r.MinInSync, r.UncleanElection, r.Compaction
 	return spec, nil

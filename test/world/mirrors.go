@@ -92,17 +92,21 @@ func (w *world) unmirrored(d *declared, leader *life) string {
 }
 
 // mirrors judges the mirrors in logs at the end: what is in both logs has the same offset.
-func (j *judge) mirrors(logs map[*declared][]record) {
+func (j *judge) mirrors(logs map[shardID][]record) {
 	for _, d := range j.w.topics {
 		o := j.mirrored(d)
-		if o == nil || logs[d] == nil || logs[o] == nil || j.w.broken != nil {
+		if o == nil || j.w.broken != nil {
+			continue
+		}
+		origin, mirror := logs[o.shard(0)], logs[d.shard(0)]
+		if origin == nil || mirror == nil {
 			continue
 		}
 		at := map[string]uint64{}
-		for _, r := range logs[o] {
+		for _, r := range origin {
 			at[r.value] = r.offset
 		}
-		for _, r := range logs[d] {
+		for _, r := range mirror {
 			if offset, both := at[r.value]; both && offset != r.offset {
 				j.w.fail("%s: %s stands at %d, and at %d of the Topic that it mirrors", d.shard(0), r.value, r.offset, offset)
 				return

@@ -179,6 +179,9 @@ var mutationsOfKinds = []Mutation{
 	{Name: "sources: a new leader doesn't read how far they have come", Edits: []edit{
 		{"broker/removing/load.go", "func(data []byte) error { return l.progress(data, true) }", "func([]byte) error { return nil }"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"sources"}, Says: "stands at"},
+	{Name: "sources: each of several shards copies all", Edits: []edit{
+		{"broker/sourcing/share.go", "\tif s == nil {\n\t\treturn true\n", "\tif true {\n\t\treturn true\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"sources"}, Says: "belongs into shard"},
 	{Name: "counters: a new leader counts from zero", Edits: []edit{
 		{"broker/counting/totals.go", "\tt.want(offset)\n\treturn Total{}, true, nil\n", "\treturn Total{}, false, nil\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"counters"}, Says: "has the total"},
