@@ -52,11 +52,7 @@ var topicKinds = []topicKind{
 	{"rollups", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowRollup = true }},
 	{"batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowAtomic = true }},
 	{"fast batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowBatched = true }},
-	{"sources", 0, func(w *world, spec *coordination.TopicSpec) {
-		if w.chance(40) {
-			spec.Shards = 2 + w.rng.IntN(2)
-		}
-	}},
+	{"sources", 0, func(*world, *coordination.TopicSpec) {}},
 	{"mirrors", 0, func(*world, *coordination.TopicSpec) {}},
 	{"ttls", 0, func(w *world, spec *coordination.TopicSpec) {
 		spec.Stream.AllowMessageTTL = true
