@@ -147,7 +147,8 @@ func (t *topics) streamsOf(name string) (streams []string) {
 
 // mirrors returns why the shard of a mirror can't mirror its part of the origin, or nil.
 func (t *topics) mirrors(shard *topic.ShardLeader) error {
-	if why := shard.Place().Topic.MirrorMismatch(t.topics.State()); why != "" {
+	spec := shard.Place().Topic
+	if why := spec.MirrorMismatch(spec.Origin(t.topics.State())); why != "" {
 		return errors.New(why)
 	}
 	return nil

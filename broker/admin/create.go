@@ -17,6 +17,9 @@ import (
 func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequest) TopicInfo {
 	info := TopicInfo{Revision: s.topics.State().Revision}
 	spec, refusal := asked.spec(name, s.topics.State())
+	if refusal == nil {
+		refusal = s.divide(ctx, asked, &spec)
+	}
 	if refusal != nil {
 		info.Error = refusal
 		return info
@@ -75,18 +78,33 @@ func (r *CreateRequest) spec(name string, state *coordination.State) (spec coord
 		return spec, refuse(BadRequest, "a Topic with several shards takes no fast batches (leave out allow_batched, or ask for one shard)")
 	}
 	spec = r.Stream.TopicSpec()
-	spec.ShardAsOrigin(state)
+	spec.Replicas, spec.MinInSync, spec.UncleanElection, spec.Compaction = replicas, r.MinInSync, r.UncleanElection, r.Compaction
+	return spec, nil
+}
+
+// divide sets the shards of a spec.
+func (s *Server) divide(ctx context.Context, asked *CreateRequest, spec *coordination.TopicSpec) *Error {
+	origin, err := spec.FindOrigin(ctx, s.store.GetTopic)
+	if err != nil {
+		return s.notWritten("look up what the topic mirrors", err)
+	}
+	return asked.divide(spec, origin)
+}
+
+// divide sets the shards of a spec: those that are asked for, and else of a mirror those of its
+// origin, which may be nil.
+func (r *CreateRequest) divide(spec *coordination.TopicSpec, origin *coordination.Topic) *Error {
+	spec.ShardAsOrigin(origin)
 	if r.Shards > 0 {
 		spec.Shards = r.Shards
 	}
 	if len(r.PartitionTokens) > 0 {
 		spec.PartitionBy, spec.PartitionTokens = coordination.ByTokens, r.PartitionTokens
 	}
-	if why := spec.MirrorMismatch(state); why != "" {
-		return spec, refuse(BadRequest, "%s", why)
+	if why := spec.MirrorMismatch(origin); why != "" {
+		return refuse(BadRequest, "%s", why)
 	}
-	spec.Replicas, spec.MinInSync, spec.UncleanElection, spec.Compaction = replicas, r.MinInSync, r.UncleanElection, r.Compaction
-	return spec, nil
+	return nil
 }
 
 // enoughBrokers refuses more replicas than there are brokers.

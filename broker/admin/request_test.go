@@ -223,6 +223,9 @@ func TestTopicsThatCopyOthers(t *testing.T) {
 		{CreateRequest{Stream: sources("orders")}, 0, "detected cycle"},
 	} {
 		spec, refusal := test.request.spec("orders", state)
+		if refusal == nil {
+			refusal = test.request.divide(&spec, spec.Origin(state))
+		}
 		if refusal != nil {
 			if test.refusal == "" || !strings.Contains(refusal.Text, test.refusal) {
 				t.Errorf("%+v: %v, want %q", test.request, refusal.Text, test.refusal)

@@ -1,6 +1,8 @@
 package coordination
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,18 +25,17 @@ func (s *StreamSource) Index() string {
 	return s.Name + " " + filter + " " + destination
 }
 
-// ShardAsOrigin gives a mirror the shards of the Topic that it mirrors, if that is there.
-func (s *TopicSpec) ShardAsOrigin(state *State) {
-	if origin := s.origin(state); origin != nil {
+// ShardAsOrigin gives a mirror the shards of the Topic that it mirrors, which may be nil.
+func (s *TopicSpec) ShardAsOrigin(origin *Topic) {
+	if origin != nil {
 		s.Shards, s.PartitionBy, s.PartitionTokens = max(origin.Spec.Shards, 1), origin.Spec.PartitionBy, origin.Spec.PartitionTokens
 	}
 }
 
 // MirrorMismatch returns why a mirror can't copy the Topic that it mirrors, or "", also if that is
-// not there: each shard of the mirror has the sequences of the shard of its number, and finds
-// subjects as the origin does.
-func (s *TopicSpec) MirrorMismatch(state *State) string {
-	origin := s.origin(state)
+// nil: each shard of the mirror has the sequences of the shard of its number, and finds subjects as
+// the origin does.
+func (s *TopicSpec) MirrorMismatch(origin *Topic) string {
 	if origin == nil {
 		return ""
 	}
@@ -47,8 +48,8 @@ func (s *TopicSpec) MirrorMismatch(state *State) string {
 	return ""
 }
 
-// origin returns the Topic that a mirror mirrors, or nil.
-func (s *TopicSpec) origin(state *State) *Topic {
+// Origin returns the Topic that a mirror mirrors, or nil.
+func (s *TopicSpec) Origin(state *State) *Topic {
 	if s.Stream.Mirror == nil {
 		return nil
 	}
@@ -56,6 +57,19 @@ func (s *TopicSpec) origin(state *State) *Topic {
 		return t
 	}
 	return nil
+}
+
+// FindOrigin returns the Topic that a mirror mirrors, or nil, as etcd has it: a State may lack a new
+// one for a moment.
+func (s *TopicSpec) FindOrigin(ctx context.Context, get func(ctx context.Context, name string) (*Topic, error)) (*Topic, error) {
+	if s.Stream.Mirror == nil {
+		return nil, nil
+	}
+	t, err := get(ctx, s.Stream.Mirror.Name)
+	if _, missing := errors.AsType[*NotFoundError](err); missing || err == nil && t.Deleting {
+		return nil, nil
+	}
+	return t, err
 }
 
 func shardsText(n int) string {

@@ -387,16 +387,16 @@ func TestAMirrorHasTheShardsOfItsOrigin(t *testing.T) {
 		{"going", 5, nil, ""},
 	} {
 		mirror := TopicSpec{Shards: test.shards, PartitionTokens: test.tokens, Stream: StreamSettings{Mirror: &StreamSource{Name: test.origin}}}
-		if why := mirror.MirrorMismatch(state); (why == "") != (test.want == "") || !strings.Contains(why, test.want) {
+		if why := mirror.MirrorMismatch(mirror.Origin(state)); (why == "") != (test.want == "") || !strings.Contains(why, test.want) {
 			t.Errorf("%+v: %q", test, why)
 		}
 		made := mirror
-		if made.ShardAsOrigin(state); made.MirrorMismatch(state) != "" {
+		if made.ShardAsOrigin(made.Origin(state)); made.MirrorMismatch(made.Origin(state)) != "" {
 			t.Errorf("%+v is made as %+v", test, made)
 		}
 	}
 	sources := TopicSpec{Shards: 5, Stream: StreamSettings{Sources: []StreamSource{{Name: "three"}}}}
-	if sources.ShardAsOrigin(state); sources.Shards != 5 || sources.MirrorMismatch(state) != "" {
+	if sources.ShardAsOrigin(sources.Origin(state)); sources.Shards != 5 || sources.MirrorMismatch(sources.Origin(state)) != "" {
 		t.Errorf("with sources it has %d shards", sources.Shards)
 	}
 }

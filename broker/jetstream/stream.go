@@ -57,13 +57,18 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		s.refuse(c, refusal)
 		return
 	}
-	var spec coordination.TopicSpec
-	if refusal = cmp.Or(config.CheckCreate(), config.CheckSources(s.state())); refusal == nil {
-		spec = config.TopicSpec()
-		spec.ShardAsOrigin(s.state())
-		refusal = config.CheckServed(s.state(), spec.Shards)
+	if refusal := cmp.Or(config.CheckCreate(), config.CheckSources(s.state())); refusal != nil {
+		s.refuse(c, refusal)
+		return
 	}
-	if refusal != nil {
+	spec := config.TopicSpec()
+	origin, err := spec.FindOrigin(ctx, s.config.Store.GetTopic)
+	if err != nil {
+		s.refuse(c, streamRefusal(err, jsapi.ErrStreamCreate))
+		return
+	}
+	spec.ShardAsOrigin(origin)
+	if refusal := config.CheckServed(s.state(), spec.Shards); refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}

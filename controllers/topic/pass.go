@@ -90,7 +90,7 @@ func (p *pass) judgeStream() {
 		}
 	}
 	f.CopyCycle = coordination.CopiesItself(f.Name, f.Spec.Stream.Copies(), state)
-	f.Mismatch = f.Spec.MirrorMismatch(state)
+	f.Mismatch = f.Spec.MirrorMismatch(f.Spec.Origin(state))
 }
 
 // find sets the facts about the Topic of that name in etcd.

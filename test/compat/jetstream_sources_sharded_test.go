@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -18,9 +19,8 @@ import (
 )
 
 // declare asks a broker for a Topic by our own API until it is made and served.
-func (s *site) declare(t *testing.T, name, request string) {
+func declare(t *testing.T, js jetstream.JetStream, name, request string) {
 	t.Helper()
-	js := s.client(t)
 	testutil.Eventually(t, name+" is made", func() error {
 		m, err := js.Conn().Request("$CARILLON.API.TOPIC.CREATE."+name, []byte(request), patience)
 		if err == nil && strings.Contains(string(m.Data), `"error"`) {
@@ -76,10 +76,10 @@ func TestSourcesIntoSeveralShards(t *testing.T) {
 	early := s.stream(t, func(c *jetstream.StreamConfig) {
 		c.Replicas, c.Subjects, c.Mirror = 3, nil, &jetstream.StreamSource{Name: "orders"}
 	})
-	s.declare(t, "all", `{"stream":{"subjects":["all.>"],"num_replicas":3,"sources":[{"name":"orders"},{"name":"bills","subject_transforms":[{"src":"bills.*.*","dest":"paid.{{wildcard(2)}}.{{wildcard(1)}}"}]}]},"shards":4,"partitionTokens":[2],"minInSync":2}`)
-	s.declare(t, "orders", `{"stream":{"subjects":["orders.>"],"num_replicas":3},"shards":3}`)
-	s.declare(t, "bills", `{"stream":{"subjects":["bills.>"],"num_replicas":3}}`)
 	js := s.client(t)
+	declare(t, js, "all", `{"stream":{"subjects":["all.>"],"num_replicas":3,"sources":[{"name":"orders"},{"name":"bills","subject_transforms":[{"src":"bills.*.*","dest":"paid.{{wildcard(2)}}.{{wildcard(1)}}"}]}]},"shards":4,"partitionTokens":[2],"minInSync":2}`)
+	declare(t, js, "orders", `{"stream":{"subjects":["orders.>"],"num_replicas":3},"shards":3}`)
+	declare(t, js, "bills", `{"stream":{"subjects":["bills.>"],"num_replicas":3}}`)
 	mirror, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "copy", Replicas: 3, Mirror: &jetstream.StreamSource{Name: "orders"}})
 	testutil.Must(t, err)
 	again, err := js.CreateStream(within(t), mirror.CachedInfo().Config)
@@ -154,6 +154,7 @@ func TestSourcesIntoSeveralShards(t *testing.T) {
 		}
 		equal(t, "copies of "+name, uint64(len(copies[name])), last)
 	}
+	countIntoShards(t, js)
 	all, err := js.Stream(within(t), "all")
 	testutil.Must(t, err)
 	is := all.CachedInfo()
@@ -205,4 +206,30 @@ func TestSourcesIntoSeveralShards(t *testing.T) {
 	config.Sources = append(config.Sources, &jetstream.StreamSource{Name: "all--2"})
 	_, err = js.UpdateStream(within(t), config)
 	equal(t, "a cycle through a shard", number(err), jetstream.ErrorCode(10052))
+}
+
+// countIntoShards: a Topic of three shards adds up the counters of a stream.
+func countIntoShards(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	declare(t, js, "counts", `{"stream":{"subjects":["counts.>"],"num_replicas":3,"allow_msg_counter":true}}`)
+	declare(t, js, "sums", `{"stream":{"subjects":["sums.>"],"num_replicas":3,"allow_msg_counter":true,"sources":[{"name":"counts","subject_transforms":[{"src":"counts.*","dest":"sums.{{wildcard(1)}}"}]}]},"shards":3}`)
+	const counters = 12
+	for i := range 5 * counters {
+		to := fmt.Sprint("counts.", i%counters)
+		if i >= 4*counters {
+			to = fmt.Sprint("sums.", i%counters)
+		}
+		m := nats.NewMsg(to)
+		m.Header.Set("Nats-Incr", fmt.Sprint(i%counters))
+		_, err := js.PublishMsg(within(t), m)
+		testutil.Must(t, err)
+	}
+	reach(t, js, "sums", 5*counters)
+	sums, err := js.Stream(within(t), "sums")
+	testutil.Must(t, err)
+	for n := range counters {
+		m, err := sums.GetLastMsgForSubject(within(t), fmt.Sprint("sums.", n))
+		testutil.Must(t, err)
+		equal(t, "a sum", string(m.Data), fmt.Sprintf(`{"val":"%d"}`, 5*n))
+	}
 }
