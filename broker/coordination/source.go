@@ -59,8 +59,8 @@ func (s *TopicSpec) Origin(state *State) *Topic {
 	return nil
 }
 
-// FindOrigin returns the Topic that a mirror mirrors, or nil, as etcd has it: a State may lack a new
-// one for a moment.
+// FindOrigin returns the Topic that a mirror mirrors, or nil, as etcd has it: a State may lack a
+// new one for a moment.
 func (s *TopicSpec) FindOrigin(ctx context.Context, get func(ctx context.Context, name string) (*Topic, error)) (*Topic, error) {
 	if s.Stream.Mirror == nil {
 		return nil, nil
