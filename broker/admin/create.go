@@ -71,12 +71,6 @@ func (r *CreateRequest) spec(name string, state *coordination.State) (spec coord
 	if r.Shards < 0 || r.Shards > placement.MaxShards {
 		return spec, refuse(BadRequest, "%d shards are asked for, and brokers serve Topics of at most %d (ask for 1 to %d)", r.Shards, placement.MaxShards, placement.MaxShards)
 	}
-	if r.Shards > 1 && r.Stream.AllowAtomic {
-		return spec, refuse(BadRequest, "a Topic with several shards takes no atomic batches (leave out allow_atomic, or ask for one shard)")
-	}
-	if r.Shards > 1 && r.Stream.AllowBatched {
-		return spec, refuse(BadRequest, "a Topic with several shards takes no fast batches (leave out allow_batched, or ask for one shard)")
-	}
 	spec = r.Stream.TopicSpec()
 	spec.Replicas, spec.MinInSync, spec.UncleanElection, spec.Compaction = replicas, r.MinInSync, r.UncleanElection, r.Compaction
 	return spec, nil
@@ -101,8 +95,14 @@ func (r *CreateRequest) divide(spec *coordination.TopicSpec, origin *coordinatio
 	if len(r.PartitionTokens) > 0 {
 		spec.PartitionBy, spec.PartitionTokens = coordination.ByTokens, r.PartitionTokens
 	}
-	if why := spec.MirrorMismatch(origin); why != "" {
+	why := spec.MirrorMismatch(origin)
+	switch {
+	case why != "":
 		return refuse(BadRequest, "%s", why)
+	case spec.Shards > 1 && r.Stream.AllowAtomic:
+		return refuse(BadRequest, "a Topic with several shards takes no atomic batches (leave out allow_atomic, or ask for one shard)")
+	case spec.Shards > 1 && r.Stream.AllowBatched:
+		return refuse(BadRequest, "a Topic with several shards takes no fast batches (leave out allow_batched, or ask for one shard)")
 	}
 	return nil
 }

@@ -221,6 +221,7 @@ func TestTopicsThatCopyOthers(t *testing.T) {
 		{CreateRequest{Stream: mirror("later"), Shards: 4}, 4, ""},
 		{CreateRequest{Stream: sources("wide"), Shards: 4, MinInSync: 1, PartitionTokens: []int{3}}, 4, ""},
 		{CreateRequest{Stream: sources("orders")}, 0, "detected cycle"},
+		{CreateRequest{Stream: jsapi.StreamConfig{Mirror: &jsapi.StreamSource{Name: "wide"}, AllowAtomic: true}}, 0, "no atomic batches"},
 	} {
 		spec, refusal := test.request.spec("orders", state)
 		if refusal == nil {
