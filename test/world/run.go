@@ -285,7 +285,7 @@ func (w *world) whyShardNotWhole(d *declared, n int) string {
 	if why := w.uncopied(d, n, leader); why != "" {
 		return why
 	}
-	if why := w.unmirrored(d, leader); why != "" {
+	if why := w.unmirrored(d, n, leader); why != "" {
 		return why
 	}
 	if len(d.subscriptions) > 0 {

@@ -43,7 +43,7 @@ func (l *life) newSourcing() *sourcing.Sourcing[*topic.ShardLeader] {
 	}
 	return sourcing.New(sourcing.Config[*topic.ShardLeader]{Self: l.m.id, Led: l.service.Leaders, Changed: l.service.Changed, Hub: l.hub, Payload: maxPayload, Logger: l.log,
 		Epochs: func() bool { return true }, Streams: func(name string) []string { return []string{name} },
-		Mirrors: func(*topic.ShardLeader) error { return nil }, // both have one shard
+		Mirrors: func(*topic.ShardLeader) error { return nil }, // both have as many shards
 		Find: func(stream string) (identity, leader string, err error) {
 			if s := shard(stream); s != nil {
 				return s.Key(), s.Leader(), nil
@@ -115,10 +115,16 @@ func (j *judge) copies(d *declared) {
 }
 
 // lossless returns the history of a Topic's source, or nil if it need not have all of its records.
-func (j *judge) lossless(d *declared) *history {
+// Of a mirror it is that of the shard of a number.
+func (j *judge) lossless(d *declared, n int) *history {
+	if d.origin == nil {
+		n = 0 // a source has one shard
+	}
 	for _, o := range j.w.topics {
-		h := j.of(o.shard(0))
-		if o.name == d.source && (d.origin == nil || o == d.origin) && h.since == 0 && !o.retained() && o.kept() == 0 && !o.removes() && len(h.gone) == 0 {
+		if o.name != d.source || d.origin != nil && o != d.origin {
+			continue
+		}
+		if h := j.of(o.shard(n)); h.since == 0 && !o.retained() && o.kept() == 0 && !o.removes() && len(h.gone) == 0 {
 			return h
 		}
 	}
@@ -147,7 +153,7 @@ func (w *world) readCopies(d *declared, n int, leader *life) string {
 // leader leads the shard.
 func (w *world) uncopied(d *declared, n int, leader *life) string {
 	w.judge.mu.Lock()
-	o, h := w.judge.lossless(d), w.judge.of(d.shard(n))
+	o, h := w.judge.lossless(d, n), w.judge.of(d.shard(n))
 	loses := h.since > 0 || len(h.gone) > 0 || d.retained() || d.kept() > 0 || d.removes()
 	w.judge.mu.Unlock()
 	if o == nil || loses {
@@ -177,8 +183,8 @@ func (w *world) uncopied(d *declared, n int, leader *life) string {
 // log.
 func (j *judge) sources(logs map[shardID][]record) {
 	for _, d := range j.w.topics {
-		if o := j.lossless(d); o != nil {
-			for n := range d.shards() {
+		for n := range d.shards() {
+			if o := j.lossless(d, n); o != nil {
 				j.source(o, d, n, logs)
 			}
 		}
