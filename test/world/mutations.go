@@ -157,6 +157,9 @@ var mutationsOfKinds = []Mutation{
 		{"broker/batching/fast.go", "b.settled < b.said+every {", "b.last < b.said+every {"},
 		{"broker/batching/fast.go", "\tb.said += (b.settled - b.said) / every * every\n", "\tb.said += (b.last - b.said) / every * every\n"}},
 		Faults: []string{"kill one", "cut off one"}, Kinds: []string{"fast batches"}, Says: "of the fast batch"},
+	{Name: "mirrors: each of several shards mirrors the first one", Edits: []edit{
+		{"broker/sourcing/streams.go", "at.shards(), at.Number)", "at.shards(), 0)"}},
+		Faults: []string{"kill one"}, Kinds: []string{"mirrors"}, Says: "of its source"},
 	{Name: "mirrors: messages behind a gap are appended without it", Edits: []edit{
 		{"broker/sourcing/batch.go", "\t\tif b.Sequences[i] != b.Sequences[i-1]+1 {\n", "\t\tif false {\n"}},
 		Faults: []string{"kill one"}, Kinds: []string{"mirrors", "deletions"}, Says: "that it mirrors"},
