@@ -8,8 +8,8 @@ import (
 
 // A Topic may mirror another one, which then has a lower number. Nobody else publishes there. Its
 // log has the records of its origin at their offsets, and in the end each that the origin still
-// shows, each shard those of the shard of its number. That is judged while the origin has lost nothing and is the one that the mirror began
-// with: a mirror never goes back.
+// shows, each shard those of the shard of its number. That is judged while the origin has lost
+// nothing and is the one that the mirror began with: a mirror never goes back.
 
 // addMirror makes a Topic a mirror, if there is another one before it.
 func (w *world) addMirror(d *declared) {
