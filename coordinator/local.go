@@ -20,8 +20,9 @@ const (
 	maxSocketPath = 103
 	// notInEndpoints are the characters that a path in a list of URLs may not have.
 	notInEndpoints = `%?#,"`
-	// A single member elects itself, sooner with shorter times than in a cluster.
-	localHeartbeatMillis = 50
+	// A single member elects itself, sooner with shorter times than in a cluster. etcd permits no
+	// fewer than five heartbeats, each of which costs a member at rest some wake-ups.
+	localHeartbeatMillis = 100
 	localElectionMillis  = 500
 	// localStartTimeout bounds the start: reading a volume at its quota takes seconds.
 	localStartTimeout = 60 * time.Second

@@ -126,6 +126,7 @@ func (f *Fast) Take(t *Topic, m *protocol.Message, p *publish.FastPart, number u
 	}
 	b.number = number
 	b.sent = append(b.sent, sentOn{number: number, sequence: p.Sequence})
+	strip(m, p.Strip)
 	return behind, true
 }
 

@@ -33,6 +33,15 @@ func (o *open) add(m *protocol.Message) {
 	o.data = forward.AppendEntry(slices.Grow(o.data, forward.EntrySize(&part)), &part)
 }
 
+// strip takes a header out of a message, which others may hold, too.
+func strip(m *protocol.Message, name string) {
+	if name == "" || m.Header == 0 {
+		return
+	}
+	header := protocol.Header(m.Data[:m.Header]).Without(name)
+	m.Data, m.Header = append(header, m.Data[m.Header:]...), len(header)
+}
+
 // mark marks the last message as the one that commits the batch.
 func (o *open) mark(codec publish.Codec) {
 	m, _, _ := forward.ParseEntry(slices.Clone(o.data[o.begin:]))

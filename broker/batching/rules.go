@@ -3,6 +3,7 @@ package batching
 import (
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/scheduling"
+	wild "github.com/carillon-mq/carillon/broker/subject"
 )
 
 // Rules hold the messages of one batch to what they may ask for beside the others. The zero Rules
@@ -30,6 +31,10 @@ func (r *Rules) Refusal(topic string, subject []byte, c *publish.Conditions, las
 		return unsupported(topic, "Carillon-Records")
 	case len(c.After) > 0:
 		return unsupported(topic, "Carillon-After")
+	case c.ExpectsLastBySubject && wild.HasWildcards(c.LastOf(subject)):
+		return unsupported(topic, "Nats-Expected-Last-Subject-Sequence of a subject with wildcards")
+	case c.Rollup == publish.RollupSubject && wild.HasWildcards(subject):
+		return unsupported(topic, "Nats-Rollup of a subject with wildcards")
 	case len(c.Fires) > 0:
 		return unsupported(topic, scheduling.Header)
 	case c.ExpectsLast && r.count > 0 && c.ExpectedLast != last:

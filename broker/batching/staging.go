@@ -208,7 +208,9 @@ func (s *Staging) add(t *Topic, o *open, m *protocol.Message, part *publish.Part
 			s.bytes += grown
 			o.counted += grown
 		}
-		o.add(m)
+		kept := *m
+		strip(&kept, part.Strip)
+		o.add(&kept)
 	}
 	return "", nil
 }

@@ -44,6 +44,11 @@ const (
 	// farewellTimeout bounds requests after the caller was told to stop.
 	farewellTimeout      = 2 * time.Second
 	dialKeepAliveTimeout = time.Second
+
+	// streamWindow and connWindow, in bytes, bound what etcd may send ahead. Windows that grpc
+	// adapts by itself cost a ping and its answer with almost every answer.
+	streamWindow = 1 << 20
+	connWindow   = 2 << 20
 	// The pause between failed attempts doubles from minBackoff to maxBackoff.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 2 * time.Second
@@ -138,7 +143,7 @@ func dial(endpoints []string, tls *env.TLS) (*clientv3.Client, error) {
 	if err := checkEndpoints(endpoints, tls != nil); err != nil {
 		return nil, err
 	}
-	var options []grpc.DialOption
+	options := []grpc.DialOption{grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow)}
 	if tls != nil {
 		options = append(options, grpc.WithTransportCredentials(credentials{tls}))
 	}

@@ -134,9 +134,14 @@ const FeatureShardReleases Feature = "shard-releases"
 // their keys.
 const FeatureShardedSources Feature = "sharded-sources"
 
+// FeatureDeclaredConsumers is that a leader makes a consumer of its state log the Subscription that
+// is declared with the same name and time of creation, with its cursor (Client.DeclareConsumer). An
+// earlier version would begin a new cursor.
+const FeatureDeclaredConsumers Feature = "declared-consumers"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -4,12 +4,20 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // CreateSubscription creates a Subscription of the Topic. It may be repeated as CreateTopic may.
 func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner) (*Subscription, error) {
+	return c.DeclareConsumer(ctx, topic, name, spec, owner, now())
+}
+
+// DeclareConsumer is CreateSubscription in place of a consumer that the state log of the Topic's
+// only shard has, and that was created then: its leader goes on with its cursor. All brokers
+// announce FeatureDeclaredConsumers.
+func (c *Client) DeclareConsumer(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner, created time.Time) (*Subscription, error) {
 	what := describe(topic, name)
 	if why := firstUnknown(validName(name, maxSubscriptionName), spec.valid(), spec.validFor(topic), owner.valid()); why != "" {
 		return nil, &InvalidError{what, why}
@@ -22,7 +30,7 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 		if why := t.mayReset(spec.Reset); why != "" {
 			return nil, &InvalidError{what, why}
 		}
-		s := &Subscription{Topic: t.ID, Name: name, Spec: &spec, Generation: 1, Owner: owner, Created: now()}
+		s := &Subscription{Topic: t.ID, Name: name, Spec: &spec, Generation: 1, Owner: owner, Created: created}
 		if spec.Reset != nil {
 			_ = s.reset(what, spec.Reset.To) // the first one
 		}

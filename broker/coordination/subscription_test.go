@@ -155,6 +155,22 @@ func TestInvalidSubscriptionsAreRefused(t *testing.T) {
 	}
 }
 
+// TestAConsumerIsDeclared: with the time at which it was created before.
+func TestAConsumerIsDeclared(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	c.mustCreate(t, "orders", spec("orders", "orders.>"), manifest)
+	when := now().Add(-time.Hour)
+	declared, err := c.DeclareConsumer(ctx, "orders", "reader", SubscriptionSpec{}, client, when)
+	if err != nil || !declared.Created.Equal(when) {
+		t.Fatalf("declared %+v, %v", declared, err)
+	}
+	if read, err := c.GetSubscription(ctx, "orders", "reader"); err != nil || !read.Created.Equal(when) {
+		t.Errorf("read %+v, %v", read, err)
+	}
+}
+
 func TestASubscriptionIsReset(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/records"
+	"github.com/carillon-mq/carillon/broker/subject"
 )
 
 // asked is a marker that was published, and perhaps not kept.
@@ -50,7 +51,8 @@ func (e *expirer[S]) mark(ctx context.Context, s S, p *place, rules Rules, due [
 			}
 			only = count <= gone[name]+1
 		}
-		if only && a.tries < markerTries {
+		// A marker is a rollup, and one of a subject with wildcards would remove those that match it.
+		if only && a.tries < markerTries && !subject.HasWildcards(r.Subject) {
 			markers, replaced = append(markers, e.marker(rules, r.Subject, offset)), append(replaced, offset)
 			continue
 		}

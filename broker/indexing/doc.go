@@ -6,6 +6,7 @@
 //	index.go    Index: of one shard; questions
 //	follow.go   how an index follows its log
 //	lasts.go    Lasts: the last records that publish conditions ask for
+//	matches.go  the records of patterns that conditions and rollups ask for
 //	trial.go    what of that is undone if an atomic batch is refused
 //
 // # How an index follows its log
@@ -50,7 +51,7 @@
 //	    which removes records that have a newer one, makes no answer wrong.
 //	X9  No answer has a record that was removed one by one before the question. What Lasts remembers
 //	    is compared with the set when it is asked for. A removal of a record counts for conditions
-//	    once readers see it.
+//	    once readers see it. Questions about what a rollup of a pattern removes wait for that.
 //
 // # Death of the process
 //

@@ -64,7 +64,7 @@ func (f *firsts) note(key lastKey, from, last uint64) {
 	if o == nil {
 		return
 	}
-	for ; from <= last && o.more == 0 && len(o.offsets) < mostOldest; from++ {
+	for ; from <= last && o.more == 0 && len(o.offsets) < MostOldest; from++ {
 		o.offsets = append(o.offsets, from)
 		f.held += 8
 	}
@@ -124,11 +124,14 @@ func (x *Lasts) Firsts(subject []byte, start uint64) (offsets []uint64, more, wa
 	}
 	if o != nil && !o.looking {
 		x.drop(o, start)
+		if len(o.offsets) > 0 && x.rolls(subject, o.offsets[0]) {
+			return nil, 0, Rolling, nil
+		}
 		if len(o.offsets) > 0 || o.more == 0 {
 			return o.offsets, o.more, 0, nil
 		}
 	}
-	wait, err = x.await(wantedKey{key, true}, subject)
+	wait, err = x.await(wantedKey{key, true, false}, subject)
 	return nil, 0, wait, err
 }
 
@@ -200,7 +203,7 @@ func (x *Lasts) findOldest(w lastWanted, below uint64, patient bool) {
 	x.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), findTime)
 	defer cancel()
-	offsets, count, err := x.findFirsts(ctx, w.subject, below, mostOldest, patient)
+	offsets, count, err := x.findFirsts(ctx, w.subject, below, MostOldest, patient)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	o := x.firsts.known[key]

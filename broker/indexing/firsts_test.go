@@ -38,7 +38,7 @@ func newLimited(t *testing.T) *limited {
 		return 0, errors.New("not asked for")
 	}, func(context.Context, uint64, func(), func([]byte, uint64) bool) error {
 		return &NotReadyError{Why: "it is being made"}
-	}, l.find, func() {})
+	}, l.find, nil, func() {})
 	l.x.Begin(1)
 	t.Cleanup(func() {
 		l.mu.Lock()

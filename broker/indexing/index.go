@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subjectindex"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -244,6 +245,13 @@ func (x *Index) report() {
 // that is not ready for as long as the caller has patience, and end with ctx.
 func (x *Index) Last(ctx context.Context, patience time.Duration, pattern string, start, end uint64) (offset uint64, err error) {
 	in := subjectindex.Range{From: start, To: end}
+	if of := []byte(pattern); subject.Valid(of) { // no filter is needed for one subject
+		err = x.query(ctx, patience, forReaders, end, func(s *subjectindex.Shard) (err error) {
+			offset, err = s.Last(ctx, of, in)
+			return err
+		})
+		return offset, err
+	}
 	filter, err := subjectindex.NewFilter(pattern)
 	if err != nil {
 		return 0, err
@@ -303,6 +311,34 @@ func (x *Index) OffsetsOf(ctx context.Context, patience time.Duration, subject s
 		return err
 	})
 	return offsets, count, err
+}
+
+// Matching returns the records from start up to, not including, end whose subjects match a pattern.
+// Offsets are returned only if they are at most some, and with 0 neither is Count. It is for
+// conditions.
+func (x *Index) Matching(ctx context.Context, patience time.Duration, pattern string, start, end uint64, most int) (m Matches, err error) {
+	in := subjectindex.Range{From: start, To: end}
+	filter, err := subjectindex.NewFilter(pattern)
+	if err != nil {
+		return m, err
+	}
+	err = x.query(ctx, patience, forConditions, end, func(s *subjectindex.Shard) (err error) {
+		m = Matches{}
+		if m.Last, err = s.LastMatch(ctx, filter, in); err != nil || most == 0 {
+			return err
+		}
+		if m.Count, err = s.Count(ctx, filter, in); err != nil || m.Count > uint64(most) {
+			return err
+		}
+		err = s.Offsets(ctx, filter, in, func(_ []byte, offset uint64) error {
+			m.Offsets = append(m.Offsets, offset)
+			return nil
+		})
+		slices.Sort(m.Offsets)
+		m.Count = uint64(len(m.Offsets)) // some may be removed meanwhile
+		return err
+	})
+	return m, err
 }
 
 // errEnough ends a walk over offsets.

@@ -27,6 +27,7 @@ type Lasts struct {
 	find       Find
 	all        FindAll
 	findFirsts FindFirsts
+	matching   FindMatches
 	found      func()
 	ctx        *lifetime
 	stepping   sync.Mutex // held by the finder
@@ -37,21 +38,22 @@ type Lasts struct {
 	asked atomic.Int64 // when a condition asked last, in nanoseconds since 1970
 	rests atomic.Bool  // nothing is noted: no condition has asked for a while
 
-	mu     sync.Mutex
-	last   map[lastKey]uint64 // of all records from from on
-	from   uint64
-	end    uint64             // of the log, as of Appended
-	noted  bool               // last has records that may not be in the log yet
-	forget bool               // everything is to be forgotten when they are
-	trial  trial              // what was noted since Try
-	below  map[lastKey]uint64 // what was found below from
-	firsts firsts
-	queue  []lastWanted
-	halted bool               // the first in queue waits until the batch is appended that is being gathered
-	queued map[wantedKey]bool // true: a message waits for it
-	failed map[wantedKey]lastFailure
-	why    error     // why nothing is looked for until rest
-	rest   time.Time // until then finding one has no patience
+	mu      sync.Mutex
+	last    map[lastKey]uint64 // of all records from from on
+	from    uint64
+	end     uint64             // of the log, as of Appended
+	noted   bool               // last has records that may not be in the log yet
+	forget  bool               // everything is to be forgotten when they are
+	trial   trial              // what was noted since Try
+	below   map[lastKey]uint64 // what was found below from
+	firsts  firsts
+	matches matches
+	queue   []lastWanted
+	halted  bool               // the first in queue waits until the batch is appended that is being gathered
+	queued  map[wantedKey]bool // true: a message waits for it
+	failed  map[wantedKey]lastFailure
+	why     error     // why nothing is looked for until rest
+	rest    time.Time // until then finding one has no patience
 
 	told   uint64      // how often found was called, and 1
 	untold *time.Timer // a subject was found for which a message waits; nil: none
@@ -87,9 +89,10 @@ func lastKeyOf(subject []byte) lastKey {
 }
 
 // wantedKey is a subject that is looked for: its last record, or its oldest ones if firsts is set.
+// With match it is a pattern, and with firsts all records are looked for that match it.
 type wantedKey struct {
 	lastKey
-	firsts bool
+	firsts, match bool
 }
 
 type lastWanted struct {
@@ -104,9 +107,9 @@ type lastFailure struct {
 
 // NewLasts returns the last records of a shard. found is called when a subject that Last or Firsts
 // was asked for was found, or could not be, with no lock held. removed may be nil; find, all and
-// firsts pass what it has. It notes nothing until Begin. Close follows.
-func (s *Indexes) NewLasts(removed *removal.Set, find Find, all FindAll, firsts FindFirsts, found func()) *Lasts {
-	x := &Lasts{set: s, removed: removed, find: find, all: all, findFirsts: firsts, found: found, ctx: newLifetime(), told: 1}
+// firsts and matching pass what it has. It notes nothing until Begin. Close follows.
+func (s *Indexes) NewLasts(removed *removal.Set, find Find, all FindAll, firsts FindFirsts, matching FindMatches, found func()) *Lasts {
+	x := &Lasts{set: s, removed: removed, find: find, all: all, findFirsts: firsts, matching: matching, found: found, ctx: newLifetime(), told: 1}
 	x.loader.of = x
 	x.rests.Store(true)
 	x.Reset(0)
@@ -134,6 +137,7 @@ func (x *Lasts) Reset(end uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.firsts.undo()
+	x.matches.undo()
 	x.reset(end)
 	x.goOn()
 	x.count()
@@ -147,11 +151,12 @@ func (x *Lasts) reset(end uint64) {
 		x.queued, x.failed = map[wantedKey]bool{}, map[wantedKey]lastFailure{}
 	}
 	x.firsts.reset()
+	x.matches.known = nil
 }
 
 // count tells the set how many records are remembered. mu is held.
 func (x *Lasts) count() {
-	now := int64(len(x.last) + len(x.below) + x.firsts.held/lastBytes)
+	now := int64(len(x.last) + len(x.below) + (x.firsts.held+x.matches.held())/lastBytes)
 	x.set.lasts.held.Add(now - x.share.Swap(now))
 }
 
@@ -169,6 +174,7 @@ func (x *Lasts) NoteRun(subject []byte, from, last uint64) {
 	x.trial.touch(x, key)
 	x.last[key], x.noted = last, true
 	x.firsts.note(key, from, last)
+	x.matches.note(subject, from, last)
 }
 
 // Appended says that all records that were noted are in the log, which ends at an offset. If there
@@ -181,6 +187,7 @@ func (x *Lasts) Appended(end uint64) {
 	x.mu.Lock()
 	x.end, x.noted, x.trial = end, false, trial{}
 	x.firsts.appended(x.isGone)
+	x.matches.sweep()
 	switch {
 	case x.asked.Load() < time.Now().Add(-restAfter).UnixNano():
 		x.reset(end)
@@ -202,7 +209,7 @@ func (x *Lasts) Appended(end uint64) {
 func (x *Lasts) goOn() {
 	if x.halted {
 		x.halted = false
-		x.firsts.look(x.queue[0].key.lastKey, x.end)
+		x.look(x.queue[0])
 		x.set.finders.Wake(x, work.Urgent)
 	}
 }
@@ -237,6 +244,9 @@ func (x *Lasts) Last(subject []byte) (offset, wait uint64, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if offset, ok := x.known(key); ok {
+		if x.rolls(subject, offset) {
+			return 0, Rolling, nil
+		}
 		return offset, 0, nil
 	}
 	wait, err = x.await(wantedKey{lastKey: key}, subject)
@@ -277,7 +287,7 @@ func (x *Lasts) Want(subject []byte, firsts bool) {
 		ok = x.firsts.known[key] != nil || ok && last == 0 && x.complete
 	}
 	if !ok {
-		_ = x.want(wantedKey{key, firsts}, subject) // Last and Firsts say so, too
+		_ = x.want(wantedKey{key, firsts, false}, subject) // Last and Firsts say so, too
 	}
 }
 
@@ -310,7 +320,7 @@ func (x *Lasts) want(key wantedKey, subject []byte) error {
 	if _, ok := x.queued[key]; ok {
 		return nil
 	}
-	if now := time.Now(); !x.complete && !x.tooMany && !now.Before(x.loadNext) {
+	if now := time.Now(); !key.match && !x.complete && !x.tooMany && !now.Before(x.loadNext) {
 		x.loadNext = now.Add(loadRest)
 		x.set.loaders.Wake(&x.loader, work.Urgent)
 	}
@@ -335,7 +345,11 @@ func (x *Lasts) step() (more bool) {
 		if !ok {
 			break
 		}
-		if w.key.firsts {
+		switch {
+		case w.key.match:
+			x.findMatches(w, below, patient)
+			continue
+		case w.key.firsts:
 			x.findOldest(w, below, patient)
 			continue
 		}
@@ -362,11 +376,11 @@ func (x *Lasts) next() (w lastWanted, from, below uint64, patient, ok bool) {
 	defer x.mu.Unlock()
 	for len(x.queue) > 0 && x.ctx.Err() == nil {
 		w = x.queue[0]
-		if w.key.firsts {
-			if x.halted = x.noted && !x.firsts.looking(w.key.lastKey); x.halted {
+		if w.key.firsts || w.key.match {
+			if x.halted = x.noted && !x.looking(w); x.halted {
 				return w, 0, 0, false, false // goOn has it looked for
 			}
-			return w, 0, x.firsts.look(w.key.lastKey, x.end), !time.Now().Before(x.rest), true
+			return w, 0, x.look(w), !time.Now().Before(x.rest), true
 		}
 		if offset, known := x.known(w.key.lastKey); !known {
 			return w, x.from, max(x.from, offset+1), !time.Now().Before(x.rest), true
@@ -374,6 +388,24 @@ func (x *Lasts) next() (w lastWanted, from, below uint64, patient, ok bool) {
 		x.answered(1)
 	}
 	return w, 0, 0, false, false
+}
+
+// looking reports whether the records are being looked for of which Firsts or Matches was asked. mu
+// is held.
+func (x *Lasts) looking(w lastWanted) bool {
+	if w.key.match {
+		k := x.matches.of(w.subject, w.key.firsts)
+		return k != nil && k.looking
+	}
+	return x.firsts.looking(w.key.lastKey)
+}
+
+// look has them looked for, and returns below which offset. mu is held.
+func (x *Lasts) look(w lastWanted) (below uint64) {
+	if w.key.match {
+		return x.matches.look(w.subject, w.key.firsts, x.end)
+	}
+	return x.firsts.look(w.key.lastKey, x.end)
 }
 
 // answer notes what was found of the first subject that is queued. If the index was not ready at

@@ -32,7 +32,7 @@ func newLasts(t *testing.T, end uint64) (*Lasts, *finding) {
 		f.below <- below
 		f.patient <- patient
 		return below / 2, <-f.answers
-	}, f.all, nil, func() { f.found <- struct{}{} })
+	}, f.all, nil, nil, func() { f.found <- struct{}{} })
 	if !x.Begin(end) || x.Begin(end+1) {
 		t.Fatal("it does not begin once")
 	}
@@ -373,7 +373,7 @@ func TestMemoryForLastRecordsIsShared(t *testing.T) {
 		return nil
 	}
 	made := func() *Lasts {
-		x := s.set.NewLasts(&s.removed, none, all, nil, func() {})
+		x := s.set.NewLasts(&s.removed, none, all, nil, nil, func() {})
 		x.Begin(1)
 		x.asked.Store(time.Now().UnixNano())
 		t.Cleanup(x.Close)

@@ -53,9 +53,13 @@ const (
 	// are remembered, at 8 bytes each.
 	lastBytes   = 50
 	oldestBytes = 150
-	// mostOldest is how many of one subject are remembered. Of a subject with more these are found
-	// again after as many publishes.
-	mostOldest = 1 << 16
+	// MostOldest is how many of one subject are remembered. Of a subject with more these are found
+	// again after as many publishes. It is also how many records a rollup of a pattern removes.
+	MostOldest = 1 << 16
+	// mostMatches is how many patterns of a shard are known at once, and matchTime for how long one is
+	// known that nobody asks for. Each record that is noted is compared with them.
+	mostMatches = 16
+	matchTime   = 10 * time.Second
 	// mostDoomed is after how many doomed records those are forgotten that are removed.
 	mostDoomed = 1 << 12
 	// mostFinds is how many subjects of a shard may wait for being found.

@@ -45,6 +45,7 @@ func (x *Lasts) Undo(end uint64) {
 		x.restore(&t.before[i])
 	}
 	x.firsts.undo()
+	x.matches.undo()
 	if x.noted = false; x.forget {
 		x.forgetAll()
 	}

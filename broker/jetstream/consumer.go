@@ -277,7 +277,23 @@ func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsa
 	if refusal := s.checkQueued(t, stream, to); refusal != nil {
 		return nil, refusal
 	}
-	return s.respecify(ctx, t, existing, keepUnmapped(to.SubscriptionSpec(), existing.Spec()))
+	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec())
+	if existing.Ephemeral() && to.Durable != "" {
+		return s.makeDurable(ctx, t, existing, spec)
+	}
+	return s.respecify(ctx, t, existing, spec)
+}
+
+// makeDurable declares a consumer that only the state log of its stream has.
+func (s *Server) makeDurable(ctx context.Context, t *topic.Shard, existing *subscription.Subscription, spec coordination.SubscriptionSpec) (*subscription.Subscription, *jsapi.Error) {
+	if refusal := s.needs(coordination.FeatureDeclaredConsumers, "making a consumer durable needs"); refusal != nil {
+		return nil, refusal
+	}
+	made, err := s.config.Store.DeclareConsumer(ctx, t.Name(), existing.Name(), spec, client, existing.Created())
+	if err != nil {
+		return nil, consumerRefusal(err)
+	}
+	return s.served(ctx, t, made)
 }
 
 // respecify changes the spec of a consumer, and waits until this broker serves it so.

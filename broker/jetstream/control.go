@@ -81,16 +81,21 @@ func (s *Server) answerPause(c *call, until time.Time, remaining time.Duration) 
 	s.answer(c, jsapi.PauseResponse{Response: c.Call.Answer(), Paused: remaining > 0, Until: until.UTC(), Remaining: remaining})
 }
 
+// resetRequest decodes a ConsumerReset. Without a payload it is to the ack floor.
+func resetRequest(c *call) (jsapi.ResetRequest, *jsapi.Error) {
+	if emptyRequest(c.payload) {
+		return jsapi.ResetRequest{}, nil
+	}
+	return jsapi.Decode[jsapi.ResetRequest](c.payload)
+}
+
 // resetConsumer moves a consumer to a sequence, as nats-server permits it: back to the ack floor,
 // or to any sequence that its start does not exclude. All deliveries are forgotten.
 func (s *Server) resetConsumer(_ context.Context, c *call, t *topic.Shard, shard *topic.ShardLeader) {
-	var request jsapi.ResetRequest
-	if !emptyRequest(c.payload) {
-		var refusal *jsapi.Error
-		if request, refusal = jsapi.Decode[jsapi.ResetRequest](c.payload); refusal != nil {
-			s.refuse(c, refusal)
-			return
-		}
+	request, refusal := resetRequest(c)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
 	}
 	s.continueOn(s.writes, c, func(ctx context.Context) {
 		sub, refusal := s.findConsumer(ctx, t, string(c.Consumer))
@@ -121,6 +126,37 @@ func (s *Server) resetConsumer(_ context.Context, c *call, t *topic.Shard, shard
 		}
 		s.answer(c, jsapi.ResetResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(ctx, t, sub), Sequence: at})
 	})
+}
+
+// resetShardedConsumer resets a consumer to its ack floor, in each shard. If it fails some shards
+// may have been reset, and it can be repeated. A sequence would need one order of all shards.
+func (s *Server) resetShardedConsumer(ctx context.Context, c *call, of *topic.Topic) {
+	request, refusal := resetRequest(c)
+	name := string(c.Consumer)
+	declared := s.state().Subscription(of.ID(), name)
+	var shards []jsapi.ResetResponse
+	switch {
+	case refusal != nil:
+	case declared == nil:
+		refusal = jsapi.ErrConsumerNotFound
+	case request.Sequence > 0:
+		refusal = refuseUnordered(jsapi.ErrConsumerInvalidReset, of, "a consumer reset to a sequence")
+	default:
+		shards, refusal = askShards[jsapi.ResetResponse](ctx, s, of, func(stream string) string { return jsapi.APIPrefix + "CONSUMER.RESET." + stream + "." + name }, nil)
+	}
+	var info *jsapi.ConsumerInfo
+	if refusal == nil {
+		info, refusal = s.sumConsumerInfo(ctx, of, declared, false)
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	answer := jsapi.ResetResponse{Response: c.Call.Answer(), ConsumerInfo: info, Sequence: 1}
+	for i := range shards {
+		answer.Sequence += shards[i].Sequence - 1
+	}
+	s.answer(c, answer)
 }
 
 // mayReset returns why a consumer may not be reset to a sequence, or nil.

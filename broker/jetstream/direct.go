@@ -16,6 +16,16 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
+// directGetOf serves a direct get. If that is asked for, it is confirmed before that this broker
+// leads the stream.
+func (s *Server) directGetOf(c *call, t *topic.Shard, shard *topic.ShardLeader) {
+	if c.wantsLatest() {
+		s.confirmed(c, shard, func() { s.directGet(c, t, shard) })
+		return
+	}
+	s.directGet(c, t, shard)
+}
+
 // directGet answers with the messages themselves, not with JSON.
 func (s *Server) directGet(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	if !t.Desired().Spec.Stream.AllowDirect {

@@ -361,7 +361,12 @@ func TestSettingsOfThisVersionNeedAllBrokers(t *testing.T) {
 			w.tell(coordination.Changes{Brokers: true})
 		})
 	}
+	const reader, durable = `{"stream_name":"orders","config":{"name":"reader","ack_policy":"explicit"}}`, `{"stream_name":"orders","config":{"durable_name":"reader","ack_policy":"explicit"}}`
+	if made := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders.reader", reader); made.Error != nil {
+		t.Fatal(made.Error)
+	}
 	between(map[string]bool{w.nodes[1].id: true})
+	expect(t, "making a consumer durable", n, "CONSUMER.DURABLE.CREATE.orders.reader", durable, 10012, "of an earlier one")
 	const group = `{"stream_name":"orders","config":{"name":"c","priority_policy":"overflow","priority_groups":["A"]}}`
 	expect(t, "discarding new messages", n, "STREAM.CREATE.n", `{"name":"n","discard":"new"}`, 10052)
 	expect(t, "a work queue", n, "STREAM.CREATE.q", `{"name":"q","retention":"workqueue"}`, 10052, "retention: workqueue is not supported until broker")
@@ -374,6 +379,9 @@ func TestSettingsOfThisVersionNeedAllBrokers(t *testing.T) {
 	expect(t, "deleting a message", n, "STREAM.MSG.DELETE.orders", `{"seq":1}`, 10057, "of an earlier one")
 	expect(t, "purging a subject", n, "STREAM.PURGE.orders", `{"filter":"orders.eu"}`, 10110, "of an earlier one")
 	between(nil)
+	if made := ask[jsapi.ConsumerResponse](n, "CONSUMER.DURABLE.CREATE.orders.reader", durable); made.Error != nil || made.Config.Durable != "reader" {
+		t.Errorf("made durable: %v", made.Error)
+	}
 	for call, payload := range map[string]string{"STREAM.CREATE.n": `{"name":"n","discard":"new"}`, "STREAM.CREATE.q": `{"name":"q","retention":"workqueue"}`, "CONSUMER.CREATE.orders.c": group, "STREAM.MSG.DELETE.orders": `{"seq":1}`} {
 		if made := ask[jsapi.Response](n, call, payload); made.Error != nil {
 			t.Errorf("%s: %v", call, made.Error)

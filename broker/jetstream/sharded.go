@@ -88,7 +88,7 @@ func (s *Server) serveSharded(ctx context.Context, c *call, of *topic.Topic) {
 	case jsapi.ConsumerUnpin:
 		s.refuse(c, refuseUnordered(jsapi.ErrConsumerCreate, of, "a pinned client"))
 	case jsapi.ConsumerReset:
-		s.refuse(c, refuseUnordered(jsapi.ErrConsumerInvalidReset, of, "a consumer reset to a sequence"))
+		s.resetShardedConsumer(ctx, c, of)
 	case jsapi.ConsumerNames:
 		s.shardedConsumerNames(c, of)
 	case jsapi.ConsumerList:
@@ -404,6 +404,9 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 	to.PauseUntil = from.PauseUntil // only a ConsumerPause changes it
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
+	}
+	if from.Durable == "" && to.Durable != "" {
+		return nil, refuseUnordered(jsapi.ErrConsumerCreate, of, "a consumer made durable: durable name can not be updated")
 	}
 	if from.DeliverSubject != to.DeliverSubject && s.config.Hub.Interested([]byte(from.DeliverSubject)) {
 		return nil, jsapi.ErrConsumerNameExist // its messages would go elsewhere

@@ -294,6 +294,45 @@ func TestPullsGoOnWithoutAShard(t *testing.T) {
 	}
 }
 
+// TestAConsumerOfAllShardsIsResetToItsAckFloors: what was delivered and not acknowledged comes
+// again, of each shard, and nothing else.
+func TestAConsumerOfAllShardsIsResetToItsAckFloors(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(4, 20, 5)
+	n := w.nodes[1]
+	made := ask[jsapi.ConsumerResponse](n, "CONSUMER.DURABLE.CREATE.orders.work", `{"stream_name":"orders","config":{"durable_name":"work","ack_policy":"all","ack_wait":3600000000000}}`)
+	if made.ConsumerInfo == nil {
+		t.Fatalf("made %+v", made.Error)
+	}
+	var acked int
+	first, _ := w.pulled(n, "work", `{"batch":100,"expires":20000000000}`, 100)
+	for _, m := range first[:40] {
+		w.await(n.say(string(m.Reply), ""))
+	}
+	before := ask[jsapi.ConsumerResponse](n, "CONSUMER.INFO.orders.work", "")
+	if before.ConsumerInfo == nil || before.NumPending != 0 || before.NumAckPending == 0 || before.AckFloor.Stream == 0 {
+		t.Fatalf("before it is %+v, %v", before.ConsumerInfo, before.Error)
+	}
+	acked = int(before.AckFloor.Stream)
+	expect(t, "to a sequence", n, "CONSUMER.RESET.orders.work", `{"seq":3}`, 10204, "4 shards")
+	expect(t, "one that is not there", n, "CONSUMER.RESET.orders.none", "", 10014, "")
+	is := ask[jsapi.ResetResponse](n, "CONSUMER.RESET.orders.work", "")
+	if is.ConsumerInfo == nil || is.Stream != "orders" || is.Sequence != uint64(acked+1) || is.NumAckPending != 0 || int(is.NumPending) != 100-acked {
+		t.Fatalf("reset: %+v %+v, after %d acks", is, is.ConsumerInfo, acked)
+	}
+	again, _ := w.pulled(n, "work", `{"batch":100,"expires":1000000000}`, 100-acked)
+	seen := map[string]bool{}
+	for _, m := range again {
+		if !strings.HasPrefix(string(m.Reply), "$JS.ACK.") || seen[string(m.Subject)+" "+string(m.Data)] {
+			t.Errorf("%s came again twice, as %s", m.Subject, m.Reply)
+		}
+		seen[string(m.Subject)+" "+string(m.Data)] = true
+	}
+	if len(again) != 100-acked {
+		t.Errorf("%d came again, want %d", len(again), 100-acked)
+	}
+}
+
 // TestAnEphemeralConsumerOfAllShards: a consumer by the Topic's name without a durable name
 // survives a change of leaders, delivers each message once, and is deleted when it is unused in all
 // shards.

@@ -294,6 +294,10 @@ func (w *world) GetTopic(ctx context.Context, name string) (*coordination.Topic,
 }
 
 func (w *world) CreateSubscription(ctx context.Context, of, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error) {
+	return w.DeclareConsumer(ctx, of, name, spec, owner, time.Now())
+}
+
+func (w *world) DeclareConsumer(ctx context.Context, of, name string, spec coordination.SubscriptionSpec, owner coordination.Owner, created time.Time) (*coordination.Subscription, error) {
 	defer w.mu.Unlock()
 	if err := w.ask(ctx); err != nil {
 		return nil, err
@@ -307,7 +311,7 @@ func (w *world) CreateSubscription(ctx context.Context, of, name string, spec co
 	}
 	w.revision++
 	is := &coordination.Subscription{
-		Topic: t.ID, Name: name, Spec: &spec, Generation: 1, Owner: owner, Created: time.Now(), Revision: w.revision, Made: w.revision,
+		Topic: t.ID, Name: name, Spec: &spec, Generation: 1, Owner: owner, Created: created, Revision: w.revision, Made: w.revision,
 	}
 	w.subs[t.ID+"/"+name] = is
 	w.tell(coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{After: is}}})

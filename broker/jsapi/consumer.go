@@ -549,7 +549,7 @@ func CheckConsumerUpdate(from, to *ConsumerConfig) *Error {
 		return ErrConsumerCreate.With("can not update push consumer to pull based")
 	case from.MaxWaiting != to.MaxWaiting:
 		return fixed("max waiting")
-	case (from.Durable == "") != (to.Durable == ""):
+	case from.Durable != "" && to.Durable == "":
 		return fixed("durable name")
 	case from.MemoryStorage != to.MemoryStorage:
 		return fixed("storage type")

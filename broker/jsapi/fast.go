@@ -62,7 +62,7 @@ func ParseFast(reply []byte, header protocol.Header) (p publish.FastPart, ok boo
 	p.Op = fastOps[op]
 	p.Invalid = p.Op == publish.FastEnd && sequence == 1
 	if value, found := header.Get(headerRequiredLevel); found && len(value) > 0 {
-		p.Unserved = !LevelServed(value)
+		p.Unserved, p.Strip = !LevelServed(value), headerRequiredLevel
 	}
 	return p, true
 }

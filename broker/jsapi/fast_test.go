@@ -42,7 +42,7 @@ func TestRepliesOfFastBatches(t *testing.T) {
 			t.Errorf("%s is %+v", reply, got)
 		}
 	}
-	if got, _ := ParseFast([]byte("_INBOX.id.1.fail.1.0.$FI"), header("Nats-Required-Api-Level: 99")); !got.Unserved || got.Invalid {
+	if got, _ := ParseFast([]byte("_INBOX.id.1.fail.1.0.$FI"), header("Nats-Required-Api-Level: 99")); !got.Unserved || got.Invalid || got.Strip != "Nats-Required-Api-Level" {
 		t.Errorf("with a high level it is %+v", got)
 	}
 }

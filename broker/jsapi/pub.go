@@ -238,7 +238,7 @@ func ParsePart(header protocol.Header) (p publish.Part, ok bool) {
 		}
 	}
 	if value, ok := header.Get(headerRequiredLevel); ok && len(value) > 0 {
-		p.Unserved = !LevelServed(value)
+		p.Unserved, p.Strip = !LevelServed(value), headerRequiredLevel
 	}
 	return p, true
 }

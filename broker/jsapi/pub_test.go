@@ -143,8 +143,8 @@ func TestPartsOfBatches(t *testing.T) {
 		{header("Nats-Batch-Id: b", "Nats-Batch-Sequence: 7", "Nats-Batch-Commit: 1"), publish.Part{Batch: []byte("b"), Sequence: 7, Sequenced: true, Commit: publish.CommitWith}, true},
 		{header("Nats-Batch-Id: b", "Nats-Batch-Sequence: 7", "Nats-Batch-Commit: eob"), publish.Part{Batch: []byte("b"), Sequence: 7, Sequenced: true, Commit: publish.CommitBefore}, true},
 		{header("Nats-Batch-Id: b", "Nats-Batch-Sequence: 7", "Nats-Batch-Commit: 0"), publish.Part{Batch: []byte("b"), Sequence: 7, Sequenced: true, Commit: publish.CommitInvalid}, true},
-		{header("Nats-Batch-Id: b", "Nats-Required-Api-Level: 2"), publish.Part{Batch: []byte("b")}, true},
-		{header("Nats-Batch-Id: b", "Nats-Required-Api-Level: 99"), publish.Part{Batch: []byte("b"), Unserved: true}, true},
+		{header("Nats-Batch-Id: b", "Nats-Required-Api-Level: 2"), publish.Part{Batch: []byte("b"), Strip: "Nats-Required-Api-Level"}, true},
+		{header("Nats-Batch-Id: b", "Nats-Required-Api-Level: 99"), publish.Part{Batch: []byte("b"), Unserved: true, Strip: "Nats-Required-Api-Level"}, true},
 	} {
 		if got, ok := ParsePart(test.header); ok != test.ok || ok && !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%q: %+v, %v", test.header, got, ok)

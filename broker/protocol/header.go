@@ -32,6 +32,29 @@ func (h Header) Get(key string) (value []byte, ok bool) {
 	return nil, false
 }
 
+// Without returns a copy without the lines of a key, or nil if none is left.
+func (h Header) Without(key string) Header {
+	out, left := make(Header, 0, len(h)), false
+	for rest := []byte(h); len(rest) > 0; {
+		end := bytes.IndexByte(rest, '\n') + 1
+		if end == 0 {
+			end = len(rest)
+		}
+		line := rest[:end]
+		rest = rest[end:]
+		name, _, found := bytes.Cut(line, []byte{':'})
+		if found && len(out) > 0 && string(name) == key {
+			continue
+		}
+		left = left || found && len(out) > 0
+		out = append(out, line...)
+	}
+	if !left {
+		return nil
+	}
+	return out
+}
+
 // All yields the keys and values in order.
 func (h Header) All() iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {

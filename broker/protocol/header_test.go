@@ -28,6 +28,21 @@ func TestHeaderReads(t *testing.T) {
 	}
 }
 
+func TestHeaderWithout(t *testing.T) {
+	for block, want := range map[string]string{
+		"NATS/1.0\r\nA: 1\r\nB:2\r\nA: 3\r\n\r\n": "NATS/1.0\r\nB:2\r\n\r\n",
+		"NATS/1.0\r\nAB: 1\r\n\r\n":               "NATS/1.0\r\nAB: 1\r\n\r\n",
+		"NATS/1.0\r\nB: x\nA:y\nC: z":             "NATS/1.0\r\nB: x\nC: z",
+		"NATS/1.0\r\nA: 1\r\n\r\n":                "",
+		"NATS/1.0\r\n\r\n":                        "",
+		"":                                        "",
+	} {
+		if got := Header(block).Without("A"); string(got) != want {
+			t.Errorf("%q without A is %q, want %q", block, got, want)
+		}
+	}
+}
+
 func TestHeaderStatus(t *testing.T) {
 	for block, want := range map[string]struct {
 		code int

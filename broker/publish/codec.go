@@ -52,6 +52,8 @@ type Part struct {
 	Sequenced bool
 	Commit    Commit
 	Unserved  bool // the message requires what this version does not have
+	// Strip names a header that is not kept; empty: none.
+	Strip string
 }
 
 // Commit is what a message says about the end of its batch.

@@ -24,6 +24,8 @@ type FastPart struct {
 	Op       FastOp
 	Invalid  bool // it can't be understood
 	Unserved bool // it requires what this version does not have
+	// Strip names a header that is not kept; empty: none.
+	Strip string
 }
 
 // FastOp is what a message is to its fast batch.

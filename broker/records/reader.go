@@ -343,6 +343,43 @@ func (s *Reader) OldestBelow(ctx context.Context, subject string, end uint64, mo
 	return offsets, count, err
 }
 
+// MatchingBelow returns the records below an offset whose subjects match a pattern. Offsets are
+// returned only if they are at most most, and with 0 neither is Count. Otherwise it is as
+// LastBelow.
+func (s *Reader) MatchingBelow(ctx context.Context, pattern string, end uint64, most int, patient bool) (m indexing.Matches, err error) {
+	start, _ := s.source.Offsets()
+	if s.index != nil {
+		patience := time.Duration(0)
+		if patient {
+			patience = lastPatience
+		}
+		m, err = s.index.Matching(ctx, patience, pattern, start, end, most)
+		if err == nil || s.Bytes(start) > ReadAtOnce {
+			return m, s.damaged(err)
+		}
+	}
+	m = indexing.Matches{}
+	matches := matcher(pattern)
+	done, err := s.Scan(start, end, scanBytes, func(r *log.Record) bool {
+		if !matches(r.Subject) {
+			return true
+		}
+		if m.Last = r.Offset; most == 0 {
+			return true
+		}
+		if m.Count++; m.Count <= uint64(most) {
+			m.Offsets = append(m.Offsets, r.Offset)
+		} else {
+			m.Offsets = nil
+		}
+		return true
+	})
+	if err == nil && !done {
+		err = &ScanError{Topic: s.name, Subject: pattern, Bytes: scanBytes}
+	}
+	return m, err
+}
+
 // damaged returns the error of reading the records that the index lacks because they are damaged,
 // or err if it is another one.
 func (s *Reader) damaged(err error) error {

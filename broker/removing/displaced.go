@@ -4,10 +4,11 @@ import "github.com/carillon-mq/carillon/broker/log"
 
 // Displaced is what a message removes when it is kept: older ones of its subject, or all.
 type Displaced struct {
-	Offsets []uint64  // of its subject, the oldest first
+	Offsets []uint64  // of its subject, the oldest first; see Pattern
 	Last    [1]uint64 // room for Offsets
 	Own     uint64    // how many of the records that it carries
 	All     bool
+	Pattern bool  // Offsets are of all subjects that match its own
 	Full    bool  // its subject has as many records as it may have
 	Refusal error // why it is not kept, unless it was kept before
 }
@@ -37,6 +38,7 @@ func (d *Displaced) Remove(b *Batch, data *log.Log, epoch, start, end, next uint
 type Subjects interface {
 	RemovedAll(next uint64)
 	Removed(subject []byte, offsets []uint64)
+	RolledUp(pattern []byte, offsets []uint64, next uint64)
 	NoteRun(subject []byte, next, last uint64)
 }
 
@@ -46,7 +48,11 @@ func (d *Displaced) Note(of Subjects, subject []byte, next, last uint64) {
 	if d.All {
 		of.RemovedAll(next)
 	}
-	of.Removed(subject, d.Offsets)
+	if d.Pattern {
+		of.RolledUp(subject, d.Offsets, next)
+	} else {
+		of.Removed(subject, d.Offsets)
+	}
 	of.NoteRun(subject, next, last)
 	for offset := next; offset < next+d.Own; offset++ {
 		d.Last[0] = offset

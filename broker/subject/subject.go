@@ -54,6 +54,19 @@ func Matches(pattern, subject []byte) bool {
 	}
 }
 
+// HasWildcards reports whether a token of s is a wildcard. A message may have such a subject, if
+// its publisher is not held to Valid.
+func HasWildcards(s []byte) bool {
+	for more := true; more; {
+		var token []byte
+		token, s, more = bytes.Cut(s, dot)
+		if len(token) == 1 && (token[0] == '*' || token[0] == '>' && !more) {
+			return true
+		}
+	}
+	return false
+}
+
 func emptyToken(s []byte) bool {
 	return len(s) == 0 || s[0] == '.' || s[len(s)-1] == '.' || bytes.Contains(s, []byte(".."))
 }

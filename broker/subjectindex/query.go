@@ -131,6 +131,20 @@ func (p *part) point(subject []byte, h uint64, in Range, removed *removal.Set) (
 	return out, true
 }
 
+// newest returns the offset of the last record of a subject, or 0 if that is not within a range,
+// or is removed. A point finds those before it. removed may be nil. mu is held.
+func (p *part) newest(subject []byte, h uint64, in Range, removed *removal.Set) uint64 {
+	t, _ := p.tailOf(subject, h)
+	if t.count == 0 {
+		return 0
+	}
+	from, to := offsetsAt(p.stretches, int(t.last-1))
+	if to > in.To || to <= in.From {
+		return 0
+	}
+	return liveRun(removed, max(from, in.From), to).Last
+}
+
 // points is a question about one subject: the layers, and what the parts among them have of it.
 type points struct {
 	snapshot
@@ -161,12 +175,14 @@ func (s *Shard) ask(subject []byte, in Range, last bool) (q *points, offset uint
 			newest = false
 			continue
 		}
+		if newest {
+			if offset := l.part.newest(subject, h, r, removed); offset > 0 {
+				return nil, offset, nil
+			}
+		}
 		p, ok := l.part.point(subject, h, r, removed)
 		if !ok {
 			continue
-		}
-		if newest && p.view == nil {
-			return nil, p.info.Last, nil
 		}
 		if q == nil {
 			q = &points{}

@@ -125,7 +125,7 @@ func (s *Service) Update(ctx context.Context, key, name string, spec coordinatio
 	if why == "" && sub.store.isQueue() {
 		why = sub.store.queueConflict(name, &spec, anyServed)
 	}
-	if why != "" || !sub.ephemeral {
+	if why != "" || !sub.ephemeral.Load() {
 		return nil, sub.store.notServed(name, Unsupported, why, nil)
 	}
 	if err := sub.store.resize(sub, &spec); err != nil {

@@ -316,7 +316,7 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		}
 		if err != nil {
 			e.why = k.notServed(s.id.name, Troubled, "where it starts can't be written; trying again: "+err.Error(), err)
-			if k.startAgain.IsZero() && !s.ephemeral { // whoever creates a reader tries again
+			if k.startAgain.IsZero() && !s.ephemeral.Load() { // whoever creates a reader tries again
 				k.startAgain = time.Now().Add(retryAfter)
 			}
 			k.arm(retryAfter)
@@ -429,7 +429,7 @@ func (k *cursorStore) applyAll(state desires, policy coordination.StreamRetentio
 	k.mu.Lock()
 	var gone []string
 	for name, e := range k.subs {
-		if !desired[name] && !(e.sub != nil && e.sub.ephemeral) {
+		if !desired[name] && !(e.sub != nil && e.sub.ephemeral.Load()) {
 			gone = append(gone, name)
 		}
 	}
@@ -503,7 +503,7 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 	e := k.subs[d.Name]
 	k.mu.Unlock()
 	if why == "" && policy == coordination.WorkQueue {
-		why = cmp.Or(k.queueConflict(d.Name, d.Spec, func(s *Subscription) bool { return s.ephemeral }), k.resetConflict(d, e))
+		why = cmp.Or(k.queueConflict(d.Name, d.Spec, func(s *Subscription) bool { return s.ephemeral.Load() }), k.resetConflict(d, e))
 	}
 	if e != nil && e.sub != nil && d.Forgot(e.made) {
 		// The cursor of the later reset stays, and the next reset is another one.
@@ -514,6 +514,9 @@ func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.St
 		k.mu.Lock()
 		k.dirty = true
 		k.mu.Unlock()
+	}
+	if e != nil && e.sub != nil && e.sub.ephemeral.Load() && e.sub.created.Equal(d.Created) {
+		k.makeDurable(e, d)
 	}
 	if e != nil && e.made != d.Incarnation() {
 		if why == "" && e.sub != nil && e.of == d.Made {

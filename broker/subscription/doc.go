@@ -51,7 +51,8 @@
 //
 // A reader is a Subscription that nobody declared: a JetStream consumer without a durable name. Its
 // spec is in the state log, beside its cursor, and it is deleted when it was unused for some time.
-// One with memory storage is served at once, and S1 does not hold for it.
+// One with memory storage is served at once, and S1 does not hold for it. A Subscription that is
+// declared with its name and its time of creation adopts its cursor (FeatureDeclaredConsumers).
 //
 // When the process dies, the next opening replays the state log. On a full disk deliveries go on
 // and acks that request a reply are refused; once there is room, a snapshot is written. On a failed

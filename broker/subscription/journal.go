@@ -130,7 +130,7 @@ func (k *cursorStore) addSnapshot(s *Subscription) {
 	k.flushLast()
 	s.forgetKept()
 	k.buffer = appendSnapshot(k.buffer, s.handle, s.id, &s.cursor, k.base)
-	if s.ephemeral {
+	if s.ephemeral.Load() {
 		k.readers = appendReader(k.readers, s.handle, s.reading())
 	}
 }

@@ -120,7 +120,7 @@ func (s *Service) Remove(key, name string) {
 	k.mu.Lock()
 	e := k.subs[name]
 	k.mu.Unlock()
-	if e != nil && e.sub != nil && e.sub.ephemeral {
+	if e != nil && e.sub != nil && e.sub.ephemeral.Load() {
 		k.removeReader(e.sub)
 	}
 }
@@ -128,7 +128,8 @@ func (s *Service) Remove(key, name string) {
 // newReader returns a reader that is not served yet.
 func (k *cursorStore) newReader(id identity, r *reader) *Subscription {
 	s := newSubscription(k, id, &r.Spec, 1)
-	s.ephemeral, s.created, s.inactive = true, r.Created, int64(r.Inactive)
+	s.created, s.inactive = r.Created, int64(r.Inactive)
+	s.ephemeral.Store(true)
 	s.readerSize = len(appendReader(nil, 0, r))
 	return s
 }
@@ -197,7 +198,7 @@ func (k *cursorStore) tooMuch(name string) error {
 // is held.
 func (k *cursorStore) restoreReaders() {
 	for name, r := range k.recovered {
-		if r.reader == nil || r.cursor.lost || unsupported(&r.reader.Spec) != "" {
+		if r.reader == nil || r.id.made != 0 || r.cursor.lost || unsupported(&r.reader.Spec) != "" {
 			continue
 		}
 		s := k.newReader(r.id, r.reader)
@@ -211,12 +212,34 @@ func (k *cursorStore) restoreReaders() {
 	}
 }
 
+// makeDurable makes a reader the Subscription that was declared in its place, with the time at
+// which the reader was created. It goes on where it stood: with its cursor, its deliveries and
+// whoever waits. stepping is held.
+//
+// Until the state log has the new identity, which is with the next write, it has the reader: then
+// another leader adopts that, since the Subscription is declared.
+func (k *cursorStore) makeDurable(e *entry, d *coordination.Subscription) {
+	s := e.sub
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ephemeral.Store(false)
+	s.id.made, s.begin = d.Incarnation(), d.Begin()
+	k.mu.Lock()
+	e.of, e.made = d.Made, d.Incarnation()
+	k.readerSize -= s.readerSize
+	s.readerSize = 0
+	if s.search.done && !k.dirty && k.closed == 0 {
+		k.addSnapshot(s)
+	}
+	k.mu.Unlock()
+}
+
 // isReader reports whether the name is that of a reader.
 func (k *cursorStore) isReader(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.subs[name]
-	return e != nil && e.sub != nil && e.sub.ephemeral
+	return e != nil && e.sub != nil && e.sub.ephemeral.Load()
 }
 
 // removeReader ends a reader and deletes it.

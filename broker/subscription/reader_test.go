@@ -69,6 +69,74 @@ func TestAReaderSurvivesACrash(t *testing.T) {
 	})
 }
 
+// TestAReaderBecomesDurable: a Subscription that is declared in its place goes on where it stood,
+// also if its leader dies before it knows of that, or right afterwards.
+func TestAReaderBecomesDurable(t *testing.T) {
+	for _, crash := range []string{"never", "before", "at once", "later"} {
+		t.Run(crash, func(t *testing.T) {
+			story(t, func(t *testing.T, w *world) {
+				w.shard.publish("o", "o", "o", "o", "o")
+				s, err := w.service.Create(t.Context(), topicID, "reader", earliest(), time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Pull(pull("a", 3))
+				w.expect("reader", "a", "1", "2", "3")
+				for _, offset := range []uint64{1, 3} {
+					if err := w.ackNow(s, offset, Done); err != nil {
+						t.Fatal(err)
+					}
+				}
+				spec := earliest()
+				spec.Consumer.Metadata = map[string]string{"by": "me"}
+				declared := &coordination.Subscription{Topic: topicID, Name: "reader", Made: 7, Spec: &spec, Created: s.Created()}
+				w.desired.subs = append(w.desired.subs, declared)
+				if crash == "before" {
+					w.crash()
+				} else {
+					s.Pull(pull("b", 2)) // it goes on
+					w.changed("reader")
+				}
+				synctest.Wait()
+				if crash == "at once" {
+					w.crash()
+				} else if crash == "later" {
+					time.Sleep(2 * lazyFor)
+					w.crash()
+				}
+				s = w.find("reader")
+				if s.Ephemeral() || !reflect.DeepEqual(*s.Spec(), spec) || !s.Created().Equal(declared.Created) {
+					t.Fatalf("it is %+v, created at %v; a reader: %v", s.Spec(), s.Created(), s.Ephemeral())
+				}
+				if crash == "before" {
+					s.Pull(pull("b", 2))
+				}
+				if crash == "never" || crash == "before" {
+					w.expect("reader", "b", "4", "5")
+				}
+				time.Sleep(31 * time.Second)
+				s.Pull(pull("c", 1))
+				w.expect("reader", "c", "2 x2")
+				w.box("reader").leave("c")
+				time.Sleep(time.Hour)
+				if w.service.Find(topicID, "reader") == nil || len(w.service.List(topicID)) != 1 {
+					t.Error("it is gone")
+				}
+				w.undeclare("reader")
+				if crash != "later" { // its leader hears of that
+					w.changed("reader")
+					synctest.Wait()
+				}
+				w.crash()
+				synctest.Wait()
+				if w.service.Find(topicID, "reader") != nil {
+					t.Error("it is back")
+				}
+			})
+		})
+	}
+}
+
 // TestADeletedReaderStaysDeleted: another one of its name, and one beside it, have nothing of it.
 func TestADeletedReaderStaysDeleted(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
@@ -217,6 +285,7 @@ func TestADeclaredSubscriptionReplacesAReader(t *testing.T) {
 		}
 		s.Pull(pull("a", 2))
 		w.expect("billing", "a", "1", "2")
+		time.Sleep(time.Nanosecond) // one of the same time would go on where it stands
 		w.declare("billing", 1, earliest())
 		synctest.Wait()
 		w.crash()

@@ -434,7 +434,7 @@ func (s *Service) Stats() Stats {
 		for _, sub := range k.each() {
 			sub.mu.Lock()
 			stats.Subscriptions++
-			if sub.ephemeral {
+			if sub.ephemeral.Load() {
 				stats.Ephemerals++
 			}
 			stats.Waiting += sub.waiting.n

@@ -83,7 +83,7 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 		}
 	}
 	idle = s.arm(now, retry)
-	return more, idle || s.ephemeral && s.search.failed != ""
+	return more, idle || s.ephemeral.Load() && s.search.failed != ""
 }
 
 // tick ends expired requests and sends due heartbeats. mu is held.
@@ -661,7 +661,7 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 // retire deletes an unused reader, and reports an unused durable Subscription. A durable one is
 // reported again after the same time if it still exists.
 func (s *Subscription) retire() {
-	if s.ephemeral {
+	if s.ephemeral.Load() {
 		s.store.removeReader(s)
 		if retired := s.service.config.Retired; retired != nil {
 			retired(s.store.shard.topic, s.id.name)

@@ -23,9 +23,9 @@ type Subscription struct {
 	// inactive is how long an unused reader lives, and a durable Subscription is unused before it is
 	// reported, in nanoseconds. 0: for ever.
 	inactive   int64
-	ephemeral  bool // a reader: its spec is in the state log, too
-	ackless    bool // it expects no acks, which never changes
-	readerSize int  // of its reader item, in bytes; guarded by the store's mu
+	ephemeral  atomic.Bool // a reader: its spec is in the state log, too
+	ackless    bool        // it expects no acks, which never changes
+	readerSize int         // of its reader item, in bytes; guarded by the store's mu
 	// keepUntil is before when it is not retired, in nanoseconds of Service.now.
 	keepUntil int64
 
@@ -118,10 +118,10 @@ func (s *Subscription) Created() time.Time { return s.created }
 
 // Ephemeral reports whether it is a reader: it is in the shard's state log only, and deleted when
 // it was unused for some time.
-func (s *Subscription) Ephemeral() bool { return s.ephemeral }
+func (s *Subscription) Ephemeral() bool { return s.ephemeral.Load() }
 
 // volatile reports whether nobody waits until its start and its acks are durable. mu is held.
-func (s *Subscription) volatile() bool { return s.ephemeral && s.spec.Consumer.MemoryStorage }
+func (s *Subscription) volatile() bool { return s.ephemeral.Load() && s.spec.Consumer.MemoryStorage }
 
 // respecify applies a changed spec.
 func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
@@ -135,7 +135,7 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
 	before := s.settings
 	shards := 1
-	if !s.ephemeral { // a reader reads one shard
+	if !s.ephemeral.Load() { // a reader reads one shard
 		shards = s.store.shards()
 	}
 	s.spec, s.settings = spec, settingsOf(spec, shards)

@@ -3,9 +3,11 @@ package topic
 import (
 	"fmt"
 
+	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removing"
+	"github.com/carillon-mq/carillon/broker/subject"
 )
 
 // displaces finds what the next message would remove. If it returns false, the message waits
@@ -17,13 +19,19 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 		return true
 	}
 	err, records := v.limits.MayRollUp(s.shard.name, c.Rollup), 1+c.Span()
+	d.Pattern = c.Rollup == publish.RollupSubject && subject.HasWildcards(m.Subject)
 	_, d.Own, d.Refusal = v.limits.Beyond(s.shard.name, 0, records)
 	switch {
 	case err != nil:
-	case c.Rollup == publish.RollupAll && s.topic.several():
+	case (c.Rollup == publish.RollupAll || d.Pattern) && s.topic.several():
 		err = publish.NoLastOfAll(s.topic.name, len(s.topic.shards), s.shard.name)
 	case c.Rollup == publish.RollupAll:
 		d.All = true
+	case d.Pattern:
+		var more uint64
+		if d.Offsets, more, err = s.matchesOf(in, m.Subject); more > 0 {
+			err = &publish.RollupError{Topic: s.shard.name, Why: fmt.Sprintf("of %d messages, which is more than %d: purge the subjects first", more, indexing.MostOldest)}
+		}
 	case c.Rollup == publish.RollupSubject:
 		var more uint64
 		if d.Offsets, more, err = s.oldestOf(in, m.Subject); more > 0 {

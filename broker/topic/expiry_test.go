@@ -166,6 +166,17 @@ func TestAMarkerTakesThePlaceOfTheLastMessage(t *testing.T) {
 	}
 }
 
+// TestAMarkerRollsUpNoPattern: of a subject with wildcards there is none, and what matches it
+// stays.
+func TestAMarkerRollsUpNoPattern(t *testing.T) {
+	n := expires(t, marking)
+	n.ask("orders.a", "1")
+	n.expect(n.ask("orders.*", "2", "TTL: 2h"), "orders@2")
+	n.ask("orders.b.c", "3", "TTL: 2h")
+	n.machine.pass(3 * time.Hour)
+	n.shows("with the marker of the other", "1 orders.a", "4 orders.b.c")
+}
+
 // TestATTLIsNoShorterThanThatOfMarkers: a marker that stands for an earlier message must not
 // outlive a later one, unless each subject has one message only.
 func TestATTLIsNoShorterThanThatOfMarkers(t *testing.T) {

@@ -186,7 +186,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *acking.Pending, v *view, m *
 	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
 		in.refuse(s.shard, &publish.WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
 		return false
-	case t.several() && !c.OneShard(s.shard.name, func(subject []byte) bool { return t.ShardFor(subject) == s.shard }):
+	case t.several() && !c.OneShard(s.shard.name, m.Subject, func(subject []byte) bool { return t.ShardFor(subject) == s.shard }):
 		in.refuse(s.shard, publish.NoLastOfAll(t.name, len(t.shards), s.shard.name))
 		return false
 	case len(c.ID) > maxID:
@@ -248,10 +248,10 @@ func (s *ShardLeader) conditionsHold(in *intake, p *acking.Pending, v *view, m *
 	return true
 }
 
-// lastIs reports whether the last message of a subject has an offset. If not, it answers the next
-// message, or that message waits. mu is held.
+// lastIs reports whether the last message of a subject, or of those that match it, has an offset.
+// If not, it answers the next message, or that message waits. mu is held.
 func (s *ShardLeader) lastIs(in *intake, p *acking.Pending, v *view, of []byte, offset uint64) bool {
-	last, err := s.lastOf(in, of)
+	last, err := s.lastExpected(in, of)
 	switch {
 	case in.lookup > 0:
 		return false

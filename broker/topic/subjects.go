@@ -5,9 +5,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/sender"
+	"github.com/carillon-mq/carillon/broker/subject"
 )
 
 // lastOf returns the offset of the last message of a subject, including messages that in has
@@ -27,6 +29,28 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 	return offset, nil
 }
 
+// lastExpected is lastOf for conditions: a subject with wildcards is all that match it.
+func (s *ShardLeader) lastExpected(in *intake, of []byte) (offset uint64, err error) {
+	if !subject.HasWildcards(of) {
+		return s.lastOf(in, of)
+	}
+	s.note(in)
+	offset, in.lookup, err = s.subjects.LastMatch(of)
+	if start, _ := s.Offsets(); offset < start {
+		offset = 0
+	}
+	return offset, s.unknown(err)
+}
+
+// matchesOf returns the offsets of the records whose subjects match a pattern, or how many these
+// are if they are too many for a rollup. Otherwise it is as lastOf.
+func (s *ShardLeader) matchesOf(in *intake, pattern []byte) (offsets []uint64, more uint64, err error) {
+	s.note(in)
+	start, _ := s.Offsets()
+	offsets, more, in.lookup, err = s.subjects.Matches(pattern, start)
+	return offsets, more, s.unknown(err)
+}
+
 // oldestOf returns the offsets of the oldest records of a subject, including those that in has
 // gathered, and how many newer ones there are. Otherwise it is as lastOf.
 func (s *ShardLeader) oldestOf(in *intake, of []byte) (offsets []uint64, more uint64, err error) {
@@ -38,21 +62,27 @@ func (s *ShardLeader) oldestOf(in *intake, of []byte) (offsets []uint64, more ui
 	return offsets, more, s.unknown(err)
 }
 
-// noteLasts has the records of subjects noted from now on, including those that in has gathered.
-// The error says why those of a subject can't be known. mu is held.
+// noteLasts has the records of subjects noted from now on. The error says why those of a subject
+// can't be known. mu is held.
 func (s *ShardLeader) noteLasts(in *intake, of []byte) error {
 	if strings.ContainsAny(string(of), "*>") {
 		return publish.NoLastOf(s.shard.name, "the subject has wildcards")
 	}
+	s.note(in)
+	return nil
+}
+
+// note has the records of subjects noted from now on, including those that in has gathered. mu is
+// held.
+func (s *ShardLeader) note(in *intake) {
 	if s.subjects == nil {
-		s.subjects = s.service.indexes.NewLasts(s.Removed(), s.LastBelow, s.EachLast, s.OldestBelow, s.shard.announceOpen)
+		s.subjects = s.service.indexes.NewLasts(s.Removed(), s.LastBelow, s.EachLast, s.OldestBelow, s.MatchingBelow, s.shard.announceOpen)
 	}
 	if s.subjects.Begin(s.end) {
 		for i := range in.records { // they are not in the log yet
 			s.subjects.Note(in.records[i].Subject, s.end+uint64(i))
 		}
 	}
-	return nil
 }
 
 // unknown returns the reason why records of a subject are not known, for publishers.
@@ -85,17 +115,18 @@ func (s *ShardLeader) lookUp(v *view, messages []protocol.Message) {
 			continue
 		}
 		c, err := s.service.config.Codec.Conditions(m.Data[:m.Header])
-		if err == nil && c.ExpectsLastBySubject {
-			s.subjects.Want(c.LastOf(m.Subject), false)
+		if of := c.LastOf(m.Subject); err == nil && c.ExpectsLastBySubject && !subject.HasWildcards(of) {
+			s.subjects.Want(of, false)
 		}
-		if err == nil && c.Rollup == publish.RollupSubject {
+		if err == nil && c.Rollup == publish.RollupSubject && !subject.HasWildcards(m.Subject) {
 			s.subjects.Want(m.Subject, true)
 		}
 	}
 }
 
 // awaitLookup has a sender notified when the last record was found that it waits for, a total was
-// read, or the Mark is written. The sender was told to send again before.
+// read, the Mark is written, or a rollup may be on all in-sync replicas. The sender was told to
+// send again before.
 func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival, wait, unread uint64) {
 	s.shard.waiters.Add(a.Back(l))
 	switch {
@@ -105,6 +136,8 @@ func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival, wait, unrea
 		if !s.totals.Reading(unread) { // it is read by now, or could not be
 			time.AfterFunc(markRest, s.shard.announceOpen)
 		}
+	case wait == indexing.Rolling:
+		time.AfterFunc(markRest, s.shard.announceOpen)
 	case s.subjects.Told(wait):
 		s.shard.announceOpen()
 	}

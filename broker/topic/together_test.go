@@ -110,6 +110,8 @@ func TestARefusedBatchLeavesNothing(t *testing.T) {
 		{"has 3 messages per subject", []string{"orders.a 3", "orders.a 4", "orders.a 5"}},
 		{"has 6 messages", []string{"orders.a 3", "orders.c 4", "orders.d 5", "orders.e 6", "orders.f 7"}},
 		{"batch rollup sub invalid", []string{"orders.a 3", "orders.a 4 Rollup:sub"}},
+		{"a message of the batch asks for Nats-Rollup of a subject with wildcards", []string{"orders.c 3", "orders.* 4 Rollup:sub"}},
+		{"a message of the batch asks for Nats-Expected-Last-Subject-Sequence of a subject with wildcards", []string{"orders.c 3", "orders.* 4 Expect-Last-By-Subject:2"}},
 		{"batch rollup all invalid", []string{"orders.a 3", "orders.b 4 Rollup:all"}},
 		{"messages may not have a TTL", []string{"orders.a 3", "orders.b 4 TTL:1h"}},
 	} {
@@ -134,7 +136,7 @@ func TestABatchOfManySubjectsIsPublishedAgain(t *testing.T) {
 	s.mu.Lock()
 	s.subjects = n.service.indexes.NewLasts(s.Removed(), s.LastBelow, func(context.Context, uint64, func(), func([]byte, uint64) bool) error {
 		return &indexing.NotReadyError{Why: "a stream of many subjects is not loaded"}
-	}, s.OldestBelow, s.shard.announceOpen)
+	}, s.OldestBelow, s.MatchingBelow, s.shard.announceOpen)
 	s.mu.Unlock()
 	var of, want []string
 	for i := range 3*lookupMessages + 1 {

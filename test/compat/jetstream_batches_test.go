@@ -107,7 +107,18 @@ var batchStories = []story{
 		testutil.Must(t, err)
 		equal(t, "commit", m.Header.Get("Nats-Batch-Commit"), "1")
 		alone := together{t: t, js: js, name: name, id: "one"}
-		alone.add("one message", ".a", "4", "1", "7/1 one")
+		alone.add("one message", ".a", "4", "1", "7/1 one", "Nats-Required-Api-Level: 2", "Mine: yes")
+		m, err = is.GetMsg(within(t), 7)
+		testutil.Must(t, err)
+		equal(t, "a header", m.Header.Get("Mine"), "yes")
+		equal(t, "the level is not stored", len(m.Header["Nats-Required-Api-Level"]), 0)
+		ended := together{t: t, js: js, name: name, id: "ended"}
+		ended.add("a level", ".a", "5", "", "", "Nats-Required-Api-Level: 2")
+		ended.add("a commit behind it", ".a", "no", "eob", "8/1 ended", "Nats-Required-Api-Level: 2")
+		m, err = is.GetMsg(within(t), 8)
+		testutil.Must(t, err)
+		equal(t, "commit", m.Header.Get("Nats-Batch-Commit"), "1")
+		equal(t, "nor is that one", len(m.Header["Nats-Required-Api-Level"]), 0)
 	}},
 	{"a batch that goes on at another server is incomplete", func(t *testing.T, s *site) {
 		name := s.stream(t, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true })

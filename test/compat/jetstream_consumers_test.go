@@ -102,6 +102,60 @@ var consumerStories = []story{
 		}
 	}},
 
+	{"a consumer becomes durable", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.stream(t, nil)
+		fill(t, js, name+".a", 5)
+		config := jetstream.ConsumerConfig{Name: "c", AckPolicy: jetstream.AckExplicitPolicy, InactiveThreshold: time.Second}
+		c, err := js.CreateOrUpdateConsumer(within(t), name, config)
+		testutil.Must(t, err)
+		before, err := c.Info(within(t))
+		testutil.Must(t, err)
+		equal(t, "durable at first", before.Config.Durable, "")
+		batch, err := c.Fetch(3, jetstream.FetchMaxWait(patience))
+		testutil.Must(t, err)
+		var got []jetstream.Msg
+		for m := range batch.Messages() {
+			got = append(got, m)
+		}
+		equal(t, "messages", len(got), 3)
+		testutil.Must(t, got[0].DoubleAck(within(t)))
+		testutil.Must(t, got[2].DoubleAck(within(t)))
+		config.Durable, config.InactiveThreshold, config.Description = "c", 0, "kept"
+		other := s.client(t)
+		c, err = other.CreateOrUpdateConsumer(within(t), name, config)
+		testutil.Must(t, err)
+		is, err := c.Info(within(t))
+		testutil.Must(t, err)
+		equal(t, "durable", is.Config.Durable, "c")
+		equal(t, "description", is.Config.Description, "kept")
+		equal(t, "created", is.Created.Equal(before.Created), true)
+		equal(t, "delivered", is.Delivered.Stream, uint64(3))
+		equal(t, "ack floor", is.AckFloor.Stream, uint64(1))
+		equal(t, "pending acks", is.NumAckPending, 1)
+		equal(t, "pending", is.NumPending, uint64(2))
+		testutil.Must(t, got[1].DoubleAck(within(t))) // an ack of before
+		unused, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "unused", InactiveThreshold: time.Second})
+		testutil.Must(t, err)
+		testutil.EventuallyTrue(t, "one that is not durable goes", func() bool {
+			_, err := unused.Info(within(t))
+			return errors.Is(err, jetstream.ErrConsumerNotFound)
+		})
+		batch, err = c.Fetch(2, jetstream.FetchMaxWait(patience))
+		testutil.Must(t, err)
+		var next []string
+		for m := range batch.Messages() {
+			testutil.Must(t, m.DoubleAck(within(t)))
+			next = append(next, string(m.Data()))
+		}
+		equalTexts(t, "the rest", next, []string{"4", "5"})
+		again, err := js.CreateOrUpdateConsumer(within(t), name, config)
+		testutil.Must(t, err)
+		equal(t, "ack floor", again.CachedInfo().AckFloor.Stream, uint64(5))
+		testutil.Must(t, js.DeleteConsumer(within(t), name, "c"))
+		_, err = js.Consumer(within(t), name, "c")
+		equal(t, "deleted", errors.Is(err, jetstream.ErrConsumerNotFound), true)
+	}},
 	{"a durable consumer is changed by its name", func(t *testing.T, s *site) {
 		js, name := s.client(t), s.stream(t, nil)
 		_, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "worker", Durable: "worker", MaxDeliver: 10})

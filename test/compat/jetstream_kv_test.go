@@ -280,6 +280,83 @@ var keyValueStories = []story{
 		equal(t, "where it is not permitted", roll(other, ".a", "sub"), 10111)
 	}},
 
+	{"a subject with wildcards stands for all that match it", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.stream(t, func(c *jetstream.StreamConfig) { c.AllowRollup = true })
+		put := func(subject string, headers ...string) (sequence uint64, code jetstream.ErrorCode) {
+			t.Helper()
+			m := nats.NewMsg(name + subject)
+			for i := 0; i < len(headers); i += 2 {
+				m.Header.Set(headers[i], headers[i+1])
+			}
+			ack, err := js.PublishMsg(within(t), m)
+			if err != nil {
+				return 0, number(err)
+			}
+			return ack.Sequence, 0
+		}
+		takes := func(what string, want uint64, subject string, headers ...string) {
+			t.Helper()
+			sequence, code := put(subject, headers...)
+			equal(t, what, code, jetstream.ErrorCode(0))
+			equal(t, what, sequence, want)
+		}
+		refuses := func(what string, want jetstream.ErrorCode, subject string, headers ...string) {
+			t.Helper()
+			_, code := put(subject, headers...)
+			equal(t, what, code, want)
+		}
+		const last, of, roll = "Nats-Expected-Last-Subject-Sequence", "Nats-Expected-Last-Subject-Sequence-Subject", "Nats-Rollup"
+		takes("none matches", 1, ".a.x", last, "0", of, name+".>")
+		takes("and of its own", 2, ".b.*", last, "0")
+		refuses("one matches", 10071, ".a.y", last, "0", of, name+".a.*")
+		takes("that one", 3, ".a.y", last, "1", of, name+".a.*")
+		takes("another one by now", 4, ".a.x", last, "3", of, name+".*.*")
+		takes("one with an asterisk", 5, ".c", last, "2", of, name+".b.>")
+		refuses("not a newer one", 10071, ".c", last, "5", of, name+".b.>")
+		takes("its own subject matches", 6, ".b.x", last, "2", of, name+".b.*")
+		refuses("so it is no longer the last", 10071, ".b.*", last, "2")
+		holds(t, js, name, "all", 6, map[string]uint64{".a.x": 2, ".a.y": 1, ".b.*": 1, ".b.x": 1, ".c": 1})
+
+		takes("a rollup of one level", 7, ".a.*", roll, "sub", last, "4")
+		holds(t, js, name, "rolled up", 4, map[string]uint64{".a.*": 1, ".b.*": 1, ".b.x": 1, ".c": 1})
+		refuses("a rollup with a wrong condition", 10071, ".b.*", roll, "sub", last, "2")
+		holds(t, js, name, "not rolled up", 4, map[string]uint64{".a.*": 1, ".b.*": 1, ".b.x": 1, ".c": 1})
+		takes("what it has removed is not there", 8, ".a.x", last, "0", of, name+".a.x")
+		takes("nor with a pattern", 9, ".a.x", last, "8", of, name+".*.x")
+		takes("a subject with an asterisk is one", 10, ".*", roll, "sub")
+		holds(t, js, name, "one level", 6, map[string]uint64{".a.*": 1, ".a.x": 2, ".b.*": 1, ".b.x": 1, ".*": 1})
+		takes("of all levels", 11, ".>", roll, "sub")
+		holds(t, js, name, "nothing else", 1, map[string]uint64{".>": 1})
+
+		stream, err := js.Stream(within(t), name)
+		testutil.Must(t, err)
+		takes("a record", 12, ".a.x")
+		takes("and another one", 13, ".a.y")
+		testutil.Must(t, stream.DeleteMsg(within(t), 13))
+		takes("that was deleted", 14, ".b", last, "12", of, name+".a.*")
+		testutil.Must(t, stream.Purge(within(t), jetstream.WithPurgeSubject(name+".a.*")))
+		takes("that were purged", 15, ".b", last, "0", of, name+".a.*")
+
+		kv, _ := s.bucket(t, nil)
+		for _, key := range []string{"hello.a", "hello.b", "other"} {
+			_, err := kv.PutString(within(t), key, "1")
+			testutil.Must(t, err)
+		}
+		bucket := js.Conn()
+		m := nats.NewMsg("$KV." + kv.Bucket() + ".hello.*")
+		m.Header.Set("KV-Operation", "PURGE")
+		m.Header.Set(roll, "sub")
+		_, err = bucket.RequestMsgWithContext(within(t), m)
+		testutil.Must(t, err)
+		_, err = kv.Get(within(t), "hello.a")
+		equal(t, "a purged key", errors.Is(err, jetstream.ErrKeyNotFound), true)
+		_, err = kv.Create(within(t), "hello.a", []byte("2"))
+		testutil.Must(t, err)
+		_, err = kv.Get(within(t), "other")
+		testutil.Must(t, err)
+	}},
+
 	{"settings that contradict each other are refused", func(t *testing.T, s *site) {
 		js := s.client(t)
 		for what, change := range map[string]func(*jetstream.StreamConfig){
