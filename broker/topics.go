@@ -108,7 +108,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		},
 	})
 	t.sourcing = sourcing.New(sourcing.Config[*topic.ShardLeader]{
-		Self: b.identity.ID, Led: t.topics.Leaders, Changed: t.topics.Changed, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
+		Self: b.identity.ID, Led: t.topics.Leaders, Changed: t.topics.Changed, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Mirrors: t.mirrors, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
 	})
 	t.readers = activity.New(b.hub, t.topics.State)
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
@@ -130,9 +130,6 @@ func (t *topics) findOrigin(stream string) (identity, leader string, err error) 
 	if shard := t.topics.Shard(stream); shard != nil && !shard.Desired().Deleting {
 		return shard.Key(), shard.Leader(), nil
 	}
-	if whole := t.topics.Topic(stream); whole != nil && len(whole.Shards()) > 1 {
-		return "", "", fmt.Errorf("stream %s has several shards, and a mirror has the sequences of one; mirror its shards' streams", stream)
-	}
 	return "", "", &sourcing.NotFoundError{Stream: stream}
 }
 
@@ -148,10 +145,19 @@ func (t *topics) streamsOf(name string) (streams []string) {
 	return streams
 }
 
-// copiesOf returns the sources of a stream.
-func (t *topics) copiesOf(stream string) []coordination.StreamSource {
-	if shard := t.topics.Shard(stream); shard != nil && !shard.Desired().Deleting {
-		return shard.Desired().Spec.Stream.Copies()
+// mirrors returns why the shard of a mirror can't mirror its part of the origin, or nil.
+func (t *topics) mirrors(shard *topic.ShardLeader) error {
+	spec := shard.Place().Topic
+	if why := spec.MirrorMismatch(spec.Origin(t.topics.State())); why != "" {
+		return errors.New(why)
+	}
+	return nil
+}
+
+// copiesOf returns the sources of a Topic.
+func (t *topics) copiesOf(name string) []coordination.StreamSource {
+	if whole := t.topics.Topic(name); whole != nil && !whole.Desired().Deleting {
+		return whole.Desired().Spec.Stream.Copies()
 	}
 	return nil
 }

@@ -306,7 +306,11 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	w.apply("Topic", "second", `{brokerRef: {name: main}, sources: [{topic: first}]}`)
 	w.untilTopicSays("second", "SourceCycle", "its sources lead back to it")
 	w.apply("Topic", "narrow", `{brokerRef: {name: main}, mirror: {topic: wide}}`)
-	w.untilTopicSays("narrow", "Invalid", "mirror its shards instead, wide--0")
+	w.untilTopicSays("narrow", "Invalid", "the mirror has 1 shard, and wide, which it mirrors, has 4")
+	w.apply("Topic", "fitting", `{brokerRef: {name: main}, mirror: {topic: wide}, shards: 4, partitionBy: Tokens, partitionTokens: [2]}`)
+	w.untilTopic("fitting", "Served")
+	w.apply("Topic", "gathered", `{brokerRef: {name: main}, sources: [{topic: wide}], shards: 2}`)
+	w.untilTopic("gathered", "Served")
 	// And it pushes.
 	w.untilSubscription("pushed", "Served")
 	pushed := f.subscription("orders", "pushed")

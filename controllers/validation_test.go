@@ -94,8 +94,7 @@ func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
 		{"Topic", "t", topic + `republish: {source: a}`, "spec.republish.destination: Required value"},
 		{"Topic", "t", topic + "mirror: {topic: a}\nsubjects: [a]", "a mirror has the subjects of its Topic and no other sources"},
 		{"Topic", "t", topic + "mirror: {topic: a}\nsources: [{topic: b}]", "a mirror has the subjects of its Topic and no other sources"},
-		{"Topic", "t", topic + "mirror: {topic: a}\nshards: 2", "mirror and sources need shards: 1"},
-		{"Topic", "t", topic + "sources: [{topic: a}]\nshards: 2", "mirror and sources need shards: 1"},
+		{"Topic", "t", topic + "mirror: {topic: a, transforms: [{source: a, destination: b}]}\nshards: 2", "a mirror with several shards can't store messages under other subjects"},
 		{"Topic", "t", topic + "mirror: {topic: a}\nmessageTTL: {markerTTL: 1h}", "a mirror has no markers of its own"},
 		{"Topic", "t", topic + `sources: [{topic: a.b}]`, "topic is the name of a stream"},
 		{"Topic", "t", topic + `sources: [{topic: a, startOffset: 3, startTime: "2026-01-01T00:00:00Z"}]`, "a source starts at startTime or at startOffset"},
@@ -186,6 +185,8 @@ func TestWrongChangesAreRefusedWithTheWayOut(t *testing.T) {
 		{"Topic", topic, topic + `mirror: {topic: a}`, "mirror can't be added or changed"},
 		{"Topic", topic + `mirror: {topic: a}`, topic + `mirror: {topic: b}`, "mirror can't be added or changed"},
 		{"Topic", topic + `mirror: {topic: a}`, topic, ""},
+		{"Topic", topic + "mirror: {topic: a, transforms: [{source: a}]}\nshards: 2", topic + "shards: 2", ""},
+		{"Topic", topic + "shards: 2", topic + "sources: [{topic: a, transforms: [{source: a, destination: b}]}]\nshards: 2", ""},
 		{"Topic", topic, topic + "messageTTL: {markerTTL: 1h}\nrepublish: {destination: x}\nsources: [{topic: a}]\nschedules: Allowed\natomicBatches: Allowed", ""},
 
 		{"Subscription", subscription, subscription + "paused: true\nrateLimit: {messagesPerSecond: 100}\nreset: {id: again, from: Offset, offset: 5}", ""},

@@ -58,7 +58,8 @@ type SubjectMappingSpec struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.filter) && has(self.transforms))",message="a source has filter or transforms; leave one of the two out (a transform without destination filters)"
 type TopicSourceSpec struct {
 	// Topic is the name by which clients know the Topic that is copied, of the same Broker. It may
-	// come later. A mirror of a Topic with several shards names one of them: orders--0.
+	// come later. A mirror has as many shards as its Topic; one with one shard may name a shard of a
+	// Topic: orders--0.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_-]{1,128}$')",message="topic is the name of a stream, made of at most 128 letters, digits, hyphens and underscores; write for example orders"
 	// +kubebuilder:validation:MaxLength=253
 	Topic string `json:"topic"`
@@ -67,7 +68,7 @@ type TopicSourceSpec struct {
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
-	// StartOffset leaves out what has a lower sequence.
+	// StartOffset leaves out what has a lower sequence, in each shard of the Topic.
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	StartOffset *int64 `json:"startOffset,omitempty"`

@@ -80,7 +80,7 @@ type Subject string
 // +kubebuilder:validation:XValidation:rule="self.counters == oldSelf.counters",message="counters can't change: messages of both kinds can't be added up; write the former value, or make a new Topic"
 // +kubebuilder:validation:XValidation:rule="!has(self.mirror) || has(oldSelf.mirror) && self.mirror == oldSelf.mirror",message="mirror can't be added or changed: a mirror has the sequences of its Topic; write the former value, or make a new Topic. Taken out, it becomes a Topic of its own"
 // +kubebuilder:validation:XValidation:rule="!has(self.mirror) || !has(self.subjects) && !has(self.sources)",message="a mirror has the subjects of its Topic and no other sources; leave subjects and sources out"
-// +kubebuilder:validation:XValidation:rule="self.shards == 1 || !has(self.mirror) && !has(self.sources)",message="mirror and sources need shards: 1, since messages of several shards have no order"
+// +kubebuilder:validation:XValidation:rule="self.shards == 1 || !has(self.mirror) || !has(self.mirror.transforms) || self.mirror.transforms.all(t, !has(t.destination))",message="a mirror with several shards can't store messages under other subjects: they are in the shard of their former ones, and nobody would find them; leave destination out, or write sources instead of mirror"
 // +kubebuilder:validation:XValidation:rule="self.shards == 1 || self.schedules != 'Allowed' && self.atomicBatches != 'Allowed'",message="schedules and atomicBatches need shards: 1, since their messages may belong into several shards; write shards: 1, or leave them out"
 // +kubebuilder:validation:XValidation:rule="self.atomicBatches != 'Allowed' || self.durability != 'Replicated'",message="atomicBatches need durability Synced or Memory: a power cut could leave half of a batch; write durability: Synced"
 // +kubebuilder:validation:XValidation:rule="self.counters != 'Allowed' || !has(self.messageTTL) && self.schedules != 'Allowed' && !has(self.sources)",message="a Topic of counters has no messageTTL, schedules or sources; leave them out, or counters"
@@ -173,11 +173,12 @@ type TopicSpec struct {
 	// +optional
 	Republish *RepublishSpec `json:"republish,omitempty"`
 
-	// Mirror is the Topic that this one is a copy of, with its sequences. Nobody can publish into it.
+	// Mirror is the Topic that this one is a copy of, with its sequences, and as many shards. Nobody
+	// can publish into it.
 	// +optional
 	Mirror *TopicSourceSpec `json:"mirror,omitempty"`
 
-	// Sources are Topics whose messages are copied into this one.
+	// Sources are Topics whose messages are copied into this one, each into the shard of its subject.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic

@@ -16,7 +16,10 @@ import (
 // stream.
 func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequest) TopicInfo {
 	info := TopicInfo{Revision: s.topics.State().Revision}
-	spec, refusal := asked.spec(name)
+	spec, refusal := asked.spec(name, s.topics.State())
+	if refusal == nil {
+		refusal = s.divide(ctx, asked, &spec)
+	}
 	if refusal != nil {
 		info.Error = refusal
 		return info
@@ -53,7 +56,7 @@ func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequ
 
 // spec returns the requested Topic. It refuses what JetStream refuses, with JetStream's
 // descriptions.
-func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal *Error) {
+func (r *CreateRequest) spec(name string, state *coordination.State) (spec coordination.TopicSpec, refusal *Error) {
 	if r.Stream.Name != "" && r.Stream.Name != name {
 		return spec, refuse(BadRequest, "the subject names topic %s, and the request %.100s (leave the latter out)", name, r.Stream.Name)
 	}
@@ -62,24 +65,46 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	if err := cmp.Or(r.Stream.CheckCreate(), r.Stream.Normalize()); err != nil {
 		return spec, refuse(BadRequest, "%s", err.Description)
 	}
+	if err := r.Stream.CheckSources(state); err != nil {
+		return spec, refuse(BadRequest, "%s", err.Description)
+	}
 	if r.Shards < 0 || r.Shards > placement.MaxShards {
 		return spec, refuse(BadRequest, "%d shards are asked for, and brokers serve Topics of at most %d (ask for 1 to %d)", r.Shards, placement.MaxShards, placement.MaxShards)
 	}
-	if r.Shards > 1 && r.Stream.AllowAtomic {
-		return spec, refuse(BadRequest, "a Topic with several shards takes no atomic batches (leave out allow_atomic, or ask for one shard)")
+	spec = r.Stream.TopicSpec()
+	spec.Replicas, spec.MinInSync, spec.UncleanElection, spec.Compaction = replicas, r.MinInSync, r.UncleanElection, r.Compaction
+	return spec, nil
+}
+
+// divide sets the shards of a spec.
+func (s *Server) divide(ctx context.Context, asked *CreateRequest, spec *coordination.TopicSpec) *Error {
+	origin, err := spec.FindOrigin(ctx, s.store.GetTopic)
+	if err != nil {
+		return s.notWritten("look up what the topic mirrors", err)
 	}
-	if r.Shards > 1 && r.Stream.AllowBatched {
-		return spec, refuse(BadRequest, "a Topic with several shards takes no fast batches (leave out allow_batched, or ask for one shard)")
+	return asked.divide(spec, origin)
+}
+
+// divide sets the shards of a spec: those that are asked for, and else of a mirror those of its
+// origin, which may be nil.
+func (r *CreateRequest) divide(spec *coordination.TopicSpec, origin *coordination.Topic) *Error {
+	spec.ShardAsOrigin(origin)
+	if r.Shards > 0 {
+		spec.Shards = r.Shards
 	}
-	if spec = r.Stream.TopicSpec(); len(spec.Stream.Copies()) > 0 {
-		return spec, refuse(BadRequest, "sources and mirrors are not for this request (create the stream by JetStream's API, as nats stream add does)")
-	}
-	spec.Shards = max(r.Shards, 1)
 	if len(r.PartitionTokens) > 0 {
 		spec.PartitionBy, spec.PartitionTokens = coordination.ByTokens, r.PartitionTokens
 	}
-	spec.Replicas, spec.MinInSync, spec.UncleanElection, spec.Compaction = replicas, r.MinInSync, r.UncleanElection, r.Compaction
-	return spec, nil
+	why := spec.MirrorMismatch(origin)
+	switch {
+	case why != "":
+		return refuse(BadRequest, "%s", why)
+	case spec.Shards > 1 && r.Stream.AllowAtomic:
+		return refuse(BadRequest, "a Topic with several shards takes no atomic batches (leave out allow_atomic, or ask for one shard)")
+	case spec.Shards > 1 && r.Stream.AllowBatched:
+		return refuse(BadRequest, "a Topic with several shards takes no fast batches (leave out allow_batched, or ask for one shard)")
+	}
+	return nil
 }
 
 // enoughBrokers refuses more replicas than there are brokers.

@@ -61,7 +61,7 @@ type CreateRequest struct {
 	Stream          jsapi.StreamConfig      `json:"stream"`
 	MinInSync       int                     `json:"minInSync,omitempty"`       // 0: a majority
 	UncleanElection bool                    `json:"uncleanElection,omitempty"` // false: forbidden
-	Shards          int                     `json:"shards,omitempty"`          // 0: 1
+	Shards          int                     `json:"shards,omitempty"`          // 0: 1, or as many as the origin of a mirror
 	Compaction      coordination.Compaction `json:"compaction,omitempty"`      // empty: None
 	// PartitionTokens are the positions of the tokens, from 1, that decide a subject's shard; none:
 	// all of the subject.

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -198,11 +199,45 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-func TestATopicWithSourcesIsNotCreatedHere(t *testing.T) {
-	for _, stream := range []jsapi.StreamConfig{{Sources: []*jsapi.StreamSource{{Name: "bills"}}}, {Mirror: &jsapi.StreamSource{Name: "bills"}}} {
-		r := CreateRequest{Stream: stream}
-		if _, refusal := r.spec("orders"); refusal == nil || !strings.Contains(refusal.Text, "JetStream's API") {
-			t.Errorf("%+v: %v", stream, refusal)
+// TestTopicsThatCopyOthers: settings that JetStream lacks go with sources and mirrors. A mirror has
+// the shards of its origin, and no other number of them.
+func TestTopicsThatCopyOthers(t *testing.T) {
+	wide := coordination.TopicSpec{Subjects: []string{"wide.>"}, Shards: 3, PartitionBy: coordination.ByTokens, PartitionTokens: []int{2}, Stream: coordination.StreamSettings{AllowDirect: true}}
+	state := coordination.NewState(1, nil, []*coordination.Topic{{Name: "wide", Spec: wide}}, nil, nil)
+	mirror := func(of string) jsapi.StreamConfig { return jsapi.StreamConfig{Mirror: &jsapi.StreamSource{Name: of}} }
+	sources := func(of string) jsapi.StreamConfig {
+		return jsapi.StreamConfig{Sources: []*jsapi.StreamSource{{Name: of}}}
+	}
+	for _, test := range []struct {
+		request CreateRequest
+		shards  int
+		refusal string
+	}{
+		{CreateRequest{Stream: mirror("wide"), MinInSync: 1}, 3, ""},
+		{CreateRequest{Stream: mirror("wide"), Shards: 3, PartitionTokens: []int{2}}, 3, ""},
+		{CreateRequest{Stream: mirror("wide"), Shards: 1}, 0, "the mirror has 1 shard, and wide, which it mirrors, has 3"},
+		{CreateRequest{Stream: mirror("wide"), PartitionTokens: []int{1}}, 0, "other tokens of a subject decide"},
+		{CreateRequest{Stream: mirror("later")}, 1, ""},
+		{CreateRequest{Stream: mirror("later"), Shards: 4}, 4, ""},
+		{CreateRequest{Stream: sources("wide"), Shards: 4, MinInSync: 1, PartitionTokens: []int{3}}, 4, ""},
+		{CreateRequest{Stream: sources("orders")}, 0, "detected cycle"},
+		{CreateRequest{Stream: jsapi.StreamConfig{Mirror: &jsapi.StreamSource{Name: "wide"}, AllowAtomic: true}}, 0, "no atomic batches"},
+	} {
+		spec, refusal := test.request.spec("orders", state)
+		if refusal == nil {
+			refusal = test.request.divide(&spec, spec.Origin(state))
+		}
+		if refusal != nil {
+			if test.refusal == "" || !strings.Contains(refusal.Text, test.refusal) {
+				t.Errorf("%+v: %v, want %q", test.request, refusal.Text, test.refusal)
+			}
+			continue
+		}
+		if test.refusal != "" || spec.Shards != test.shards || spec.MinInSync != test.request.MinInSync || len(spec.Stream.Copies()) != 1 {
+			t.Errorf("%+v is made as %+v, want %q", test.request, spec, test.refusal)
+		}
+		if of := test.request.Stream.Mirror; of != nil && of.Name == "wide" && (!spec.Stream.MirrorDirect || !slices.Equal(spec.PartitionTokens, []int{2})) {
+			t.Errorf("a mirror is made as %+v", spec)
 		}
 	}
 }

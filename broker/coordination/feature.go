@@ -129,6 +129,11 @@ const FeatureRelays Feature = "relays"
 // acknowledged (StreamSettings.Retention). An earlier version can't read their keys.
 const FeatureShardReleases Feature = "shard-releases"
 
+// FeatureShardedSources is that a broker reads Topics of several shards which have sources or are
+// mirrors, and that a leader copies what is its shard's of those. An earlier version can't read
+// their keys.
+const FeatureShardedSources Feature = "sharded-sources"
+
 // FeatureDeclaredConsumers is that a leader makes a consumer of its state log the Subscription that
 // is declared with the same name and time of creation, with its cursor (Client.DeclareConsumer). An
 // earlier version would begin a new cursor.
@@ -136,7 +141,7 @@ const FeatureDeclaredConsumers Feature = "declared-consumers"
 
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

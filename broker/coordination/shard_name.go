@@ -7,11 +7,14 @@ import (
 )
 
 // ShardName returns the name of a Topic's shard: NAME--NUMBER, or the Topic's if it has one shard.
-func ShardName(t *Topic, number int) string {
-	if t.Spec.Shards <= 1 {
-		return t.Name
+func ShardName(t *Topic, number int) string { return ShardStream(t.Name, t.Spec.Shards, number) }
+
+// ShardStream is ShardName for a Topic of a name with so many shards.
+func ShardStream(topic string, shards, number int) string {
+	if shards <= 1 {
+		return topic
 	}
-	return fmt.Sprintf("%s--%d", t.Name, number)
+	return fmt.Sprintf("%s--%d", topic, number)
 }
 
 // ParseShardName returns the name of the Topic and the number of a shard in a name NAME--NUMBER, as

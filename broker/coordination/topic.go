@@ -143,8 +143,8 @@ func (s *StreamSettings) Copies() []StreamSource {
 }
 
 // StreamSource is a stream whose records are copied into another one. It is only written if all
-// brokers announce FeatureSources. At most one of StartSequence and StartTime is set, and at most
-// one of Filter and Transforms.
+// brokers announce FeatureSources, and into several shards FeatureShardedSources. At most one of
+// StartSequence and StartTime is set, and at most one of Filter and Transforms.
 type StreamSource struct {
 	Name          string           `json:"name"`
 	StartSequence uint64           `json:"startSequence,omitempty"` // 0: the first one
@@ -295,8 +295,6 @@ func (s *TopicSpec) valid() string {
 	switch {
 	case len(s.Stream.Sources) > MaxSources:
 		return fmt.Sprintf("%d sources (use at most %d)", len(s.Stream.Sources), MaxSources)
-	case len(s.Stream.Copies()) > 0 && s.Shards > 1:
-		return fmt.Sprintf("sources with %d shards (leave them out, or use one shard)", s.Shards)
 	case s.Stream.Mirror != nil && (len(s.Subjects) > 0 || len(s.Stream.Sources) > 0 || s.Stream.FirstSequence > 0):
 		return "a mirror with subjects, sources or a first offset (leave them out: it has those of its stream)"
 	case len(s.Subjects) == 0 && len(s.Stream.Copies()) == 0:
@@ -326,6 +324,9 @@ func (s *TopicSpec) valid() string {
 		return "a negative retention (leave a limit out to have none)"
 	case s.Deduplication < 0 || s.MaxMessage < 0:
 		return "a negative deduplication window or size of messages (leave it out to have none)"
+	}
+	if why := s.validCopies(); why != "" {
+		return why
 	}
 	if s.Stream.AllowSchedules && s.Shards > 1 {
 		return fmt.Sprintf("schedules with %d shards: a schedule and its target may be in two (use one shard)", s.Shards)

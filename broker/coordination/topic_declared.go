@@ -20,6 +20,9 @@ func (s *TopicSpec) Misdeclared() string {
 			}
 		}
 	}
+	if why := s.validCopies(); why != "" {
+		return why
+	}
 	seen := map[string]bool{}
 	for _, from := range s.Stream.Copies() {
 		what := "source " + from.Name

@@ -337,7 +337,14 @@ func TestInvalidTopicsAreRefused(t *testing.T) {
 		"never acked":      func(s *TopicSpec) { s.Replicas, s.MinInSync = 2, 3 },
 		"durability":       func(s *TopicSpec) { s.Durability = "Maybe" },
 		"negative":         func(s *TopicSpec) { s.Retention.Bytes = -1 },
-		"too large":        func(s *TopicSpec) { s.Stream.Metadata = map[string]string{"a": strings.Repeat("b", maxValue)} },
+		"random shards": func(s *TopicSpec) {
+			s.Shards, s.Stream.Sources = 2, []StreamSource{{Name: "b", Transforms: []SubjectMapping{{Destination: "x.{{Random(2)}}.>"}}}}
+		},
+		"a mirror under other subjects": func(s *TopicSpec) {
+			s.Subjects, s.Shards, s.Stream.Mirror = nil, 2, &StreamSource{Name: "b", Transforms: []SubjectMapping{{Source: "b.>", Destination: "c.>"}}}
+		},
+		"shards of a shard": func(s *TopicSpec) { s.Subjects, s.Shards, s.Stream.Mirror = nil, 2, &StreamSource{Name: "b--1"} },
+		"too large":         func(s *TopicSpec) { s.Stream.Metadata = map[string]string{"a": strings.Repeat("b", maxValue)} },
 	} {
 		s := spec("a")
 		spoil(&s)
@@ -354,6 +361,43 @@ func TestInvalidTopicsAreRefused(t *testing.T) {
 	kv := spec("$KV.bucket.>")
 	if why := kv.valid(); why != "" {
 		t.Error(why)
+	}
+}
+
+// TestAMirrorHasTheShardsOfItsOrigin: as many, by the same tokens. Another one does not fit.
+func TestAMirrorHasTheShardsOfItsOrigin(t *testing.T) {
+	three := spec("a")
+	three.Shards, three.PartitionBy, three.PartitionTokens = 3, ByTokens, []int{2}
+	state := NewState(1, nil, []*Topic{{Name: "three", Spec: three}, {Name: "one", Spec: spec("b")}, {Name: "going", Spec: three, Deleting: true}}, nil, nil)
+	for _, test := range []struct {
+		origin string
+		shards int
+		tokens []int
+		want   string // of why it does not fit
+	}{
+		{"three", 3, []int{2}, ""},
+		{"three", 1, nil, "the mirror has 1 shard, and three, which it mirrors, has 3"},
+		{"three", 4, []int{2}, "the mirror has 4 shards"},
+		{"three", 3, nil, "other tokens of a subject decide"},
+		{"three", 3, []int{1}, "other tokens of a subject decide"},
+		{"three--1", 1, nil, ""},
+		{"one", 1, []int{1}, ""},
+		{"one", 3, nil, "and one, which it mirrors, has 1"},
+		{"later", 3, nil, ""},
+		{"going", 5, nil, ""},
+	} {
+		mirror := TopicSpec{Shards: test.shards, PartitionTokens: test.tokens, Stream: StreamSettings{Mirror: &StreamSource{Name: test.origin}}}
+		if why := mirror.MirrorMismatch(mirror.Origin(state)); (why == "") != (test.want == "") || !strings.Contains(why, test.want) {
+			t.Errorf("%+v: %q", test, why)
+		}
+		made := mirror
+		if made.ShardAsOrigin(made.Origin(state)); made.MirrorMismatch(made.Origin(state)) != "" {
+			t.Errorf("%+v is made as %+v", test, made)
+		}
+	}
+	sources := TopicSpec{Shards: 5, Stream: StreamSettings{Sources: []StreamSource{{Name: "three"}}}}
+	if sources.ShardAsOrigin(sources.Origin(state)); sources.Shards != 5 || sources.MirrorMismatch(sources.Origin(state)) != "" {
+		t.Errorf("with sources it has %d shards", sources.Shards)
 	}
 }
 

@@ -183,6 +183,9 @@ func (s *Server) shardedInfo(ctx context.Context, c *call, of *topic.Topic) {
 		s.refuse(c, refusal)
 		return
 	}
+	if !s.config.Standalone {
+		response.Alternates = s.alternates(of.Name())
+	}
 	s.answer(c, response)
 }
 
@@ -238,6 +241,7 @@ func (s *Server) sumShards(desired *coordination.Topic, shards []*jsapi.StreamIn
 	if state.LastSeq > 0 {
 		state.FirstSeq = state.LastSeq - state.Messages + 1
 	}
+	sumSources(info, shards)
 	return info
 }
 

@@ -2,41 +2,11 @@ package jetstream
 
 import (
 	"errors"
-	"fmt"
 
-	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/sourcing"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
-
-// checkSources refuses sources, and mirrors, by what their streams are now, as nats-server does. A
-// stream that is not there yet may be named. A mirror allows direct gets where its stream does.
-func (s *Server) checkSources(config *jsapi.StreamConfig) *jsapi.Error {
-	state := s.state()
-	tooBig, all := jsapi.ErrSourceMaxMessageSizeTooBig, config.Sources
-	if config.Mirror != nil {
-		tooBig, all = jsapi.ErrMirrorMaxMessageSizeTooBig, []*jsapi.StreamSource{config.Mirror}
-		if t := state.Topic(config.Mirror.Name); t != nil && !t.Deleting {
-			config.MirrorDirect = t.Spec.Stream.AllowDirect
-		}
-	}
-	for _, source := range all {
-		t := state.Topic(source.Name)
-		switch {
-		case t == nil || t.Deleting:
-		case max(t.Spec.Shards, 1) > 1 && config.Mirror != nil:
-			return jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("stream %s has %d shards, and a mirror has the sequences of one: mirror its shards' streams instead, %s and so on", source.Name, t.Spec.Shards, coordination.ShardName(t, 0)))
-		case config.MaxMessageSize > 0 && t.Spec.MaxMessage > 0 && int(config.MaxMessageSize) < t.Spec.MaxMessage:
-			return tooBig
-		}
-	}
-	spec := config.TopicSpec()
-	if coordination.CopiesItself(config.Name, spec.Stream.Copies(), state) {
-		return jsapi.ErrStreamInvalidConfig.With("detected cycle")
-	}
-	return nil
-}
 
 // addSources adds to a stream's info how far its sources have come, if it is led here.
 func (s *Server) addSources(info *jsapi.StreamInfo, shard *topic.ShardLeader) {
@@ -55,6 +25,39 @@ func (s *Server) addSources(info *jsapi.StreamInfo, shard *topic.ShardLeader) {
 		}
 		one.Error = sourceError(i.Err, jsapi.ErrSourceConsumerSetupFailed)
 		info.Sources = append(info.Sources, one)
+	}
+}
+
+// sumSources adds to the info of a Topic with several shards how far its sources have come, by the
+// infos of its shards.
+//
+//  1. What is left of a source counts for each shard that has not seen it, so the largest lag is
+//     that of the source.
+//  2. Each shard of a mirror has records of its own left, so their lags add up.
+func sumSources(info *jsapi.StreamInfo, shards []*jsapi.StreamInfo) {
+	for _, one := range shards {
+		if m := one.Mirror; m != nil && info.Config.Mirror != nil {
+			if info.Mirror == nil {
+				info.Mirror = &jsapi.SourceInfo{Name: info.Config.Mirror.Name, Active: -1, FilterSubject: m.FilterSubject, SubjectTransforms: m.SubjectTransforms}
+			}
+			lag := info.Mirror.Lag + m.Lag
+			addSource(info.Mirror, m)
+			info.Mirror.Lag = lag
+		}
+		for i := range one.Sources {
+			if i == len(info.Sources) { // all shards have the same ones, but while they change
+				info.Sources = append(info.Sources, one.Sources[i])
+				continue
+			}
+			addSource(&info.Sources[i], &one.Sources[i])
+		}
+	}
+}
+
+func addSource(sum, one *jsapi.SourceInfo) {
+	sum.Lag, sum.Sequence, sum.Active = max(sum.Lag, one.Lag), max(sum.Sequence, one.Sequence), max(sum.Active, one.Active)
+	if sum.Error == nil {
+		sum.Error = one.Error
 	}
 }
 

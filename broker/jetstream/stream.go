@@ -2,10 +2,10 @@ package jetstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"reflect"
 	"time"
@@ -57,13 +57,18 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		s.refuse(c, refusal)
 		return
 	}
-	if refusal = config.CheckCreate(); refusal == nil {
-		refusal = config.CheckServed(s.state(), 1)
+	if refusal := cmp.Or(config.CheckCreate(), config.CheckSources(s.state())); refusal != nil {
+		s.refuse(c, refusal)
+		return
 	}
-	if refusal == nil {
-		refusal = s.checkSources(config)
+	spec := config.TopicSpec()
+	origin, err := spec.FindOrigin(ctx, s.config.Store.GetTopic)
+	if err != nil {
+		s.refuse(c, streamRefusal(err, jsapi.ErrStreamCreate))
+		return
 	}
-	if refusal != nil {
+	spec.ShardAsOrigin(origin)
+	if refusal := config.CheckServed(s.state(), spec.Shards); refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
@@ -75,7 +80,7 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		s.refuse(c, refusal)
 		return
 	}
-	made, err := s.config.Store.CreateTopic(ctx, config.Name, config.TopicSpec(), client)
+	made, err := s.config.Store.CreateTopic(ctx, config.Name, spec, client)
 	var exists *coordination.ExistsError
 	if errors.As(err, &exists) {
 		made = s.sameStream(ctx, config)
@@ -197,10 +202,7 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 	if refusal := to.CheckServed(s.state(), desired.Spec.Shards); refusal != nil {
 		return nil, refusal
 	}
-	if n := desired.Spec.Shards; n > 1 && len(to.Sources) > 0 { // each shard would copy all
-		return nil, jsapi.ErrStreamInvalidConfig.With(fmt.Sprintf("stream %s has %d shards, and can't have sources: copy them into a stream with one", desired.Name, n))
-	}
-	if refusal := s.checkSources(to); refusal != nil {
+	if refusal := to.CheckSources(s.state()); refusal != nil {
 		return nil, refusal
 	}
 	if to.Replicas > from.Replicas { // fewer replicas are always possible
@@ -308,6 +310,9 @@ func (s *Server) describeStream(t *topic.Shard, shard *topic.ShardLeader) *jsapi
 	}
 	config := s.streamOf(desired)
 	config.Name = t.Name()
+	if config.Mirror != nil { // the shard of its number
+		config.Mirror.Name = coordination.ShardStream(config.Mirror.Name, desired.Spec.Shards, t.Number())
+	}
 	cluster := s.cluster(desired.ID, t.Number())
 	noteFollowers(cluster, shard)
 	info := &jsapi.StreamInfo{

@@ -29,6 +29,8 @@ func (c *StreamConfig) CheckServed(state *coordination.State, shards int) *Error
 		{c.AllowCounter, "allow_msg_counter", coordination.FeatureCounters},
 		{c.AllowCounter && len(c.Sources) > 0, "allow_msg_counter with sources", coordination.FeatureCounterSources},
 		{c.Mirror != nil, "mirror", coordination.FeatureSources},
+		{len(c.Sources) > 0 && shards > 1, fmt.Sprintf("sources with %d shards", shards), coordination.FeatureShardedSources},
+		{c.Mirror != nil && shards > 1, fmt.Sprintf("a mirror of %d shards", shards), coordination.FeatureShardedSources},
 	} {
 		if !needs.asked {
 			continue

@@ -26,3 +26,21 @@ func TestRetentionByAcksOfSeveralShardsNeedsAllBrokers(t *testing.T) {
 		}
 	}
 }
+
+// TestSourcesOfSeveralShardsNeedAllBrokers: an earlier version copies into one shard, and can't
+// read a Topic that has sources, or is a mirror, and has several.
+func TestSourcesOfSeveralShardsNeedAllBrokers(t *testing.T) {
+	earlier := coordination.Broker{ID: "b", Name: "main-1", Features: coordination.MakeFeatureSet(coordination.FeatureSources)}
+	mixed := &coordination.State{Brokers: []coordination.Broker{{ID: "a", Features: coordination.Features()}, earlier}}
+	for want, c := range map[string]StreamConfig{
+		"sources with 3 shards": {Name: "orders", Sources: []*StreamSource{{Name: "bills"}}},
+		"a mirror of 3 shards":  {Name: "orders", Mirror: &StreamSource{Name: "bills"}},
+	} {
+		if err := c.CheckServed(mixed, 3); err == nil || !strings.Contains(err.Description, want+" is not supported until broker main-1") {
+			t.Errorf("%s: %v", want, err)
+		}
+		if err := c.CheckServed(mixed, 1); err != nil {
+			t.Errorf("%s, and one shard: %v", want, err)
+		}
+	}
+}

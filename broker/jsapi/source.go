@@ -136,6 +136,28 @@ func sourceFor(s *StreamSource) coordination.StreamSource {
 	return of
 }
 
+// CheckSources refuses sources, and mirrors, by what their streams are in a State, as nats-server
+// does. A stream that is not there yet may be named. A mirror allows direct gets where its stream
+// does.
+func (c *StreamConfig) CheckSources(state *coordination.State) *Error {
+	tooBig, all := ErrSourceMaxMessageSizeTooBig, c.Sources
+	if c.Mirror != nil {
+		tooBig, all = ErrMirrorMaxMessageSizeTooBig, []*StreamSource{c.Mirror}
+		if t := state.Topic(c.Mirror.Name); t != nil && !t.Deleting {
+			c.MirrorDirect = t.Spec.Stream.AllowDirect
+		}
+	}
+	for _, source := range all {
+		if t := state.Topic(source.Name); t != nil && !t.Deleting && c.MaxMessageSize > 0 && t.Spec.MaxMessage > 0 && int(c.MaxMessageSize) < t.Spec.MaxMessage {
+			return tooBig
+		}
+	}
+	if spec := c.TopicSpec(); coordination.CopiesItself(c.Name, spec.Stream.Copies(), state) {
+		return ErrStreamInvalidConfig.With("detected cycle")
+	}
+	return nil
+}
+
 func mirrorFor(s *StreamSource) *coordination.StreamSource {
 	if s == nil {
 		return nil

@@ -62,7 +62,7 @@ func (b *Batch) Pass(p *removal.Progress, end uint64) {
 
 // Configured reports whether a source of the shard has a key.
 func (b *Batch) Configured(k removal.SourceKey) bool {
-	return slices.ContainsFunc(b.Streams.of(b.all), func(s streamOf) bool { return removal.KeyOf(s.named.Index()) == k })
+	return slices.ContainsFunc(b.Streams.of(b.all, Place{}), func(s streamOf) bool { return removal.KeyOf(s.named.Index()) == k })
 }
 
 // Passed notes how far the source has come with the messages that the shard has dealt with. It

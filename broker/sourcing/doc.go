@@ -5,6 +5,7 @@
 //	batch.go    Batch: messages of one source on their way into a shard
 //	header.go   the header of a copy
 //	wire.go     questions and answers between brokers
+//	share.go    which records of a source one of several shards copies: pure
 //	fetcher.go  what is asked of an origin, and what becomes of the answers: pure
 //	budget.go   budget: bytes of large records under way
 //	serve.go    answers questions, where the origin is led
@@ -51,6 +52,12 @@
 //	Y12 Each shard of a Topic with several is a stream of its own for a source that names the Topic,
 //	    and has a progress of its own. A stream has at most maxStreams of them, so that progress
 //	    forgets none.
+//	Y13 Of the shards of a Topic with sources, each copies the records that are its own by share.has,
+//	    and no others, whatever the origin answers: publish.Partition, of the subject that the source
+//	    gives the copy. That is a function of the record and of settings that never change while the
+//	    key of the source is the same, so all leaders of all shards agree.
+//	Y14 Of the shards of a mirror, each mirrors the origin's shard of its number. While the two have
+//	    other numbers of shards, or other tokens count, nothing is copied and that is reported.
 //
 // Rejected:
 //

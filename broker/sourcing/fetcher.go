@@ -9,19 +9,19 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/removal"
-	"github.com/carillon-mq/carillon/broker/transform"
 )
 
 // fetcher decides what is asked of an origin, and what becomes of the answers. It is pure: no
 // clock, no I/O. What is kept of a source is how far it has come, which the shard's log says; a
 // fetcher remembers beyond that only which records it need not look at again.
 type fetcher struct {
-	of         coordination.StreamSource // as the stream that copies names it
-	source     coordination.StreamSource // with the name of the stream that is copied: of, or of a shard of it
-	index      string
-	key        removal.SourceKey
-	filters    []string
-	transforms []*transform.Transform
+	of      coordination.StreamSource // as the stream that copies names it
+	source  coordination.StreamSource // with the name of the stream that is copied: of, or of a shard of it
+	index   string
+	key     removal.SourceKey
+	filters []string
+	by      mapping
+	share   *share // what of the stream is the shard's; nil: all
 
 	origin string         // identity of the stream of which next is
 	next   uint64         // nothing that matches is left below; 0: not known
@@ -42,7 +42,7 @@ type fetcher struct {
 
 // newFetcher returns the fetcher of a source.
 func newFetcher(source coordination.StreamSource) *fetcher {
-	f := &fetcher{of: source, source: source, index: source.Index()}
+	f := &fetcher{of: source, source: source, index: source.Index(), by: newMapping(source.Transforms)}
 	f.key = removal.KeyOf(f.index)
 	if source.Filter != "" {
 		f.filters = []string{source.Filter}
@@ -52,8 +52,7 @@ func newFetcher(source coordination.StreamSource) *fetcher {
 		if from == "" {
 			from = ">"
 		}
-		t, _ := transform.New(from, m.Destination) // checked when it was asked for; nil maps nothing
-		f.filters, f.transforms = append(f.filters, from), append(f.transforms, t)
+		f.filters = append(f.filters, from)
 	}
 	return f
 }
@@ -76,7 +75,7 @@ func (f *fetcher) ask(come removal.Source, origin string) question {
 	if f.lost.Sequence > 0 && come == f.lost {
 		come, least = f.back, f.source.StartSequence
 	}
-	q := question{Origin: origin, Filters: f.filters, Bytes: max(smallBytes, f.needs), Exact: true, Wait: patience}
+	q := question{Origin: origin, Filters: f.filters, Share: f.share, Bytes: max(smallBytes, f.needs), Exact: true, Wait: patience}
 	if f.next > f.source.StartSequence { // otherwise the stream may not have come so far yet
 		q.Last, q.LastEpoch = f.next-1, f.epoch
 	}
@@ -107,8 +106,11 @@ func (f *fetcher) answered(a *answer) (*Batch, error) {
 	}
 	b := &Batch{Of: f.of, Stream: f.source.Name, Key: f.key, Origin: f.origin}
 	err := a.each(func(r *log.Record) {
+		if !f.share.has(r.Subject) {
+			return // a broker of an earlier version answers
+		}
 		m := protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}
-		if m.Subject = f.mapped(r.Subject); f.source.Mirrored {
+		if m.Subject = f.by.of(r.Subject); f.source.Mirrored {
 			b.Times = append(b.Times, r.Time)
 		} else {
 			b.added, b.Subjects = append(b.added, 0), append(b.Subjects, r.Subject)
@@ -148,19 +150,6 @@ func (f *fetcher) loss() error {
 		return nil
 	}
 	return fmt.Errorf("the stream has lost its messages from %d up to %d after they were copied: the copies stay, and its new messages from %d on are copied as well", f.back.Sequence+1, f.lost.Sequence, f.back.Sequence+1)
-}
-
-// mapped returns the subject under which a message is stored.
-func (f *fetcher) mapped(name []byte) []byte {
-	for _, t := range f.transforms {
-		if t == nil {
-			continue
-		}
-		if to, ok := t.Apply(nil, name); ok {
-			return to
-		}
-	}
-	return name
 }
 
 // taken notes that the shard has all records of an answer.

@@ -11,11 +11,11 @@ import (
 
 // Info is how far a source has come.
 type Info struct {
-	Source   coordination.StreamSource
-	Sequence uint64        // the last one that was copied, of the present stream; 0: none
-	Lag      uint64        // records that are left: at most, if there are filters
-	Active   time.Duration // since the origin was last heard of; -1: never
-	Err      error         // why it goes no further now
+	Source   coordination.StreamSource // of one of several shards that are a mirror: what that one mirrors
+	Sequence uint64                    // the last one that was copied, of the present stream; 0: none
+	Lag      uint64                    // records that are left: at most, if there are filters
+	Active   time.Duration             // since the origin was last heard of; -1: never
+	Err      error                     // why it goes no further now
 }
 
 // heardOf notes what a step has brought.
@@ -41,16 +41,19 @@ func (s *Sourcing[S]) Infos(shard S) []Info {
 	}
 	progress := keeper.Progress()
 	infos := make([]Info, 0, len(sources))
-	streams := s.Streams.of(sources)
+	streams := s.Streams.of(sources, shard.Place())
 	for _, source := range sources {
 		info, some := Info{Source: source, Active: -1}, 0
 		for _, stream := range streams {
 			if stream.source.Index() == source.Index() {
+				if source.Mirrored {
+					info.Source = stream.named
+				}
 				s.add(&info, shard, stream, &progress)
 				some++
 			}
 		}
-		if some < len(s.Streams.names(source)) && info.Err == nil {
+		if some < len(s.Streams.names(source, shard.Place())) && info.Err == nil {
 			info.Err = fmt.Errorf("the sources of the stream have more than %d shards together, or name the same ones twice", maxStreams)
 		}
 		infos = append(infos, info)

@@ -35,6 +35,8 @@ type Shard interface {
 	// Sources returns the sources of the shard, its durability, and the Keeper that knows how far
 	// they have come. There are none while nothing is readable.
 	Sources() ([]coordination.StreamSource, log.Durability, *removing.Keeper)
+	// Place returns where the shard is in its Topic.
+	Place() Place
 	// AppendSourced judges and appends messages of a batch, from Batch.Taken on, as far as it can.
 	AppendSourced(b *Batch)
 	// Data returns the log of its records.
@@ -58,6 +60,8 @@ type Config[S Shard] struct {
 	// *NotFoundError, for example.
 	Find    func(stream string) (identity, leader string, err error)
 	Streams Streams
+	// Mirrors returns why the shard of a mirror can't mirror its part of the origin, or nil.
+	Mirrors func(shard S) error
 	// Copies returns the sources of a stream.
 	Copies func(stream string) []coordination.StreamSource
 	// Epochs reports whether all brokers read the epochs of sources.
@@ -180,7 +184,7 @@ func (s *Sourcing[S]) look() (copying bool) {
 	stay := make(map[place[S]]bool, len(s.runs))
 	for _, shard := range s.Led() {
 		all, _, _ := shard.Sources()
-		for _, stream := range s.Streams.of(all) {
+		for _, stream := range s.Streams.of(all, shard.Place()) {
 			at := place[S]{shard, stream.named.Index()}
 			if before := s.runs[at]; before != nil {
 				// A run that was stopped comes to its end before the next one of the source begins.
@@ -220,7 +224,7 @@ func (s *Sourcing[S]) note() {
 // copy copies a source until ctx ends.
 func (s *Sourcing[S]) copy(ctx context.Context, r *run[S]) {
 	f := newFetcher(r.source)
-	f.of = r.of
+	f.of, f.share = r.of, newShare(&r.of, r.shard.Place())
 	for ctx.Err() == nil {
 		err := s.step(ctx, r, f)
 		r.heardOf(f, err)
@@ -237,6 +241,11 @@ func (s *Sourcing[S]) copy(ctx context.Context, r *run[S]) {
 
 // step asks once, and appends what is answered.
 func (s *Sourcing[S]) step(ctx context.Context, r *run[S], f *fetcher) error {
+	if r.of.Mirrored {
+		if err := s.Mirrors(r.shard); err != nil {
+			return err
+		}
+	}
 	identity, leader, err := s.Find(r.source.Name)
 	if err != nil {
 		return err

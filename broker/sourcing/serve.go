@@ -46,7 +46,7 @@ func read(o Origin, q *question, most int) *answer {
 		full, seen := false, false
 		done, err := o.Scan(a.Next, end, budget, func(r *log.Record) bool {
 			seen = true
-			if r.Time < since || !matches(q.Filters, r.Subject) {
+			if r.Time < since || !matches(q.Filters, r.Subject) || !q.Share.has(r.Subject) {
 				a.Next = r.Offset + 1
 				return true
 			}

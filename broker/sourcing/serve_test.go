@@ -260,6 +260,7 @@ func (s *shard) Name() string { return s.name }
 func (s *shard) Sources() ([]coordination.StreamSource, log.Durability, *removing.Keeper) {
 	return nil, 0, nil
 }
+func (s *shard) Place() Place                                  { return Place{} }
 func (s *shard) AppendSourced(*Batch)                          {}
 func (s *shard) Data() *log.Log                                { return nil }
 func (s *shard) Offsets() (start, end uint64)                  { return 0, 0 }

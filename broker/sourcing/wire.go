@@ -19,7 +19,9 @@ type question struct {
 	Since  time.Time `json:"since,omitzero"`
 	// Filters are patterns of subjects: at least one matches each record. None: all records match.
 	Filters []string `json:"filters,omitempty"`
-	Bytes   int      `json:"bytes"`
+	// Share is what one of several shards copies. Earlier brokers answer with all that Filters match.
+	Share *share `json:"share,omitempty"`
+	Bytes int    `json:"bytes"`
 	// Exact reports whether an answer has no more bytes of records than Bytes: if the first one is
 	// larger, the answer says what it needs. Otherwise the first one may have any size.
 	Exact bool `json:"exact,omitempty"`

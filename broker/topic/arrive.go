@@ -59,6 +59,11 @@ func (s *ShardLeader) Sources() (all []coordination.StreamSource, d log.Durabili
 	return all, v.durability, &s.removing
 }
 
+// Place returns where the shard is in its Topic.
+func (s *ShardLeader) Place() sourcing.Place {
+	return sourcing.Place{Number: s.shard.number, Topic: &s.shard.view.Load().desired.Spec}
+}
+
 // AppendSourced judges and appends messages of a source, in order, up to one that is refused or has
 // to wait. What is appended is as durable as if it were published, and nobody is told when it is.
 func (s *ShardLeader) AppendSourced(b *sourcing.Batch) {

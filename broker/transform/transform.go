@@ -33,6 +33,7 @@ type Transform struct {
 type part struct {
 	literal string
 	apply   func(dst []byte, tokens [][]byte) []byte // nil: literal
+	random  bool                                     // another one each time
 }
 
 // Error reports a destination that can't be used. Its texts are those of nats-server.
@@ -101,6 +102,11 @@ func New(source, destination string) (*Transform, error) {
 		return nil, ErrSubject
 	}
 	return t, nil
+}
+
+// Random reports whether a subject has not always the same result.
+func (t *Transform) Random() bool {
+	return slices.ContainsFunc(t.parts, func(p part) bool { return p.random })
 }
 
 // Apply appends the result for a subject to dst. It returns false if the subject does not match the
@@ -297,7 +303,7 @@ func random(token string, args []string) (part, error) {
 	if count < 0 {
 		return part{}, &Error{token, badArgument}
 	}
-	return part{apply: func(dst []byte, _ [][]byte) []byte {
+	return part{random: true, apply: func(dst []byte, _ [][]byte) []byte {
 		return strconv.AppendInt(dst, rand.Int64N(int64(max(count, 1))), 10)
 	}}, nil
 }

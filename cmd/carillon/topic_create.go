@@ -15,7 +15,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/placement"
-	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
 // durabilities describes what an ack promises.
@@ -67,6 +66,7 @@ uses them, apply a manifest of kind Topic instead.`,
 		Example: `  carillon topic create orders
   carillon topic create payments --replicas 5 --min-in-sync 3
   carillon topic create clicks --shards 4 --partition-tokens 2
+  carillon topic create all --sources orders,payments --shards 4 --min-in-sync 1
   carillon topic create metrics --subjects 'metrics.>' --max-age 7d --max-bytes 10Gi --durability replicated`,
 		Args:              takes(1, 1, "the name of a topic"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -128,7 +128,7 @@ func (t *topicFlags) flags(cmd *cobra.Command) {
 	f.IntVar(&t.replicas, "replicas", 0, "how many brokers keep it (default 3, or as many as there are brokers)")
 	f.IntVar(&t.minInSync, "min-in-sync", 0, "how many must be in sync for publishing to go on (default a majority)")
 	f.BoolVar(&t.unclean, "unclean-election", false, "if no other is there, let a broker lead that may lack acknowledged messages, which are lost then")
-	f.IntVar(&t.shards, "shards", 1, "how many logs its subjects are divided over")
+	f.IntVar(&t.shards, "shards", 0, "how many logs its subjects are divided over (default 1, and with --mirror as many as its topic has)")
 	f.IntSliceVar(&t.tokens, "partition-tokens", nil, "`POSITIONS` of the tokens of a subject that decide its shard, counted from 1, for example 2,3 (default the whole subject)")
 	t.stream.flags(cmd)
 	f.StringVar(&t.description, "description", "", "a sentence for people")
@@ -154,7 +154,7 @@ func (t *topicFlags) request(name string) (config jetstream.StreamConfig, reques
 		err = errors.New("--max-messages can't be negative; leave it out to have no limit")
 	case t.maxPerSubject < 0:
 		err = errors.New("--max-messages-per-subject can't be negative; leave it out to have no limit")
-	case t.shards < 1 || t.shards > placement.MaxShards:
+	case t.shards < 0 || t.shards > placement.MaxShards:
 		err = fmt.Errorf("--shards %d: choose 1 to %d", t.shards, placement.MaxShards)
 	case t.replicas < 0 || t.replicas > maxTopicReplicas:
 		err = fmt.Errorf("--replicas %d: choose 1 to %d, or 0 for as many as brokers allow, up to 3", t.replicas, maxTopicReplicas)
@@ -183,9 +183,6 @@ func (t *topicFlags) request(name string) (config jetstream.StreamConfig, reques
 	default:
 		return config, request, usageError{fmt.Errorf("--compaction %q: choose none or latest", t.compaction)}
 	}
-	if t.stream.copies() && request.BeyondJetStream() {
-		return config, request, usageError{errors.New("--sources and --mirror go with none of --min-in-sync, --unclean-election, --shards, --partition-tokens and --compaction; leave those out, or apply a manifest")}
-	}
 	return config, request, nil
 }
 
@@ -198,12 +195,7 @@ func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig
 	what := "create topic " + config.Name
 	recode(config, &request.Stream)
 	var made admin.TopicInfo
-	err := errNoAdmin
-	if config.Mirror == nil && len(config.Sources) == 0 { // which our API leaves to JetStream's
-		err = b.ask(ctx, admin.TopicCreateSubject+config.Name, request, &made)
-	} else if members, unknown := b.members(ctx); config.Replicas == 0 && unknown == nil {
-		config.Replicas = min(plan.DefaultReplicas, len(members)) // as brokers choose by our API
-	}
+	err := b.ask(ctx, admin.TopicCreateSubject+config.Name, request, &made)
 	switch {
 	case errors.Is(err, errNoAdmin) && request.BeyondJetStream():
 		return nil, fmt.Errorf("%s: %w: it has no word for --min-in-sync, --unclean-election, --shards, --partition-tokens and --compaction", what, err)

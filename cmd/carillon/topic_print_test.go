@@ -330,6 +330,13 @@ func TestStreamSettingsFromTheCommandLine(t *testing.T) {
 	s.does("topic create visits --counters")
 	s.prints("topic copy keeps messages of jobs\n", "topic create copy --mirror jobs")
 	s.prints("topic all keeps messages of jobs, messages of visits\n", "topic create all --sources jobs,visits")
+	for range 2 {
+		s.prints("topic wide keeps messages of jobs, messages of all in 3 shards\n", "topic create wide --sources jobs,all --shards 3 --durability replicated --min-in-sync 1 --partition-tokens 2")
+		s.prints("topic mirror keeps messages of wide in 3 shards\n", "topic create mirror --mirror wide --min-in-sync 1")
+	}
+	s.fails(exitFailure, "the mirror has 2 shards, and wide, which it mirrors, has 3", "topic create x --mirror wide --shards 2")
+	s.fails(exitFailure, "other tokens of a subject decide the shard", "topic create x --mirror wide --shards 3 --partition-tokens 1")
+	s.fails(exitFailure, "detected cycle", "topic create x --sources x")
 	for topic, lines := range map[string][]string{
 		"jobs": {
 			`Message TTL +messages may have one of their own, and a marker stays for 1h`, `Republishes +jobs\.\* to seen\.\{\{wildcard\(1\)\}\}, without payload`,
@@ -350,7 +357,6 @@ func TestStreamSettingsFromTheCommandLine(t *testing.T) {
 	s.fails(exitUsage, "write SOURCE,DESTINATION", "topic create x --republish a")
 	s.fails(exitUsage, "--republish-headers-only needs --republish", "topic create x --republish-headers-only")
 	s.fails(exitUsage, "--marker-ttl can't be less than 1s", "topic create x --marker-ttl 10ms")
-	s.fails(exitUsage, "go with none of --min-in-sync", "topic create x --mirror jobs --compaction latest")
 	s.fails(exitFailure, "counter stream cannot use message TTLs", "topic create x --counters --message-ttl")
 	from := coordination.StreamSource{Name: "a", StartSequence: 3, Filter: "x", Transforms: []coordination.SubjectMapping{{Source: "b", Destination: "c"}}}
 	if got := sourceText(&from); got != "a from #3, subjects x, b to c" {

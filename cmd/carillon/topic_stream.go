@@ -28,7 +28,7 @@ func (s *streamFlags) flags(cmd *cobra.Command) {
 	f.Var(&s.markerTTL, "marker-ttl", "how long a marker stays in the place of a subject's last message that went by its age, for example 1h; with --message-ttl (default no markers)")
 	f.StringSliceVar(&s.republish, "republish", nil, "`SOURCE,DESTINATION`: publish what is stored again, for example 'orders.*,copies.{{wildcard(1)}}'")
 	f.BoolVar(&s.republishHeaders, "republish-headers-only", false, "publish it again without payload")
-	f.StringSliceVar(&s.sources, "sources", nil, "`TOPICS` whose messages are copied into it")
+	f.StringSliceVar(&s.sources, "sources", nil, "`TOPICS` whose messages are copied into it, each into the shard of its subject")
 	f.StringVar(&s.mirror, "mirror", "", "`TOPIC` that it is a copy of, with its sequences; it has no subjects then")
 	f.BoolVar(&s.schedules, "schedules", false, "let clients publish messages that come later, or again and again (Nats-Schedule)")
 	f.BoolVar(&s.counters, "counters", false, "make each subject a counter, to which messages add (Nats-Incr)")

@@ -66,6 +66,8 @@ func Needs(spec *coordination.TopicSpec) (all []Need) {
 		{s.Republish != nil, Need{"republish", coordination.FeatureRepublish}},
 		{s.Mirror != nil, Need{"mirror", coordination.FeatureSources}},
 		{len(s.Sources) > 0, Need{"sources", coordination.FeatureSources}},
+		{s.Mirror != nil && spec.Shards > 1, Need{"mirror with several shards", coordination.FeatureShardedSources}},
+		{len(s.Sources) > 0 && spec.Shards > 1, Need{"sources with several shards", coordination.FeatureShardedSources}},
 		{s.AllowSchedules, Need{"schedules", coordination.FeatureSchedules}},
 		{s.AllowSchedules, Need{"schedules", coordination.FeatureRemovals}},
 		{s.AllowCounter, Need{"counters", coordination.FeatureCounters}},

@@ -128,12 +128,14 @@ spec:
 // TestWhatASchemaCantTell: settings that no broker could carry out are refused with the way out.
 func TestWhatASchemaCantTell(t *testing.T) {
 	for spec, want := range map[string]string{
-		`republish: {source: "orders.*", destination: "orders.copy"}`:                       "each message would come back for ever",
-		`republish: {source: "orders.*", destination: "copies.{{wildcard(2)}}"}`:            "can't be mapped to copies.{{wildcard(2)}}",
-		`sources: [{topic: a}, {topic: a}]`:                                                 "source a is there twice",
-		`sources: [{topic: a, transforms: [{source: "x.*"}, {source: "x.y"}]}]`:             "its transforms of x.* and x.y overlap",
-		`mirror: {topic: a, transforms: [{source: "x.*", destination: "{{wildcard(3)}}"}]}`: "mirror of a: x.* can't be mapped",
-		`sources: [{topic: a, filter: x}, {topic: a, filter: y}]`:                           "",
+		`republish: {source: "orders.*", destination: "orders.copy"}`:                          "each message would come back for ever",
+		`republish: {source: "orders.*", destination: "copies.{{wildcard(2)}}"}`:               "can't be mapped to copies.{{wildcard(2)}}",
+		`sources: [{topic: a}, {topic: a}]`:                                                    "source a is there twice",
+		`sources: [{topic: a, transforms: [{source: "x.*"}, {source: "x.y"}]}]`:                "its transforms of x.* and x.y overlap",
+		`mirror: {topic: a, transforms: [{source: "x.*", destination: "{{wildcard(3)}}"}]}`:    "mirror of a: x.* can't be mapped",
+		`sources: [{topic: a, filter: x}, {topic: a, filter: y}]`:                              "",
+		"shards: 2\n  sources: [{topic: a, transforms: [{destination: 'x.{{random(3)}}.>'}]}]": "each shard would draw another number",
+		"shards: 2\n  mirror: {topic: a--1}":                                                   "a mirror of a shard, a--1, with 2 shards",
 	} {
 		topic := &v1alpha1.Topic{}
 		if err := yaml.Unmarshal([]byte("metadata: {name: orders}\nspec:\n  "+spec), topic); err != nil {
@@ -151,7 +153,7 @@ func TestSettingsNeedBrokersThatKnowThem(t *testing.T) {
 	if needs := Needs(&none); len(needs) != 0 {
 		t.Errorf("nothing needs %v", needs)
 	}
-	all := coordination.TopicSpec{Stream: coordination.StreamSettings{
+	all := coordination.TopicSpec{Shards: 2, Stream: coordination.StreamSettings{
 		AllowMessageTTL: true, SubjectDeleteMarkerTTL: time.Hour, AllowSchedules: true, AllowCounter: true, AllowAtomic: true,
 		Republish: &coordination.Republish{}, Mirror: &coordination.StreamSource{}, Sources: []coordination.StreamSource{{}},
 	}}
@@ -163,6 +165,7 @@ func TestSettingsNeedBrokersThatKnowThem(t *testing.T) {
 		{"messageTTL", coordination.FeatureExpiries}, {"messageTTL.markerTTL", coordination.FeatureRemovals}, {"republish", coordination.FeatureRepublish},
 		{"mirror", coordination.FeatureSources}, {"sources", coordination.FeatureSources}, {"schedules", coordination.FeatureSchedules},
 		{"schedules", coordination.FeatureRemovals}, {"counters", coordination.FeatureCounters}, {"atomicBatches", coordination.FeatureBatches},
+		{"mirror with several shards", coordination.FeatureShardedSources}, {"sources with several shards", coordination.FeatureShardedSources},
 	} {
 		if !got[want] {
 			t.Errorf("%v is not needed", want)

@@ -39,8 +39,8 @@ type TopicFacts struct {
 	Behind, Unknown string
 	// CopyCycle says that its sources lead back to it.
 	CopyCycle bool
-	// ShardedMirror is a Topic with several shards that it mirrors; empty: none.
-	ShardedMirror string
+	// Mismatch is why it can't mirror the Topic that it names; empty: it can.
+	Mismatch string
 
 	Link   Link
 	Found  *coordination.Topic // the Topic of that name, or nil
@@ -122,8 +122,8 @@ func unservable(f TopicFacts) (Action, bool) {
 		return stall(SettingUnsupported, fmt.Sprintf("broker %s is of a version without %s: finish the update of the brokers, or leave %s out", f.Behind, f.Unknown, f.Unknown))
 	case f.CopyCycle:
 		return stall(SourceCycle, "messages would be copied for ever, since its sources lead back to it: name other sources")
-	case f.ShardedMirror != "":
-		return stall(Invalid, fmt.Sprintf("%s has several shards, and a mirror has the sequences of one: mirror its shards instead, %s--0 and so on, or name it under sources", f.ShardedMirror, f.ShardedMirror))
+	case f.Mismatch != "":
+		return stall(Invalid, f.Mismatch)
 	case f.LimitBehind != "":
 		return stall(LimitUnsupported, fmt.Sprintf("broker %s is of a version without limits per subject: finish the update of the brokers, or leave retention.messagesPerSubject out", f.LimitBehind))
 	}

@@ -98,7 +98,7 @@ func TestTopic(t *testing.T) {
 		{"a broker without limits per subject", func(f *TopicFacts) { f.LimitBehind = "main-0" }, "Stall LimitUnsupported", "broker main-0 is of a version without limits per subject: finish the update of the brokers, or leave retention.messagesPerSubject out; until then the Topic is served as it was"},
 		{"a broker that knows no schedules", func(f *TopicFacts) { f.Behind, f.Unknown = "main-0", "schedules" }, "Stall SettingUnsupported", "broker main-0 is of a version without schedules: finish the update of the brokers, or leave schedules out; until then the Topic is served as it was"},
 		{"sources in a circle", func(f *TopicFacts) { f.CopyCycle = true }, "Stall SourceCycle", "its sources lead back to it"},
-		{"a mirror of several shards", func(f *TopicFacts) { f.ShardedMirror = "wide" }, "Stall Invalid", "mirror its shards instead, wide--0"},
+		{"a mirror that does not fit", func(f *TopicFacts) { f.Mismatch = "wide has 4 shards" }, "Stall Invalid", "wide has 4 shards"},
 		{"no broker to place on", func(f *TopicFacts) { f.Shards, f.Link.Joined = nil, 0 }, "Wait WaitingForBroker", "has joined yet"},
 		{"more in sync than there are brokers", func(f *TopicFacts) {
 			f.Spec.Replicas, f.Found.Spec.Replicas, f.Shards, f.Link.Joined, f.Link.Wanted = 3, 3, nil, 1, 1

@@ -89,13 +89,8 @@ func (p *pass) judgeStream() {
 			f.Behind, f.Unknown = behind, need.Setting
 		}
 	}
-	copies := f.Spec.Stream.Copies()
-	f.CopyCycle = coordination.CopiesItself(f.Name, copies, state)
-	for _, from := range copies {
-		if t := state.Topic(from.Name); from.Mirrored && t != nil && !t.Deleting && t.Spec.Shards > 1 {
-			f.ShardedMirror = from.Name
-		}
-	}
+	f.CopyCycle = coordination.CopiesItself(f.Name, f.Spec.Stream.Copies(), state)
+	f.Mismatch = f.Spec.MirrorMismatch(f.Spec.Origin(state))
 }
 
 // find sets the facts about the Topic of that name in etcd.

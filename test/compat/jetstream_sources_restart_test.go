@@ -372,13 +372,4 @@ func TestATopicOfSeveralShardsIsCopied(t *testing.T) {
 		}
 	}
 	equal(t, "shards that are copied", len(come), shards)
-	_, err = js.CreateStream(within(t), jetstream.StreamConfig{Name: s.name("s"), Mirror: &jetstream.StreamSource{Name: "orders"}})
-	equal(t, "a mirror", number(err), jetstream.ErrorCode(10052))
-	whole, err := js.Stream(within(t), "orders")
-	testutil.Must(t, err)
-	config := whole.CachedInfo().Config
-	config.Sources = []*jetstream.StreamSource{{Name: "bills"}}
-	if _, err = js.UpdateStream(within(t), config); err == nil || !strings.Contains(err.Error(), "can't have sources") {
-		t.Errorf("with a source: %v", err)
-	}
 }

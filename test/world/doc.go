@@ -88,7 +88,8 @@
 //	    of them or none.
 //	J16 The total of a counter is that of its message before, plus the increment, and answers name
 //	    it.
-//	J17 A Topic with a source has each of its records once, in their order, and in the end all.
+//	J17 A Topic with a source has each of its records once, in their order, and in the end all: with
+//	    several shards in that of its subject.
 //	J18 The messages of a fast batch stand in their order. All that were answered as kept stay, and
 //	    where gaps are not ok, none stands behind a missing one.
 //	J19 A mirror has the records of its Topic at their offsets, and in the end all that it shows.

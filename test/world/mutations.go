@@ -157,6 +157,9 @@ var mutationsOfKinds = []Mutation{
 		{"broker/batching/fast.go", "b.settled < b.said+every {", "b.last < b.said+every {"},
 		{"broker/batching/fast.go", "\tb.said += (b.settled - b.said) / every * every\n", "\tb.said += (b.last - b.said) / every * every\n"}},
 		Faults: []string{"kill one", "cut off one"}, Kinds: []string{"fast batches"}, Says: "of the fast batch"},
+	{Name: "mirrors: each of several shards mirrors the first one", Edits: []edit{
+		{"broker/sourcing/streams.go", "at.shards(), at.Number)", "at.shards(), 0)"}},
+		Faults: []string{"kill one"}, Kinds: []string{"mirrors"}, Says: "of its source"},
 	{Name: "mirrors: messages behind a gap are appended without it", Edits: []edit{
 		{"broker/sourcing/batch.go", "\t\tif b.Sequences[i] != b.Sequences[i-1]+1 {\n", "\t\tif false {\n"}},
 		Faults: []string{"kill one"}, Kinds: []string{"mirrors", "deletions"}, Says: "that it mirrors"},
@@ -179,6 +182,9 @@ var mutationsOfKinds = []Mutation{
 	{Name: "sources: a new leader doesn't read how far they have come", Edits: []edit{
 		{"broker/removing/load.go", "func(data []byte) error { return l.progress(data, true) }", "func([]byte) error { return nil }"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"sources"}, Says: "stands at"},
+	{Name: "sources: each of several shards copies all", Edits: []edit{
+		{"broker/sourcing/share.go", "\tif s == nil {\n\t\treturn true\n", "\tif true {\n\t\treturn true\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"sources"}, Says: "belongs into shard"},
 	{Name: "counters: a new leader counts from zero", Edits: []edit{
 		{"broker/counting/totals.go", "\tt.want(offset)\n\treturn Total{}, true, nil\n", "\treturn Total{}, false, nil\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"counters"}, Says: "has the total"},

@@ -279,13 +279,13 @@ func (w *world) whyShardNotWhole(d *declared, n int) string {
 			return left
 		}
 	}
-	if why := w.readCopies(d, leader); why != "" {
+	if why := w.readCopies(d, n, leader); why != "" {
 		return why
 	}
-	if why := w.uncopied(d, leader); why != "" {
+	if why := w.uncopied(d, n, leader); why != "" {
 		return why
 	}
-	if why := w.unmirrored(d, leader); why != "" {
+	if why := w.unmirrored(d, n, leader); why != "" {
 		return why
 	}
 	if len(d.subscriptions) > 0 {
@@ -373,7 +373,7 @@ func (w *world) end() {
 // compare reads the logs of all replicas from their disks, and judges them.
 func (w *world) compare() (records int) {
 	w.setAside()
-	logs := map[*declared][]record{} // of the last shard, for those with one
+	logs := map[shardID][]record{}
 	defer func() {
 		w.judge.sources(logs)
 		w.judge.mirrors(logs)
@@ -405,7 +405,7 @@ func (w *world) compare() (records int) {
 				w.judge.final(id, copies)
 			}
 			if len(copies) > 0 {
-				logs[d] = copies[0].records
+				logs[id] = copies[0].records
 			}
 			if len(copies) > 0 {
 				records += len(copies[0].records)

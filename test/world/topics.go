@@ -53,7 +53,11 @@ var topicKinds = []topicKind{
 	{"batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowAtomic = true }},
 	{"fast batches", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowBatched = true }},
 	{"sources", 0, func(*world, *coordination.TopicSpec) {}},
-	{"mirrors", 0, func(*world, *coordination.TopicSpec) {}},
+	{"mirrors", 0, func(w *world, spec *coordination.TopicSpec) {
+		if w.chance(40) {
+			spec.Shards = 2
+		}
+	}},
 	{"ttls", 0, func(w *world, spec *coordination.TopicSpec) {
 		spec.Stream.AllowMessageTTL = true
 		if w.chance(50) {

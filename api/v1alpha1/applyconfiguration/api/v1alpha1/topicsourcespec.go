@@ -13,11 +13,12 @@ import (
 // TopicSourceSpec is another Topic whose messages are copied.
 type TopicSourceSpecApplyConfiguration struct {
 	// Topic is the name by which clients know the Topic that is copied, of the same Broker. It may
-	// come later. A mirror of a Topic with several shards names one of them: orders--0.
+	// come later. A mirror has as many shards as its Topic; one with one shard may name a shard of a
+	// Topic: orders--0.
 	Topic *string `json:"topic,omitempty"`
 	// StartTime leaves out what was published before.
 	StartTime *v1.Time `json:"startTime,omitempty"`
-	// StartOffset leaves out what has a lower sequence.
+	// StartOffset leaves out what has a lower sequence, in each shard of the Topic.
 	StartOffset *int64 `json:"startOffset,omitempty"`
 	// Filter are the subjects that are copied; all of them if it is absent.
 	Filter *apiv1alpha1.Subject `json:"filter,omitempty"`

@@ -47,9 +47,10 @@ type TopicSpecApplyConfiguration struct {
 	MessageTTL *MessageTTLSpecApplyConfiguration `json:"messageTTL,omitempty"`
 	// Republish publishes again what is stored, under other subjects.
 	Republish *RepublishSpecApplyConfiguration `json:"republish,omitempty"`
-	// Mirror is the Topic that this one is a copy of, with its sequences. Nobody can publish into it.
+	// Mirror is the Topic that this one is a copy of, with its sequences, and as many shards. Nobody
+	// can publish into it.
 	Mirror *TopicSourceSpecApplyConfiguration `json:"mirror,omitempty"`
-	// Sources are Topics whose messages are copied into this one.
+	// Sources are Topics whose messages are copied into this one, each into the shard of its subject.
 	Sources []TopicSourceSpecApplyConfiguration `json:"sources,omitempty"`
 	// Schedules Allowed lets clients publish messages that come later or again and again, by the
 	// header Nats-Schedule. It can't be forbidden again.
