@@ -58,7 +58,7 @@ func startDev(t *testing.T, args ...string) *child {
 		t.Fatalf("no line on standard output: %v\n%s", err, c.stderr.String())
 	}
 	var found bool
-	if c.url, found = strings.CutPrefix(strings.TrimSpace(line), "ready: "); !found || !strings.HasPrefix(c.url, "nats://127.0.0.1:") {
+	if c.url, found = strings.CutPrefix(strings.TrimSpace(line), "ready: "); !found || !strings.HasPrefix(c.url, "nats://127.0.0.1:") && !strings.HasPrefix(c.url, "tls://127.0.0.1:") {
 		t.Fatalf("the line is %q", line)
 	}
 	return c
