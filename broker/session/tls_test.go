@@ -111,6 +111,12 @@ func (h *tlsHub) dial(config *tls.Config) *wire {
 	conn, err := net.Dial("tcp", h.address)
 	testutil.Must(h.t, err)
 	h.t.Cleanup(func() { conn.Close() })
+	return h.secure(conn, config)
+}
+
+// secure begins TLS on a new connection.
+func (h *tlsHub) secure(conn net.Conn, config *tls.Config) *wire {
+	h.t.Helper()
 	c := &wire{t: h.t, conn: conn, in: bufio.NewReaderSize(conn, 16)}
 	info := c.line()
 	if !strings.HasPrefix(info, "INFO {") || c.in.Buffered() > 0 {
@@ -337,14 +343,41 @@ func TestATLSClientThatReadsLateGetsEverything(t *testing.T) {
 	}
 }
 
-// TestTheLastWordsComeOverTLS: a client reads the reason and then an end that TLS announces.
+// recorder keeps what is read from a connection.
+type recorder struct {
+	net.Conn
+	got []byte
+}
+
+func (r *recorder) Read(p []byte) (int, error) {
+	n, err := r.Conn.Read(p)
+	r.got = append(r.got, p[:n]...)
+	return n, err
+}
+
+// TestTheLastWordsComeOverTLS: a client reads the reason and then an end that TLS announces, by an
+// alert. TLS 1.2 shows it in the header of its record.
 func TestTheLastWordsComeOverTLS(t *testing.T) {
 	h := newTLSHub(t, session.TLS{First: session.FirstNo}, nil)
-	c := h.dial(h.client())
+	conn, err := net.Dial("tcp", h.address)
+	testutil.Must(t, err)
+	defer conn.Close()
+	config := h.client()
+	config.MaxVersion = tls.VersionTLS12
+	read := &recorder{Conn: conn}
+	c := h.secure(read, config)
 	c.send("NONSENSE\r\n")
 	c.expect("-ERR 'Unknown Protocol Operation'")
-	if _, err := c.in.ReadByte(); err != io.EOF { // without close_notify: unexpected EOF
+	if _, err := c.in.ReadByte(); err != io.EOF {
 		t.Errorf("the end is %v", err)
+	}
+	records := read.got[bytes.IndexByte(read.got, '\n')+1:] // after INFO
+	last := byte(0)
+	for len(records) >= 5 {
+		last, records = records[0], records[min(5+(int(records[3])<<8|int(records[4])), len(records)):]
+	}
+	if last != 0x15 {
+		t.Errorf("the last record has type %#x", last)
 	}
 }
 
@@ -378,12 +411,14 @@ func TestGarbageInsteadOfAHandshake(t *testing.T) {
 	for i := range rest {
 		rest[i] = byte(rand.Uint32())
 	}
-	endless := bytes.Repeat([]byte{0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xf0}, 1)
+	// A ClientHello of 64 KiB that never ends.
+	endless := append([]byte{0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xf0}, make([]byte, 16<<10-4)...)
+	endless = append(endless, append([]byte{0x16, 3, 1, 0x40, 0}, make([]byte, 16<<10)...)...)
 	for i, garbage := range [][]byte{
 		append([]byte{0x16}, rest...),
 		append([]byte{0x16, 3, 1, 0xff, 0xff}, rest...),
 		append([]byte{0x16, 3, 1, 0, 5}, rest...),
-		append(endless, bytes.Repeat([]byte{0}, 60_000)...), // a ClientHello of 64 KiB
+		endless,
 	} {
 		c := h.raw()
 		c.line()
@@ -394,7 +429,9 @@ func TestGarbageInsteadOfAHandshake(t *testing.T) {
 			t.Errorf("garbage %d was answered with %d bytes, %v", i, len(answer), err)
 		}
 		c.conn.Close()
-		h.await("its end", func(s session.Stats) bool { return s.Ended[session.TLSHandshake] == uint64(i+1) })
+		h.await("its end", func(s session.Stats) bool {
+			return s.Ended[session.TLSHandshake] == uint64(i+1) && s.Handshakes[session.HandshakeFailed] == uint64(i+1)
+		})
 	}
 	nc := h.mustConnect(h.client())
 	exchange(t, nc, nc, 10)

@@ -60,4 +60,12 @@ func TestTheReaderMayWriteAtAnyTime(t *testing.T) {
 		t.Fatalf("the client read %d of %d bytes: %v", n, rest, err)
 	}
 	testutil.EventuallyTrue(t, "all is sent", func() bool { return h.parked.Load() == 0 && h.pending.Load() == 0 })
+
+	// The loop is idle, so the test may encrypt.
+	var o outbox
+	o.write(make([]byte, size))
+	taken, err := c.secure.seal(&o, false)
+	if err != nil || taken < fullChunk-recordPlaintext || taken > fullChunk || o.size != size-taken {
+		t.Errorf("%d bytes were encrypted at once, %d are left, %v", taken, o.size, err)
+	}
 }
