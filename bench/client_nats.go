@@ -44,6 +44,9 @@ func (a Address) connect(ctx context.Context, name string, ended func(error)) (*
 	case a.Token != "":
 		options = append(options, nats.Token(a.Token))
 	}
+	if a.Secure != nil {
+		options = append(options, nats.Secure(a.Secure))
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -50,14 +50,18 @@ func dialResilient(addresses []Address, name string) (*nats.Conn, error) {
 	for _, a := range addresses {
 		urls = append(urls, a.url())
 	}
-	nc, err := nats.Connect(strings.Join(urls, ","),
+	options := []nats.Option{
 		nats.Name(name), nats.Timeout(dialTimeout), nats.DontRandomize(), nats.IgnoreDiscoveredServers(),
 		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(0, 0), nats.RetryOnFailedConnect(true),
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsOut), nats.FlusherTimeout(writeTimeout),
 		// What is published without a connection fails at once, instead of at another time.
 		nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
-	)
+	}
+	if secure := addresses[0].Secure; secure != nil {
+		options = append(options, nats.Secure(secure))
+	}
+	nc, err := nats.Connect(strings.Join(urls, ","), options...)
 	if err != nil {
 		return nil, errors.New("its addresses can't be used: " + strings.ReplaceAll(err.Error(), strings.Join(urls, ","), "…"))
 	}

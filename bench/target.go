@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -26,6 +27,7 @@ type Target struct {
 type Address struct {
 	HostPort              string
 	TLS                   bool
+	Secure                *tls.Config // nil: the machine's CAs
 	User, Password, Token string
 }
 
@@ -49,6 +51,13 @@ func ParseTarget(name, list, user, password, token string, pids ...int) (Target,
 		t.Name = t.Addresses[0].HostPort
 	}
 	return t, nil
+}
+
+// UseTLS has every connection to t use TLS with config.
+func (t *Target) UseTLS(config *tls.Config) {
+	for i := range t.Addresses {
+		t.Addresses[i].TLS, t.Addresses[i].Secure = true, config
+	}
 }
 
 // ParseTargets reads what a server is compared with: in each text one server or several,

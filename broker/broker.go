@@ -46,6 +46,7 @@ type Config struct {
 
 	Endpoints []string // of etcd
 	TLS       *env.TLS // for routes and etcd; nil: plaintext, within one machine
+	ClientTLS ClientTLS
 	Profile   limits.Profile
 	Auth      session.Auth
 	LameDuck  time.Duration  // over which clients are asked to leave at shutdown
@@ -67,6 +68,22 @@ type Config struct {
 
 	// Ready is called once clients can connect, with their address.
 	Ready func(address string)
+}
+
+// ClientTLS is how clients use TLS. Without Files there is plaintext only.
+type ClientTLS struct {
+	Files    *env.TLS // see env.LoadServerTLS
+	Optional bool     // plaintext clients are served, too
+	First    session.First
+	Verify   bool // Files verify client certificates
+}
+
+// session returns the configuration of the Hub, nil without TLS.
+func (c ClientTLS) session() *session.TLS {
+	if c.Files == nil {
+		return nil
+	}
+	return &session.TLS{Config: c.Files.Server(), Optional: c.Optional, First: c.First, Verify: c.Verify}
 }
 
 // Address is where to listen, and the host:port by which others reach it.
@@ -155,7 +172,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	}
 	b.hub = session.NewHub(session.Config{
 		ServerID: rand.Text(), ServerName: config.Name, Version: ProtocolVersion + "-carillon", Cluster: b.clusterName(),
-		Advertise: b.listening, Profile: config.Profile, Auth: config.Auth, JetStream: true, APILevel: jsapi.APILevel, Logger: b.log,
+		Advertise: b.listening, Profile: config.Profile, TLS: config.ClientTLS.session(), Auth: config.Auth, JetStream: true, APILevel: jsapi.APILevel, Logger: b.log,
 	})
 	b.member = membership.New(b.identity.ID, b.hub, b.log)
 	if err = b.openDisk(); err != nil {
@@ -366,7 +383,7 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 	c, t := &b.config, &b.topics
 	read := metrics.Sources{
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
-		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
+		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS, ClientTLS: c.ClientTLS.Files,
 		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, Push: t.push, JetStream: t.api, Sourcing: t.sourcing, Disk: t.disk, Clock: b.clock,
 	}
 	if b.mesh != nil {

@@ -8,11 +8,11 @@
 // records from it. Tests make it jump.
 //
 // TLS is the broker's identity: a CA, a certificate and its key, in three files that are renewed by
-// another process. Invariants:
+// another process. Towards clients there may be no CA. Invariants:
 //
 //   - A valid reading stays in use until a newer valid one: an incomplete or broken renewal never
 //     takes a running broker off the network.
-//   - The three files are used as one set. A certificate is never used with the key or the CA of
+//   - The files are used as one set. A certificate is never used with the key or the CA of
 //     another reading.
 //   - Nothing runs in the background. The files are checked when a handshake begins.
 //

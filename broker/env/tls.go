@@ -21,12 +21,13 @@ const (
 // maxTLSFile bounds the size of one file: a bundle of a hundred CAs is about 200 KiB.
 const maxTLSFile = 1 << 20
 
-// TLS is a broker's identity on the cluster's network. It checks its files (three stat calls) when
-// a handshake begins, and reads them again if they changed, including the CA. So renewing a
-// certificate needs no restart; nor does replacing a CA, while its bundle contains the old and the
-// new one.
+// TLS is a broker's identity on the cluster's network, or towards clients. It checks its files (two
+// or three stat calls) when a handshake begins, and reads them again if they changed, including the
+// CA. So renewing a certificate needs no restart; nor does replacing a CA, while its bundle
+// contains the old and the new one.
 type TLS struct {
-	dir string
+	dir     string
+	clients clientRules
 
 	mu       sync.Mutex
 	current  *identity
@@ -35,7 +36,16 @@ type TLS struct {
 	lastErr  error
 }
 
-// identity is one valid reading of the three files.
+// clientRules are what a server asks of clients.
+type clientRules struct {
+	minVersion uint16
+	verify     bool // a certificate that the CA signed; without it there need be no CA
+}
+
+// clusterRules are those of brokers among each other.
+var clusterRules = clientRules{tls.VersionTLS13, true}
+
+// identity is one valid reading of the files.
 type identity struct {
 	files  [3]os.FileInfo
 	cert   tls.Certificate
@@ -45,36 +55,48 @@ type identity struct {
 
 // LoadTLS reads ca.crt, tls.crt and tls.key of dir.
 func LoadTLS(dir string) (*TLS, error) {
-	files, err := statTLS(dir)
+	return loadTLS(dir, clusterRules)
+}
+
+// LoadServerTLS reads tls.crt and tls.key of dir for a server of any clients, and ca.crt if verify
+// is set: then clients need a certificate that it signed. Server accepts TLS 1.2, too.
+func LoadServerTLS(dir string, verify bool) (*TLS, error) {
+	return loadTLS(dir, clientRules{tls.VersionTLS12, verify})
+}
+
+func loadTLS(dir string, clients clientRules) (*TLS, error) {
+	t := &TLS{dir: dir, clients: clients}
+	files, err := t.stat()
 	if err != nil {
 		return nil, err
 	}
-	current, err := readTLS(dir, files)
-	if err != nil {
+	if t.current, err = t.read(files); err != nil {
 		return nil, err
 	}
-	return &TLS{dir: dir, current: current}, nil
+	return t, nil
 }
 
 // ParseTLS returns an identity from PEM text. It never changes.
 func ParseTLS(ca, cert, key []byte) (*TLS, error) {
-	current, err := parseTLS("", [3][]byte{ca, cert, key})
-	if err != nil {
+	t := &TLS{clients: clusterRules}
+	var err error
+	if t.current, err = t.parse([3][]byte{ca, cert, key}); err != nil {
 		return nil, err
 	}
-	return &TLS{current: current}, nil
+	return t, nil
 }
 
 // Dir returns the directory of the files, or "" without files.
 func (t *TLS) Dir() string { return t.dir }
 
-// Server returns the configuration of a listener, for its whole lifetime. It accepts TLS 1.3 only,
-// and requires of every client a certificate for client authentication that the CA signed.
+// Server returns the configuration of a listener, for its whole lifetime. Unless LoadServerTLS says
+// otherwise it accepts TLS 1.3 only, and requires of every client a certificate for client
+// authentication that the CA signed.
 //
 // There are no session tickets, so every connection is checked against the current CA.
 func (t *TLS) Server() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
+		MinVersion: t.clients.minVersion,
 		// Not used, since the callback below always answers. Without the callback a server would
 		// still verify clients.
 		ClientAuth:             tls.RequireAndVerifyClientCert,
@@ -93,7 +115,7 @@ func (t *TLS) Client(serverName string) *tls.Config {
 		ServerName:   serverName,
 		RootCAs:      id.roots,
 		Certificates: []tls.Certificate{id.cert},
-		// See parseTLS.
+		// See parse.
 		DynamicRecordSizingDisabled: true,
 	}
 }
@@ -117,7 +139,7 @@ func (t *TLS) fresh() *identity {
 	if t.dir == "" {
 		return t.current
 	}
-	files, err := statTLS(t.dir)
+	files, err := t.stat()
 	if err == nil && sameFiles(files, t.current.files) {
 		t.lastErr = nil
 		return t.current
@@ -127,7 +149,7 @@ func (t *TLS) fresh() *identity {
 	}
 	var next *identity
 	if err == nil {
-		next, err = readTLS(t.dir, files)
+		next, err = t.read(files)
 	}
 	if err != nil {
 		t.refused, t.lastErr = files, err
@@ -138,14 +160,28 @@ func (t *TLS) fresh() *identity {
 	return next
 }
 
-// statTLS stats the files before they are read, so that a change during the read is detected by the
+// names returns the files that are read, "" for one that isn't.
+func (t *TLS) names() [3]string {
+	if !t.clients.verify {
+		return [3]string{"", CertFile, KeyFile}
+	}
+	return [3]string{CAFile, CertFile, KeyFile}
+}
+
+// stat stats the files before they are read, so that a change during the read is detected by the
 // next call.
-func statTLS(dir string) (files [3]os.FileInfo, err error) {
-	for i, name := range []string{CAFile, CertFile, KeyFile} {
-		info, statErr := os.Stat(filepath.Join(dir, name))
+func (t *TLS) stat() (files [3]os.FileInfo, err error) {
+	for i, name := range t.names() {
+		if name == "" {
+			continue
+		}
+		info, statErr := os.Stat(filepath.Join(t.dir, name))
 		if statErr != nil && err == nil {
-			err = fmt.Errorf("read TLS directory: %w (mount the Secret or directory that holds %s, %s and %s there)",
-				statErr, CAFile, CertFile, KeyFile)
+			need := fmt.Sprintf("%s, %s and %s", CAFile, CertFile, KeyFile)
+			if !t.clients.verify {
+				need = fmt.Sprintf("%s and %s", CertFile, KeyFile)
+			}
+			err = fmt.Errorf("read TLS directory: %w (mount the Secret or directory that holds %s there)", statErr, need)
 		}
 		files[i] = info
 	}
@@ -167,16 +203,19 @@ func sameFiles(a, b [3]os.FileInfo) bool {
 	return true
 }
 
-func readTLS(dir string, files [3]os.FileInfo) (*identity, error) {
+func (t *TLS) read(files [3]os.FileInfo) (*identity, error) {
 	var pem [3][]byte
-	for i, name := range []string{CAFile, CertFile, KeyFile} {
-		data, err := readBounded(filepath.Join(dir, name))
+	for i, name := range t.names() {
+		if name == "" {
+			continue
+		}
+		data, err := readBounded(filepath.Join(t.dir, name))
 		if err != nil {
 			return nil, err
 		}
 		pem[i] = data
 	}
-	id, err := parseTLS(dir, pem)
+	id, err := t.parse(pem)
 	if err != nil {
 		return nil, err
 	}
@@ -184,10 +223,11 @@ func readTLS(dir string, files [3]os.FileInfo) (*identity, error) {
 	return id, nil
 }
 
-// parseTLS returns the identity of a CA, a certificate and a key. dir is for messages.
-func parseTLS(dir string, pem [3][]byte) (*identity, error) {
+// parse returns the identity of a CA, a certificate and a key.
+func (t *TLS) parse(pem [3][]byte) (*identity, error) {
+	dir := t.dir
 	id := &identity{roots: x509.NewCertPool()}
-	if !id.roots.AppendCertsFromPEM(pem[0]) {
+	if t.clients.verify && !id.roots.AppendCertsFromPEM(pem[0]) {
 		return nil, fmt.Errorf("read %s: no certificate in it (it must hold the CA, PEM encoded)", filepath.Join(dir, CAFile))
 	}
 	var err error
@@ -199,13 +239,14 @@ func parseTLS(dir string, pem [3][]byte) (*identity, error) {
 		return nil, fmt.Errorf("read %s: no leaf certificate in it", filepath.Join(dir, CertFile))
 	}
 	id.server = &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		ClientAuth:             tls.RequireAndVerifyClientCert,
-		ClientCAs:              id.roots,
+		MinVersion:             t.clients.minVersion,
 		Certificates:           []tls.Certificate{id.cert},
 		SessionTicketsDisabled: true,
 		// Small first records help web pages; brokers send batches.
 		DynamicRecordSizingDisabled: true,
+	}
+	if t.clients.verify {
+		id.server.ClientAuth, id.server.ClientCAs = tls.RequireAndVerifyClientCert, id.roots
 	}
 	return id, nil
 }

@@ -222,3 +222,40 @@ func TestAnIdentityFromTextEqualsOneFromFiles(t *testing.T) {
 		t.Errorf("a spoilt key: %v, want an error that names %s", err, env.KeyFile)
 	}
 }
+
+// TestAServerOfAnyClients needs no CA, and accepts clients without a certificate and TLS 1.2. With
+// verify it needs one, and a certificate of each client.
+func TestAServerOfAnyClients(t *testing.T) {
+	ca := testca.New(t)
+	dir, own := t.TempDir(), t.TempDir()
+	ca.Issue(t, dir)
+	ca.Issue(t, own)
+	bundle := filepath.Join(dir, env.CAFile)
+	testutil.Must(t, os.Rename(bundle, bundle+".away"))
+	if _, err := env.LoadServerTLS(dir, true); err == nil || !strings.Contains(err.Error(), env.CAFile) {
+		t.Errorf("verification without a CA: %v", err)
+	}
+	open, err := env.LoadServerTLS(dir, false)
+	testutil.Must(t, err)
+	client := load(t, own).Client("localhost")
+	mustConnect(t, open.Server(), client)
+	client.Certificates = nil
+	client.MinVersion, client.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+	mustConnect(t, open.Server(), client)
+
+	renewed := ca.Issue(t, dir, testca.Options{NotAfter: time.Now().Add(2 * time.Hour)})
+	if got := open.NotAfter(); !got.Equal(renewed.NotAfter) {
+		t.Errorf("NotAfter is %v, want the new certificate's %v", got, renewed.NotAfter)
+	}
+	strict, err := env.LoadServerTLS(dir, true)
+	testutil.Must(t, err)
+	if s, _ := handshake(t, strict.Server(), client); s == nil {
+		t.Error("a client without a certificate was accepted")
+	}
+	mustConnect(t, strict.Server(), load(t, own).Client("localhost"))
+
+	testutil.Must(t, os.Remove(filepath.Join(dir, env.KeyFile)))
+	if _, err := env.LoadServerTLS(dir, false); err == nil || !strings.Contains(err.Error(), env.KeyFile) || strings.Contains(err.Error(), env.CAFile) {
+		t.Errorf("without a key: %v", err)
+	}
+}

@@ -17,6 +17,15 @@ const (
 	// AuthTimeout is how long a connection may take for CONNECT if a user or a token is required:
 	// enough for a client behind a slow link, and short for a port scan.
 	AuthTimeout = 2 * time.Second
+	// HandshakeTimeout is how long a TLS handshake with a client may take, without the time that it
+	// waits for its turn: nats-server's.
+	HandshakeTimeout = 2 * time.Second
+	// TLSFirstWait is how long a broker waits for a client that begins with the handshake, before it
+	// sends INFO in plaintext: nats-server's.
+	TLSFirstWait = 50 * time.Millisecond
+	// HandshakeBytes bounds what a client sends in a handshake: twice a long chain of certificates.
+	// crypto/tls holds up to three times that, so all is below 64 KiB.
+	HandshakeBytes = 16 << 10
 	// PingInterval and PingsOutstanding say when a silent client is closed: after about six
 	// minutes, as with nats-server.
 	PingInterval     = 2 * time.Minute
@@ -99,7 +108,8 @@ type Profile struct {
 	// message.
 	Payload int
 	// Connections is the most clients at a time. Idle ones take about 10 kB each, so all of them
-	// take about a third of the node's memory.
+	// take about a third of the node's memory. With TLS they take twice as much, and up to 30 kB
+	// after large messages.
 	Connections int
 	// Pending is how many unread bytes one slow client may have before it is closed.
 	Pending int64

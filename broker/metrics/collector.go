@@ -52,6 +52,7 @@ var (
 	descPendingMax  = describe("pending_bytes_limit", "What may wait for all clients together.")
 	descBehind      = describe("connections_behind", "Clients that are behind now.")
 	descStalls      = describe("publisher_stalls_total", "Times that a publisher waited for a sender loop.")
+	descHandshakes  = describe("tls_handshakes_total", "TLS handshakes with clients, by outcome: done, failed, timeout, or a plaintext client that was refused.", "outcome")
 	descRefusals    = describe("auth_refusals_total", "Clients refused for wrong or missing credentials.")
 	descRouteUp     = describe("route_up", "1 while the link to that broker is up.", "peer")
 	descRouteRTT    = describe("route_rtt_seconds", "Round trip on that link.", "peer")
@@ -62,6 +63,8 @@ var (
 	descRouteRefuse = describe("route_refusals_total", "Connections on the route port that were turned away.", "cause")
 	descCertificate = describe("certificate_not_after_seconds", "When this node's certificate expires, in Unix time.")
 	descReloads     = describe("certificate_reload_failures_total", "Certificate files that could not be read again.")
+	descClientCert  = describe("client_certificate_not_after_seconds", "When the certificate that clients see expires, in Unix time.")
+	descClientReads = describe("client_certificate_reload_failures_total", "Files of that certificate that could not be read again.")
 )
 
 // Describe sends the descriptors of all metrics of a scrape.
@@ -102,6 +105,11 @@ func (c Collector) node(to sample) {
 		to.gauge(descCertificate, float64(s.TLS.NotAfter().Unix()))
 		to.count(descReloads, failures)
 	}
+	if s.ClientTLS != nil {
+		failures, _ := s.ClientTLS.ReloadFailures()
+		to.gauge(descClientCert, float64(s.ClientTLS.NotAfter().Unix()))
+		to.count(descClientReads, failures)
+	}
 }
 
 func clients(to sample, s session.Stats) {
@@ -120,6 +128,9 @@ func clients(to sample, s session.Stats) {
 	to.gauge(descBehind, float64(s.Parked))
 	to.count(descStalls, s.Stalls)
 	to.count(descRefusals, s.Refusals)
+	for outcome, n := range s.Handshakes {
+		to.count(descHandshakes, n, string(outcome))
+	}
 }
 
 func routes(to sample, s route.Stats) {

@@ -20,8 +20,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
-// Sources are the parts of a broker that metrics are read from. All but Routes and TLS are
-// required.
+// Sources are the parts of a broker that metrics are read from. All but Routes, TLS and ClientTLS
+// are required.
 type Sources struct {
 	Version, Cluster, Broker, Zone string // labels of carillon_info
 
@@ -31,6 +31,7 @@ type Sources struct {
 	ClientPendingLimit int64
 	Routes             interface{ Stats() route.Stats } // nil: a broker without links
 	TLS                *env.TLS                         // nil: plaintext
+	ClientTLS          *env.TLS                         // nil: plaintext
 
 	Controller interface {
 		Stats() placement.ControllerStats

@@ -22,6 +22,8 @@ type conn struct {
 	Name          string    `json:"name,omitempty"`
 	Lang          string    `json:"lang,omitempty"`
 	Version       string    `json:"version,omitempty"`
+	TLSVersion    string    `json:"tls_version,omitempty"`
+	TLSCipher     string    `json:"tls_cipher_suite,omitempty"`
 	Start         time.Time `json:"start"`
 	LastActivity  time.Time `json:"last_activity"`
 	Subscriptions int64     `json:"subscriptions"`

@@ -296,7 +296,12 @@ func (c *Config) Connz(q ConnzQuery) any {
 
 func connOf(s *session.ConnStats, now time.Time) conn {
 	host, port := splitAddress(s.Address)
+	var secure session.TLSState
+	if s.TLS != nil {
+		secure = *s.TLS
+	}
 	return conn{
+		TLSVersion: secure.Version, TLSCipher: secure.CipherSuite,
 		ID: s.ID, Kind: "Client", Type: "nats", Account: account, Address: s.Address, IP: host, Port: port, Name: s.Name, Lang: s.Lang, Version: s.Version,
 		Start: s.Born, LastActivity: s.Active, Uptime: since(s.Born, now), Idle: since(s.Active, now),
 		Subscriptions: s.Subscriptions, PendingBytes: s.PendingBytes,

@@ -57,6 +57,7 @@ func parserError(detail string) *Error {
 var (
 	ErrAuthorization              = &Error{text: "Authorization Violation", closes: true}
 	ErrAuthTimeout                = &Error{text: "Authentication Timeout", closes: true}
+	ErrTLSRequired                = &Error{text: "Secure Connection - TLS Required", closes: true}
 	ErrStaleConnection            = &Error{text: "Stale Connection", closes: true}
 	ErrMaxConnections             = &Error{text: "maximum connections exceeded", closes: true}
 	ErrMaxSubscriptions           = &Error{text: "maximum subscriptions exceeded"}

@@ -14,9 +14,16 @@ import (
 // TestDeliveryAllocatesNothing has no race build: under the race detector sync.Pool drops items at
 // random.
 func TestDeliveryAllocatesNothing(t *testing.T) {
-	for _, tc := range []struct{ subscribers, messages, size int }{{1, 1000, 128}, {50, 100, 128}, {1, 50, 32 << 10}} {
-		t.Run(fmt.Sprintf("%d subscribers, %d bytes", tc.subscribers, tc.size), func(t *testing.T) {
-			c := newCircle(t, tc.subscribers, tc.messages, tc.size)
+	for _, tc := range []struct {
+		name                        string
+		subscribers, messages, size int
+		newCircle                   func(testing.TB, int, int, int) *circle
+	}{
+		{"plaintext", 1, 1000, 128, newCircle}, {"plaintext", 50, 100, 128, newCircle}, {"plaintext", 1, 50, 32 << 10, newCircle},
+		{"TLS", 1, 1000, 128, newTLSCircle}, {"TLS", 50, 100, 128, newTLSCircle},
+	} {
+		t.Run(fmt.Sprintf("%s, %d subscribers, %d bytes", tc.name, tc.subscribers, tc.size), func(t *testing.T) {
+			c := tc.newCircle(t, tc.subscribers, tc.messages, tc.size)
 			for range 5 {
 				c.round(t)
 			}

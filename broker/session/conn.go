@@ -30,6 +30,7 @@ const (
 	SlowNode      Reason = "Slow Consumer (Node Pending Bytes)"
 	SlowDeadline  Reason = "Slow Consumer (Write Deadline)"
 	Full          Reason = "Maximum Connections Exceeded"
+	TLSHandshake  Reason = "TLS Handshake Failure"
 	LameDuck      Reason = "Lame Duck"
 	Stopped       Reason = "Server Shutdown"
 )
@@ -44,6 +45,13 @@ type Conn struct {
 	born time.Time
 
 	reason atomic.Pointer[Reason] // why it was closed; nil: it is open
+
+	// opening: TLS is to be begun, and the reader alone writes. secure is set before it ends, by the
+	// reader; nil: plaintext.
+	opening  atomic.Bool
+	opened   atomic.Int64 // UnixNano: the time for CONNECT begins
+	secure   *transport
+	tlsState atomic.Pointer[TLSState]
 
 	// From CONNECT. Written by the reader; headers is also read by the loop.
 	connected      atomic.Bool
@@ -110,6 +118,8 @@ func newConn(h *Hub, id uint64, nc net.Conn) *Conn {
 		echo: true, verbose: true, pedantic: true, readSize: firstRead,
 	}
 	c.active.Store(c.born.UnixNano())
+	c.opened.Store(c.born.UnixNano())
+	c.opening.Store(h.config.TLS != nil)
 	if socket, ok := nc.(interface {
 		syscall.Conn
 		CloseWrite() error
@@ -186,7 +196,7 @@ func (c *Conn) write() {
 			c.close(WriteError)
 			return
 		}
-		if c.out.empty() {
+		if c.out.empty() && c.secure.empty() {
 			if c.closing {
 				c.closeWrite()
 			}
@@ -248,8 +258,8 @@ func (c *Conn) unpark() {
 		if c.closed() {
 			c.forget(&c.waiting)
 		}
-		if c.waiting.empty() {
-			finish := c.finish
+		finish := c.finish
+		if c.waiting.empty() && c.secure.over(finish) {
 			if !c.closed() {
 				_ = c.nc.SetWriteDeadline(time.Time{})
 			}
@@ -262,29 +272,44 @@ func (c *Conn) unpark() {
 		}
 		c.waiting.moveTo(&out)
 		c.parking.Unlock()
-		for !out.empty() {
-			part := out.segments[0].bytes
-			part = part[:min(len(part), fullChunk)]
-			_ = c.nc.SetWriteDeadline(time.Now().Add(limits.WriteDeadline))
-			n, err := c.nc.Write(part)
-			out.consume(n)
-			c.hub.pending.Add(int64(-n))
-			if c.pending.Add(int64(-n)) < c.hub.profile.Pending/2 {
-				c.nearBound.Store(false)
-			}
-			if err == nil {
-				continue
-			}
-			if errors.Is(err, os.ErrDeadlineExceeded) && n > 0 {
-				continue // slow, but alive
-			}
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				c.hub.slow(c, SlowDeadline)
-			} else {
-				c.close(WriteError)
-			}
-			c.forget(&out)
+		if c.secure != nil {
+			c.secure.writeAll(&out, finish)
+		} else {
+			c.writeAll(&out)
 		}
+	}
+}
+
+// writeAll writes what is pending to the socket, and waits for it. It belongs to the writer
+// goroutine.
+func (c *Conn) writeAll(out *outbox) {
+	for !out.empty() {
+		part := out.segments[0].bytes
+		part = part[:min(len(part), fullChunk)]
+		_ = c.nc.SetWriteDeadline(time.Now().Add(limits.WriteDeadline))
+		n, err := c.nc.Write(part)
+		out.consume(n)
+		c.addPending(-n)
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && n > 0 {
+			continue // slow, but alive
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			c.hub.slow(c, SlowDeadline)
+		} else {
+			c.close(WriteError)
+		}
+		c.forget(out)
+	}
+}
+
+// addPending counts bytes that the writer goroutine has taken or written.
+func (c *Conn) addPending(n int) {
+	c.hub.pending.Add(int64(n))
+	if c.pending.Add(int64(n)) < c.hub.profile.Pending/2 {
+		c.nearBound.Store(false)
 	}
 }
 
@@ -307,6 +332,9 @@ func (c *Conn) closeWrite() {
 
 // fill reads more input behind the unparsed bytes.
 func (c *Conn) fill() error {
+	if c.secure != nil {
+		return c.secure.fill()
+	}
 	if c.raw == nil {
 		if c.in == nil {
 			c.in, c.start, c.end = newSlab(c.readSize), 0, 0

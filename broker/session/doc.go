@@ -26,6 +26,15 @@
 //	    publisher's broker, after S1 and before the same batch serves the loops. So a PONG says that
 //	    the Taker has everything sent before the PING. Messages that this broker sends itself reach
 //	    no Taker; messages from a link do only if another broker's Taker sent them.
+//	S7  Where clients may use TLS, a connection begins with its reader alone: it sends INFO, or
+//	    waits for the handshake that comes before INFO, decides by the client's first byte whether
+//	    the connection uses TLS, and completes the handshake. Until then nothing is sent through
+//	    the loop. Handshakes compute in turns, and none has its turn while it waits for a client.
+//	S8  After the handshake a tls.Conn reads and writes memory only, so S3 holds: the loop encrypts
+//	    while less than fullChunk of ciphertext waits for the socket, and what waits beyond that
+//	    is plaintext. One goroutine at a time encrypts: the loop, or the writer goroutine while
+//	    the connection is parked. The reader's tls.Conn may add ciphertext at any time; then the
+//	    loop sends it.
 //
 // Rejected: a goroutine per subscriber that is woken for each message. With thousands of receivers
 // most of the time goes into wake-ups and copies.

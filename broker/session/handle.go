@@ -3,7 +3,6 @@ package session
 import (
 	"errors"
 	"io"
-	"net"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/limits"
@@ -21,6 +20,9 @@ const (
 // serve reads the connection until it ends. It runs on the connection's own goroutine.
 func (c *Conn) serve() {
 	defer c.hub.remove(c)
+	if c.opening.Load() && !c.begin() {
+		return
+	}
 	err := c.readAll()
 	if mistake := (*protocol.Error)(nil); errors.As(err, &mistake) {
 		c.hub.log.Debug("Closing a connection that broke the protocol", "client", c.id, "address", c.nc.RemoteAddr().String(), "error", err)
@@ -41,10 +43,7 @@ func (c *Conn) serve() {
 		c.depart()
 		c.close(*why)
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
-		c.close(ClientClosed)
-	}
-	c.close(ReadError)
+	c.close(endReason(err))
 }
 
 func reasonFor(e *protocol.Error) Reason {

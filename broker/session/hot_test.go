@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/session"
 )
 
 // circle is one publisher and n subscribers on bare sockets, so that only the hub is measured.
@@ -21,18 +23,29 @@ type circle struct {
 
 func newCircle(t testing.TB, subscribers, messages, size int) *circle {
 	_, address := newTestHub(t, nil)
+	return newCircleOf(t, func() *wire { return dial(t, address, "") }, subscribers, messages, size)
+}
+
+// newTLSCircle is a circle over TLS.
+func newTLSCircle(t testing.TB, subscribers, messages, size int) *circle {
+	h := newTLSHub(t, session.TLS{First: session.FirstNo}, nil)
+	config := h.client()
+	return newCircleOf(t, func() *wire { return h.dial(config) }, subscribers, messages, size)
+}
+
+func newCircleOf(t testing.TB, dial func() *wire, subscribers, messages, size int) *circle {
 	c := &circle{left: make(chan error, subscribers)}
 	body := strings.Repeat("x", size)
 	c.load = []byte(strings.Repeat(fmt.Sprintf("PUB subject.a %d\r\n%s\r\n", size, body), messages))
 	c.want = len(fmt.Sprintf("MSG subject.a 1 %d\r\n%s\r\n", size, body)) * messages
 	for range subscribers {
-		w := dial(t, address, "")
+		w := dial()
 		w.send("SUB subject.a 1\r\n")
 		w.sync()
 		_ = w.conn.SetDeadline(time.Now().Add(10 * time.Minute))
 		c.subs = append(c.subs, w.conn)
 	}
-	c.pub = dial(t, address, "").conn
+	c.pub = dial().conn
 	for _, s := range c.subs {
 		again := make(chan int)
 		c.goOn = append(c.goOn, again)
@@ -72,7 +85,12 @@ func (c *circle) round(t testing.TB) {
 	}
 }
 
-func BenchmarkDelivery(b *testing.B) {
+func BenchmarkDelivery(b *testing.B) { benchmarkDelivery(b, newCircle) }
+
+// BenchmarkTLSDelivery includes what the clients spend on TLS.
+func BenchmarkTLSDelivery(b *testing.B) { benchmarkDelivery(b, newTLSCircle) }
+
+func benchmarkDelivery(b *testing.B, newCircle func(testing.TB, int, int, int) *circle) {
 	for _, bc := range []struct{ subscribers, messages, size int }{{1, 1000, 128}, {8, 1000, 128}, {100, 100, 128}, {100, 1, 128}, {1000, 10, 128}, {1000, 1, 128}, {1, 10, 64 << 10}} {
 		b.Run(fmt.Sprintf("%dx%dx%dB", bc.subscribers, bc.messages, bc.size), func(b *testing.B) {
 			c := newCircle(b, bc.subscribers, bc.messages, bc.size)

@@ -28,6 +28,7 @@ type Config struct {
 	Advertise  string // host:port for INFO; empty: each listener's own
 	Profile    limits.Profile
 	Auth       Auth
+	TLS        *TLS          // of clients; nil: plaintext only
 	JetStream  bool          // shown in INFO: the JetStream API is served
 	APILevel   int           // of JetStream, shown in INFO
 	Loops      int           // number of sender loops; 0: one per core that Go uses
@@ -58,20 +59,23 @@ type Hub struct {
 	brokers map[string]*Peer
 
 	// Connections, listeners, and what INFO shows. Guarded by mu.
-	mu        sync.Mutex
-	conns     map[uint64]*Conn
-	listeners []net.Listener
-	urls      []string // of the other brokers
-	leaving   bool
-	stopping  bool
-	past      Totals // of connections that have ended
-	ended     map[Reason]uint64
+	mu         sync.Mutex
+	conns      map[uint64]*Conn
+	listeners  []net.Listener
+	urls       []string // of the other brokers
+	leaving    bool
+	stopping   bool
+	past       Totals // of connections that have ended
+	ended      map[Reason]uint64
+	handshakes map[Outcome]uint64
 
 	pending   atomic.Int64 // bytes waiting for slow clients
 	rejecting atomic.Int64 // rejected connections that still have to read their -ERR
 	parked    atomic.Int64 // connections with a writer goroutine
 	stalls    atomic.Uint64
 	refusals  atomic.Uint64
+
+	computing chan struct{} // turns of handshakes
 
 	running sync.WaitGroup // readers, sweeper
 	writing sync.WaitGroup // writer goroutines of parked connections
@@ -98,6 +102,7 @@ func NewHub(config Config) *Hub {
 		index:   subject.NewIndex[*Sub, *Peer](config.Loops),
 		brokers: make(map[string]*Peer),
 		conns:   make(map[uint64]*Conn), ended: make(map[Reason]uint64), quit: make(chan struct{}),
+		handshakes: make(map[Outcome]uint64), computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.batches.New = func() any { return h.newBatch() }
 	h.caches.New = func() any { return new(cache) }
@@ -156,15 +161,20 @@ func (h *Hub) accept(nc net.Conn) {
 		h.running.Add(1)
 	}
 	h.mu.Unlock()
-	greeting := h.infoLine(c, false)
 	if full {
+		words := protocol.AppendErr(h.infoLine(c, false), protocol.ErrMaxConnections.Text())
+		if h.config.TLS != nil && h.config.TLS.First == FirstYes {
+			words = nil
+		}
 		go func() {
 			defer h.writing.Done()
-			h.rejectConn(nc, protocol.AppendErr(greeting, protocol.ErrMaxConnections.Text()))
+			h.rejectConn(nc, words)
 		}()
 		return
 	}
-	c.send(greeting, false)
+	if h.config.TLS == nil {
+		c.send(h.infoLine(c, false), false)
+	}
 	go func() {
 		defer h.running.Done()
 		c.serve()
@@ -198,6 +208,7 @@ func (h *Hub) remove(c *Conn) {
 		c.in.Release()
 		c.in = nil
 	}
+	c.secure.release()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.conns, c.id)
@@ -376,7 +387,9 @@ func (h *Hub) infoLine(c *Conn, connectInfo bool) []byte {
 	if h.config.Advertise != "" && !leaving && len(urls) > 0 {
 		urls = append([]string{h.config.Advertise}, urls...)
 	}
+	secure := h.config.TLS
 	return protocol.AppendInfo(nil, &protocol.Info{
+		TLSRequired: secure != nil && !secure.Optional, TLSAvailable: secure != nil && secure.Optional, TLSVerify: secure != nil && secure.Verify,
 		ServerID: h.config.ServerID, ServerName: h.config.ServerName, Version: h.config.Version, Proto: 1, Go: runtime.Version(),
 		Host: host, Port: port, Headers: true, AuthRequired: h.auth.Required(), MaxPayload: h.profile.Payload, JetStream: h.config.JetStream,
 		ClientID: c.id, ClientIP: client, Cluster: h.config.Cluster, ConnectURLs: urls, LameDuck: leaving, ConnectInfo: connectInfo, APILevel: h.config.APILevel,
@@ -409,7 +422,8 @@ func (h *Hub) sweep() {
 			silent := now.Sub(time.Unix(0, c.active.Load()))
 			pings := c.pings.Load()
 			switch {
-			case h.auth.Required() && !c.connected.Load() && now.Sub(c.born) >= h.config.AuthWait:
+			case c.opening.Load(): // the handshake has its own deadline
+			case h.auth.Required() && !c.connected.Load() && now.Sub(time.Unix(0, c.opened.Load())) >= h.config.AuthWait:
 				h.refusals.Add(1)
 				c.closeWithError(protocol.ErrAuthTimeout.Text(), AuthTimedOut)
 			case silent < h.config.Ping*time.Duration(pings+1):

@@ -48,8 +48,11 @@ func (o *outbox) grow(n int) {
 	o.size += n
 }
 
-// write appends a copy of b.
+// write appends a copy of b. Nothing leaves no segment, which no writer would ever consume.
 func (o *outbox) write(b []byte) {
+	if len(b) == 0 {
+		return
+	}
 	_ = append(o.room(len(b)), b...)
 	o.grow(len(b))
 }

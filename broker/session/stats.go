@@ -1,6 +1,7 @@
 package session
 
 import (
+	"maps"
 	"time"
 )
 
@@ -27,6 +28,7 @@ type Stats struct {
 	Stalls           uint64 // how often a publisher waited for a sender loop
 	Refusals         uint64 // wrong or missing credentials
 	Ended            map[Reason]uint64
+	Handshakes       map[Outcome]uint64 // of TLS
 }
 
 // SlowConsumers returns the number of clients that were closed as slow consumers.
@@ -44,7 +46,7 @@ func (h *Hub) Stats() Stats {
 	s := Stats{
 		Totals: h.past, Connections: len(h.conns), TotalConnections: h.ids.Load(), Subscriptions: subs,
 		PendingBytes: h.pending.Load(), Parked: h.parked.Load(), Stalls: h.stalls.Load(), Refusals: h.refusals.Load(),
-		Ended: make(map[Reason]uint64, len(h.ended)),
+		Ended: make(map[Reason]uint64, len(h.ended)), Handshakes: maps.Clone(h.handshakes),
 	}
 	for why, n := range h.ended {
 		s.Ended[why] = n
@@ -66,6 +68,7 @@ type ConnStats struct {
 	Born, Active  time.Time
 	Subscriptions int64
 	PendingBytes  int64
+	TLS           *TLSState // nil: plaintext
 }
 
 // ConnStats returns a snapshot of every connection, in no particular order.
@@ -75,7 +78,7 @@ func (h *Hub) ConnStats() []ConnStats {
 	for _, c := range conns {
 		s := ConnStats{
 			ID: c.id, Address: c.nc.RemoteAddr().String(), Born: c.born, Active: time.Unix(0, c.active.Load()),
-			Subscriptions: c.subCount.Load(), PendingBytes: c.pending.Load(),
+			Subscriptions: c.subCount.Load(), PendingBytes: c.pending.Load(), TLS: c.tlsState.Load(),
 		}
 		if about := c.connectOptions.Load(); about != nil {
 			s.Name, s.Lang, s.Version = about.Name, about.Lang, about.Version

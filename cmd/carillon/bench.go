@@ -27,6 +27,7 @@ type benchFlags struct {
 	against                 []string
 	name, againstName       string
 	user, password, token   string
+	tls                     tlsFlags
 	serverPID               string
 	againstPID              []string
 	repeat                  int
@@ -201,6 +202,7 @@ func (f *benchFlags) common(cmd *cobra.Command) {
 	flags.StringVar(&f.user, "user", "", "user for --server (env CARILLON_USER)")
 	flags.StringVar(&f.password, "password", "", "password for --server (env CARILLON_PASSWORD, which other users of the machine can't see)")
 	flags.StringVar(&f.token, "token", "", "token for --server (env CARILLON_TOKEN)")
+	f.tls.flags(flags)
 	flags.StringVar(&f.serverPID, "server-pid", "", "`process` of the server on this machine, or those of a cluster with + between them: shows CPU and memory (Linux)")
 	flags.StringSliceVar(&f.againstPID, "against-pid", nil, "`processes` of the other servers on this machine, in the order of --against")
 	flags.DurationVar(&f.wait, "wait", time.Minute, "how long to wait for a server to answer at the start")
@@ -309,7 +311,7 @@ func (f *benchFlags) run(cmd *cobra.Command, workloads func() ([]bench.Workload,
 	}
 	report, err := runWithProgress(cmd.Context(), c, cmd.ErrOrStderr())
 	if err != nil {
-		return err
+		return cmp.Or(explainTLS(err), err)
 	}
 	return errors.Join(f.print(cmd.OutOrStdout(), file, report), report.Err())
 }
@@ -329,6 +331,13 @@ func (f *benchFlags) campaign(cmd *cobra.Command) (bench.Campaign, error) {
 	server, err := bench.ParseTarget(f.name, f.server, user, password, token, pids...)
 	if err != nil {
 		return bench.Campaign{}, fmt.Errorf("--server: %w", err)
+	}
+	secure, err := f.tls.config()
+	if err != nil {
+		return bench.Campaign{}, err
+	}
+	if secure != nil {
+		server.UseTLS(secure)
 	}
 	c := bench.Campaign{
 		Server: server, Repeat: f.repeat, Wait: f.wait, Seed: f.seed, Version: version,

@@ -23,6 +23,7 @@ func newBrokerCommand() *cobra.Command {
 		who     credentials
 		log     logging
 		tlsDir  string
+		secure  clientTLS
 		profile string
 		allowed pushAllow
 	)
@@ -64,6 +65,9 @@ ask its clients to go elsewhere and then stop.`,
 					return err
 				}
 			}
+			if config.ClientTLS, err = secure.load(); err != nil {
+				return err
+			}
 			if path := os.Getenv(testClock); path != "" {
 				if config.Clock, err = env.NewShiftedClock(path, config.Logger); err != nil {
 					return err
@@ -86,6 +90,7 @@ ask its clients to go elsewhere and then stop.`,
 	f.StringVar(&config.HTTP.Advertise, "http-advertise", "", "host:port under which others reach that")
 	f.StringSliceVar(&config.Endpoints, "etcd-endpoints", nil, "URLs of the coordinators, separated by commas")
 	f.StringVar(&tlsDir, "tls-dir", "", "folder with ca.crt, tls.crt and tls.key for routes and etcd; read again when they change. Empty: plaintext")
+	secure.flags(f)
 	f.StringVar(&profile, "profile", limits.DefaultProfile, "size of the node: small, medium, large or xlarge")
 	f.DurationVar(&config.StallLimit, "disk-stall-limit", limits.DiskStallLimit, "how long the disk may not answer before this broker hands over leadership and ends; 0: it only reports that")
 	f.DurationVar(&config.LameDuck, "lame-duck", 20*time.Second, "over how long clients are asked to leave at the end")

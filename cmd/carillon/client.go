@@ -16,7 +16,10 @@ import (
 const connectTimeout = 5 * time.Second
 
 // clientFlags are the address of a server and the credentials for it.
-type clientFlags struct{ server, user, password, token string }
+type clientFlags struct {
+	server, user, password, token string
+	tls                           tlsFlags
+}
 
 func (c *clientFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.server, "server", cmp.Or(os.Getenv("NATS_URL"), defaultServer), "server `URL`, or several of one cluster with commas between them (env NATS_URL)")
@@ -24,6 +27,7 @@ func (c *clientFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.user, "user", "", "user (env CARILLON_USER)")
 	f.StringVar(&c.password, "password", "", "password (env CARILLON_PASSWORD, which other users of the machine can't see)")
 	f.StringVar(&c.token, "token", "", "token (env CARILLON_TOKEN)")
+	c.tls.flags(f)
 }
 
 // connect connects within connectTimeout. Later the client follows the addresses that the cluster
@@ -37,6 +41,13 @@ func (c *clientFlags) connect(ctx context.Context, name string, more ...nats.Opt
 	if token := cmp.Or(c.token, os.Getenv("CARILLON_TOKEN")); token != "" {
 		options = append(options, nats.Token(token))
 	}
+	secure, err := c.tls.config()
+	if err != nil {
+		return nil, err
+	}
+	if secure != nil {
+		options = append(options, nats.Secure(secure))
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -46,6 +57,9 @@ func (c *clientFlags) connect(ctx context.Context, name string, more ...nats.Opt
 		return nc, nil
 	case errors.Is(err, nats.ErrAuthorization):
 		return nil, fmt.Errorf("connect: the server refuses these credentials; give --user and --password, or --token")
+	}
+	if why := explainTLS(err); why != nil {
+		return nil, why
 	}
 	return nil, fmt.Errorf("connect: %w (is the server running, and is --server right?)", err)
 }

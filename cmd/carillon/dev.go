@@ -33,12 +33,14 @@ const (
 type devOptions struct {
 	listen, http, data, profile string
 	brokers                     int
+	tls                         bool
 	logging                     logging
 	pushAllow                   pushAllow
 
 	limits  limits.Profile
 	allowed []netip.Prefix // pushAllow
 	auth    session.Auth
+	tlsDir  string    // folder with the certificate
 	out     io.Writer // receives the line that says that it is ready
 	errors  io.Writer
 	log     *slog.Logger
@@ -62,11 +64,16 @@ With --brokers it is a cluster. Each broker is a process of its own, on consecut
 again. The line then has the URLs of all, with commas between them. --http-listen is the first of as
 many consecutive ports, too.
 
+With --tls, clients have to use TLS. The CA and the certificate are in DATA/tls and are kept; they
+are for localhost, its addresses and this machine's name. The line then has tls:// URLs, and the
+next ones say how to connect with DATA/tls/ca.crt.
+
 With --push-allow, clients may declare Subscriptions that push records to HTTP endpoints in these
 networks, as carillon subscription create --push does. In Kubernetes only manifests may.`,
 		Example: `  carillon dev --data ./carillon-data
   carillon dev --listen 127.0.0.1:4333 --data ./d --user me --password secret
   carillon dev --brokers 3 --data ./carillon-data
+  carillon dev --data ./carillon-data --tls
   carillon dev --data ./carillon-data --push-allow 127.0.0.0/8`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -110,6 +117,7 @@ networks, as carillon subscription create --push does. In Kubernetes only manife
 	f.StringVar(&o.data, "data", "", "folder for everything that is kept; made if it is not there")
 	f.IntVar(&o.brokers, "brokers", 1, fmt.Sprintf("number of brokers, 1 to %d", maxDevBrokers))
 	f.StringVar(&o.profile, "profile", "small", "limits: small, medium, large or xlarge")
+	f.BoolVar(&o.tls, "tls", false, "require TLS of clients, with a CA and a certificate made in DATA/tls")
 	o.pushAllow.flags(f)
 	who.flags(f)
 	o.logging.flags(f, "warn")
@@ -135,6 +143,13 @@ func (o *devOptions) runOne(ctx context.Context) error {
 		return err
 	}
 	defer local.Close()
+	if err := o.makeTLS(); err != nil {
+		return err
+	}
+	secure, err := o.clientTLS()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -144,8 +159,13 @@ func (o *devOptions) runOne(ctx context.Context) error {
 	err = broker.Run(ctx, broker.Config{
 		Name: "dev", Cluster: devCluster, Version: version, Data: filepath.Join(o.data, devBrokerDir),
 		Client: broker.Address{Listen: o.listen}, HTTP: broker.Address{Listen: o.http},
-		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, PushAllow: o.allowed, PushByClients: len(o.allowed) > 0, LameDuck: devLameDuck, Logger: o.log,
-		Ready: func(address string) { fmt.Fprintf(o.out, "ready: nats://%s\n", address) },
+		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, ClientTLS: secure, PushAllow: o.allowed, PushByClients: len(o.allowed) > 0, LameDuck: devLameDuck, Logger: o.log,
+		Ready: func(address string) {
+			fmt.Fprintf(o.out, "ready: %s\n", o.url(address))
+			if o.tls {
+				fmt.Fprintf(o.out, "Try, with any NATS client or in another terminal:\n  carillon pub greet.world hello --server %s%s\n", o.url(address), o.trust())
+			}
+		},
 	})
 	cancel(nil)
 	<-watched

@@ -25,6 +25,9 @@ func (o *devOptions) runCluster(ctx context.Context) (err error) {
 	if err := prepareDevData(ctx, o.data, o.brokers); err != nil {
 		return err
 	}
+	if err := o.makeTLS(); err != nil {
+		return err
+	}
 	var ports devPorts
 	defer ports.unlock()
 	brokers, err := o.plan(&ports, program, local.Endpoints())
@@ -69,19 +72,23 @@ func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (
 		return nil, err
 	}
 	var output sync.Mutex
+	secure := []string(nil)
+	if o.tls {
+		secure = []string{"--client-tls-dir", o.tlsDir}
+	}
 	for n := range o.brokers {
 		name, dir := fmt.Sprintf("dev-%d", n), devClusterDir(o.data, n)
 		brokers = append(brokers, &devBroker{
 			name: name, dir: dir, program: program, environment: o.environment(),
 			client: reachable(clients[n]), http: reachable(https[n]),
-			arguments: []string{
+			arguments: append([]string{
 				"broker", "--name", name, "--cluster", devCluster, "--data", dir,
 				"--client-listen", clients[n], "--route-listen", routes[n], "--http-listen", https[n],
 				"--etcd-endpoints", strings.Join(endpoints, ","), "--profile", o.profile, "--lame-duck", devLameDuck.String(),
 				"--disk-stall-limit", "0", // they share one disk, so no other one could lead
 				"--log-format", o.logging.format, "--log-level", o.logging.level,
 				"--push-allow", strings.Join(o.pushAllow, ","), "--push-by-clients=" + strconv.FormatBool(len(o.allowed) > 0),
-			},
+			}, secure...),
 			output: &prefixed{mu: &output, to: o.errors, name: name},
 			log:    o.log,
 		})
@@ -107,13 +114,13 @@ func (o *devOptions) environment() []string {
 func (o *devOptions) announce(brokers []*devBroker) {
 	var urls []string
 	for _, b := range brokers {
-		urls = append(urls, "nats://"+b.client)
+		urls = append(urls, o.url(b.client))
 	}
 	fmt.Fprintf(o.out, `ready: %s
 Try, with any NATS client or in other terminals:
-  carillon sub 'greet.>' --server %s
-  carillon pub greet.world hello --server %s
+  carillon sub 'greet.>' --server %s%s
+  carillon pub greet.world hello --server %s%s
   kill -9 $(cat %s)    # it is started again
   curl -s http://%s/varz
-`, strings.Join(urls, ","), urls[0], urls[1], pidFile(brokers[0].dir), brokers[0].http)
+`, strings.Join(urls, ","), urls[0], o.trust(), urls[1], o.trust(), pidFile(brokers[0].dir), brokers[0].http)
 }

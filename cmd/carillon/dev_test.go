@@ -58,7 +58,7 @@ func startDev(t *testing.T, args ...string) *child {
 		t.Fatalf("no line on standard output: %v\n%s", err, c.stderr.String())
 	}
 	var found bool
-	if c.url, found = strings.CutPrefix(strings.TrimSpace(line), "ready: "); !found || !strings.HasPrefix(c.url, "nats://127.0.0.1:") {
+	if c.url, found = strings.CutPrefix(strings.TrimSpace(line), "ready: "); !found || !strings.HasPrefix(c.url, "nats://127.0.0.1:") && !strings.HasPrefix(c.url, "tls://127.0.0.1:") {
 		t.Fatalf("the line is %q", line)
 	}
 	return c
@@ -157,6 +157,9 @@ func TestDevRequiresTheCredentialsThatItWasGiven(t *testing.T) {
 	}
 }
 
+// brokerLine is a complete command line of a broker.
+const brokerLine = "broker --name a --cluster a/main --data x --etcd-endpoints http://x"
+
 func TestWrongCommandLinesSayWhatToDo(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"dev", "--data is required"},
@@ -172,6 +175,13 @@ func TestWrongCommandLinesSayWhatToDo(t *testing.T) {
 		{"dev --data x --log-level loud", "debug, info, warn or error"},
 		{"broker --name a --cluster main --data x --etcd-endpoints http://x", "not namespace/name"},
 		{"broker", "--name is required"},
+		{brokerLine + " --client-tls optional", "need --client-tls-dir"},
+		{brokerLine + " --client-tls-first auto", "need --client-tls-dir"},
+		{brokerLine + " --client-tls-verify", "need --client-tls-dir"},
+		{brokerLine + " --client-tls-dir x --client-tls maybe", "required or optional"},
+		{brokerLine + " --client-tls-dir x --client-tls-first soon", "no, yes or auto"},
+		{brokerLine + " --client-tls-dir x --client-tls optional --client-tls-verify", "has no certificate"},
+		{brokerLine + " --client-tls-dir x --client-tls optional --client-tls-first yes", "choose auto"},
 		{"brokr", "did you mean broker"},
 		{"--nonsense", "unknown flag"},
 	} {
