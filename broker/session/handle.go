@@ -130,8 +130,10 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 	var msgs, bytes uint64
 	b.begin()
 	for {
-		var n int
-		n, need, err = protocol.Next(c.in.buf[c.start:c.end], limit, op)
+		n, input := 0, c.in.buf[c.start:c.end]
+		if err = c.admit(input); err == nil {
+			n, need, err = protocol.Next(input, limit, op)
+		}
 		if err == nil && n == 0 {
 			break
 		}
@@ -168,10 +170,17 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 	return need, err
 }
 
-func (c *Conn) handle(b *batch, op *protocol.Op) error {
-	if !c.connected.Load() && c.hub.auth.Required() && op.Verb != protocol.VerbConnect {
+// admit refuses all but a CONNECT until the client has authenticated, where it must. It looks at
+// the first byte of an operation: a client that is not known yet must not have the broker keep more
+// than one control line.
+func (c *Conn) admit(input []byte) error {
+	if len(input) > 0 && input[0]|0x20 != 'c' && !c.connected.Load() && c.hub.auth.Required() {
 		return protocol.ErrAuthorization
 	}
+	return nil
+}
+
+func (c *Conn) handle(b *batch, op *protocol.Op) error {
 	switch op.Verb {
 	case protocol.VerbPub:
 		return c.publish(b, op)
