@@ -442,18 +442,17 @@ func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard
 			gone = true
 			return true
 		case leader == s.config.Self:
-			shard = t.Led()
-			return shard != nil || !streamStarting(t.WhyNot())
+			if shard = t.Led(); shard != nil {
+				return true
+			}
 		case leader == "":
-			return !streamStarting(t.WhyNot())
-		// The sender's State may be newer or older than this broker's.
-		case c.forwarded:
+		case c.forwarded: // the sender's State may be newer or older than this broker's
 			return false
-		}
-		if s.sendToLeader(leader, &c.message) {
+		case s.sendToLeader(leader, &c.message):
 			sent = true
 			return true
 		}
+		// It may have another leader by now, which is why it isn't served here.
 		return !s.mayServeSoon(t)
 	})
 	switch {

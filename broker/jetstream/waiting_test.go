@@ -45,7 +45,7 @@ func TestRequestsWaitForALeader(t *testing.T) {
 	var pulls, calls, acks []string
 	for _, n := range w.nodes {
 		pulls = append(pulls, n.say(nextCall, ""))
-		acks = append(acks, n.say("$JS.ACK.orders.billing.1.1.1.1.1", "+WPI"))
+		acks = append(acks, n.say("$JS.ACK.orders.billing.1.9.9.1.1", "+WPI"))
 		calls = append(calls, n.say("$JS.API.CONSUMER.INFO.orders.billing", ""), n.say("$JS.API.STREAM.INFO.orders", ""),
 			n.say("$JS.API.DIRECT.GET.orders.orders.eu", ""), n.say("$JS.API.CONSUMER.CREATE.orders.reader", `{"stream_name":"orders","config":{"name":"reader"}}`))
 	}
