@@ -48,6 +48,9 @@ const (
 	recordHeader    = 5
 	recordHandshake = 0x16     // first byte of a ClientHello
 	recordPlaintext = 16 << 10 // the most plaintext in one record
+	// maxCipher is how much ciphertext may wait for the socket. seal stops far below it. Only the
+	// answers to a client that changes its keys again and again, and reads nothing, go beyond.
+	maxCipher = 4 * fullChunk
 )
 
 // wouldBlock is the error of a Read without input. It is temporary, so a tls.Conn goes on with its
@@ -123,16 +126,29 @@ func (t *transport) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	if !t.ready {
 		t.mu.Unlock()
-		_ = t.conn.nc.SetWriteDeadline(t.deadline)
-		return t.conn.nc.Write(p)
+		return t.writeHandshake(p)
 	}
+	// Who left ciphertext there sends it, and what is behind it.
+	nobody := t.cipher.empty() && !t.sealing
 	t.cipher.write(p)
-	sealing := t.sealing
+	tooMuch := t.cipher.size > maxCipher
 	t.mu.Unlock()
-	if !sealing {
+	switch {
+	case tooMuch:
+		t.conn.hub.slow(t.conn, SlowPending)
+		return 0, net.ErrClosed
+	case nobody:
 		t.conn.send(nil, false)
 	}
 	return len(p), nil
+}
+
+// writeHandshake writes to the socket. Meanwhile another handshake may compute.
+func (t *transport) writeHandshake(p []byte) (int, error) {
+	t.leaveTurn()
+	defer t.awaitTurn()
+	_ = t.conn.nc.SetWriteDeadline(t.deadline)
+	return t.conn.nc.Write(p)
 }
 
 // Close implements net.Conn. The tls.Conn is never closed; its Conn is.

@@ -68,4 +68,16 @@ func TestTheReaderMayWriteAtAnyTime(t *testing.T) {
 	if err != nil || taken < fullChunk-recordPlaintext || taken > fullChunk || o.size != size-taken {
 		t.Errorf("%d bytes were encrypted at once, %d are left, %v", taken, o.size, err)
 	}
+
+	// A client that has the broker answer, and reads no answers, is a slow one.
+	c.send(make([]byte, size), false)
+	testutil.EventuallyTrue(t, "the client is behind again", func() bool { return h.parked.Load() == 1 })
+	err = nil
+	for sent := 0; err == nil && sent < 2*maxCipher; sent += len(marker) {
+		_, err = c.secure.Write(marker)
+	}
+	if why := c.reason.Load(); err == nil || why == nil || *why != SlowPending {
+		t.Errorf("it was answered on and on: %v, %v", err, why)
+	}
+	testutil.EventuallyTrue(t, "nothing is pending", func() bool { return h.pending.Load() == 0 && len(h.list()) == 0 })
 }

@@ -311,7 +311,7 @@ func (f *benchFlags) run(cmd *cobra.Command, workloads func() ([]bench.Workload,
 	}
 	report, err := runWithProgress(cmd.Context(), c, cmd.ErrOrStderr())
 	if err != nil {
-		return cmp.Or(explainTLS(err), err)
+		return cmp.Or(f.tls.explain(err), err)
 	}
 	return errors.Join(f.print(cmd.OutOrStdout(), file, report), report.Err())
 }

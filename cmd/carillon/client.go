@@ -58,7 +58,7 @@ func (c *clientFlags) connect(ctx context.Context, name string, more ...nats.Opt
 	case errors.Is(err, nats.ErrAuthorization):
 		return nil, fmt.Errorf("connect: the server refuses these credentials; give --user and --password, or --token")
 	}
-	if why := explainTLS(err); why != nil {
+	if why := c.tls.explain(err); why != nil {
 		return nil, why
 	}
 	return nil, fmt.Errorf("connect: %w (is the server running, and is --server right?)", err)

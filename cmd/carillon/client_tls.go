@@ -24,7 +24,7 @@ func (t *tlsFlags) flags(f *pflag.FlagSet) {
 
 // config returns nil if there are no files. A server that requires TLS gets it all the same.
 func (t *tlsFlags) config() (*tls.Config, error) {
-	ca := cmp.Or(t.ca, os.Getenv("CARILLON_TLS_CA"))
+	ca := t.authority()
 	cert, key := cmp.Or(t.cert, os.Getenv("CARILLON_TLS_CERT")), cmp.Or(t.key, os.Getenv("CARILLON_TLS_KEY"))
 	if (cert == "") != (key == "") {
 		return nil, usageError{errors.New("a certificate and its key go together: give --tls-cert and --tls-key")}
@@ -52,10 +52,14 @@ func (t *tlsFlags) config() (*tls.Config, error) {
 	return c, nil
 }
 
-// explainTLS says what to do about an error of TLS, or returns nil.
-func explainTLS(err error) error {
+func (t *tlsFlags) authority() string { return cmp.Or(t.ca, os.Getenv("CARILLON_TLS_CA")) }
+
+// explain says what to do about an error of TLS, or returns nil.
+func (t *tlsFlags) explain(err error) error {
 	var host x509.HostnameError
 	switch unknown := (x509.UnknownAuthorityError{}); {
+	case errors.As(err, &unknown) && t.authority() != "":
+		return fmt.Errorf("connect: the CA in %s did not sign the server's certificate; give --tls-ca the file of the one that did", t.authority())
 	case errors.As(err, &unknown):
 		return errors.New("connect: this machine does not trust the CA of the server's certificate; give its file with --tls-ca")
 	case errors.As(err, &host):
@@ -65,6 +69,8 @@ func explainTLS(err error) error {
 	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"),
 		strings.Contains(err.Error(), "tls: unknown certificate authority"):
 		return errors.New("connect: the server requires a certificate that its CA signed; give --tls-cert and --tls-key")
+	case strings.Contains(err.Error(), "remote error: tls: expired certificate"):
+		return errors.New("connect: the certificate of --tls-cert has expired, or is not valid yet")
 	}
 	return nil
 }

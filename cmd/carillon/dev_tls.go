@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (o *devOptions) renewTLS(now time.Time) error {
 	}
 	authority, data, err := pki.EnsureAuthority("carillon dev CA", had, now, rand.Reader)
 	if err != nil {
-		return fmt.Errorf("%w; here it is %s", err, kept)
+		return fmt.Errorf("the CA in %s: %w (delete that folder to have a new one made, which clients then need)", kept, cmp.Or(errors.Unwrap(err), err))
 	}
 	if err := writeFiles(kept, data); err != nil {
 		return err
@@ -87,14 +88,29 @@ func readFiles(dir string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// writeFiles writes each file completely or not at all, for this user only.
+// writeFiles writes a new folder completely or not at all, and otherwise each file of it, for this
+// user only.
 func writeFiles(dir string, files map[string][]byte) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	parent := filepath.Dir(dir)
+	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return err
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		next, err := os.MkdirTemp(parent, ".new-*") // with mode 0700
+		if err != nil {
+			return err
+		}
+		if err = writeFiles(next, files); err == nil {
+			err = os.Rename(next, dir)
+		}
+		if err != nil {
+			return errors.Join(err, os.RemoveAll(next))
+		}
+		return nil
 	}
 	for name, data := range files {
 		path := filepath.Join(dir, name)
-		next, err := os.CreateTemp(filepath.Dir(dir), ".new-*") // with mode 0600
+		next, err := os.CreateTemp(parent, ".new-*") // with mode 0600
 		if err != nil {
 			return err
 		}

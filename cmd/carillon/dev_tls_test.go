@@ -42,7 +42,7 @@ func TestDevWithTLS(t *testing.T) {
 		for _, tc := range []struct{ args, want string }{
 			{"pub a b --server " + dev.url, "give its file with --tls-ca"},
 			{"pub a b --server " + strings.Replace(dev.url, "tls:", "nats:", 1), "give its file with --tls-ca"},
-			{"pub a b --tls-ca " + strange + " --server " + dev.url, "give its file with --tls-ca"},
+			{"pub a b --tls-ca " + strange + " --server " + dev.url, "did not sign the server's certificate"},
 			{"pub a b --tls-ca " + filepath.Join(data, "nothing") + " --server " + dev.url, "--tls-ca: open"},
 			{"pub a b --tls-cert " + strange + " --server " + dev.url, "give --tls-cert and --tls-key"},
 			{"bench forward --groups 1 --wait 100ms --server " + dev.url, "give its file with --tls-ca"},
@@ -110,8 +110,40 @@ func TestDevClustersWithTLS(t *testing.T) {
 // TestWrongNamesAreExplained: the certificate is for another host.
 func TestWrongNamesAreExplained(t *testing.T) {
 	wrong := &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"here"}}, Host: "there"}}
-	if err := explainTLS(wrong); err == nil || !strings.Contains(err.Error(), "valid for here, not there") || !strings.Contains(err.Error(), "give --server a name") {
+	if err := new(tlsFlags).explain(wrong); err == nil || !strings.Contains(err.Error(), "valid for here, not there") || !strings.Contains(err.Error(), "give --server a name") {
 		t.Errorf("it says %v", err)
+	}
+}
+
+// TestWrongAuthoritiesAreExplained: who gave one is told that it is another, others to give one.
+func TestWrongAuthoritiesAreExplained(t *testing.T) {
+	unknown := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
+	for ca, want := range map[string]string{"": "give its file with --tls-ca", "our.crt": "the CA in our.crt did not sign"} {
+		if err := (&tlsFlags{ca: ca}).explain(unknown); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with the CA %q it says %v", ca, err)
+		}
+	}
+}
+
+// TestDevKeepsNoHalfAuthority: a folder of the CA is complete, or is not there, and one that is not
+// is explained to who has it on a laptop.
+func TestDevKeepsNoHalfAuthority(t *testing.T) {
+	o := &devOptions{tls: true, data: t.TempDir(), listen: "127.0.0.1:0"}
+	testutil.Must(t, o.makeTLS())
+	authority := filepath.Join(o.tlsDir, devAuthorityDir)
+	if left, err := filepath.Glob(filepath.Join(o.data, "*", ".new-*")); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+	before, err := readFiles(authority)
+	testutil.Must(t, err)
+	testutil.Must(t, os.Remove(filepath.Join(authority, "tls.key")))
+	if err := o.makeTLS(); err == nil || !strings.Contains(err.Error(), authority) || !strings.Contains(err.Error(), "delete that folder") || strings.Contains(err.Error(), "Secret") {
+		t.Errorf("it says %v", err)
+	}
+	testutil.Must(t, os.RemoveAll(authority))
+	testutil.Must(t, o.makeTLS())
+	if after, err := readFiles(authority); err != nil || len(after) != len(before) {
+		t.Errorf("the new one has %d files, %v", len(after), err)
 	}
 }
 
