@@ -114,7 +114,7 @@ async def drain(site):
     await site.subscribed(b, "py.drain", cb=take)
     for i in range(200):
         await a.publish("py.drain", str(i).encode())
-    await a.flush(timeout=PATIENCE)
+    await site.flush(a)
     if site.first != site.second:
         await asyncio.sleep(0.2)
     await b.drain()

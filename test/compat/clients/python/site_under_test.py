@@ -21,9 +21,14 @@ class Site:
     async def pair(self, **options):
         return await nats.connect(self.first, **options), await nats.connect(self.second, **options)
 
+    async def flush(self, nc):
+        """Returns when the node has what was sent to it."""
+        for _ in range(2):  # the PING of a flush overtakes what nats.py has not written yet
+            await nc.flush(timeout=PATIENCE)
+
     async def subscribed(self, nc, *args, **kwargs):
         sub = await nc.subscribe(*args, **kwargs)
-        await nc.flush(timeout=PATIENCE)
+        await self.flush(nc)
         if self.first != self.second:
             await asyncio.sleep(0.2)  # interest reaches the other node after the PONG of this one
         return sub
