@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -115,7 +116,7 @@ func TestSourcesIntoSeveralShards(t *testing.T) {
 	reach(t, js, "all", want)
 	_, err = js.Publish(within(t), "all.x.y", nil)
 	testutil.Must(t, err)
-	copies, lags := map[string][]uint64{}, 0
+	copies := map[string][]uint64{}
 	for n := range shards {
 		name, last := fmt.Sprint("all--", n), map[string]uint64{}
 		for _, m := range every(t, js, name) {
@@ -134,16 +135,13 @@ func TestSourcesIntoSeveralShards(t *testing.T) {
 			last[fields[0]] = seq
 			copies[fields[0]] = append(copies[fields[0]], seq)
 		}
-		shard, err := js.Stream(within(t), name)
-		testutil.Must(t, err)
-		for _, of := range shard.CachedInfo().Sources {
-			if of.Active < 0 || of.Name != "orders" && of.Name != "bills" {
-				t.Errorf("a source of shard %d is %+v", n, of)
+		untroubled(t, js, name, func(is *jetstream.StreamInfo) error {
+			if of := is.Sources; len(of) != 2 || of[0].Name != "orders" || of[1].Name != "bills" || of[0].Active < 0 || of[1].Active < 0 {
+				return fmt.Errorf("its sources are %+v", of)
 			}
-			lags++
-		}
+			return nil
+		})
 	}
-	equal(t, "sources of the shards", lags, 2*shards)
 	equalTexts(t, "origins", slices.Sorted(maps.Keys(copies)), slices.Sorted(maps.Keys(origins)))
 	for name, last := range origins {
 		slices.Sort(copies[name])
@@ -157,10 +155,13 @@ func TestSourcesIntoSeveralShards(t *testing.T) {
 	countIntoShards(t, js)
 	all, err := js.Stream(within(t), "all")
 	testutil.Must(t, err)
-	is := all.CachedInfo()
-	if of := is.Sources; len(of) != 2 || of[0].Name != "orders" || of[1].Name != "bills" || of[1].Lag != 0 || of[1].Active < 0 || of[1].Error != nil {
-		t.Errorf("the sources of the whole are %+v", of)
-	}
+	untroubled(t, js, "all", func(is *jetstream.StreamInfo) error {
+		of := is.Sources
+		if len(of) != 2 || of[0].Name != "orders" || of[1].Name != "bills" {
+			return fmt.Errorf("the sources of the whole are %+v", of)
+		}
+		return cmp.Or(complete(of[0]), complete(of[1]))
+	})
 	m, err := all.GetLastMsgForSubject(within(t), "all.x.y")
 	testutil.Must(t, err)
 	equal(t, "what is published", m.Subject, "all.x.y")
@@ -182,11 +183,14 @@ func TestSourcesIntoSeveralShards(t *testing.T) {
 		testutil.Must(t, err)
 		equal(t, "what a shard mirrors", shard.CachedInfo().Mirror.Name, fmt.Sprint("orders--", n))
 	}
+	untroubled(t, js, "copy", func(is *jetstream.StreamInfo) error {
+		if of := is.Mirror; of == nil || of.Name != "orders" {
+			return fmt.Errorf("the whole mirrors %+v", of)
+		}
+		return complete(is.Mirror)
+	})
 	whole, err := js.Stream(within(t), "copy")
 	testutil.Must(t, err)
-	if of := whole.CachedInfo().Mirror; of == nil || of.Name != "orders" || of.Lag != 0 || of.Active < 0 || of.Error != nil {
-		t.Errorf("the whole mirrors %+v", of)
-	}
 	_, err = whole.GetLastMsgForSubject(within(t), "orders.1.1")
 	testutil.Must(t, err)
 	late, err := js.Stream(within(t), early)
@@ -198,7 +202,7 @@ func TestSourcesIntoSeveralShards(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "former subjects") {
 		t.Errorf("a mirror under other subjects: %v", err)
 	}
-	config := is.Config
+	config := all.CachedInfo().Config
 	config.Sources = append(config.Sources, &jetstream.StreamSource{Name: "copy", FilterSubject: "orders.1.*"})
 	changed, err := js.UpdateStream(within(t), config)
 	testutil.Must(t, err)
@@ -206,6 +210,27 @@ func TestSourcesIntoSeveralShards(t *testing.T) {
 	config.Sources = append(config.Sources, &jetstream.StreamSource{Name: "all--2"})
 	_, err = js.UpdateStream(within(t), config)
 	equal(t, "a cycle through a shard", number(err), jetstream.ErrorCode(10052))
+}
+
+// untroubled awaits an info of a stream. While a leader of an origin or of a copy moves, as it does
+// for seconds after a restart, an info says that its source is not served at the moment.
+func untroubled(t *testing.T, js jetstream.JetStream, name string, right func(*jetstream.StreamInfo) error) {
+	t.Helper()
+	testutil.Eventually(t, "the info of "+name, func() error {
+		s, err := js.Stream(within(t), name)
+		if err != nil {
+			return err
+		}
+		return right(s.CachedInfo())
+	})
+}
+
+// complete returns what is wrong with a source of which all is copied.
+func complete(of *jetstream.StreamSourceInfo) error {
+	if of.Lag != 0 || of.Active < 0 || of.Error != nil {
+		return fmt.Errorf("it is %+v", of)
+	}
+	return nil
 }
 
 // countIntoShards: a Topic of three shards adds up the counters of a stream.
