@@ -17,6 +17,11 @@ import (
 // message, commit, end or ping.
 type fastWords struct{ words }
 
+func (c fastWords) IsFast(reply []byte) bool {
+	_, ok := c.Fast(reply, nil)
+	return ok
+}
+
 func (fastWords) Fast(reply, _ []byte) (p publish.FastPart, ok bool) {
 	fields := bytes.Fields(reply)
 	if len(fields) != 5 {

@@ -47,6 +47,9 @@ func (PublishCodec) AppendCommit(dst, header []byte) []byte {
 	return jsapi.AppendCommit(dst, protocol.Header(header))
 }
 
+// IsFast reports whether a message may be of a fast batch.
+func (PublishCodec) IsFast(reply []byte) bool { return jsapi.IsFast(reply) }
+
 // Fast decodes how a message belongs to a fast batch.
 func (PublishCodec) Fast(reply, header []byte) (publish.FastPart, bool) {
 	return jsapi.ParseFast(reply, protocol.Header(header))

@@ -26,11 +26,14 @@ const (
 	fastAppend
 )
 
+// IsFast reports whether a message with a reply subject is one of a fast batch, or a mistaken one.
+func IsFast(reply []byte) bool { return bytes.HasSuffix(reply, []byte(fastSuffix)) }
+
 // ParseFast parses the reply subject and the header of a message of a fast batch. ok is false if it
 // belongs to none. What it points to is in reply.
 func ParseFast(reply []byte, header protocol.Header) (p publish.FastPart, ok bool) {
-	if !bytes.HasSuffix(reply, []byte(fastSuffix)) {
-		return p, false // the usual case
+	if !IsFast(reply) {
+		return p, false
 	}
 	rest, valid := reply[:len(reply)-len(fastSuffix)], true
 	last := func() (token []byte) {

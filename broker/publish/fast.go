@@ -3,6 +3,8 @@ package publish
 // FastCodec is a Codec whose publishers may send fast batches. A Codec that is none has no fast
 // batches. Its methods may be called by several goroutines.
 type FastCodec interface {
+	// IsFast reports whether a message may belong to a fast batch. It is asked of every message.
+	IsFast(reply []byte) bool
 	// Fast reads how a message belongs to a fast batch. ok is false if it belongs to none.
 	Fast(reply, header []byte) (p FastPart, ok bool)
 	// AppendFlow appends the answer that all messages up to a sequence are settled, and that such an

@@ -16,6 +16,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
+func (c plain) IsFast(reply []byte) bool {
+	_, ok := c.Fast(reply, nil)
+	return ok
+}
+
 // Fast reads "fast id sequence": of a batch that ends with a gap.
 func (plain) Fast(reply, _ []byte) (p publish.FastPart, ok bool) {
 	fields := bytes.Fields(reply)

@@ -14,6 +14,11 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
+func (c plainCodec) IsFast(reply []byte) bool {
+	_, ok := c.Fast(reply, nil)
+	return ok
+}
+
 // Fast reads "fast id sequence", with "commit" behind it: of a batch that ends with a gap.
 func (plainCodec) Fast(reply, _ []byte) (p publish.FastPart, ok bool) {
 	rest, ok := bytes.CutPrefix(reply, []byte("fast "))
