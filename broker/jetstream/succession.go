@@ -45,8 +45,9 @@ func (r *relay) begin(w *round, now time.Time, what shareRequest) (all []toBroke
 	w.begun, w.open, w.until = true, map[uint64]bool{}, now.Add(yieldTime)
 	server := r.relays.server
 	what.From = server.config.Self
-	for i := range server.state().Brokers {
-		if id := server.state().Brokers[i].ID; id != what.From {
+	brokers := server.state().Brokers // of one State: another one may have fewer
+	for i := range brokers {
+		if id := brokers[i].ID; id != what.From {
 			what.Number = server.shares.begin(openRequest{by: r, round: w})
 			w.open[what.Number] = true
 			all = append(all, toBroker{id, what})
