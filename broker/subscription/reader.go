@@ -222,9 +222,9 @@ func (k *cursorStore) makeDurable(e *entry, d *coordination.Subscription) {
 	s := e.sub
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ephemeral.Store(false)
 	s.id.made, s.begin = d.Incarnation(), d.Begin()
 	k.mu.Lock()
+	s.ephemeral.Store(false) // under k.mu: removeReader must not see a reader, and delete this
 	e.of, e.made = d.Made, d.Incarnation()
 	k.readerSize -= s.readerSize
 	s.readerSize = 0
@@ -242,9 +242,13 @@ func (k *cursorStore) isReader(name string) bool {
 	return e != nil && e.sub != nil && e.sub.ephemeral.Load()
 }
 
-// removeReader ends a reader and deletes it.
-func (k *cursorStore) removeReader(s *Subscription) {
+// removeReader ends a reader and deletes it. It reports false if it was made durable meanwhile.
+func (k *cursorStore) removeReader(s *Subscription) bool {
 	k.mu.Lock()
+	if !s.ephemeral.Load() {
+		k.mu.Unlock()
+		return false
+	}
 	if e := k.subs[s.id.name]; e != nil && e.sub == s {
 		delete(k.subs, s.id.name)
 		k.readerSize -= s.readerSize
@@ -256,4 +260,5 @@ func (k *cursorStore) removeReader(s *Subscription) {
 	if k.isQueue() {
 		k.topicChanged() // it may have excluded others
 	}
+	return true
 }

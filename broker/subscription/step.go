@@ -662,8 +662,7 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 // reported again after the same time if it still exists.
 func (s *Subscription) retire() {
 	if s.ephemeral.Load() {
-		s.store.removeReader(s)
-		if retired := s.service.config.Retired; retired != nil {
+		if retired := s.service.config.Retired; s.store.removeReader(s) && retired != nil {
 			retired(s.store.shard.topic, s.id.name)
 		}
 	} else if inactive := s.service.config.Inactive; inactive != nil {
