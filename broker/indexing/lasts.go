@@ -237,7 +237,7 @@ func (x *Lasts) forgetAll() {
 
 // Last returns the offset of the last record of a subject; 0: there is none. If that is not known,
 // it is being found: wait is not 0, and found is called later, unless Told says that it was. An
-// error says why it can't be known for now.
+// error says why the question can't be answered, and a later one may be.
 func (x *Lasts) Last(subject []byte) (offset, wait uint64, err error) {
 	key := lastKeyOf(subject)
 	x.asked.Store(time.Now().UnixNano())
@@ -409,7 +409,7 @@ func (x *Lasts) look(w lastWanted) (below uint64) {
 }
 
 // answer notes what was found of the first subject that is queued. If the index was not ready at
-// all, the others can't be known for now either.
+// all, the others get the same error.
 func (x *Lasts) answer(w lastWanted, from, below, offset uint64, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

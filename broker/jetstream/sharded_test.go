@@ -315,7 +315,7 @@ func TestAConsumerOfAllShardsIsResetToItsAckFloors(t *testing.T) {
 	}
 	acked = int(before.AckFloor.Stream)
 	expect(t, "to a sequence", n, "CONSUMER.RESET.orders.work", `{"seq":3}`, 10204, "4 shards")
-	expect(t, "one that is not there", n, "CONSUMER.RESET.orders.none", "", 10014, "")
+	expect(t, "a consumer that does not exist", n, "CONSUMER.RESET.orders.none", "", 10014, "")
 	is := ask[jsapi.ResetResponse](n, "CONSUMER.RESET.orders.work", "")
 	if is.ConsumerInfo == nil || is.Stream != "orders" || is.Sequence != uint64(acked+1) || is.NumAckPending != 0 || int(is.NumPending) != 100-acked {
 		t.Fatalf("reset: %+v %+v, after %d acks", is, is.ConsumerInfo, acked)

@@ -47,8 +47,8 @@ const (
 	// maxStart is with how high a sequence a mirror begins at most. Until its log starts there, it has
 	// a batch for each 4 Gi of them.
 	maxStart = 1 << 40
-	// maxQuestion is more than the largest question. A spec has 256 KiB at most, of which the filters
-	// and the transforms of a source are a part, and those may be in a question twice.
+	// maxQuestion is more than the largest question. A spec has 256 KiB at most. It contains the
+	// filters and the transforms of a source, and a question may have both twice.
 	maxQuestion = 768 << 10
 )
 

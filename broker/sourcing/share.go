@@ -9,8 +9,8 @@ import (
 // Place is where a shard is in its Topic.
 type Place struct {
 	Number int // from 0
-	// Topic is the spec of the Topic, of which the shards and the partitioning never change.
-	// nil: one shard.
+	// Topic is the spec of the shard's Topic. Its number of shards and its partitioning never
+	// change. nil: one shard.
 	Topic *coordination.TopicSpec
 }
 

@@ -125,8 +125,8 @@ func TestWrongAuthoritiesAreExplained(t *testing.T) {
 	}
 }
 
-// TestDevKeepsNoHalfAuthority: a folder of the CA is complete, or is not there, and one that is not
-// is explained to who has it on a laptop.
+// TestDevKeepsNoHalfAuthority: dev writes the CA's folder completely or not at all. If a file is
+// missing, the error names the folder and says how to get a new CA.
 func TestDevKeepsNoHalfAuthority(t *testing.T) {
 	o := &devOptions{tls: true, data: t.TempDir(), listen: "127.0.0.1:0"}
 	testutil.Must(t, o.makeTLS())

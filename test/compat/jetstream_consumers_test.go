@@ -137,7 +137,7 @@ var consumerStories = []story{
 		testutil.Must(t, got[1].DoubleAck(within(t))) // an ack of before
 		unused, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "unused", InactiveThreshold: time.Second})
 		testutil.Must(t, err)
-		testutil.EventuallyTrue(t, "one that is not durable goes", func() bool {
+		testutil.EventuallyTrue(t, "a consumer without a durable name goes", func() bool {
 			_, err := unused.Info(within(t))
 			return errors.Is(err, jetstream.ErrConsumerNotFound)
 		})
