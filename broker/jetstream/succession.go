@@ -10,8 +10,8 @@ import (
 // consumer. Who knows what:
 //
 //  1. A relay knows the one before it on this broker. That of another broker it doesn't know, and
-//     neither does a shard whose leader is new. So it asks all other brokers to have theirs yield,
-//     unless its consumer is younger than its claim.
+//     neither does a shard whose leader is new. So it asks all registered brokers
+//     to have theirs yield, unless its consumer is younger than its claim.
 //  2. A relay that ends or yields asks for nothing more. When nothing that it has asked for can
 //     come any more, all that it passed on is in the queues of this broker's links. It sends a
 //     request behind that over each link (round passed). With the last answer all is with the
@@ -27,7 +27,7 @@ import (
 // A broker of an earlier version answers without a yield, or not at all, and its leaders don't say
 // that they end what was open. Shards have its relays yield, as before (claim.go).
 
-// round is a request to all other brokers, and the answers that it waits for.
+// round is a request to all other registered brokers, and the answers that it waits for.
 type round struct {
 	begun bool
 	open  map[uint64]bool // by number
