@@ -72,10 +72,11 @@ type Config struct {
 
 // ClientTLS is how clients use TLS. Without Files there is plaintext only.
 type ClientTLS struct {
-	Files    *env.TLS // see env.LoadServerTLS
-	Optional bool     // plaintext clients are served, too
-	First    session.First
-	Verify   bool // Files verify client certificates
+	Files     *env.TLS // see env.LoadServerTLS
+	Optional  bool     // plaintext clients are served, too
+	First     session.First
+	FirstWait time.Duration // of session.FirstAuto; 0: limits.TLSFirstWait
+	Verify    bool          // Files verify client certificates
 }
 
 // session returns the configuration of the Hub, nil without TLS.
@@ -83,7 +84,7 @@ func (c ClientTLS) session() *session.TLS {
 	if c.Files == nil {
 		return nil
 	}
-	return &session.TLS{Config: c.Files.Server(), Optional: c.Optional, First: c.First, Verify: c.Verify}
+	return &session.TLS{Config: c.Files.Server(), Optional: c.Optional, First: c.First, FirstWait: c.FirstWait, Verify: c.Verify}
 }
 
 // Address is where to listen, and the host:port by which others reach it.

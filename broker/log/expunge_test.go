@@ -529,7 +529,7 @@ func TestRemovalsStayInRewrittenBatches(t *testing.T) {
 		if got := items(l); !slices.Equal(got, all) {
 			t.Errorf("%s: %d of %d removals are left", name, len(got), len(all))
 		}
-		v, err := l.NewCursor(200).Read(1)
+		v, err := l.NewFileCursor(200).Read(1) // the memory of the log's end has the batches of before
 		if err != nil {
 			t.Fatal(err)
 		}

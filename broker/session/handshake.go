@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -15,10 +16,11 @@ import (
 
 // TLS is how clients use TLS.
 type TLS struct {
-	Config   *tls.Config // of the server
-	Optional bool        // plaintext clients are served, too
-	First    First
-	Verify   bool // Config requires a client certificate; shown in INFO
+	Config    *tls.Config // of the server
+	Optional  bool        // plaintext clients are served, too
+	First     First
+	FirstWait time.Duration // of FirstAuto; 0: limits.TLSFirstWait
+	Verify    bool          // Config requires a client certificate; shown in INFO
 }
 
 // First is whether the handshake comes before INFO. Clients of NATS wait for INFO in plaintext
@@ -29,7 +31,7 @@ type First string
 const (
 	FirstNo   First = "no"   // INFO first
 	FirstYes  First = "yes"  // INFO after the handshake only
-	FirstAuto First = "auto" // INFO first to a client that has sent nothing after limits.TLSFirstWait
+	FirstAuto First = "auto" // INFO first to a client that has sent nothing after FirstWait
 )
 
 // Outcome is how a handshake ended, for metrics.
@@ -99,7 +101,7 @@ func (c *Conn) greet() (first []byte, greeted bool, err error) {
 		first, err = c.firstByte(limits.HandshakeTimeout)
 		return first, false, err
 	case FirstAuto:
-		first, err = c.firstByte(limits.TLSFirstWait)
+		first, err = c.firstByte(cmp.Or(c.hub.config.TLS.FirstWait, limits.TLSFirstWait))
 		if len(first) > 0 && first[0] == recordHandshake || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return first, false, err
 		}

@@ -240,7 +240,7 @@ func TestOptionalTLSServesBothKindsOfClients(t *testing.T) {
 func TestTheHandshakeBeforeINFO(t *testing.T) {
 	for _, first := range []session.First{session.FirstYes, session.FirstAuto} {
 		t.Run(string(first), func(t *testing.T) {
-			h := newTLSHub(t, session.TLS{First: first}, nil)
+			h := newTLSHub(t, session.TLS{First: first, FirstWait: time.Second}, nil)
 			a := h.mustConnect(h.client(), nats.TLSHandshakeFirst())
 			b := a
 			if first == session.FirstAuto {
@@ -470,9 +470,10 @@ func TestASilentClientIsToldThatTLSIsRequired(t *testing.T) {
 	h.await("its end", func(s session.Stats) bool { return s.Handshakes[session.HandshakeTimeout] == 1 })
 }
 
-// TestManyTLSClientsAtOnce: handshakes take turns, and all succeed.
+// TestManyTLSClientsAtOnce: handshakes take turns, and all succeed. Half of the clients begin with
+// the handshake, the others wait for INFO.
 func TestManyTLSClientsAtOnce(t *testing.T) {
-	h := newTLSHub(t, session.TLS{First: session.FirstAuto}, nil)
+	h := newTLSHub(t, session.TLS{First: session.FirstAuto, FirstWait: time.Second}, nil)
 	var all sync.WaitGroup
 	const clients = 100
 	for i := range clients {

@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-mq/carillon/broker"
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
@@ -26,18 +28,19 @@ type clientTLS struct {
 func (c *clientTLS) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.dir, "client-tls-dir", "", "folder with tls.crt and tls.key for clients; read again when they change. Empty: plaintext")
 	f.StringVar(&c.mode, "client-tls", tlsRequired, "with --client-tls-dir, whether clients must use TLS: required or optional")
-	f.StringVar(&c.first, "client-tls-first", string(session.FirstNo), "whether the handshake comes before INFO: no, yes (for clients that are configured so), or auto (for both, but others wait 50ms)")
+	f.StringVar(&c.first, "client-tls-first", string(session.FirstNo), "whether the handshake comes before INFO: no, yes (for clients that are configured so), auto (for both, but others wait 50ms), or another wait such as 300ms")
 	f.BoolVar(&c.verify, "client-tls-verify", false, "require of clients a certificate that ca.crt in --client-tls-dir signed")
 }
 
 // load reads the files. Without --client-tls-dir it returns the zero value.
 func (c *clientTLS) load() (is broker.ClientTLS, err error) {
-	optional, first := c.mode == tlsOptional, session.First(c.first)
+	optional := c.mode == tlsOptional
+	first, wait := parseFirst(c.first)
 	switch {
 	case !optional && c.mode != tlsRequired:
 		return is, usageError{fmt.Errorf("--client-tls %q: choose %s or %s", c.mode, tlsRequired, tlsOptional)}
 	case first != session.FirstNo && first != session.FirstYes && first != session.FirstAuto:
-		return is, usageError{fmt.Errorf("--client-tls-first %q: choose no, yes or auto", c.first)}
+		return is, usageError{fmt.Errorf("--client-tls-first %q: choose no, yes, auto, or a wait of at most %v", c.first, limits.HandshakeTimeout)}
 	case c.dir == "" && (optional || c.verify || first != session.FirstNo):
 		return is, usageError{errors.New("--client-tls, --client-tls-first and --client-tls-verify need --client-tls-dir, the folder with the certificate")}
 	case optional && c.verify:
@@ -50,6 +53,14 @@ func (c *clientTLS) load() (is broker.ClientTLS, err error) {
 	if is.Files, err = env.LoadServerTLS(c.dir, c.verify); err != nil {
 		return is, err
 	}
-	is.Optional, is.First, is.Verify = optional, first, c.verify
+	is.Optional, is.First, is.FirstWait, is.Verify = optional, first, wait, c.verify
 	return is, nil
+}
+
+// parseFirst returns what --client-tls-first says. A duration is FirstAuto with that wait.
+func parseFirst(text string) (session.First, time.Duration) {
+	if wait, err := time.ParseDuration(text); err == nil && wait > 0 && wait <= limits.HandshakeTimeout {
+		return session.FirstAuto, wait
+	}
+	return session.First(text), 0
 }

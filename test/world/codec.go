@@ -17,6 +17,8 @@ import (
 // codec encodes answers as text, where JetStream uses JSON.
 type codec struct{}
 
+var _ publish.FastCodec = codec{}
+
 const (
 	headerID        = "Id"
 	headerLast      = "Nats-Expected-Last" // copies of a message in other streams lack it by this name
@@ -107,6 +109,9 @@ func (codec) Part(header []byte) (p publish.Part, ok bool) {
 	}
 	return p, true
 }
+
+// IsFast reads a reply as JetStream has it.
+func (codec) IsFast(reply []byte) bool { return jsapi.IsFast(reply) }
 
 // Fast reads a reply as JetStream has it.
 func (codec) Fast(reply, header []byte) (p publish.FastPart, ok bool) {
