@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/login"
 	"github.com/carillon-mq/carillon/broker/membership"
 	"github.com/carillon-mq/carillon/broker/metrics"
 	"github.com/carillon-mq/carillon/broker/monitoring"
@@ -48,7 +49,10 @@ type Config struct {
 	TLS       *env.TLS // for routes and etcd; nil: plaintext, within one machine
 	ClientTLS ClientTLS
 	Profile   limits.Profile
-	Auth      session.Auth
+	Auth      login.Single // the only user; the zero value: none
+	// Users is the path of a file with an identity.Document, read again when it changes; empty: none.
+	// With neither Auth nor Users, every client may do everything.
+	Users     string
 	LameDuck  time.Duration  // over which clients are asked to leave at shutdown
 	PushAllow []netip.Prefix // addresses that records may be pushed to although others of their kind may not
 	// PushByClients permits clients to declare Subscriptions that push, and not only manifests.
@@ -97,6 +101,7 @@ type Broker struct {
 	volume    *env.DirLock
 	identity  coordination.Identity
 	hub       *session.Hub
+	users     users
 	mesh      *route.Mesh
 	started   time.Time
 	listening string
@@ -171,9 +176,13 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	if config.Client.Advertise != "" {
 		b.listening = config.Client.Advertise
 	}
+	auth, err := b.users.authenticator(&config)
+	if err != nil {
+		return nil, err
+	}
 	b.hub = session.NewHub(session.Config{
 		ServerID: rand.Text(), ServerName: config.Name, Version: ProtocolVersion + "-carillon", Cluster: b.clusterName(),
-		Advertise: b.listening, Profile: config.Profile, TLS: config.ClientTLS.session(), Auth: config.Auth, JetStream: true, APILevel: jsapi.APILevel, Logger: b.log,
+		Advertise: b.listening, Profile: config.Profile, TLS: config.ClientTLS.session(), Auth: auth, JetStream: true, APILevel: jsapi.APILevel, Logger: b.log,
 	})
 	b.member = membership.New(b.identity.ID, b.hub, b.log)
 	if err = b.openDisk(); err != nil {
@@ -242,6 +251,7 @@ func (b *Broker) run(ctx context.Context) error {
 	})
 	running.Go(func() { b.config.Clock.Follow(outlasting) })
 	running.Go(func() { b.clock.Run(outlasting) })
+	running.Go(func() { b.users.follow(ctx, b.log, b.hub) })
 	running.Go(func() { b.clock.Keep(outlasting) })
 	running.Go(func() { b.member.EvictDead(outlasting, store) })
 	if b.mesh != nil {
@@ -395,20 +405,17 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 	return monitoring.Start(b.http, show, failed)
 }
 
-// describe prepares what tools are told of this broker, and answers their requests where every
-// client may do everything.
+// describe prepares what tools are told of this broker, and answers their requests. Roles decide
+// who may make them.
 func (b *Broker) describe() {
 	c, t := &b.config, &b.topics
 	b.pages = &monitoring.Config{
 		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,
-		Advertise: b.listening, AuthRequired: c.Auth.Required(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
+		Advertise: b.listening, AuthRequired: c.authenticates(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
 		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Readers: t.readers, JetStream: t.api, Logger: b.log,
 	}
 	if b.mesh != nil {
 		b.pages.Routes = b.mesh
-	}
-	if c.Auth.Required() {
-		return
 	}
 	host, _, _ := net.SplitHostPort(b.listening)
 	t.system = system.New(system.Config{

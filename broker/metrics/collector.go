@@ -54,6 +54,7 @@ var (
 	descStalls      = describe("publisher_stalls_total", "Times that a publisher waited for a sender loop.")
 	descHandshakes  = describe("tls_handshakes_total", "TLS handshakes with clients, by outcome: done, failed, timeout, or a plaintext client that was refused.", "outcome")
 	descRefusals    = describe("auth_refusals_total", "Clients refused for wrong or missing credentials.")
+	descViolations  = describe("permission_violations_total", "Publishes and subscriptions that clients had no right to.")
 	descRouteUp     = describe("route_up", "1 while the link to that broker is up.", "peer")
 	descRouteRTT    = describe("route_rtt_seconds", "Round trip on that link.", "peer")
 	descRoutePend   = describe("route_pending_bytes", "Bytes waiting for that broker.", "peer")
@@ -128,6 +129,7 @@ func clients(to sample, s session.Stats) {
 	to.gauge(descBehind, float64(s.Parked))
 	to.count(descStalls, s.Stalls)
 	to.count(descRefusals, s.Refusals)
+	to.count(descViolations, s.Violations)
 	for outcome, n := range s.Handshakes {
 		to.count(descHandshakes, n, string(outcome))
 	}

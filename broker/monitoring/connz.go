@@ -14,6 +14,7 @@ type conn struct {
 	Kind          string    `json:"kind"`
 	Type          string    `json:"type"`
 	Account       string    `json:"account"`
+	User          string    `json:"authorized_user,omitempty"`
 	IP            string    `json:"ip"`
 	Port          int       `json:"port"`
 	Uptime        string    `json:"uptime"`

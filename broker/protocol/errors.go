@@ -57,6 +57,9 @@ func parserError(detail string) *Error {
 var (
 	ErrAuthorization              = &Error{text: "Authorization Violation", closes: true}
 	ErrAuthTimeout                = &Error{text: "Authentication Timeout", closes: true}
+	ErrUserExpired                = &Error{text: "User Authentication Expired", closes: true}
+	ErrUserRevoked                = &Error{text: "User Authentication Revoked", closes: true}
+	ErrMaxUserConnections         = &Error{text: "maximum account active connections exceeded", closes: true}
 	ErrTLSRequired                = &Error{text: "Secure Connection - TLS Required", closes: true}
 	ErrStaleConnection            = &Error{text: "Stale Connection", closes: true}
 	ErrMaxConnections             = &Error{text: "maximum connections exceeded", closes: true}
@@ -67,3 +70,18 @@ var (
 	ErrHeadersNotSupported        = &Error{text: "message headers not supported", closes: true}
 	ErrNoRespondersRequireHeaders = &Error{text: "no responders requires headers support", closes: true}
 )
+
+// PublishViolation is the error of a client that may not publish on the subject.
+func PublishViolation(subject []byte) *Error {
+	return &Error{text: `Permissions Violation for Publish to "` + string(subject) + `"`}
+}
+
+// SubscribeViolation is the error of a client that may not subscribe to the pattern, in the queue
+// group or, if it is empty, in none.
+func SubscribeViolation(pattern, queue []byte) *Error {
+	text := `Permissions Violation for Subscription to "` + string(pattern) + `"`
+	if len(queue) > 0 {
+		text += ` using queue "` + string(queue) + `"`
+	}
+	return &Error{text: text}
+}

@@ -1,33 +1,225 @@
 package session
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"math"
+	"net"
+	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Auth decides which clients may connect: any client (the zero value), one user, or the bearer of a
-// token.
-type Auth struct {
-	User, Password string
-	Token          string
+// Authenticator decides who clients are. It is safe for concurrent use.
+type Authenticator interface {
+	// Nonce reports whether INFO carries a nonce for clients to sign.
+	Nonce() bool
+	// Authenticate returns who gives the credentials, or why it is refused: for the log, since the
+	// client is told only that it is. The caller holds no lock, and waits.
+	Authenticate(ctx context.Context, c *Credentials) (*identity.Identity, error)
+	// Again returns what a connected user may do now; nil: it has no access any more.
+	Again(is *identity.Identity) *identity.Identity
 }
 
-// Required reports whether clients must authenticate.
-func (a Auth) Required() bool { return a.User != "" || a.Token != "" }
+// Credentials are what a client proves itself by.
+type Credentials struct {
+	*protocol.Connect
+	Nonce       string            // from INFO; empty: there was none
+	Address     string            // IP address of the client
+	Certificate *x509.Certificate // verified, of the client; nil: none
+}
 
-// Allows reports whether the credentials are right. Its duration does not depend on them.
-func (a Auth) Allows(c *protocol.Connect) bool {
-	if !a.Required() {
+// ErrExpired is the error of Authenticate for a user whose access has ended.
+var ErrExpired = errors.New("the user's access has expired")
+
+// newNonce returns what a client signs, as long as nats-server's.
+func newNonce() string {
+	var b [11]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// authenticate finds out who the client is, and counts it as a connection of that user. While it
+// waits, the time for CONNECT stands still.
+func (c *Conn) authenticate(about *protocol.Connect) error {
+	credentials := Credentials{Connect: about, Nonce: c.nonce}
+	credentials.Address, _, _ = net.SplitHostPort(c.nc.RemoteAddr().String())
+	if c.secure != nil {
+		if state := c.secure.tls.ConnectionState(); len(state.VerifiedChains) > 0 {
+			credentials.Certificate = state.PeerCertificates[0]
+		}
+	}
+	c.opened.Store(math.MaxInt64)
+	is, err := c.hub.auth.Authenticate(c.hub.alive, &credentials)
+	if err != nil {
+		c.hub.refusals.Add(1)
+		c.hub.notable.Warn("Refused a client", "user", about.User, "address", c.nc.RemoteAddr().String(), "client", c.id, "reason", err)
+		if errors.Is(err, ErrExpired) {
+			return protocol.ErrUserExpired
+		}
+		return protocol.ErrAuthorization
+	}
+	if !c.hub.enter(c, is) {
+		return protocol.ErrMaxUserConnections
+	}
+	// The users may have changed since; Recheck may have passed this connection before.
+	if e := c.recheck(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// enter counts the connection as one of its user, and gives it the user's rights. It reports false
+// if the user has too many connections.
+func (h *Hub) enter(c *Conn, is *identity.Identity) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if before := c.identity.Load(); before == nil || before.Name != is.Name {
+		if most := is.Limits.Connections; most > 0 && h.users[is.Name] >= most {
+			return false
+		}
+		h.leave(c)
+		h.users[is.Name]++
+	}
+	c.become(is)
+	return true
+}
+
+// leave ends what enter began. mu is held.
+func (h *Hub) leave(c *Conn) {
+	is := c.identity.Load()
+	if is == nil {
+		return
+	}
+	if h.users[is.Name]--; h.users[is.Name] == 0 {
+		delete(h.users, is.Name)
+	}
+}
+
+// become gives the connection the rights of a user. mu of the hub is held.
+func (c *Conn) become(is *identity.Identity) {
+	c.identity.Store(is)
+	most, within := is.Responses()
+	switch open := c.replies.Load(); {
+	case most == 0:
+		c.replies.Store(nil)
+	case open == nil:
+		c.replies.Store(&replies{most: most, within: within})
+	default:
+		open.bound(most, within)
+	}
+}
+
+// Recheck applies the present users to the clients that are connected: who has no access any more
+// is closed, and the others lose the subscriptions that they have no right to any more.
+func (h *Hub) Recheck() {
+	if h.auth == nil {
+		return
+	}
+	for _, c := range h.list() {
+		if e := c.recheck(); e != nil {
+			c.closeWithError(e.Text(), reasonFor(e))
+		}
+	}
+}
+
+// recheck applies the present rights of the connection's user. It returns an error if there are
+// none; the caller closes the connection, and meanwhile it may do nothing.
+func (c *Conn) recheck() *protocol.Error {
+	h := c.hub
+	h.mu.Lock()
+	before := c.identity.Load()
+	if before == nil || h.conns[c.id] != c {
+		h.mu.Unlock()
+		return nil
+	}
+	var e *protocol.Error
+	is := h.auth.Again(before)
+	switch {
+	case is == nil:
+		e = protocol.ErrUserRevoked
+	case expired(is, time.Now()):
+		e = protocol.ErrUserExpired
+	}
+	if e != nil {
+		is = before.Revoked()
+	}
+	if is != before {
+		c.become(is)
+	}
+	h.mu.Unlock()
+	switch {
+	case e != nil:
+		h.drop(c)
+	case is != before:
+		h.reduce(c, is)
+	}
+	return e
+}
+
+// reduce ends the subscriptions that the user has no right to any more, and filters those that
+// reach denied subjects. New subscriptions are checked already.
+func (h *Hub) reduce(c *Conn, is *identity.Identity) {
+	h.lock.RLock()
+	subs := make([]*Sub, 0, len(c.subs))
+	for _, s := range c.subs {
+		subs = append(subs, s)
+	}
+	h.lock.RUnlock()
+	var lost, filtered []*Sub
+	for _, s := range subs {
+		switch {
+		case !is.MaySubscribe([]byte(s.pattern), []byte(s.queue)):
+			lost = append(lost, s)
+		case is.Filters(s.pattern):
+			filtered = append(filtered, s)
+		}
+	}
+	for len(filtered) > 0 {
+		n := min(len(filtered), dropChunk)
+		h.lock.Lock()
+		for _, s := range filtered[:n] {
+			h.filter(s)
+		}
+		h.lock.Unlock()
+		filtered = filtered[n:]
+	}
+	for len(lost) > 0 {
+		n := min(len(lost), dropChunk)
+		h.retire(lost[:n])
+		for _, s := range lost[:n] {
+			c.send(protocol.AppendErr(nil, protocol.SubscribeViolation([]byte(s.pattern), []byte(s.queue)).Text()), false)
+		}
+		lost = lost[n:]
+	}
+}
+
+// mayPublish reports whether the client may publish on the subject.
+func (c *Conn) mayPublish(to []byte) bool {
+	is := c.identity.Load()
+	if is.MayPublish(to) {
 		return true
 	}
-	byUser := a.User != "" && same(a.User, c.User)&same(a.Password, c.Password) == 1
-	byToken := a.Token != "" && same(a.Token, c.Token) == 1
-	return byUser || byToken
+	open := c.replies.Load()
+	return open != nil && is.MayRespond(to) && open.take(to)
 }
 
-func same(want, got string) int {
-	w, g := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(got))
-	return subtle.ConstantTimeCompare(w[:], g[:])
+// violate logs and returns a violation of the client's rights.
+func (c *Conn) violate(e *protocol.Error) error {
+	c.hub.violations.Add(1)
+	user := ""
+	if is := c.identity.Load(); is != nil {
+		user = is.Name
+	}
+	c.hub.notable.Warn("A client has no right to this", "user", user, "address", c.nc.RemoteAddr().String(), "client", c.id, "violation", e.Text())
+	return e
+}
+
+// expired reports whether the user's access has ended.
+func expired(is *identity.Identity, now time.Time) bool {
+	return is != nil && !is.Expires.IsZero() && !now.Before(is.Expires)
 }

@@ -34,6 +34,7 @@ type batch struct {
 	more         bool      // the caller sends more at once
 
 	claimFunc func(*Sub) bool // b.claimFor, allocated once
+	matched   []byte          // the subject of the current match
 	// picked is called with the receiver that a queue group has chosen, for a traced message; else
 	// it is nil.
 	picked func(s *Sub, p *Peer, queue string)
@@ -47,6 +48,7 @@ func (b *batch) match(of []byte) *subject.Match[*Sub, *Peer] {
 	if b.cache == nil {
 		b.cache = b.hub.caches.Get().(*cache)
 	}
+	b.matched = of
 	return b.cache.Match(b.hub.index, of)
 }
 
@@ -176,7 +178,7 @@ func (b *batch) send(c *Conn, data []byte, thenClose bool) {
 // claimFor claims a delivery for s. It is called for each candidate of a queue group and each
 // counted subscription, and reports false if s must not have the message.
 func (b *batch) claimFor(s *Sub) bool {
-	if s.conn == b.origin && !s.conn.echo {
+	if s.conn == b.origin && !s.conn.echo || s.filtered && !s.conn.identity.Load().MayReceive(b.matched) {
 		return false
 	}
 	switch s.claim() {

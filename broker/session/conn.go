@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
@@ -31,6 +32,8 @@ const (
 	SlowDeadline  Reason = "Slow Consumer (Write Deadline)"
 	Full          Reason = "Maximum Connections Exceeded"
 	TLSHandshake  Reason = "TLS Handshake Failure"
+	Revoked       Reason = "Authentication Revoked"
+	Expired       Reason = "Authentication Expired"
 	LameDuck      Reason = "Lame Duck"
 	Stopped       Reason = "Server Shutdown"
 )
@@ -61,6 +64,12 @@ type Conn struct {
 	noResponders   bool
 	headers        atomic.Bool
 	connectOptions atomic.Pointer[protocol.Connect]
+
+	nonce string // of INFO; written before the reader begins
+	// identity is who the client is; nil: nobody yet, or there are no users. replies are its open
+	// responses; nil: it may not respond by that. Both are written under mu of the hub.
+	identity atomic.Pointer[identity.Identity]
+	replies  atomic.Pointer[replies]
 
 	subs map[string]*Sub // by sid; guarded by the index lock
 
@@ -120,6 +129,9 @@ func newConn(h *Hub, id uint64, nc net.Conn) *Conn {
 	c.active.Store(c.born.UnixNano())
 	c.opened.Store(c.born.UnixNano())
 	c.opening.Store(h.config.TLS != nil)
+	if h.auth != nil && h.auth.Nonce() {
+		c.nonce = newNonce()
+	}
 	if socket, ok := nc.(interface {
 		syscall.Conn
 		CloseWrite() error
@@ -131,8 +143,12 @@ func newConn(h *Hub, id uint64, nc net.Conn) *Conn {
 	return c
 }
 
-// close closes the connection at once. The reader then cleans up. Only the first reason counts.
+// close closes the connection at once. The reader then cleans up. Only the first reason counts,
+// that of closeWithError included.
 func (c *Conn) close(why Reason) {
+	if first := c.closeReason.Load(); first != nil {
+		why = *first
+	}
 	if c.reason.CompareAndSwap(nil, &why) {
 		c.nc.Close()
 	}

@@ -36,6 +36,11 @@
 //	    the connection is parked. The reader's tls.Conn may add ciphertext at any time; then the
 //	    loop sends it.
 //
+//	S9  Where clients must authenticate, nothing but CONNECT is read before that. Then each publish
+//	    and each subscription is checked against the present rights of its user, and so is each
+//	    delivery to a subscription whose pattern has denied subjects in it. When Recheck returns,
+//	    nobody publishes, or is matched, by a right that it has lost.
+//
 // Rejected: a goroutine per subscriber that is woken for each message. With thousands of receivers
 // most of the time goes into wake-ups and copies.
 //

@@ -52,7 +52,11 @@ func reasonFor(e *protocol.Error) Reason {
 		return NotAuthorized
 	case protocol.ErrAuthTimeout:
 		return AuthTimedOut
-	case protocol.ErrMaxConnections:
+	case protocol.ErrUserExpired:
+		return Expired
+	case protocol.ErrUserRevoked:
+		return Revoked
+	case protocol.ErrMaxConnections, protocol.ErrMaxUserConnections:
 		return Full
 	}
 	return ProtocolError
@@ -174,7 +178,7 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 // the first byte of an operation: a client that is not known yet must not have the broker keep more
 // than one control line.
 func (c *Conn) admit(input []byte) error {
-	if len(input) > 0 && input[0]|0x20 != 'c' && !c.connected.Load() && c.hub.auth.Required() {
+	if len(input) > 0 && input[0]|0x20 != 'c' && !c.connected.Load() && c.hub.auth != nil {
 		return protocol.ErrAuthorization
 	}
 	return nil
@@ -227,10 +231,6 @@ func (c *Conn) connect(b *batch, text []byte) error {
 	if err != nil {
 		return err
 	}
-	if !c.hub.auth.Allows(&about) {
-		c.hub.refusals.Add(1)
-		return protocol.ErrAuthorization
-	}
 	if about.Protocol < 0 || about.Protocol > 1 {
 		return protocol.ErrInvalidClientProtocol
 	}
@@ -242,6 +242,14 @@ func (c *Conn) connect(b *batch, text []byte) error {
 		b.pause()
 		c.hub.drop(c)
 		b.resume()
+	}
+	if c.hub.auth != nil {
+		b.pause()
+		err = c.authenticate(&about)
+		b.resume()
+		if err != nil {
+			return err
+		}
 	}
 	about.Password, about.Token, about.JWT, about.Signature = "", "", "", ""
 	c.connected.Store(true)
@@ -258,11 +266,21 @@ func (c *Conn) publish(b *batch, op *protocol.Op) error {
 	if c.pedantic && !subject.Valid(op.Subject) {
 		return protocol.ErrInvalidPublishSubject
 	}
+	is := c.identity.Load()
+	if is != nil && is.Limits.Payload > 0 && len(op.Data) > is.Limits.Payload {
+		return protocol.ErrMaxPayload
+	}
+	if is != nil && !c.mayPublish(op.Subject) {
+		return c.violate(protocol.PublishViolation(op.Subject))
+	}
 	// As nats-server does, confirm before the client can receive its own message.
 	c.confirm(b)
 	m := &b.msg
 	*m = Message{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Data: op.Data}
 	if to, only, wants := wantsTrace(m); wants {
+		if !is.MayPublish(to) {
+			return c.violate(protocol.PublishViolation(to))
+		}
 		c.trace(b, m, to, only)
 		return nil
 	}
@@ -276,12 +294,9 @@ func (c *Conn) subscribe(b *batch, op *protocol.Op) error {
 	if !subject.ValidPattern(op.Subject) {
 		return protocol.ErrInvalidSubject
 	}
-	s := &Sub{
-		conn: c, sid: string(op.SID), queue: string(op.Queue), pattern: string(op.Subject),
-		counted: !c.echo, // without echo, each match is checked for the client's own messages
-	}
+	s := &Sub{conn: c, sid: string(op.SID), queue: string(op.Queue), pattern: string(op.Subject)}
 	b.pause()
-	err := c.hub.insert(s)
+	err := c.hub.insert(s, op)
 	b.resume()
 	if err == nil {
 		c.confirm(b)

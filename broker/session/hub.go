@@ -27,7 +27,7 @@ type Config struct {
 	Cluster    string
 	Advertise  string // host:port for INFO; empty: each listener's own
 	Profile    limits.Profile
-	Auth       Auth
+	Auth       Authenticator // nil: every client may do everything
 	TLS        *TLS          // of clients; nil: plaintext only
 	JetStream  bool          // shown in INFO: the JetStream API is served
 	APILevel   int           // of JetStream, shown in INFO
@@ -42,8 +42,11 @@ type Config struct {
 type Hub struct {
 	config  Config
 	profile limits.Profile
-	auth    Auth
+	auth    Authenticator
 	log     *slog.Logger
+	notable notable         // log of what clients do wrong
+	alive   context.Context // until Close
+	ending  context.CancelFunc
 	loops   []*loop
 	batches sync.Pool
 	caches  sync.Pool
@@ -61,6 +64,7 @@ type Hub struct {
 	// Connections, listeners, and what INFO shows. Guarded by mu.
 	mu         sync.Mutex
 	conns      map[uint64]*Conn
+	users      map[string]int // connections of each user
 	listeners  []net.Listener
 	urls       []string // of the other brokers
 	leaving    bool
@@ -74,6 +78,8 @@ type Hub struct {
 	parked    atomic.Int64 // connections with a writer goroutine
 	stalls    atomic.Uint64
 	refusals  atomic.Uint64
+	// violations are the requests that clients had no right to.
+	violations atomic.Uint64
 
 	computing chan struct{} // turns of handshakes
 
@@ -101,9 +107,11 @@ func NewHub(config Config) *Hub {
 		config: config, profile: config.Profile, auth: config.Auth, log: config.Logger,
 		index:   subject.NewIndex[*Sub, *Peer](config.Loops),
 		brokers: make(map[string]*Peer),
-		conns:   make(map[uint64]*Conn), ended: make(map[Reason]uint64), quit: make(chan struct{}),
+		conns:   make(map[uint64]*Conn), users: make(map[string]int), ended: make(map[Reason]uint64), quit: make(chan struct{}),
 		handshakes: make(map[Outcome]uint64), computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
+	h.alive, h.ending = context.WithCancel(context.Background())
+	h.notable.log = h.log
 	h.batches.New = func() any { return h.newBatch() }
 	h.caches.New = func() any { return new(cache) }
 	h.senders.New = h.newSender
@@ -212,6 +220,7 @@ func (h *Hub) remove(c *Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.conns, c.id)
+	h.leave(c)
 	h.past.add(c)
 	h.ended[*c.reason.Load()]++
 }
@@ -224,10 +233,26 @@ func (h *Hub) slow(c *Conn, why Reason) {
 	c.close(why)
 }
 
-// insert adds a subscription, unless the client already has one with its sid.
-func (h *Hub) insert(s *Sub) error {
+// insert adds a subscription, unless the client already has one with its sid, or has no right to
+// it.
+func (h *Hub) insert(s *Sub, op *protocol.Op) error {
 	c := s.conn
-	h.lock.Lock()
+	is := c.identity.Load()
+	for {
+		if !is.MaySubscribe(op.Subject, op.Queue) {
+			return c.violate(protocol.SubscribeViolation(op.Subject, op.Queue))
+		}
+		s.filtered = is.Filters(s.pattern)
+		// Without echo, each match is checked for the client's own messages.
+		s.counted = !c.echo || s.filtered
+		h.lock.Lock()
+		now := c.identity.Load()
+		if now == is {
+			break
+		}
+		h.lock.Unlock() // its rights have changed meanwhile
+		is = now
+	}
 	defer h.lock.Unlock()
 	if old := c.subs[s.sid]; old != nil {
 		if !old.exhausted() {
@@ -235,7 +260,11 @@ func (h *Hub) insert(s *Sub) error {
 		}
 		h.end(old) // old has had its last message, and retire has not ended it yet
 	}
-	if len(c.subs) >= limits.SubscriptionsPerConnection {
+	most := limits.SubscriptionsPerConnection
+	if is != nil && is.Limits.Subscriptions > 0 {
+		most = min(most, is.Limits.Subscriptions)
+	}
+	if len(c.subs) >= most {
 		return protocol.ErrMaxSubscriptions
 	}
 	if c.subs == nil {
@@ -275,10 +304,26 @@ func (h *Hub) limit(c *Conn, sid []byte, after int64) {
 	}
 	s.max.Store(after)
 	if plain {
-		s.taken.Store(had)
-		s.counted = true
-		h.index.Count(s.leaf, c.loop.sink, s)
-		c.loop.push([]entry{{kind: moveSub, sub: s}}, 0)
+		h.count(s)
+	}
+}
+
+// count makes a plain subscription a counted one. The index lock is held.
+func (h *Hub) count(s *Sub) {
+	s.taken.Store(int64(s.leaf.Matched.Load() - s.base))
+	s.counted = true
+	h.index.Count(s.leaf, s.conn.loop.sink, s)
+	s.conn.loop.push([]entry{{kind: moveSub, sub: s}}, 0)
+}
+
+// filter checks the messages of a subscription from now on. The index lock is held.
+func (h *Hub) filter(s *Sub) {
+	if s.removed {
+		return
+	}
+	s.filtered = true
+	if s.queue == "" && !s.counted {
+		h.count(s)
 	}
 }
 
@@ -388,10 +433,14 @@ func (h *Hub) infoLine(c *Conn, connectInfo bool) []byte {
 		urls = append([]string{h.config.Advertise}, urls...)
 	}
 	secure := h.config.TLS
+	payload := h.profile.Payload
+	if is := c.identity.Load(); is != nil && is.Limits.Payload > 0 {
+		payload = min(payload, is.Limits.Payload)
+	}
 	return protocol.AppendInfo(nil, &protocol.Info{
 		TLSRequired: secure != nil && !secure.Optional, TLSAvailable: secure != nil && secure.Optional, TLSVerify: secure != nil && secure.Verify,
 		ServerID: h.config.ServerID, ServerName: h.config.ServerName, Version: h.config.Version, Proto: 1, Go: runtime.Version(),
-		Host: host, Port: port, Headers: true, AuthRequired: h.auth.Required(), MaxPayload: h.profile.Payload, JetStream: h.config.JetStream,
+		Host: host, Port: port, Headers: true, AuthRequired: h.auth != nil, Nonce: c.nonce, MaxPayload: payload, JetStream: h.config.JetStream,
 		ClientID: c.id, ClientIP: client, Cluster: h.config.Cluster, ConnectURLs: urls, LameDuck: leaving, ConnectInfo: connectInfo, APILevel: h.config.APILevel,
 	})
 }
@@ -423,9 +472,13 @@ func (h *Hub) sweep() {
 			pings := c.pings.Load()
 			switch {
 			case c.opening.Load(): // the handshake has its own deadline
-			case h.auth.Required() && !c.connected.Load() && now.Sub(time.Unix(0, c.opened.Load())) >= h.config.AuthWait:
+			case h.auth != nil && !c.connected.Load() && now.Sub(time.Unix(0, c.opened.Load())) >= h.config.AuthWait:
 				h.refusals.Add(1)
 				c.closeWithError(protocol.ErrAuthTimeout.Text(), AuthTimedOut)
+			case expired(c.identity.Load(), now):
+				if e := c.recheck(); e != nil {
+					c.closeWithError(e.Text(), reasonFor(e))
+				}
 			case silent < h.config.Ping*time.Duration(pings+1):
 			case pings >= limits.PingsOutstanding:
 				c.closeWithError(protocol.ErrStaleConnection.Text(), Stale)
@@ -521,6 +574,7 @@ func (h *Hub) Close() {
 	}
 	h.mu.Unlock()
 	close(h.quit)
+	h.ending()
 	for _, c := range h.list() {
 		c.close(Stopped)
 	}

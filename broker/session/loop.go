@@ -217,6 +217,9 @@ func (l *loop) deliver(s *Sub, e *entry) {
 	if c.closed() {
 		return
 	}
+	if open := c.replies.Load(); open != nil && len(e.msg.Reply) > 0 {
+		open.add(e.msg.Reply)
+	}
 	if e.msg.Header > 0 && !c.headers.Load() {
 		c.out.message(l.bareHead, s.sid, l.bareTail, e.msg.Data[e.msg.Header:], e.from)
 		c.sentBytes += uint64(len(e.msg.Data) - e.msg.Header)

@@ -27,6 +27,7 @@ type Stats struct {
 	Parked           int64  // clients with a writer goroutine now
 	Stalls           uint64 // how often a publisher waited for a sender loop
 	Refusals         uint64 // wrong or missing credentials
+	Violations       uint64 // what clients had no right to
 	Ended            map[Reason]uint64
 	Handshakes       map[Outcome]uint64 // of TLS
 }
@@ -45,7 +46,7 @@ func (h *Hub) Stats() Stats {
 	defer h.mu.Unlock()
 	s := Stats{
 		Totals: h.past, Connections: len(h.conns), TotalConnections: h.ids.Load(), Subscriptions: subs,
-		PendingBytes: h.pending.Load(), Parked: h.parked.Load(), Stalls: h.stalls.Load(), Refusals: h.refusals.Load(),
+		PendingBytes: h.pending.Load(), Parked: h.parked.Load(), Stalls: h.stalls.Load(), Refusals: h.refusals.Load(), Violations: h.violations.Load(),
 		Ended: make(map[Reason]uint64, len(h.ended)), Handshakes: maps.Clone(h.handshakes),
 	}
 	for why, n := range h.ended {
@@ -69,6 +70,7 @@ type ConnStats struct {
 	Subscriptions int64
 	PendingBytes  int64
 	TLS           *TLSState // nil: plaintext
+	User          string    // empty: there are no users, or it has not authenticated
 }
 
 // ConnStats returns a snapshot of every connection, in no particular order.
@@ -79,6 +81,9 @@ func (h *Hub) ConnStats() []ConnStats {
 		s := ConnStats{
 			ID: c.id, Address: c.nc.RemoteAddr().String(), Born: c.born, Active: time.Unix(0, c.active.Load()),
 			Subscriptions: c.subCount.Load(), PendingBytes: c.pending.Load(), TLS: c.tlsState.Load(),
+		}
+		if is := c.identity.Load(); is != nil {
+			s.User = is.Name
 		}
 		if about := c.connectOptions.Load(); about != nil {
 			s.Name, s.Lang, s.Version = about.Name, about.Lang, about.Version

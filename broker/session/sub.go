@@ -17,7 +17,10 @@ type Sub struct {
 	leaf    *subject.Leaf[*Sub, *Peer]
 	base    uint64 // leaf.Matched when the subscription began
 	counted bool   // deliveries are counted in taken, at the match
-	removed bool   // no longer in the index
+	// filtered: some subjects that the pattern matches are denied, so each message is checked.
+	// Filtered subscriptions are counted.
+	filtered bool
+	removed  bool // no longer in the index
 
 	// Counted at the match by any publisher, under the index's read lock.
 	taken atomic.Int64

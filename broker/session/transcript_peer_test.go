@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/peer"
 )
 
@@ -19,6 +22,8 @@ func startNATS(t *testing.T, path string, options map[string]string) runningServ
 	var authorization []string
 	for name, value := range options {
 		switch name {
+		case "users":
+			authorization = append(authorization, "users: "+natsUsers(t, value))
 		case "user", "password", "token":
 			authorization = append(authorization, name+": "+value)
 		case "auth_timeout":
@@ -45,4 +50,36 @@ func startNATS(t *testing.T, path string, options map[string]string) runningServ
 		address:  server.Address,
 		lameDuck: func() error { return server.Signal(syscall.SIGUSR2) },
 	}
+}
+
+// natsUsers returns the users of a file as nats-server's configuration has them.
+func natsUsers(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "users", name+".json"))
+	testutil.Must(t, err)
+	doc, err := identity.Parse(text)
+	testutil.Must(t, err)
+	var users []map[string]any
+	for _, u := range doc.Users {
+		is := map[string]any{"user": u.Name, "password": u.Passwords[0]}
+		if p := u.Permissions; p != nil {
+			permissions := map[string]any{}
+			if p.Publish != nil {
+				permissions["publish"] = p.Publish
+			}
+			if p.Subscribe != nil {
+				permissions["subscribe"] = p.Subscribe
+			}
+			if p.AllowResponses != nil {
+				permissions["allow_responses"] = map[string]any{"max": p.AllowResponses.Max, "expires": "1m"}
+			}
+			is["permissions"] = permissions
+		}
+		users = append(users, is)
+	}
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false) // nats-server knows no such escapes
+	testutil.Must(t, e.Encode(users))
+	return out.String()
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/login"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
@@ -35,7 +36,8 @@ import (
 //	S1?: MSG a 1 2       the messages of consecutive such lines come in any order
 //	! lame duck          the server is told to leave
 //	[nats-server] S1: …  this line only holds there; [carillon], here
-//	# server: user=u …   options that the server is started with
+//	# server: user=u …   options that the server is started with; users=NAME are those of
+//	                     testdata/users/NAME.json
 //	# …                  a comment
 //
 // \r \n \t \0 and \\ stand for those bytes, {x*100} for x repeated 100 times. The first INFO is
@@ -103,15 +105,16 @@ func transcriptServer(t *testing.T) (start func(*testing.T, map[string]string) r
 func startHub(t *testing.T, options map[string]string) runningServer {
 	t.Helper()
 	h, address := newTestHub(t, func(config *session.Config) {
+		if one := (login.Single{User: options["user"], Password: options["password"], Token: options["token"]}); one.Given() {
+			config.Auth = one
+		}
+		if path := options["users"]; path != "" {
+			config.Auth = usersIn(t, path)
+		}
 		for name, value := range options {
 			var err error
 			switch name {
-			case "user":
-				config.Auth.User = value
-			case "password":
-				config.Auth.Password = value
-			case "token":
-				config.Auth.Token = value
+			case "user", "password", "token", "users":
 			case "auth_timeout":
 				config.AuthWait, err = time.ParseDuration(value)
 			case "max_payload":
@@ -142,6 +145,16 @@ func startHub(t *testing.T, options map[string]string) runningServer {
 		}
 		return nil
 	}}
+}
+
+// usersIn authenticates the users of a file.
+func usersIn(t *testing.T, name string) *login.Login {
+	t.Helper()
+	table, err := (&login.File{Path: filepath.Join("testdata", "users", name+".json")}).Read()
+	testutil.Must(t, err)
+	l, err := login.New(table)
+	testutil.Must(t, err)
+	return l
 }
 
 type transcript struct {

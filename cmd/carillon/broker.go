@@ -54,7 +54,7 @@ ask its clients to go elsewhere and then stop.`,
 			if config.PushAllow, err = allowed.prefixes(); err != nil {
 				return err
 			}
-			if config.Auth, err = who.auth(); err != nil {
+			if config.Auth, config.Users, err = who.auth(); err != nil {
 				return err
 			}
 			if config.Logger, err = log.logger(cmd.ErrOrStderr()); err != nil {

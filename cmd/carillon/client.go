@@ -17,8 +17,8 @@ const connectTimeout = 5 * time.Second
 
 // clientFlags are the address of a server and the credentials for it.
 type clientFlags struct {
-	server, user, password, token string
-	tls                           tlsFlags
+	server, user, password, token, nkey string
+	tls                                 tlsFlags
 }
 
 func (c *clientFlags) flags(f *pflag.FlagSet) {
@@ -27,6 +27,7 @@ func (c *clientFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.user, "user", "", "user (env CARILLON_USER)")
 	f.StringVar(&c.password, "password", "", "password (env CARILLON_PASSWORD, which other users of the machine can't see)")
 	f.StringVar(&c.token, "token", "", "token (env CARILLON_TOKEN)")
+	f.StringVar(&c.nkey, "nkey", "", "file with the seed of an nkey, which signs the server's nonce (env CARILLON_NKEY)")
 	c.tls.flags(f)
 }
 
@@ -40,6 +41,13 @@ func (c *clientFlags) connect(ctx context.Context, name string, more ...nats.Opt
 	}
 	if token := cmp.Or(c.token, os.Getenv("CARILLON_TOKEN")); token != "" {
 		options = append(options, nats.Token(token))
+	}
+	if path := cmp.Or(c.nkey, os.Getenv("CARILLON_NKEY")); path != "" {
+		key, err := nats.NkeyOptionFromSeed(path)
+		if err != nil {
+			return nil, fmt.Errorf("--nkey %s: %w (the file has one seed, which begins with SU; make one with: carillon user nkey)", path, err)
+		}
+		options = append(options, key)
 	}
 	secure, err := c.tls.config()
 	if err != nil {
@@ -56,7 +64,7 @@ func (c *clientFlags) connect(ctx context.Context, name string, more ...nats.Opt
 	case err == nil:
 		return nc, nil
 	case errors.Is(err, nats.ErrAuthorization):
-		return nil, fmt.Errorf("connect: the server refuses these credentials; give --user and --password, or --token")
+		return nil, fmt.Errorf("connect: the server refuses these credentials; give --user and --password, --token or --nkey")
 	}
 	if why := c.tls.explain(err); why != nil {
 		return nil, why

@@ -7,30 +7,35 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/login"
 )
 
-// credentials are a user and password, or a token. Given in the environment, they are not in the
-// list of processes.
-type credentials struct{ user, password, token string }
+// credentials say who may connect: one user, the bearer of a token, or the users in a file. Given
+// in the environment, a password is not in the list of processes.
+type credentials struct{ user, password, token, users string }
 
 func (c *credentials) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.user, "user", "", "the user that clients must name (or CARILLON_USER)")
 	f.StringVar(&c.password, "password", "", "the password that goes with it (or CARILLON_PASSWORD)")
 	f.StringVar(&c.token, "token", "", "the token that clients must present instead (or CARILLON_TOKEN)")
+	f.StringVar(&c.users, "users", "", "file with users and their permissions, in JSON; read again when it changes (or CARILLON_USERS)")
 }
 
-func (c *credentials) auth() (session.Auth, error) {
-	a := session.Auth{
+// auth returns the only user, or the path of the file of users, or neither.
+func (c *credentials) auth() (one login.Single, users string, err error) {
+	one = login.Single{
 		User:     cmp.Or(c.user, os.Getenv("CARILLON_USER")),
 		Password: cmp.Or(c.password, os.Getenv("CARILLON_PASSWORD")),
 		Token:    cmp.Or(c.token, os.Getenv("CARILLON_TOKEN")),
 	}
+	users = cmp.Or(c.users, os.Getenv("CARILLON_USERS"))
 	switch {
-	case a.User != "" && a.Token != "":
-		return a, usageError{errors.New("a user and a token were given: choose one")}
-	case (a.User == "") != (a.Password == ""):
-		return a, usageError{errors.New("a user and a password go together: give both")}
+	case users != "" && one.Given():
+		return one, users, usageError{errors.New("a file of users and also a user or a token were given: choose one")}
+	case one.User != "" && one.Token != "":
+		return one, users, usageError{errors.New("a user and a token were given: choose one")}
+	case (one.User == "") != (one.Password == ""):
+		return one, users, usageError{errors.New("a user and a password go together: give both")}
 	}
-	return a, nil
+	return one, users, nil
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker"
 	"github.com/carillon-mq/carillon/broker/limits"
-	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/login"
 	"github.com/carillon-mq/carillon/coordinator"
 )
 
@@ -39,7 +39,8 @@ type devOptions struct {
 
 	limits  limits.Profile
 	allowed []netip.Prefix // pushAllow
-	auth    session.Auth
+	auth    login.Single
+	users   string
 	tlsDir  string    // folder with the certificate
 	out     io.Writer // receives the line that says that it is ready
 	errors  io.Writer
@@ -92,7 +93,7 @@ networks, as carillon subscription create --push does. In Kubernetes only manife
 			if o.allowed, err = o.pushAllow.prefixes(); err != nil {
 				return err
 			}
-			if o.auth, err = who.auth(); err != nil {
+			if o.auth, o.users, err = who.auth(); err != nil {
 				return err
 			}
 			if o.limits, err = limits.ForProfile(o.profile); err != nil {
@@ -159,7 +160,7 @@ func (o *devOptions) runOne(ctx context.Context) error {
 	err = broker.Run(ctx, broker.Config{
 		Name: "dev", Cluster: devCluster, Version: version, Data: filepath.Join(o.data, devBrokerDir),
 		Client: broker.Address{Listen: o.listen}, HTTP: broker.Address{Listen: o.http},
-		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, ClientTLS: secure, PushAllow: o.allowed, PushByClients: len(o.allowed) > 0, LameDuck: devLameDuck, Logger: o.log,
+		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, Users: o.users, ClientTLS: secure, PushAllow: o.allowed, PushByClients: len(o.allowed) > 0, LameDuck: devLameDuck, Logger: o.log,
 		Ready: func(address string) {
 			fmt.Fprintf(o.out, "ready: %s\n", o.url(address))
 			if o.tls {

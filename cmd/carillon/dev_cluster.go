@@ -102,12 +102,12 @@ func (o *devOptions) environment() []string {
 	var all []string
 	for _, variable := range os.Environ() {
 		switch name, _, _ := strings.Cut(variable, "="); name {
-		case "CARILLON_USER", "CARILLON_PASSWORD", "CARILLON_TOKEN":
+		case "CARILLON_USER", "CARILLON_PASSWORD", "CARILLON_TOKEN", "CARILLON_USERS":
 		default:
 			all = append(all, variable)
 		}
 	}
-	return append(all, "CARILLON_USER="+o.auth.User, "CARILLON_PASSWORD="+o.auth.Password, "CARILLON_TOKEN="+o.auth.Token)
+	return append(all, "CARILLON_USER="+o.auth.User, "CARILLON_PASSWORD="+o.auth.Password, "CARILLON_TOKEN="+o.auth.Token, "CARILLON_USERS="+o.users)
 }
 
 // announce prints the addresses for clients, and commands to try.

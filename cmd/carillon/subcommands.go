@@ -14,6 +14,7 @@ func subcommands() []*cobra.Command {
 		newTopicCommand(),
 		newSubscriptionCommand(),
 		newBrokersCommand(),
+		newUserCommand(),
 		newBenchCommand(),
 		newSelftestCommand(),
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/login"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
@@ -107,11 +108,11 @@ func TestTooManySubscriptions(t *testing.T) {
 func TestAuthorization(t *testing.T) {
 	for _, c := range []struct {
 		name         string
-		auth         session.Auth
+		auth         login.Single
 		right, wrong nats.Option
 	}{
-		{"user", session.Auth{User: "ann", Password: "s3cret"}, nats.UserInfo("ann", "s3cret"), nats.UserInfo("ann", "secret")},
-		{"token", session.Auth{Token: "t0ken"}, nats.Token("t0ken"), nats.Token("token")},
+		{"user", login.Single{User: "ann", Password: "s3cret"}, nats.UserInfo("ann", "s3cret"), nats.UserInfo("ann", "secret")},
+		{"token", login.Single{Token: "t0ken"}, nats.Token("t0ken"), nats.Token("token")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := startNode(t, func(config *session.Config) { config.Auth = c.auth })

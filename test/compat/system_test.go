@@ -7,14 +7,16 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/carillon-mq/carillon/broker"
-	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/internal/testutil/brokers"
 	"github.com/carillon-mq/carillon/test/peer"
@@ -163,18 +165,38 @@ func TestClientsKnowTheirAccount(t *testing.T) {
 	equal(t, "account", at(is, "data", "account"), any("$G"))
 }
 
-// TestToolsNeedPowerOverABroker: where clients must authenticate, there are no roles yet, and no
-// user sees the others' connections.
+// TestToolsNeedPowerOverABroker: only operators see the others' connections, drain brokers and make
+// Topics by Carillon's API. Who is told no is told so as by nats-server.
 func TestToolsNeedPowerOverABroker(t *testing.T) {
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
+	testutil.Must(t, err)
+	text, err := json.Marshal(identity.Document{Users: []identity.User{
+		{Name: "me", Passwords: []string{string(hash)}},
+		{Name: "operator", Passwords: []string{string(hash)}, Roles: []identity.Role{identity.Operator}},
+	}})
+	testutil.Must(t, err)
+	users := filepath.Join(t.TempDir(), "users.json")
+	testutil.Must(t, os.WriteFile(users, text, 0o600))
 	local, _ := brokers.Coordinator(t)
-	m := runBroker(t, broker.Config{
-		Name: "compat-0", Data: t.TempDir(), Endpoints: local.Endpoints(), Auth: session.Auth{User: "me", Password: "secret"},
-	})
-	nc := join(t, m, nats.UserInfo("me", "secret"))
-	for _, subject := range []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ"} {
-		if r, err := nc.Request(subject, nil, patience); !errors.Is(err, nats.ErrNoResponders) {
-			t.Errorf("%s: %v, %v", subject, r, err)
+	m := runBroker(t, broker.Config{Name: "compat-0", Data: t.TempDir(), Endpoints: local.Endpoints(), Users: users})
+	mine := []string{"$SYS.REQ.USER.INFO", "$CARILLON.API.TOPIC.LIST", "$JS.API.INFO"}
+	theirs := []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ", "$CARILLON.API.TOPIC.CREATE.a", "$CARILLON.API.BROKER.DRAIN.compat-0"}
+	refused := make(chan error, 10)
+	nc := join(t, m, nats.UserInfo("me", "secret"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+	for _, subject := range mine {
+		_, err := nc.Request(subject, nil, patience)
+		testutil.Must(t, err)
+	}
+	for _, subject := range theirs {
+		testutil.Must(t, nc.PublishRequest(subject, "answer", nil))
+		if err := <-refused; !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), subject) {
+			t.Errorf("%s: %v", subject, err)
 		}
+	}
+	nc = join(t, m, nats.UserInfo("operator", "secret"))
+	for _, subject := range append(mine, theirs[:2]...) {
+		_, err := nc.Request(subject, nil, patience)
+		testutil.Must(t, err)
 	}
 }
 

@@ -1,0 +1,226 @@
+package identity
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nkeys"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// Document describes the users of a broker. It has verifiers of secrets, and no secrets.
+type Document struct {
+	Users []User `json:"users"`
+	// Default are the permissions of users without any; nil: everything.
+	Default *Permissions `json:"defaultPermissions,omitempty"`
+	// Anonymous is the name of the user that a client is which gives no credentials; empty: such
+	// clients are refused.
+	Anonymous string `json:"anonymous,omitempty"`
+}
+
+// User is one user. It authenticates by any of what is given.
+type User struct {
+	Name string `json:"name"`
+	// Passwords are bcrypt hashes. During a rotation there are two.
+	Passwords []string `json:"passwords,omitempty"`
+	// Tokens are hashes of tokens, "sha256:" and 64 hexadecimal digits each.
+	Tokens []string `json:"tokens,omitempty"`
+	// NKeys are public keys of users, which begin with U.
+	NKeys []string `json:"nkeys,omitempty"`
+	// Certificates are names in client certificates: a subject such as "CN=ann,O=acme", or
+	// "dns:NAME", "email:ADDRESS" or "uri:URI".
+	Certificates []string     `json:"certificates,omitempty"`
+	Roles        []Role       `json:"roles,omitempty"` // nil: publisher and subscriber
+	Permissions  *Permissions `json:"permissions,omitempty"`
+	Limits       Limits       `json:"limits,omitzero"`
+	Expires      time.Time    `json:"expires,omitzero"`
+}
+
+// Bounds of a Document.
+const (
+	// MaxDocument is the largest document in bytes: 10,000 users with a few patterns each.
+	MaxDocument = 8 << 20
+	maxUsers    = 10_000
+	maxName     = 256
+	// maxVerifiers bounds the hashes of passwords of one user, since each costs a tenth of a second.
+	maxVerifiers = 4
+	// maxCost bounds the cost of a hash: 12 takes a quarter of a second of a core.
+	maxCost = 12
+)
+
+// Table is a checked Document. It never changes.
+type Table struct {
+	anonymous *Identity
+	byName    map[string]*Entry
+	byToken   map[[32]byte]*Identity
+	byKey     map[string]*Identity
+	byCert    map[string]*Identity
+}
+
+// Entry is a user who authenticates by a password.
+type Entry struct {
+	*Identity
+	Passwords [][]byte // bcrypt hashes
+}
+
+// Parse reads a document as JSON. An error names the user and the field, and no verifier.
+func Parse(text []byte) (*Document, error) {
+	if len(text) > MaxDocument {
+		return nil, fmt.Errorf("%d bytes; at most %d are read", len(text), MaxDocument)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	var doc Document
+	if err := d.Decode(&doc); err != nil {
+		return nil, fmt.Errorf("not a document of users: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("not a document of users: there is more behind it")
+	}
+	return &doc, nil
+}
+
+// Table checks and compiles the document.
+func (d *Document) Table() (*Table, error) {
+	if len(d.Users) > maxUsers {
+		return nil, fmt.Errorf("%d users; at most %d are possible", len(d.Users), maxUsers)
+	}
+	t := &Table{
+		byName: make(map[string]*Entry, len(d.Users)), byToken: make(map[[32]byte]*Identity),
+		byKey: make(map[string]*Identity), byCert: make(map[string]*Identity),
+	}
+	fallback, err := d.Default.compile()
+	if err != nil {
+		return nil, fmt.Errorf("defaultPermissions: %w", err)
+	}
+	for i := range d.Users {
+		u := &d.Users[i]
+		if u.Name == "" || len(u.Name) > maxName {
+			return nil, fmt.Errorf("user %d: a name has 1 to %d bytes", i+1, maxName)
+		}
+		if err := t.add(u, fallback); err != nil {
+			return nil, fmt.Errorf("user %q: %w", u.Name, err)
+		}
+	}
+	if d.Anonymous != "" {
+		entry := t.byName[d.Anonymous]
+		if entry == nil {
+			return nil, fmt.Errorf("anonymous: there is no user %q", d.Anonymous)
+		}
+		t.anonymous = entry.Identity
+	}
+	return t, nil
+}
+
+func (t *Table) add(u *User, fallback *rights) (err error) {
+	if t.byName[u.Name] != nil {
+		return errors.New("is there twice")
+	}
+	is := &Identity{Name: u.Name, Expires: u.Expires, Limits: u.Limits, rights: fallback}
+	if u.Limits.Connections < 0 || u.Limits.Subscriptions < 0 || u.Limits.Payload < 0 {
+		return errors.New("limits: give numbers above 0, or leave them out")
+	}
+	if is.Roles, err = parseRoles(u.Roles); err != nil {
+		return err
+	}
+	if u.Permissions != nil {
+		if is.rights, err = u.Permissions.compile(); err != nil {
+			return err
+		}
+	}
+	entry := &Entry{Identity: is}
+	if len(u.Passwords) > maxVerifiers {
+		return fmt.Errorf("passwords: %d; give at most %d", len(u.Passwords), maxVerifiers)
+	}
+	for _, hash := range u.Passwords {
+		cost, err := bcrypt.Cost([]byte(hash))
+		if err != nil {
+			return errors.New("passwords: not a bcrypt hash, which begins with $2a$ (make one with: carillon user hash)")
+		}
+		if cost > maxCost {
+			return fmt.Errorf("passwords: a hash of cost %d; use at most %d", cost, maxCost)
+		}
+		entry.Passwords = append(entry.Passwords, []byte(hash))
+	}
+	for _, text := range u.Tokens {
+		digits, found := strings.CutPrefix(text, tokenPrefix)
+		sum, err := hex.DecodeString(digits)
+		if !found || err != nil || len(sum) != 32 {
+			return errors.New("tokens: not sha256: and 64 hexadecimal digits (make one with: carillon user token)")
+		}
+		if err := claim(t.byToken, [32]byte(sum), is, "token"); err != nil {
+			return err
+		}
+	}
+	for _, key := range u.NKeys {
+		if !nkeys.IsValidPublicUserKey(key) {
+			return fmt.Errorf("nkeys: %.60q is not a user's public key, which begins with U", key)
+		}
+		if err := claim(t.byKey, key, is, "nkey"); err != nil {
+			return err
+		}
+	}
+	for _, name := range u.Certificates {
+		if name == "" {
+			return errors.New("certificates: an empty name")
+		}
+		if err := claim(t.byCert, name, is, "name of a certificate"); err != nil {
+			return err
+		}
+	}
+	t.byName[u.Name] = entry
+	return nil
+}
+
+// claim notes whose credential it is. Two users with the same one are a mistake.
+func claim[K comparable](in map[K]*Identity, key K, is *Identity, what string) error {
+	if other := in[key]; other != nil {
+		return fmt.Errorf("has the same %s as user %q", what, other.Name)
+	}
+	in[key] = is
+	return nil
+}
+
+// tokenPrefix begins the verifier of a token.
+const tokenPrefix = "sha256:"
+
+// User returns the user of that name with its passwords, or nil.
+func (t *Table) User(name string) *Entry { return t.byName[name] }
+
+// Anonymous returns who a client without credentials is; nil: it is refused.
+func (t *Table) Anonymous() *Identity { return t.anonymous }
+
+// OfToken returns the bearer of a token with that SHA-256, or nil.
+func (t *Table) OfToken(sum [32]byte) *Identity { return t.byToken[sum] }
+
+// OfCertificate returns the user with a name in a certificate, or nil.
+func (t *Table) OfCertificate(name string) *Identity { return t.byCert[name] }
+
+// UsesKeys reports whether a client may have to sign a nonce.
+func (t *Table) UsesKeys() bool { return len(t.byKey) > 0 }
+
+// OfKey returns the owner of the public key, if it signed the nonce. A signature is in base64.
+func (t *Table) OfKey(public, signature, nonce string) *Identity {
+	is := t.byKey[public]
+	if is == nil || nonce == "" {
+		return nil
+	}
+	sig, err := base64.RawURLEncoding.DecodeString(signature)
+	if err != nil {
+		if sig, err = base64.StdEncoding.DecodeString(signature); err != nil {
+			return nil
+		}
+	}
+	key, err := nkeys.FromPublicKey(public)
+	if err != nil || key.Verify([]byte(nonce), sig) != nil {
+		return nil
+	}
+	return is
+}

@@ -1,0 +1,19 @@
+// Package login authenticates clients: it finds out which user gave the credentials of a CONNECT.
+//
+// A Login holds the present table of users. It may be exchanged at any time, and Hub.Recheck then
+// applies it to the clients that are connected.
+//
+// Invariants:
+//
+//	V1  A password is compared with bcrypt on a bounded number of goroutines, in turns that are fair
+//	    by address: who tries a thousand passwords delays others by one of them.
+//	V2  A password that was right is remembered as a keyed hash, with a key of this process, until
+//	    the hashes of its user change. So clients that come back cost no bcrypt.
+//	V3  The duration of a refusal does not tell whether the user exists.
+//	V4  A file of users that can't be read or is wrong changes nothing: the last good table stays,
+//	    and the log says so.
+//
+// Rejected: remembering wrong passwords. It would need memory that strangers can fill.
+//
+// When the process dies, what was remembered is gone, and the next process compares again.
+package login

@@ -1,0 +1,92 @@
+package login
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/identity"
+)
+
+// File is a file with a document of users in JSON.
+type File struct {
+	Path string
+	seen os.FileInfo // of what was read last
+}
+
+// look is how often a file is looked at: who loses a right loses it within a second.
+const look = 500 * time.Millisecond
+
+// Read reads and checks the users. An error names the file.
+func (f *File) Read() (*identity.Table, error) {
+	doc, err := f.Document()
+	if err != nil {
+		return nil, err
+	}
+	t, err := doc.Table()
+	if err != nil {
+		return nil, fmt.Errorf("users in %s: %w", f.Path, err)
+	}
+	return t, nil
+}
+
+// Document reads the users. An error names the file.
+func (f *File) Document() (*identity.Document, error) {
+	doc, err := f.document()
+	if err != nil {
+		return nil, fmt.Errorf("users in %s: %w", f.Path, err)
+	}
+	return doc, nil
+}
+
+func (f *File) document() (*identity.Document, error) {
+	file, err := os.Open(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if f.seen, err = file.Stat(); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(file, identity.MaxDocument+1))
+	if err != nil {
+		return nil, err
+	}
+	return identity.Parse(text)
+}
+
+// changed reports whether the file is another one than was read. A missing one is.
+func (f *File) changed() bool {
+	about, err := os.Stat(f.Path)
+	return err != nil || f.seen == nil || !os.SameFile(f.seen, about) || f.seen.Size() != about.Size() || !f.seen.ModTime().Equal(about.ModTime())
+}
+
+// Follow passes the users to apply whenever the file changes, until ctx ends. While the file is
+// wrong, it logs each new mistake, and the last good users stay.
+func (f *File) Follow(ctx context.Context, log *slog.Logger, apply func(*identity.Table)) {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for said := ""; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !f.changed() {
+			continue
+		}
+		t, err := f.Read()
+		switch {
+		case err == nil:
+			said = ""
+			log.Info("Read the users again", "file", f.Path)
+			apply(t)
+		case err.Error() != said:
+			said = err.Error()
+			log.Error("The file of users is wrong; those of before stay", "error", err)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package login
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/carillon-mq/carillon/broker/identity"
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+// Login authenticates clients by a table of users. Its methods are safe for concurrent use.
+type Login struct {
+	table  atomic.Pointer[identity.Table]
+	turns  turns
+	secret [32]byte // key of known
+	decoy  []byte   // compared for users that don't exist
+
+	mu    sync.Mutex
+	known map[string]*passwords // by user
+}
+
+// passwords are those of one user that were right.
+type passwords struct {
+	hashes [][]byte   // what they were compared with
+	sums   [][32]byte // of at most maxKnown passwords
+}
+
+// maxKnown is how many passwords of a user are remembered: an old and a new one in each form.
+const maxKnown = 4
+
+// New returns a Login with a table.
+func New(t *identity.Table) (*Login, error) {
+	l := &Login{turns: turns{free: max(1, runtime.GOMAXPROCS(0)/2)}, known: make(map[string]*passwords)}
+	if _, err := rand.Read(l.secret[:]); err != nil {
+		return nil, err
+	}
+	var err error
+	if l.decoy, err = bcrypt.GenerateFromPassword(l.secret[:], bcrypt.DefaultCost); err != nil {
+		return nil, err
+	}
+	l.Set(t)
+	return l, nil
+}
+
+// Set replaces the users. What is remembered of users whose passwords did not change stays.
+func (l *Login) Set(t *identity.Table) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.table.Store(t)
+	for name, has := range l.known {
+		if user := t.User(name); user == nil || !slices.EqualFunc(user.Passwords, has.hashes, slices.Equal[[]byte]) {
+			delete(l.known, name)
+		}
+	}
+}
+
+// Nonce implements session.Authenticator.
+func (l *Login) Nonce() bool { return l.table.Load().UsesKeys() }
+
+// Again implements session.Authenticator.
+func (l *Login) Again(is *identity.Identity) *identity.Identity {
+	if user := l.table.Load().User(is.Name); user != nil {
+		return user.Identity
+	}
+	return nil
+}
+
+// The reasons of refusals, for the log.
+var (
+	errNothing  = errors.New("it gave no credentials")
+	errJWT      = errors.New("it gave a JWT, which is not supported (use a password, a token, an nkey or a client certificate)")
+	errKey      = errors.New("the nkey is unknown, or its signature is wrong")
+	errToken    = errors.New("the token is unknown")
+	errPassword = errors.New("there is no such user, or the password is wrong")
+	errSingle   = errors.New("the user, its password or the token is wrong")
+	errStopped  = errors.New("the broker ends")
+)
+
+// Authenticate implements session.Authenticator.
+func (l *Login) Authenticate(ctx context.Context, c *session.Credentials) (*identity.Identity, error) {
+	is, err := l.identify(ctx, c)
+	if err == nil && !is.Expires.IsZero() && !time.Now().Before(is.Expires) {
+		return nil, session.ErrExpired
+	}
+	return is, err
+}
+
+func (l *Login) identify(ctx context.Context, c *session.Credentials) (*identity.Identity, error) {
+	t := l.table.Load()
+	switch {
+	case c.NKey != "":
+		return found(t.OfKey(c.NKey, c.Signature, c.Nonce), errKey)
+	case c.JWT != "":
+		return nil, errJWT
+	case c.Token != "":
+		return found(t.OfToken(sha256.Sum256([]byte(c.Token))), errToken)
+	case c.User != "" || c.Password != "":
+		return l.byPassword(ctx, t.User(c.User), c)
+	}
+	for _, name := range names(c.Certificate) {
+		if is := t.OfCertificate(name); is != nil {
+			return is, nil
+		}
+	}
+	return found(t.Anonymous(), errNothing)
+}
+
+func found(is *identity.Identity, or error) (*identity.Identity, error) {
+	if is == nil {
+		return nil, or
+	}
+	return is, nil
+}
+
+// names returns the names in a certificate, as identity.User has them.
+func names(of *x509.Certificate) (all []string) {
+	if of == nil {
+		return nil
+	}
+	for _, name := range of.EmailAddresses {
+		all = append(all, "email:"+name)
+	}
+	for _, name := range of.DNSNames {
+		all = append(all, "dns:"+name)
+	}
+	for _, uri := range of.URIs {
+		all = append(all, "uri:"+uri.String())
+	}
+	return append(all, of.Subject.String())
+}
+
+// byPassword compares a password. user is nil if there is none of that name.
+func (l *Login) byPassword(ctx context.Context, user *identity.Entry, c *session.Credentials) (*identity.Identity, error) {
+	mac := hmac.New(sha256.New, l.secret[:])
+	mac.Write([]byte(c.User))
+	mac.Write([]byte{0})
+	mac.Write([]byte(c.Password))
+	sum := [32]byte(mac.Sum(nil))
+	if l.knows(user, sum) {
+		return user.Identity, nil
+	}
+	if !l.turns.take(ctx, c.Address) {
+		return nil, errStopped
+	}
+	defer l.turns.leave()
+	if l.knows(user, sum) { // another connection was first
+		return user.Identity, nil
+	}
+	if user == nil || len(user.Passwords) == 0 {
+		_ = bcrypt.CompareHashAndPassword(l.decoy, []byte(c.Password))
+		return nil, errPassword
+	}
+	for _, hash := range user.Passwords {
+		if bcrypt.CompareHashAndPassword(hash, []byte(c.Password)) == nil {
+			l.learn(user, sum)
+			return user.Identity, nil
+		}
+	}
+	return nil, errPassword
+}
+
+func (l *Login) knows(user *identity.Entry, sum [32]byte) bool {
+	if user == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	has := l.known[user.Name]
+	return has != nil && slices.EqualFunc(user.Passwords, has.hashes, slices.Equal[[]byte]) && slices.Contains(has.sums, sum)
+}
+
+// learn remembers a right password, unless the user's hashes have changed meanwhile.
+func (l *Login) learn(user *identity.Entry, sum [32]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.table.Load().User(user.Name)
+	if now == nil || !slices.EqualFunc(user.Passwords, now.Passwords, slices.Equal[[]byte]) {
+		return
+	}
+	has := l.known[user.Name]
+	if has == nil {
+		has = &passwords{hashes: user.Passwords}
+		l.known[user.Name] = has
+	}
+	if len(has.sums) == maxKnown {
+		has.sums = has.sums[1:]
+	}
+	has.sums = append(has.sums, sum)
+}

@@ -1,0 +1,250 @@
+package login
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nkeys"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/carillon-mq/carillon/broker/identity"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
+)
+
+func hashOf(t *testing.T, password string) string {
+	t.Helper()
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	testutil.Must(t, err)
+	return string(hash)
+}
+
+func tableOf(t *testing.T, users ...identity.User) *identity.Table {
+	t.Helper()
+	table, err := (&identity.Document{Users: users}).Table()
+	testutil.Must(t, err)
+	return table
+}
+
+func loginOf(t *testing.T, users ...identity.User) *Login {
+	t.Helper()
+	l, err := New(tableOf(t, users...))
+	testutil.Must(t, err)
+	return l
+}
+
+// who returns the name of the user with the credentials, or why there is none.
+func who(t *testing.T, l *Login, c protocol.Connect) string {
+	t.Helper()
+	is, err := l.Authenticate(t.Context(), &session.Credentials{Connect: &c, Nonce: "nonce", Address: "10.0.0.1"})
+	if err != nil {
+		return err.Error()
+	}
+	return is.Name
+}
+
+func TestUsersProveThemselvesInFourWays(t *testing.T) {
+	key, err := nkeys.CreateUser()
+	testutil.Must(t, err)
+	public, err := key.PublicKey()
+	testutil.Must(t, err)
+	signed, err := key.Sign([]byte("nonce"))
+	testutil.Must(t, err)
+	other, err := key.Sign([]byte("other"))
+	testutil.Must(t, err)
+	sum := sha256.Sum256([]byte("t0ken"))
+	l := loginOf(t,
+		identity.User{Name: "ann", Passwords: []string{hashOf(t, "secret")}},
+		identity.User{Name: "bot", Tokens: []string{"sha256:" + hex.EncodeToString(sum[:])}},
+		identity.User{Name: "keyed", NKeys: []string{public}},
+		identity.User{Name: "late", Passwords: []string{hashOf(t, "secret")}, Expires: time.Now().Add(-time.Second)},
+	)
+	if !l.Nonce() {
+		t.Error("no nonce, and there is an nkey")
+	}
+	for i, c := range []struct {
+		gives protocol.Connect
+		want  string
+	}{
+		{protocol.Connect{User: "ann", Password: "secret"}, "ann"},
+		{protocol.Connect{User: "ann", Password: "wrong"}, errPassword.Error()},
+		{protocol.Connect{User: "ann"}, errPassword.Error()},
+		{protocol.Connect{User: "bob", Password: "secret"}, errPassword.Error()},
+		{protocol.Connect{User: "bot", Password: ""}, errPassword.Error()},
+		{protocol.Connect{Token: "t0ken"}, "bot"},
+		{protocol.Connect{Token: "token"}, errToken.Error()},
+		{protocol.Connect{NKey: public, Signature: base64.RawURLEncoding.EncodeToString(signed)}, "keyed"},
+		{protocol.Connect{NKey: public, Signature: base64.StdEncoding.EncodeToString(signed)}, "keyed"},
+		{protocol.Connect{NKey: public, Signature: base64.RawURLEncoding.EncodeToString(other)}, errKey.Error()},
+		{protocol.Connect{NKey: public}, errKey.Error()},
+		{protocol.Connect{JWT: "eyJ0", Signature: "x"}, errJWT.Error()},
+		{protocol.Connect{}, errNothing.Error()},
+		{protocol.Connect{User: "late", Password: "secret"}, session.ErrExpired.Error()},
+	} {
+		if got := who(t, l, c.gives); got != c.want {
+			t.Errorf("credentials %d: %q, want %q", i, got, c.want)
+		}
+	}
+}
+
+// TestARightPasswordIsComparedOnce is invariant V2.
+func TestARightPasswordIsComparedOnce(t *testing.T) {
+	first, second := hashOf(t, "old"), hashOf(t, "new")
+	l := loginOf(t, identity.User{Name: "ann", Passwords: []string{first}})
+	known := func() int {
+		if has := l.known["ann"]; has != nil {
+			return len(has.sums)
+		}
+		return 0
+	}
+	for range 3 {
+		if got := who(t, l, protocol.Connect{User: "ann", Password: "old"}); got != "ann" {
+			t.Fatal(got)
+		}
+	}
+	if n := known(); n != 1 {
+		t.Errorf("%d passwords are known", n)
+	}
+	// Both hold during a rotation.
+	l.Set(tableOf(t, identity.User{Name: "ann", Passwords: []string{first, second}}))
+	if n := known(); n != 0 {
+		t.Errorf("%d passwords are known after a change", n)
+	}
+	for _, password := range []string{"old", "new"} {
+		if got := who(t, l, protocol.Connect{User: "ann", Password: password}); got != "ann" {
+			t.Errorf("%s: %s", password, got)
+		}
+	}
+	if n := known(); n != 2 {
+		t.Errorf("%d passwords are known", n)
+	}
+	l.Set(tableOf(t, identity.User{Name: "ann", Passwords: []string{first, second}, Limits: identity.Limits{Connections: 2}}))
+	if n := known(); n != 2 {
+		t.Errorf("%d passwords are known after a change of something else", n)
+	}
+	l.Set(tableOf(t, identity.User{Name: "ann", Passwords: []string{second}}))
+	if got := who(t, l, protocol.Connect{User: "ann", Password: "old"}); got != errPassword.Error() {
+		t.Errorf("the old password after the rotation: %s", got)
+	}
+	// A table that came during a comparison wins.
+	l.learn(&identity.Entry{Identity: &identity.Identity{Name: "ann"}, Passwords: [][]byte{[]byte(first)}}, [32]byte{1})
+	if n := known(); n != 0 {
+		t.Errorf("what was right before the change is known")
+	}
+}
+
+// TestAddressesTakeTurns: a hundred attempts from one address delay another one by one of them.
+func TestAddressesTakeTurns(t *testing.T) {
+	s := turns{free: 1}
+	if !s.take(t.Context(), "strangers") {
+		t.Fatal("no turn, and there was one")
+	}
+	order := make(chan string, 200)
+	waits := func(from string) {
+		s.mu.Lock()
+		before := waiting(&s)
+		s.mu.Unlock()
+		go func() {
+			if s.take(context.WithoutCancel(t.Context()), from) {
+				order <- from
+				s.leave()
+			}
+		}()
+		testutil.EventuallyTrue(t, "it waits", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return waiting(&s) == before+1
+		})
+	}
+	for range 100 {
+		waits("strangers")
+	}
+	waits("ann")
+	s.leave()
+	for i := range 101 {
+		if from := <-order; from == "ann" && i > 1 {
+			t.Errorf("ann came after %d strangers", i)
+		}
+	}
+}
+
+func waiting(s *turns) (n int) {
+	for _, a := range s.waiting {
+		n += len(a.callers)
+	}
+	return n
+}
+
+func TestWhoLeavesTheQueueKeepsNoTurn(t *testing.T) {
+	s := turns{free: 1}
+	s.take(t.Context(), "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan bool)
+	go func() { left <- s.take(ctx, "b") }()
+	testutil.EventuallyTrue(t, "it waits", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return waiting(&s) == 1
+	})
+	cancel()
+	if <-left {
+		t.Error("it got a turn")
+	}
+	s.leave()
+	if s.free != 1 || len(s.waiting) != 0 {
+		t.Errorf("%d turns are free, %d addresses wait", s.free, len(s.waiting))
+	}
+}
+
+// TestAWrongFileChangesNothing is invariant V4.
+func TestAWrongFileChangesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "users.json")
+	write := func(text string) {
+		t.Helper()
+		testutil.Must(t, os.WriteFile(path+".new", []byte(text), 0o600))
+		testutil.Must(t, os.Rename(path+".new", path))
+	}
+	of := func(names ...string) string {
+		var doc identity.Document
+		for _, name := range names {
+			doc.Users = append(doc.Users, identity.User{Name: name})
+		}
+		text, err := json.Marshal(doc)
+		testutil.Must(t, err)
+		return string(text)
+	}
+	f := &File{Path: path}
+	if _, err := f.Read(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	write(of("ann"))
+	_, err := f.Read()
+	testutil.Must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	applied, done := make(chan *identity.Table), make(chan struct{})
+	go func() {
+		defer close(done)
+		f.Follow(ctx, slog.New(slog.DiscardHandler), func(table *identity.Table) { applied <- table })
+	}()
+	write("nonsense")
+	write(of("ann", "bob"))
+	if table := <-applied; table.User("bob") == nil {
+		t.Error("bob is not there")
+	}
+	write(of("bob"))
+	if table := <-applied; table.User("ann") != nil {
+		t.Error("ann is still there")
+	}
+	cancel()
+	<-done
+}

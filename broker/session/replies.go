@@ -1,0 +1,81 @@
+package session
+
+import (
+	"sync"
+	"time"
+)
+
+// replies are the reply subjects of messages that a client got, and which it may publish to
+// although it has no other right to. The loop adds them, and the reader takes them.
+type replies struct {
+	mu     sync.Mutex
+	most   int           // messages for each; below 0: any number
+	within time.Duration // below 0: any time
+	open   map[string]*openReply
+	order  []*openReply // the oldest first
+}
+
+type openReply struct {
+	subject string
+	left    int
+	until   time.Time
+}
+
+// maxReplies bounds the reply subjects that are remembered for a connection: 4,096 of 64 bytes take
+// about 1 MiB. Beyond it the oldest are forgotten.
+const maxReplies = 4096
+
+// bound changes the bounds, for later messages.
+func (r *replies) bound(most int, within time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.most, r.within = most, within
+}
+
+// add notes that the client gets a message with this reply subject.
+func (r *replies) add(reply []byte) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.order) > 0 {
+		oldest := r.order[0]
+		if oldest.left != 0 && len(r.open) < maxReplies && (r.within < 0 || now.Before(oldest.until)) {
+			break
+		}
+		r.forget(oldest)
+		r.order[0] = nil
+		r.order = r.order[1:]
+	}
+	if r.open == nil {
+		r.open = make(map[string]*openReply)
+	}
+	one := r.open[string(reply)]
+	if one != nil {
+		one.left = 0 // its place in order is too old
+	}
+	one = &openReply{subject: string(reply), left: r.most, until: now.Add(r.within)}
+	r.open[one.subject] = one
+	r.order = append(r.order, one)
+}
+
+func (r *replies) forget(one *openReply) {
+	if r.open[one.subject] == one {
+		delete(r.open, one.subject)
+	}
+}
+
+// take reports whether a message may be published to a reply subject, and counts it.
+func (r *replies) take(to []byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one := r.open[string(to)]
+	if one == nil || one.left == 0 || r.within >= 0 && !time.Now().Before(one.until) {
+		return false
+	}
+	if one.left > 0 {
+		if one.left--; one.left == 0 {
+			r.forget(one)
+		}
+	}
+	return true
+}
