@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/carillon-mq/carillon/broker/indexing"
@@ -43,6 +44,13 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 	if in.lookup > 0 {
 		return false
 	}
+	if in.sourced != nil && c.Rollup != publish.NoRollup && unremovable(err) {
+		// The origin has removed what it had. A copy that was refused would hold up its source for
+		// ever, so it is kept, and removes nothing.
+		kept := *c
+		kept.Rollup = publish.NoRollup
+		return s.displaces(in, v, m, &kept)
+	}
 	if err != nil {
 		in.refuse(s.shard, err)
 		return false
@@ -52,6 +60,12 @@ func (s *ShardLeader) displaces(in *intake, v *view, m *protocol.Message, c *pub
 		return false
 	}
 	return true
+}
+
+// unremovable reports whether a rollup is refused since this shard can't remove that much.
+func unremovable(err error) bool {
+	rollup, unsupported := (*publish.RollupError)(nil), (*publish.UnsupportedConditionError)(nil)
+	return errors.As(err, &rollup) || errors.As(err, &unsupported)
 }
 
 // beyondLimit finds the records of a message's subject that are beyond its limit with a number of

@@ -17,6 +17,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/sourcing"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // limits declares the limits of a Topic.
@@ -406,6 +408,61 @@ func TestShardsLimitTheirOwnSubjects(t *testing.T) {
 			t.Errorf("orders.%d has %d messages", i, got)
 		}
 	}
+}
+
+// TestACopiedRollupThatAShardCantServe is kept, and removes nothing: a refusal would hold up its
+// source for ever.
+func TestACopiedRollupThatAShardCantServe(t *testing.T) {
+	rollups := func(of string) *sourcing.Batch {
+		b := copied(1, 4)
+		b.Messages = []protocol.Message{
+			message(of, "", "all", "Rollup: all"), message("orders.*", "", "pattern", "Rollup: sub"),
+			message(of, "", "subject", "Rollup: sub"), message(of, "", "plain"),
+		}
+		return b
+	}
+	t.Run("several shards", func(t *testing.T) {
+		n := newSite(t)
+		n.copying(func(s *coordination.TopicSpec) { s.Shards, s.Stream.AllowRollup = 2, true })
+		testutil.Must(t, n.start())
+		for i := range 2 {
+			n.placeShard("orders", i, self)
+		}
+		n.tell()
+		n.open("orders")
+		shard := n.service.Topic("orders").shards[0]
+		var own []string // of this shard
+		for i := range 10 {
+			subject := fmt.Sprintf("orders.%d", i)
+			n.ask(subject, "x")
+			if n.service.Topic("orders").ShardFor([]byte(subject)) == shard {
+				own = append(own, subject)
+			}
+		}
+		b := rollups(own[0])
+		n.eventually("the copies", func() bool {
+			b.Wait = false
+			shard.Led().AppendSourced(b)
+			return b.Err != nil || b.Taken == len(b.Messages)
+		})
+		testutil.Must(t, b.Err)
+		// The rollup of one subject removes its messages, the copy of the first rollup included.
+		n.eventually("all others", func() bool { return len(left(t, shard.Led())) == len(own)-1+3 })
+	})
+	t.Run("too many messages", func(t *testing.T) {
+		n := copying(t, func(s *coordination.TopicSpec) { s.Stream.AllowRollup = true })
+		for range 17 {
+			n.ask("orders.many", prefixed(numbered(4096)...), "Records: 4096")
+		}
+		b := rollups("orders.one")
+		b.Messages = b.Messages[1:2]
+		b.Sequences = b.Sequences[:1]
+		n.take(b)
+		n.expect(n.ask("orders.last", "x"), fmt.Sprintf("orders@%d", 17*4096+2))
+		if got := n.leaderOf("orders").Removed().Len(); got != 0 {
+			t.Errorf("%d messages are removed", got)
+		}
+	})
 }
 
 // TestAMessageThatCantBeLimitedIsKept: while the index is not ready messages are kept beyond their
