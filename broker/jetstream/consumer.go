@@ -289,6 +289,9 @@ func (s *Server) makeDurable(ctx context.Context, t *topic.Shard, existing *subs
 	if refusal := s.needs(coordination.FeatureDeclaredConsumers, "making a consumer durable needs"); refusal != nil {
 		return nil, refusal
 	}
+	if !existing.Keep() { // else it could be deleted as unused meanwhile, and begin anew
+		return nil, jsapi.ErrConsumerOfflineReason.With("it was just deleted, since nobody used it; try again")
+	}
 	made, err := s.config.Store.DeclareConsumer(ctx, t.Name(), existing.Name(), spec, client, existing.Created())
 	if err != nil {
 		return nil, consumerRefusal(err)

@@ -217,21 +217,56 @@ func (k *cursorStore) restoreReaders() {
 // whoever waits. stepping is held.
 //
 // Until the state log has the new identity, which is with the next write, it has the reader: then
-// another leader adopts that, since the Subscription is declared.
+// another leader adopts that, since the Subscription is declared. A reader with memory storage may
+// not be in the log at all. So it is served again once it is.
 func (k *cursorStore) makeDurable(e *entry, d *coordination.Subscription) {
 	s := e.sub
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.id.made, s.begin = d.Incarnation(), d.Begin()
 	k.mu.Lock()
+	volatile := s.volatile()
 	s.ephemeral.Store(false) // under k.mu: removeReader must not see a reader, and delete this
 	e.of, e.made = d.Made, d.Incarnation()
+	e.served = e.served && !volatile
 	k.readerSize -= s.readerSize
 	s.readerSize = 0
-	if s.search.done && !k.dirty && k.closed == 0 {
+	if s.search.done && !volatile && !k.dirty && k.closed == 0 {
 		k.addSnapshot(s)
 	}
 	k.mu.Unlock()
+	if s.search.done && volatile {
+		k.writeStart(s)
+	}
+}
+
+// declaringFor is how long a reader that is about to be declared is not deleted as unused: longer
+// than a write to etcd may take.
+const declaringFor = 30 * time.Second
+
+// Keep has a reader not deleted as unused until it could be declared in its place. It reports false
+// if the reader is gone.
+func (s *Subscription) Keep() bool {
+	k := s.store
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.subs[s.id.name]; e == nil || e.sub != s || k.closed != 0 {
+		return false
+	}
+	s.declaring = k.service.now() + int64(declaringFor)
+	return true
+}
+
+// retireReader deletes an unused reader. It reports false if it is in use after all, since it is
+// being declared, or was.
+func (k *cursorStore) retireReader(s *Subscription) bool {
+	k.mu.Lock()
+	retired := k.service.now() >= s.declaring && k.forgetReader(s)
+	k.mu.Unlock()
+	if retired {
+		k.endReader(s)
+	}
+	return retired
 }
 
 // isReader reports whether the name is that of a reader.
@@ -245,8 +280,19 @@ func (k *cursorStore) isReader(name string) bool {
 // removeReader ends a reader and deletes it. It reports false if it was made durable meanwhile.
 func (k *cursorStore) removeReader(s *Subscription) bool {
 	k.mu.Lock()
+	forgotten := k.forgetReader(s)
+	k.mu.Unlock()
+	if forgotten {
+		k.endReader(s)
+	}
+	return forgotten
+}
+
+// forgetReader deletes a reader, which endReader then ends. It reports false if it is none any
+// more.
+// mu is held.
+func (k *cursorStore) forgetReader(s *Subscription) bool {
 	if !s.ephemeral.Load() {
-		k.mu.Unlock()
 		return false
 	}
 	if e := k.subs[s.id.name]; e != nil && e.sub == s {
@@ -254,11 +300,14 @@ func (k *cursorStore) removeReader(s *Subscription) bool {
 		k.readerSize -= s.readerSize
 		k.forget(s.handle)
 	}
-	k.mu.Unlock()
+	return true
+}
+
+// endReader ends a reader that was deleted.
+func (k *cursorStore) endReader(s *Subscription) {
 	s.close(Deleted)
 	s.gone()
 	if k.isQueue() {
 		k.topicChanged() // it may have excluded others
 	}
-	return true
 }

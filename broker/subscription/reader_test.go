@@ -137,6 +137,86 @@ func TestAReaderBecomesDurable(t *testing.T) {
 	}
 }
 
+// TestAReaderInMemoryBecomesDurable: it is served again once its cursor is on the disk, and goes on
+// from there whatever happens next.
+func TestAReaderInMemoryBecomesDurable(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o", "o", "o")
+		spec := earliest()
+		spec.Consumer.MemoryStorage = true
+		s, err := w.service.Create(t.Context(), topicID, "reader", spec, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Pull(pull("a", 2))
+		w.expect("reader", "a", "1", "2")
+		for offset := range uint64(2) {
+			if err := w.ackNow(s, offset+1, Done); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fsys := w.fs.(*crashfs.FS)
+		fsys.SetHook(func(op crashfs.Op) error {
+			if op.Kind == "preallocate" {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		w.shard.state.Roll()
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: "reader", Made: 7, Spec: &spec, Created: s.Created()})
+		w.changed("reader")
+		synctest.Wait()
+		if why := w.service.WhyNot(topicID, "reader"); !errors.Is(why, syscall.ENOSPC) {
+			t.Errorf("while the disk is full: %v", why)
+		}
+		fsys.SetHook(nil)
+		time.Sleep(2 * retryAfter)
+		if s = w.find("reader"); s.Ephemeral() {
+			t.Error("it is a reader still")
+		}
+		w.crash()
+		w.find("reader").Pull(pull("b", 2))
+		w.expect("reader", "b", "3", "4")
+	})
+}
+
+// TestAReaderThatIsBeingDeclaredIsKept, however long it was unused, until it could be declared.
+func TestAReaderThatIsBeingDeclaredIsKept(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		s, err := w.service.Create(t.Context(), topicID, "reader", earliest(), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !s.Keep() {
+			t.Fatal("it is gone at once")
+		}
+		time.Sleep(declaringFor - time.Second)
+		if w.service.Find(topicID, "reader") != s {
+			t.Error("it was deleted")
+		}
+		time.Sleep(4 * time.Second)
+		if s.Keep() || w.service.Find(topicID, "reader") != nil {
+			t.Error("it is there although it was not declared")
+		}
+	})
+}
+
+// TestAReaderThatWasDeclaredIsNotDeleted by what began to delete it before.
+func TestAReaderThatWasDeclaredIsNotDeleted(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		s, err := w.service.Create(t.Context(), topicID, "reader", earliest(), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: "reader", Made: 7, Spec: s.Spec(), Created: s.Created()})
+		w.changed("reader")
+		synctest.Wait()
+		if s.store.removeReader(s) || s.store.retireReader(s) || w.service.Find(topicID, "reader") != s {
+			t.Error("it was deleted")
+		}
+	})
+}
+
 // TestADeletedReaderStaysDeleted: another one of its name, and one beside it, have nothing of it.
 func TestADeletedReaderStaysDeleted(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {

@@ -662,10 +662,13 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 // reported again after the same time if it still exists.
 func (s *Subscription) retire() {
 	if s.ephemeral.Load() {
-		if retired := s.service.config.Retired; s.store.removeReader(s) && retired != nil {
+		if retired := s.service.config.Retired; s.store.retireReader(s) && retired != nil {
 			retired(s.store.shard.topic, s.id.name)
 		}
 	} else if inactive := s.service.config.Inactive; inactive != nil {
-		inactive(s.store.shard.topic, s.id.name, s.id.made)
+		s.mu.Lock()
+		made := s.id.made
+		s.mu.Unlock()
+		inactive(s.store.shard.topic, s.id.name, made)
 	}
 }

@@ -28,6 +28,9 @@ type Subscription struct {
 	readerSize int         // of its reader item, in bytes; guarded by the store's mu
 	// keepUntil is before when it is not retired, in nanoseconds of Service.now.
 	keepUntil int64
+	// declaring is before when it is not retired, since it is being declared; guarded by mu of the
+	// store.
+	declaring int64
 
 	// sinkMu is held while the sink is used. It is locked before mu.
 	sinkMu sync.Mutex
