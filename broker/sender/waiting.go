@@ -1,12 +1,16 @@
 package sender
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Waiting has the senders whose messages wait for a shard: it is not open here, or looks something
 // up. The zero Waiting has none.
 type Waiting struct {
 	mu      sync.Mutex
 	senders []Back
+	soon    bool // ReadySoon was called, and the pause is not over
 }
 
 // Add adds a sender, once.
@@ -31,4 +35,21 @@ func (w *Waiting) Ready(id ID) {
 	for i := range away {
 		away[i].Ready(id)
 	}
+}
+
+// ReadySoon is Ready after a pause. Calls during the pause are one: however often senders ask
+// meanwhile, they send again once.
+func (w *Waiting) ReadySoon(pause time.Duration, at func() ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.soon {
+		return
+	}
+	w.soon = true
+	time.AfterFunc(pause, func() {
+		w.mu.Lock()
+		w.soon = false
+		w.mu.Unlock()
+		w.Ready(at())
+	})
 }

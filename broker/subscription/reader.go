@@ -289,8 +289,7 @@ func (k *cursorStore) removeReader(s *Subscription) bool {
 }
 
 // forgetReader deletes a reader, which endReader then ends. It reports false if it is none any
-// more.
-// mu is held.
+// more. mu is held.
 func (k *cursorStore) forgetReader(s *Subscription) bool {
 	if !s.ephemeral.Load() {
 		return false

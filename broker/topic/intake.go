@@ -158,3 +158,6 @@ func (in *intake) appended(err error) {
 
 // announceOpen notifies the senders that wait: the shard takes their messages now.
 func (p *Shard) announceOpen() { p.waiters.Ready(p.at()) }
+
+// announceSoon is announceOpen for senders that wait for what other replicas do.
+func (p *Shard) announceSoon() { p.waiters.ReadySoon(markRest, p.at) }

@@ -3,7 +3,6 @@ package topic
 import (
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -131,13 +130,13 @@ func (s *ShardLeader) awaitLookup(l *sender.Link, a *sender.Arrival, wait, unrea
 	s.shard.waiters.Add(a.Back(l))
 	switch {
 	case wait == awaitsMark:
-		s.removing.Mark(s.high.Load(), s.shard.view.Load().durability, func() { time.AfterFunc(markRest, s.shard.announceOpen) })
+		s.removing.Mark(s.high.Load(), s.shard.view.Load().durability, s.shard.announceSoon)
 	case wait == awaitsTotal:
 		if !s.totals.Reading(unread) { // it is read by now, or could not be
-			time.AfterFunc(markRest, s.shard.announceOpen)
+			s.shard.announceSoon()
 		}
 	case wait == indexing.Rolling:
-		time.AfterFunc(markRest, s.shard.announceOpen)
+		s.shard.announceSoon()
 	case s.subjects.Told(wait):
 		s.shard.announceOpen()
 	}
