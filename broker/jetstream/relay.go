@@ -163,7 +163,10 @@ func (r *relay) end(drop bool) {
 	}
 	if drop {
 		r.forgo(&r.passed)
-		r.closed, r.gone, r.after = true, true, nil
+		r.closed, r.gone = true, true
+		if r.after != nil {
+			r.inherit()
+		}
 		if r.timer != nil {
 			r.timer.Stop()
 		}
@@ -207,7 +210,12 @@ func (r *relay) step() {
 	r.mu.Lock()
 	now := time.Now()
 	if r.gone {
+		answers := r.yielded
+		r.yielded = nil
 		r.mu.Unlock()
+		for _, answer := range answers {
+			answer()
+		}
 		r.relays.forget(r)
 		return
 	}

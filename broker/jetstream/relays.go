@@ -229,6 +229,9 @@ func (g *relays) reconcile(of *ledTopic, name string, claim subscription.Claim, 
 	if wanted {
 		r := newRelay(g, of.Topic, declared, claim, g.ending[key], fresh && g.ending[key] == nil, time.Now())
 		r.keepUntil = keepUntil
+		if before := g.left[key]; before != nil {
+			r.goOnBehindOf(before)
+		}
 		g.all[key] = r
 		r.wake()
 	}

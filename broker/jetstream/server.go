@@ -45,6 +45,8 @@ type Hub interface {
 	// Watch watches the subscriptions to exactly this subject, on this and on linked brokers, as
 	// subscription.DeliverySink describes.
 	Watch(subject, queue string, changed func()) subscription.Interest
+	// Peers returns the ids of the brokers that Forward reaches. The caller may change the slice.
+	Peers() []string
 }
 
 // ServerConfig configures a Server.

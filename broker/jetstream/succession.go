@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"slices"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/subscription"
@@ -10,8 +11,8 @@ import (
 // consumer. Who knows what:
 //
 //  1. A relay knows the one before it on this broker. That of another broker it doesn't know, and
-//     neither does a shard whose leader is new. So it asks all registered brokers
-//     to have theirs yield, unless its consumer is younger than its claim.
+//     neither does a shard whose leader is new. So it asks all brokers that are registered or
+//     linked to have theirs yield, unless its consumer is younger than its claim.
 //  2. A relay that ends or yields asks for nothing more. When nothing that it has asked for can
 //     come any more, all that it passed on is in the queues of this broker's links. It sends a
 //     request behind that over each link (round passed). With the last answer all is with the
@@ -22,12 +23,13 @@ import (
 //     relay asks at once, and doesn't wait for shares that were lost with a link.
 //  4. A relay begins when all shards and all brokers have answered. It waits for brokers for
 //     yieldTime at most, and for shards for relayPatience. Its sequence goes on behind the sum of
-//     the shards' ones, and behind the last one that a former relay told.
+//     the shards' ones, and behind the last one that a former relay told. One that is replaced
+//     before it began passes that on.
 //
 // A broker of an earlier version answers without a yield, or not at all, and its leaders don't say
 // that they end what was open. Shards have its relays yield, as before (claim.go).
 
-// round is a request to all other registered brokers, and the answers that it waits for.
+// round is a request to all other brokers, and the answers that it waits for.
 type round struct {
 	begun bool
 	open  map[uint64]bool // by number
@@ -45,9 +47,14 @@ func (r *relay) begin(w *round, now time.Time, what shareRequest) (all []toBroke
 	w.begun, w.open, w.until = true, map[uint64]bool{}, now.Add(yieldTime)
 	server := r.relays.server
 	what.From = server.config.Self
+	ids := server.config.Hub.Peers()  // one without a lease may still have a relay
 	brokers := server.state().Brokers // of one State: another one may have fewer
 	for i := range brokers {
-		if id := brokers[i].ID; id != what.From {
+		ids = append(ids, brokers[i].ID)
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		if id != what.From {
 			what.Number = server.shares.begin(openRequest{by: r, round: w})
 			w.open[what.Number] = true
 			all = append(all, toBroker{id, what})
@@ -96,7 +103,17 @@ func (r *relay) answered(w *round, got shareResult) {
 // goOnBehind notes where a former relay stood. mu is held.
 func (r *relay) goOnBehind(at *shareState) {
 	if !r.started {
-		r.floor.Sequence, r.floor.Offset = max(r.floor.Sequence, at.Sequence), max(r.floor.Offset, at.Offset)
+		r.floor = furthest(r.floor, *at)
+	}
+}
+
+// goOnBehindOf notes where a former relay of this broker stood, which is gone.
+func (r *relay) goOnBehindOf(before *relay) {
+	at := before.stands(r.made)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at != nil {
+		r.goOnBehind(at)
 	}
 }
 
@@ -114,7 +131,7 @@ func (r *relay) start() {
 		r.inherit()
 	}
 	r.started = true
-	r.sum.Sequence, r.sum.Offset = max(r.sum.Sequence, r.floor.Sequence), max(r.sum.Offset, r.floor.Offset)
+	r.sum = furthest(r.sum, r.floor)
 }
 
 // inherit takes over from the relay before it on this broker, which has ended. mu is held.
@@ -132,13 +149,30 @@ func (r *relay) stands(made int64) *shareState {
 	return r.standing(made)
 }
 
-// standing is stands under mu.
+// standing is stands under mu. A relay that has not begun stands where former ones did.
 func (r *relay) standing(made int64) *shareState {
-	if !r.started || r.made != made {
+	if r.made != made {
 		return nil
 	}
 	is := r.sum
+	if !r.started {
+		is = r.floor
+		if r.after != nil {
+			if at := r.after.stands(made); at != nil {
+				is = furthest(is, *at)
+			}
+		}
+	}
+	if is == (shareState{}) {
+		return nil
+	}
 	return &is
+}
+
+// furthest returns the larger sequence and offset.
+func furthest(a, b shareState) shareState {
+	a.Sequence, a.Offset = max(a.Sequence, b.Sequence), max(a.Offset, b.Offset)
+	return a
 }
 
 // quiet reports whether neither the relay, which ends, nor one before it on this broker is about to
@@ -215,7 +249,10 @@ func (r *relay) close() {
 	if !r.ending || r.closed || !r.asksNothing() {
 		return
 	}
-	r.closed, r.after = true, nil
+	r.closed = true
+	if r.after != nil {
+		r.inherit()
+	}
 	r.gone = !r.spoke && len(r.yielded) == 0
 	if r.then != nil {
 		r.then.wake()

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -158,5 +160,104 @@ func TestARelayThatIsReplacedDoesNotWaitForALostShare(t *testing.T) {
 	})
 	if took := time.Since(began); took > lostAfter/2 {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// TestARelayThatIsReplacedBeforeItBeganPassesTheSequenceOn, whoever asks for it, and when.
+func TestARelayThatIsReplacedBeforeItBeganPassesTheSequenceOn(t *testing.T) {
+	w := newWorld(t, 1)
+	w.wide(2, 0, 0)
+	n := w.nodes[0]
+	if made := ask[jsapi.ConsumerResponse](n, relayedCall, relayedConfig); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	of, g := n.topics.Topic("orders"), &n.Server.relays
+	declared := n.Server.state().Subscription(of.ID(), "pusher")
+	if declared == nil {
+		t.Fatal("the consumer is not declared")
+	}
+	made := declared.Incarnation()
+	next := func(after *relay) *relay {
+		r := newRelay(g, of, declared, subscription.Claim{}, after, true, time.Now())
+		t.Cleanup(r.interest.Stop)
+		return r
+	}
+	began := next(nil)
+	began.started, began.sum = true, shareState{Sequence: 9, Offset: 5}
+	second := next(began)
+	third := next(second)
+	if at := third.stands(made); at == nil || at.Sequence != 9 || at.Offset != 5 {
+		t.Errorf("behind two others it stands at %+v", at)
+	}
+	for _, drop := range []bool{false, true} {
+		last := next(began)
+		last.end(drop)
+		if at := last.stands(made); at == nil || at.Sequence != 9 {
+			t.Errorf("after its end (%v) it stands at %+v", drop, at)
+		}
+	}
+	second.mu.Lock()
+	second.inherit()
+	second.mu.Unlock()
+	afterwards := next(nil) // of this broker, when the others are gone
+	afterwards.goOnBehindOf(second)
+	afterwards.mu.Lock()
+	afterwards.start()
+	afterwards.mu.Unlock()
+	if at := afterwards.stands(made); at == nil || at.Sequence != 9 || at.Offset != 5 {
+		t.Errorf("it goes on at %+v", at)
+	}
+	if at := afterwards.stands(made + 1); at != nil {
+		t.Errorf("a consumer that was made anew goes on at %+v", at)
+	}
+}
+
+// TestARelayThatIsDroppedAnswersThoseItYieldsTo at once: they need not wait for it.
+func TestARelayThatIsDroppedAnswersThoseItYieldsTo(t *testing.T) {
+	w := newWorld(t, 1)
+	w.wide(2, 0, 0)
+	n := w.nodes[0]
+	if made := ask[jsapi.ConsumerResponse](n, relayedCall, relayedConfig); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	of := n.topics.Topic("orders")
+	declared := n.Server.state().Subscription(of.ID(), "pusher")
+	r := newRelay(&n.Server.relays, of, declared, subscription.Claim{}, nil, true, time.Now())
+	r.shards[0].share.number = 1 // something may come
+	answered := make(chan struct{})
+	r.yield(r.made, func(*shareState) { close(answered) })
+	r.end(true)
+	select {
+	case <-answered:
+	case <-time.After(testutil.Patience):
+		t.Error("it did not answer")
+	}
+}
+
+// TestBrokersWithoutALeaseAreAskedToYield: they have links, and may have a relay.
+func TestBrokersWithoutALeaseAreAskedToYield(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(2, 0, 0)
+	n := w.nodes[0]
+	if made := ask[jsapi.ConsumerResponse](n, relayedCall, relayedConfig); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	r := n.Server.relays.every()[0]
+	for _, linked := range []bool{true, false} {
+		w.set(func() {
+			w.cut = map[string]bool{"broker-2": !linked}
+			w.dead = map[string]bool{"broker-2": linked} // not registered
+			w.tell(coordination.Changes{Brokers: true})
+		})
+		r.mu.Lock()
+		asked := map[string]bool{}
+		for _, one := range r.begin(&round{}, time.Now(), shareRequest{}) {
+			asked[one.broker] = true
+			r.relays.server.shares.drop(one.what.Number)
+		}
+		r.mu.Unlock()
+		if len(asked) != 2 || !asked["broker-1"] || !asked["broker-2"] {
+			t.Errorf("asked are %v", asked)
+		}
 	}
 }

@@ -523,6 +523,18 @@ func (n *node) Wait() {
 	}
 }
 
+// Peers are the other brokers that are not cut off.
+func (n *node) Peers() (ids []string) {
+	n.w.mu.Lock()
+	defer n.w.mu.Unlock()
+	for _, other := range n.w.nodes {
+		if other != n && !n.w.cut[other.id] && !n.w.cut[n.id] {
+			ids = append(ids, other.id)
+		}
+	}
+	return ids
+}
+
 func (n *node) Forward(broker string, m *protocol.Message) bool {
 	n.w.mu.Lock()
 	cut := n.w.cut[broker] || n.w.cut[n.id]

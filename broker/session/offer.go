@@ -1,6 +1,7 @@
 package session
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -184,6 +185,13 @@ func (h *Hub) reaches(of []byte, takers bool) bool {
 		}
 	}
 	return len(match.Groups) > 0
+}
+
+// Peers returns the ids of the brokers to which there is a link.
+func (h *Hub) Peers() []string {
+	h.lock.RLock()
+	defer h.lock.RUnlock()
+	return slices.Collect(maps.Keys(h.brokers))
 }
 
 // Forward sends a message to the Takers of another broker that offer its subject. It reports
