@@ -11,9 +11,14 @@ const (
 	// ControlLine is the largest control line in bytes, that of nats-server, so that every client
 	// works. CONNECT with a long token needs it.
 	ControlLine = 4096
-	// SubscriptionsPerConnection bounds the entries of one client in the interest index: about 250
-	// bytes each, so at most 25 MiB.
+	// SubscriptionsPerConnection bounds the entries of one client in the interest index. Their
+	// memory is bounded by Profile.Interest.
 	SubscriptionsPerConnection = 100_000
+	// PatternTokens is the most tokens of a pattern: far more than any scheme of subjects has, and
+	// few enough that one SUB takes no more than 40 KiB.
+	PatternTokens = 128
+	// GroupsPerPattern is the most queue groups on one pattern. A publish looks at each.
+	GroupsPerPattern = 1000
 	// AuthTimeout is how long a connection may take for CONNECT if a user or a token is required:
 	// enough for a client behind a slow link, and short for a port scan.
 	AuthTimeout = 2 * time.Second
@@ -115,14 +120,17 @@ type Profile struct {
 	Pending int64
 	// NodePending is the same over all clients: a third of the broker's memory.
 	NodePending int64
+	// Interest is how many bytes the subscriptions of this broker's clients may take in the interest
+	// index, and one client's half of that. Each linked broker holds them, too.
+	Interest int64
 }
 
 // profiles are named by the commodity node that they fit, in order of size.
 var profiles = []Profile{
-	{Name: "small", Payload: 8 << 20, Connections: 16_000, Pending: 32 << 20, NodePending: 192 << 20},
-	{Name: "medium", Payload: 8 << 20, Connections: 40_000, Pending: 64 << 20, NodePending: 512 << 20},
-	{Name: "large", Payload: 8 << 20, Connections: 80_000, Pending: 64 << 20, NodePending: 1 << 30},
-	{Name: "xlarge", Payload: 8 << 20, Connections: 160_000, Pending: 64 << 20, NodePending: 2 << 30},
+	{Name: "small", Payload: 8 << 20, Connections: 16_000, Pending: 32 << 20, NodePending: 192 << 20, Interest: 96 << 20},
+	{Name: "medium", Payload: 8 << 20, Connections: 40_000, Pending: 64 << 20, NodePending: 512 << 20, Interest: 256 << 20},
+	{Name: "large", Payload: 8 << 20, Connections: 80_000, Pending: 64 << 20, NodePending: 1 << 30, Interest: 512 << 20},
+	{Name: "xlarge", Payload: 8 << 20, Connections: 160_000, Pending: 64 << 20, NodePending: 2 << 30, Interest: 1 << 30},
 }
 
 // DefaultProfile is for a node with 2 vCPU and 4 GiB.

@@ -46,6 +46,7 @@ var (
 	descClosed      = describe("connections_closed_total", "Clients that are gone, by reason.", "reason")
 	descSlow        = describe("slow_consumers_total", "Clients closed because they did not keep up.")
 	descSubs        = describe("subscriptions", "Subscriptions of this node's clients.")
+	descInterest    = describe("interest_bytes", "What the subscriptions of this node's clients are estimated to take.")
 	descMessages    = describe("messages_total", "Messages from (in) and to (out) clients.", "direction")
 	descBytes       = describe("message_bytes_total", "Their bytes, headers included.", "direction")
 	descPending     = describe("pending_bytes", "Bytes waiting for clients that are behind.")
@@ -121,6 +122,7 @@ func clients(to sample, s session.Stats) {
 	}
 	to.count(descSlow, s.SlowConsumers())
 	to.gauge(descSubs, float64(s.Subscriptions))
+	to.gauge(descInterest, float64(s.InterestBytes))
 	to.count(descMessages, s.InMsgs, "in")
 	to.count(descMessages, s.OutMsgs, "out")
 	to.count(descBytes, s.InBytes, "in")

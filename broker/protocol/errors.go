@@ -85,3 +85,8 @@ func SubscribeViolation(pattern, queue []byte) *Error {
 	}
 	return &Error{text: text}
 }
+
+// TooManyTokens is the error of a client that subscribes to a pattern with too many tokens.
+func TooManyTokens(pattern []byte) *Error {
+	return &Error{text: `Permissions Violation for Subscription to "` + string(pattern) + `", too many tokens`}
+}

@@ -71,7 +71,8 @@ type Conn struct {
 	identity atomic.Pointer[identity.Identity]
 	replies  atomic.Pointer[replies]
 
-	subs map[string]*Sub // by sid; guarded by the index lock
+	subs     map[string]*Sub // by sid; guarded by the index lock
+	interest int64           // sum of their cost; guarded likewise
 
 	// Owned by the reader.
 	slowPeers    []*Peer // peers that the last read published to and whose links are behind

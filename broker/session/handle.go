@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"time"
@@ -294,6 +295,9 @@ func (c *Conn) subscribe(b *batch, op *protocol.Op) error {
 	if !subject.ValidPattern(op.Subject) {
 		return protocol.ErrInvalidSubject
 	}
+	if bytes.Count(op.Subject, dot) >= limits.PatternTokens {
+		return protocol.TooManyTokens(op.Subject)
+	}
 	s := &Sub{conn: c, sid: string(op.SID), queue: string(op.Queue), pattern: string(op.Subject)}
 	b.pause()
 	err := c.hub.insert(s, op)
@@ -303,6 +307,8 @@ func (c *Conn) subscribe(b *batch, op *protocol.Op) error {
 	}
 	return err
 }
+
+var dot = []byte{'.'}
 
 func (c *Conn) unsubscribe(b *batch, op *protocol.Op) {
 	b.pause()

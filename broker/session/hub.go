@@ -53,13 +53,15 @@ type Hub struct {
 	senders sync.Pool
 	ids     atomic.Uint64
 
-	// The index lock; see the package's invariants. It guards index, peers, watches and brokers.
+	// The index lock; see the package's invariants. It guards all down to the next blank line.
 	lock    sync.RWMutex
 	index   *subject.Index[*Sub, *Peer]
 	peers   []*Peer
 	watches map[watched][]*Watch
 	// brokers holds the linked peers by broker id.
 	brokers map[string]*Peer
+	// interestCost is the sum of the subscriptions' cost.
+	interestCost int64
 
 	// Connections, listeners, and what INFO shows. Guarded by mu.
 	mu         sync.Mutex
@@ -264,9 +266,13 @@ func (h *Hub) insert(s *Sub, op *protocol.Op) error {
 	if is != nil && is.Limits.Subscriptions > 0 {
 		most = min(most, is.Limits.Subscriptions)
 	}
-	if len(c.subs) >= most {
+	nodes, groups := h.index.Missing(s.pattern, s.queue)
+	s.cost = costOf(s, nodes)
+	if len(c.subs) >= most || groups >= limits.GroupsPerPattern || c.interest+s.cost > h.profile.Interest/2 || h.interestCost+s.cost > h.profile.Interest {
 		return protocol.ErrMaxSubscriptions
 	}
+	c.interest += s.cost
+	h.interestCost += s.cost
 	if c.subs == nil {
 		c.subs = make(map[string]*Sub, 1)
 	}
@@ -335,6 +341,8 @@ func (h *Hub) end(s *Sub) {
 	}
 	s.removed = true
 	c := s.conn
+	c.interest -= s.cost
+	h.interestCost -= s.cost
 	delete(c.subs, s.sid)
 	c.subCount.Store(int64(len(c.subs)))
 	leaf, group := h.index.Remove(s.pattern, s.queue, c.loop.sink, s)

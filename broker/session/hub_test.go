@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -186,4 +187,61 @@ func TestClientThatNeverReadsIsClosedAloneWithinItsBound(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// TestSubscriptionsAreBoundedInTokensAndBytes: a client that subscribes to many long patterns takes
+// no more than its part of what subscriptions may take, and others still subscribe.
+func TestSubscriptionsAreBoundedInTokensAndBytes(t *testing.T) {
+	const most = 4 << 20
+	h, address := newTestHub(t, func(c *session.Config) { c.Profile.Interest = most })
+	greedy, other := dial(t, address, ""), dial(t, address, "")
+	longest := strings.Repeat(".x", limits.PatternTokens-1)
+	greedy.send("SUB a%s 0\r\nUNSUB 0\r\nSUB a%s.x 0\r\n", longest, longest)
+	greedy.expect(fmt.Sprintf(`-ERR 'Permissions Violation for Subscription to "a%s.x", too many tokens'`, longest))
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range 1000 {
+		greedy.send("SUB %d%s %d\r\n", i, longest, i)
+	}
+	refused := 0
+	greedy.send("PING\r\n")
+	for line := greedy.line(); line != "PONG"; line = greedy.line() {
+		if line != "-ERR 'maximum subscriptions exceeded'" {
+			t.Fatal(line)
+		}
+		refused++
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	is := h.Stats()
+	if is.InterestBytes > most/2 || is.InterestBytes < most/2-100_000 || is.Subscriptions != 1000-refused {
+		t.Errorf("%d bytes, %d subscriptions, %d refused", is.InterestBytes, is.Subscriptions, refused)
+	}
+	if took := int64(after.HeapInuse) - int64(before.HeapInuse); took > most {
+		t.Errorf("they took %d bytes, counted as %d", took, is.InterestBytes)
+	}
+	other.send("SUB a.b 1\r\n")
+	other.sync()
+	greedy.conn.Close()
+	testutil.EventuallyTrue(t, "theirs is free again", func() bool { return h.Stats().Subscriptions == 1 })
+	other.send("UNSUB 1\r\n")
+	other.sync()
+	if n := h.Stats().InterestBytes; n != 0 {
+		t.Errorf("%d bytes are left of nothing", n)
+	}
+}
+
+// TestQueueGroupsOnOnePatternAreBounded, since each publish looks at all of them.
+func TestQueueGroupsOnOnePatternAreBounded(t *testing.T) {
+	_, address := newTestHub(t, nil)
+	c := dial(t, address, "")
+	for i := range limits.GroupsPerPattern {
+		c.send("SUB a group%d %d\r\n", i, i)
+	}
+	c.sync()
+	c.send("SUB a one-more x\r\n")
+	c.expect("-ERR 'maximum subscriptions exceeded'")
+	c.send("SUB a group7 x\r\nSUB b one-more y\r\nUNSUB 1\r\nSUB a one-more z\r\n")
+	c.sync()
 }

@@ -23,6 +23,7 @@ type Stats struct {
 	Connections      int
 	TotalConnections uint64
 	Subscriptions    int
+	InterestBytes    int64  // estimated, of the subscriptions
 	PendingBytes     int64  // waiting for slow clients
 	Parked           int64  // clients with a writer goroutine now
 	Stalls           uint64 // how often a publisher waited for a sender loop
@@ -40,12 +41,12 @@ func (s Stats) SlowConsumers() uint64 {
 // Stats returns a snapshot of the hub.
 func (h *Hub) Stats() Stats {
 	h.lock.RLock()
-	subs := h.index.Len()
+	subs, interest := h.index.Len(), h.interestCost
 	h.lock.RUnlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := Stats{
-		Totals: h.past, Connections: len(h.conns), TotalConnections: h.ids.Load(), Subscriptions: subs,
+		Totals: h.past, Connections: len(h.conns), TotalConnections: h.ids.Load(), Subscriptions: subs, InterestBytes: interest,
 		PendingBytes: h.pending.Load(), Parked: h.parked.Load(), Stalls: h.stalls.Load(), Refusals: h.refusals.Load(), Violations: h.violations.Load(),
 		Ended: make(map[Reason]uint64, len(h.ended)), Handshakes: maps.Clone(h.handshakes),
 	}

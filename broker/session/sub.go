@@ -20,7 +20,8 @@ type Sub struct {
 	// filtered: some subjects that the pattern matches are denied, so each message is checked.
 	// Filtered subscriptions are counted.
 	filtered bool
-	removed  bool // no longer in the index
+	removed  bool  // no longer in the index
+	cost     int64 // estimated bytes, see costOf
 
 	// Counted at the match by any publisher, under the index's read lock.
 	taken atomic.Int64
@@ -62,4 +63,15 @@ func (s *Sub) claim() claimResult {
 func (s *Sub) exhausted() bool {
 	limit := s.max.Load()
 	return limit > 0 && s.taken.Load() >= limit
+}
+
+// Estimated bytes in the interest index, measured with patterns of up to a thousand tokens.
+const (
+	subCost  = 170 // a subscription, without its pattern
+	nodeCost = 300 // a token that no other pattern has in its place
+)
+
+// costOf estimates the bytes that a subscription takes. nodes is how many its pattern adds.
+func costOf(s *Sub, nodes int) int64 {
+	return subCost + int64(2*len(s.pattern)+2*len(s.queue)+len(s.sid)) + int64(nodes)*nodeCost
 }

@@ -334,6 +334,46 @@ func (x *Index[S, P]) find(pattern string) *Leaf[S, P] {
 	return n.leaf
 }
 
+// Missing returns how many nodes Insert would add for a pattern, and how many queue groups its leaf
+// has without the given one; 0 if it has that one.
+func (x *Index[S, P]) Missing(pattern, queue string) (nodes, groups int) {
+	n, rest, more := x.root, pattern, true
+	for more {
+		var token string
+		token, rest, more = strings.Cut(rest, ".")
+		var leaf **Leaf[S, P]
+		switch {
+		case token == ">" && !more:
+			leaf = &n.rest
+		case token == "*":
+			n = n.any
+		default:
+			n = n.next[token]
+		}
+		if n == nil {
+			if nodes = 1; more {
+				nodes += 1 + strings.Count(rest, ".")
+			}
+			if strings.HasSuffix(pattern, ".>") {
+				nodes-- // that token has none
+			}
+			return nodes, 0
+		}
+		if !more && leaf == nil {
+			leaf = &n.leaf
+		}
+		if leaf != nil && *leaf != nil && queue != "" {
+			for _, g := range (*leaf).groups {
+				if g.Queue == queue {
+					return 0, 0
+				}
+			}
+			return 0, len((*leaf).groups)
+		}
+	}
+	return 0, 0
+}
+
 func (x *Index[S, P]) group(leaf *Leaf[S, P], queue string) *Group[S, P] {
 	for _, g := range leaf.groups {
 		if g.Queue == queue {

@@ -277,3 +277,36 @@ func BenchmarkMatch(b *testing.B) {
 		}
 	})
 }
+
+// TestWhatAPatternAddsIsKnownBefore it is inserted.
+func TestWhatAPatternAddsIsKnownBefore(t *testing.T) {
+	count := func(x *Index[*sub, string]) int {
+		var walk func(n *node[*sub, string]) int
+		walk = func(n *node[*sub, string]) int {
+			all := 1
+			for _, child := range n.next {
+				all += walk(child)
+			}
+			if n.any != nil {
+				all += walk(n.any)
+			}
+			return all
+		}
+		return walk(x.root) - 1
+	}
+	x := NewIndex[*sub, string](1)
+	for i, c := range []struct {
+		pattern, queue string
+		nodes, groups  int
+	}{
+		{"a", "", 1, 0}, {"a", "", 0, 0}, {"a.b.c", "", 2, 0}, {"a.b.d.e.>", "", 2, 0}, {">", "", 0, 0}, {"*", "q", 1, 0}, {"*", "q", 0, 0},
+		{"*", "r", 0, 1}, {"*", "s", 0, 2}, {"*.*.x", "", 2, 0}, {"z.>", "q", 1, 0}, {"z.>", "r", 0, 1}, {"z.y.x.w.v", "", 4, 0}, {"z.y", "q", 0, 0},
+	} {
+		nodes, groups := x.Missing(c.pattern, c.queue)
+		before := count(x)
+		x.Insert(c.pattern, c.queue, 0, false, &sub{})
+		if nodes != c.nodes || groups != c.groups || count(x)-before != nodes {
+			t.Errorf("%d: %s %s adds %d nodes to %d groups, and added %d nodes", i, c.pattern, c.queue, nodes, groups, count(x)-before)
+		}
+	}
+}
