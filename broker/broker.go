@@ -171,6 +171,9 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 			return nil, fmt.Errorf("listen for %s: %w (is another broker running here?)", l.what, err)
 		}
 	}
+	if b.route != nil && config.TLS == nil && !onLoopback(b.route) {
+		return nil, fmt.Errorf("listen for other brokers on %s: links beyond this machine need TLS, since whoever reaches them may do everything (give --tls-dir, or --route-listen 127.0.0.1:6222, or an empty one for a single broker)", b.route.Addr())
+	}
 	b.clock = clock.New(clock.Config{Wall: config.Clock.Now, Store: clock.File(filepath.Join(config.Data, clockFile)), Logger: b.log})
 	b.listening = b.client.Addr().String()
 	if config.Client.Advertise != "" {
@@ -190,6 +193,12 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// onLoopback reports whether only processes of this machine reach a listener.
+func onLoopback(ln net.Listener) bool {
+	address, ok := ln.Addr().(*net.TCPAddr)
+	return ok && address.IP.IsLoopback()
 }
 
 func (b *Broker) closeListeners() {

@@ -34,3 +34,18 @@ func TestAPortInUseIsReported(t *testing.T) {
 	}
 	again.Close()
 }
+
+// TestLinksInPlaintextStayOnTheMachine: whoever links to a broker may do everything.
+func TestLinksInPlaintextStayOnTheMachine(t *testing.T) {
+	profile, err := limits.ForProfile("small")
+	testutil.Must(t, err)
+	for _, address := range []string{":0", "0.0.0.0:0", "[::]:0"} {
+		err := Run(t.Context(), Config{
+			Name: "b", Cluster: "local/test", Data: t.TempDir(), Profile: profile,
+			Client: Address{Listen: "127.0.0.1:0"}, Route: Address{Listen: address},
+		})
+		if err == nil || !strings.Contains(err.Error(), "--tls-dir") {
+			t.Errorf("on %s: %v", address, err)
+		}
+	}
+}
