@@ -118,8 +118,22 @@ func (c *Conn) greet() (first []byte, greeted bool, err error) {
 func (c *Conn) firstByte(within time.Duration) ([]byte, error) {
 	c.readUntil(time.Now().Add(within))
 	first := make([]byte, 1)
-	n, err := c.nc.Read(first)
+	n, err := c.readInTime(first)
 	return first[:n], err
+}
+
+// lateRead is how long a read waits after its deadline, which may have passed while input was there
+// and this broker had no time to look.
+const lateRead = 10 * time.Millisecond
+
+// readInTime reads with the deadline that was set. What arrived before it is read, however late.
+func (c *Conn) readInTime(p []byte) (int, error) {
+	n, err := c.nc.Read(p)
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		c.readUntil(time.Now().Add(lateRead))
+		n, err = c.nc.Read(p)
+	}
+	return n, err
 }
 
 // readUntil sets the deadline of reads, except for a connection that is drained.

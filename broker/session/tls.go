@@ -103,7 +103,7 @@ func (t *transport) readHandshake(p []byte) (int, error) {
 	t.leaveTurn()
 	defer t.awaitTurn()
 	t.conn.readUntil(t.deadline)
-	n, err := t.conn.nc.Read(p)
+	n, err := t.conn.readInTime(p)
 	if t.handshook += n; t.handshook > limits.HandshakeBytes {
 		return 0, errHandshakeSize
 	}
