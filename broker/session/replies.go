@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,6 +38,9 @@ func (r *replies) add(reply []byte) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.order) >= 2*maxReplies { // most are used up, behind one that is not
+		r.order = slices.DeleteFunc(r.order, func(one *openReply) bool { return one.left == 0 })
+	}
 	for len(r.order) > 0 {
 		oldest := r.order[0]
 		if oldest.left != 0 && len(r.open) < maxReplies && (r.within < 0 || now.Before(oldest.until)) {

@@ -1,0 +1,56 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestReplySubjectsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &replies{most: 2, within: time.Minute}
+		r.add([]byte("a"))
+		for i, want := range []bool{true, true, false} {
+			if r.take([]byte("a")) != want {
+				t.Errorf("message %d: %v", i+1, !want)
+			}
+		}
+		r.add([]byte("a"))
+		time.Sleep(59 * time.Second)
+		if r.add([]byte("b")); !r.take([]byte("a")) {
+			t.Error("a was forgotten too early")
+		}
+		time.Sleep(time.Second)
+		if r.take([]byte("a")) || !r.take([]byte("b")) {
+			t.Error("a is there, or b is not")
+		}
+		if r.take([]byte("c")) {
+			t.Error("c was never asked for")
+		}
+	})
+}
+
+// TestReplySubjectsAreBounded: whatever a responder answers, and leaves unanswered.
+func TestReplySubjectsAreBounded(t *testing.T) {
+	r := &replies{most: 1, within: time.Hour}
+	r.add([]byte("slow"))
+	for i := range 10 * maxReplies {
+		of := fmt.Append(nil, i)
+		if r.add(of); !r.take(of) {
+			t.Fatalf("%s is refused", of)
+		}
+	}
+	if len(r.order) > 2*maxReplies || len(r.open) != 1 {
+		t.Errorf("%d are kept in order, %d are open", len(r.order), len(r.open))
+	}
+	if !r.take([]byte("slow")) {
+		t.Error("a slow answer is refused")
+	}
+	for i := range 3 * maxReplies {
+		r.add(fmt.Append(nil, i))
+	}
+	if len(r.open) > maxReplies || len(r.order) > 2*maxReplies || !r.take(fmt.Append(nil, 3*maxReplies-1)) || r.take([]byte("0")) {
+		t.Errorf("%d are open, %d are kept in order, or the wrong ones", len(r.open), len(r.order))
+	}
+}
