@@ -16,6 +16,8 @@
 //     operator mounts, or from the other members.
 //   - Each step of rejoining is safe to repeat and is repeated until it succeeds. The next attempt
 //     removes what the last one left, such as a learner that never started.
+//   - A database at its quota, where etcd refuses writes, is compacted, rewritten and opened again
+//     (upkeep.go). Only live data that exceed half of the quota need a person.
 //   - Data of etcd with inconsistent metadata are set aside and never deleted.
 //   - Liveness depends on no other member; readiness means that the quorum answers.
 //

@@ -284,6 +284,9 @@ type server struct {
 	etcd    *embed.Etcd
 	closing atomic.Bool // from then on its log is about the intended end
 
+	stopUpkeep context.CancelFunc
+	upkeep     sync.WaitGroup
+
 	mu      sync.Mutex
 	clients []*grpc.Server // servers of etcd's clients
 }
@@ -310,6 +313,10 @@ func startServer(cfg *embed.Config, log slogCore) (*server, error) {
 		return nil, fmt.Errorf("start etcd in %s: %w", cfg.Dir, err)
 	}
 	s.etcd = etcd
+	u := &upkeep{etcd: etcd.Server, log: log.log, quota: cfg.QuotaBackendBytes, kept: keptUnderPressure}
+	var ctx context.Context
+	ctx, s.stopUpkeep = context.WithCancel(context.Background())
+	s.upkeep.Go(func() { u.run(ctx) })
 	return s, nil
 }
 
@@ -317,6 +324,7 @@ func startServer(cfg *embed.Config, log slogCore) (*server, error) {
 // stop waits up to 9 s for watches to end. In that time it neither renews leases nor tells clients
 // to leave, so leases of live brokers would expire.
 func (s *server) stop() error {
+	s.stopUpkeep()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -331,6 +339,7 @@ func (s *server) stop() error {
 		// Close waits for requests that wait for a leader, which fail only when the server is
 		// stopped.
 		s.etcd.Server.HardStop()
+		s.upkeep.Wait() // what it asked for ends with the server, and it uses the database
 		s.etcd.Close()
 	}()
 	timer := time.NewTimer(stopTimeout)
