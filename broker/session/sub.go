@@ -15,6 +15,7 @@ type Sub struct {
 
 	// Guarded by the index lock.
 	leaf    *subject.Leaf[*Sub, *Peer]
+	slot    int
 	base    uint64 // leaf.Matched when the subscription began
 	counted bool   // deliveries are counted in taken, at the match
 	// filtered: some subjects that the pattern matches are denied, so each message is checked.
@@ -34,6 +35,9 @@ type Sub struct {
 
 // Listed implements subject.Subscriber.
 func (s *Sub) Listed() bool { return !s.removed && !s.counted }
+
+// Slot implements subject.Subscriber.
+func (s *Sub) Slot() *int { return &s.slot }
 
 // claimResult is the result of Sub.claim.
 type claimResult int

@@ -6,11 +6,35 @@ import (
 	"sync/atomic"
 )
 
-// Subscriber is an entry of the index. Listed reports whether it still belongs to the lists of
-// plain subscribers. Its owner makes it return false before it calls Remove or Count.
+// Subscriber is an entry of the index.
 type Subscriber interface {
 	comparable
+	// Listed reports whether it still belongs to the lists of plain subscribers. Its owner makes it
+	// return false before it calls Remove or Count.
 	Listed() bool
+	// Slot is memory for the place of a counted subscriber or a member of a queue group in its list,
+	// so that it is removed without a search. It belongs to the index.
+	Slot() *int
+}
+
+// put appends a subscriber to its list.
+func put[S Subscriber](list []S, s S) []S {
+	*s.Slot() = len(list)
+	return append(list, s)
+}
+
+// take removes a subscriber from its list, and moves the last one to its place. It reports false if
+// the subscriber is not there.
+func take[S Subscriber](list []S, s S) ([]S, bool) {
+	i, last := *s.Slot(), len(list)-1
+	if i > last || list[i] != s {
+		return list, false
+	}
+	list[i] = list[last]
+	*list[i].Slot() = i
+	var none S
+	list[last] = none
+	return list[:last], true
 }
 
 // Index maps subjects to local subscribers S and to peers P, the brokers that have subscribers of
@@ -112,10 +136,10 @@ func (x *Index[S, P]) Insert(pattern, queue string, sink int, counted bool, s S)
 	switch {
 	case queue != "":
 		g := x.group(leaf, queue)
-		g.local = append(g.local, s)
+		g.local = put(g.local, s)
 		return leaf, g
 	case counted:
-		leaf.counted = append(leaf.counted, s)
+		leaf.counted = put(leaf.counted, s)
 	default:
 		l := &leaf.plain[sink]
 		l.items = append(l.items, s)
@@ -128,7 +152,7 @@ func (x *Index[S, P]) Insert(pattern, queue string, sink int, counted bool, s S)
 func (x *Index[S, P]) Count(leaf *Leaf[S, P], sink int, s S) {
 	leaf.plain[sink].remove()
 	leaf.listed--
-	leaf.counted = append(leaf.counted, s)
+	leaf.counted = put(leaf.counted, s)
 }
 
 // Remove removes s, which was inserted with these values and whose Listed returns false already.
@@ -138,9 +162,8 @@ func (x *Index[S, P]) Remove(pattern, queue string, sink int, s S) (*Leaf[S, P],
 		return nil, nil
 	}
 	if queue == "" {
-		if i := slices.Index(leaf.counted, s); i >= 0 {
-			leaf.counted = slices.Delete(leaf.counted, i, i+1)
-		} else {
+		var counted bool
+		if leaf.counted, counted = take(leaf.counted, s); !counted {
 			leaf.plain[sink].remove()
 			leaf.listed--
 		}
@@ -152,8 +175,8 @@ func (x *Index[S, P]) Remove(pattern, queue string, sink int, s S) (*Leaf[S, P],
 		if g.Queue != queue {
 			continue
 		}
-		if i := slices.Index(g.local, s); i >= 0 {
-			g.local = slices.Delete(g.local, i, i+1)
+		var member bool
+		if g.local, member = take(g.local, s); member {
 			x.size--
 		}
 		x.pruneGroup(leaf, g)

@@ -35,10 +35,11 @@ func matches(pattern, subject []string) bool {
 type sub struct {
 	pattern, queue string
 	counted, gone  bool
-	sink           int
+	sink, slot     int
 }
 
 func (s *sub) Listed() bool { return !s.gone && !s.counted }
+func (s *sub) Slot() *int   { return &s.slot }
 
 var (
 	tokens   = rapid.SampledFrom([]string{"a", "b", "c"})
@@ -307,6 +308,27 @@ func TestWhatAPatternAddsIsKnownBefore(t *testing.T) {
 		x.Insert(c.pattern, c.queue, 0, false, &sub{})
 		if nodes != c.nodes || groups != c.groups || count(x)-before != nodes {
 			t.Errorf("%d: %s %s adds %d nodes to %d groups, and added %d nodes", i, c.pattern, c.queue, nodes, groups, count(x)-before)
+		}
+	}
+}
+
+// BenchmarkLeavingAGroup: all members of a large queue group leave, in no particular order.
+func BenchmarkLeavingAGroup(b *testing.B) {
+	const members = 20_000
+	for b.Loop() {
+		x := NewIndex[*sub, string](1)
+		all := make([]*sub, members)
+		for i := range all {
+			all[i] = &sub{pattern: "a", queue: "workers"}
+			x.Insert("a", "workers", 0, false, all[i])
+		}
+		for i := range all {
+			s := all[(i*7919)%members]
+			s.gone = true
+			x.Remove("a", "workers", 0, s)
+		}
+		if x.Len() != 0 {
+			b.Fatalf("%d are left", x.Len())
 		}
 	}
 }
