@@ -11,6 +11,8 @@ type Identity struct {
 	// Expires is when the user's access ends; zero: never.
 	Expires time.Time
 	Limits  Limits
+	// Permissions are what the rights were compiled from, to be shown; nil: everything.
+	Permissions *Permissions
 
 	rights *rights
 }

@@ -105,7 +105,7 @@ func (d *Document) Table() (*Table, error) {
 		if u.Name == "" || len(u.Name) > maxName {
 			return nil, fmt.Errorf("user %d: a name has 1 to %d bytes", i+1, maxName)
 		}
-		if err := t.add(u, fallback); err != nil {
+		if err := t.add(u, fallback, d.Default); err != nil {
 			return nil, fmt.Errorf("user %q: %w", u.Name, err)
 		}
 	}
@@ -119,11 +119,13 @@ func (d *Document) Table() (*Table, error) {
 	return t, nil
 }
 
-func (t *Table) add(u *User, fallback *rights) (err error) {
+// add adds a user. fallback are the rights of one without permissions, and shown is where they are
+// from.
+func (t *Table) add(u *User, fallback *rights, shown *Permissions) (err error) {
 	if t.byName[u.Name] != nil {
 		return errors.New("is there twice")
 	}
-	is := &Identity{Name: u.Name, Expires: u.Expires, Limits: u.Limits, rights: fallback}
+	is := &Identity{Name: u.Name, Expires: u.Expires, Limits: u.Limits, Permissions: shown, rights: fallback}
 	if u.Limits.Connections < 0 || u.Limits.Subscriptions < 0 || u.Limits.Payload < 0 {
 		return errors.New("limits: give numbers above 0, or leave them out")
 	}
@@ -134,6 +136,7 @@ func (t *Table) add(u *User, fallback *rights) (err error) {
 		if is.rights, err = u.Permissions.compile(); err != nil {
 			return err
 		}
+		is.Permissions = u.Permissions
 	}
 	entry := &Entry{Identity: is}
 	if len(u.Passwords) > maxVerifiers {

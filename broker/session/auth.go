@@ -114,6 +114,16 @@ func (c *Conn) become(is *identity.Identity) {
 	}
 }
 
+// Identity returns who the client with that number is; nil: it is gone, or there are no users.
+func (h *Hub) Identity(client uint64) *identity.Identity {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.conns[client]; c != nil {
+		return c.identity.Load()
+	}
+	return nil
+}
+
 // Recheck applies the present users to the clients that are connected: who has no access any more
 // is closed, and the others lose the subscriptions that they have no right to any more.
 func (h *Hub) Recheck() {

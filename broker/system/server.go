@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/monitoring"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/work"
@@ -24,6 +25,8 @@ var Subjects = []string{prefix + "SERVER.PING", prefix + "SERVER.*.*", prefix + 
 type Hub interface {
 	Send(messages []protocol.Message)
 	Forward(broker string, m *protocol.Message) bool
+	// Identity returns who a client is; nil: there are no users.
+	Identity(client uint64) *identity.Identity
 }
 
 // Pages are what is told of this broker. *monitoring.Config implements it.
@@ -71,7 +74,16 @@ func (s *Server) Wait() {}
 // Take takes requests.
 func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded bool) (behind bool) {
 	for i := range messages {
-		s.take(&messages[i], forwarded)
+		s.take(&messages[i], nil, forwarded)
+	}
+	return false
+}
+
+// TakeOf takes requests of a client of this broker.
+func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.Memory) (behind bool) {
+	is := s.config.Hub.Identity(client)
+	for i := range messages {
+		s.take(&messages[i], is, false)
 	}
 	return false
 }
@@ -92,7 +104,8 @@ func (f *filter) matches(c *Config) bool {
 	return match(c.Name, f.Name) && match(c.Cluster, f.Cluster) && match(c.Host, f.Host)
 }
 
-func (s *Server) take(m *protocol.Message, forwarded bool) {
+// take takes one request. is is who made it; nil: not known, or there are no users.
+func (s *Server) take(m *protocol.Message, is *identity.Identity, forwarded bool) {
 	if len(m.Reply) == 0 || len(m.Data) > requestBytes {
 		return
 	}
@@ -130,7 +143,7 @@ func (s *Server) take(m *protocol.Message, forwarded bool) {
 	}
 	reply := bytes.Clone(m.Reply)
 	_, payload := protocol.SplitData(bytes.Clone(m.Data), m.Header)
-	s.jobs.Submit(func() { s.serve(name, all, reply, payload) }, len(payload)+len(reply)+len(name))
+	s.jobs.Submit(func() { s.serve(name, all, is, reply, payload) }, len(payload)+len(reply)+len(name))
 }
 
 func (s *Server) isMember(id string) bool {
@@ -172,7 +185,7 @@ type answer struct {
 }
 
 // serve answers a request, unless it is for other servers.
-func (s *Server) serve(kind string, all bool, reply, payload []byte) {
+func (s *Server) serve(kind string, all bool, is *identity.Identity, reply, payload []byte) {
 	c := &s.config
 	if all && len(bytes.TrimSpace(payload)) > 0 {
 		var f filter
@@ -187,6 +200,8 @@ func (s *Server) serve(kind string, all bool, reply, payload []byte) {
 	switch kind {
 	case "STATSZ":
 		s.send(reply, answer{Stats: c.Pages.Statsz()})
+	case "USER.INFO":
+		s.send(reply, answer{Data: describe(is)})
 	case "IDZ":
 		s.sendJSON(reply, map[string]string{"name": c.Name, "host": c.Host, "id": c.ID})
 	default:
@@ -228,8 +243,6 @@ func (s *Server) page(kind string, payload []byte) (any, *problem) {
 		return map[string]any{"server_id": s.config.ID, "now": time.Now(), "outbound_gateways": struct{}{}, "inbound_gateways": struct{}{}}, nil
 	case "LEAFZ":
 		return map[string]any{"server_id": s.config.ID, "now": time.Now(), "leafnodes": 0, "leafs": []any{}}, nil
-	case "USER.INFO":
-		return map[string]string{"user": "", "account": "$G", "account_name": "$G"}, nil
 	}
 	return nil, &problem{501, kind + " is not served by Carillon"}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/monitoring"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -28,6 +29,20 @@ func (h *fakeHub) Send(messages []protocol.Message) {
 	for _, m := range messages {
 		h.sent = append(h.sent, fmt.Sprintf("%s %s", m.Subject, m.Data))
 	}
+}
+
+// Identity: client 7 is known.
+func (h *fakeHub) Identity(client uint64) *identity.Identity {
+	if client != 7 {
+		return nil
+	}
+	table, err := (&identity.Document{Users: []identity.User{{Name: "ann", Permissions: &identity.Permissions{
+		Subscribe: &identity.Subjects{Deny: []string{"a"}}, AllowResponses: &identity.Responses{},
+	}}}}).Table()
+	if err != nil {
+		panic(err)
+	}
+	return table.User("ann").Identity
 }
 
 func (h *fakeHub) Forward(broker string, m *protocol.Message) bool {
@@ -146,8 +161,24 @@ func TestEachServerAnswersForItself(t *testing.T) {
 func TestLargeAnswersAreRefused(t *testing.T) {
 	hub := &fakeHub{}
 	s := New(Config{Hub: hub, Pages: fakePages{10_000}, Payload: 500, Logger: slog.New(slog.DiscardHandler)})
-	s.serve("VARZ", false, []byte("answer"), nil)
+	s.serve("VARZ", false, nil, []byte("answer"), nil)
 	if len(hub.sent) != 1 || !strings.Contains(hub.sent[0], "413") || len(hub.sent[0]) > 500 {
 		t.Errorf("%.600q", hub.sent)
+	}
+}
+
+// TestAClientLearnsWhoItIs, and what it may do.
+func TestAClientLearnsWhoItIs(t *testing.T) {
+	for client, want := range map[uint64]string{
+		7: `{"account":"$G","account_name":"$G","user":"ann","permissions":{"subscribe":{"deny":["a"]},"responses":{"max":1,"ttl":120000000000}}}`,
+		8: `{"account":"$G","account_name":"$G","user":""}`,
+	} {
+		hub := &fakeHub{}
+		s := New(Config{Hub: hub, Pages: fakePages{}, Logger: slog.New(slog.DiscardHandler)})
+		s.TakeOf(client, []protocol.Message{{Subject: []byte("$SYS.REQ.USER.INFO"), Reply: []byte("answer")}}, nil)
+		s.jobs.Finish()
+		if len(hub.sent) != 1 || !strings.Contains(hub.sent[0], `"data":`+want) {
+			t.Errorf("client %d: %q", client, hub.sent)
+		}
 	}
 }
