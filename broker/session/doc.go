@@ -36,6 +36,11 @@
 //	    the connection is parked. The reader's tls.Conn may add ciphertext at any time; then the
 //	    loop sends it.
 //
+//	S9  On the port for WebSocket the upgrade comes before INFO, and its answer is all that is sent
+//	    through the loop until then. The loop makes frames of what it has encoded for a connection
+//	    before it writes or parks it, so everything behind the loop, TLS included, moves bytes. A
+//	    close frame follows the last message, and nothing follows that.
+//
 // Rejected: a goroutine per subscriber that is woken for each message. With thousands of receivers
 // most of the time goes into wake-ups and copies.
 //
