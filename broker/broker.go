@@ -27,6 +27,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/system"
+	"github.com/carillon-mq/carillon/broker/websocket"
 )
 
 // ProtocolVersion is the version of nats-server that clients see. They choose features by it.
@@ -44,6 +45,8 @@ type Config struct {
 	Client Address // NATS clients
 	Route  Address // other brokers; Listen empty: a single broker
 	HTTP   Address // probes, metrics; Listen empty: none
+	// WebSocket is where NATS clients connect by WebSocket; Listen empty: nowhere.
+	WebSocket WebSocket
 
 	Endpoints []string // of etcd
 	TLS       *env.TLS // for routes and etcd; nil: plaintext, within one machine
@@ -70,8 +73,15 @@ type Config struct {
 	// waiting for anything. nil: they end with the process.
 	Sever func()
 
-	// Ready is called once clients can connect, with their address.
-	Ready func(address string)
+	// Ready is called once clients can connect, with their address, and that for WebSocket, if any.
+	Ready func(address, web string)
+}
+
+// WebSocket is a port for WebSocket. It has the TLS of clients unless it is Plaintext.
+type WebSocket struct {
+	Address
+	Plaintext bool
+	Origins   websocket.Origins // of pages whose programs may connect
 }
 
 // ClientTLS is how clients use TLS. Without Files there is plaintext only.
@@ -81,6 +91,15 @@ type ClientTLS struct {
 	First     session.First
 	FirstWait time.Duration // of session.FirstAuto; 0: limits.TLSFirstWait
 	Verify    bool          // Files verify client certificates
+}
+
+// webSocket returns the Hub's configuration of the port for WebSocket.
+func (b *Broker) webSocket() session.WebSocket {
+	is := session.WebSocket{Origins: b.config.WebSocket.Origins, Advertise: b.reachedBy(b.config.WebSocket.Address, b.web)}
+	if secure := b.config.ClientTLS; secure.Files != nil && !b.config.WebSocket.Plaintext {
+		is.TLS, is.Verify = secure.Files.Server(), secure.Verify
+	}
+	return is
 }
 
 // session returns the configuration of the Hub, nil without TLS.
@@ -106,7 +125,7 @@ type Broker struct {
 	started   time.Time
 	listening string
 
-	client, route, http net.Listener
+	client, web, route, http net.Listener
 
 	clock  *clock.Clock
 	topics topics
@@ -163,7 +182,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 		to      *net.Listener
 		address Address
 		what    string
-	}{{&b.client, config.Client, "clients"}, {&b.route, config.Route, "other brokers"}, {&b.http, config.HTTP, "HTTP"}} {
+	}{{&b.client, config.Client, "clients"}, {&b.web, config.WebSocket.Address, "clients with WebSocket"}, {&b.route, config.Route, "other brokers"}, {&b.http, config.HTTP, "HTTP"}} {
 		if l.address.Listen == "" {
 			continue
 		}
@@ -185,7 +204,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	}
 	b.hub = session.NewHub(session.Config{
 		ServerID: rand.Text(), ServerName: config.Name, Version: ProtocolVersion + "-carillon", Cluster: b.clusterName(),
-		Advertise: b.listening, Profile: config.Profile, TLS: config.ClientTLS.session(), Auth: auth, JetStream: true, APILevel: jsapi.APILevel, Logger: b.log,
+		Advertise: b.listening, Profile: config.Profile, TLS: config.ClientTLS.session(), WebSocket: b.webSocket(), Auth: auth, JetStream: true, APILevel: jsapi.APILevel, Logger: b.log,
 	})
 	b.member = membership.New(b.identity.ID, b.hub, b.log)
 	if err = b.openDisk(); err != nil {
@@ -202,7 +221,7 @@ func onLoopback(ln net.Listener) bool {
 }
 
 func (b *Broker) closeListeners() {
-	for _, ln := range []net.Listener{b.client, b.route, b.http} {
+	for _, ln := range []net.Listener{b.client, b.web, b.route, b.http} {
 		if ln != nil {
 			ln.Close()
 		}
@@ -287,10 +306,18 @@ func (b *Broker) run(ctx context.Context) error {
 				failed(fmt.Errorf("accept clients: %w", err))
 			}
 		})
+		if b.web != nil {
+			running.Go(func() {
+				if err := b.hub.ServeWebSocket(b.web); err != nil {
+					failed(fmt.Errorf("accept clients with WebSocket: %w", err))
+				}
+			})
+		}
 		b.ready.Store(true)
-		b.log.Info("Ready", "broker", b.identity.ID, "clients", b.listening, "incarnation", b.member.Incarnation())
+		web := b.self().WebSocket
+		b.log.Info("Ready", "broker", b.identity.ID, "clients", b.listening, "websocket", web, "incarnation", b.member.Incarnation())
 		if b.config.Ready != nil {
-			b.config.Ready(b.listening)
+			b.config.Ready(b.listening, web)
 		}
 		b.member.ServeClients(ctx)
 	}
@@ -376,25 +403,27 @@ func (b *Broker) dialReplication(ctx context.Context, broker string) (net.Conn, 
 	return b.mesh.DialReplication(ctx, broker)
 }
 
+// reachedBy returns the host:port by which others reach a listener, or nothing without one.
+func (b *Broker) reachedBy(a Address, ln net.Listener) string {
+	if a.Advertise != "" || ln == nil {
+		return a.Advertise
+	}
+	host, port, err := net.SplitHostPort(ln.Addr().String())
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		// It listens on all addresses. The clients' address has the host name that others use.
+		if name, _, err := net.SplitHostPort(b.listening); err == nil {
+			return net.JoinHostPort(name, port)
+		}
+	}
+	return ln.Addr().String()
+}
+
 // self returns this broker's registration.
 func (b *Broker) self() coordination.Broker {
-	own := func(a Address, ln net.Listener) string {
-		if a.Advertise != "" || ln == nil {
-			return a.Advertise
-		}
-		host, port, err := net.SplitHostPort(ln.Addr().String())
-		if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
-			// It listens on all addresses. The clients' address has the host name that others use.
-			if name, _, err := net.SplitHostPort(b.listening); err == nil {
-				return net.JoinHostPort(name, port)
-			}
-		}
-		return ln.Addr().String()
-	}
 	return coordination.Broker{
 		ID: b.identity.ID, Name: b.config.Name, Zone: b.config.Zone, Version: b.config.Version, Started: b.started.UTC().Truncate(time.Millisecond),
-		Client: b.listening, Route: own(b.config.Route, b.route), HTTP: own(b.config.HTTP, b.http),
-		Features: coordination.Features(),
+		Client: b.listening, Route: b.reachedBy(b.config.Route, b.route), HTTP: b.reachedBy(b.config.HTTP, b.http),
+		WebSocket: b.reachedBy(b.config.WebSocket.Address, b.web), Features: coordination.Features(),
 	}
 }
 

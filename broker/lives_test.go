@@ -105,7 +105,7 @@ func followALife(t *testing.T) {
 		if err := Run(ctx, Config{
 			Name: "b", Cluster: cluster, Data: data, Profile: profile, Endpoints: etcd.Endpoints(),
 			Client: Address{Listen: "127.0.0.1:0"}, Route: Address{Listen: "127.0.0.1:0"},
-			Ready: func(address string) { ready <- address },
+			Ready: func(address, _ string) { ready <- address },
 		}); err != nil {
 			t.Error(err)
 		}

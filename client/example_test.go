@@ -40,7 +40,7 @@ func exampleConnection() (nc *nats.Conn, end func()) {
 		if err := broker.Run(life, broker.Config{
 			Name: "main-0", Cluster: "local/example", Data: dir + "/broker", Endpoints: local.Endpoints(), Profile: profile,
 			Client: broker.Address{Listen: "127.0.0.1:0"}, Route: broker.Address{Listen: "127.0.0.1:0"}, LameDuck: time.Millisecond,
-			Ready: func(address string) { ready <- address },
+			Ready: func(address, _ string) { ready <- address },
 		}); err != nil {
 			log.Fatal(err)
 		}

@@ -16,12 +16,14 @@ type Broker struct {
 	// registration.
 	Incarnation int64
 
-	Name    string // pod name, for messages
-	Client  string // host:port where NATS clients connect
-	Route   string // host:port where other brokers connect; empty: it takes none
-	HTTP    string // host:port of probes and metrics; may be empty
-	Zone    string // may be empty
-	Version string
+	Name   string // pod name, for messages
+	Client string // host:port where NATS clients connect
+	Route  string // host:port where other brokers connect; empty: it takes none
+	HTTP   string // host:port of probes and metrics; may be empty
+	// WebSocket is the host:port where NATS clients connect by WebSocket; empty: nowhere.
+	WebSocket string
+	Zone      string // may be empty
+	Version   string
 
 	// Since is the earliest incarnation since which the volume holds every write: an orderly end
 	// passes it on to the next process. 0: only this one. Data that was in memory only is reported
@@ -60,7 +62,8 @@ type brokerValue struct {
 	Started  time.Time  `json:"started,omitzero"`
 	Features FeatureSet `json:"features,omitempty"`
 	// Generation is that of etcd at the registration. Earlier versions write none.
-	Generation int64 `json:"generation,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
+	WebSocket  string `json:"websocket,omitempty"`
 }
 
 const brokerValueVersion = 1
@@ -69,7 +72,7 @@ func (b Broker) valid() error {
 	if why := validBrokerID(b.ID); why != "" {
 		return errors.New(why)
 	}
-	for field, address := range map[string]string{"client": b.Client, "route": b.Route, "http": b.HTTP} {
+	for field, address := range map[string]string{"client": b.Client, "route": b.Route, "http": b.HTTP, "websocket": b.WebSocket} {
 		if address == "" && field != "client" {
 			continue // a single broker needs no routes, and one on a laptop no HTTP
 		}
@@ -93,7 +96,7 @@ func (b Broker) encode() ([]byte, error) {
 	if err := b.valid(); err != nil {
 		return nil, err
 	}
-	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version, b.Since, b.Started, b.Features, GenerationOf(b.Incarnation)}
+	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version, b.Since, b.Started, b.Features, GenerationOf(b.Incarnation), b.WebSocket}
 	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, fmt.Errorf("encode broker %s: %w", b.ID, err)
@@ -114,7 +117,7 @@ func decodeBroker(id string, created int64, data []byte) (Broker, error) {
 	}
 	b := Broker{
 		ID: id, Incarnation: incarnation(value.Generation, created),
-		Name: value.Name, Client: value.Client, Route: value.Route, HTTP: value.HTTP,
+		Name: value.Name, Client: value.Client, Route: value.Route, HTTP: value.HTTP, WebSocket: value.WebSocket,
 		Zone: value.Zone, Version: value.Version, Since: value.Since, Started: value.Started, Features: value.Features,
 	}
 	return b, b.valid()

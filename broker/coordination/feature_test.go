@@ -34,10 +34,10 @@ func TestAPartOfAFeatureNameIsNotAFeature(t *testing.T) {
 }
 
 // TestARegistrationWithFeaturesIsReadByEarlierVersions: version 018b7c1, whose struct this is,
-// decodes a registration with features.
+// decodes a registration with features and a port for WebSocket.
 func TestARegistrationWithFeaturesIsReadByEarlierVersions(t *testing.T) {
 	b := broker("a")
-	b.Features = Features()
+	b.Features, b.WebSocket = Features(), "a:9222"
 	data, err := b.encode()
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestARegistrationWithFeaturesIsReadByEarlierVersions(t *testing.T) {
 		t.Errorf("read as %+v: %v; want %+v", again, err, b)
 	}
 	bare, err := broker("a").encode()
-	if err != nil || strings.Contains(string(bare), "features") {
+	if err != nil || strings.Contains(string(bare), "features") || strings.Contains(string(bare), "websocket") {
 		t.Errorf("without features it is %s: %v", bare, err)
 	}
 }

@@ -34,7 +34,7 @@ type Links interface {
 }
 
 // Clients is the part of session.Hub that membership uses.
-type Clients interface{ SetURLs(urls []string) }
+type Clients interface{ SetURLs(urls, web []string) }
 
 // Member is this broker as a member of its cluster. All methods may be called concurrently.
 type Member struct {
@@ -55,6 +55,7 @@ type Member struct {
 	mu      sync.Mutex
 	members []coordination.Broker
 	urls    []string      // what clients were told last
+	webURLs []string      // the same of WebSocket
 	known   chan struct{} // closed when members are known
 	first   sync.Once     // closes known
 }
@@ -175,15 +176,18 @@ func (m *Member) ServeClients(ctx context.Context) {
 func (m *Member) advertise() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	urls := make([]string, 0, len(m.members))
+	urls, web := make([]string, 0, len(m.members)), []string(nil)
 	for _, b := range m.members {
 		if b.ID != m.id && (m.links == nil || !m.links.Leaving(b.ID)) {
 			urls = append(urls, b.Client)
+			if b.WebSocket != "" {
+				web = append(web, b.WebSocket)
+			}
 		}
 	}
-	if !slices.Equal(urls, m.urls) {
-		m.urls = urls
-		m.clients.SetURLs(urls)
+	if !slices.Equal(urls, m.urls) || !slices.Equal(web, m.webURLs) {
+		m.urls, m.webURLs = urls, web
+		m.clients.SetURLs(urls, web)
 	}
 }
 

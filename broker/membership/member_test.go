@@ -88,9 +88,9 @@ func (l *fakeLinks) set(f func()) {
 	f()
 }
 
-type fakeClients struct{ urls []string }
+type fakeClients struct{ urls, web []string }
 
-func (c *fakeClients) SetURLs(urls []string) { c.urls = urls }
+func (c *fakeClients) SetURLs(urls, web []string) { c.urls, c.web = urls, web }
 
 func newMember() (*Member, *fakeStore, *fakeLinks, *fakeClients) {
 	store, links, clients := &fakeStore{reports: map[[2]coordination.Replica]int{}}, &fakeLinks{hushed: make(chan struct{}, 1)}, &fakeClients{}
@@ -100,6 +100,22 @@ func newMember() (*Member, *fakeStore, *fakeLinks, *fakeClients) {
 }
 
 var three = []coordination.Broker{{ID: "a", Client: "a:4222"}, {ID: "b", Client: "b:4222", Incarnation: 7}, {ID: "c", Client: "c:4222"}}
+
+// TestClientsOfWebSocketAreToldOfItsPorts: of those members that have one, also if a member comes
+// back with one and is otherwise the same.
+func TestClientsOfWebSocketAreToldOfItsPorts(t *testing.T) {
+	m, _, _, clients := newMember()
+	m.SetMembers(three)
+	if len(clients.web) > 0 {
+		t.Errorf("clients were told of %v", clients.web)
+	}
+	web := slices.Clone(three)
+	web[0].WebSocket, web[2].WebSocket = "a:9222", "c:9222"
+	m.SetMembers(web)
+	if !slices.Equal(clients.web, []string{"c:9222"}) || !slices.Equal(clients.urls, []string{"b:4222", "c:4222"}) {
+		t.Errorf("clients were told of %v and %v", clients.web, clients.urls)
+	}
+}
 
 // TestClientsAreToldOfOtherMembers: clients are told of all other members, except of those that
 // announced that they leave.

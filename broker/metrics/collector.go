@@ -44,6 +44,8 @@ var (
 	descConnections = describe("connections", "Clients connected.")
 	descAccepted    = describe("connections_total", "Clients that ever connected.")
 	descClosed      = describe("connections_closed_total", "Clients that are gone, by reason.", "reason")
+	descWebSockets  = describe("websocket_connections", "Clients connected by WebSocket.")
+	descUpgrades    = describe("websocket_upgrades_total", "Requests to the port for WebSocket, by outcome: done, refused, or timeout.", "outcome")
 	descSlow        = describe("slow_consumers_total", "Clients closed because they did not keep up.")
 	descSubs        = describe("subscriptions", "Subscriptions of this node's clients.")
 	descInterest    = describe("interest_bytes", "What the subscriptions of this node's clients are estimated to take.")
@@ -134,6 +136,10 @@ func clients(to sample, s session.Stats) {
 	to.count(descViolations, s.Violations)
 	for outcome, n := range s.Handshakes {
 		to.count(descHandshakes, n, string(outcome))
+	}
+	to.gauge(descWebSockets, float64(s.WebSockets))
+	for outcome, n := range s.Upgrades {
+		to.count(descUpgrades, n, string(outcome))
 	}
 }
 

@@ -300,9 +300,13 @@ func connOf(s *session.ConnStats, now time.Time) conn {
 	if s.TLS != nil {
 		secure = *s.TLS
 	}
+	kind := "nats"
+	if s.WebSocket {
+		kind = "websocket"
+	}
 	return conn{
 		TLSVersion: secure.Version, TLSCipher: secure.CipherSuite,
-		ID: s.ID, Kind: "Client", Type: "nats", Account: account, Address: s.Address, IP: host, Port: port, Name: s.Name, Lang: s.Lang, Version: s.Version,
+		ID: s.ID, Kind: "Client", Type: kind, Account: account, Address: s.Address, IP: host, Port: port, Name: s.Name, Lang: s.Lang, Version: s.Version,
 		Start: s.Born, LastActivity: s.Active, Uptime: since(s.Born, now), Idle: since(s.Active, now),
 		Subscriptions: s.Subscriptions, PendingBytes: s.PendingBytes,
 		InMsgs: s.InMsgs, InBytes: s.InBytes, OutMsgs: s.OutMsgs, OutBytes: s.OutBytes,

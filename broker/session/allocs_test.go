@@ -21,6 +21,8 @@ func TestDeliveryAllocatesNothing(t *testing.T) {
 	}{
 		{"plaintext", 1, 1000, 128, newCircle}, {"plaintext", 50, 100, 128, newCircle}, {"plaintext", 1, 50, 32 << 10, newCircle},
 		{"TLS", 1, 1000, 128, newTLSCircle}, {"TLS", 50, 100, 128, newTLSCircle},
+		{"WebSocket", 1, 1000, 128, newWebCircle}, {"WebSocket", 50, 100, 128, newWebCircle}, {"WebSocket", 1, 50, 32 << 10, newWebCircle},
+		{"WebSocket over TLS", 1, 1000, 128, newSecureWebCircle},
 	} {
 		t.Run(fmt.Sprintf("%s, %d subscribers, %d bytes", tc.name, tc.subscribers, tc.size), func(t *testing.T) {
 			c := tc.newCircle(t, tc.subscribers, tc.messages, tc.size)

@@ -34,6 +34,7 @@ const (
 	TLSHandshake  Reason = "TLS Handshake Failure"
 	Revoked       Reason = "Authentication Revoked"
 	Expired       Reason = "Authentication Expired"
+	NotUpgraded   Reason = "WebSocket Upgrade Failure"
 	LameDuck      Reason = "Lame Duck"
 	Stopped       Reason = "Server Shutdown"
 )
@@ -49,12 +50,13 @@ type Conn struct {
 
 	reason atomic.Pointer[Reason] // why it was closed; nil: it is open
 
-	// opening: TLS is to be begun, and the reader alone writes. secure is set before it ends, by the
-	// reader; nil: plaintext.
+	// opening: TLS or the upgrade is to be begun, and the reader alone writes. secure is set before
+	// it ends, by the reader; nil: plaintext.
 	opening  atomic.Bool
 	opened   atomic.Int64 // UnixNano: the time for CONNECT begins
 	secure   *transport
 	tlsState atomic.Pointer[TLSState]
+	web      *webSocket // nil: not on the port for WebSocket
 
 	// From CONNECT. Written by the reader; headers is also read by the loop.
 	connected      atomic.Bool
@@ -122,16 +124,19 @@ type Conn struct {
 // firstRead is the first read size of a connection, in bytes. It grows with demand up to fullChunk.
 const firstRead = 4 << 10
 
-func newConn(h *Hub, id uint64, nc net.Conn) *Conn {
+func newConn(h *Hub, id uint64, nc net.Conn, web bool) *Conn {
 	c := &Conn{
 		hub: h, loop: h.loops[int(id)%len(h.loops)], id: id, nc: nc, born: time.Now(),
 		echo: true, verbose: true, pedantic: true, readSize: firstRead,
 	}
 	c.active.Store(c.born.UnixNano())
 	c.opened.Store(c.born.UnixNano())
-	c.opening.Store(h.config.TLS != nil)
+	c.opening.Store(h.config.TLS != nil || web)
 	if h.auth != nil && h.auth.Nonce() {
 		c.nonce = newNonce()
+	}
+	if web {
+		c.web = &webSocket{conn: c}
 	}
 	if socket, ok := nc.(interface {
 		syscall.Conn
@@ -163,6 +168,7 @@ func (c *Conn) closeWithError(text string, why Reason) {
 	if !c.closeReason.CompareAndSwap(nil, &why) {
 		return
 	}
+	c.web.endWith(statusOf(why), text)
 	c.send(protocol.AppendErr(nil, text), true)
 	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
 }
@@ -192,12 +198,21 @@ func (c *Conn) flush() {
 	c.write()
 }
 
-// write writes what the socket accepts now, and parks the rest. Only the loop calls it.
+// write writes what the loop has encoded for c since the last write. Only the loop calls it.
 func (c *Conn) write() {
 	if c.closed() {
 		c.out.reset()
 		return
 	}
+	if c.out.framed {
+		c.web.frame()
+	}
+	c.push()
+}
+
+// push writes what the socket accepts now, and parks the rest. Nothing is left in the outbox. Only
+// the loop calls it.
+func (c *Conn) push() {
 	c.parking.Lock()
 	parked := c.parked
 	if parked {
@@ -347,8 +362,17 @@ func (c *Conn) closeWrite() {
 	c.close(ProtocolError)
 }
 
-// fill reads more input behind the unparsed bytes.
+// fill reads more input of NATS's protocol behind the unparsed bytes. A read of a WebSocket may
+// bring none.
 func (c *Conn) fill() error {
+	if c.web != nil {
+		return c.web.fill()
+	}
+	return c.read()
+}
+
+// read reads readN more bytes of input behind the unparsed bytes.
+func (c *Conn) read() error {
 	if c.secure != nil {
 		return c.secure.fill()
 	}

@@ -40,6 +40,10 @@
 //	    and each subscription is checked against the present rights of its user, and so is each
 //	    delivery to a subscription whose pattern has denied subjects in it. When Recheck returns,
 //	    nobody publishes, or is matched, by a right that it has lost.
+//	S10 On the port for WebSocket the upgrade comes before INFO, and its answer is all that is sent
+//	    through the loop until then. The loop makes frames of what it has encoded for a connection
+//	    before it writes or parks it, so everything behind the loop, TLS included, moves bytes. A
+//	    close frame follows the last message, and nothing follows that.
 //
 // Rejected: a goroutine per subscriber that is woken for each message. With thousands of receivers
 // most of the time goes into wake-ups and copies.

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/websocket"
 )
 
 // lingerTime and lingerBytes bound what is read and discarded from a client after its last -ERR;
@@ -29,6 +30,10 @@ func (c *Conn) serve() {
 		c.hub.log.Debug("Closing a connection that broke the protocol", "client", c.id, "address", c.nc.RemoteAddr().String(), "error", err)
 		c.linger()
 		c.close(reasonFor(mistake))
+		return
+	}
+	if end := (*websocket.End)(nil); errors.As(err, &end) {
+		c.web.part(end)
 		return
 	}
 	if why := c.closeReason.Load(); why != nil {
@@ -157,6 +162,9 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 		mistake := (*protocol.Error)(nil)
 		if !errors.As(err, &mistake) {
 			break
+		}
+		if mistake.Closes() {
+			c.web.endWith(statusFor(mistake), mistake.Text())
 		}
 		b.send(c, protocol.AppendErr(nil, mistake.Text()), mistake.Closes())
 		if mistake.Closes() {

@@ -34,7 +34,7 @@ const (
 	FirstAuto First = "auto" // INFO first to a client that has sent nothing after FirstWait
 )
 
-// Outcome is how a handshake ended, for metrics.
+// Outcome is how a handshake or an upgrade ended, for metrics.
 type Outcome string
 
 // The outcomes of a handshake.
@@ -48,10 +48,13 @@ const (
 // TLSState describes the TLS of a connection, with nats-server's words.
 type TLSState struct{ Version, CipherSuite string }
 
-// begin greets a client of a broker with TLS and makes the connection secure. It reports whether
-// the client may go on; otherwise the connection is closed. Until then the reader alone writes, and
-// nothing is sent through the loop.
+// begin greets a client of a broker with TLS and makes the connection secure, or upgrades one of
+// the port for WebSocket. It reports whether the client may go on; otherwise the connection is
+// closed. Until then the reader alone writes, and nothing is sent through the loop.
 func (c *Conn) begin() bool {
+	if c.web != nil {
+		return c.web.begin()
+	}
 	first, greeted, err := c.greet()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.close(endReason(err))
@@ -63,7 +66,7 @@ func (c *Conn) begin() bool {
 		c.close(*c.draining.Load())
 		return false
 	case secure:
-		if err := c.handshake(first); err != nil {
+		if err := c.handshake(first, c.hub.config.TLS.Config); err != nil {
 			c.fail(err)
 			return false
 		}
@@ -152,9 +155,9 @@ func (c *Conn) writeNow(text []byte) error {
 }
 
 // handshake makes the connection secure.
-func (c *Conn) handshake(first []byte) error {
+func (c *Conn) handshake(first []byte, config *tls.Config) error {
 	t := &transport{conn: c, first: first, deadline: time.Now().Add(limits.HandshakeTimeout)}
-	t.tls = tls.Server(t, c.hub.config.TLS.Config)
+	t.tls = tls.Server(t, config)
 	t.awaitTurn()
 	err := t.tls.Handshake()
 	t.leaveTurn()

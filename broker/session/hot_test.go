@@ -33,6 +33,23 @@ func newTLSCircle(t testing.TB, subscribers, messages, size int) *circle {
 	return newCircleOf(t, func() *wire { return h.dial(config) }, subscribers, messages, size)
 }
 
+// newWebCircle is a circle over WebSocket.
+func newWebCircle(t testing.TB, subscribers, messages, size int) *circle {
+	return newWebCircleOf(newWebHub(t, false, nil), t, subscribers, messages, size)
+}
+
+// newSecureWebCircle is a circle over WebSocket with TLS.
+func newSecureWebCircle(t testing.TB, subscribers, messages, size int) *circle {
+	return newWebCircleOf(newWebHub(t, true, nil), t, subscribers, messages, size)
+}
+
+func newWebCircleOf(h *webHub, t testing.TB, subscribers, messages, size int) *circle {
+	c := newCircleOf(t, func() *wire { return h.dialWeb("") }, subscribers, messages, size)
+	web := c.pub.(*webConn)
+	c.load, c.pub = masked(0x82, c.load), web.Conn
+	return c
+}
+
 func newCircleOf(t testing.TB, dial func() *wire, subscribers, messages, size int) *circle {
 	c := &circle{left: make(chan error, subscribers)}
 	body := strings.Repeat("x", size)
@@ -89,6 +106,8 @@ func BenchmarkDelivery(b *testing.B) { benchmarkDelivery(b, newCircle) }
 
 // BenchmarkTLSDelivery includes what the clients spend on TLS.
 func BenchmarkTLSDelivery(b *testing.B) { benchmarkDelivery(b, newTLSCircle) }
+
+func BenchmarkWebSocketDelivery(b *testing.B) { benchmarkDelivery(b, newWebCircle) }
 
 func benchmarkDelivery(b *testing.B, newCircle func(testing.TB, int, int, int) *circle) {
 	for _, bc := range []struct{ subscribers, messages, size int }{{1, 1000, 128}, {8, 1000, 128}, {100, 100, 128}, {100, 1, 128}, {1000, 10, 128}, {1000, 1, 128}, {1, 10, 64 << 10}} {

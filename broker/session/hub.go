@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/websocket"
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
@@ -29,6 +31,7 @@ type Config struct {
 	Profile    limits.Profile
 	Auth       Authenticator // nil: every client may do everything
 	TLS        *TLS          // of clients; nil: plaintext only
+	WebSocket  WebSocket     // of the port for WebSocket
 	JetStream  bool          // shown in INFO: the JetStream API is served
 	APILevel   int           // of JetStream, shown in INFO
 	Loops      int           // number of sender loops; 0: one per core that Go uses
@@ -69,11 +72,13 @@ type Hub struct {
 	users      map[string]int // connections of each user
 	listeners  []net.Listener
 	urls       []string // of the other brokers
+	webURLs    []string // of the other brokers, for WebSocket
 	leaving    bool
 	stopping   bool
 	past       Totals // of connections that have ended
 	ended      map[Reason]uint64
 	handshakes map[Outcome]uint64
+	upgrades   map[Outcome]uint64
 
 	pending   atomic.Int64 // bytes waiting for slow clients
 	rejecting atomic.Int64 // rejected connections that still have to read their -ERR
@@ -110,7 +115,7 @@ func NewHub(config Config) *Hub {
 		index:   subject.NewIndex[*Sub, *Peer](config.Loops),
 		brokers: make(map[string]*Peer),
 		conns:   make(map[uint64]*Conn), users: make(map[string]int), ended: make(map[Reason]uint64), quit: make(chan struct{}),
-		handshakes: make(map[Outcome]uint64), computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		handshakes: make(map[Outcome]uint64), upgrades: make(map[Outcome]uint64), computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.alive, h.ending = context.WithCancel(context.Background())
 	h.notable.log = h.log
@@ -127,7 +132,12 @@ func NewHub(config Config) *Hub {
 }
 
 // Serve accepts clients until the listener or the hub is closed.
-func (h *Hub) Serve(ln net.Listener) error {
+func (h *Hub) Serve(ln net.Listener) error { return h.serve(ln, false) }
+
+// ServeWebSocket is Serve for a port for WebSocket.
+func (h *Hub) ServeWebSocket(ln net.Listener) error { return h.serve(ln, true) }
+
+func (h *Hub) serve(ln net.Listener, web bool) error {
 	h.mu.Lock()
 	if h.stopping || h.leaving {
 		h.mu.Unlock()
@@ -139,7 +149,7 @@ func (h *Hub) Serve(ln net.Listener) error {
 		nc, err := ln.Accept()
 		switch {
 		case err == nil:
-			h.accept(nc)
+			h.accept(nc, web)
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		default: // often too many open files, which passes
@@ -153,8 +163,8 @@ func (h *Hub) Serve(ln net.Listener) error {
 	}
 }
 
-func (h *Hub) accept(nc net.Conn) {
-	c := newConn(h, h.ids.Add(1), nc)
+func (h *Hub) accept(nc net.Conn, web bool) {
+	c := newConn(h, h.ids.Add(1), nc, web)
 	h.mu.Lock()
 	full := len(h.conns) >= h.profile.Connections
 	switch { // Close waits for what is counted here until stopping is set
@@ -172,23 +182,31 @@ func (h *Hub) accept(nc net.Conn) {
 	}
 	h.mu.Unlock()
 	if full {
-		words := protocol.AppendErr(h.infoLine(c, false), protocol.ErrMaxConnections.Text())
-		if h.config.TLS != nil && h.config.TLS.First == FirstYes {
-			words = nil
-		}
+		words := h.fullWords(c)
 		go func() {
 			defer h.writing.Done()
 			h.rejectConn(nc, words)
 		}()
 		return
 	}
-	if h.config.TLS == nil {
+	if !c.opening.Load() {
 		c.send(h.infoLine(c, false), false)
 	}
 	go func() {
 		defer h.running.Done()
 		c.serve()
 	}()
+}
+
+// fullWords returns what a client that is one too many is sent.
+func (h *Hub) fullWords(c *Conn) []byte {
+	switch {
+	case c.web != nil && h.config.WebSocket.TLS == nil:
+		return websocket.ErrTooMany.Answer()
+	case c.web != nil, h.config.TLS != nil && h.config.TLS.First == FirstYes:
+		return nil
+	}
+	return protocol.AppendErr(h.infoLine(c, false), protocol.ErrMaxConnections.Text())
 }
 
 // maxRejecting bounds the rejected connections that are kept open for a moment so that their -ERR
@@ -406,10 +424,11 @@ func (h *Hub) interest() []Interest {
 	return all
 }
 
-// SetURLs sets the other brokers' client addresses, each host:port. Clients are told at once.
-func (h *Hub) SetURLs(urls []string) {
+// SetURLs sets the other brokers' addresses for clients, and for clients with WebSocket, each
+// host:port. Clients are told at once.
+func (h *Hub) SetURLs(urls, web []string) {
 	h.mu.Lock()
-	h.urls = urls
+	h.urls, h.webURLs = urls, web
 	h.mu.Unlock()
 	h.inform()
 }
@@ -425,22 +444,23 @@ func (h *Hub) inform() {
 
 func (h *Hub) infoLine(c *Conn, connectInfo bool) []byte {
 	host, port := "", 0
-	advertise := h.config.Advertise
-	if advertise == "" {
-		advertise = c.nc.LocalAddr().String()
+	h.mu.Lock()
+	urls, leaving := h.urls, h.leaving
+	own, secure := h.config.Advertise, h.config.TLS
+	if c.web != nil {
+		// As with nats-server: INFO is about the port for WebSocket only.
+		urls, own, secure = h.webURLs, h.config.WebSocket.Advertise, h.config.WebSocket.shown()
 	}
+	h.mu.Unlock()
+	advertise := cmp.Or(own, c.nc.LocalAddr().String())
 	if name, number, err := net.SplitHostPort(advertise); err == nil {
 		host = name
 		port, _ = strconv.Atoi(number)
 	}
 	client, _, _ := net.SplitHostPort(c.nc.RemoteAddr().String())
-	h.mu.Lock()
-	urls, leaving := h.urls, h.leaving
-	h.mu.Unlock()
-	if h.config.Advertise != "" && !leaving && len(urls) > 0 {
-		urls = append([]string{h.config.Advertise}, urls...)
+	if own != "" && !leaving && len(urls) > 0 {
+		urls = append([]string{own}, urls...)
 	}
-	secure := h.config.TLS
 	payload := h.profile.Payload
 	if is := c.identity.Load(); is != nil && is.Limits.Payload > 0 {
 		payload = min(payload, is.Limits.Payload)

@@ -48,6 +48,8 @@ const (
 	deliverOne                       // to sub
 	sendRaw                          // data to conn, as it is
 	sendRawAndClose                  // like sendRaw, then close conn
+	sendFrame                        // data to conn, which is a frame
+	sendUpgrade                      // data to conn, and what follows it in frames
 	endSub                           // deliver nothing more to sub
 	moveSub                          // deliver to sub by deliverOne only, not from lists
 )
@@ -192,6 +194,8 @@ func (l *loop) serve(e *entry) {
 		e.conn.out.write(e.msg.Data)
 		e.conn.closing = e.conn.closing || e.kind == sendRawAndClose
 		l.touch(e.conn)
+	case sendFrame, sendUpgrade:
+		e.conn.web.sendApart(e.msg.Data, e.kind == sendUpgrade)
 	case endSub:
 		e.sub.ended = true
 	case moveSub:

@@ -1,11 +1,14 @@
 package session
 
+import "github.com/carillon-mq/carillon/broker/websocket"
+
 // outbox holds what is still to be sent to one connection, in order: small data copied into chunks
 // of its own, large payloads by reference.
 type outbox struct {
 	segments []segment
 	size     int
 	open     bool // the last segment is a chunk with room at its end
+	framed   bool // everything goes in frames: the first chunk has room for a header before it
 }
 
 type segment struct {
@@ -32,14 +35,16 @@ func (o *outbox) room(n int) []byte {
 			return free[:0]
 		}
 	}
-	size := firstChunk
+	size, before := firstChunk, 0
 	if o.size > 0 {
 		size = min(max(2*o.size, firstChunk), fullChunk)
+	} else if o.framed {
+		before = websocket.HeaderRoom
 	}
-	s := newSlab(max(size, n))
-	o.segments = append(o.segments, segment{s.buf[:0], s})
+	s := newSlab(max(size, before+n))
+	o.segments = append(o.segments, segment{s.buf[before:before], s})
 	o.open = true
-	return s.buf[:0]
+	return s.buf[before:before]
 }
 
 func (o *outbox) grow(n int) {

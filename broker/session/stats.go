@@ -31,6 +31,8 @@ type Stats struct {
 	Violations       uint64 // what clients had no right to
 	Ended            map[Reason]uint64
 	Handshakes       map[Outcome]uint64 // of TLS
+	WebSockets       int                // of Connections, those on the port for WebSocket
+	Upgrades         map[Outcome]uint64 // to WebSocket
 }
 
 // SlowConsumers returns the number of clients that were closed as slow consumers.
@@ -48,13 +50,16 @@ func (h *Hub) Stats() Stats {
 	s := Stats{
 		Totals: h.past, Connections: len(h.conns), TotalConnections: h.ids.Load(), Subscriptions: subs, InterestBytes: interest,
 		PendingBytes: h.pending.Load(), Parked: h.parked.Load(), Stalls: h.stalls.Load(), Refusals: h.refusals.Load(), Violations: h.violations.Load(),
-		Ended: make(map[Reason]uint64, len(h.ended)), Handshakes: maps.Clone(h.handshakes),
+		Ended: make(map[Reason]uint64, len(h.ended)), Handshakes: maps.Clone(h.handshakes), Upgrades: maps.Clone(h.upgrades),
 	}
 	for why, n := range h.ended {
 		s.Ended[why] = n
 	}
 	for _, c := range h.conns {
 		s.add(c)
+		if c.web != nil {
+			s.WebSockets++
+		}
 	}
 	return s
 }
@@ -72,6 +77,7 @@ type ConnStats struct {
 	PendingBytes  int64
 	TLS           *TLSState // nil: plaintext
 	User          string    // empty: there are no users, or it has not authenticated
+	WebSocket     bool
 }
 
 // ConnStats returns a snapshot of every connection, in no particular order.
@@ -81,7 +87,7 @@ func (h *Hub) ConnStats() []ConnStats {
 	for _, c := range conns {
 		s := ConnStats{
 			ID: c.id, Address: c.nc.RemoteAddr().String(), Born: c.born, Active: time.Unix(0, c.active.Load()),
-			Subscriptions: c.subCount.Load(), PendingBytes: c.pending.Load(), TLS: c.tlsState.Load(),
+			Subscriptions: c.subCount.Load(), PendingBytes: c.pending.Load(), TLS: c.tlsState.Load(), WebSocket: c.web != nil,
 		}
 		if is := c.identity.Load(); is != nil {
 			s.User = is.Name

@@ -499,24 +499,26 @@ func TestManyTLSClientsAtOnce(t *testing.T) {
 	}
 }
 
+// memoryPer returns the memory that each connection of both sides takes, in bytes.
+func memoryPer(clients int, connect func()) int {
+	var before, after runtime.MemStats
+	for range 2 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&before)
+	for range clients {
+		connect()
+	}
+	for range 3 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&after)
+	return int(after.HeapInuse+after.StackInuse-before.HeapInuse-before.StackInuse) / clients
+}
+
 // TestAnIdleTLSConnectionIsSmall bounds the memory of a connection that waits for messages.
 func TestAnIdleTLSConnectionIsSmall(t *testing.T) {
-	const clients = 400
-	measure := func(connect func()) int {
-		var before, after runtime.MemStats
-		for range 2 {
-			runtime.GC()
-		}
-		runtime.ReadMemStats(&before)
-		for range clients {
-			connect()
-		}
-		for range 3 {
-			runtime.GC()
-		}
-		runtime.ReadMemStats(&after)
-		return int(after.HeapInuse+after.StackInuse-before.HeapInuse-before.StackInuse) / clients
-	}
+	measure := func(connect func()) int { return memoryPer(400, connect) }
 	h := newTLSHub(t, session.TLS{First: session.FirstNo, Optional: true}, nil)
 	config := h.client()
 	// The clients of this process keep their sockets only.

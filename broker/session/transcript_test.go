@@ -79,6 +79,7 @@ func TestTranscripts(t *testing.T) {
 // runningServer is the server that transcripts run against.
 type runningServer struct {
 	address  string
+	web      bool // that is its port for WebSocket
 	lameDuck func() error
 }
 
@@ -94,7 +95,7 @@ func transcriptServer(t *testing.T) (start func(*testing.T, map[string]string) r
 		if _, _, err := net.SplitHostPort(server); err != nil {
 			t.Fatalf("CARILLON_TRANSCRIPT_SERVER=%s is neither host:port nor a path: %v", server, err)
 		}
-		if dialTranscript(t, server).expectInfo(`{"cluster":null}`) != nil {
+		if dialTranscript(t, runningServer{address: server}).expectInfo(`{"cluster":null}`) != nil {
 			return nil, "carillon" // a running carillon names its cluster; a single nats-server has none
 		}
 		return nil, "nats-server"
@@ -104,7 +105,13 @@ func transcriptServer(t *testing.T) (start func(*testing.T, map[string]string) r
 // startHub runs this package's server with the options of a transcript until the test ends.
 func startHub(t *testing.T, options map[string]string) runningServer {
 	t.Helper()
-	h, address := newTestHub(t, func(config *session.Config) {
+	h, address := newTestHub(t, withOptions(t, options))
+	return runningServer{address: address, lameDuck: lameDuckOf(h)}
+}
+
+// withOptions configures a hub as a transcript asks.
+func withOptions(t *testing.T, options map[string]string) func(*session.Config) {
+	return func(config *session.Config) {
 		if one := (login.Single{User: options["user"], Password: options["password"], Token: options["token"]}); one.Given() {
 			config.Auth = one
 		}
@@ -134,8 +141,11 @@ func startHub(t *testing.T, options map[string]string) runningServer {
 				t.Fatalf("transcript: server option %s=%s: %v", name, value, err)
 			}
 		}
-	})
-	return runningServer{address: address, lameDuck: func() error {
+	}
+}
+
+func lameDuckOf(h *session.Hub) func() error {
+	return func() error {
 		// Cut short as soon as the clients are told: the first one would be sent away a second
 		// later, and the transcript may be slower.
 		ctx, cancel := context.WithCancel(context.Background())
@@ -144,7 +154,7 @@ func startHub(t *testing.T, options map[string]string) runningServer {
 			return fmt.Errorf("it left: %w", err)
 		}
 		return nil
-	}}
+	}
 }
 
 // usersIn authenticates the users of a file.
@@ -257,7 +267,7 @@ func (script *transcript) run(t *testing.T, file string, server runningServer) {
 	connect := func(name string, keepInfo bool) *transcriptClient {
 		c := clients[name]
 		if c == nil {
-			c = dialTranscript(t, server.address)
+			c = dialTranscript(t, server)
 			clients[name] = c
 			if !keepInfo {
 				if err := c.expectLine(`INFO {}`); err != nil {
@@ -348,11 +358,14 @@ type transcriptClient struct {
 	change chan struct{}
 }
 
-func dialTranscript(t *testing.T, address string) *transcriptClient {
+func dialTranscript(t *testing.T, server runningServer) *transcriptClient {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, patience)
+	conn, err := net.DialTimeout("tcp", server.address, patience)
 	if err != nil {
 		t.Fatalf("connect to the server: %v", err)
+	}
+	if server.web {
+		conn = upgraded(t, conn)
 	}
 	c := &transcriptClient{conn: conn, change: make(chan struct{})}
 	done := make(chan struct{})

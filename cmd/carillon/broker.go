@@ -24,6 +24,7 @@ func newBrokerCommand() *cobra.Command {
 		log     logging
 		tlsDir  string
 		secure  clientTLS
+		web     webSocket
 		profile string
 		allowed pushAllow
 	)
@@ -68,6 +69,9 @@ ask its clients to go elsewhere and then stop.`,
 			if config.ClientTLS, err = secure.load(); err != nil {
 				return err
 			}
+			if err := web.load(&config.WebSocket, config.ClientTLS.Files != nil); err != nil {
+				return err
+			}
 			if path := os.Getenv(testClock); path != "" {
 				if config.Clock, err = env.NewShiftedClock(path, config.Logger); err != nil {
 					return err
@@ -84,6 +88,10 @@ ask its clients to go elsewhere and then stop.`,
 	f.StringVar(&config.Data, "data", "", "folder of its volume")
 	f.StringVar(&config.Client.Listen, "client-listen", ":4222", "where NATS clients connect")
 	f.StringVar(&config.Client.Advertise, "client-advertise", "", "host:port under which clients reach that")
+	f.StringVar(&config.WebSocket.Listen, "websocket-listen", "", "where NATS clients connect by WebSocket, with TLS if there is --client-tls-dir (default nowhere)")
+	f.StringVar(&config.WebSocket.Advertise, "websocket-advertise", "", "host:port under which clients reach that")
+	f.BoolVar(&web.plaintext, "websocket-no-tls", false, "serve WebSocket in plaintext although there is --client-tls-dir: behind a proxy that ends TLS")
+	web.flags(f)
 	f.StringVar(&config.Route.Listen, "route-listen", ":6222", "where other brokers connect")
 	f.StringVar(&config.Route.Advertise, "route-advertise", "", "host:port under which other brokers reach that")
 	f.StringVar(&config.HTTP.Listen, "http-listen", ":8222", "where probes, metrics, /varz and /connz are served")

@@ -31,16 +31,18 @@ const (
 
 // devOptions are the flags of dev.
 type devOptions struct {
-	listen, http, data, profile string
-	brokers                     int
-	tls                         bool
-	logging                     logging
-	pushAllow                   pushAllow
+	listen, web, http, data, profile string
+	brokers                          int
+	tls                              bool
+	logging                          logging
+	pushAllow                        pushAllow
+	webSocket                        webSocket
 
 	limits  limits.Profile
 	allowed []netip.Prefix // pushAllow
 	auth    login.Single
 	users   string
+	webPort broker.WebSocket
 	tlsDir  string    // folder with the certificate
 	out     io.Writer // receives the line that says that it is ready
 	errors  io.Writer
@@ -69,6 +71,11 @@ With --tls, clients have to use TLS. The CA and the certificate are in DATA/tls 
 are for localhost, its addresses and this machine's name. The line then has tls:// URLs, and the
 next ones say how to connect with DATA/tls/ca.crt.
 
+With --websocket-listen, clients connect by WebSocket, too, such as nats.js in a browser. After the
+ready line there is one with its URL: websocket: ws://HOST:PORT, or wss:// with --tls. It is the first
+of as many consecutive ports. Programs of all web pages that the browser shows may connect there,
+unless --websocket-origins says which.
+
 With --push-allow, clients may declare Subscriptions that push records to HTTP endpoints in these
 networks, as carillon subscription create --push does. In Kubernetes only manifests may.`,
 		Example: `  carillon dev --data ./carillon-data
@@ -88,6 +95,10 @@ networks, as carillon subscription create --push does. In Kubernetes only manife
 				return usageError{fmt.Errorf("--brokers %d: choose 1 to %d", o.brokers, maxDevBrokers)}
 			}
 			if err := o.checkCluster(); err != nil {
+				return err
+			}
+			o.webPort.Listen = o.web
+			if err := o.webSocket.load(&o.webPort, o.tls); err != nil {
 				return err
 			}
 			if o.allowed, err = o.pushAllow.prefixes(); err != nil {
@@ -114,6 +125,8 @@ networks, as carillon subscription create --push does. In Kubernetes only manife
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:4222", "where NATS clients connect")
+	f.StringVar(&o.web, "websocket-listen", "", "where NATS clients connect by WebSocket (default nowhere)")
+	o.webSocket.flags(f)
 	f.StringVar(&o.http, "http-listen", "", "where probes, metrics, /varz and /connz are served (default nowhere; with --brokers on free ports)")
 	f.StringVar(&o.data, "data", "", "folder for everything that is kept; made if it is not there")
 	f.IntVar(&o.brokers, "brokers", 1, fmt.Sprintf("number of brokers, 1 to %d", maxDevBrokers))
@@ -130,11 +143,15 @@ func (o *devOptions) checkCluster() error {
 	if o.brokers == 1 {
 		return nil
 	}
-	if _, _, err := checkPorts("listen", o.listen, o.brokers); err != nil || o.http == "" {
-		return err
+	for flag, from := range map[string]string{"listen": o.listen, "websocket-listen": o.web, "http-listen": o.http} {
+		if from == "" && flag != "listen" {
+			continue
+		}
+		if _, _, err := checkPorts(flag, from, o.brokers); err != nil {
+			return err
+		}
 	}
-	_, _, err := checkPorts("http-listen", o.http, o.brokers)
-	return err
+	return nil
 }
 
 // runOne runs a broker and its coordinator in this process.
@@ -159,10 +176,11 @@ func (o *devOptions) runOne(ctx context.Context) error {
 	}()
 	err = broker.Run(ctx, broker.Config{
 		Name: "dev", Cluster: devCluster, Version: version, Data: filepath.Join(o.data, devBrokerDir),
-		Client: broker.Address{Listen: o.listen}, HTTP: broker.Address{Listen: o.http},
+		Client: broker.Address{Listen: o.listen}, WebSocket: o.webPort, HTTP: broker.Address{Listen: o.http},
 		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, Users: o.users, ClientTLS: secure, PushAllow: o.allowed, PushByClients: len(o.allowed) > 0, LameDuck: devLameDuck, Logger: o.log,
-		Ready: func(address string) {
+		Ready: func(address, web string) {
 			fmt.Fprintf(o.out, "ready: %s\n", o.url(address))
+			o.announceWebSocket(web)
 			if o.tls {
 				fmt.Fprintf(o.out, "Try, with any NATS client or in another terminal:\n  carillon pub greet.world hello --server %s%s\n", o.url(address), o.trust())
 			}

@@ -30,7 +30,7 @@ const (
 // devBroker is one broker of a cluster on a laptop, over all its processes.
 type devBroker struct {
 	name, dir              string
-	client, http           string // addresses
+	client, web, http      string // addresses; web may be empty
 	program                string
 	arguments, environment []string
 	output                 *prefixed

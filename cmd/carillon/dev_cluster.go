@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,6 +60,12 @@ func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (
 	if err != nil {
 		return nil, err
 	}
+	web := make([]string, o.brokers)
+	if o.web != "" {
+		if web, err = ports.consecutive("websocket-listen", o.web, o.brokers); err != nil {
+			return nil, err
+		}
+	}
 	http := o.http
 	if http == "" {
 		http = loopback + ":0" // needed to learn whether a broker is ready
@@ -80,7 +87,7 @@ func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (
 		name, dir := fmt.Sprintf("dev-%d", n), devClusterDir(o.data, n)
 		brokers = append(brokers, &devBroker{
 			name: name, dir: dir, program: program, environment: o.environment(),
-			client: reachable(clients[n]), http: reachable(https[n]),
+			client: reachable(clients[n]), web: reachable(web[n]), http: reachable(https[n]),
 			arguments: append([]string{
 				"broker", "--name", name, "--cluster", devCluster, "--data", dir,
 				"--client-listen", clients[n], "--route-listen", routes[n], "--http-listen", https[n],
@@ -88,12 +95,20 @@ func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (
 				"--disk-stall-limit", "0", // they share one disk, so no other one could lead
 				"--log-format", o.logging.format, "--log-level", o.logging.level,
 				"--push-allow", strings.Join(o.pushAllow, ","), "--push-by-clients=" + strconv.FormatBool(len(o.allowed) > 0),
-			}, secure...),
+			}, slices.Concat(secure, o.webSocketFlags(web[n]))...),
 			output: &prefixed{mu: &output, to: o.errors, name: name},
 			log:    o.log,
 		})
 	}
 	return brokers, nil
+}
+
+// webSocketFlags returns the flags of a broker's port for WebSocket.
+func (o *devOptions) webSocketFlags(listen string) []string {
+	if listen == "" {
+		return nil
+	}
+	return []string{"--websocket-listen", listen, "--websocket-origins", strings.Join(o.webSocket.origins, ",")}
 }
 
 // environment returns this process's environment with the credentials, which must not be in the
@@ -112,15 +127,16 @@ func (o *devOptions) environment() []string {
 
 // announce prints the addresses for clients, and commands to try.
 func (o *devOptions) announce(brokers []*devBroker) {
-	var urls []string
+	var urls, web []string
 	for _, b := range brokers {
-		urls = append(urls, o.url(b.client))
+		urls, web = append(urls, o.url(b.client)), append(web, b.web)
 	}
-	fmt.Fprintf(o.out, `ready: %s
-Try, with any NATS client or in other terminals:
+	fmt.Fprintf(o.out, "ready: %s\n", strings.Join(urls, ","))
+	o.announceWebSocket(web...)
+	fmt.Fprintf(o.out, `Try, with any NATS client or in other terminals:
   carillon sub 'greet.>' --server %s%s
   carillon pub greet.world hello --server %s%s
   kill -9 $(cat %s)    # it is started again
   curl -s http://%s/varz
-`, strings.Join(urls, ","), urls[0], o.trust(), urls[1], o.trust(), pidFile(brokers[0].dir), brokers[0].http)
+`, urls[0], o.trust(), urls[1], o.trust(), pidFile(brokers[0].dir), brokers[0].http)
 }

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker"
@@ -54,9 +56,12 @@ func (o *devOptions) renewTLS(now time.Time) error {
 	if name, err := os.Hostname(); err == nil && name != "localhost" {
 		leaf.DNSNames = append(leaf.DNSNames, name)
 	}
-	host, _, _ := net.SplitHostPort(o.listen)
-	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() && !ip.IsLoopback() {
-		leaf.IPs = append(leaf.IPs, ip)
+	for _, listen := range []string{o.listen, o.web} {
+		host, _, _ := net.SplitHostPort(listen)
+		ip := net.ParseIP(host)
+		if ip != nil && !ip.IsUnspecified() && !ip.IsLoopback() && !slices.ContainsFunc(leaf.IPs, ip.Equal) {
+			leaf.IPs = append(leaf.IPs, ip)
+		}
 	}
 	if had, err = readFiles(o.tlsDir); err != nil {
 		return err
@@ -141,6 +146,23 @@ func (o *devOptions) url(address string) string {
 		return "tls://" + address
 	}
 	return "nats://" + address
+}
+
+// announceWebSocket prints the addresses for WebSocket, if there are any.
+func (o *devOptions) announceWebSocket(addresses ...string) {
+	scheme := "ws://"
+	if o.tls {
+		scheme = "wss://"
+	}
+	var urls []string
+	for _, address := range addresses {
+		if address != "" {
+			urls = append(urls, scheme+address)
+		}
+	}
+	if len(urls) > 0 {
+		fmt.Fprintf(o.out, "websocket: %s\n", strings.Join(urls, ","))
+	}
 }
 
 // trust is what the command line needs in addition to the URL.

@@ -26,7 +26,7 @@ func TestReconnectToNodeThatInfoNamed(t *testing.T) {
 	flush(t, nc)
 	sub := subscribe(t, nc, "news")
 
-	first.SetURLs([]string{second.address})
+	first.SetURLs([]string{second.address}, nil)
 	wait(t, "the client learns of the second node", discovered)
 	if urls := nc.DiscoveredServers(); !slices.Contains(urls, second.url()) {
 		t.Errorf("it knows %v", urls)
@@ -49,9 +49,9 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 	first, second, third := startNode(t, nil), startNode(t, nil), startNode(t, nil)
 	nc := connect(t, first)
 	flush(t, nc)
-	first.SetURLs([]string{second.address, third.address})
+	first.SetURLs([]string{second.address, third.address}, nil)
 	testutil.EventuallyTrue(t, "it knows of both", func() bool { return len(nc.Servers()) == 3 })
-	first.SetURLs([]string{third.address})
+	first.SetURLs([]string{third.address}, nil)
 	testutil.EventuallyTrue(t, "it has forgotten the second", func() bool { return !slices.Contains(nc.Servers(), second.url()) })
 	if !slices.Contains(nc.Servers(), third.url()) {
 		t.Errorf("it knows %v", nc.Servers())
@@ -61,7 +61,7 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 // TestLameDuck: a broker that is told to leave asks its clients to reconnect. They lose no message.
 func TestLameDuck(t *testing.T) {
 	first, second := startNode(t, nil), startNode(t, nil)
-	first.SetURLs([]string{second.address})
+	first.SetURLs([]string{second.address}, nil)
 	lame, reconnected := make(chan struct{}, 1), make(chan struct{}, 1)
 	nc := connect(t, first,
 		nats.LameDuckModeHandler(func(*nats.Conn) { lame <- struct{}{} }),
@@ -100,7 +100,7 @@ func TestNothingComesBeforeTheFirstPong(t *testing.T) {
 	defer stop()
 	changes.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			first.SetURLs([]string{fmt.Sprintf("127.0.0.1:%d", 1+i%1000)})
+			first.SetURLs([]string{fmt.Sprintf("127.0.0.1:%d", 1+i%1000)}, nil)
 		}
 	})
 	for range 100 {

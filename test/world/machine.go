@@ -482,4 +482,4 @@ func (w ways) Attach(broker string, way route.Carrier) route.TopicsSide {
 // nobodyElse ignores the addresses of other brokers that clients may use.
 type nobodyElse struct{}
 
-func (nobodyElse) SetURLs([]string) {}
+func (nobodyElse) SetURLs(_, _ []string) {}

@@ -51,7 +51,7 @@ func Run(t testing.TB, profile string, config broker.Config) (address string, st
 		config.Route.Listen = ""
 	}
 	ready, stopped := make(chan string, 1), make(chan error, 1)
-	config.Ready = func(address string) { ready <- address }
+	config.Ready = func(address, _ string) { ready <- address }
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { stopped <- broker.Run(ctx, config) }()
 	stop = sync.OnceFunc(func() {

@@ -1,0 +1,84 @@
+package session
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/websocket"
+)
+
+// unframed returns the payload of whole binary frames, and their sizes.
+func unframed(t *testing.T, b []byte) (payload []byte, sizes []int) {
+	t.Helper()
+	for len(b) > 0 {
+		n, at := int(b[1]), 2
+		switch n {
+		case 126:
+			n, at = int(binary.BigEndian.Uint16(b[2:])), 4
+		case 127:
+			n, at = int(binary.BigEndian.Uint64(b[2:])), 10
+		}
+		if b[0] != 0x82 || at != websocket.HeaderSize(n) || len(b) < at+n {
+			t.Fatalf("a frame begins with %x, and %d bytes are left", b[:min(len(b), 10)], len(b))
+		}
+		payload, sizes, b = append(payload, b[at:at+n]...), append(sizes, n), b[at+n:]
+	}
+	return payload, sizes
+}
+
+// TestFramesOfAnOutbox: whatever is in an outbox goes in frames of at most MaxFrame bytes, in
+// order, and every reference to a slab is released when it is written.
+func TestFramesOfAnOutbox(t *testing.T) {
+	large := newSlab(8 << 20)
+	for i := range large.buf {
+		large.buf[i] = byte(i * 7)
+	}
+	edges := []int{1, 125, 126, 65535, 65536, websocket.MaxFrame - 1, websocket.MaxFrame, websocket.MaxFrame + 1, 2 * websocket.MaxFrame, 2*websocket.MaxFrame + 1}
+	for round := range 300 {
+		o := outbox{framed: true}
+		var want []byte
+		if round < len(edges) {
+			want = large.buf[:edges[round]]
+			o.write(want)
+		}
+		for range rand.IntN(8) * min(round/len(edges), 1) {
+			head, size := strings.Repeat("h", 1+rand.IntN(30)), rand.IntN(1<<(1+rand.IntN(23)))
+			data := large.buf[rand.IntN(len(large.buf)-size):][:size]
+			if rand.IntN(2) == 0 {
+				o.write(data)
+				want = append(want, data...)
+				continue
+			}
+			o.message([]byte(head), "1", []byte("\r\n"), data, large)
+			want = append(append(append(append(want, head...), "1\r\n"...), data...), "\r\n"...)
+		}
+		o.frame()
+		var got []byte
+		for _, s := range o.segments {
+			got = append(got, s.bytes...)
+		}
+		if len(got) != o.size {
+			t.Fatalf("%d bytes count as %d", len(got), o.size)
+		}
+		payload, sizes := unframed(t, got)
+		if !bytes.Equal(payload, want) {
+			t.Fatalf("%d bytes came as %d in frames of %d", len(want), len(payload), sizes)
+		}
+		for i, n := range sizes {
+			if n > websocket.MaxFrame || n < websocket.MaxFrame && i < len(sizes)-1 {
+				t.Fatalf("frames of %d", sizes)
+			}
+		}
+		o.write([]byte("more")) // the last chunk may have room
+		if last := o.segments[len(o.segments)-1].bytes; !bytes.HasSuffix(last, []byte("more")) {
+			t.Fatalf("a write after frames left %q", last)
+		}
+		o.reset()
+		if n := large.refs.Load(); n != 1 {
+			t.Fatalf("%d references are left", n)
+		}
+	}
+}
