@@ -275,3 +275,32 @@ func TestRightsChangeWhileClientsAreBusy(t *testing.T) {
 		sub.sync()
 	}
 }
+
+// TestUsersOfAWebSocket: they have the same rights, with and without TLS, and sign the nonce.
+func TestUsersOfAWebSocket(t *testing.T) {
+	key, err := nkeys.CreateUser()
+	testutil.Must(t, err)
+	public, err := key.PublicKey()
+	testutil.Must(t, err)
+	table, err := (&identity.Document{Users: []identity.User{{Name: "keyed", NKeys: []string{public}, Permissions: may(deny("a"), nil)}}}).Table()
+	testutil.Must(t, err)
+	for _, secure := range []bool{false, true} {
+		users, err := login.New(table)
+		testutil.Must(t, err)
+		h := newWebHub(t, secure, func(c *session.Config) { c.Auth = users })
+		violated := make(chan error, 1)
+		nc := h.mustConnectWeb(nats.Nkey(public, key.Sign), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { violated <- err }))
+		exchange(t, nc, nc, 10)
+		testutil.Must(t, nc.Publish("a", nil))
+		if err := <-violated; !strings.Contains(err.Error(), `Publish to "a"`) {
+			t.Error(err)
+		}
+		nothing, err := (&identity.Document{}).Table()
+		testutil.Must(t, err)
+		users.Set(nothing)
+		h.Recheck()
+		if err := <-violated; !strings.Contains(strings.ToLower(err.Error()), "revoked") {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+}
