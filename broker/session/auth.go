@@ -57,7 +57,7 @@ func (c *Conn) authenticate(about *protocol.Connect) error {
 	is, err := c.hub.auth.Authenticate(c.hub.alive, &credentials)
 	if err != nil {
 		c.hub.refusals.Add(1)
-		c.hub.notable.Warn("Refused a client", "user", about.User, "address", c.nc.RemoteAddr().String(), "client", c.id, "reason", err)
+		c.hub.notable.Info("Refused a client", "user", about.User, "address", c.nc.RemoteAddr().String(), "client", c.id, "reason", err)
 		if errors.Is(err, ErrExpired) {
 			return protocol.ErrUserExpired
 		}
@@ -225,7 +225,7 @@ func (c *Conn) violate(e *protocol.Error) error {
 	if is := c.identity.Load(); is != nil {
 		user = is.Name
 	}
-	c.hub.notable.Warn("A client has no right to this", "user", user, "address", c.nc.RemoteAddr().String(), "client", c.id, "violation", e.Text())
+	c.hub.notable.Info("A client has no right to this", "user", user, "address", c.nc.RemoteAddr().String(), "client", c.id, "violation", e.Text())
 	return e
 }
 

@@ -18,8 +18,8 @@ type notable struct {
 
 const maxNotable = 10
 
-// Warn logs a line, or leaves it out.
-func (n *notable) Warn(text string, args ...any) {
+// Info logs a line, or leaves it out.
+func (n *notable) Info(text string, args ...any) {
 	n.mu.Lock()
 	if now := time.Now().Unix(); now != n.second {
 		n.second, n.lines = now, 0
@@ -36,5 +36,5 @@ func (n *notable) Warn(text string, args ...any) {
 	if left > 0 {
 		args = append(args, "left out", left)
 	}
-	n.log.Warn(text, args...)
+	n.log.Info(text, args...)
 }

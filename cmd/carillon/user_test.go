@@ -51,7 +51,7 @@ func TestUsersOfAFile(t *testing.T) {
 		t.Errorf("check: %d %q %q", code, out, errs)
 	}
 
-	dev := startDev(t, "--data", t.TempDir(), "--users", file, "--log-level", "error")
+	dev := startDev(t, "--data", t.TempDir(), "--users", file)
 	defer dev.stop()
 	seed := filepath.Join(t.TempDir(), "seed")
 	testutil.Must(t, os.WriteFile(seed, []byte(valueOf(t, key, "seed")+"\n"), 0o600))
