@@ -267,7 +267,7 @@ func (c *Conn) writeSocket(fd uintptr) bool {
 // holds parking.
 func (c *Conn) park() {
 	n := int64(c.out.size)
-	c.out.moveTo(&c.waiting)
+	c.out.joinTo(&c.waiting)
 	c.finish = c.finish || c.closing
 	mine, all := c.pending.Add(n), c.hub.pending.Add(n)
 	if mine > c.hub.profile.Pending*3/4 {

@@ -3,11 +3,16 @@ package session
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/websocket"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // unframed returns the payload of whole binary frames, and their sizes.
@@ -80,5 +85,33 @@ func TestFramesOfAnOutbox(t *testing.T) {
 		if n := large.refs.Load(); n != 1 {
 			t.Fatalf("%d references are left", n)
 		}
+	}
+}
+
+// TestControlFramesGoBetweenFrames: a pong comes behind everything before it and is in no frame,
+// the close frame comes last, and nothing follows it.
+func TestControlFramesGoBetweenFrames(t *testing.T) {
+	profile, err := limits.ForProfile(limits.DefaultProfile)
+	testutil.Must(t, err)
+	h := NewHub(Config{Profile: profile, Loops: 1})
+	defer h.Close()
+	near, far := net.Pipe()
+	defer near.Close()
+	c := newConn(h, 1, far, true)
+	c.web.endWith(websocket.Protocol, "bad")
+	c.web.endWith(websocket.Normal, "the second one does not count")
+	send := func(kind entryKind, text string) entry {
+		return entry{kind: kind, conn: c, msg: visible{Data: []byte(text)}}
+	}
+	h.loops[0].push([]entry{
+		send(sendUpgrade, "HTTP"), send(sendRaw, "a"), send(sendRaw, "b"), send(sendFrame, "<pong>"), send(sendRaw, "c"), send(sendFrame, "<pong>"), send(sendFrame, "<pong>"),
+		send(sendRawAndClose, "-ERR"), send(sendRaw, "in time"), send(sendFrame, "<late>"), send(sendRaw, "late"),
+	}, 0)
+	h.loops[0].signal()
+	testutil.Must(t, near.SetReadDeadline(time.Now().Add(testutil.Patience)))
+	got, err := io.ReadAll(near)
+	want := "HTTP\x82\x02ab<pong>\x82\x01c<pong><pong>\x82\x0b-ERRin time\x88\x05\x03\xeabad"
+	if err != nil || string(got) != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
 }

@@ -187,11 +187,14 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 // the first byte of an operation: a client that is not known yet must not have the broker keep more
 // than one control line.
 func (c *Conn) admit(input []byte) error {
-	if len(input) > 0 && input[0]|0x20 != 'c' && !c.connected.Load() && c.hub.auth != nil {
+	if len(input) > 0 && input[0]|0x20 != 'c' && !c.known() {
 		return protocol.ErrAuthorization
 	}
 	return nil
 }
+
+// known reports whether the client has authenticated, where it must.
+func (c *Conn) known() bool { return c.connected.Load() || c.hub.auth == nil }
 
 func (c *Conn) handle(b *batch, op *protocol.Op) error {
 	switch op.Verb {

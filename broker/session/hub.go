@@ -445,13 +445,13 @@ func (h *Hub) inform() {
 func (h *Hub) infoLine(c *Conn, connectInfo bool) []byte {
 	host, port := "", 0
 	h.mu.Lock()
-	urls, leaving := h.urls, h.leaving
+	urls, web, leaving := h.urls, h.webURLs, h.leaving
+	h.mu.Unlock()
 	own, secure := h.config.Advertise, h.config.TLS
 	if c.web != nil {
 		// As with nats-server: INFO is about the port for WebSocket only.
-		urls, own, secure = h.webURLs, h.config.WebSocket.Advertise, h.config.WebSocket.shown()
+		urls, own, secure = web, h.config.WebSocket.Advertise, h.config.WebSocket.shown()
 	}
-	h.mu.Unlock()
 	advertise := cmp.Or(own, c.nc.LocalAddr().String())
 	if name, number, err := net.SplitHostPort(advertise); err == nil {
 		host = name

@@ -129,4 +129,20 @@ func (o *outbox) moveTo(to *outbox) {
 	o.segments, o.size, o.open = keepSmall(o.segments[:0]), 0, false
 }
 
+// copyBelow is the size in bytes below which joinTo copies: what waits in slabs of its own would
+// take many times the memory that counts as pending.
+const copyBelow = firstChunk / 2
+
+// joinTo moves everything to an outbox that collects what is parked.
+func (o *outbox) joinTo(to *outbox) {
+	if o.size >= copyBelow || to.empty() {
+		o.moveTo(to)
+		return
+	}
+	for _, s := range o.segments {
+		to.write(s.bytes)
+	}
+	o.reset()
+}
+
 var crlf = []byte("\r\n")

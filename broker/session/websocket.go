@@ -48,7 +48,8 @@ func (w *webSocket) fill() error {
 	at := c.end - c.readN
 	n, err := w.decoder.Decode(c.in.buf[at:c.end])
 	c.end = at + n
-	if pong := w.decoder.TakePong(); pong != nil {
+	// Nothing piles up for a client that nobody knows.
+	if pong := w.decoder.TakePong(); pong != nil && (c.known() || c.pending.Load() == 0) {
 		w.send(pong, sendFrame)
 	}
 	if n > 0 {
