@@ -249,6 +249,8 @@ func (e *etcdThatMayBeAway) Health(ctx context.Context) coordination.Health {
 
 func TestUnsupportedSpecsAreReported(t *testing.T) {
 	w, f, members := newServingWorld(t, "main-0")
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.untilTopic("orders", "Served") // so the operator knows the broker and its features
 	for name, c := range map[string]struct{ spec, reason, says string }{
 		"quorum":  {`{brokerRef: {name: main}, minInSync: 2}`, "Invalid", "raise its spec.replicas, or write minInSync: 1"},
 		"parts":   {`{brokerRef: {name: main}, shards: 65}`, "ShardsUnsupported", "apply it with shards: 64"},
@@ -263,8 +265,6 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 			t.Errorf("%s is in etcd", name)
 		}
 	}
-	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
-	w.untilTopic("orders", "Served")
 	w.apply("Topic", "wide", `{brokerRef: {name: main}, shards: 4, partitionBy: Tokens, partitionTokens: [2]}`)
 	w.untilTopic("wide", "Served")
 	if wide := f.topic("wide"); wide == nil || wide.Spec.Shards != 4 || wide.Spec.PartitionBy != coordination.ByTokens {

@@ -10,7 +10,7 @@ import (
 type Waiting struct {
 	mu      sync.Mutex
 	senders []Back
-	soon    bool // ReadySoon was called, and the pause is not over
+	due     time.Time // the end of the pause that ReadySoon began last
 }
 
 // Add adds a sender, once.
@@ -42,14 +42,10 @@ func (w *Waiting) Ready(id ID) {
 func (w *Waiting) ReadySoon(pause time.Duration, at func() ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.soon {
+	now := time.Now()
+	if now.Before(w.due) {
 		return
 	}
-	w.soon = true
-	time.AfterFunc(pause, func() {
-		w.mu.Lock()
-		w.soon = false
-		w.mu.Unlock()
-		w.Ready(at())
-	})
+	w.due = now.Add(pause)
+	time.AfterFunc(pause, func() { w.Ready(at()) })
 }
