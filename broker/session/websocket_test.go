@@ -129,7 +129,6 @@ type webConn struct {
 	left int  // of the current frame
 	wild bool // writes fragments of any size, with control frames between
 
-	mu     sync.Mutex
 	frames int // of data that came
 	pongs  []string
 	status websocket.Status // of the close frame that came
