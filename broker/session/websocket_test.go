@@ -40,6 +40,7 @@ func newWebHub(t testing.TB, secure bool, change func(*session.Config)) *webHub 
 	t.Helper()
 	h := &webHub{tlsHub: &tlsHub{t: t}, secure: secure}
 	h.Hub, h.address = newTestHub(t, func(c *session.Config) {
+		c.AuthWait = testutil.Patience // includes the upgrade, which a busy machine delays
 		if secure {
 			h.ca, h.dir = testca.New(t), t.TempDir()
 			h.ca.Issue(t, h.dir)
@@ -402,7 +403,7 @@ func TestTheEndHasAStatus(t *testing.T) {
 		{"payload", "PUB a 99999999\r\n", nil, "-ERR 'Maximum Payload Violation'", 1009, session.ProtocolError},
 		{"control line", "PUB " + strings.Repeat("a", 5000), nil, "-ERR 'maximum control line exceeded'", 1008, session.ProtocolError},
 		{"authorization", "CONNECT {\"user\":\"x\"}\r\n", func(c *session.Config) { c.Auth.User = "me" }, "-ERR 'Authorization Violation'", 1008, session.NotAuthorized},
-		{"no CONNECT", "", func(c *session.Config) { c.Auth.User, c.AuthWait = "me", 100*time.Millisecond }, "-ERR 'Authentication Timeout'", 1008, session.AuthTimedOut},
+		{"no CONNECT", "", func(c *session.Config) { c.Auth.User, c.AuthWait = "me", time.Second }, "-ERR 'Authentication Timeout'", 1008, session.AuthTimedOut},
 		{"stale", "", func(c *session.Config) { c.Ping = 20 * time.Millisecond }, "PING|PING|-ERR 'Stale Connection'", 1001, session.Stale},
 		{"unmasked", "\x82\x04PING", nil, "", 1002, session.ProtocolError},
 		{"reserved bit", string(masked(0xc2, []byte("PING\r\n"))), nil, "", 1002, session.ProtocolError},
@@ -651,7 +652,7 @@ func TestAClientThatPingsAndReadsNothingIsASlowOne(t *testing.T) {
 
 // TestPongsOfAClientThatNobodyKnowsDoNotPileUp: they fill its socket, and no more.
 func TestPongsOfAClientThatNobodyKnowsDoNotPileUp(t *testing.T) {
-	h := newWebHub(t, false, func(c *session.Config) { c.Auth.User, c.AuthWait = "me", testutil.Patience })
+	h := newWebHub(t, false, func(c *session.Config) { c.Auth.User = "me" })
 	conn := upgraded(t, h.open()).Conn
 	ping := masked(0x89, make([]byte, 125))
 	testutil.Must(t, conn.SetWriteDeadline(time.Now().Add(testutil.Patience)))
