@@ -650,23 +650,6 @@ func TestAClientThatPingsAndReadsNothingIsASlowOne(t *testing.T) {
 	h.await("its end", func(s session.Stats) bool { return s.Ended[session.SlowPending] == 1 && s.PendingBytes == 0 })
 }
 
-// TestPongsOfAClientThatNobodyKnowsDoNotPileUp: they fill its socket, and no more.
-func TestPongsOfAClientThatNobodyKnowsDoNotPileUp(t *testing.T) {
-	h := newWebHub(t, false, func(c *session.Config) { c.Auth.User = "me" })
-	conn := upgraded(t, h.open()).Conn
-	ping := masked(0x89, make([]byte, 125))
-	testutil.Must(t, conn.SetWriteDeadline(time.Now().Add(testutil.Patience)))
-	for parked := 0; parked < 100; {
-		_, err := conn.Write(ping)
-		testutil.Must(t, err)
-		s := h.Stats()
-		if s.PendingBytes > 1<<10 {
-			t.Fatalf("%d bytes are pending", s.PendingBytes)
-		}
-		parked += int(s.Parked)
-	}
-}
-
 // TestAWebSocketSeesTheEndOfALeavingBroker: so does one that publishes meanwhile.
 func TestAWebSocketSeesTheEndOfALeavingBroker(t *testing.T) {
 	for _, secure := range []bool{false, true} {
