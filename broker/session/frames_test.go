@@ -2,14 +2,18 @@ package session
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/websocket"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -114,4 +118,43 @@ func TestControlFramesGoBetweenFrames(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
+}
+
+// nobody refuses every client.
+type nobody struct{}
+
+func (nobody) Nonce() bool                                 { return false }
+func (nobody) Again(*identity.Identity) *identity.Identity { return nil }
+func (nobody) Authenticate(context.Context, *Credentials) (*identity.Identity, error) {
+	return nil, errors.New("nobody may come in")
+}
+
+// TestPongsOfAClientThatNobodyKnowsDoNotPileUp: one waits for a client that pings on and on before
+// CONNECT and reads nothing.
+func TestPongsOfAClientThatNobodyKnowsDoNotPileUp(t *testing.T) {
+	profile, err := limits.ForProfile(limits.DefaultProfile)
+	testutil.Must(t, err)
+	h := NewHub(Config{Profile: profile, Loops: 1, Auth: nobody{}})
+	defer h.Close()
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	near, far := net.Pipe()
+	defer near.Close()
+	c := newConn(h, 1, far, true)
+	ping := append([]byte{0x89, 0x80 | 125, 0, 0, 0, 0}, make([]byte, 125)...)
+	const pings, pong = 2000, 127
+	sent.Go(func() {
+		for range pings {
+			_, _ = near.Write(ping)
+		}
+	})
+	for got := 0; got < pings*len(ping); got += c.readN {
+		if err := c.web.fill(); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.pending.Load(); n > pong {
+			t.Fatalf("%d bytes are pending", n)
+		}
+	}
+	testutil.EventuallyTrue(t, "a pong waits", func() bool { return !c.web.answering.Load() && c.pending.Load() == pong })
 }

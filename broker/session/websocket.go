@@ -29,9 +29,10 @@ func (w *WebSocket) shown() *TLS {
 // it was read. Output gets one header per write of the loop, before it goes to the socket, to the
 // writer goroutine or to TLS, so what is parked is frames.
 type webSocket struct {
-	conn    *Conn
-	decoder websocket.Decoder // owned by the reader
-	ended   bool              // the close frame was sent, and nothing may follow; owned by the loop
+	conn      *Conn
+	decoder   websocket.Decoder // owned by the reader
+	ended     bool              // the close frame was sent, and nothing may follow; owned by the loop
+	answering atomic.Bool       // a pong is queued
 	// last is the close frame; nil: with GoingAway. Only the first one counts.
 	last atomic.Pointer[[]byte]
 }
@@ -48,8 +49,9 @@ func (w *webSocket) fill() error {
 	at := c.end - c.readN
 	n, err := w.decoder.Decode(c.in.buf[at:c.end])
 	c.end = at + n
-	// Nothing piles up for a client that nobody knows.
-	if pong := w.decoder.TakePong(); pong != nil && (c.known() || c.pending.Load() == 0) {
+	// Nothing piles up for a client that nobody knows: one pong at a time.
+	if pong := w.decoder.TakePong(); pong != nil && (c.known() || !w.answering.Load() && c.pending.Load() == 0) {
+		w.answering.Store(true)
 		w.send(pong, sendFrame)
 	}
 	if n > 0 {
@@ -77,6 +79,7 @@ func (w *webSocket) sendApart(data []byte, thenFrames bool) {
 	c.out.write(data)
 	c.out.framed = c.out.framed || thenFrames
 	c.push()
+	w.answering.Store(false) // what the socket did not take is pending now
 }
 
 // frame makes frames of the outbox, and ends them if the connection is to be closed. Only the loop

@@ -148,6 +148,16 @@ func (d *Decoder) frameEnds() {
 func unmask(dst, src []byte, key uint32) uint32 {
 	dst = dst[:len(src)]
 	wide := uint64(key)<<32 | uint64(key)
+	for len(src) >= 32 && len(dst) >= 32 {
+		// All are read before any is written, since dst may begin within src.
+		a, b := binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:])
+		c, d := binary.LittleEndian.Uint64(src[16:]), binary.LittleEndian.Uint64(src[24:])
+		binary.LittleEndian.PutUint64(dst, a^wide)
+		binary.LittleEndian.PutUint64(dst[8:], b^wide)
+		binary.LittleEndian.PutUint64(dst[16:], c^wide)
+		binary.LittleEndian.PutUint64(dst[24:], d^wide)
+		src, dst = src[32:], dst[32:]
+	}
 	for len(src) >= 8 {
 		binary.LittleEndian.PutUint64(dst, binary.LittleEndian.Uint64(src)^wide)
 		src, dst = src[8:], dst[8:]

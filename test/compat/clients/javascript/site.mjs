@@ -1,20 +1,22 @@
 // The servers that the stories run at: two nodes of a cluster, or twice the same server.
 import { JetStreamApiError } from "@nats-io/jetstream";
-import { connect } from "@nats-io/transport-node";
+import { connect, wsconnect } from "@nats-io/transport-node";
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export class Site {
+  // The URLs are ws:// and wss:// ones for clients as in browsers.
   constructor(first, second) {
     this.first = first;
     this.second = second;
+    this.connect = first.startsWith("ws") ? wsconnect : connect;
     this.replicas = Number(process.env.REPLICAS ?? 1);
   }
 
   async pair(options = {}) {
     return [
-      await connect({ servers: this.first, ...options }),
-      await connect({ servers: this.second, ...options }),
+      await this.connect({ servers: this.first, ...options }),
+      await this.connect({ servers: this.second, ...options }),
     ];
   }
 

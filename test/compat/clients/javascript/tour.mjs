@@ -1,7 +1,8 @@
 // What applications rely on, through nats.js: node tour.mjs nats://127.0.0.1:4222 [nats://second:4222]
 //
 // Prints one line per story; the exit status is 0 only if all hold. With a second URL of the same
-// cluster, the stories run between the two nodes.
+// cluster, the stories run between the two nodes. WEBSOCKET='ws://127.0.0.1:9222 ws://second:9222':
+// some of them are told by clients as in browsers, too.
 import * as buckets from "./buckets.mjs";
 import * as consumers from "./consumers.mjs";
 import * as core from "./core.mjs";
@@ -14,11 +15,18 @@ if (!first) {
   console.error("usage: node tour.mjs URL [URL of another node]");
   process.exit(2);
 }
+const [web, secondWeb = web] = (process.env.WEBSOCKET ?? "").split(" ").filter((url) => url);
 const site = new Site(first, second);
+const tours = [core, streams, consumers, buckets, objects].map((chapter) => [site, "", chapter]);
+if (web) {
+  const browsers = new Site(web, secondWeb);
+  for (const chapter of [core, consumers, objects]) tours.push([browsers, " (WebSocket)", chapter]);
+}
 let told = 0;
 let failed = 0;
-for (const chapter of [core, streams, consumers, buckets, objects]) {
-  for (const [name, story] of Object.entries(chapter)) {
+for (const [site, where, chapter] of tours) {
+  for (const [title, story] of Object.entries(chapter)) {
+    const name = title + where;
     let timer;
     told++;
     try {
