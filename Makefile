@@ -12,11 +12,16 @@ TOOLS := $(CACHE)/tools
 CONTROLLER_GEN_VERSION := v0.23.0
 HELM_VERSION := v4.3.1
 STATICCHECK_VERSION := v0.8.2
+GOVULNCHECK_VERSION := v1.9.0
+# The reports of known vulnerabilities; VULNDB_VERSION=latest takes the newest ones.
+VULNDB_VERSION ?= v0.0.0-20261105234957-e22db6528018
 NATS_SERVER_VERSION := v2.15.2
 NATS_CLI_VERSION := v0.5.1
 CONTROLLER_GEN := $(TOOLS)/controller-gen@$(CONTROLLER_GEN_VERSION)
 HELM := $(TOOLS)/helm@$(HELM_VERSION)
 STATICCHECK := $(TOOLS)/staticcheck@$(STATICCHECK_VERSION)
+GOVULNCHECK := $(TOOLS)/govulncheck@$(GOVULNCHECK_VERSION)
+VULNDB := $(CACHE)/vulndb@$(VULNDB_VERSION)
 NATS_SERVER := $(TOOLS)/nats-server@$(NATS_SERVER_VERSION)
 NATS_CLI := $(TOOLS)/nats@$(NATS_CLI_VERSION)
 
@@ -101,12 +106,20 @@ soak-judge: ## Prove the judge of the soak: brokers that leak have to be found o
 	CHAOS_RUN='^TestTheSoakFindsALeak$$' test/chaos/run
 
 .PHONY: test-clients
-test-clients: build $(NATS_SERVER) $(NATS_CLI) ## Tours of clients in other languages, from their registries, at nats-server and here (4 minutes; TOURS='cli python')
+test-clients: build $(NATS_SERVER) $(NATS_CLI) ## Tours of clients in other languages, from their registries, at nats-server and here (5 minutes; TOURS='cli python')
 	NATS_SERVER=$(NATS_SERVER) NATS_CLI=$(NATS_CLI) CACHE=$(CACHE)/clients test/compat/clients/run $(TOURS)
+
+.PHONY: test-hostile
+test-hostile: build $(NATS_SERVER) ## Attack brokers beside a bystander, and measure how it fares (Linux; takes root; 1 to 3 hours; HOSTILE=REGEXP)
+	HOSTILE_PROGRAM=$(CURDIR)/bin/carillon NATS_SERVER=$(NATS_SERVER) HOSTILE='$(HOSTILE)' $(GO) test -tags e2e -count=1 -timeout 0 -v -run '^TestBystandersAreUnharmed$$' ./test/hostile
 
 .PHONY: lint
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, shell syntax
 	hack/lint $(STATICCHECK)
+
+.PHONY: check-vulnerabilities
+check-vulnerabilities: ## Fail if the code calls what is known to be vulnerable (VULNDB_VERSION=latest)
+	hack/check-vulnerabilities $(GOVULNCHECK) $(VULNDB_VERSION) $(VULNDB)
 
 .PHONY: check-generated
 check-generated: generate ## Fail if generated files are not up to date
@@ -115,6 +128,10 @@ check-generated: generate ## Fail if generated files are not up to date
 .PHONY: bench
 bench: ## Run the Go benchmarks beside the code
 	$(GO) test -run '^$$' -bench . -benchmem ./broker/...
+
+.PHONY: bench-core
+bench-core: build $(NATS_SERVER) ## Compare throughput, requests and memory of connections with nats-server's (7 minutes; ARGS=...)
+	NATS_SERVER=$(NATS_SERVER) bench/scripts/core $(ARGS)
 
 .PHONY: bench-durable
 bench-durable: build $(NATS_SERVER) ## Compare durable publishing with nats-server's, on the disk of this folder (6 minutes; ARGS=...)
@@ -186,6 +203,8 @@ $(HELM):
 	$(call install-tool,helm.sh/helm/v4/cmd/helm@$(HELM_VERSION))
 $(STATICCHECK):
 	$(call install-tool,honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION))
+$(GOVULNCHECK):
+	$(call install-tool,golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION))
 $(NATS_SERVER):
 	$(call install-tool,github.com/nats-io/nats-server/v2@$(NATS_SERVER_VERSION))
 $(NATS_CLI):

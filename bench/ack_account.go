@@ -51,6 +51,7 @@ type ackAccount struct {
 	last      int64
 	acks      Acks
 	latency   *recorder
+	over      *timeline
 	refusal   error // the first
 }
 
@@ -76,6 +77,7 @@ const refusedSequence = ^uint64(0)
 func newAckAccount(stream string, publishers, limit int, from, to int64) *ackAccount {
 	a := &ackAccount{
 		stream: stream, limit: limit, from: from, to: to, tracks: make([]ackTrack, publishers), latency: newRecorder(),
+		over: newTimeline(to - from).begin(from),
 	}
 	for i := range a.tracks {
 		a.tracks[i].newest = -1
@@ -150,6 +152,7 @@ func (a *ackAccount) settle(publisher, number int, ack pubAck, err error, at int
 	}
 	if at >= a.from && at < a.to {
 		a.latency.record(at - m.at)
+		a.over.record(m.at, at-m.at)
 	}
 	return true
 }

@@ -40,19 +40,21 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	for _, w := range c.Workloads {
-		if err := ensureFiles(w.connections()); err != nil {
+		if err := ensureFiles(w.sockets()); err != nil {
 			return nil, fmt.Errorf("%s with %d: %w", w.Scenario, w.Size, err)
 		}
 	}
 	report := &Report{Schema: Schema, Environment: readEnvironment(c)}
 	targets := append([]Target{c.Server}, c.Against...)
-	for _, t := range targets {
+	for i, t := range targets {
 		c.Status("waiting for " + t.Name)
 		server, err := t.Reach(ctx, c.Wait)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 		report.Servers = append(report.Servers, server)
+		// What can't be read is left out of the figures.
+		targets[i].memory, _ = anonymousMemory(t.PIDs)
 	}
 	if err := c.leaveOut(ctx, targets, report); err != nil {
 		return nil, err
@@ -94,7 +96,7 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Report) error {
 	durable := func(w Workload) bool { return w.durable != nil }
 	stored := func(w Workload) bool {
-		return w.durable != nil || w.failover != nil || w.log != nil || w.consume != nil || w.kv != nil
+		return w.durable != nil || w.failover != nil || w.log != nil || w.consume != nil || w.kv != nil || w.noisy != nil && w.noisy.stream
 	}
 	first := slices.IndexFunc(c.Workloads, stored)
 	if first < 0 {
@@ -169,12 +171,20 @@ func (r *Result) summarize() {
 	r.Ratio, r.Ratios = nil, nil
 	for i, m := range r.Measured[1:] {
 		ratio := ratioOf(r.Measured[0].Median, m.Median)
+		throughput := ratioOfThroughput(r.Measured[0].Throughput, m.Throughput)
+		if ratio == nil && throughput != nil {
+			ratio = &Ratio{} // nothing waited for an answer
+		}
 		if ratio != nil {
 			if m.AckRate > 0 {
 				ratio.AckRate = r.Measured[0].AckRate / m.AckRate
 			}
 			ratio.Consume = ratioOfConsume(r.Measured[0].Consume, m.Consume)
 			ratio.KV = ratioOfKV(r.Measured[0].KV, m.KV)
+			ratio.Throughput = throughput
+			ratio.Request = ratioOfRequest(r.Measured[0].Request, m.Request)
+			ratio.Connections = ratioOfConnections(r.Measured[0].Connections, m.Connections)
+			ratio.Noisy = ratioOfNoisy(r.Measured[0].Noisy, m.Noisy)
 			ratio.Against = m.Server
 			r.Ratios = append(r.Ratios, *ratio)
 		}
@@ -186,7 +196,8 @@ func (r *Result) summarize() {
 
 func (m *Measured) summarize() {
 	m.Deliveries, m.Dropped, m.Acks, m.Outage, m.Log = Deliveries{}, 0, nil, summarizeOutages(m.Runs), summarizeLogs(m.Runs)
-	m.Consume, m.KV = summarizeConsume(m.Runs), summarizeKV(m.Runs)
+	m.Consume, m.KV, m.Throughput = summarizeConsume(m.Runs), summarizeKV(m.Runs), summarizeThroughput(m.Runs)
+	m.Request, m.Connections, m.Noisy = summarizeRequest(m.Runs), summarizeConnections(m.Runs), summarizeNoisy(m.Runs)
 	for _, run := range m.Runs {
 		if run.Acks != nil {
 			if m.Acks == nil {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -179,58 +180,118 @@ func (g *greeting) done(wantPong bool) bool {
 
 // greet returns bytes that came behind the handshake.
 func greet(ctx context.Context, socket *net.TCPConn, a Address, prefix string, subjects []string) ([]byte, error) {
+	h := handshake{socket: socket}
+	if err := h.begin(ctx, socket); err != nil {
+		return nil, err
+	}
+	if err := h.await(false); err != nil {
+		return nil, err
+	}
+	if h.info.TLSRequired {
+		return nil, errors.New("the server requires TLS, which the light client does not have; use --client nats")
+	}
+	if err := h.introduce(a, prefix, subjects); err != nil {
+		return nil, err
+	}
+	return h.held, socket.SetDeadline(time.Time{})
+}
+
+// greetSecurely is greet with TLS, if the address or the server asks for it; the connection that it
+// returns is the one to use.
+func greetSecurely(ctx context.Context, tcp *net.TCPConn, a Address, subjects []string) (net.Conn, []byte, error) {
+	h := handshake{socket: tcp}
+	if err := h.begin(ctx, tcp); err != nil {
+		return nil, nil, err
+	}
+	if a.TLS && a.HandshakeFirst {
+		if err := h.secure(ctx, a); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := h.await(false); err != nil {
+		return nil, nil, err
+	}
+	if (a.TLS || h.info.TLSRequired) && !a.HandshakeFirst {
+		if err := h.secure(ctx, a); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := h.introduce(a, "", subjects); err != nil {
+		return nil, nil, err
+	}
+	return h.socket, h.held, h.socket.SetDeadline(time.Time{})
+}
+
+// A handshake is how a connection begins.
+type handshake struct {
+	greeting
+	socket net.Conn
+	held   []byte // read and not parsed yet
+}
+
+// begin bounds the handshake by the context's deadline.
+func (h *handshake) begin(ctx context.Context, tcp *net.TCPConn) error {
 	if deadline, ok := ctx.Deadline(); ok {
-		if err := socket.SetDeadline(deadline); err != nil {
-			return nil, err
+		if err := tcp.SetDeadline(deadline); err != nil {
+			return err
 		}
 	}
 	// Ten thousand connections per run would otherwise hold their ports for a minute each.
-	if err := socket.SetLinger(0); err != nil {
-		return nil, err
+	return tcp.SetLinger(0)
+}
+
+func (h *handshake) secure(ctx context.Context, a Address) error {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if a.Secure != nil {
+		config = a.Secure.Clone()
 	}
-	var g greeting
-	var held []byte
+	if host, _, err := net.SplitHostPort(a.HostPort); err == nil && config.ServerName == "" {
+		config.ServerName = host
+	}
+	secured := tls.Client(h.socket, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("TLS handshake: %w", err)
+	}
+	h.socket = secured
+	return nil
+}
+
+// await reads until INFO, or PONG, has come.
+func (h *handshake) await(wantPong bool) error {
 	buffer := make([]byte, 2048)
-	await := func(wantPong bool) error {
-		for !g.done(wantPong) {
-			n, err := socket.Read(buffer)
-			if err != nil {
-				return err
-			}
-			held = append(held, buffer[:n]...)
-			used, err := parseFrames(held, &g)
-			if err != nil {
-				return err
-			}
-			held = append(held[:0], held[used:]...)
+	for !h.done(wantPong) {
+		n, err := h.socket.Read(buffer)
+		if err != nil {
+			return err
 		}
-		return g.err
+		h.held = append(h.held, buffer[:n]...)
+		used, err := parseFrames(h.held, &h.greeting)
+		if err != nil {
+			return err
+		}
+		h.held = append(h.held[:0], h.held[used:]...)
 	}
-	if err := await(false); err != nil {
-		return nil, err
-	}
-	if g.info.TLSRequired {
-		return nil, errors.New("the server requires TLS, which the light client does not have; use --client nats")
-	}
+	return h.err
+}
+
+// introduce sends CONNECT and the subscriptions, and waits for the confirmation.
+func (h *handshake) introduce(a Address, prefix string, subjects []string) error {
 	hello, err := json.Marshal(map[string]any{
 		"verbose": false, "pedantic": false, "headers": true, "no_responders": true, "protocol": 1, "echo": true,
 		"name": "carillon-bench", "lang": "go", "version": "1",
 		"user": a.User, "pass": a.Password, "auth_token": a.Token,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out := fmt.Appendf(nil, "CONNECT %s\r\n", hello)
 	for i, subject := range subjects {
 		out = fmt.Appendf(out, "SUB %s%s %d\r\n", prefix, subject, i+1)
 	}
-	if _, err := socket.Write(append(out, "PING\r\n"...)); err != nil {
-		return nil, err
+	if _, err := h.socket.Write(append(out, "PING\r\n"...)); err != nil {
+		return err
 	}
-	if err := await(true); err != nil {
-		return nil, err
-	}
-	return held, socket.SetDeadline(time.Time{})
+	return h.await(true)
 }
 
 // lightPublisher writes each message by itself, in the goroutine that paces them.
@@ -302,7 +363,7 @@ func (r *goroutineReaders) close() {
 
 type connSocket struct {
 	mu   sync.Mutex
-	conn *net.TCPConn
+	conn net.Conn
 }
 
 func (s *connSocket) write(data []byte) error {

@@ -47,6 +47,9 @@ func (a Address) connect(ctx context.Context, name string, ended func(error)) (*
 	if a.Secure != nil {
 		options = append(options, nats.Secure(a.Secure))
 	}
+	if a.HandshakeFirst {
+		options = append(options, nats.TLSHandshakeFirst())
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

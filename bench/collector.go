@@ -18,6 +18,7 @@ type collector struct {
 	run     uint64
 	warm    uint32 // sequences below are warm-up
 	ledgers []ledger
+	over    *timeline
 	shards  []shard
 	dropped subscriberEnds
 }
@@ -56,7 +57,7 @@ func (e *subscriberEnds) read() (int, string) {
 func newCollector(run uint64, w Workload) *collector {
 	c := &collector{
 		run: run, warm: uint32(w.schedule.warmSequences()), ledgers: newLedgers(w),
-		shards: make([]shard, workers()),
+		shards: make([]shard, workers()), over: newTimeline(w.Parameters.DurationNS),
 	}
 	for i := range c.shards {
 		c.shards[i].latency = newRecorder()
@@ -97,6 +98,7 @@ func (c *collector) deliver(subscriber int, payload []byte, at int64) {
 		sh.last = at
 		if s.sequence >= c.warm {
 			sh.latency.record(at - s.due)
+			c.over.record(s.due, at-s.due)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (t *lightTaker) connect(ctx context.Context) error {
 	r := t.run
 	return inParallel(ctx, r.plan.consumers, func(ctx context.Context, i int) (err error) {
 		c := &lightConsumer{run: r, number: i, inbox: fmt.Sprintf("_INBOX.%016x.c%d", r.id, i)}
-		if c.conn, err = dialLog(ctx, r.target.address(i)); err != nil {
+		if c.conn, err = dialWire(ctx, r.target.address(i)); err != nil {
 			return err
 		}
 		t.mu.Lock()
@@ -82,7 +82,7 @@ func (t *lightTaker) close() {
 type lightConsumer struct {
 	run     *consumeRun
 	number  int
-	conn    *logConn
+	conn    *wire
 	inbox   string
 	asked   int // messages asked for that did not come yet
 	at      int64

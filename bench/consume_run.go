@@ -58,6 +58,7 @@ func measureConsume(ctx context.Context, t Target, w Workload, limits Limits, st
 		id: rand.Uint64(), late: newRecorder(),
 	}
 	r.account = newTakenAccount(r.id, r.size, r.plan.consumers, r.plan.ackWait)
+	r.account.over = newTimeline(w.Parameters.DurationNS)
 	run := Run{Started: time.Now().UTC().Truncate(time.Millisecond), Consume: &ConsumeFigures{}}
 	err := r.play(ctx, &run)
 	found, redelivered, fault := r.account.close(run.Published)
@@ -69,6 +70,7 @@ func measureConsume(ctx context.Context, t Target, w Workload, limits Limits, st
 		err = errors.Join(fmt.Errorf("%s: %w", t.Name, fault), err)
 	}
 	run.Latency, run.Late = r.account.latency.summary(), r.late.summary()
+	run.OverTime = r.account.over.points()
 	run.Partial = ctx.Err() != nil
 	if encoded, encodeErr := r.account.latency.encoded(); encodeErr == nil && run.Latency.Count > 0 {
 		run.HDR = encoded
@@ -194,6 +196,7 @@ func (r *consumeRun) pace(ctx context.Context, run *Run, consumer *ackObserver, 
 	f.PacedRate, run.Planned = rate, r.plan.messages+messages
 	complete := r.account.expect(messages, r.plan.messages+warm)
 	zero := now() + int64(leadIn)
+	r.account.over.begin(zero + int64(warmup))
 	var u usage
 	stop := u.watch(ctx, zero+int64(warmup), r.target.PIDs)
 	defer stop()

@@ -16,7 +16,7 @@ func TestConsumePlans(t *testing.T) {
 	if err != nil || len(made) != 8 {
 		t.Fatalf("%d plans, %v", len(made), err)
 	}
-	if last := made[7]; last.consume.consumers != 16 || last.consume.batch != 500 || last.consume.replicas != 3 || last.consume.pending != 16_000 || last.connections() != 18 {
+	if last := made[7]; last.consume.consumers != 16 || last.consume.batch != 500 || last.consume.replicas != 3 || last.consume.pending != 16_000 || last.sockets() != 18 {
 		t.Errorf("%+v", last.consume)
 	}
 	if first := made[0]; first.consume.pending != leastAckPending {

@@ -3,11 +3,12 @@
 //
 // A Workload is a pure plan: who subscribes to what, who publishes what, and when each
 // message is due. A run takes a Workload to a Target; a Campaign takes Workloads to one or
-// two Targets in turn and makes a Report, which prints as a table and as JSON.
+// two Targets in turn and makes a Report, which prints as a table, as JSON and as an HTML page.
 //
 // What holds:
 //
-//   - The load is open loop. Every message is due at a time fixed before the run starts, a
+//   - The load of forward and fanout is open loop, and so is that of request and of noisy's
+//     bystander at a rate. Every message is due at a time fixed before the run starts, a
 //     late publisher skips nothing, and latency counts from the time when the message was due.
 //   - Publishers and subscribers share one process and one monotonic clock.
 //   - Each message says which run, publisher and sequence it is, under a checksum, so lost,

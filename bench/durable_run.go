@@ -170,7 +170,7 @@ func (r *durableRun) report(run *Run, err error) {
 	if r.account != nil {
 		run.Published = r.account.published
 		latency := r.account.latency
-		run.Latency = latency.summary()
+		run.Latency, run.OverTime = latency.summary(), r.account.over.points()
 		if window := r.to - r.from; window > 0 && latency.count > 0 {
 			run.AckRate = float64(latency.count) / (float64(window) / 1e9)
 			u := &r.usage

@@ -61,6 +61,9 @@ func dialResilient(addresses []Address, name string) (*nats.Conn, error) {
 	if secure := addresses[0].Secure; secure != nil {
 		options = append(options, nats.Secure(secure))
 	}
+	if addresses[0].HandshakeFirst {
+		options = append(options, nats.TLSHandshakeFirst())
+	}
 	nc, err := nats.Connect(strings.Join(urls, ","), options...)
 	if err != nil {
 		return nil, errors.New("its addresses can't be used: " + strings.ReplaceAll(err.Error(), strings.Join(urls, ","), "…"))

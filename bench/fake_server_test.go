@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -20,6 +21,8 @@ type fakeServer struct {
 	listener net.Listener
 	// fate decides what happens to each message that is not a probe.
 	fate func(stamp) fate
+	// floodFate decides the same for messages of floods, whose payloads have no stamp.
+	floodFate func(publisher uint16, sequence uint64) fate
 	// deafFor is how many probes of each publisher get lost before its interest "arrives".
 	deafFor int
 	// dribble writes every byte by itself.
@@ -158,6 +161,13 @@ func (s *fakeServer) write(c *fakeConn, text string) {
 }
 
 func (s *fakeServer) publish(m fakeMessage) {
+	if s.floodFate != nil {
+		both := binary.LittleEndian.Uint64(m.payload[4:])
+		if uint16(both)&floodProbe == 0 {
+			s.deliver(m, s.floodFate(uint16(both), both>>16))
+			return
+		}
+	}
 	st, ours := readStamp(m.payload)
 	if !ours || s.fate == nil && s.deafFor == 0 {
 		s.route(m, false)
@@ -184,6 +194,13 @@ func (s *fakeServer) publish(m fakeMessage) {
 		s.held[st.publisher] = m
 	}
 	s.mu.Unlock()
+	s.deliver(m, what)
+	if swapped {
+		s.route(held, false)
+	}
+}
+
+func (s *fakeServer) deliver(m fakeMessage, what fate) {
 	switch what {
 	case deliverOnce:
 		s.route(m, false)
@@ -197,7 +214,7 @@ func (s *fakeServer) publish(m fakeMessage) {
 			s.route(m, false)
 		})
 	case damage:
-		m.payload[headerBytes-8] ^= 1
+		m.payload[floodHeaderBytes-4] ^= 1
 		s.route(m, false)
 	case misroute:
 		s.route(m, true)
@@ -205,9 +222,6 @@ func (s *fakeServer) publish(m fakeMessage) {
 		if all := s.receivers(m, false); len(all) > 0 {
 			_ = all[0].conn.Close()
 		}
-	}
-	if swapped {
-		s.route(held, false)
 	}
 }
 

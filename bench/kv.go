@@ -66,12 +66,13 @@ func (k KV) Workloads() ([]Workload, error) {
 
 // KVPhase is what one kind of operation did. CPU times are per operation.
 type KVPhase struct {
-	Operations int64   `json:"operations"`
-	Rate       float64 `json:"operations_per_s"`
-	Latency    Latency `json:"latency"`
-	HDR        string  `json:"latency_hdr_v2,omitempty"` // in a run only
-	Client     CPU     `json:"client_cpu"`
-	Server     *CPU    `json:"server_cpu,omitempty"`
+	Operations int64          `json:"operations"`
+	Rate       float64        `json:"operations_per_s"`
+	Latency    Latency        `json:"latency"`
+	HDR        string         `json:"latency_hdr_v2,omitempty"`    // in a run only
+	OverTime   []LatencyPoint `json:"latency_over_time,omitempty"` // in a run only
+	Client     CPU            `json:"client_cpu"`
+	Server     *CPU           `json:"server_cpu,omitempty"`
 }
 
 // KVFigures are the findings of a run of the kv scenario.

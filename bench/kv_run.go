@@ -222,6 +222,7 @@ func (r *kvRun) phase(ctx context.Context, what string, clients int, step kvStep
 	stop := u.watch(ctx, from, r.target.PIDs)
 	defer stop()
 	all := newRecorder()
+	over := newTimeline(r.workload.Parameters.DurationNS).begin(from)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for client := range clients {
@@ -238,6 +239,7 @@ func (r *kvRun) phase(ctx context.Context, what string, clients int, step kvStep
 				}
 				if at := now(); at >= from && at < to {
 					own.record(at - began)
+					over.record(began, at-began)
 				}
 			}
 			mu.Lock()
@@ -247,7 +249,7 @@ func (r *kvRun) phase(ctx context.Context, what string, clients int, step kvStep
 	}
 	wg.Wait()
 	u.finish()
-	p.Operations, p.Latency = all.count, all.summary()
+	p.Operations, p.Latency, p.OverTime = all.count, all.summary(), over.points()
 	if encoded, err := all.encoded(); err == nil && all.count > 0 {
 		p.HDR = encoded
 	}

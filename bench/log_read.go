@@ -14,7 +14,7 @@ const catchUp = 1 << 20
 // logReader is one reader: it has a few requests under way, and asks for more as they are answered.
 type logReader struct {
 	run     *logRun
-	conn    *logConn
+	conn    *wire
 	inbox   string
 	first   bool // of all readers, which goes through the whole log once whatever time it takes
 	next    uint64
@@ -35,7 +35,7 @@ type logReader struct {
 // wrong with them.
 func (r *logRun) read(ctx context.Context, number int) (counted int64, found Deliveries, err error) {
 	d := &logReader{run: r, inbox: fmt.Sprintf("_INBOX.%016x.r%d.", r.id, number), first: number == 0, next: 1, pass: newLogPass(r.id, r.size, r.plan.publishers)}
-	if d.conn, err = dialLog(ctx, r.target.address(number), d.inbox+"*"); err != nil {
+	if d.conn, err = dialWire(ctx, r.target.address(number), d.inbox+"*"); err != nil {
 		return 0, found, err
 	}
 	defer d.conn.socket.Close()

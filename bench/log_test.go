@@ -12,7 +12,7 @@ func TestALogsPlanIsChecked(t *testing.T) {
 	if err != nil || len(made) != 4 {
 		t.Fatalf("%d plans, %v", len(made), err)
 	}
-	if last := made[3]; last.log.publishers != 16 || last.log.readers != 16 || last.log.batch != 16384 || last.log.window != batchWindow || last.connections() != 17 {
+	if last := made[3]; last.log.publishers != 16 || last.log.readers != 16 || last.log.batch != 16384 || last.log.window != batchWindow || last.sockets() != 17 {
 		t.Errorf("%+v", last.log)
 	}
 	if first := made[0]; first.log.window != singleWindow || first.log.reads != readWindow {

@@ -13,7 +13,7 @@ import (
 type logWriter struct {
 	run     *logRun
 	number  int
-	conn    *logConn
+	conn    *wire
 	inbox   string
 	free    chan struct{} // room under way
 	sent    []atomic.Int64
@@ -29,7 +29,7 @@ type logWriter struct {
 // write is one publisher's part. It returns how many records were acknowledged within the time.
 func (r *logRun) write(ctx context.Context, number int) (counted int64, err error) {
 	w := &logWriter{run: r, number: number, inbox: fmt.Sprintf("_INBOX.%016x.w%d", r.id, number), free: make(chan struct{}, r.plan.window), sent: make([]atomic.Int64, r.plan.window), latency: newRecorder()}
-	if w.conn, err = dialLog(ctx, r.target.address(number), w.inbox); err != nil {
+	if w.conn, err = dialWire(ctx, r.target.address(number), w.inbox); err != nil {
 		return 0, err
 	}
 	defer w.conn.socket.Close()

@@ -65,3 +65,25 @@ func cpuModel() string {
 	}
 	return ""
 }
+
+// anonymousMemory adds up the resident memory of processes that belongs to no file.
+func anonymousMemory(pids []int) (total int64, err error) {
+	for _, pid := range pids {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+		}
+		for line := range bytes.Lines(data) {
+			text, is := bytes.CutPrefix(line, []byte("RssAnon:"))
+			if !is {
+				continue
+			}
+			kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(text), []byte("kB")))), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+			}
+			total += kib << 10
+		}
+	}
+	return total, nil
+}

@@ -15,3 +15,7 @@ func processUsage(int) (time.Duration, int64, error) {
 func kernel() string { return runtime.GOOS }
 
 func cpuModel() string { return "" }
+
+func anonymousMemory([]int) (int64, error) {
+	return 0, errors.New("read the memory of a process: only Linux has /proc")
+}

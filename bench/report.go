@@ -59,33 +59,41 @@ type Result struct {
 // Measured is one workload on one target: the median of each figure over the runs, and the
 // sum of what went wrong in them.
 type Measured struct {
-	Server     string          `json:"server"`
-	Median     Latency         `json:"median"`
-	Late       Latency         `json:"median_publisher_late"`
-	Deliveries Deliveries      `json:"deliveries"`
-	Dropped    int             `json:"dropped_subscribers"`
-	Acks       *Acks           `json:"acks,omitempty"`
-	AckRate    float64         `json:"median_acks_per_s,omitempty"`
-	Outage     *OutageSummary  `json:"outage,omitempty"`
-	Log        *LogFigures     `json:"log,omitempty"`     // medians of rates, sums of counts
-	Consume    *ConsumeFigures `json:"consume,omitempty"` // medians, but the sum of redeliveries
-	KV         *KVFigures      `json:"kv,omitempty"`      // medians, but the sum of stale gets
-	Runs       []Run           `json:"runs"`
+	Server      string              `json:"server"`
+	Median      Latency             `json:"median"`
+	Late        Latency             `json:"median_publisher_late"`
+	Deliveries  Deliveries          `json:"deliveries"`
+	Dropped     int                 `json:"dropped_subscribers"`
+	Acks        *Acks               `json:"acks,omitempty"`
+	AckRate     float64             `json:"median_acks_per_s,omitempty"`
+	Outage      *OutageSummary      `json:"outage,omitempty"`
+	Log         *LogFigures         `json:"log,omitempty"`        // medians of rates, sums of counts
+	Consume     *ConsumeFigures     `json:"consume,omitempty"`    // medians, but the sum of redeliveries
+	KV          *KVFigures          `json:"kv,omitempty"`         // medians, but the sum of stale gets
+	Throughput  *ThroughputFigures  `json:"throughput,omitempty"` // medians, but sums of counts
+	Request     *RequestFigures     `json:"request,omitempty"`    // medians, but the sum of counts
+	Connections *ConnectionsFigures `json:"connections,omitempty"`
+	Noisy       *NoisyFigures       `json:"noisy,omitempty"`
+	Runs        []Run               `json:"runs"`
 }
 
 // A Ratio is the first server's medians over another's: below 1, the first is quicker.
 type Ratio struct {
-	Against string        `json:"against"`
-	AckRate float64       `json:"acks_per_s,omitempty"` // above 1, the first does more
-	Mean    float64       `json:"mean"`
-	SD      float64       `json:"sd"`
-	P50     float64       `json:"p50"`
-	P95     float64       `json:"p95"`
-	P99     float64       `json:"p99"`
-	P999    float64       `json:"p99_9"`
-	Max     float64       `json:"max"`
-	Consume *ConsumeRatio `json:"consume,omitempty"`
-	KV      *KVRatio      `json:"kv,omitempty"`
+	Against     string            `json:"against"`
+	AckRate     float64           `json:"acks_per_s,omitempty"` // above 1, the first does more
+	Mean        float64           `json:"mean"`
+	SD          float64           `json:"sd"`
+	P50         float64           `json:"p50"`
+	P95         float64           `json:"p95"`
+	P99         float64           `json:"p99"`
+	P999        float64           `json:"p99_9"`
+	Max         float64           `json:"max"`
+	Consume     *ConsumeRatio     `json:"consume,omitempty"`
+	KV          *KVRatio          `json:"kv,omitempty"`
+	Throughput  *ThroughputRatio  `json:"throughput,omitempty"`
+	Request     *RequestRatio     `json:"request,omitempty"`
+	Connections *ConnectionsRatio `json:"connections,omitempty"`
+	Noisy       *NoisyRatio       `json:"noisy,omitempty"`
 }
 
 func newResult(w Workload, targets []Target) Result {
@@ -100,12 +108,16 @@ func (r Result) unit() string {
 	switch r.Scenario {
 	case "forward":
 		return "groups"
-	case scenarioDurable, scenarioFailover, scenarioLog:
+	case scenarioDurable, scenarioFailover, scenarioLog, scenarioThroughput:
 		return "publishers"
 	case scenarioConsume:
 		return "consumers"
 	case scenarioKV:
 		return "writers"
+	case scenarioConnections:
+		return "connections"
+	case scenarioRequest:
+		return "pairs"
 	}
 	return "subscribers"
 }
@@ -119,6 +131,15 @@ func (r Result) load() string {
 	if r.Scenario == scenarioLog {
 		return fmt.Sprintf("%s%s %d publishers, %d readers, batches of %d", r.Scenario, replicas, r.Size, r.Parameters.Readers, r.Parameters.Batch)
 	}
+	if r.Scenario == scenarioConnections {
+		return thousands(int64(r.Size)) + " connections"
+	}
+	if r.Scenario == scenarioNoisy {
+		return fmt.Sprintf("%s %s", r.Scenario, noisyName(r.Parameters))
+	}
+	if r.Scenario == scenarioThroughput {
+		return fmt.Sprintf("%s %s of %s", r.Scenario, r.Parameters.shape(), byteCount(float64(r.Parameters.PayloadBytes)))
+	}
 	if r.Scenario == scenarioConsume {
 		return fmt.Sprintf("%s%s %s", r.Scenario, replicas, consumeSize(r))
 	}
@@ -131,7 +152,8 @@ func (r Result) load() string {
 // besides tells whether the other result stands in the same table.
 func (r Result) besides(other Result) bool {
 	return r.Scenario == other.Scenario && r.Parameters.Replicas == other.Parameters.Replicas &&
-		r.Parameters.Connect == other.Parameters.Connect && r.Parameters.Durability == other.Parameters.Durability
+		r.Parameters.Connect == other.Parameters.Connect && r.Parameters.Durability == other.Parameters.Durability &&
+		r.Parameters.Noise == other.Parameters.Noise
 }
 
 // WriteJSON writes the report as indented JSON.

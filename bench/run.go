@@ -46,21 +46,26 @@ type Run struct {
 	Dropped    int        `json:"dropped_subscribers"` // cut off by the server
 	ConnectNS  int64      `json:"connect_and_subscribe_ns"`
 	// SettleNS is the time until every subscriber had received from each of its publishers.
-	SettleNS  int64           `json:"settle_ns"`
-	Rate      float64         `json:"achieved_messages_per_s"`
-	Delivered float64         `json:"achieved_deliveries_per_s"`
-	Acks      *Acks           `json:"acks,omitempty"`
-	Placement *Placement      `json:"placement,omitempty"`
-	AckRate   float64         `json:"acks_per_s,omitempty"`
-	Outage    *Outage         `json:"outage,omitempty"`
-	Log       *LogFigures     `json:"log,omitempty"`
-	Consume   *ConsumeFigures `json:"consume,omitempty"`
-	KV        *KVFigures      `json:"kv,omitempty"`
-	ClientCPU CPU             `json:"client_cpu"`
-	ServerCPU *CPU            `json:"server_cpu,omitempty"`
-	ServerRSS int64           `json:"server_rss_bytes,omitempty"`
-	Error     string          `json:"error,omitempty"`
-	HDR       string          `json:"latency_hdr_v2,omitempty"`
+	SettleNS    int64               `json:"settle_ns"`
+	Rate        float64             `json:"achieved_messages_per_s"`
+	Delivered   float64             `json:"achieved_deliveries_per_s"`
+	Acks        *Acks               `json:"acks,omitempty"`
+	Placement   *Placement          `json:"placement,omitempty"`
+	AckRate     float64             `json:"acks_per_s,omitempty"`
+	Outage      *Outage             `json:"outage,omitempty"`
+	Log         *LogFigures         `json:"log,omitempty"`
+	Consume     *ConsumeFigures     `json:"consume,omitempty"`
+	KV          *KVFigures          `json:"kv,omitempty"`
+	Throughput  *ThroughputFigures  `json:"throughput,omitempty"`
+	Request     *RequestFigures     `json:"request,omitempty"`
+	Connections *ConnectionsFigures `json:"connections,omitempty"`
+	Noisy       *NoisyFigures       `json:"noisy,omitempty"`
+	ClientCPU   CPU                 `json:"client_cpu"`
+	ServerCPU   *CPU                `json:"server_cpu,omitempty"`
+	ServerRSS   int64               `json:"server_rss_bytes,omitempty"`
+	Error       string              `json:"error,omitempty"`
+	OverTime    []LatencyPoint      `json:"latency_over_time,omitempty"`
+	HDR         string              `json:"latency_hdr_v2,omitempty"`
 }
 
 // CPU is what a process used between the end of the warm-up and the last delivery.
@@ -105,6 +110,18 @@ func measure(ctx context.Context, t Target, w Workload, limits Limits, status fu
 	if w.kv != nil {
 		return measureKV(ctx, t, w, limits, status)
 	}
+	if w.throughput != nil {
+		return measureThroughput(ctx, t, w, limits, status)
+	}
+	if w.connections != nil {
+		return measureConnections(ctx, t, w, limits, status)
+	}
+	if w.noisy != nil {
+		return measureNoisy(ctx, t, w, limits, status)
+	}
+	if w.request != nil {
+		return measureRequest(ctx, t, w, limits, status)
+	}
 	if w.durable != nil {
 		return measureDurable(ctx, t, w, limits, status)
 	}
@@ -135,6 +152,7 @@ func (r *runner) play(ctx context.Context, d driver, run *Run) error {
 	run.SettleNS = now() - connected
 
 	zero := now() + int64(leadIn)
+	r.collector.over.begin(zero + r.workload.Parameters.WarmupNS)
 	stopUsage := r.usage.watch(ctx, zero+r.workload.Parameters.WarmupNS, r.target.PIDs)
 	defer stopUsage()
 	err := r.pace(ctx, zero)
@@ -147,7 +165,7 @@ func (r *runner) play(ctx context.Context, d driver, run *Run) error {
 
 func (r *runner) connect(ctx context.Context, d driver) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Connect,
-		fmt.Errorf("%d connections took more than %v", r.workload.connections(), r.limits.Connect))
+		fmt.Errorf("%d connections took more than %v", r.workload.sockets(), r.limits.Connect))
 	defer cancel()
 	r.status("connecting")
 	if err := d.subscribe(ctx, r.target, r.prefix, r.workload.subscribers); err != nil {
@@ -336,6 +354,7 @@ func (r *runner) report(run *Run, err error) {
 			run.ServerCPU, run.ServerRSS = &c, u.rss
 		}
 	}
+	run.OverTime = r.collector.over.points()
 	if encoded, err := latency.encoded(); err == nil && run.Latency.Count > 0 {
 		run.HDR = encoded
 	}

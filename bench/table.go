@@ -96,20 +96,15 @@ func (t *table) write() {
 
 // notes explain the columns of the scenarios that are there.
 func (t *table) notes() {
-	open, durable, failover, log, consume, kv := false, false, false, false, false, false
+	has := map[string]bool{}
 	for _, r := range t.report.Results {
-		durable = durable || r.Scenario == scenarioDurable
-		failover = failover || r.Scenario == scenarioFailover
-		log = log || r.Scenario == scenarioLog
-		consume = consume || r.Scenario == scenarioConsume
-		kv = kv || r.Scenario == scenarioKV
-		open = open || r.Scenario == "forward" || r.Scenario == "fanout"
+		has[r.Scenario] = true
 	}
-	if open {
+	if has["forward"] || has["fanout"] {
 		t.line("Latency counts from the time a message was due (open loop), warm-up left out.")
 		t.line("late: how long after that it left its publisher. bench CPU: of this program, 100% is one core.")
 	}
-	if durable {
+	if has[scenarioDurable] {
 		t.line("durable: a closed loop; latency counts from publishing to the ack.")
 		t.line("bad ack: missing, refused, twice, out of order or wrong. lost: acknowledged, and not in the stream")
 		t.line("when it was read back. bench CPU, per ack: of this program, 100% is one core.")
@@ -117,17 +112,29 @@ func (t *table) notes() {
 			t.linef("/ NAME: %s over NAME; acks/s above 1 and times below 1 are better.", cut(t.report.Servers[0].Name, 24))
 		}
 	}
-	if failover {
+	if has[scenarioFailover] {
 		t.failoverNotes()
 	}
-	if log {
+	if has[scenarioLog] {
 		t.logNotes()
 	}
-	if consume {
+	if has[scenarioConsume] {
 		t.consumeNotes()
 	}
-	if kv {
+	if has[scenarioKV] {
 		t.kvNotes()
+	}
+	if has[scenarioThroughput] {
+		t.throughputNotes()
+	}
+	if has[scenarioConnections] {
+		t.connectionsNotes()
+	}
+	if has[scenarioNoisy] {
+		t.noisyNotes()
+	}
+	if has[scenarioRequest] {
+		t.requestNotes()
 	}
 }
 
@@ -147,6 +154,18 @@ func (t *table) section(results []Result) {
 		return
 	case scenarioKV:
 		t.kv(results)
+		return
+	case scenarioThroughput:
+		t.throughput(results)
+		return
+	case scenarioConnections:
+		t.connections(results)
+		return
+	case scenarioNoisy:
+		t.noisy(results)
+		return
+	case scenarioRequest:
+		t.request(results)
 		return
 	}
 	t.line()

@@ -20,7 +20,8 @@ type takenAccount struct {
 	expected    int   // messages, numbered from 0, of the phases so far
 	measureFrom int   // the first message whose latency is recorded
 	latency     *recorder
-	highest     []int // by consumer: the highest number taken of first deliveries
+	over        *timeline // may be nil
+	highest     []int     // by consumer: the highest number taken of first deliveries
 	found       Deliveries
 	redelivered int64
 	progress    int64         // takes of any kind
@@ -101,6 +102,7 @@ func (a *takenAccount) takeLocked(consumer int, attempt uint64, payload []byte, 
 	}
 	if int(m.sequence) >= a.measureFrom {
 		a.latency.record(at - m.due)
+		a.over.record(m.due, at-m.due)
 	}
 	a.check()
 }

@@ -21,6 +21,7 @@ type Target struct {
 	// PIDs are the server's processes on this machine, if known: their CPU and memory are read.
 	PIDs      []int
 	Processes Processes // of each broker, for what takes brokers away
+	memory    int64     // of the processes at the start of the campaign; 0 is unknown
 }
 
 // An Address is one place to connect to, and as whom.
@@ -28,6 +29,7 @@ type Address struct {
 	HostPort              string
 	TLS                   bool
 	Secure                *tls.Config // nil: the machine's CAs
+	HandshakeFirst        bool        // the server says nothing in plaintext
 	User, Password, Token string
 }
 
@@ -53,10 +55,12 @@ func ParseTarget(name, list, user, password, token string, pids ...int) (Target,
 	return t, nil
 }
 
-// UseTLS has every connection to t use TLS with config.
-func (t *Target) UseTLS(config *tls.Config) {
+// UseTLS has every connection to t use TLS with config; nil: the machine's CAs. With first, each
+// begins with the handshake.
+func (t *Target) UseTLS(config *tls.Config, first bool) {
 	for i := range t.Addresses {
-		t.Addresses[i].TLS, t.Addresses[i].Secure = true, config
+		a := &t.Addresses[i]
+		a.TLS, a.Secure, a.HandshakeFirst = true, config, first
 	}
 }
 

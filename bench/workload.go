@@ -16,7 +16,7 @@ const maxLedgerBytes = 128 << 20
 
 // A Workload is one thing to measure: a plan, with no connection in it.
 type Workload struct {
-	Scenario   string // forward, fanout, durable, failover, log, consume or kv
+	Scenario   string // name of the subcommand of carillon bench
 	Size       int    // groups, subscribers, publishers, consumers or writers
 	Client     string
 	Parameters Parameters
@@ -30,6 +30,11 @@ type Workload struct {
 	log      *logPlan
 	consume  *consumePlan
 	kv       *kvPlan
+
+	throughput  *throughputPlan
+	request     *requestPlan
+	connections *connectionsPlan
+	noisy       *noisyPlan
 }
 
 // A listener is one subscriber: what it subscribes to, and whose messages it must get.
@@ -64,6 +69,9 @@ type Parameters struct {
 	Rounds             int     `json:"rounds,omitempty"`
 	WarmupRounds       int     `json:"warmup_rounds,omitempty"`
 	PaceNS             int64   `json:"pace_ns,omitempty"`
+	RequestRate        float64 `json:"requests_per_s,omitempty"`    // of an open loop
+	ConnectRate        float64 `json:"connections_per_s,omitempty"` // 0: all at once
+	Noise              string  `json:"noise,omitempty"`
 	PayloadBytes       int     `json:"payload_bytes"`
 	WarmupNS           int64   `json:"warmup_ns"`
 	DurationNS         int64   `json:"duration_ns"`
@@ -217,14 +225,21 @@ func checkCommon(sizes []int, what string, payload int, warmup, duration time.Du
 	if payload < headerBytes || payload > maxPayloadBytes {
 		return fmt.Errorf("payload is %d bytes; give %d (what identifies a message) to %d", payload, headerBytes, maxPayloadBytes)
 	}
+	if err := checkTimes(warmup, duration); err != nil {
+		return err
+	}
+	if client != ClientNATS && client != ClientLight {
+		return fmt.Errorf("client is %q; give %s or %s", client, ClientNATS, ClientLight)
+	}
+	return nil
+}
+
+func checkTimes(warmup, duration time.Duration) error {
 	if warmup < 0 || warmup > time.Hour {
 		return fmt.Errorf("warm-up is %v; give 0 to 1h", warmup)
 	}
 	if duration <= 0 || duration > 24*time.Hour {
 		return fmt.Errorf("duration is %v; give more than 0, at most 24h", duration)
-	}
-	if client != ClientNATS && client != ClientLight {
-		return fmt.Errorf("client is %q; give %s or %s", client, ClientNATS, ClientLight)
 	}
 	return nil
 }
@@ -242,8 +257,8 @@ func (w Workload) checkLedger() error {
 	return nil
 }
 
-// connections is how many sockets the workload holds open at once.
-func (w Workload) connections() int {
+// sockets is how many sockets the workload holds open at once.
+func (w Workload) sockets() int {
 	if w.durable != nil {
 		return w.durable.publishers + 1 // at most one each, and one to manage the stream
 	}
@@ -258,6 +273,18 @@ func (w Workload) connections() int {
 	}
 	if w.kv != nil {
 		return maxBrokers + 2 // one to each address, and one to manage the bucket
+	}
+	if w.throughput != nil {
+		return w.throughput.publishers + w.throughput.subscribers
+	}
+	if w.request != nil {
+		return 2 * w.request.pairs
+	}
+	if w.connections != nil {
+		return w.connections.connections
+	}
+	if w.noisy != nil {
+		return w.noisy.publishers + w.noisy.subscribers + 3 // requester, responder, and one to manage the stream
 	}
 	return len(w.subscribers) + len(w.topics)
 }

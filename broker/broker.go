@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -21,6 +22,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/login"
 	"github.com/carillon-mq/carillon/broker/membership"
+	"github.com/carillon-mq/carillon/broker/memory"
 	"github.com/carillon-mq/carillon/broker/metrics"
 	"github.com/carillon-mq/carillon/broker/monitoring"
 	"github.com/carillon-mq/carillon/broker/route"
@@ -49,15 +51,18 @@ type Config struct {
 	WebSocket WebSocket
 
 	Endpoints []string // of etcd
-	TLS       *env.TLS // for routes and etcd; nil: plaintext, within one machine
+	TLS       *env.TLS // for routes; nil: plaintext, within one machine
+	EtcdTLS   *env.TLS // for etcd; nil: TLS is for etcd, too
 	ClientTLS ClientTLS
 	Profile   limits.Profile
 	Auth      login.Single // the only user; the zero value: none
 	// Users is the path of a file with an identity.Document, read again when it changes; empty: none.
-	// With neither Auth nor Users, every client may do everything.
-	Users     string
-	LameDuck  time.Duration  // over which clients are asked to leave at shutdown
-	PushAllow []netip.Prefix // addresses that records may be pushed to although others of their kind may not
+	Users string
+	// UsersFromEtcd takes the users from etcd. With neither it, Auth nor Users, every client may do
+	// everything. One of them is given at most.
+	UsersFromEtcd bool
+	LameDuck      time.Duration  // over which clients are asked to leave at shutdown
+	PushAllow     []netip.Prefix // addresses that records may be pushed to although others of their kind may not
 	// PushByClients permits clients to declare Subscriptions that push, and not only manifests.
 	PushByClients bool
 	// PushSecrets is the folder with the values that push Subscriptions refer to; empty: none.
@@ -235,13 +240,17 @@ func (b *Broker) run(ctx context.Context) error {
 	defer b.stopTopics()
 
 	store, err := coordination.Open(coordination.Config{
-		Endpoints: b.config.Endpoints, TLS: b.config.TLS, Cluster: b.config.Cluster, Logger: b.log,
-		Seen: coordination.SeenFile(b.config.Data),
+		Endpoints: b.config.Endpoints, TLS: cmp.Or(b.config.EtcdTLS, b.config.TLS), Cluster: b.config.Cluster, Logger: b.log,
+		Seen: coordination.SeenFile(b.config.Data), Limits: b.users.behalf().Limits,
+		Readers: func(user string) int { return b.topics.subscriptions.Readers(user) },
 	})
 	if err != nil {
 		return err
 	}
 	defer store.Close()
+	if b.users.etcd != nil {
+		b.users.etcd.heard = store.Heard
+	}
 	if err := b.startTopics(store); err != nil {
 		return err
 	}
@@ -261,7 +270,7 @@ func (b *Broker) run(ctx context.Context) error {
 	}
 	b.describe()
 	if b.http != nil {
-		server := b.serveHTTP(failed)
+		server := b.serveHTTP(store, failed)
 		defer server.Close()
 	}
 	// Membership ends after ctx: this broker hands over leadership before it leaves.
@@ -281,6 +290,7 @@ func (b *Broker) run(ctx context.Context) error {
 	running.Go(func() { b.clock.Run(outlasting) })
 	running.Go(func() { b.users.follow(ctx, b.log, b.hub) })
 	running.Go(func() { b.clock.Keep(outlasting) })
+	running.Go(func() { memory.GiveBack(outlasting) })
 	running.Go(func() { b.member.EvictDead(outlasting, store) })
 	if b.mesh != nil {
 		running.Go(func() { b.member.ReportSilent(outlasting, store) })
@@ -301,6 +311,9 @@ func (b *Broker) run(ctx context.Context) error {
 		b.stall.Run(outlasting, func(stalled *stall.Error) { b.abandon(stalled, leave, registered) })
 	})
 	if b.member.AwaitLinks(ctx) {
+		if b.users.etcd != nil {
+			b.users.etcd.await(ctx)
+		}
 		running.Go(func() {
 			if err := b.hub.Serve(b.client); err != nil {
 				failed(fmt.Errorf("accept clients: %w", err))
@@ -386,7 +399,7 @@ func (b *Broker) routes() route.Config {
 		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: route.Clients(b.hub),
 		Listener: b.route, MaxPayload: b.config.Profile.Payload, Features: coordination.Features(), Logger: b.log,
 		Replication: b.topics.exchange.Serve, Dead: b.member.Evict, Topics: ways{b.topics.topics, b.topics.api},
-		Changed: b.member.Changed,
+		Changed: b.member.Changed, RouteOf: b.member.RouteOf,
 	}
 	if t := b.config.TLS; t != nil {
 		c.ServerTLS = func() *tls.Config { return t.Server() }
@@ -428,15 +441,19 @@ func (b *Broker) self() coordination.Broker {
 }
 
 // serveHTTP serves probes, metrics, and what tools and the operator read.
-func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
+func (b *Broker) serveHTTP(store *coordination.Client, failed context.CancelCauseFunc) *monitoring.Server {
 	c, t := &b.config, &b.topics
 	read := metrics.Sources{
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
-		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS, ClientTLS: c.ClientTLS.Files,
-		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, Push: t.push, JetStream: t.api, Sourcing: t.sourcing, Disk: t.disk, Clock: b.clock,
+		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS, EtcdTLS: c.EtcdTLS, ClientTLS: c.ClientTLS.Files,
+		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, Push: t.push, JetStream: t.api, Admin: t.admin, Sourcing: t.sourcing, Disk: t.disk, Clock: b.clock,
+		Definitions: store,
 	}
 	if b.mesh != nil {
 		read.Routes = b.mesh
+	}
+	if b.users.etcd != nil {
+		read.Users = b.users.etcd
 	}
 	show := *b.pages
 	show.Metrics = metrics.New(read)
@@ -454,6 +471,9 @@ func (b *Broker) describe() {
 	}
 	if b.mesh != nil {
 		b.pages.Routes = b.mesh
+	}
+	if b.users.etcd != nil {
+		b.pages.Users = b.users.etcd
 	}
 	host, _, _ := net.SplitHostPort(b.listening)
 	t.system = system.New(system.Config{

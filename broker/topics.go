@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
@@ -44,7 +46,8 @@ type topics struct {
 	exchange      *replica.Exchange
 	sourcing      *sourcing.Sourcing[*topic.ShardLeader]
 	admin         *admin.Server
-	system        *system.Server // nil: clients must authenticate
+	behalf        *identity.Behalf // nil: there are no users
+	system        *system.Server   // nil: clients must authenticate
 	stop          sync.Once
 }
 
@@ -71,6 +74,7 @@ func (b *Broker) openDisk() (err error) {
 // startTopics starts without Topics. follow adds them.
 func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t := &b.topics
+	t.behalf = b.users.behalf()
 	hub := clients{b.hub}
 	letters := producer.New(func(name string) producer.Topic {
 		if found := t.topics.Topic(name); found != nil {
@@ -81,7 +85,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.exchange = replica.NewExchange(replica.Config{Self: b.identity.ID, Clock: b.clock, Dial: b.dialReplication, Store: store, Logger: b.log})
 	t.topics, err = topic.Open(topic.Config{
 		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.clock, Hub: letters.Hub(hub), Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
-		Exchange: t.exchange, Republish: b.hub,
+		Exchange: t.exchange, Republish: b.hub, MayPublish: t.behalf.MayPublish,
 		Report: func(ctx context.Context, generation int64, suspects []coordination.Suspect) error {
 			return store.Report(ctx, b.member.Replica(), generation, suspects)
 		},
@@ -102,6 +106,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.subscriptions = subscription.New(subscription.Config{
 		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, DeadLetters: letters, Endpoint: t.endpoint, Logger: b.log,
 		Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return t.api.Sink(of, name) },
+		MayRead:  store.MayRead,
 		Inactive: func(of *topic.Shard, name string, incarnation int64) { t.api.Inactive(of, name, incarnation) },
 		Retired: func(of *topic.Shard, name string) {
 			t.advisories.Consumer(of.Name(), name, advisory.Deleted)
@@ -111,15 +116,23 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Self: b.identity.ID, Led: t.topics.Leaders, Changed: t.topics.Changed, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Mirrors: t.mirrors, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
 	})
 	t.readers = activity.New(b.hub, t.topics.State)
+	user := func(client uint64) string {
+		if is := b.hub.Identity(client); is != nil {
+			return is.Name
+		}
+		return ""
+	}
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Standalone: b.route == nil, Payload: b.config.Profile.Payload,
 		Hub: hub, Topics: t.topics, Store: store, Advisories: t.advisories, Clients: t.readers, Logger: b.log,
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
 		Sources:       t.sourcing.Infos,
+		User:          user,
+		Behalf:        t.behalf, Account: b.hub.Account,
 	})
 	t.api.Start()
 	t.sourcing.Start()
-	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients)
+	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients).Users(user, t.behalf).Accounts(b.hub.Account).Paced(t.api.Pace)
 	hub.Offer(t.admin).Set(admin.Subjects)
 	t.controller = placement.NewController(store, t.topics, b.log)
 	return nil
@@ -157,7 +170,10 @@ func (t *topics) mirrors(shard *topic.ShardLeader) error {
 // copiesOf returns the sources of a Topic.
 func (t *topics) copiesOf(name string) []coordination.StreamSource {
 	if whole := t.topics.Topic(name); whole != nil && !whole.Desired().Deleting {
-		return whole.Desired().Spec.Stream.Copies()
+		is := &whole.Desired().Spec.Stream
+		return slices.DeleteFunc(slices.Clone(is.Copies()), func(from coordination.StreamSource) bool {
+			return !t.behalf.MayConsume(is.User, from.Name)
+		})
 	}
 	return nil
 }
@@ -182,6 +198,9 @@ func (t *topics) originOf(identity string) sourcing.Origin {
 func (b *Broker) follow(state *coordination.State, changes coordination.Changes) {
 	if changes.Brokers || b.topics.topics.State() == nil {
 		b.member.SetMembers(state.Brokers)
+	}
+	if b.users.etcd != nil {
+		b.users.etcd.observe(state)
 	}
 	b.topics.exchange.Observe(state)
 	b.topics.subscriptions.Observe(state)

@@ -13,14 +13,20 @@ import (
 type users struct {
 	file  *login.File
 	login *login.Login
+	etcd  *etcdUsers // nil: the users are not in etcd
 }
 
 // authenticates reports whether clients must authenticate.
-func (c *Config) authenticates() bool { return c.Users != "" || c.Auth.Given() }
+func (c *Config) authenticates() bool { return c.Users != "" || c.UsersFromEtcd || c.Auth.Given() }
 
 // authenticator returns what authenticates clients, or nil if nothing does.
-func (u *users) authenticator(c *Config) (session.Authenticator, error) {
+func (u *users) authenticator(c *Config) (_ session.Authenticator, err error) {
 	switch {
+	case c.UsersFromEtcd:
+		if u.etcd, err = newEtcdUsers(c.Data, c.Logger); err != nil {
+			return nil, err
+		}
+		return u.etcd.login, nil
 	case c.Users != "":
 		u.file = &login.File{Path: c.Users}
 		table, err := u.file.Read()
@@ -37,8 +43,22 @@ func (u *users) authenticator(c *Config) (session.Authenticator, error) {
 	return nil, nil
 }
 
-// follow applies changes of the file of users until ctx ends.
+// behalf decides what the broker may do on behalf of users; nil: there are none.
+func (u *users) behalf() *identity.Behalf {
+	switch {
+	case u.etcd != nil:
+		return u.etcd.login.Behalf()
+	case u.login != nil:
+		return u.login.Behalf()
+	}
+	return nil
+}
+
+// follow applies changes of the users until ctx ends.
 func (u *users) follow(ctx context.Context, log *slog.Logger, hub *session.Hub) {
+	if u.etcd != nil {
+		u.etcd.follow(ctx, log, hub)
+	}
 	if u.file == nil {
 		return
 	}

@@ -32,6 +32,7 @@ func TestBrokerBecomesObjectsAndThenReady(t *testing.T) {
 		{"main", &policyv1.PodDisruptionBudget{}}, {"main-coordinator", &policyv1.PodDisruptionBudget{}},
 		{"main-broker", &corev1.ServiceAccount{}}, {"main-coordinator", &corev1.ServiceAccount{}},
 		{"main-ca", &corev1.Secret{}}, {"main-broker-tls", &corev1.Secret{}}, {"main-coordinator-tls", &corev1.Secret{}},
+		{"main-broker-etcd-tls", &corev1.Secret{}}, {"main-coordinator-peer-tls", &corev1.Secret{}},
 	} {
 		if err := w.get(o.name, o.kind); err != nil {
 			t.Errorf("%T %s: %v", o.kind, o.name, err)
@@ -193,7 +194,7 @@ func TestCertificatesAreRenewedWithoutARestart(t *testing.T) {
 	w.advance(61 * 24 * time.Hour)
 	w.patch(&corev1.Pod{}, "main-0", `{"metadata": {"labels": {"look": "1"}}}`)
 	eventually.For(t, "waiting for new certificates", func(context.Context) error {
-		for _, name := range []string{"main-broker-tls", "main-coordinator-tls"} {
+		for _, name := range []string{"main-broker-tls", "main-broker-etcd-tls", "main-coordinator-tls", "main-coordinator-peer-tls"} {
 			if after := w.notAfter(name); !after.After(before.Add(60 * 24 * time.Hour)) {
 				return fmt.Errorf("that in %s ends %v", name, after)
 			}

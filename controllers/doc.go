@@ -11,6 +11,6 @@
 // same client.
 //
 // The packages: observe, plan, build, apply and status; pki for certificates; mirror for etcd;
-// eventing for events; broker, topic and subscription are the thin reconcilers. The operator's
-// permissions in the API are in rbac.go only.
+// eventing for events; users for Secrets that are users; broker, topic and subscription are the
+// thin reconcilers. The operator's permissions in the API are in rbac.go only.
 package controllers

@@ -33,6 +33,7 @@ import (
 	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/subscription"
 	"github.com/carillon-mq/carillon/controllers/topic"
+	"github.com/carillon-mq/carillon/controllers/users"
 )
 
 // LeaseName is the name of the lease by which one of several operators is elected to act.
@@ -56,6 +57,9 @@ type Options struct {
 	// it with.
 	Image       string
 	PullSecrets []string
+	// ClusterDomain is the DNS domain of the cluster, for names in certificates; empty: it is not
+	// known.
+	ClusterDomain string
 	// Namespaces are the served namespaces; none: all.
 	Namespaces []string
 	// LeaderElect elects one of several operators to act, by a lease in Namespace.
@@ -94,6 +98,7 @@ func Run(ctx context.Context, kube *rest.Config, o Options) error {
 		Scheme:                        scheme,
 		Logger:                        logger,
 		Cache:                         cacheOptions(o.Namespaces),
+		Client:                        clientOptions(),
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              LeaseName,
 		LeaderElectionNamespace:       o.Namespace,
@@ -143,6 +148,12 @@ func cacheOptions(namespaces []string) cache.Options {
 	return options
 }
 
+// clientOptions returns the options of a client that reads ConfigMaps from the API server: a cache
+// would need the right to read all of them, and only those with CAs for clients are read.
+func clientOptions() client.Options {
+	return client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}}
+}
+
 func addControllers(manager ctrl.Manager, o Options) error {
 	if o.OpenEtcd == nil {
 		o.OpenEtcd = observe.DialEtcd
@@ -161,6 +172,11 @@ func addControllers(manager ctrl.Manager, o Options) error {
 	gone := observe.Gone{Live: manager.GetAPIReader(), REST: groups.RESTClient()}
 	recorder := manager.GetEventRecorder(build.FieldOwner)
 	mirrors := mirror.NewSet(manager.GetClient(), o.Logger, o.PollInterval)
+	results := &users.Results{}
+	secrets := &users.Reconciler{Client: manager.GetClient(), Mirrors: mirrors, Results: results, Logger: o.Logger}
+	if err := secrets.SetupWithManager(manager, cacheOptions(o.Namespaces).DefaultNamespaces); err != nil {
+		return fmt.Errorf("setting up the controller of users: %w", err)
+	}
 	for kind, reconciler := range map[string]interface{ SetupWithManager(ctrl.Manager) error }{
 		"Broker": &broker.Reconciler{
 			Client:      manager.GetClient(),
@@ -170,9 +186,12 @@ func addControllers(manager ctrl.Manager, o Options) error {
 			Events:      recorder,
 			OpenEtcd:    o.OpenEtcd,
 			Mirrors:     mirrors,
+			Users:       results,
 			Now:         o.Now,
 			Image:       o.Image,
 			PullSecrets: o.PullSecrets,
+
+			ClusterDomain: o.ClusterDomain,
 		},
 		"Mirror":       &mirror.Reconciler{Client: manager.GetClient(), Live: manager.GetAPIReader(), Set: mirrors, OpenEtcd: o.OpenEtcd, Now: o.Now},
 		"Topic":        &topic.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now},

@@ -2,6 +2,7 @@ package controllers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -43,7 +44,17 @@ type world struct {
 	now    time.Duration
 	broken func(*corev1.Pod) bool // pods that crash
 	noEtcd bool
+	fails  func() failure // of each write of the operator; nil: none
 }
+
+// failure is what becomes of a request.
+type failure int
+
+const (
+	answered failure = iota
+	lost             // it does not arrive
+	unheard          // its answer is lost
+)
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -185,8 +196,19 @@ func (c counter) RoundTrip(request *http.Request) (*http.Response, error) {
 	at := len(c.world.writes)
 	c.world.writes = append(c.world.writes, what+" under way")
 	c.world.under++
+	fails := answered
+	if c.world.fails != nil {
+		fails = c.world.fails()
+	}
 	c.world.mu.Unlock()
-	response, err := c.next.RoundTrip(request)
+	response, err := (*http.Response)(nil), errors.New("the request is lost")
+	if fails != lost {
+		response, err = c.next.RoundTrip(request)
+	}
+	if fails == unheard && err == nil {
+		_ = response.Body.Close()
+		response, err = nil, errors.New("the answer is lost")
+	}
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
 	c.world.under--
@@ -296,7 +318,7 @@ func (w *world) visitPods(ctx context.Context) {
 			continue
 		}
 		container := corev1.ContainerStatus{Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, Started: new(bool)}
-		ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}
+		ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}
 		if broken {
 			container.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}
 			container.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no luck"}

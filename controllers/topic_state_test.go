@@ -186,12 +186,12 @@ func TestOneWayToEtcdForEachBroker(t *testing.T) {
 		w.apply("Topic", "t"+fmt.Sprint(time.Now().UnixNano()), `{brokerRef: {name: main}}`)
 	}
 	only("")
-	former, removed := string(authority.Data["tls.crt"]), types.UID("")
+	former, removed := string(authority.Data["etcd-tls.crt"]), types.UID("")
 	eventually.For(t, "waiting for another CA", func(context.Context) error {
 		if err := w.get("main-ca", authority); err != nil {
 			return err
 		}
-		if string(authority.Data["tls.crt"]) != former {
+		if string(authority.Data["etcd-tls.crt"]) != former {
 			return nil
 		}
 		// An apply that was under way when the Secret was deleted may restore the former one.
@@ -201,7 +201,7 @@ func TestOneWayToEtcdForEachBroker(t *testing.T) {
 		}
 		return errors.New("it is the former one")
 	})
-	only(string(authority.Data["tls.crt"]))
+	only(string(authority.Data["etcd-tls.crt"]))
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.untilTopic("orders", "Served")
 

@@ -52,10 +52,32 @@ func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
 		{"Broker", "b", `coordination: {managed: {replicas: 2}}`, "coordination.managed.replicas must be 1, 3 or 5"},
 		{"Broker", "b", `coordination: {managed: {storage: {size: 100Mi}}}`, "coordination.managed.storage.size must be at least 1Gi; write for example 2Gi"},
 		{"Broker", "b", `coordination: {external: {endpoints: [a]}}`, `unknown field "spec.coordination.external"`},
-		{"Broker", "b", `tls: {secretName: a}`, `unknown field "spec.tls"`},
-		{"Broker", "b", `auth: {}`, "spec.auth.secretRef: Required value"},
+		{"Broker", "b", `tls: {secret: a}`, `unknown field "spec.tls.secret"`},
+		{"Broker", "b", `tls: {mode: Never}`, `supported values: "Required", "Optional"`},
+		{"Broker", "b", `tls: {handshake: Last}`, `supported values: "AfterInfo", "First", "Either"`},
+		{"Broker", "b", `tls: {secretName: ""}`, "spec.tls.secretName"},
+		{"Broker", "b", `tls: {secretName: a, issuerRef: {name: b}}`, "tls.secretName and tls.issuerRef exclude each other"},
+		{"Broker", "b", `tls: {secretName: a, extraNames: [b.example.org]}`, "with tls.secretName leave them out"},
+		{"Broker", "b", `tls: {issuerRef: {kind: ClusterIssuer}}`, "spec.tls.issuerRef.name: Required value"},
+		{"Broker", "b", `tls: {extraNames: ["https://a"]}`, "write for example broker.example.org, *.example.org or 192.0.2.7"},
+		{"Broker", "b", `tls: {extraNames: ["a.*.example.org"]}`, "write for example broker.example.org"},
+		{"Broker", "b", `tls: {extraNames: [a.example.org, a.example.org]}`, "Duplicate value"},
+		{"Broker", "b", `tls: {mode: Optional, handshake: First}`, "a plaintext client waits for INFO; write handshake: Either"},
+		{"Broker", "b", `tls: {mode: Optional, clientCertificates: {caSecretRef: {name: a, key: b}}}`, "a plaintext client has no certificate; write mode: Required"},
+		{"Broker", "b", `tls: {clientCertificates: {}}`, "spec.tls.clientCertificates.caSecretRef: Required value"},
+		{"Broker", "b", `tls: {clientCertificates: {caSecretRef: {name: a}}}`, "spec.tls.clientCertificates.caSecretRef.key: Required value"},
+		{"Broker", "b", `websocket: {origins: [example.org]}`, "write for example https://app.example.org"},
+		{"Broker", "b", `websocket: {origins: ["https://example.org/app"]}`, "write for example https://app.example.org"},
+		{"Broker", "b", `websocket: {origins: ["https://a,https://b"]}`, "write for example https://app.example.org"},
+		{"Broker", "b", `websocket: {origins: []}`, "spec.websocket.origins"},
+		{"Broker", "b", `websocket: {port: 80}`, `unknown field "spec.websocket.port"`},
+		{"Broker", "b", `auth: {}`, "auth takes exactly one of secretRef"},
+		{"Broker", "b", `auth: {secretRef: {name: a}, users: {selector: {}}}`, "auth takes exactly one of secretRef"},
+		{"Broker", "b", `auth: {users: {}}`, "spec.auth.users.selector: Required value"},
+		{"Broker", "b", `auth: {users: {selector: {}, defaultPermissions: {publish: {only: [a]}}}}`, `unknown field "spec.auth.users.defaultPermissions.publish.only"`},
+		{"Broker", "b", `auth: {users: {selector: {}, anonymous: ""}}`, "spec.auth.users.anonymous"},
 		{"Broker", "b", `auth: {secretRef: {name: ""}}`, "spec.auth.secretRef.name"},
-		{"Broker", "b", `auth: {users: [{user: a}], secretRef: {name: a}}`, `unknown field "spec.auth.users"`},
+		{"Broker", "b", `auth: {users: [{user: a}]}`, "spec.auth.users"},
 		{"Broker", "b", `placement: {labels: {app.kubernetes.io/name: mine}}`, "placement.labels can't set"},
 		{"Broker", "b", `placement: {labels: {topology.kubernetes.io/zone: mine}}`, "placement.labels can't set"},
 		{"Broker", "b", `placement: {annotations: {carillon.dev/x: mine}}`, "placement.annotations can't set"},
@@ -172,6 +194,11 @@ func TestWrongChangesAreRefusedWithTheWayOut(t *testing.T) {
 		{"Broker", `{}`, `coordination: {managed: {storage: {className: fast}}}`, "coordination.managed.storage.className can't change"},
 		{"Broker", `{}`, "profile: small\nreplicas: 5\nupdate: OnRequest\ndeletionPolicy: Delete", ""},
 
+		{"Broker", `{}`, "tls: {extraNames: [broker.example.org, \"*.example.org\", 192.0.2.7, \"2001:db8::1\", b]}\nwebsocket: {origins: [same, \"https://example.org\", \"http://localhost:8080\"]}", ""},
+		{"Broker", `tls: {}`, "tls: {mode: Optional, handshake: Either, secretName: a}\nwebsocket: {}", ""},
+		{"Broker", `tls: {secretName: a}`, `tls: {handshake: First, issuerRef: {name: a, kind: ClusterIssuer}, extraNames: [a], clientCertificates: {caSecretRef: {name: a, key: ca.crt}}}`, ""},
+		{"Broker", `tls: {secretName: a}`, `{}`, ""},
+
 		{"Topic", topic, `brokerRef: {name: other}`, "brokerRef can't change"},
 		{"Topic", topic, topic + `name: other`, "spec.name can't change"},
 		{"Topic", topic, topic + `shards: 2`, "shards can't change"},
@@ -256,6 +283,14 @@ replicas: 3
 profile: medium
 storage: {size: 10Gi}
 coordination: {managed: {replicas: 1, storage: {size: 2Gi}}}
+update: Automatic
+deletionPolicy: Retain`},
+		{"Broker", `tls: {issuerRef: {name: ca}}`, `
+replicas: 3
+profile: medium
+storage: {size: 10Gi}
+coordination: {managed: {replicas: 3, storage: {size: 2Gi}}}
+tls: {mode: Required, handshake: AfterInfo, issuerRef: {name: ca, kind: Issuer, group: cert-manager.io}}
 update: Automatic
 deletionPolicy: Retain`},
 		{"Topic", `brokerRef: {name: main}`, `

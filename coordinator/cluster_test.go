@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/testca"
@@ -249,6 +252,40 @@ func TestAMemberThatLostItsVolumeRejoins(t *testing.T) {
 	c.wantOwner(1, "me")
 	if again := c.voters(); len(again) != 3 || again["c-2"] != after["c-2"] {
 		t.Fatalf("voters were %v and are %v after a restart of all", after, again)
+	}
+}
+
+// TestAMemberRejoinsAnEtcdWithUsers: its certificate's name is that of a user with the role root,
+// as membership requires once etcd has users.
+func TestAMemberRejoinsAnEtcdWithUsers(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.start()
+	_, port, _ := net.SplitHostPort(c.members[0].config.ClientListen)
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://localhost:" + port}, TLS: c.tls.Client("localhost"), Logger: zap.NewNop()})
+	testutil.Must(t, err)
+	defer etcd.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
+	defer cancel()
+	_, err = etcd.RoleAdd(ctx, "root")
+	testutil.Must(t, err)
+	for _, user := range []string{"root", "node"} { // node: see testca
+		_, err = etcd.UserAddWithOptions(ctx, user, "", &clientv3.UserAddOptions{NoPassword: true})
+		testutil.Must(t, err)
+		_, err = etcd.UserGrantRole(ctx, user, "root")
+		testutil.Must(t, err)
+	}
+	_, err = etcd.AuthEnable(ctx)
+	testutil.Must(t, err)
+
+	lost := c.members[1]
+	before := c.voters()[lost.config.Name]
+	lost.end()
+	lost.wipe()
+	lost.start()
+	lost.waitReady()
+	if now := c.voters()[lost.config.Name]; now == 0 || now == before {
+		t.Errorf("after it lost its volume, the member votes as %x, and before as %x", now, before)
 	}
 }
 

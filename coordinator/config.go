@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -57,7 +58,8 @@ const (
 type Config struct {
 	Name          string // the pod's name: main-coordinator-0
 	DataDir       string
-	TLSDir        string // ca.crt, tls.crt, tls.key
+	TLSDir        string // ca.crt, tls.crt, tls.key for etcd's clients
+	PeerTLSDir    string // the same for the other members; empty: TLSDir
 	ClientListen  string // host:port; the host may be empty
 	PeerListen    string
 	HTTPListen    string // health and metrics, without TLS
@@ -106,6 +108,7 @@ func (c Config) parse() (*parsed, error) {
 		ports[flag] = port
 	}
 	p := &parsed{Config: c}
+	p.PeerTLSDir = cmp.Or(c.PeerTLSDir, c.TLSDir)
 	seen := map[string]string{}
 	for item := range strings.SplitSeq(c.InitialCluster, ",") {
 		name, address, ok := strings.Cut(item, "=")
@@ -165,16 +168,10 @@ func (p *parsed) etcd(cluster string, existing bool) (*embed.Config, error) {
 	}
 
 	cfg.TlsMinVersion = "TLS1.3"
-	cfg.ClientTLSInfo = transport.TLSInfo{
-		CertFile:       filepath.Join(p.TLSDir, env.CertFile),
-		KeyFile:        filepath.Join(p.TLSDir, env.KeyFile),
-		TrustedCAFile:  filepath.Join(p.TLSDir, env.CAFile),
-		ClientCertAuth: true,
-	}
-	cfg.PeerTLSInfo = cfg.ClientTLSInfo
+	cfg.ClientTLSInfo, cfg.PeerTLSInfo = tlsInfo(p.TLSDir), tlsInfo(p.PeerTLSDir)
 	// etcd would resolve the connecting address by a reverse look-up and compare the name with the
 	// certificate, which is unreliable for pods. Instead a peer's certificate must be one for
-	// coordinators: brokers have certificates of the same CA.
+	// coordinators: with one CA for all, as in earlier versions, brokers have certificates of it.
 	cfg.PeerTLSInfo.SkipClientSANVerify = true
 	for _, peer := range p.peers {
 		if u, err := url.Parse(peer.url); err == nil {
@@ -182,6 +179,16 @@ func (p *parsed) etcd(cluster string, existing bool) (*embed.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// tlsInfo returns mutual TLS with the files of a folder.
+func tlsInfo(dir string) transport.TLSInfo {
+	return transport.TLSInfo{
+		CertFile:       filepath.Join(dir, env.CertFile),
+		KeyFile:        filepath.Join(dir, env.KeyFile),
+		TrustedCAFile:  filepath.Join(dir, env.CAFile),
+		ClientCertAuth: true,
+	}
 }
 
 // baseEtcd returns the configuration that members of a cluster and local ones share.

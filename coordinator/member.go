@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -47,6 +48,10 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
+	peerTLS, err := env.LoadTLS(p.PeerTLSDir)
+	if err != nil {
+		return err
+	}
 	wait, cancel := context.WithTimeout(ctx, env.LockWait)
 	volume, err := openVolume(wait, p.DataDir)
 	cancel()
@@ -55,7 +60,7 @@ func Run(ctx context.Context, config Config) error {
 	}
 	defer volume.Close()
 
-	m := &member{parsed: p, tls: tls, volume: volume, log: p.Logger.With("coordinator", p.Name)}
+	m := &member{parsed: p, tls: tls, peerTLS: peerTLS, volume: volume, log: p.Logger.With("coordinator", p.Name)}
 	m.waits.Store(new("it is starting"))
 	stopHTTP, err := m.serveHTTP(p.HTTPListen)
 	if err != nil {
@@ -77,9 +82,10 @@ func Run(ctx context.Context, config Config) error {
 // member is this process's member of the cluster.
 type member struct {
 	*parsed
-	tls    *env.TLS
-	volume *volume
-	log    *slog.Logger
+	tls     *env.TLS // as a client of the other members
+	peerTLS *env.TLS // as one of them
+	volume  *volume
+	log     *slog.Logger
 
 	running atomic.Pointer[server] // nil: not begun
 	waits   atomic.Pointer[string] // what it waits for, before it has begun
@@ -130,7 +136,7 @@ func (m *member) life(ctx context.Context) error {
 // since this member may know of its removal before the others.
 func (m *member) removed(ctx context.Context, id uint64) bool {
 	for range removedAsks {
-		lists, _ := ask(ctx, m.others(), m.tls.Client(""))
+		lists, _ := ask(ctx, m.others(), m.peerTLS.Client(""))
 		if unlisted(lists, id) {
 			return true
 		}
@@ -204,7 +210,7 @@ func (m *member) tryBegin(ctx context.Context) (*server, error) {
 		}
 		return m.start(m.InitialCluster, false)
 	}
-	lists, askErr := ask(ctx, m.others(), m.tls.Client(""))
+	lists, askErr := ask(ctx, m.others(), m.peerTLS.Client(""))
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -260,7 +266,7 @@ func (m *member) promote(ctx context.Context, s *server) {
 	}
 	for said := ""; s.etcd.Server.IsLearner(); {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
-		_, err := s.etcd.Server.PromoteMember(asking, uint64(s.etcd.Server.MemberID()))
+		err := m.askForPromotion(asking, s.etcd.Server)
 		cancel()
 		switch {
 		case err == nil:
@@ -277,6 +283,22 @@ func (m *member) promote(ctx context.Context, s *server) {
 			return
 		}
 	}
+}
+
+// askForPromotion asks the leader, as its client: only it knows whether the learner has caught up.
+// PromoteMember of this process would forward the request without saying who asks, which etcd
+// refuses once it has users.
+func (m *member) askForPromotion(ctx context.Context, learner *etcdserver.EtcdServer) error {
+	leader := learner.Cluster().Member(learner.Leader())
+	if leader == nil {
+		return errors.New("no leader is known yet")
+	}
+	client, err := coordination.OpenCoordinators(leader.ClientURLs, m.tls)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return client.PromoteMember(ctx, uint64(learner.MemberID()))
 }
 
 // server is a running etcd.

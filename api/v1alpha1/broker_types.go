@@ -78,6 +78,16 @@ type BrokerSpec struct {
 	// +optional
 	Auth *AuthSpec `json:"auth,omitempty"`
 
+	// TLS is that of clients. Without it they connect in plaintext. Links between brokers, and etcd,
+	// always use mutual TLS.
+	// +optional
+	TLS *ClientTLSSpec `json:"tls,omitempty"`
+
+	// WebSocket is a port for NATS clients by WebSocket, 8080: wss:// with spec.tls, ws:// without.
+	// Without it there is no such port.
+	// +optional
+	WebSocket *WebSocketSpec `json:"websocket,omitempty"`
+
 	// Placement is where the pods may run, and what is written on them.
 	// +optional
 	Placement *PlacementSpec `json:"placement,omitempty"`
@@ -157,12 +167,6 @@ type CoordinationStorageSpec struct {
 	ClassName *string `json:"className,omitempty"`
 }
 
-// AuthSpec is what clients must present.
-type AuthSpec struct {
-	// SecretRef names a Secret with the keys username and password, or with the key token.
-	SecretRef SecretReference `json:"secretRef"`
-}
-
 // BrokerPushSpec says where brokers may send records.
 type BrokerPushSpec struct {
 	// AllowedAddresses are sent to although they are loopback or link-local addresses, or those of the
@@ -213,7 +217,8 @@ type BrokerStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Endpoint is the URL for clients inside the cluster.
+	// Endpoint is the URL for clients inside the cluster. It begins with tls:// if they must use
+	// TLS, once all brokers do.
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
@@ -224,6 +229,11 @@ type BrokerStatus struct {
 	// ReadyReplicas is the number of brokers that are ready.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// Users is the number of users that may connect, of a Broker with auth.users. It is absent until
+	// they are written.
+	// +optional
+	Users *int32 `json:"users,omitempty"`
 
 	// Selector selects the brokers' pods, for the scale subresource.
 	// +optional
@@ -249,8 +259,8 @@ type BrokerStatus struct {
 	// +optional
 	Restart string `json:"restart,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, EtcdRestored, RestartPending and
-	// Open while they hold.
+	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, EtcdRestored, RestartPending,
+	// UsersInvalid and Open while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -38,6 +38,9 @@ const (
 	// ConditionEndpointUnreached is True of a Subscription whose endpoint does not take records. They
 	// stay pending.
 	ConditionEndpointUnreached = "EndpointUnreached"
+	// ConditionUsersInvalid is True of a Broker with Secrets that are wrong as users. Their users may
+	// not connect; the others may.
+	ConditionUsersInvalid = "UsersInvalid"
 	// ConditionOpen is True when anyone who reaches the brokers may publish and subscribe.
 	ConditionOpen = "Open"
 )

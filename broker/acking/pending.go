@@ -53,15 +53,24 @@ func (p *Pending) Rest() (offset uint64) {
 
 // Kept adds the ack of a message whose record is appended with p. base is the first offset of p.
 func (p *Pending) Kept(base uint64, a Answer) {
-	if n := len(p.Answers); n > 0 && a.Records == 0 && a.Total == "" {
+	if a.Records == 0 && a.Total == "" {
+		p.KeptOne(base, a.Offset, a.Seq)
+		return
+	}
+	p.Answers = append(p.Answers, a)
+}
+
+// KeptOne is Kept for a message that is one record, and no counter's.
+func (p *Pending) KeptOne(base, offset, seq uint64) {
+	if n := len(p.Answers); n > 0 {
 		last := &p.Answers[n-1]
-		if next := uint64(last.More) + 1; last.Kind == Kept && last.Records == 0 && last.Total == "" && last.Offset >= base &&
-			last.Offset+next == a.Offset && last.Seq+next == a.Seq {
+		if next := uint64(last.More) + 1; last.Offset+next == offset && last.Seq+next == seq && last.Offset >= base &&
+			last.Kind == Kept && last.Records == 0 && last.Total == "" {
 			last.More++
 			return
 		}
 	}
-	p.Answers = append(p.Answers, a)
+	p.Answers = append(p.Answers, Answer{Offset: offset, Seq: seq})
 }
 
 // Messages returns how many messages p answers.

@@ -86,8 +86,8 @@ func (s *Server) Volume(v Volume) *Server {
 }
 
 // answerAside answers for this broker's volume, later. It returns what it answers at once, or nil.
-func (s *Server) answerAside(r *request, m *protocol.Message, forwarded bool) []byte {
-	if data, elsewhere := s.elsewhere(r.broker, m, forwarded); elsewhere {
+func (s *Server) answerAside(r *request, m *protocol.Message, by origin) []byte {
+	if data, elsewhere := s.elsewhere(r.broker, m, by); elsewhere {
 		return data
 	}
 	if s.volume == nil {
@@ -98,8 +98,11 @@ func (s *Server) answerAside(r *request, m *protocol.Message, forwarded bool) []
 	if what.kind == brokerDeleteSetAside {
 		do = func() []byte { return encode(s.deleteAside(&what)) }
 	}
-	if !s.volumeTasks.submit(func(context.Context) { s.send(protocol.Message{Subject: reply, Data: do()}) }) {
-		return encodeError(refuse(Busy, "more than %d requests about the volume of broker %s are under way (ask again in a moment)", volumeTasksAtOnce, r.broker))
+	busy := refuse(Busy, "more than %d requests about the volume of broker %s are under way, and %d wait (ask again in a moment)", volumeTasksAtOnce, r.broker, tasksWaiting)
+	if !s.volumeTasks.submit(by, 0, func(context.Context) {
+		s.send(protocol.Message{Subject: reply, Data: do()})
+	}, func() { s.refuse(reply, busy) }) {
+		return encodeError(busy)
 	}
 	return nil
 }

@@ -19,6 +19,6 @@ func BenchmarkTopicList(b *testing.B) {
 	}
 	s, _ := newServer(coordination.NewState(1, []coordination.Broker{{ID: "a", Incarnation: 1}}, topics, shards, nil))
 	for b.Loop() {
-		s.answer(&protocol.Message{Subject: []byte(TopicListSubject)}, false)
+		s.answer(&protocol.Message{Subject: []byte(TopicListSubject)}, origin{})
 	}
 }

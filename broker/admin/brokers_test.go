@@ -10,11 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -24,12 +26,15 @@ type mailbox struct {
 	answers chan []byte
 }
 
-func (m *mailbox) SendLent(_ *session.Loan, messages []protocol.Message) { m.Send(messages) }
+func (m *mailbox) SendLent(_ *session.Loan, messages []protocol.Message) work.Behind {
+	return m.Send(messages)
+}
 
-func (m *mailbox) Send(messages []protocol.Message) {
+func (m *mailbox) Send(messages []protocol.Message) (behind work.Behind) {
 	for _, message := range messages {
 		m.answers <- append([]byte(nil), message.Data...)
 	}
+	return behind
 }
 
 // change sends a write request and waits for its answer.
@@ -48,7 +53,7 @@ func change[A any](t *testing.T, s *Server, subject, payload string) (answer A) 
 	return answer
 }
 
-func newMailbox() *mailbox { return &mailbox{answers: make(chan []byte, 64)} }
+func newMailbox() *mailbox { return &mailbox{answers: make(chan []byte, 512)} }
 
 func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 	ctx := context.Background()
@@ -172,8 +177,20 @@ func TestWritesThatWaitForEtcdAreBounded(t *testing.T) {
 		s.Take([]protocol.Message{undrain}, nil, false)
 	}
 	store.asked.Wait()
+	for range tasksWaiting {
+		s.Take([]protocol.Message{undrain}, nil, false)
+	}
 	if got := change[onlyError](t, s, BrokerUndrainSubject+"a", "").Error; got == nil || got.Code != Busy {
 		t.Errorf("one more is answered %+v", got)
+	}
+	// Another client gets in, at the cost of the first one's newest request.
+	s.TakeOf(2, []protocol.Message{{Subject: undrain.Subject, Reply: []byte("other")}}, nil, nil)
+	var got onlyError
+	if err := json.Unmarshal(<-box.answers, &got); err != nil || got.Error == nil || got.Error.Code != Busy || !strings.Contains(got.Error.Text, "256 wait") {
+		t.Errorf("it is answered %+v, %v", got.Error, err)
+	}
+	if n := s.Stats().Overloaded; n != 2 {
+		t.Errorf("%d requests were refused", n)
 	}
 	if got := change[BrokerList](t, s, BrokerListSubject, ""); got.Error != nil || len(got.Brokers) != 1 {
 		t.Errorf("meanwhile the list is %+v", got)
@@ -183,11 +200,16 @@ func TestWritesThatWaitForEtcdAreBounded(t *testing.T) {
 	if took := time.Since(began); took > writeTimeout/2 {
 		t.Errorf("closing took %s", took)
 	}
-	for range writesAtOnce {
+	codes := map[Code]int{}
+	for range writesAtOnce + tasksWaiting {
 		var got onlyError
-		if err := json.Unmarshal(<-box.answers, &got); err != nil || got.Error == nil || got.Error.Code != Unavailable {
-			t.Errorf("it is answered %+v, %v", got.Error, err)
+		if err := json.Unmarshal(<-box.answers, &got); err != nil || got.Error == nil {
+			t.Fatalf("it is answered %+v, %v", got.Error, err)
 		}
+		codes[got.Error.Code]++
+	}
+	if codes[Unavailable] != writesAtOnce || codes[Busy] != tasksWaiting {
+		t.Errorf("the answers were %v", codes)
 	}
 	if got := change[onlyError](t, s, BrokerUndrainSubject+"a", "").Error; got == nil || got.Code != Busy {
 		t.Errorf("afterwards it is answered %+v", got)
@@ -300,4 +322,63 @@ func TestAnErrorOfEtcdIsReportedAsTemporary(t *testing.T) {
 	if got := s.notWritten("create topic orders", errors.New("no leader")); got.Code != Unavailable || !strings.Contains(got.Text, "no leader") || !strings.Contains(got.Text, "ask again") {
 		t.Errorf("it says %+v", got)
 	}
+}
+
+// TestChangesHaveARate: a change beyond its client's rate waits for its turn, and one that would
+// wait for too long is refused. A request that changes nothing has no rate.
+func TestChangesHaveARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box := newMailbox()
+		state := coordination.NewState(1, []coordination.Broker{{ID: "a", Incarnation: 1}}, nil, nil, nil)
+		var waits []time.Duration
+		pace := func(account string, bytes int) (wait time.Duration, ok bool) {
+			if account != "10.0.0.2" || bytes != 2 || len(waits) == 0 {
+				return 0, false
+			}
+			wait, waits = waits[0], waits[1:]
+			return wait, true
+		}
+		s := New("a", known{state}, box, slog.New(slog.DiscardHandler)).Writing(&ended{}).Paced(pace).
+			Accounts(func(client uint64) string { return fmt.Sprint("10.0.0.", client) })
+		defer s.Close()
+		drain := func() {
+			s.TakeOf(2, []protocol.Message{{Subject: []byte(BrokerDrainSubject + "a"), Reply: []byte("r"), Data: []byte("{}")}}, nil, nil)
+			synctest.Wait()
+		}
+		waits = []time.Duration{0, time.Second}
+		drain()
+		if len(box.answers) != 1 {
+			t.Fatalf("%d answers to a change within the rate", len(box.answers))
+		}
+		drain()
+		if len(box.answers) != 1 {
+			t.Error("a change beyond the rate did not wait")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(box.answers) != 2 {
+			t.Errorf("%d answers after its time", len(box.answers))
+		}
+		drain()
+		if len(box.answers) != 3 {
+			t.Fatal("a change far beyond the rate waits")
+		}
+		for range 2 {
+			<-box.answers
+		}
+		if answer := string(<-box.answers); !strings.Contains(answer, string(Busy)) || !strings.Contains(answer, "rate") {
+			t.Errorf("it is answered %s", answer)
+		}
+		s.TakeOf(2, []protocol.Message{{Subject: []byte(BrokerListSubject), Reply: []byte("r")}}, nil, nil)
+		if answer := string(<-box.answers); strings.Contains(answer, "error") {
+			t.Errorf("a list is answered %s", answer)
+		}
+	})
+}
+
+// ended is an etcd that refuses each drain.
+type ended struct{ Store }
+
+func (*ended) Drain(context.Context, coordination.Replica, coordination.DrainMode, bool) error {
+	return context.Canceled
 }

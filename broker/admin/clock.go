@@ -54,8 +54,8 @@ func (s *Server) Clock(c Clock) *Server {
 
 // answerClock answers for this broker's clock. It forwards a request for another broker's, once,
 // and then returns nil.
-func (s *Server) answerClock(r *request, m *protocol.Message, forwarded bool) []byte {
-	if data, elsewhere := s.elsewhere(r.broker, m, forwarded); elsewhere {
+func (s *Server) answerClock(r *request, m *protocol.Message, by origin) []byte {
+	if data, elsewhere := s.elsewhere(r.broker, m, by); elsewhere {
 		return data
 	}
 	if s.clock == nil {

@@ -27,13 +27,13 @@ type Copy struct {
 
 // answerCopies answers for this broker's copies. It forwards a request for another broker's, once,
 // and then returns nil.
-func (s *Server) answerCopies(r *request, m *protocol.Message, forwarded bool) []byte {
+func (s *Server) answerCopies(r *request, m *protocol.Message, by origin) []byte {
 	v := s.view()
 	desired := v.state.Topic(r.topic)
 	if desired == nil {
 		return encodeError(noTopic(r.topic))
 	}
-	if data, elsewhere := s.elsewhere(r.broker, m, forwarded); elsewhere {
+	if data, elsewhere := s.elsewhere(r.broker, m, by); elsewhere {
 		return data
 	}
 	t := s.topics.ByID(desired.ID)

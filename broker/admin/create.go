@@ -154,8 +154,11 @@ func (s *Server) notWritten(what string, err error) *Error {
 		overlap *coordination.OverlapError
 		missing *coordination.NotFoundError
 		owner   *coordination.NotOwnerError
+		full    *coordination.FullError
 	)
 	switch {
+	case errors.As(err, &full):
+		return refuse(Refused, "%s", full.Error())
 	case errors.As(err, &invalid):
 		return refuse(BadRequest, "%s", invalid.Error())
 	case errors.As(err, &exists):

@@ -53,6 +53,9 @@
 //	    until the slowest leader has answered.
 //	A7  Every write may be repeated: an equal existing object is answered as if it had just been
 //	    created. Deleting a piece that is not there is no error.
+//	A8  Every pool and queue is shared by client: clients take turns, and a client that waits with
+//	    more than another one loses its newest request to it. Held snapshots are shared by account
+//	    and never taken away: an account may hold as many as there is room for others.
 //
 // When the process dies in it, the client gets no answer and repeats its request. The package keeps
 // no state, and a write is one transaction of etcd.

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Bounds of reading records, each with the reason for its value.
@@ -25,33 +26,38 @@ const (
 	gatheredAnswers = 128
 )
 
-// reads handles requests for records on a bounded number of goroutines. Without requests it has
-// none.
+// reads handles requests for records on a bounded number of goroutines. Clients take turns. Without
+// requests it has no goroutine.
 type reads struct {
 	serve func(*worker, *read)
 	flush func(*worker)
 
 	mu      sync.Mutex
-	queue   []*read
+	queue   *work.FairQueue[*read]
 	busy    int
 	closed  bool
 	running sync.WaitGroup
 }
 
-// submit queues a request. It reports false if the queue is full.
-func (p *reads) submit(r *read) bool {
+func (p *reads) init(serve func(*worker, *read), flush func(*worker)) {
+	p.serve, p.flush, p.queue = serve, flush, work.NewFairQueue[*read](readsQueued, 0)
+}
+
+// submit queues a request. taken is false if there is no room for it. dropped are the requests of
+// other clients that have left the queue for it.
+func (p *reads) submit(r *read) (taken bool, dropped []*read) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.closed || len(p.queue) >= readsQueued:
-		return false
+	case p.closed:
+		return false, nil
 	case p.busy < readsAtOnce:
 		p.busy++
 		p.running.Go(func() { p.work(r) })
-	default:
-		p.queue = append(p.queue, r)
+		return true, nil
 	}
-	return true
+	queued, dropped := p.queue.Push(r.client, r, 0)
+	return queued != nil, dropped
 }
 
 func (p *reads) work(r *read) {
@@ -65,12 +71,10 @@ func (p *reads) work(r *read) {
 
 // next returns the next request. It sends the gathered answers when the queue is empty, or when
 // they should not wait longer.
-func (p *reads) next(w *worker) (r *read) {
+func (p *reads) next(w *worker) *read {
 	for {
 		p.mu.Lock()
-		if len(p.queue) > 0 {
-			r = p.queue[0]
-			p.queue = slices.Delete(p.queue, 0, 1)
+		if r, ok := p.queue.Pop(); ok {
 			p.mu.Unlock()
 			return r
 		}
@@ -104,13 +108,14 @@ func (p *reads) close() {
 	p.running.Wait()
 }
 
-// waitingReads holds the requests that wait for new records, by shard.
+// waitingReads holds the requests that wait for new records, by shard. If there are too many, the
+// newest one of a client with the most is refused.
 type waitingReads struct {
 	again func(*read) // receives requests whose wait is over
 
 	mu     sync.Mutex
 	of     map[*topic.ShardLeader]*polled
-	count  int
+	shares *work.FairQueue[*read] // all of them, in no turn
 	closed bool
 }
 
@@ -119,13 +124,26 @@ type polled struct {
 	reads []*read
 }
 
-// wait keeps a request until the shard's watermark moves or its time is over. It reports false if
-// there is no room.
-func (p *waitingReads) wait(shard *topic.ShardLeader, r *read) bool {
+func (p *waitingReads) init(again func(*read)) {
+	p.again, p.shares = again, work.NewFairQueue[*read](readsPolling, 0)
+}
+
+// wait keeps a request until the shard's watermark moves or its time is over. taken is false if
+// there is no room. dropped are the requests of other clients that wait no longer because of it.
+func (p *waitingReads) wait(shard *topic.ShardLeader, r *read) (taken bool, dropped []*read) {
 	p.mu.Lock()
-	if p.closed || p.count >= readsPolling {
+	if p.closed {
 		p.mu.Unlock()
-		return false
+		return false, nil
+	}
+	r.waits, dropped = p.shares.Push(r.client, r, 0)
+	for _, other := range dropped {
+		other.waits = nil
+		p.forget(other)
+	}
+	if r.waits == nil {
+		p.mu.Unlock()
+		return false, dropped
 	}
 	if p.of == nil {
 		p.of = map[*topic.ShardLeader]*polled{}
@@ -137,14 +155,42 @@ func (p *waitingReads) wait(shard *topic.ShardLeader, r *read) bool {
 		p.of[shard] = w
 	}
 	w.reads = append(w.reads, r)
-	p.count++
+	r.polls = shard
 	r.timer = time.AfterFunc(time.Until(r.deadline), func() { p.expire(shard, r) })
 	wanted := r.request.Offset // after this point another goroutine may use r
 	p.mu.Unlock()
 	if _, high := shard.Offsets(); high > wanted {
 		p.wake(shard) // it moved before it was watched
 	}
+	return true, dropped
+}
+
+// forget removes a request from its shard's. It reports false if it is not there. mu is held.
+func (p *waitingReads) forget(r *read) bool {
+	w := p.of[r.polls]
+	i := -1
+	if w != nil {
+		i = slices.Index(w.reads, r)
+	}
+	if i < 0 {
+		return false
+	}
+	r.timer.Stop()
+	w.reads = slices.Delete(w.reads, i, i+1)
+	if len(w.reads) == 0 {
+		delete(p.of, r.polls)
+		w.stop()
+	}
+	p.leave(r)
 	return true
+}
+
+// leave gives up the place of a request. mu is held.
+func (p *waitingReads) leave(r *read) {
+	if r.waits != nil {
+		p.shares.Remove(r.waits)
+		r.waits = nil
+	}
 }
 
 // wake submits all requests for a shard again.
@@ -163,33 +209,21 @@ func (p *waitingReads) take(shard *topic.ShardLeader) []*read {
 		return nil
 	}
 	delete(p.of, shard)
-	p.count -= len(w.reads)
 	w.stop()
 	for _, r := range w.reads {
 		r.timer.Stop()
+		p.leave(r)
 	}
 	return w.reads
 }
 
 func (p *waitingReads) expire(shard *topic.ShardLeader, r *read) {
 	p.mu.Lock()
-	w := p.of[shard]
-	i := -1
-	if w != nil {
-		i = slices.Index(w.reads, r)
-	}
-	if i < 0 {
-		p.mu.Unlock()
-		return
-	}
-	w.reads = slices.Delete(w.reads, i, i+1)
-	p.count--
-	if len(w.reads) == 0 {
-		delete(p.of, shard)
-		w.stop()
-	}
+	waited := r.polls == shard && p.forget(r)
 	p.mu.Unlock()
-	p.again(r)
+	if waited {
+		p.again(r)
+	}
 }
 
 // close removes and returns all requests.

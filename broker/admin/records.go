@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // RecordsSubject is the prefix of requests for records. The Topic and the shard's number follow.
@@ -99,24 +100,27 @@ func ofShard(rest []byte) (name string, number int, ok bool) {
 // read is one request for records.
 type read struct {
 	reply    []byte
+	client   uint64 // as pools tell clients apart
 	topic    string
 	number   int
 	request  RecordsRequest
 	deadline time.Time // zero: it does not wait
 	timer    *time.Timer
+	waits    *work.Queued[*read] // its place among the reads that wait; nil: none
+	polls    *topic.ShardLeader  // for whose records it waits
 }
 
 // takeRead forwards a request for records to the shard's leader, or queues it here.
-func (s *Server) takeRead(m *protocol.Message, forwarded bool) *Error {
+func (s *Server) takeRead(m *protocol.Message, by origin) *Error {
 	name, number, ok := ofShard(m.Subject[len(RecordsSubject):])
 	if !ok {
 		return refuse(BadRequest, "there is no request %.100q (use RECORDS.<topic>.<shard>, shards count from 0)", m.Subject[len(Prefix):])
 	}
-	_, shard, refusal := s.shard(name, number, m, forwarded)
+	_, shard, refusal := s.shard(name, number, m, by)
 	if refusal != nil || shard == nil {
 		return refusal
 	}
-	r := &read{reply: bytes.Clone(m.Reply), topic: name, number: number}
+	r := &read{reply: bytes.Clone(m.Reply), client: by.key, topic: name, number: number}
 	payload := m.Data[m.Header:]
 	if len(payload) > maxRequest {
 		return refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRequest)
@@ -132,19 +136,27 @@ func (s *Server) takeRead(m *protocol.Message, forwarded bool) *Error {
 	if r.request.Wait > 0 {
 		r.deadline = time.Now().Add(time.Duration(r.request.Wait) * time.Millisecond)
 	}
-	if !s.reads.submit(r) {
-		return tooMany()
+	if !s.submit(r) {
+		return s.tooMany()
 	}
 	return nil
 }
 
-func tooMany() *Error {
-	return refuse(Busy, "too many requests for records are under way on this broker (ask again in a moment, and for more at once)")
+// tooMany refuses a request for records for which there is no turn soon.
+func (s *Server) tooMany() *Error {
+	s.refused.Add(1)
+	return refuse(Busy, "too many requests for records are under way on this broker: %d are served, %d wait for that, and this client has as many as any (ask again in a moment, and for more at once)", readsAtOnce, readsQueued)
+}
+
+// tooManyWait refuses a request that would have to wait for records.
+func (s *Server) tooManyWait() *Error {
+	s.refused.Add(1)
+	return refuse(Busy, "%d requests wait for records on this broker, and this client has as many as any (ask again in a moment, or in fewer requests)", readsPolling)
 }
 
 // shard returns a shard that is led here. If the result and the refusal are nil, m was forwarded to
 // the leader.
-func (s *Server) shard(name string, number int, m *protocol.Message, forwarded bool) (*topic.Topic, *topic.ShardLeader, *Error) {
+func (s *Server) shard(name string, number int, m *protocol.Message, by origin) (*topic.Topic, *topic.ShardLeader, *Error) {
 	state := s.topics.State()
 	if state == nil {
 		return nil, nil, notReady()
@@ -165,7 +177,7 @@ func (s *Server) shard(name string, number int, m *protocol.Message, forwarded b
 	}
 	// A forwarded request is not forwarded again, so two brokers that disagree about the leader
 	// refuse it.
-	if leader := t.LeaderOf(number); !forwarded && m != nil && leader != "" && s.hub.Forward(leader, m) {
+	if leader := t.LeaderOf(number); m != nil && leader != "" && s.pass(leader, m, by) {
 		return t, nil, nil
 	}
 	return t, nil, notServed(name, t.WhyNotAt(number))
@@ -192,10 +204,7 @@ func (s *Server) serve(w *worker, r *read) {
 	if w.loan != nil && (len(w.out) == gatheredAnswers || w.used+need > len(w.loan.Bytes())) {
 		s.flush(w)
 	}
-	if len(w.out) == 0 {
-		s.hub.Wait() // back-pressure: read no more than clients accept
-	}
-	_, shard, refusal := s.shard(r.topic, r.number, nil, true)
+	_, shard, refusal := s.shard(r.topic, r.number, nil, origin{})
 	if refusal != nil {
 		s.refuse(r.reply, refusal)
 		return
@@ -222,8 +231,12 @@ func (s *Server) serve(w *worker, r *read) {
 	}
 	if got.Count == 0 && pin == nil && !r.deadline.IsZero() && time.Now().Before(r.deadline) {
 		r.request.Offset = got.Next
-		if !s.polls.wait(shard, r) {
-			s.refuse(r.reply, tooMany())
+		taken, dropped := s.polls.wait(shard, r)
+		if !taken {
+			dropped = append(dropped, r)
+		}
+		for _, other := range dropped {
+			s.refuse(other.reply, s.tooManyWait())
 		}
 		return
 	}
@@ -260,13 +273,16 @@ func (s *Server) gather(w *worker, reply, records []byte) {
 	})
 }
 
-// flush sends the gathered answers.
+// flush sends the gathered answers, and waits until there is room for more: what is sent waits in
+// memory.
 func (s *Server) flush(w *worker) {
+	var behind work.Behind
 	if len(w.out) > 0 {
-		s.hub.SendLent(w.loan, w.out)
+		behind = s.hub.SendLent(w.loan, w.out)
 		w.loan = nil
 	}
 	w.release()
+	behind.Wait()
 }
 
 // release releases the worker's memory.

@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/broker/upkeep"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -38,12 +39,14 @@ type node struct {
 	asked   int
 	others  map[string]*node // linked brokers; nil: requests to them are recorded only
 	deaf    bool             // requests of others are lost
-	slow    chan struct{}    // if set, Wait waits for it
+	slow    chan struct{}    // if set, the clients are behind until it is closed
 }
 
-func (n *node) SendLent(_ *session.Loan, messages []protocol.Message) { n.Send(messages) }
+func (n *node) SendLent(_ *session.Loan, messages []protocol.Message) work.Behind {
+	return n.Send(messages)
+}
 
-func (n *node) Send(messages []protocol.Message) {
+func (n *node) Send(messages []protocol.Message) (behind work.Behind) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, m := range messages {
@@ -51,24 +54,24 @@ func (n *node) Send(messages []protocol.Message) {
 		n.answers[string(m.Subject)] = append(n.answers[string(m.Subject)], m)
 	}
 	n.changed.Broadcast()
+	if n.slow != nil {
+		behind.Add(gate(n.slow))
+	}
+	return behind
 }
 
-func (n *node) Wait() {
-	n.mu.Lock()
-	slow := n.slow
-	n.mu.Unlock()
-	if slow != nil {
-		<-slow
-	}
-}
+// gate is behind until it is closed.
+type gate chan struct{}
+
+func (g gate) Wait() { <-g }
 
 func (n *node) Interested([]byte) bool { return true }
 
-func (n *node) Forward(broker string, m *protocol.Message) bool {
+func (n *node) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
 	if n.others != nil {
 		to := n.others[broker]
 		if to == nil {
-			return false
+			return false, behind
 		}
 		to.mu.Lock()
 		deaf := to.deaf
@@ -76,10 +79,10 @@ func (n *node) Forward(broker string, m *protocol.Message) bool {
 		if !deaf {
 			to.server.Take([]protocol.Message{*m}, nil, true)
 		}
-		return true
+		return true, behind
 	}
 	n.Send([]protocol.Message{{Subject: []byte("to " + broker), Data: m.Subject}})
-	return true
+	return true, behind
 }
 
 func (n *node) Offer(t publish.Taker) publish.Offer { return &offer{n, t} }
@@ -222,11 +225,21 @@ func (n *node) publishOn(subject string, records ...string) {
 
 // ask sends a request and returns its reply subject.
 func (n *node) ask(subject, payload string, forwarded bool) (reply string) {
+	return n.askAs(0, subject, payload, forwarded)
+}
+
+// askAs is ask of the client with a number.
+func (n *node) askAs(client uint64, subject, payload string, forwarded bool) (reply string) {
 	n.mu.Lock()
 	n.asked++
 	reply = fmt.Sprint("_INBOX.", n.asked)
 	n.mu.Unlock()
-	n.server.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte(reply), Data: []byte(payload)}}, nil, forwarded)
+	messages := []protocol.Message{{Subject: []byte(subject), Reply: []byte(reply), Data: []byte(payload)}}
+	if forwarded {
+		n.server.Take(messages, nil, true)
+	} else {
+		n.server.TakeOf(client, messages, nil, nil)
+	}
 	return reply
 }
 
@@ -455,7 +468,7 @@ func (n *node) waiting(want int) {
 	synctest.Wait()
 	n.server.polls.mu.Lock()
 	defer n.server.polls.mu.Unlock()
-	if got := n.server.polls.count; got != want {
+	if got := n.server.polls.shares.Len(); got != want {
 		n.Fatalf("%d requests wait, not %d", got, want)
 	}
 }
@@ -465,17 +478,25 @@ func TestRequestsForRecordsAreBounded(t *testing.T) {
 	n := startNode(t, nil)
 	n.publish("one")
 	slow := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(slow) })
+	t.Cleanup(goOn) // the server waits for its reads when it closes
 	n.mu.Lock()
 	n.slow = slow
 	n.mu.Unlock()
 	var replies []string
-	for range readsAtOnce + readsQueued {
+	for range readsAtOnce {
+		reply := n.ask(ordersSubject, "", false)
+		// Its goroutine has sent the answer, and waits for the client.
+		n.await("an answer to "+reply, func() bool { return len(n.answers[reply]) > 0 })
+		replies = append(replies, reply)
+	}
+	for range readsQueued {
 		replies = append(replies, n.ask(ordersSubject, "", false))
 	}
 	if got := n.refusal(n.ask(ordersSubject, "", false)); got.Code != Busy || !strings.Contains(got.Text, "ask again") {
 		t.Errorf("%+v", got)
 	}
-	close(slow)
+	goOn()
 	for _, reply := range replies {
 		if got, _ := n.records(reply); len(got) != 1 {
 			t.Fatalf("%q", got)

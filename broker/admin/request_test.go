@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // inbox is a hub that records what is sent.
@@ -20,13 +21,18 @@ type inbox struct {
 	forwarded []string // by broker and subject
 }
 
-func (i *inbox) SendLent(_ *session.Loan, messages []protocol.Message) { i.Send(messages) }
+func (i *inbox) SendLent(_ *session.Loan, messages []protocol.Message) work.Behind {
+	return i.Send(messages)
+}
 
-func (i *inbox) Send(messages []protocol.Message) { i.got = append(i.got, messages...) }
-func (i *inbox) Wait()                            {}
-func (i *inbox) Forward(broker string, m *protocol.Message) bool {
+func (i *inbox) Send(messages []protocol.Message) (behind work.Behind) {
+	i.got = append(i.got, messages...)
+	return behind
+}
+
+func (i *inbox) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
 	i.forwarded = append(i.forwarded, broker+" "+string(m.Subject))
-	return true
+	return true, behind
 }
 
 type known struct{ state *coordination.State }

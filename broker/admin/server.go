@@ -7,13 +7,17 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Topics is the part of topic.Service that is used.
@@ -24,10 +28,9 @@ type Topics interface {
 
 // Hub sends answers and forwards requests. *session.Hub implements it.
 type Hub interface {
-	Send(messages []protocol.Message)
-	SendLent(l *session.Loan, messages []protocol.Message)
-	Forward(broker string, m *protocol.Message) bool
-	Wait()
+	Send(messages []protocol.Message) work.Behind
+	SendLent(l *session.Loan, messages []protocol.Message) work.Behind
+	Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind)
 }
 
 // maxAnswers bounds the requests of one read that are answered, since the connection's reader waits
@@ -47,6 +50,8 @@ type Server struct {
 	polls  waitingReads
 	// snapshots are the shards that this broker holds for readers.
 	snapshots      snapshots
+	user           func(client uint64) string // nil: there are no users
+	behalf         *identity.Behalf
 	store          Store  // nil: read-only
 	clock          Clock  // nil: requests about it are refused
 	volume         Volume // nil: requests about it are refused
@@ -58,16 +63,21 @@ type Server struct {
 	writes         *tasks
 	topicSnapshots *tasks                       // snapshots of whole Topics
 	holdRequests   session.Requests[holdAnswer] // of topicSnapshots
+	account        func(client uint64) string   // nil: all count together
+	// pace returns how long a write waits, or that it is refused. nil: writes have no rate.
+	pace    func(account string, bytes int) (wait time.Duration, ok bool)
+	refused atomic.Uint64 // requests, since too much was under way
 }
 
 // New returns the Server of the broker with that id. Every broker offers Subjects to it.
 func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
-	s := &Server{
-		self: self, topics: topics, hub: hub, log: logger,
-		volumeTasks: newTasks(volumeTasksAtOnce, writeTimeout), stateTasks: newTasks(statesAtOnce, statesTimeout),
-		writes: newTasks(writesAtOnce, writeTimeout), topicSnapshots: newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout),
-	}
-	s.reads.serve, s.reads.flush, s.polls.again = s.serve, s.flush, s.resume
+	s := &Server{self: self, topics: topics, hub: hub, log: logger}
+	s.volumeTasks = newTasks(volumeTasksAtOnce, writeTimeout, &s.refused)
+	s.stateTasks = newTasks(statesAtOnce, writeTimeout, &s.refused)
+	s.writes = newTasks(writesAtOnce, writeTimeout, &s.refused)
+	s.topicSnapshots = newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout, &s.refused)
+	s.reads.init(s.serve, s.flush)
+	s.polls.init(s.resume)
 	return s
 }
 
@@ -86,19 +96,64 @@ func (s *Server) Close() {
 
 // resume queues a request again whose wait is over.
 func (s *Server) resume(r *read) {
-	if !s.reads.submit(r) {
-		s.refuse(r.reply, tooMany())
+	if !s.submit(r) {
+		s.refuse(r.reply, s.tooMany())
 	}
 }
 
+// submit queues a request for records. It reports false if there is no room for it.
+func (s *Server) submit(r *read) bool {
+	taken, dropped := s.reads.submit(r)
+	for _, other := range dropped {
+		s.refuse(other.reply, s.tooMany())
+	}
+	return taken
+}
+
+// Stats are counters since the start of the broker.
+type Stats struct {
+	Overloaded uint64 // requests refused because too much was under way
+}
+
+// Stats returns the server's counters.
+func (s *Server) Stats() Stats { return Stats{s.refused.Load()} }
+
 func (s *Server) send(m protocol.Message) { s.hub.Send([]protocol.Message{m}) }
+
+// forward forwards a message to another broker, and reports whether there is a link.
+func (s *Server) forward(broker string, m *protocol.Message) bool {
+	linked, _ := s.hub.Forward(broker, m)
+	return linked
+}
 
 func (s *Server) refuse(to []byte, why *Error) {
 	s.send(protocol.Message{Subject: to, Data: encodeError(why)})
 }
 
+// Users has the limits of users hold. user returns the name of a client's user.
+func (s *Server) Users(user func(client uint64) string, behalf *identity.Behalf) *Server {
+	s.user, s.behalf = user, behalf
+	s.snapshots.limits = behalf.Limits
+	return s
+}
+
+// Accounts sets on whose account a client holds snapshots. Call it before the first request.
+func (s *Server) Accounts(of func(client uint64) string) *Server {
+	s.account = of
+	return s
+}
+
+// TakeOf implements session.ClientTaker: it is Take for a client of this broker.
+func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.Memory, _ *work.Behind) {
+	s.take(client, messages, false)
+}
+
 // Take answers requests. It ignores those without a reply subject.
 func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded bool) (behind bool) {
+	return s.take(0, messages, forwarded)
+}
+
+func (s *Server) take(client uint64, messages []protocol.Message, forwarded bool) (behind bool) {
 	var answers []protocol.Message
 	for i := range messages {
 		m := &messages[i]
@@ -110,20 +165,21 @@ func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded 
 			continue
 		}
 		var data []byte
+		by := originOf(m, client, forwarded)
 		if bytes.HasPrefix(m.Subject, []byte(RecordsSubject)) {
-			refusal := s.takeRead(m, forwarded)
+			refusal := s.takeRead(m, by)
 			if refusal == nil {
 				continue
 			}
 			data = encodeError(refusal)
 		} else if bytes.HasPrefix(m.Subject, []byte(SnapshotSubject)) && len(answers) < maxAnswers {
-			if data = s.takeSnapshot(m, forwarded); data == nil {
+			if data = s.takeSnapshot(s.sign(m, by), by); data == nil {
 				continue
 			}
 		} else if len(answers) >= maxAnswers {
 			data = encodeError(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
 		} else {
-			if data = s.answer(m, forwarded); data == nil {
+			if data = s.answer(m, by); data == nil {
 				continue
 			}
 		}
@@ -135,20 +191,36 @@ func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded 
 	return false
 }
 
+// sign returns a request with the name of its client's user and account, so that a shard's leader
+// knows them.
+func (s *Server) sign(m *protocol.Message, by origin) *protocol.Message {
+	if by.forwarded {
+		return m
+	}
+	account := ""
+	if s.account != nil {
+		account = s.account(by.client)
+	}
+	if m = identity.NameAccount(m, account); s.behalf == nil {
+		return m
+	}
+	return identity.Sign(m, s.user(by.client))
+}
+
 // Wait returns at once: answers are built during Take, or on a bounded number of goroutines.
 func (s *Server) Wait() {}
 
 var _ publish.Taker = (*Server)(nil)
 
 // answer returns the answer, or nil if it comes later.
-func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {
+func (s *Server) answer(m *protocol.Message, by origin) []byte {
 	r, refusal := parse(m.Subject, m.Data[m.Header:])
 	state := s.topics.State()
 	if refusal == nil && state == nil {
 		refusal = notReady()
 	}
 	if refusal == nil && r.writes() {
-		if refusal = s.write(&r, bytes.Clone(m.Reply)); refusal == nil {
+		if refusal = s.write(&r, m, by); refusal == nil {
 			return nil
 		}
 	}
@@ -156,16 +228,16 @@ func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {
 		return encodeError(refusal)
 	}
 	if r.kind == brokerClock || r.kind == brokerConfirmClock {
-		return s.answerClock(&r, m, forwarded)
+		return s.answerClock(&r, m, by)
 	}
 	if r.kind == topicCopies {
-		return s.answerCopies(&r, m, forwarded)
+		return s.answerCopies(&r, m, by)
 	}
 	if r.kind == subscriptionStates {
-		return s.answerStates(&r, m, forwarded)
+		return s.answerStates(&r, m, by)
 	}
 	if r.kind == brokerSetAside || r.kind == brokerDeleteSetAside {
-		return s.answerAside(&r, m, forwarded)
+		return s.answerAside(&r, m, by)
 	}
 	v := s.view()
 	switch r.kind {
@@ -183,14 +255,14 @@ func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {
 
 // elsewhere reports whether a request about one broker is not for this one. Then it forwards the
 // request, once, or returns the refusal.
-func (s *Server) elsewhere(broker string, m *protocol.Message, forwarded bool) (refusal []byte, elsewhere bool) {
+func (s *Server) elsewhere(broker string, m *protocol.Message, by origin) (refusal []byte, elsewhere bool) {
 	if broker == s.self {
 		return nil, false
 	}
 	if _, member := s.topics.State().Broker(broker); !member {
 		return encodeError(refuse(NotFound, "there is no broker with the id %.100q, or it is away (see: carillon brokers)", broker)), true
 	}
-	if !forwarded && s.hub.Forward(broker, m) {
+	if s.pass(broker, m, by) {
 		return nil, true
 	}
 	return encodeError(refuse(Unavailable, "broker %s can't be reached from this one (ask again in a moment)", broker)), true

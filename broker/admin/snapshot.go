@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -39,6 +40,9 @@ type SnapshotRequest struct {
 	SnapshotShard
 	Shards  []SnapshotShard `json:"shards,omitempty"`
 	Release bool            `json:"release,omitempty"`
+
+	user    string // who asks; empty: there are no users
+	account string // on whose account; empty: not known
 }
 
 // SnapshotShard is the held range of one shard: the records from Start up to, not including, High.
@@ -55,10 +59,14 @@ type SnapshotAnswer struct {
 	Lease  int             `json:"lease_ms,omitempty"`
 }
 
-// snapshots are the shards that this broker holds.
+// snapshots are the shards that this broker holds. An account may hold as many as there is room for
+// others. So one account may hold half of maxSnapshots, and two a third each; there is always room
+// for another one. What is held is never taken away for others, since its readers rely on it.
 type snapshots struct {
 	mu     sync.Mutex
 	held   map[snapshotKey]*heldShard
+	by     map[string]int                    // of held, by account
+	limits func(user string) identity.Limits // nil: users have none
 	closed bool
 }
 
@@ -73,12 +81,14 @@ type heldShard struct {
 	lease   time.Duration
 	until   time.Time
 	timer   *time.Timer
+	user    string // who asked for it first
+	account string // on whose account
 	attempt string // the last request for the whole Topic that held it; empty: requested alone
 }
 
 // takeSnapshot answers at once, forwards the request to the shard's leader, or starts a request to
 // all leaders.
-func (s *Server) takeSnapshot(m *protocol.Message, forwarded bool) []byte {
+func (s *Server) takeSnapshot(m *protocol.Message, by origin) []byte {
 	rest := m.Subject[len(SnapshotSubject):]
 	name, number, one := ofShard(rest)
 	if !one && (len(rest) == 0 || bytes.IndexByte(rest, '.') >= 0) {
@@ -87,17 +97,21 @@ func (s *Server) takeSnapshot(m *protocol.Message, forwarded bool) []byte {
 	var shard *topic.ShardLeader
 	if one {
 		var refusal *Error
-		if _, shard, refusal = s.shard(name, number, m, forwarded); refusal != nil {
+		if _, shard, refusal = s.shard(name, number, m, by); refusal != nil {
 			return encodeError(refusal)
 		} else if shard == nil {
 			return nil
 		}
 	}
-	request, refusal := snapshotRequest(m.Data[m.Header:])
+	header, payload := protocol.SplitData(m.Data, m.Header)
+	request, refusal := snapshotRequest(payload)
+	if refusal == nil {
+		request.user, request.account = identity.SignedBy(header), identity.ForwardedAccount(header)
+	}
 	switch {
 	case refusal != nil:
 	case !one:
-		if refusal = s.submitTopicSnapshot(string(rest), request, bytes.Clone(m.Reply)); refusal == nil {
+		if refusal = s.submitTopicSnapshot(string(rest), request, bytes.Clone(m.Reply), by); refusal == nil {
 			return nil
 		}
 	case request.Shards != nil:
@@ -194,21 +208,47 @@ func (h *snapshots) hold(shard *topic.ShardLeader, request *SnapshotRequest, was
 		held.lease, held.attempt = lease, attempt
 		held.until = time.Now().Add(lease)
 		held.timer.Reset(lease)
-	case len(h.held) >= maxSnapshots:
-		return SnapshotShard{}, refuse(Busy, "this broker holds %d snapshots, which is all that it may (release some)", maxSnapshots)
+	case h.by[request.account] >= maxSnapshots-len(h.held):
+		return SnapshotShard{}, refuse(Busy, "this broker holds %d shards for snapshots, %d of them for this client, and has room for %d more, of which no client gets more than it leaves to others (release some)", len(h.held), h.by[request.account], maxSnapshots-len(h.held))
 	default:
+		if refusal := h.mayHold(request); refusal != nil {
+			return SnapshotShard{}, refusal
+		}
 		pin, err := shard.Pin(was.Start, was.High)
 		if err != nil {
 			return SnapshotShard{}, unreadable(&read{topic: shard.Topic().Name()}, err)
 		}
-		held = &heldShard{pin: pin, lease: lease, until: time.Now().Add(lease), attempt: attempt}
+		held = &heldShard{pin: pin, lease: lease, until: time.Now().Add(lease), user: request.user, account: request.account, attempt: attempt}
 		held.timer = time.AfterFunc(lease, func() { h.expire(key, held) })
 		if h.held == nil {
-			h.held = map[snapshotKey]*heldShard{}
+			h.held, h.by = map[snapshotKey]*heldShard{}, map[string]int{}
 		}
 		h.held[key] = held
+		h.by[held.account]++
 	}
 	return SnapshotShard{held.pin.Start, held.pin.High}, nil
+}
+
+// mayHold refuses a snapshot if its user holds the most that the limit permits on this broker. A
+// further shard of a snapshot that is held already does not count. mu is held.
+func (h *snapshots) mayHold(request *SnapshotRequest) *Error {
+	if h.limits == nil || request.user == "" {
+		return nil
+	}
+	most := h.limits(request.user).Snapshots
+	if most <= 0 {
+		return nil
+	}
+	ids := map[string]bool{}
+	for key, held := range h.held {
+		if held.user == request.user {
+			ids[key.id] = true
+		}
+	}
+	if ids[request.ID] || len(ids) < most {
+		return nil
+	}
+	return refuse(Busy, "this broker holds %d snapshots of user %q, and may hold %d (release some, or raise limits.snapshots of the user)", len(ids), request.user, most)
 }
 
 // of returns the pin of a shard under an id, for a reader, and renews its lease.
@@ -234,7 +274,16 @@ func (h *snapshots) expire(key snapshotKey, held *heldShard) {
 		held.timer.Reset(left)
 		return
 	}
+	h.drop(key, held)
+}
+
+// drop releases a pin. mu is held.
+func (h *snapshots) drop(key snapshotKey, held *heldShard) {
 	delete(h.held, key)
+	if h.by[held.account]--; h.by[held.account] == 0 {
+		delete(h.by, held.account)
+	}
+	held.timer.Stop()
 	held.pin.Release()
 }
 
@@ -243,9 +292,7 @@ func (h *snapshots) release(key snapshotKey, attempt string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if held := h.held[key]; held != nil && (attempt == "" || held.attempt == attempt) {
-		delete(h.held, key)
-		held.timer.Stop()
-		held.pin.Release()
+		h.drop(key, held)
 	}
 }
 
@@ -255,8 +302,6 @@ func (h *snapshots) close() {
 	defer h.mu.Unlock()
 	h.closed = true
 	for key, held := range h.held {
-		delete(h.held, key)
-		held.timer.Stop()
-		held.pin.Release()
+		h.drop(key, held)
 	}
 }

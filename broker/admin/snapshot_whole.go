@@ -51,6 +51,8 @@ type holdRequest struct {
 	// Attempt identifies one request of a client. A release with it spares what a later request
 	// held.
 	Attempt string          `json:"attempt"`
+	User    string          `json:"user,omitempty"` // who asks
+	Account string          `json:"account,omitempty"`
 	Request SnapshotRequest `json:"request"`
 	Parts   []shardHold     `json:"parts"`
 }
@@ -70,7 +72,7 @@ type holdAnswer struct {
 
 // submitTopicSnapshot starts a request for a whole Topic. The answer is sent when the leaders have
 // answered.
-func (s *Server) submitTopicSnapshot(name string, request *SnapshotRequest, reply []byte) *Error {
+func (s *Server) submitTopicSnapshot(name string, request *SnapshotRequest, reply []byte, by origin) *Error {
 	state := s.topics.State()
 	if state == nil {
 		return notReady()
@@ -88,17 +90,18 @@ func (s *Server) submitTopicSnapshot(name string, request *SnapshotRequest, repl
 	case request.Shards != nil && (len(request.Shards) != t.ShardCount() || slices.Contains(request.Shards, SnapshotShard{})):
 		return refuse(BadRequest, "%d shards with a high watermark, of %d that topic %s has (give all of them as they were answered, or none)", len(request.Shards), t.ShardCount(), name)
 	}
-	if !s.topicSnapshots.submit(func(ctx context.Context) {
+	busy := refuse(Busy, "more than %d snapshots are being taken or renewed through this broker, and %d wait (ask again in a moment)", topicSnapshotsAtOnce, tasksWaiting)
+	if !s.topicSnapshots.submit(by, 0, func(ctx context.Context) {
 		s.send(protocol.Message{Subject: reply, Data: encode(s.holdTopic(ctx, t, request))})
-	}) {
-		return refuse(Busy, "more than %d snapshots are being taken or renewed through this broker (ask again in a moment)", topicSnapshotsAtOnce)
+	}, func() { s.refuse(reply, busy) }) {
+		return busy
 	}
 	return nil
 }
 
 // holdTopic makes the leaders hold or release all shards. If one fails, the answer is its error.
 func (s *Server) holdTopic(ctx context.Context, t *topic.Topic, request *SnapshotRequest) SnapshotAnswer {
-	q := holdRequest{From: s.self, Topic: t.ID(), Attempt: rand.Text(), Request: *request}
+	q := holdRequest{From: s.self, Topic: t.ID(), Attempt: rand.Text(), User: request.user, Account: request.account, Request: *request}
 	q.Request.Shards = nil
 	leaders := map[string][]shardHold{} // by broker id; empty: no leader
 	for n := range t.ShardCount() {
@@ -180,7 +183,7 @@ func (s *Server) releaseHolds(q holdRequest, leaders map[string][]shardHold) {
 }
 
 func (s *Server) sendToBroker(broker, subject string, what any) bool {
-	return s.hub.Forward(broker, &protocol.Message{Subject: []byte(subject), Data: encode(what)})
+	return s.forward(broker, &protocol.Message{Subject: []byte(subject), Data: encode(what)})
 }
 
 // takeHold handles requests and answers of other brokers.
@@ -209,6 +212,7 @@ func (s *Server) takeHold(m *protocol.Message) {
 func (s *Server) holdHere(q *holdRequest, tell func([]shardHold)) {
 	t, began := s.topics.ByID(q.Topic), time.Now()
 	request, attempt := q.Request, q.Attempt
+	request.user, request.account = q.User, q.Account
 	parts := make([]shardHold, len(q.Parts))
 	var left atomic.Int32
 	left.Store(int32(len(q.Parts)) + 1)

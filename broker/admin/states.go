@@ -60,21 +60,24 @@ func (s *Server) Subscriptions(of Subscriptions, readers *activity.Clients) *Ser
 
 // answerStates answers for the shards that this broker leads, later. It forwards a request for
 // another broker's, once. It returns what it answers at once, or nil.
-func (s *Server) answerStates(r *request, m *protocol.Message, forwarded bool) []byte {
+func (s *Server) answerStates(r *request, m *protocol.Message, by origin) []byte {
 	if s.view().state.Topic(r.topic) == nil {
 		return encodeError(noTopic(r.topic))
 	}
-	if data, elsewhere := s.elsewhere(r.broker, m, forwarded); elsewhere {
+	if data, elsewhere := s.elsewhere(r.broker, m, by); elsewhere {
 		return data
 	}
 	if s.subscriptions == nil {
 		return encodeError(notReady())
 	}
 	reply, what := bytes.Clone(m.Reply), *r
-	if !s.stateTasks.submit(func(ctx context.Context) {
+	busy := refuse(Busy, "more than %d requests about Subscriptions are under way on broker %s, and %d wait (ask again in a moment)", statesAtOnce, r.broker, tasksWaiting)
+	if !s.stateTasks.submit(by, 0, func(ctx context.Context) {
+		ctx, stop := context.WithTimeout(ctx, statesTimeout)
+		defer stop()
 		s.send(protocol.Message{Subject: reply, Data: encode(s.states(ctx, &what))})
-	}) {
-		return encodeError(refuse(Busy, "more than %d requests about Subscriptions are under way on broker %s (ask again in a moment)", statesAtOnce, r.broker))
+	}, func() { s.refuse(reply, busy) }) {
+		return encodeError(busy)
 	}
 	return nil
 }

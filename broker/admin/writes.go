@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -38,11 +39,19 @@ func (s *Server) Writing(store Store) *Server {
 	return s
 }
 
+// Paced sets the rate of writes, of which those of an account take from what its API calls have
+// (jetstream.Server.Pace). Call it before the first request.
+func (s *Server) Paced(pace func(account string, bytes int) (wait time.Duration, ok bool)) *Server {
+	s.pace = pace
+	return s
+}
+
 // write starts a write. The answer is sent later.
-func (s *Server) write(r *request, reply []byte) *Error {
+func (s *Server) write(r *request, m *protocol.Message, by origin) *Error {
 	if s.store == nil {
 		return refuse(NotReady, "this broker is not ready to change anything (ask again in a second, or another broker)")
 	}
+	reply := bytes.Clone(m.Reply)
 	do := func(ctx context.Context) []byte { return encode(s.createTopic(ctx, r.topic, &r.create)) }
 	switch r.kind {
 	case topicCreate:
@@ -57,8 +66,21 @@ func (s *Server) write(r *request, reply []byte) *Error {
 	default:
 		do = func(ctx context.Context) []byte { return encode(s.drain(ctx, r)) }
 	}
-	if !s.writes.submit(func(ctx context.Context) { s.send(protocol.Message{Subject: reply, Data: do(ctx)}) }) {
-		return refuse(Busy, "more than %d changes are under way on this broker (ask again in a moment)", writesAtOnce)
+	wait := time.Duration(0)
+	if s.pace != nil {
+		account, ok := "", false
+		if s.account != nil {
+			account = s.account(by.client)
+		}
+		if wait, ok = s.pace(account, len(m.Data)); !ok {
+			return refuse(Busy, "this client asks for changes faster than its rate for too long (wait for the answers, or ask again in a moment)")
+		}
+	}
+	busy := refuse(Busy, "more than %d changes are under way on this broker, and %d wait (ask again in a moment)", writesAtOnce, tasksWaiting)
+	if !s.writes.submitIn(wait, by, len(m.Data), func(ctx context.Context) {
+		s.send(protocol.Message{Subject: reply, Data: do(ctx)})
+	}, func() { s.refuse(reply, busy) }) {
+		return busy
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -23,13 +24,13 @@ type fakeHub struct {
 }
 
 func (h *fakeHub) Reaches(subject []byte) bool { return strings.HasPrefix(string(subject), h.prefix) }
-func (h *fakeHub) Wait()                       {}
-func (h *fakeHub) Publish(messages []protocol.Message) {
+func (h *fakeHub) Publish(messages []protocol.Message) (behind work.Behind) {
 	h.held.Lock()
 	defer h.held.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sent = append(h.sent, messages...)
+	return behind
 }
 
 func (h *fakeHub) await(t *testing.T, count int) []protocol.Message {

@@ -14,10 +14,9 @@ import (
 type Hub interface {
 	// Reaches reports whether a message on the subject would have a subscriber or a Topic.
 	Reaches(subject []byte) bool
-	// Publish publishes messages to subscribers and Topics. It never waits.
-	Publish(messages []protocol.Message)
-	// Wait blocks while sender loops or links are over their bounds.
-	Wait()
+	// Publish publishes messages to subscribers and Topics. It never waits. It returns the sender
+	// loops and links that are behind, of those that the messages went to.
+	Publish(messages []protocol.Message) work.Behind
 }
 
 // Publisher publishes advisories. Its methods never block and are safe for concurrent use. A nil
@@ -75,8 +74,8 @@ func (p *Publisher) send(subject string, event any) {
 		return // cannot be: the fields are plain
 	}
 	p.published.Add(1)
-	p.hub.Publish([]protocol.Message{{Subject: []byte(subject), Data: data}})
-	p.hub.Wait()
+	behind := p.hub.Publish([]protocol.Message{{Subject: []byte(subject), Data: data}})
+	behind.Wait()
 }
 
 // of returns h with a type.

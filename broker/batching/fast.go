@@ -66,6 +66,9 @@ type sentOn struct {
 // Len returns the number of open batches.
 func (f *Fast) Len() int { return len(f.open) }
 
+// Has reports whether a batch is open.
+func (f *Fast) Has(id []byte) bool { return f.open[string(id)] != nil }
+
 // Take judges a message of a fast batch, which would get a number. goesOn reports that it is to be
 // sent to the leader, which keeps it behind the message with the number behind only; 0: in any
 // case. room reports whether this broker takes another batch.

@@ -35,6 +35,8 @@ func (r *Rules) Refusal(topic string, subject []byte, c *publish.Conditions, las
 		return unsupported(topic, "Nats-Expected-Last-Subject-Sequence of a subject with wildcards")
 	case c.Rollup == publish.RollupSubject && wild.HasWildcards(subject):
 		return unsupported(topic, "Nats-Rollup of a subject with wildcards")
+	case len(c.Schedule.Ends()) > 0:
+		return unsupported(topic, "Nats-Schedule-Next")
 	case len(c.Fires) > 0:
 		return unsupported(topic, scheduling.Header)
 	case c.ExpectsLast && r.count > 0 && c.ExpectedLast != last:

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
@@ -66,6 +68,11 @@ type Config struct {
 	// Seen keeps what was seen of etcd, by which a broker notices that etcd was restored from a
 	// backup, and then raises the generation. nil: the client is no broker's, and raises none.
 	Seen SeenStore
+	// Limits returns the present limits of a user, who makes Topics and Subscriptions. nil: there are
+	// none. Readers returns how many consumers of a user this broker has that are not in etcd. nil:
+	// none. Both may be called at any time, and must not block.
+	Limits  func(user string) identity.Limits
+	Readers func(user string) int
 	// Remote, if not nil, replaces the Endpoints. It is for simulations.
 	Remote *Remote
 }
@@ -82,6 +89,8 @@ type Client struct {
 	puts   *txnQueue[topicPut]
 	swaps  *txnQueue[swap]
 	leased leasedValues
+	room   *clientRoom
+	heard  atomic.Pointer[time.Time] // when a watch last heard from etcd
 	// history is of the keys that WatchState follows.
 	history *history
 
@@ -111,10 +120,30 @@ func Open(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
-		claims: newClaims(), specs: newSharedSpecs(), puts: newGather[topicPut](), swaps: newGather[swap](), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch, tombstones: maxTombstones,
+		claims: newClaims(), specs: newSharedSpecs(), puts: newGather[topicPut](), swaps: newGather[swap](), room: newClientRoom(), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch, tombstones: maxTombstones,
+	}
+	if cfg.Limits != nil {
+		c.room.limits = cfg.Limits
+	}
+	if cfg.Readers != nil {
+		c.room.readers = cfg.Readers
 	}
 	c.history = newHistory(c, cfg.Seen)
 	return c, nil
+}
+
+// Heard returns when WatchState last heard from etcd: until then its State was the present one. The
+// zero time: never. While etcd answers, that is a second ago at most.
+func (c *Client) Heard() time.Time {
+	if at := c.heard.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+func (c *Client) hear() {
+	now := time.Now()
+	c.heard.Store(&now)
 }
 
 func loggerOf(log *slog.Logger) *slog.Logger {

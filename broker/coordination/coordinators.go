@@ -137,6 +137,16 @@ func (c *Coordinators) RemoveMember(ctx context.Context, id uint64) error {
 	return nil
 }
 
+// PromoteMember lets a learner vote. Only the leader can tell whether it has caught up.
+func (c *Coordinators) PromoteMember(ctx context.Context, id uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if _, err := c.etcd.MemberPromote(ctx, id); err != nil {
+		return fmt.Errorf("promote coordinator %x: %w", id, err)
+	}
+	return nil
+}
+
 // AddLearner adds a coordinator that receives the data before it votes.
 func (c *Coordinators) AddLearner(ctx context.Context, peerURL string) (Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

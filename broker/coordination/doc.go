@@ -20,6 +20,8 @@
 //	reports/<id>/<n>      what does not fit there, in parts
 //	shards/<topic id>/<n>             a Shard: epoch, leader, replicas, in-sync members
 //	subscriptions/<topic id>/<name>   a Subscription: spec, generation, owner, created
+//	users                             what users share, and whether their set is whole: settings
+//	users/<name>                      a user: verifiers and permissions; the name as in URLs
 //	tombstones/<topic id>             the name of a deleted Topic, and when it was deleted
 //
 // Invariants of membership:
@@ -64,6 +66,11 @@
 //	    the transaction that completes a deletion.
 //	C10 No dead letters go in a circle. A write that names a Topic for them compares the Topics that
 //	    they may reach, and those Topics' Subscriptions.
+//	C11 A State has a whole set of users, or the whole one before it. A user whose value can't be
+//	    read is left out, and takes no other one away.
+//
+//	C12 What clients declare takes at most ClientBytes, and all else has room (clientRoom).
+//	    What a user makes counts towards its limits (usage).
 //
 // Creating a Topic and placing its shard write three keys. A repeated or equal change writes none.
 //

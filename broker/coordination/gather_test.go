@@ -107,7 +107,7 @@ func TestManyTopicsShareTransactions(t *testing.T) {
 	}
 
 	// Brokers that create Topics concurrently see each other's claims.
-	other := &Client{Coordinators: c.Coordinators, prefix: c.prefix, ttl: c.ttl, log: c.log, claims: newClaims(), puts: newGather[topicPut](), swaps: newGather[swap]()}
+	other := &Client{Coordinators: c.Coordinators, prefix: c.prefix, ttl: c.ttl, log: c.log, claims: newClaims(), puts: newGather[topicPut](), swaps: newGather[swap](), room: newClientRoom()}
 	var overlaps sync.Map
 	for n := range 40 {
 		for i, by := range []*Client{c, other} {

@@ -26,6 +26,7 @@ type State struct {
 	unreadable map[string]int64
 	drains     map[string]DrainMode // by the key behind drains/
 	reports    map[string][]report  // by id of the broker: the parts, in their order
+	users      *UserSet
 }
 
 // topicKeys are the keys of a Topic's id. topic may be nil, because a shard or Subscription may
@@ -35,6 +36,9 @@ type topicKeys struct {
 	shards        []*Shard        // sorted by number
 	subscriptions []*Subscription // sorted by name
 }
+
+// Users returns the last whole set of users; nil: there is none.
+func (s *State) Users() *UserSet { return s.users }
 
 // Topic returns the Topic of that name, or nil.
 func (s *State) Topic(name string) *Topic {
@@ -174,6 +178,7 @@ type Changes struct {
 	Controller    bool
 	Drains        bool
 	Reports       bool
+	Users         bool
 	Unreadable    bool
 	// Restored reports that etcd was restored from a backup since the State before: what is missing
 	// now was not deleted.
@@ -181,7 +186,7 @@ type Changes struct {
 }
 
 func (c *Changes) any() bool {
-	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || c.Brokers || c.Controller || c.Drains || c.Reports || c.Unreadable || c.Restored
+	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || c.Brokers || c.Controller || c.Drains || c.Reports || c.Users || c.Unreadable || c.Restored
 }
 
 // WatchState calls changed with the State and its changes, at first and after each change, until

@@ -19,12 +19,18 @@ type follower struct {
 	byTopic    table[*topicKeys]
 	fresh      map[string]bool // ids whose keys no State refers to; changed in place
 	shards     int
+	ofClients  int64            // bytes of the definitions of clients
+	ofUsers    map[string]usage // what the users of clients have made
+	usersOf    map[string]bool  // the users for whom that has changed since the last State
 	brokers    map[string]Broker
 	controller Controller
 	unreadable map[string]int64 // key -> revision
 	drains     map[string]DrainMode
 	reports    map[string]report // by the key behind reports/
 	reported   map[string]int64  // revisions of the reports
+	users      userKeys
+	wholeUsers *UserSet // the last whole one
+	usersNew   bool     // a key of the users has changed
 	generation int64
 	raised     int64 // revision of the generation's key
 	settling   int64 // the generation that settles; 0: none
@@ -39,7 +45,7 @@ type follower struct {
 func newFollower(c *Client, changed func(*State, Changes)) *follower {
 	return &follower{
 		c: c, brokers: map[string]Broker{}, unreadable: map[string]int64{}, fresh: map[string]bool{},
-		drains: map[string]DrainMode{}, reports: map[string]report{}, reported: map[string]int64{}, changed: changed,
+		drains: map[string]DrainMode{}, reports: map[string]report{}, reported: map[string]int64{}, users: userKeys{users: map[string]userKey{}}, ofUsers: map[string]usage{}, usersOf: map[string]bool{}, changed: changed,
 	}
 }
 
@@ -87,6 +93,8 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 		if said, err = decodeReport(kv); err == nil {
 			f.reports[rest], f.reported[rest], f.changes.Reports = said, kv.GetModRevision(), true
 		}
+	case "users":
+		err = f.putUser(kv, rest)
 	default:
 		return // not for brokers, or of a later version
 	}
@@ -139,10 +147,28 @@ func (f *follower) putTopic(kv *mvccpb.KeyValue, name string) error {
 		f.removeTopic(name)
 		before = nil
 	}
+	if before != nil {
+		f.count(before.Owner, -before.bytes, usage{}.minus(before.usage))
+	}
+	f.count(after.Owner, after.bytes, after.usage)
 	f.topics.set(name, after)
 	f.of(after.ID).topic = after
 	f.changes.Topics = append(f.changes.Topics, Change[Topic]{before, after})
 	return nil
+}
+
+// count counts what clients have declared.
+func (f *follower) count(by Owner, bytes int64, more usage) {
+	f.ofClients += by.ofClients(bytes)
+	if by.User == "" {
+		return
+	}
+	f.usersOf[by.User] = true
+	if has := f.ofUsers[by.User].plus(more); has != (usage{}) {
+		f.ofUsers[by.User] = has
+	} else {
+		delete(f.ofUsers, by.User)
+	}
 }
 
 func (f *follower) putShard(kv *mvccpb.KeyValue) error {
@@ -202,6 +228,10 @@ func (f *follower) putSubscription(kv *mvccpb.KeyValue) error {
 		f.removeSubscription(topic, name)
 		before = nil
 	}
+	if before != nil {
+		f.count(before.Owner, -before.bytes, usage{}.minus(before.usage))
+	}
+	f.count(after.Owner, after.bytes, after.usage)
 	b := f.of(topic)
 	i, found := findSubscription(b.subscriptions, name)
 	if found {
@@ -244,6 +274,8 @@ func (f *follower) remove(raw []byte) {
 			delete(f.reported, rest)
 			f.changes.Reports = true
 		}
+	case "users":
+		f.removeUser(key, rest)
 	case "generation":
 		if f.generation != 0 {
 			f.generation, f.raised, f.changes.Brokers, f.changes.Controller = 0, 0, true, true
@@ -264,6 +296,7 @@ func (f *follower) removeTopic(name string) {
 	if !ok {
 		return
 	}
+	f.count(before.Owner, -before.bytes, usage{}.minus(before.usage))
 	f.topics.remove(name)
 	f.of(before.ID).topic = nil
 	f.dropEmpty(before.ID)
@@ -294,13 +327,58 @@ func (f *follower) removeSubscription(topic, name string) {
 	}
 	b := f.of(topic)
 	before := b.subscriptions[i]
+	f.count(before.Owner, -before.bytes, usage{}.minus(before.usage))
 	b.subscriptions = slices.Delete(b.subscriptions, i, i+1)
 	f.dropEmpty(topic)
 	f.changes.Subscriptions = append(f.changes.Subscriptions, Change[Subscription]{before, nil})
 }
 
+// putUser puts the key of a user, or, without rest, the settings of all.
+func (f *follower) putUser(kv *mvccpb.KeyValue, rest string) error {
+	key := string(kv.GetKey())
+	before := f.users.users[key].revision
+	if rest == "" {
+		before = f.users.revision
+	}
+	if before == kv.GetModRevision() && !f.distrust {
+		return nil
+	}
+	f.usersNew = true
+	if rest == "" {
+		return f.users.putSettings(kv)
+	}
+	f.users.users[key] = f.c.decodeUser(kv)
+	return nil
+}
+
+func (f *follower) removeUser(key, rest string) {
+	f.usersNew = true
+	if rest == "" {
+		f.users.settings, f.users.revision = nil, 0
+	} else {
+		delete(f.users.users, key)
+	}
+}
+
+// settleUsers makes the next UserSet if the keys are a whole one. Otherwise the set before stays.
+func (f *follower) settleUsers() {
+	switch {
+	case !f.usersNew:
+		return
+	case f.users.whole():
+		f.changes.Users, f.wholeUsers = true, f.users.set()
+	case f.users.settings == nil && f.wholeUsers != nil:
+		f.changes.Users, f.wholeUsers = true, nil
+	}
+	f.usersNew = false
+}
+
 func (f *follower) keys() []string {
 	keys := slices.Collect(maps.Keys(f.unreadable))
+	keys = slices.AppendSeq(keys, maps.Keys(f.users.users))
+	if f.users.settings != nil {
+		keys = append(keys, f.c.usersKey())
+	}
 	for name := range f.topics.all() {
 		keys = append(keys, f.c.topicKey(name))
 	}
@@ -333,7 +411,15 @@ func (f *follower) keys() []string {
 	return keys
 }
 
+// figures returns what clients have declared, for clientRoom.
+func (f *follower) figures(revision int64) figures {
+	return figures{revision: revision, bytes: f.ofClients, users: f.ofUsers, changed: f.usersOf, first: !f.known, restored: f.distrust}
+}
+
 func (f *follower) settled(revision int64) {
+	f.settleUsers()
+	f.c.room.note(f.figures(revision))
+	clear(f.usersOf)
 	if f.known && !f.changes.any() {
 		return
 	}
@@ -343,6 +429,7 @@ func (f *follower) settled(revision int64) {
 	if f.controller.Generation() != f.generation { // it can't write any more
 		next.Controller = Controller{}
 	}
+	next.users = f.wholeUsers
 	next.topics, next.byTopic = f.topics.share(), f.byTopic.share()
 	clear(f.fresh)
 	if f.changes.Brokers || !f.known {

@@ -49,3 +49,10 @@ func (s *State) With(drains map[string]DrainMode, reports map[string][]Suspect) 
 	}
 	return &other
 }
+
+// WithUsers returns a copy of the State with these users.
+func (s *State) WithUsers(users *UserSet) *State {
+	other := *s
+	other.users = users
+	return &other
+}

@@ -107,12 +107,13 @@ func (p *topicPut) prepare() (err error) {
 // putClaiming writes a Topic with new subjects, if its key is still at t.Revision (0: absent), and
 // returns the new revision. An absent Topic may get another t.ID. If the key has changed, the error
 // is errTopicMoved, with the current key or nil. If another Topic claims one of the subjects, it is
-// an *OverlapError.
-func (c *Client) putClaiming(ctx context.Context, t *Topic) (revision int64, found *mvccpb.KeyValue, err error) {
-	value, err := t.encode()
+// an *OverlapError. If by is a client and there is no room, it is a *FullError.
+func (c *Client) putClaiming(ctx context.Context, t *Topic, by Owner) (revision int64, found *mvccpb.KeyValue, err error) {
+	value, written, err := c.encodeWithRoom(ctx, t, by)
 	if err != nil {
 		return 0, nil, err
 	}
+	defer func() { written(revision) }()
 	p := &topicPut{t: t, value: value, done: make(chan struct{})}
 	if err := c.puts.do(ctx, p, p.done, c.putSome); err != nil {
 		return 0, nil, fmt.Errorf("put topic %s: %w", t.Name, err)
@@ -368,6 +369,15 @@ func (c *Client) transact(ctx context.Context, when []clientv3.Cmp, then []clien
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.etcd.Txn(ctx).If(when...).Then(then...).Else(otherwise...).Commit()
+}
+
+// writtenAt returns the revision of a transaction that was carried out; 0: it was not, or nobody
+// knows.
+func writtenAt(done *clientv3.TxnResponse, err error) int64 {
+	if err != nil || !done.Succeeded {
+		return 0
+	}
+	return done.Header.GetRevision()
 }
 
 // readResult returns the key that the i-th read of a transaction found, or nil.

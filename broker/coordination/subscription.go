@@ -24,6 +24,9 @@ type Subscription struct {
 
 	Revision int64 // of its key, when it was read
 	Made     int64 // create revision of its key: a recreated one has no cursor
+
+	bytes int64 // that it takes in etcd, see clientRoom
+	usage usage // that it is of its user's limits
 }
 
 // Incarnation is a number that grows when the Subscription is made again or reset: leaders begin a
@@ -136,6 +139,8 @@ type ConsumerSettings struct {
 	MemoryStorage     bool              `json:"memoryStorage,omitempty"`
 	DeliverSubject    string            `json:"deliverSubject,omitempty"` // empty: clients pull
 	DeliverGroup      string            `json:"deliverGroup,omitempty"`   // queue group of its subscribers
+	User              string            `json:"user,omitempty"`           // on whose behalf brokers deliver; empty: there were no users
+	Maker             string            `json:"maker,omitempty"`          // Owner.User, if it is not in etcd
 	FlowControl       bool              `json:"flowControl,omitempty"`
 	IdleHeartbeat     time.Duration     `json:"idleHeartbeat,omitempty"`
 	PauseUntil        time.Time         `json:"pauseUntil,omitzero"`
@@ -163,9 +168,9 @@ const (
 const (
 	// maxSubscriptionName is the longest name of a consumer for JetStream clients.
 	maxSubscriptionName = 255
-	// maxFilterSubjects, maxWhere, maxBackoffs and maxURL bound the work per record, and the value.
-	// JetStream clients may name more backoffs than manifests.
-	maxFilterSubjects = 64
+	// MaxFilterSubjects, maxWhere, maxBackoffs and maxURL bound the work per record, and the value.
+	// Filters are also compared two by two. JetStream clients may name more backoffs than manifests.
+	MaxFilterSubjects = 64
 	maxWhere          = 4096
 	maxBackoffs       = 64
 	maxURL            = 2048
@@ -230,6 +235,7 @@ func (c *Client) decodeSubscription(kv *mvccpb.KeyValue) (*Subscription, error) 
 	}
 	s.Spec, s.Generation, s.Owner, s.Created = spec, value.Generation, value.Owner, value.Created
 	s.Resets, s.ResetTo = value.Resets, value.ResetTo
+	s.bytes, s.usage = s.room(string(kv.GetKey()), len(kv.GetValue())), s.uses()
 	return s, nil
 }
 
@@ -257,8 +263,8 @@ func (r *Reset) valid() string {
 }
 
 func (s *SubscriptionSpec) valid() string {
-	if len(s.Subjects) > maxFilterSubjects {
-		return fmt.Sprintf("%d filter subjects (use wildcards, and at most %d)", len(s.Subjects), maxFilterSubjects)
+	if len(s.Subjects) > MaxFilterSubjects {
+		return fmt.Sprintf("%d filter subjects (use wildcards, and at most %d)", len(s.Subjects), MaxFilterSubjects)
 	}
 	for i, a := range s.Subjects {
 		if !subject.ValidPattern([]byte(a)) || len(a) > maxSubject {

@@ -6,28 +6,31 @@ import (
 	"reflect"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // CreateSubscription creates a Subscription of the Topic. It may be repeated as CreateTopic may.
 func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner) (*Subscription, error) {
-	return c.createSubscription(ctx, topic, name, spec, owner, now(), 0)
+	return c.createSubscription(ctx, topic, name, spec, owner, now(), 0, true)
 }
 
 // DeclareConsumer is CreateSubscription in place of a consumer that the state log of the Topic's
 // only shard has, and that was created then: its leader goes on with its cursor. All brokers
 // announce FeatureDeclaredConsumers.
 func (c *Client) DeclareConsumer(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner, created time.Time) (*Subscription, error) {
-	return c.createSubscription(ctx, topic, name, spec, owner, created, 0)
+	return c.createSubscription(ctx, topic, name, spec, owner, created, 0, false)
 }
 
 // CreateSubscriptionSince is CreateSubscription for a caller that has judged the Topic's other
 // Subscriptions as of a revision. It returns a *StaleError if one was written since; 0: any may be.
 func (c *Client) CreateSubscriptionSince(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner, since int64) (*Subscription, error) {
-	return c.createSubscription(ctx, topic, name, spec, owner, now(), since)
+	return c.createSubscription(ctx, topic, name, spec, owner, now(), since, true)
 }
 
-func (c *Client) createSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner, created time.Time, since int64) (*Subscription, error) {
+// createSubscription creates a Subscription. anew is false if its user has it already, as a
+// consumer that is not in etcd.
+func (c *Client) createSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner, created time.Time, since int64, anew bool) (*Subscription, error) {
 	what := describe(topic, name)
 	if why := firstUnknown(validName(name, maxSubscriptionName), spec.valid(), spec.validFor(topic), owner.valid()); why != "" {
 		return nil, &InvalidError{what, why}
@@ -54,6 +57,18 @@ func (c *Client) createSubscription(ctx context.Context, topic, name string, spe
 			return nil, err
 		}
 		of := c.subscriptionsPrefix(t.ID)
+		s.bytes, s.usage = s.room(key, len(value)), s.uses()
+		more := need{what: what, bytes: s.bytes, user: owner.User}
+		if anew {
+			more.usage = s.usage
+		}
+		written, err := c.room.take(ctx, owner, more)
+		if err != nil {
+			if found := c.made(ctx, key); found != nil {
+				return c.sameSubscription(what, found, &spec, owner)
+			}
+			return nil, err
+		}
 		done, err := c.transact(ctx,
 			append(append(when, writtenBy(of, since)...),
 				clientv3.Compare(clientv3.ModRevision(c.topicKey(topic)), "=", t.Revision),
@@ -61,6 +76,7 @@ func (c *Client) createSubscription(ctx context.Context, topic, name string, spe
 			[]clientv3.Op{clientv3.OpPut(key, value)},
 			clientv3.OpGet(key),
 			clientv3.OpGet(of, clientv3.WithPrefix(), clientv3.WithMinModRev(since+1), clientv3.WithKeysOnly(), clientv3.WithLimit(1)))
+		written(writtenAt(done, err))
 		if err != nil {
 			return nil, fmt.Errorf("create %s: %w", what, err)
 		}
@@ -75,16 +91,22 @@ func (c *Client) createSubscription(ctx context.Context, topic, name string, spe
 		if found == nil {
 			continue // the Topic has changed, and may be about to be deleted, or a Topic for dead letters
 		}
-		existing, err := c.decodeSubscription(found)
-		if err != nil {
-			return nil, err
-		}
-		if existing.Owner.is(owner) && equalSpecs(existing.Spec, &spec) {
-			return existing, nil
-		}
-		return nil, &ExistsError{what, existing.Owner}
+		return c.sameSubscription(what, found, &spec, owner)
 	}
 	return nil, fmt.Errorf("create %s: the topic changed %d times meanwhile (try again)", what, reviseAttempts)
+}
+
+// sameSubscription returns the Subscription of a key if its spec and owner are those. Otherwise the
+// error is an *ExistsError.
+func (c *Client) sameSubscription(what string, found *mvccpb.KeyValue, spec *SubscriptionSpec, owner Owner) (*Subscription, error) {
+	existing, err := c.decodeSubscription(found)
+	if err != nil {
+		return nil, err
+	}
+	if existing.Owner.is(owner) && equalSpecs(existing.Spec, spec) {
+		return existing, nil
+	}
+	return nil, &ExistsError{what, existing.Owner}
 }
 
 // writtenBy returns the condition that no Subscription of a prefix was written after a revision; 0:
@@ -156,7 +178,7 @@ func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, upd
 	if err := c.mayReset(ctx, topic, what, update.Spec.Reset); err != nil {
 		return nil, err
 	}
-	return c.reviseSubscriptionSince(ctx, topic, name, update.Since, func(s *Subscription) error {
+	return c.reviseSubscriptionSince(ctx, topic, name, update.By, update.Since, func(s *Subscription) error {
 		switch {
 		case !s.Owner.mayChange(update.By):
 			return &NotOwnerError{what, s.Owner}
@@ -266,6 +288,7 @@ func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, rev
 			return fmt.Errorf("delete %s: %w", what, err)
 		}
 		if done.Succeeded {
+			c.room.frees(done.Header.GetRevision())
 			return nil
 		}
 	}
@@ -273,14 +296,14 @@ func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, rev
 }
 
 // reviseSubscription writes the result of change, unless it is equal. If another write came first,
-// it starts over.
+// it starts over. Nobody needs room for it.
 func (c *Client) reviseSubscription(ctx context.Context, topic, name string, change func(*Subscription) error) (*Subscription, error) {
-	return c.reviseSubscriptionSince(ctx, topic, name, 0, change)
+	return c.reviseSubscriptionSince(ctx, topic, name, Owner{}, 0, change)
 }
 
 // reviseSubscriptionSince is reviseSubscription unless a Subscription of the Topic was written
-// after a revision; 0: any may be.
-func (c *Client) reviseSubscriptionSince(ctx context.Context, topic, name string, since int64, change func(*Subscription) error) (*Subscription, error) {
+// after a revision; 0: any may be. by is who needs room for what is added.
+func (c *Client) reviseSubscriptionSince(ctx context.Context, topic, name string, by Owner, since int64, change func(*Subscription) error) (*Subscription, error) {
 	for range reviseAttempts {
 		before, err := c.GetSubscription(ctx, topic, name)
 		if err != nil {
@@ -304,9 +327,15 @@ func (c *Client) reviseSubscriptionSince(ctx context.Context, topic, name string
 				return nil, err
 			}
 		}
+		after.bytes = after.room(key, len(value))
+		written, err := c.room.take(ctx, by, need{what: describe(topic, name), bytes: after.bytes - before.bytes})
+		if err != nil {
+			return nil, err
+		}
 		done, err := c.transact(ctx,
 			append(append(when, writtenBy(c.subscriptionsPrefix(after.Topic), since)...), clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision)),
 			[]clientv3.Op{clientv3.OpPut(key, value)})
+		written(writtenAt(done, err))
 		if err != nil {
 			return nil, fmt.Errorf("change %s: %w", describe(topic, name), err)
 		}

@@ -157,7 +157,7 @@ func TestInvalidSubscriptionsAreRefused(t *testing.T) {
 	for what, spoil := range map[string]func(*SubscriptionSpec){
 		"filter":           func(s *SubscriptionSpec) { s.Subjects = []string{"a..b"} },
 		"filters overlap":  func(s *SubscriptionSpec) { s.Subjects = []string{"a.*", "*.b"} },
-		"too many filters": func(s *SubscriptionSpec) { s.Subjects = make([]string, maxFilterSubjects+1) },
+		"too many filters": func(s *SubscriptionSpec) { s.Subjects = make([]string, MaxFilterSubjects+1) },
 		"where":            func(s *SubscriptionSpec) { s.Where = strings.Repeat("a", maxWhere+1) },
 		"start":            func(s *SubscriptionSpec) { s.Start.From = "Somewhere" },
 		"time missing":     func(s *SubscriptionSpec) { s.Start.From = FromTime },

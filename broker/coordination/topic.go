@@ -25,6 +25,9 @@ type Topic struct {
 
 	Revision int64 // of its key, when it was read; what a compare-and-swap compares
 	Made     int64 // create revision of its key
+
+	bytes int64 // that it takes in etcd, see clientRoom
+	usage usage // that it is of its user's limits
 }
 
 // TopicSpec is the desired state. Comments give the meaning of zero values, so that values written
@@ -122,6 +125,9 @@ type StreamSettings struct {
 	Sources                []StreamSource    `json:"sources,omitempty"` // what is copied from other streams
 	Mirror                 *StreamSource     `json:"mirror,omitempty"`  // nil: it is no mirror
 	MirrorDirect           bool              `json:"mirrorDirect,omitempty"`
+	// User is on whose behalf brokers publish again and copy: the client's user who asked for that
+	// last. Empty: a manifest did, or there were no users.
+	User string `json:"user,omitempty"`
 }
 
 // Republish is what is published again when it was stored, and under which subjects. It is only
@@ -181,8 +187,8 @@ const (
 	// maxTopicName leaves room for "--1023", the suffix of a shard's stream, within the 255 bytes
 	// of a stream's name.
 	maxTopicName = 255 - len("--1023")
-	// maxTopicSubjects bounds the comparisons of claims, and the value.
-	maxTopicSubjects = 256
+	// MaxTopicSubjects bounds the comparisons of claims, and the value.
+	MaxTopicSubjects = 256
 	// maxSubject is the longest subject of a manifest, in bytes.
 	maxSubject = 255
 	// maxShards bounds one Topic's part of the 10,000 shards with which a cluster is measured.
@@ -299,8 +305,8 @@ func (s *TopicSpec) valid() string {
 		return "a mirror with subjects, sources or a first offset (leave them out: it has those of its stream)"
 	case len(s.Subjects) == 0 && len(s.Stream.Copies()) == 0:
 		return "no subject (write for example orders.>)"
-	case len(s.Subjects) > maxTopicSubjects:
-		return fmt.Sprintf("%d subjects (use wildcards, and at most %d)", len(s.Subjects), maxTopicSubjects)
+	case len(s.Subjects) > MaxTopicSubjects:
+		return fmt.Sprintf("%d subjects (use wildcards, and at most %d)", len(s.Subjects), MaxTopicSubjects)
 	}
 	for i, a := range s.Subjects {
 		if why := claimable(a); why != "" {

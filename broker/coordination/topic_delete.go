@@ -21,7 +21,7 @@ const deleteKeys = 500
 //  3. If it is interrupted, the next DeleteTopic or CreateTopic of that name continues, or the
 //     controller, which calls SweepTopic for marked Topics.
 func (c *Client) DeleteTopic(ctx context.Context, name, id string, by Owner) error {
-	marked, err := c.reviseTopic(ctx, name, func(t *Topic) error {
+	marked, err := c.reviseTopic(ctx, name, Owner{}, func(t *Topic) error {
 		switch {
 		case !t.Owner.mayChange(by):
 			return &NotOwnerError{"topic " + name, t.Owner}
@@ -71,9 +71,11 @@ func (c *Client) SweepTopic(ctx context.Context, t *Topic) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.transact(ctx, []clientv3.Cmp{mark}, []clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone}); err != nil {
+	done, err := c.transact(ctx, []clientv3.Cmp{mark}, []clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name)), tombstone})
+	if err != nil {
 		return fmt.Errorf("delete topic %s: %w", t.Name, err)
 	}
+	c.room.frees(done.Header.GetRevision())
 	return nil // without the mark, another sweep has finished
 }
 

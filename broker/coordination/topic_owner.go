@@ -13,6 +13,9 @@ type Owner struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"` // of a client: the name that it sent; informational
 	UID       string `json:"uid,omitempty"`
+	// User is the client's user, who made it: it counts towards the user's limits. Empty: there were
+	// no users.
+	User string `json:"user,omitempty"`
 	// Orphaned is when the manifest was found to be deleted, with a policy to retain what it
 	// declared.
 	Orphaned time.Time `json:"orphaned,omitzero"`

@@ -27,12 +27,16 @@ func (c *Client) CreateTopic(ctx context.Context, name string, spec TopicSpec, o
 	}
 	for range reviseAttempts {
 		t := &Topic{Name: name, ID: newID(), Spec: spec, Generation: 1, Owner: owner, Created: now()}
-		revision, found, err := c.putClaiming(ctx, t)
+		revision, found, err := c.putClaiming(ctx, t, owner)
 		if err == nil {
 			t.Revision, t.Made = revision, revision
 			return t, nil
 		}
-		if !errors.Is(err, errTopicMoved) {
+		if _, full := errors.AsType[*FullError](err); full {
+			if found = c.made(ctx, c.topicKey(name)); found == nil {
+				return nil, err
+			}
+		} else if !errors.Is(err, errTopicMoved) {
 			return nil, err
 		}
 		existing, err := c.decodeTopic(found)
@@ -72,7 +76,7 @@ type TopicUpdate struct {
 
 // UpdateTopic replaces the spec. An equal spec is not written.
 func (c *Client) UpdateTopic(ctx context.Context, name string, update TopicUpdate) (*Topic, error) {
-	return c.reviseTopic(ctx, name, func(t *Topic) error {
+	return c.reviseTopic(ctx, name, update.By, func(t *Topic) error {
 		switch {
 		case !t.Owner.mayChange(update.By):
 			return &NotOwnerError{"topic " + name, t.Owner}
@@ -89,7 +93,7 @@ func (c *Client) AdoptTopic(ctx context.Context, name string, by Owner, spec Top
 	if why := by.valid(); why != "" {
 		return nil, &InvalidError{"topic " + name, why}
 	}
-	return c.reviseTopic(ctx, name, func(t *Topic) error {
+	return c.reviseTopic(ctx, name, by, func(t *Topic) error {
 		if !t.Owner.sameManifest(by) {
 			return &NotOwnerError{"topic " + name, t.Owner}
 		}
@@ -100,7 +104,7 @@ func (c *Client) AdoptTopic(ctx context.Context, name string, by Owner, spec Top
 
 // OrphanTopic records that the manifest is gone and the Topic remains.
 func (c *Client) OrphanTopic(ctx context.Context, name string, by Owner) (*Topic, error) {
-	return c.reviseTopic(ctx, name, func(t *Topic) error {
+	return c.reviseTopic(ctx, name, by, func(t *Topic) error {
 		if by.Kind != ManifestOwner || !t.Owner.is(by) {
 			return &NotOwnerError{"topic " + name, t.Owner}
 		}
@@ -142,8 +146,8 @@ func (t *Topic) respecify(spec TopicSpec) error {
 }
 
 // reviseTopic writes the result of change, unless it is equal. If another write came first, it
-// starts over.
-func (c *Client) reviseTopic(ctx context.Context, name string, change func(*Topic) error) (*Topic, error) {
+// starts over. by is who needs room for what is added; without a kind nobody does.
+func (c *Client) reviseTopic(ctx context.Context, name string, by Owner, change func(*Topic) error) (*Topic, error) {
 	var found *mvccpb.KeyValue
 	for attempt := range reviseAttempts {
 		if attempt == 0 || found == nil {
@@ -171,9 +175,9 @@ func (c *Client) reviseTopic(ctx context.Context, name string, change func(*Topi
 		}
 		var revision int64
 		if slices.Equal(after.Spec.Subjects, before.Spec.Subjects) {
-			revision, found, err = c.putTopic(ctx, &after)
+			revision, found, err = c.putTopic(ctx, &after, by)
 		} else {
-			revision, found, err = c.putClaiming(ctx, &after)
+			revision, found, err = c.putClaiming(ctx, &after, by)
 		}
 		if err == nil {
 			after.Revision = revision
@@ -187,11 +191,12 @@ func (c *Client) reviseTopic(ctx context.Context, name string, change func(*Topi
 }
 
 // putTopic writes a Topic with unchanged subjects. Its errors are those of putClaiming.
-func (c *Client) putTopic(ctx context.Context, t *Topic) (revision int64, found *mvccpb.KeyValue, err error) {
-	value, err := t.encode()
+func (c *Client) putTopic(ctx context.Context, t *Topic, by Owner) (revision int64, found *mvccpb.KeyValue, err error) {
+	value, written, err := c.encodeWithRoom(ctx, t, by)
 	if err != nil {
 		return 0, nil, err
 	}
+	defer func() { written(revision) }()
 	key := c.topicKey(t.Name)
 	done, err := c.transact(ctx,
 		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", t.Revision)},
@@ -204,6 +209,18 @@ func (c *Client) putTopic(ctx context.Context, t *Topic) (revision int64, found 
 		return 0, readResult(done, 0), errTopicMoved
 	}
 	return done.Header.GetRevision(), nil, nil
+}
+
+// encodeWithRoom encodes a Topic and takes the room for what is added to it in etcd. written must
+// be called with the revision of the write, as that of clientRoom.take.
+func (c *Client) encodeWithRoom(ctx context.Context, t *Topic, by Owner) (value string, written func(revision int64), err error) {
+	if value, err = t.encode(); err != nil {
+		return "", nil, err
+	}
+	bytes, was := t.bytes, t.usage
+	t.bytes, t.usage = t.room(c.topicKey(t.Name), len(value)), t.uses()
+	written, err = c.room.take(ctx, by, need{what: "topic " + t.Name, bytes: t.bytes - bytes, user: t.Owner.User, usage: t.usage.minus(was)})
+	return value, written, err
 }
 
 // GetTopic reads one Topic, which may be being deleted.

@@ -329,7 +329,7 @@ func TestInvalidTopicsAreRefused(t *testing.T) {
 		"the API":          func(s *TopicSpec) { s.Subjects = []string{"$JS.API.>"} },
 		"no subject at al": func(s *TopicSpec) { s.Subjects = []string{"a..b"} },
 		"overlap in it":    func(s *TopicSpec) { s.Subjects = []string{"a.*", "*.b"} },
-		"too many":         func(s *TopicSpec) { s.Subjects = make([]string, maxTopicSubjects+1) },
+		"too many":         func(s *TopicSpec) { s.Subjects = make([]string, MaxTopicSubjects+1) },
 		"no shard":         func(s *TopicSpec) { s.Shards = 0 },
 		"too many shards":  func(s *TopicSpec) { s.Shards = maxShards + 1 },
 		"tokens missing":   func(s *TopicSpec) { s.PartitionBy = ByTokens },

@@ -47,6 +47,7 @@ func (c *Client) decodeTopic(kv *mvccpb.KeyValue) (*Topic, error) {
 		return nil, fmt.Errorf("decode topic %s: %s", t.Name, why)
 	}
 	t.ID, t.Spec, t.Generation, t.Owner, t.Created, t.Deleting = value.ID, value.Spec, value.Generation, value.Owner, value.Created, value.Deleting
+	t.bytes, t.usage = t.room(string(kv.GetKey()), len(kv.GetValue())), t.uses()
 	return t, nil
 }
 

@@ -162,6 +162,7 @@ func (m *mirror) read(ctx context.Context) (revision int64, err error) {
 		return 0, err
 	}
 	m.finish(revision)
+	m.c.hear()
 	return revision, nil
 }
 
@@ -196,6 +197,7 @@ func (m *mirror) watch(ctx context.Context, after int64) (last int64, err error)
 				begun = true
 			}
 			heard = time.Now()
+			m.c.hear()
 			events := slices.DeleteFunc(answer.Events, func(e *clientv3.Event) bool { return e.Kv.GetModRevision() <= after })
 			for _, event := range events {
 				if event.Type == clientv3.EventTypeDelete {

@@ -12,7 +12,8 @@
 //	    moves that moment. Records that could not be read are listed (Unread).
 //	E3  The ids of records that the log no longer holds are forgotten: Undo on the leader, Truncate
 //	    on a follower.
-//	E4  The ids of all windows together are bounded; see limits.go.
+//	E4  The ids of all windows together are bounded; see limits.go. A leader refuses messages of a
+//	    Topic that has more than what is left for others, and of no other Topic (Admits).
 //
 // Nothing here outlives a process. A broker that starts reads its windows from the ends of its
 // logs.

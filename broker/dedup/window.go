@@ -35,8 +35,9 @@ import (
 //
 // Records that could not be read are listed (Unread) until an id there would be too old.
 type Window struct {
-	mu      sync.Mutex // guards all fields; taken after the Shard's
-	counted *atomic.Int64
+	mu      sync.Mutex      // guards all fields; taken after the Shard's
+	counted *atomic.Int64   // ids of all windows of this kind
+	ofTopic *atomic.Int64   // of those of its Topic; nil: it stands alone
 	known   map[Hash]uint64 // offsets
 	queue   []knownID       // a ring, oldest first
 	head, n int
@@ -104,7 +105,24 @@ func (w *Window) Find(h Hash) (offset uint64, ok bool) {
 	return offset, ok
 }
 
-// Full reports whether there is no room for another id. The lock is held.
+// Admits reports whether the leader may take a new message with an id. The lock is held.
+//
+//  1. The shards of a Topic that this broker leads may have as many ids together as are free in
+//     MaxTogether. So one Topic leaves half of them to others, two leave a third, and one that
+//     comes later always finds a part of the rest. No id that is known is taken from anybody.
+//  2. A shard may always have LeastIDs. All may be taken after an election, whose winner had its
+//     ids already.
+//
+// Rejected: an equal share for each shard. Of 10,000 shards few have ids, and the share is 200.
+func (w *Window) Admits() bool {
+	own := int64(w.n)
+	if w.ofTopic != nil {
+		own = w.ofTopic.Load()
+	}
+	return w.n < LeastIDs || w.n < MaxIDs && own < MaxTogether-w.counted.Load()
+}
+
+// Full reports whether there is no room for another id that is read. The lock is held.
 func (w *Window) Full() bool { return w.n >= MaxIDs || w.counted.Load() >= MaxTogether }
 
 // Add adds an unknown id that was stored at a moment. The lock is held.
@@ -122,7 +140,7 @@ func (w *Window) Add(h Hash, offset uint64, at int64) {
 	w.queue[(w.head+w.n)%len(w.queue)] = knownID{h, at}
 	w.known[h] = offset
 	w.n++
-	w.counted.Add(1)
+	w.count(1)
 }
 
 // Undo forgets the newest ids until n are left. The lock is held.
@@ -130,7 +148,7 @@ func (w *Window) Undo(n int) {
 	for w.n > n {
 		w.n--
 		delete(w.known, w.queue[(w.head+w.n)%len(w.queue)].hash)
-		w.counted.Add(-1)
+		w.count(-1)
 	}
 	w.logged = min(w.logged, w.n)
 }
@@ -173,7 +191,7 @@ func (w *Window) drop() {
 	w.head = (w.head + 1) % len(w.queue)
 	w.n--
 	w.logged = max(w.logged-1, 0)
-	w.counted.Add(-1)
+	w.count(-1)
 }
 
 // ForgetBefore forgets all ids. Those of records since a moment are noted again afterwards. off is
@@ -194,16 +212,25 @@ func (w *Window) Forget(since int64) {
 	w.since = since
 }
 
-// Count moves the ids to another counter, and forgets the oldest if there is no room for all.
-func (w *Window) Count(in *atomic.Int64) {
+// count adds to the counters. The lock is held.
+func (w *Window) count(n int) {
+	w.counted.Add(int64(n))
+	if w.ofTopic != nil {
+		w.ofTopic.Add(int64(n))
+	}
+}
+
+// Count moves the ids to other counters, and forgets the oldest if there is no room for all.
+// ofTopic counts those of all windows of a Topic that are counted in the same one; nil: none does.
+func (w *Window) Count(in, ofTopic *atomic.Int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.counted == in {
 		return
 	}
-	w.counted.Add(-int64(w.n))
-	w.counted = in
-	in.Add(int64(w.n))
+	w.count(-w.n)
+	w.counted, w.ofTopic = in, ofTopic
+	w.count(w.n)
 	for w.n > 0 && in.Load() > MaxTogether {
 		w.drop()
 	}

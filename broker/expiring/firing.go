@@ -53,7 +53,7 @@ func (e *expirer[S]) fire(ctx context.Context, s S, p *place, rules Rules, remov
 			continue
 		}
 		c := e.conditions(&r)
-		if c.Schedule == nil || len(c.Schedule.Pattern) == 0 || c.TTL > 0 && rules.On && rules.end(c.TTL, r.Time) <= now {
+		if !c.Schedule.Schedules() || c.TTL > 0 && rules.On && rules.end(c.TTL, r.Time) <= now {
 			expired = append(expired, offset)
 			continue
 		}
@@ -114,8 +114,17 @@ func (e *expirer[S]) result(ctx context.Context, s S, rules *Rules, r *log.Recor
 	return scheduling.Result(f, c.Schedule, r.Subject, of.Data[:of.Header], of.Data[of.Header:]), true, nil
 }
 
-// Fired is of which schedule a message is. The zero value is that of any other message.
-type Fired struct{ scheduling.Firing }
+// Fired is of which schedule a message is, or which one it ends. The zero value is that of any
+// other message.
+type Fired struct {
+	scheduling.Firing
+	ends bool
+}
+
+// Ending is the Fired of a message that ends the schedule at an offset.
+func Ending(offset uint64) Fired {
+	return Fired{Firing: scheduling.Firing{Offset: offset}, ends: true}
+}
 
 // Judge returns of which schedule a message is, by what it says in c. batch has what its batch is
 // going to carry. It is refused if the schedule is not due any more: its message was kept, or it
@@ -128,7 +137,7 @@ func Judge(topic string, c *publish.Conditions, m *protocol.Message, removed *re
 	if !ok || firing.Due <= 0 || firing.Inner < 0 || firing.Inner > len(m.Data)-m.Header || batch.Touches(firing.Offset) || removed.DueAt(firing.Offset) != firing.Due {
 		return f, &scheduling.Error{Topic: topic, Reason: scheduling.BadScheduler}
 	}
-	return Fired{firing}, nil
+	return Fired{Firing: firing}, nil
 }
 
 // Keep notes in batch what becomes of the schedule: it is removed and never due again, or due at
@@ -149,7 +158,7 @@ func (f *Fired) Keep(data *log.Log, batch *removing.Batch) {
 
 // Record returns a record without what was said to the leader alone.
 func (f *Fired) Record(r log.Record) log.Record {
-	if f.Offset > 0 {
+	if f.Offset > 0 && !f.ends {
 		r.Data, r.Header = r.Data[r.Header:], f.Inner
 	}
 	return r

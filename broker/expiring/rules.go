@@ -45,7 +45,7 @@ func (r *Rules) Expires(topic string, subject []byte, c *publish.Conditions, now
 		return at, refusal
 	}
 	schedule, ok, why := r.Schedules.Check(c.Schedule, subject)
-	if why == scheduling.None && !ok {
+	if ends := len(c.Schedule.Ends()) > 0; why == scheduling.None && !ok && !(ends && c.Records > 0) {
 		return at, nil
 	}
 	var due int64
@@ -58,7 +58,7 @@ func (r *Rules) Expires(topic string, subject []byte, c *publish.Conditions, now
 	case why != scheduling.None:
 		return 0, &scheduling.Error{Topic: topic, Reason: why}
 	case c.Records > 0:
-		return 0, &publish.RecordsError{Topic: topic, Why: "a message with several records can't be scheduled"}
+		return 0, &publish.RecordsError{Topic: topic, Why: "a message with several records can't be scheduled, nor end a schedule"}
 	case !removed.MayExpire():
 		return 0, &publish.FullError{Topic: topic, Of: "messages with a TTL or a schedule", Max: removing.MaxExpiries}
 	}

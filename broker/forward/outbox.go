@@ -20,6 +20,7 @@ type Outbox struct {
 	head     int
 	sent     uint64 // all below were sent in this round
 	Ever     uint64 // all below were sent in some round
+	Until    uint64 // Run returns none from this number on; 0: there is no bound
 	Bytes    int    // memory held, in bytes
 	expected int    // expected size of the next messages, in bytes
 	chunk    *Chunk // where the next message is written
@@ -328,8 +329,11 @@ func (o *Outbox) Begin() (again int) {
 // may stand apart; then it follows entries.
 func (o *Outbox) Run() (first uint64, count int, entries, data []byte) {
 	o.sent = max(o.sent, o.First)
-	i := o.head + int(o.sent-o.First)
-	if i >= len(o.entries) {
+	i, end := o.head+int(o.sent-o.First), len(o.entries)
+	if o.Until > 0 {
+		end = min(end, o.head+int(max(o.Until, o.First)-o.First))
+	}
+	if i >= end {
 		return 0, 0, nil, nil
 	}
 	first = o.sent
@@ -343,7 +347,7 @@ func (o *Outbox) Run() (first uint64, count int, entries, data []byte) {
 		return first, 1, l.in.buf, l.in.data
 	}
 	c, from, to := l.in, l.from, l.from
-	for ; i < len(o.entries); i++ {
+	for ; i < end; i++ {
 		l := &o.entries[i]
 		if l.in != c || l.from != to || count > 0 && l.to-from > runBytes {
 			break

@@ -9,6 +9,8 @@
 //	U2  A subscription is allowed only if every subject that it matches is allowed: its pattern is
 //	    within one allowed pattern, and not within a denied one. Messages on denied subjects inside
 //	    of it are left out when they are delivered.
+//	    The same holds for entries of a queue group. Where such an entry allows a pattern, other
+//	    groups may not have it.
 //	U3  A right that is checked for each message costs one walk over its tokens, without an
 //	    allocation.
 //	U4  An Identity never changes. A change of a user makes another one.

@@ -1,6 +1,10 @@
 package identity
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // Identity is who a client is, and what it may do. A nil *Identity may do everything: the client of
 // a broker without users. Its methods are safe for concurrent use and allocate nothing.
@@ -23,8 +27,66 @@ type Limits struct {
 	Connections int `json:"connections,omitempty"`
 	// Subscriptions is how many subscriptions a connection may have.
 	Subscriptions int `json:"subscriptions,omitempty"`
+	// SubscriptionBytes bounds the memory of a connection's subscriptions, as the broker counts it.
+	SubscriptionBytes int `json:"subscriptionBytes,omitempty"`
+	// Tokens is the most tokens of a subscription's subject.
+	Tokens int `json:"tokens,omitempty"`
 	// Payload is the largest message in bytes, with its header.
 	Payload int `json:"payload,omitempty"`
+	// Messages and Bytes are how much the connections of a user to one broker may publish a second.
+	// Bytes are those of Payload.
+	Messages int `json:"messages,omitempty"`
+	Bytes    int `json:"bytes,omitempty"`
+	// Streams is how many streams that the user made may exist in the cluster.
+	Streams int `json:"streams,omitempty"`
+	// Consumers is how many consumers that the user made may exist: the durable ones of the cluster,
+	// and those without a durable name of the streams that one broker leads.
+	Consumers int `json:"consumers,omitempty"`
+	// Pulls is how many requests of the user for messages of consumers may wait or be served at a time
+	// on one broker, which is the one that leads the stream.
+	Pulls int `json:"pulls,omitempty"`
+	// Snapshots is how many snapshots of the user one broker holds at a time.
+	Snapshots int `json:"snapshots,omitempty"`
+	// StoredBytes bounds the sum of what the streams that the user made may store, on all replicas.
+	// Each needs a bound then.
+	StoredBytes int `json:"storedBytes,omitempty"`
+}
+
+// named returns the limits with their names in a Document.
+func (l *Limits) named() []namedLimit {
+	return []namedLimit{
+		{"connections", l.Connections}, {"subscriptions", l.Subscriptions}, {"subscriptionBytes", l.SubscriptionBytes},
+		{"tokens", l.Tokens}, {"payload", l.Payload},
+		{"messages", l.Messages}, {"bytes", l.Bytes},
+		{"streams", l.Streams}, {"consumers", l.Consumers}, {"storedBytes", l.StoredBytes},
+		{"pulls", l.Pulls}, {"snapshots", l.Snapshots},
+	}
+}
+
+type namedLimit struct {
+	name string
+	most int
+}
+
+// check refuses limits below 0.
+func (l *Limits) check() error {
+	for _, is := range l.named() {
+		if is.most < 0 {
+			return fmt.Errorf("limits.%s: give a number above 0, or leave it out", is.name)
+		}
+	}
+	return nil
+}
+
+// String returns the limits that there are, such as "connections 10, messages 5000".
+func (l *Limits) String() string {
+	var all []string
+	for _, is := range l.named() {
+		if is.most > 0 {
+			all = append(all, fmt.Sprintf("%s %d", is.name, is.most))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // Single returns the identity of the only user of a broker, who may do everything.
@@ -32,13 +94,17 @@ func Single(name string) *Identity { return &Identity{Name: name, Roles: AllRole
 
 // Revoked returns the identity of the user after it has lost all rights.
 func (i *Identity) Revoked() *Identity {
-	none := rule{deny: newPatterns([]string{">"})}
-	return &Identity{Name: i.Name, rights: &rights{publish: none, subscribe: none}}
+	return &Identity{Name: i.Name, rights: noRights()}
 }
 
 // MayPublish reports whether a message may be published on the subject.
 func (i *Identity) MayPublish(to []byte) bool {
 	return i == nil || i.Roles.mayAsk(to) && i.rights.mayPublish(to)
+}
+
+// MayPublishAll reports whether messages may be published on all subjects of the pattern.
+func (i *Identity) MayPublishAll(pattern string) bool {
+	return i == nil || i.Roles.mayAskAll(pattern) && i.rights.mayPublishAll(pattern)
 }
 
 // MaySubscribe reports whether a subscription to the pattern is allowed, in the queue group or, if
@@ -48,13 +114,14 @@ func (i *Identity) MaySubscribe(pattern, queue []byte) bool {
 }
 
 // Filters reports whether the messages of an allowed subscription need MayReceive.
-func (i *Identity) Filters(pattern string) bool {
-	return i != nil && (i.Roles.filters(pattern) || i.rights.filters(pattern))
+func (i *Identity) Filters(pattern, queue string) bool {
+	return i != nil && (i.Roles.filters(pattern) || i.rights.filters(pattern, []byte(queue)))
 }
 
-// MayReceive reports whether a message on the subject may be delivered.
-func (i *Identity) MayReceive(on []byte) bool {
-	return i == nil || i.Roles.mayReceive(on) && i.rights.mayReceive(on)
+// MayReceive reports whether a message on the subject may be delivered to a subscription, in the
+// queue group or, if it is empty, in none.
+func (i *Identity) MayReceive(on []byte, queue string) bool {
+	return i == nil || i.Roles.mayReceive(on) && i.rights.mayReceive(on, queue)
 }
 
 // MayRespond reports whether a message may be published on the reply subject of a received message,

@@ -56,8 +56,8 @@ func (n *node) add(pattern []byte) {
 	next.add(rest)
 }
 
-// covers reports whether one pattern of the set matches all subjects that s, a subject or a valid
-// pattern, matches. Each node is visited at most once.
+// covers reports whether one pattern of the set matches all subjects that a valid pattern matches.
+// Each node is visited at most once.
 func (s *patterns) covers(of []byte) bool { return s != nil && s.root.covers(of) }
 
 func (n *node) covers(of []byte) bool {
@@ -83,6 +83,23 @@ func (n *node) covered(rest []byte, more bool) bool {
 		return n.end
 	}
 	return n.covers(rest)
+}
+
+// matches reports whether a pattern of the set matches a message's subject, in which * and > are
+// tokens as any others are.
+func (s *patterns) matches(on []byte) bool { return s != nil && s.root.matches(on) }
+
+func (n *node) matches(on []byte) bool {
+	token, rest, more := bytes.Cut(on, dot)
+	if n.rest {
+		return true
+	}
+	for _, next := range [...]*node{n.any, n.next[string(token)]} {
+		if next != nil && (!more && next.end || more && next.matches(rest)) {
+			return true
+		}
+	}
+	return false
 }
 
 // overlaps reports whether a pattern of the set and the given one match a common subject.

@@ -20,7 +20,7 @@ type Permissions struct {
 // Subjects are lists of patterns. An entry of Subscribe may be "pattern queue", for members of that
 // queue group, which may be a pattern too.
 type Subjects struct {
-	Allow []string `json:"allow,omitempty"` // nil: all that is not denied
+	Allow []string `json:"allow,omitzero"` // nil: all that is not denied
 	Deny  []string `json:"deny,omitempty"`
 }
 
@@ -49,6 +49,12 @@ type rights struct {
 	// and within which time. Below 0: without a bound. 0: none.
 	responses       int
 	responsesExpire time.Duration
+}
+
+// noRights returns rights that allow nothing.
+func noRights() *rights {
+	none := rule{deny: newPatterns([]string{">"})}
+	return &rights{publish: none, subscribe: none}
 }
 
 // rule is one compiled Subjects.
@@ -143,7 +149,12 @@ func compileList(list []string, queues bool) (*patterns, []queued, error) {
 
 // mayPublish reports whether a message may be published on the subject.
 func (r *rights) mayPublish(to []byte) bool {
-	return r == nil || (r.publish.allow == nil || r.publish.allow.covers(to)) && !r.publish.deny.covers(to)
+	return r == nil || (r.publish.allow == nil || r.publish.allow.matches(to)) && !r.publish.deny.matches(to)
+}
+
+// mayPublishAll reports whether messages may be published on all subjects of the pattern.
+func (r *rights) mayPublishAll(pattern string) bool {
+	return r == nil || (r.publish.allow == nil || r.publish.allow.covers([]byte(pattern))) && !r.publish.deny.overlaps(pattern)
 }
 
 // maySubscribe reports whether the user may subscribe to the pattern, in the queue group or, if it
@@ -153,17 +164,34 @@ func (r *rights) maySubscribe(pattern, queue []byte) bool {
 		return true
 	}
 	s := &r.subscribe
-	allowed := s.allow == nil || s.allow.covers(pattern) || covered(s.allowQueues, pattern, queue)
-	return allowed && !s.deny.covers(pattern) && !covered(s.denyQueues, pattern, queue)
+	listed, named := s.allowedQueue(pattern, queue)
+	if !listed {
+		named = s.allow == nil || s.allow.covers(pattern)
+	}
+	return named && !s.deny.covers(pattern) && !s.deniedQueue(func(of *patterns) bool { return of.covers(pattern) }, queue)
 }
 
-// covered reports whether an entry for members of queue groups matches.
-func covered(list []queued, pattern, queue []byte) bool {
+// allowedQueue reports whether entries for members of queue groups allow the pattern, so that only
+// their groups may have it, and whether this is one of those.
+func (s *rule) allowedQueue(pattern, queue []byte) (listed, named bool) {
+	if len(queue) == 0 {
+		return false, false
+	}
+	for _, q := range s.allowQueues {
+		if q.pattern.covers(pattern) {
+			listed, named = true, named || q.queue.covers(queue)
+		}
+	}
+	return listed, named
+}
+
+// deniedQueue reports whether an entry denies the queue group the patterns for which of is true.
+func (s *rule) deniedQueue(of func(*patterns) bool, queue []byte) bool {
 	if len(queue) == 0 {
 		return false
 	}
-	for _, q := range list {
-		if q.pattern.covers(pattern) && q.queue.covers(queue) {
+	for i := range s.denyQueues {
+		if q := &s.denyQueues[i]; of(q.pattern) && q.queue.covers(queue) {
 			return true
 		}
 	}
@@ -171,7 +199,13 @@ func covered(list []queued, pattern, queue []byte) bool {
 }
 
 // filters reports whether messages of an allowed subscription need mayReceive.
-func (r *rights) filters(pattern string) bool { return r != nil && r.subscribe.deny.overlaps(pattern) }
+func (r *rights) filters(pattern string, queue []byte) bool {
+	return r != nil && (r.subscribe.deny.overlaps(pattern) ||
+		r.subscribe.deniedQueue(func(of *patterns) bool { return of.overlaps(pattern) }, queue))
+}
 
-// mayReceive reports whether a message on the subject may be delivered to the user's subscriptions.
-func (r *rights) mayReceive(on []byte) bool { return r == nil || !r.subscribe.deny.covers(on) }
+// mayReceive reports whether a message on the subject may be delivered to a subscription of the
+// user, in the queue group or, if it is empty, in none.
+func (r *rights) mayReceive(on []byte, queue string) bool {
+	return r == nil || !r.subscribe.deny.matches(on) && !r.subscribe.deniedQueue(func(of *patterns) bool { return of.matches(on) }, []byte(queue))
+}

@@ -75,8 +75,14 @@ var (
 
 // mayAsk reports whether a user with the roles may publish on the subject, as far as roles decide.
 func (r Roles) mayAsk(to []byte) bool {
-	return len(to) == 0 || to[0] != '$' || r&isOperator != 0 || !reserved.covers(to) ||
-		everyone.covers(to) || r&isSubscriber != 0 && subscribers.covers(to)
+	return len(to) == 0 || to[0] != '$' || r&isOperator != 0 || !reserved.matches(to) ||
+		everyone.matches(to) || r&isSubscriber != 0 && subscribers.matches(to)
+}
+
+// mayAskAll reports whether a user with the roles may publish on all subjects of the pattern, as
+// far as roles decide.
+func (r Roles) mayAskAll(pattern string) bool {
+	return r&isOperator != 0 || !reserved.overlaps(pattern)
 }
 
 // maySubscribe reports whether a user with the roles may subscribe to the pattern, as far as roles
@@ -92,5 +98,5 @@ func (r Roles) filters(pattern string) bool {
 
 // mayReceive reports whether a user with the roles may get a message on the subject.
 func (r Roles) mayReceive(on []byte) bool {
-	return r&isOperator != 0 || len(on) == 0 || on[0] != '$' || !reserved.covers(on)
+	return r&isOperator != 0 || len(on) == 0 || on[0] != '$' || !reserved.matches(on)
 }

@@ -37,7 +37,7 @@ type User struct {
 	// Certificates are names in client certificates: a subject such as "CN=ann,O=acme", or
 	// "dns:NAME", "email:ADDRESS" or "uri:URI".
 	Certificates []string     `json:"certificates,omitempty"`
-	Roles        []Role       `json:"roles,omitempty"` // nil: publisher and subscriber
+	Roles        []Role       `json:"roles,omitzero"` // nil: publisher and subscriber
 	Permissions  *Permissions `json:"permissions,omitempty"`
 	Limits       Limits       `json:"limits,omitzero"`
 	Expires      time.Time    `json:"expires,omitzero"`
@@ -47,8 +47,9 @@ type User struct {
 const (
 	// MaxDocument is the largest document in bytes: 10,000 users with a few patterns each.
 	MaxDocument = 8 << 20
-	maxUsers    = 10_000
-	maxName     = 256
+	// MaxUsers bounds the memory of a Table.
+	MaxUsers = 10_000
+	maxName  = 256
 	// maxVerifiers bounds the hashes of passwords of one user, since each costs a tenth of a second.
 	maxVerifiers = 4
 	// maxCost bounds the cost of a hash: 12 takes a quarter of a second of a core.
@@ -59,9 +60,11 @@ const (
 type Table struct {
 	anonymous *Identity
 	byName    map[string]*Entry
+	guarded   []*Entry // users with passwords
 	byToken   map[[32]byte]*Identity
 	byKey     map[string]*Identity
 	byCert    map[string]*Identity
+	limited   bool // a user has a limit of what it makes
 }
 
 // Entry is a user who authenticates by a password.
@@ -87,47 +90,71 @@ func Parse(text []byte) (*Document, error) {
 	return &doc, nil
 }
 
-// Table checks and compiles the document.
+// UserError is a mistake in the description of a user. It shows no verifier.
+type UserError struct {
+	User string
+	Err  error
+}
+
+func (e *UserError) Error() string { return fmt.Sprintf("user %q: %v", e.User, e.Err) }
+
+// Unwrap returns the mistake.
+func (e *UserError) Unwrap() error { return e.Err }
+
+// Table checks and compiles the document. It returns the first mistake.
 func (d *Document) Table() (*Table, error) {
-	if len(d.Users) > maxUsers {
-		return nil, fmt.Errorf("%d users; at most %d are possible", len(d.Users), maxUsers)
-	}
-	t := &Table{
-		byName: make(map[string]*Entry, len(d.Users)), byToken: make(map[[32]byte]*Identity),
-		byKey: make(map[string]*Identity), byCert: make(map[string]*Identity),
-	}
-	fallback, err := d.Default.compile()
-	if err != nil {
-		return nil, fmt.Errorf("defaultPermissions: %w", err)
-	}
-	for i := range d.Users {
-		u := &d.Users[i]
-		if u.Name == "" || len(u.Name) > maxName {
-			return nil, fmt.Errorf("user %d: a name has 1 to %d bytes", i+1, maxName)
-		}
-		if err := t.add(u, fallback, d.Default); err != nil {
-			return nil, fmt.Errorf("user %q: %w", u.Name, err)
-		}
-	}
-	if d.Anonymous != "" {
-		entry := t.byName[d.Anonymous]
-		if entry == nil {
-			return nil, fmt.Errorf("anonymous: there is no user %q", d.Anonymous)
-		}
-		t.anonymous = entry.Identity
+	t, mistakes := d.Valid()
+	if len(mistakes) > 0 {
+		return nil, mistakes[0]
 	}
 	return t, nil
 }
 
+// Valid compiles what is right of the document, and returns all mistakes, those of users as a
+// *UserError. A wrong user is left out. Of two users with one name or credential, the first is
+// right. With wrong default permissions, users without permissions have no rights.
+func (d *Document) Valid() (t *Table, mistakes []error) {
+	users := d.Users
+	if len(users) > MaxUsers {
+		mistakes = append(mistakes, fmt.Errorf("%d users; at most %d are possible", len(users), MaxUsers))
+		users = users[:MaxUsers]
+	}
+	t = &Table{
+		byName: make(map[string]*Entry, len(users)), byToken: make(map[[32]byte]*Identity),
+		byKey: make(map[string]*Identity), byCert: make(map[string]*Identity),
+	}
+	fallback, err := d.Default.compile()
+	if err != nil {
+		mistakes = append(mistakes, fmt.Errorf("defaultPermissions: %w", err))
+		fallback = noRights()
+	}
+	for i := range users {
+		u := &users[i]
+		if u.Name == "" || len(u.Name) > maxName || u.Name == Unknown {
+			mistakes = append(mistakes, fmt.Errorf("user %d: a name has 1 to %d bytes", i+1, maxName))
+		} else if err := t.add(u, fallback, d.Default); err != nil {
+			mistakes = append(mistakes, &UserError{u.Name, err})
+		}
+	}
+	if d.Anonymous != "" {
+		if entry := t.byName[d.Anonymous]; entry != nil {
+			t.anonymous = entry.Identity
+		} else {
+			mistakes = append(mistakes, fmt.Errorf("anonymous: there is no user %q", d.Anonymous))
+		}
+	}
+	return t, mistakes
+}
+
 // add adds a user. fallback are the rights of one without permissions, and shown is where they are
-// from.
+// from. After an error the table is as before.
 func (t *Table) add(u *User, fallback *rights, shown *Permissions) (err error) {
 	if t.byName[u.Name] != nil {
 		return errors.New("is there twice")
 	}
 	is := &Identity{Name: u.Name, Expires: u.Expires, Limits: u.Limits, Permissions: shown, rights: fallback}
-	if u.Limits.Connections < 0 || u.Limits.Subscriptions < 0 || u.Limits.Payload < 0 {
-		return errors.New("limits: give numbers above 0, or leave them out")
+	if err := u.Limits.check(); err != nil {
+		return err
 	}
 	if is.Roles, err = parseRoles(u.Roles); err != nil {
 		return err
@@ -152,21 +179,23 @@ func (t *Table) add(u *User, fallback *rights, shown *Permissions) (err error) {
 		}
 		entry.Passwords = append(entry.Passwords, []byte(hash))
 	}
+	var tokens [][32]byte
 	for _, text := range u.Tokens {
 		digits, found := strings.CutPrefix(text, tokenPrefix)
 		sum, err := hex.DecodeString(digits)
 		if !found || err != nil || len(sum) != 32 {
 			return errors.New("tokens: not sha256: and 64 hexadecimal digits (make one with: carillon user token)")
 		}
-		if err := claim(t.byToken, [32]byte(sum), is, "token"); err != nil {
+		if err := free(t.byToken, [32]byte(sum), "token"); err != nil {
 			return err
 		}
+		tokens = append(tokens, [32]byte(sum))
 	}
 	for _, key := range u.NKeys {
 		if !nkeys.IsValidPublicUserKey(key) {
 			return fmt.Errorf("nkeys: %.60q is not a user's public key, which begins with U", key)
 		}
-		if err := claim(t.byKey, key, is, "nkey"); err != nil {
+		if err := free(t.byKey, key, "nkey"); err != nil {
 			return err
 		}
 	}
@@ -174,21 +203,34 @@ func (t *Table) add(u *User, fallback *rights, shown *Permissions) (err error) {
 		if name == "" {
 			return errors.New("certificates: an empty name")
 		}
-		if err := claim(t.byCert, name, is, "name of a certificate"); err != nil {
+		if err := free(t.byCert, name, "name of a certificate"); err != nil {
 			return err
 		}
 	}
 	t.byName[u.Name] = entry
+	t.limited = t.limited || u.Limits.Streams > 0 || u.Limits.Consumers > 0 || u.Limits.StoredBytes > 0
+	if len(entry.Passwords) > 0 {
+		t.guarded = append(t.guarded, entry)
+	}
+	claim(t.byToken, tokens, is)
+	claim(t.byKey, u.NKeys, is)
+	claim(t.byCert, u.Certificates, is)
 	return nil
 }
 
-// claim notes whose credential it is. Two users with the same one are a mistake.
-func claim[K comparable](in map[K]*Identity, key K, is *Identity, what string) error {
+// free returns an error if another user has the credential.
+func free[K comparable](in map[K]*Identity, key K, what string) error {
 	if other := in[key]; other != nil {
 		return fmt.Errorf("has the same %s as user %q", what, other.Name)
 	}
-	in[key] = is
 	return nil
+}
+
+// claim notes whose credentials they are.
+func claim[K comparable](in map[K]*Identity, keys []K, is *Identity) {
+	for _, key := range keys {
+		in[key] = is
+	}
 }
 
 // tokenPrefix begins the verifier of a token.
@@ -196,6 +238,17 @@ const tokenPrefix = "sha256:"
 
 // User returns the user of that name with its passwords, or nil.
 func (t *Table) User(name string) *Entry { return t.byName[name] }
+
+// Decoy returns the user with passwords that a number chooses; nil: there is none.
+func (t *Table) Decoy(number uint64) *Entry {
+	if len(t.guarded) == 0 {
+		return nil
+	}
+	return t.guarded[number%uint64(len(t.guarded))]
+}
+
+// Len returns the number of users.
+func (t *Table) Len() int { return len(t.byName) }
 
 // Anonymous returns who a client without credentials is; nil: it is refused.
 func (t *Table) Anonymous() *Identity { return t.anonymous }

@@ -201,6 +201,7 @@ func (x *Lasts) findOldest(w lastWanted, below uint64, patient bool) {
 	x.mu.Lock()
 	doomed := x.doomed(key)
 	x.mu.Unlock()
+	slices.Sort(doomed)
 	ctx, cancel := context.WithTimeout(context.Background(), findTime)
 	defer cancel()
 	offsets, count, err := x.findFirsts(ctx, w.subject, below, MostOldest, patient)
@@ -218,7 +219,8 @@ func (x *Lasts) findOldest(w lastWanted, below uint64, patient bool) {
 	whole := count <= uint64(len(offsets))
 	floor := x.firsts.floor
 	found := &oldest{purged: o.purged, offsets: slices.DeleteFunc(offsets, func(offset uint64) bool {
-		return offset < floor || slices.Contains(doomed, offset) || x.isRemoved(offset)
+		_, goes := slices.BinarySearch(doomed, offset)
+		return goes || offset < floor || x.isRemoved(offset)
 	})}
 	if whole {
 		found.offsets = append(found.offsets, o.offsets...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -331,7 +332,11 @@ func (x *Lasts) want(key wantedKey, subject []byte) error {
 		return &NotReadyError{Why: "too many last messages are being looked for"}
 	}
 	x.queued[key] = false
-	x.queue = append(x.queue, lastWanted{key, string(subject)})
+	at := len(x.queue)
+	for !key.match && at > 1 && x.queue[at-1].key.match { // the first one is being looked for
+		at-- // a pattern takes as long as thousands of subjects
+	}
+	x.queue = slices.Insert(x.queue, at, lastWanted{key, string(subject)})
 	x.set.finders.Wake(x, work.Urgent)
 	return nil
 }
@@ -345,12 +350,14 @@ func (x *Lasts) step() (more bool) {
 		if !ok {
 			break
 		}
-		switch {
-		case w.key.match:
-			x.findMatches(w, below, patient)
-			continue
-		case w.key.firsts:
-			x.findOldest(w, below, patient)
+		if w.key.match || w.key.firsts {
+			began := time.Now()
+			if w.key.match {
+				x.findMatches(w, below, patient)
+			} else {
+				x.findOldest(w, below, patient)
+			}
+			time.Sleep(pauseAfter(time.Since(began)))
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), findTime)

@@ -86,3 +86,21 @@ const (
 	// failedTime is how long the failure to find a subject is remembered for the message that waits.
 	failedTime = 10 * time.Second
 )
+
+const (
+	// shortFind is a search that is followed by no pause. A goroutine that only computes gives up its
+	// core every 10 ms, and a message passes several goroutines on its way. So clients that ask for
+	// ever new patterns would delay all others by many times that.
+	shortFind = 200 * time.Microsecond
+	// longestPause bounds that, within which others waited for a core long enough.
+	longestPause = 10 * time.Millisecond
+)
+
+// pauseAfter returns how long nothing is searched after a search that took some time: as long, so
+// that searches take half of a core at most.
+func pauseAfter(took time.Duration) time.Duration {
+	if took < shortFind {
+		return 0
+	}
+	return min(took, longestPause)
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/subject"
@@ -21,7 +22,9 @@ type patterned struct {
 	log     []string // the subjects of the records from offset 1 on
 	removed *removal.Set
 	asked   chan string
-	answers chan error // a lookup waits for one
+	slow    time.Duration // that each lookup takes
+	times   []time.Time   // when lookups began and ended
+	answers chan error    // a lookup waits for one
 }
 
 func newPatterned(t *testing.T) *patterned {
@@ -45,7 +48,10 @@ func newPatterned(t *testing.T) *patterned {
 // find is a FindMatches.
 func (p *patterned) find(_ context.Context, pattern string, below uint64, most int, _ bool) (m Matches, err error) {
 	p.asked <- fmt.Sprint(pattern, " ", below, " ", most)
+	began := time.Now()
+	time.Sleep(p.slow)
 	p.mu.Lock()
+	p.times = append(p.times, began, time.Now())
 	log := p.log[:below-1]
 	p.mu.Unlock()
 	for i, of := range log {
@@ -148,6 +154,27 @@ func TestPatternsAreLookedFor(t *testing.T) {
 	p.x.RemovedAll(12)
 	p.expect("all are rolled up", p.last("a.*"), 0)
 	p.expect("of both", p.all("*.x"), []uint64{})
+}
+
+// TestLookupsLeaveHalfOfACore: others get a core between two lookups, for as long as one took.
+func TestLookupsLeaveHalfOfACore(t *testing.T) {
+	p := newPatterned(t)
+	p.append("a.x")
+	p.slow = 3 * time.Millisecond
+	const patterns = 5
+	for i := range patterns {
+		p.answers <- nil
+		if _, wait, err := p.x.LastMatch(fmt.Appendf(nil, "*.%d", i)); wait == 0 || err != nil {
+			t.Fatalf("it is known at once: %v", err)
+		}
+	}
+	p.last("*.4")
+	for i := 2; i < len(p.times); i += 2 {
+		if pause := p.times[i].Sub(p.times[i-1]); pause < p.slow {
+			t.Errorf("lookup %d began %v after the one before had ended, which took %v", i/2, pause, p.slow)
+		}
+	}
+	p.expect("lookups", len(p.times)/2, patterns)
 }
 
 // TestAPatternIsLookedForBehindABatch: a batch that is being gathered is not in the log.
@@ -303,5 +330,49 @@ func TestTheIndexKnowsPatterns(t *testing.T) {
 	}
 	if _, err := s.index.Matching(t.Context(), patience, "a..*", 1, s.high, 1); err == nil {
 		t.Error("it knows what is no pattern")
+	}
+}
+
+// TestASubjectWaitsForOnePatternAtMost: a pattern takes long, and those of others are found behind
+// the subjects that messages wait for.
+func TestASubjectWaitsForOnePatternAtMost(t *testing.T) {
+	s := newShard(t, 1)
+	order, gate := make(chan string, 100), make(chan struct{})
+	x := s.set.NewLasts(nil, func(_ context.Context, of string, _ uint64, _ bool) (uint64, error) {
+		order <- of
+		return 0, nil
+	}, func(context.Context, uint64, func(), func([]byte, uint64) bool) error {
+		return &NotReadyError{Why: "it is being made"}
+	}, nil, func(_ context.Context, pattern string, _ uint64, _ int, _ bool) (m Matches, err error) {
+		order <- pattern
+		<-gate
+		return m, nil
+	}, func() {})
+	x.Begin(1)
+	t.Cleanup(x.Close)
+	expect := func(want string) {
+		t.Helper()
+		if got := <-order; got != want {
+			t.Errorf("%s is looked for, not %s", got, want)
+		}
+	}
+	ask := func(wait uint64, err error) {
+		t.Helper()
+		if testutil.Must(t, err); wait == 0 {
+			t.Fatal("it is known")
+		}
+	}
+	for _, pattern := range []string{"a.*", "b.*", "c.*"} {
+		_, wait, err := x.LastMatch([]byte(pattern))
+		ask(wait, err)
+	}
+	expect("a.*")
+	for _, of := range []string{"one", "two"} {
+		_, wait, err := x.Last([]byte(of))
+		ask(wait, err)
+	}
+	close(gate)
+	for _, want := range []string{"one", "two", "b.*", "c.*"} {
+		expect(want)
 	}
 }

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -40,7 +41,7 @@ func consumerRequest(c *call, stream *jsapi.StreamConfig) (*jsapi.ConsumerReques
 			return nil, err
 		}
 	}
-	request.NoThreshold = config.InactiveThreshold == 0
+	request.NoThreshold, request.User = config.InactiveThreshold == 0, c.user()
 	return &request, config.Normalize(stream)
 }
 
@@ -52,7 +53,7 @@ func (s *Server) createConsumer(c *call, t *topic.Shard, shard *topic.ShardLeade
 		refusal = jsapi.ErrStreamReplicasNotSupported // as nats-server does, whatever the stream has
 	}
 	if refusal == nil {
-		refusal = s.mayPrioritize(&request.Config)
+		refusal = cmp.Or(s.mayMake(request.User, jsapi.ErrConsumerCreate), s.mayPrioritize(&request.Config), s.mayDeliver(request.User, request.Config.DeliverSubject))
 	}
 	if refusal == nil && isShardOfMany(t) {
 		switch {
@@ -241,12 +242,16 @@ func (s *Server) refuseConsumer(c *call, t *topic.Shard, refusal *jsapi.Error) {
 
 func (s *Server) makeConsumer(ctx context.Context, t *topic.Shard, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
 	config := &request.Config
-	spec := config.SubscriptionSpec()
+	spec := request.SubscriptionSpec()
 	if config.Durable == "" {
+		spec.Consumer.Maker = request.User
 		made, err := s.config.Subscriptions().Create(ctx, t.Key(), config.Name, spec, config.InactiveThreshold)
 		var notServed *subscription.NotServedError
 		var exists *subscription.ExistsError
+		var limit *coordination.LimitError
 		switch {
+		case errors.As(err, &limit):
+			return nil, consumerRefusal(err)
 		case errors.As(err, &exists):
 			return nil, withReason(jsapi.ErrConsumerAlreadyExists, err)
 		case errors.As(err, &notServed):
@@ -256,7 +261,7 @@ func (s *Server) makeConsumer(ctx context.Context, t *topic.Shard, request *jsap
 		}
 		return made, nil
 	}
-	made, err := s.config.Store.CreateSubscription(ctx, t.Name(), config.Name, spec, client)
+	made, err := s.config.Store.CreateSubscription(ctx, t.Name(), config.Name, spec, clientOf(request.User))
 	if err != nil {
 		return nil, consumerRefusal(err)
 	}
@@ -277,7 +282,7 @@ func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsa
 	if refusal := s.checkQueued(t, stream, to); refusal != nil {
 		return nil, refusal
 	}
-	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec())
+	spec := keepUnmapped(request.SubscriptionSpec(), existing.Spec())
 	if existing.Ephemeral() && to.Durable != "" {
 		return s.makeDurable(ctx, t, existing, spec)
 	}
@@ -292,7 +297,9 @@ func (s *Server) makeDurable(ctx context.Context, t *topic.Shard, existing *subs
 	if !existing.Keep() { // else it could be deleted as unused meanwhile, and begin anew
 		return nil, jsapi.ErrConsumerOfflineReason.With("it was just deleted, since nobody used it; try again")
 	}
-	made, err := s.config.Store.DeclareConsumer(ctx, t.Name(), existing.Name(), spec, client, existing.Created())
+	by := clientOf(spec.Consumer.Maker)
+	spec.Consumer.Maker = ""
+	made, err := s.config.Store.DeclareConsumer(ctx, t.Name(), existing.Name(), spec, by, existing.Created())
 	if err != nil {
 		return nil, consumerRefusal(err)
 	}
@@ -320,7 +327,7 @@ func (s *Server) respecify(ctx context.Context, t *topic.Shard, existing *subscr
 // spec.
 func keepUnmapped(spec coordination.SubscriptionSpec, was *coordination.SubscriptionSpec) coordination.SubscriptionSpec {
 	spec.Where, spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Where, was.Push, was.DeadLetter, was.DeletionPolicy
-	spec.Rate, spec.Reset = was.Rate, was.Reset
+	spec.Rate, spec.Reset, spec.Consumer.Maker = was.Rate, was.Reset, was.Consumer.Maker
 	spec.Start = was.Start
 	return spec
 }
@@ -415,7 +422,7 @@ func (s *Server) Inactive(t *topic.Shard, name string, incarnation int64) {
 	if t.Number() > 0 { // the first shard asks the others
 		return
 	}
-	s.slow.Submit(func() {
+	s.slow.Submit(brokers, asked{do: func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.answer)
 		defer cancel()
 		declared := s.state().Subscription(t.ID(), name)
@@ -427,7 +434,7 @@ func (s *Server) Inactive(t *topic.Shard, name string, incarnation int64) {
 			return // its relay knows, or it will be checked again
 		}
 		s.removeInactive(ctx, t.Topic(), declared)
-	}, 0)
+	}}, 0)
 }
 
 func (s *Server) consumerNames(c *call, t *topic.Shard) {

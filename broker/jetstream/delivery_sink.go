@@ -6,6 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // deliverySink sends the deliveries of one consumer as JetStream messages. What it gathers until
@@ -14,8 +15,8 @@ import (
 type deliverySink struct {
 	server           *Server
 	stream, consumer []byte
-	batch            *batch // nil if nothing is gathered
-	sent             bool   // something was sent since the last wait in Flush
+	batch            *batch      // nil if nothing is gathered
+	behind           work.Behind // what was sent since the last wait in Flush waits there
 }
 
 // batch holds messages and the memory that their slices alias.
@@ -166,14 +167,11 @@ func (o *deliverySink) add(m protocol.Message) {
 	}
 }
 
-// Flush sends what was gathered in one call, and waits for room in the hub: reading is faster than
-// sending, and what is sent waits in memory.
+// Flush sends what was gathered in one call, and waits for the loops and links that have it:
+// reading is faster than sending, and what is sent waits in memory.
 func (o *deliverySink) Flush() {
 	o.sendBatch()
-	if o.sent {
-		o.sent = false
-		o.server.config.Hub.Wait()
-	}
+	o.behind.Wait()
 }
 
 // sendBatch sends what was gathered. It must not wait: it is also called under the Subscription's
@@ -184,8 +182,8 @@ func (o *deliverySink) sendBatch() {
 	if b == nil {
 		return
 	}
-	o.batch, o.sent = nil, true
-	o.server.sendBatch(b)
+	o.batch = nil
+	o.server.sendBatch(b, &o.behind)
 	clear(b.messages)
 	b.messages = b.messages[:0]
 	if cap(b.memory) > 2*batchBytes {
@@ -196,20 +194,20 @@ func (o *deliverySink) sendBatch() {
 	o.server.outgoing.Put(b)
 }
 
-// sendBatch sends messages, those for relays to them.
-func (s *Server) sendBatch(b *batch) {
+// sendBatch sends messages, those for relays to them. It adds to behind.
+func (s *Server) sendBatch(b *batch, behind *work.Behind) {
 	rest := b.messages
 	for i := range b.messages {
 		if m := &b.messages[i]; isRelayed(m.To) {
 			if before := b.messages[len(b.messages)-len(rest) : i]; len(before) > 0 {
-				s.config.Hub.Send(before)
+				behind.Join(s.config.Hub.Send(before))
 			}
 			rest = b.messages[i+1:]
-			s.sendToRelay(b, m)
+			behind.Join(s.sendToRelay(b, m))
 		}
 	}
 	if len(rest) > 0 {
-		s.config.Hub.Send(rest)
+		behind.Join(s.config.Hub.Send(rest))
 	}
 }
 
@@ -219,9 +217,9 @@ func (o *deliverySink) Interested(to []byte) bool {
 	return isRelayed(to) || o.server.config.Hub.Interested(to)
 }
 
-// Watch watches the subscribers of a deliver subject.
-func (o *deliverySink) Watch(to []byte, group string, changed func()) subscription.Interest {
-	return o.server.config.Hub.Watch(string(to), group, changed)
+// Watch watches the subscribers of the deliver subject of a user.
+func (o *deliverySink) Watch(user string, to []byte, group string, changed func()) subscription.Interest {
+	return o.server.watchFor(user, string(to), group, changed)
 }
 
 // copyIn copies p into the batch's memory. When the memory grows, earlier slices stay valid.

@@ -7,21 +7,22 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // sender is a hub that records what is sent, call by call.
 type sender struct {
 	Hub
 	calls [][]protocol.Message
-	waits []int // how much had been sent at each Wait
+	waits []int // how much had been sent at each Wait; nothing is waited for if quiet
 	quiet bool
 }
 
 func (s *sender) Wait() { s.waits = append(s.waits, len(s.calls)) }
 
-func (s *sender) Send(messages []protocol.Message) {
+func (s *sender) Send(messages []protocol.Message) (behind work.Behind) {
 	if s.quiet {
-		return
+		return behind
 	}
 	var call []protocol.Message
 	for _, m := range messages {
@@ -29,11 +30,15 @@ func (s *sender) Send(messages []protocol.Message) {
 		call = append(call, m)
 	}
 	s.calls = append(s.calls, call)
+	behind.Add(s)
+	return behind
 }
 
-func (s *sender) SendSoon(messages []protocol.Message) { s.Send(messages) }
+func (s *sender) SendSoon(messages []protocol.Message) work.Behind { return s.Send(messages) }
 
-func (s *sender) Forward(string, *protocol.Message) bool { return true }
+func (s *sender) Forward(string, *protocol.Message) (linked bool, behind work.Behind) {
+	return true, behind
+}
 
 func newSink(hub Hub) *deliverySink {
 	return &deliverySink{server: NewServer(ServerConfig{Hub: hub}), stream: []byte("orders"), consumer: []byte("billing")}

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // directGetOf serves a direct get. If that is asked for, it is confirmed before that this broker
@@ -91,6 +92,7 @@ type directAnswer struct {
 	sent     int    // messages, flushed or not
 	size     int    // of all sent messages, in bytes
 	last     uint64 // sequence of the last one
+	behind   work.Behind
 }
 
 // one sends the message that the request names.
@@ -285,7 +287,7 @@ func (d *directAnswer) add(r *log.Record, pending *uint64) jsapi.Status {
 	d.last = r.Offset
 	if d.bytes += n + len(payload); d.bytes >= batchBytes || len(d.messages) >= batchMessages {
 		d.flush()
-		d.server.config.Hub.Wait()
+		d.behind.Wait() // what is sent waits in memory
 	}
 	return ""
 }
@@ -300,9 +302,9 @@ func (d *directAnswer) flush() {
 	switch {
 	case len(d.messages) == 0:
 	case d.server.reads.Waiting() > 0: // the next answers can be written with this one
-		d.server.config.Hub.SendSoon(d.messages)
+		d.behind.Join(d.server.config.Hub.SendSoon(d.messages))
 	default:
-		d.server.config.Hub.Send(d.messages)
+		d.behind.Join(d.server.config.Hub.Send(d.messages))
 	}
 	clear(d.messages)
 	d.messages, d.bytes = d.messages[:0], 0

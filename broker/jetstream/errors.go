@@ -52,8 +52,14 @@ func streamRefusal(err error, general *jsapi.Template) *jsapi.Error {
 		notOwner  *coordination.NotOwnerError
 		immutable *coordination.ImmutableError
 		stale     *coordination.StaleError
+		full      *coordination.FullError
+		limit     *coordination.LimitError
 	)
 	switch {
+	case errors.As(err, &full):
+		return withReason(jsapi.ErrAccountResourcesExceeded, err)
+	case errors.As(err, &limit):
+		return withReason(beyondLimit(limit), err)
 	case errors.As(err, &invalid), errors.As(err, &immutable):
 		return jsapi.ErrStreamInvalidConfig.With(err)
 	case errors.As(err, &overlap):
@@ -76,8 +82,14 @@ func consumerRefusal(err error) *jsapi.Error {
 		notOwner  *coordination.NotOwnerError
 		immutable *coordination.ImmutableError
 		stale     *coordination.StaleError
+		full      *coordination.FullError
+		limit     *coordination.LimitError
 	)
 	switch {
+	case errors.As(err, &full):
+		return withReason(jsapi.ErrAccountResourcesExceeded, err)
+	case errors.As(err, &limit):
+		return withReason(beyondLimit(limit), err)
 	case errors.As(err, &exists):
 		return withReason(jsapi.ErrConsumerAlreadyExists, err)
 	case errors.As(err, &invalid), errors.As(err, &immutable), errors.As(err, &notOwner), errors.As(err, &stale):
@@ -86,6 +98,19 @@ func consumerRefusal(err error) *jsapi.Error {
 		return jsapi.ErrConsumerNotFound
 	}
 	return unavailable(err)
+}
+
+// beyondLimit returns the error of nats-server for a limit of an account.
+func beyondLimit(e *coordination.LimitError) *jsapi.Error {
+	switch {
+	case e.Unbounded:
+		return jsapi.ErrStreamMaxBytesRequired
+	case e.Limit == coordination.LimitStoredBytes:
+		return jsapi.ErrStorageResourcesExceeded
+	case e.Limit == coordination.LimitStreams:
+		return jsapi.ErrMaximumStreamsLimit
+	}
+	return jsapi.ErrMaximumConsumersLimit
 }
 
 // withReason appends a reason to a fixed description. Clients match the code.

@@ -36,6 +36,21 @@ const (
 	// done in a second or two, so that a queued call is still answered in time.
 	slowAtOnce  = 128
 	slowWaiting = 2048
+	// paceBurst and paceRate are how many streams a client may create, update and delete at once,
+	// and then per second. Tests of applications make hundreds at once. A coordinator on two cores
+	// and a usual disk makes 200 a second, so one client leaves half of that to others.
+	paceBurst = 1000
+	paceRate  = 100
+	// paceConsumer is what a consumer counts: one key, where a stream has one for each shard, too, and
+	// logs. Applications that start make thousands at once.
+	paceConsumer = 0.25
+	// paceBytes is the size of a request that counts as one more: at the rate, etcd then writes 1.6
+	// MB a second for one client.
+	paceBytes = 16 << 10
+	// pacePatience is how long a call waits for its turn: clients wait for five seconds.
+	pacePatience = 2 * time.Second
+	// paceClients bounds the clients whose rate is known, at some 100 bytes each.
+	paceClients = 16384
 	// writesAtOnce and writesWaiting bound the calls that wait for the logs of this broker's shards:
 	// a log takes milliseconds, or as long as its replicas don't confirm.
 	writesAtOnce  = 256
@@ -53,6 +68,11 @@ const (
 	// Each costs a key in etcd and a cursor in every shard. Concurrent creations may exceed it
 	// slightly.
 	shardedEphemerals = 1024
+	// shardedPullBytes is what a pull from a Topic with several shards takes beyond another one.
+	shardedPullBytes = 256
+	// fewPulls is how many of them wait while each one beyond a bound leads to a search for those
+	// that nobody waits for. Among more of them there is one every second.
+	fewPulls = 1024
 	// relayShare is how many bytes of one shard are under way to a relay at most, and relayBatch how
 	// many messages: enough for the round trip between two brokers.
 	relayShare = 256 << 10
@@ -89,6 +109,9 @@ const (
 	// bytes each, and forwardedFor the duration of a period. Pulls last for 30 s with most clients.
 	forwardedInboxes = 65536
 	forwardedFor     = 30 * time.Second
+	// pullsBytes bounds the memory of all pulls that wait on this broker, in bytes: some 200,000. A
+	// client has one or two of a consumer.
+	pullsBytes = 64 << 20
 	// waitingBytes bounds the memory of queued requests, and that of the waiting pulls and acks, in
 	// bytes.
 	waitingBytes = 16 << 20

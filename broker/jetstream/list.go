@@ -245,6 +245,7 @@ func (s *Server) accountInfo(ctx context.Context, c *call) {
 func (s *Server) account(ctx context.Context) *jsapi.Account {
 	state := s.state()
 	total := s.ownUsage()
+	total.Calls-- // but this one
 	s.askUsage(ctx, others(state, s.config.Self), &total)
 	account := &jsapi.Account{
 		Memory: total.Memory, Storage: total.Storage, Consumers: total.Ephemerals, Limits: jsapi.NoAccountLimits,

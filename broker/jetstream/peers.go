@@ -54,7 +54,7 @@ func (s *Server) forward(broker, subject string, reply []byte, what any) bool {
 	if err != nil {
 		return false
 	}
-	return s.config.Hub.Forward(broker, &protocol.Message{Subject: []byte(subject), Reply: reply, Data: data})
+	return s.pass(broker, &protocol.Message{Subject: []byte(subject), Reply: reply, Data: data})
 }
 
 // askStreams requests the infos of streams from their leaders and adds them to known.
@@ -129,7 +129,7 @@ func (s *Server) takePeerMessage(m *protocol.Message) {
 			about = s.answerUsage
 		}
 		// If the pool is full, the other broker gets no answer and goes on without.
-		s.reads.Submit(func() { about(q) }, len(m.Data))
+		s.reads.Submit(brokers, asked{do: func() { about(q) }}, len(m.Data))
 	case callSubject:
 		var q peerRequest
 		if json.Unmarshal(m.Data, &q) == nil {

@@ -28,7 +28,7 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 		{&publish.StoreError{Topic: "orders", Err: fmt.Errorf("append: %w", syscall.ENOSPC)}, 10077, "topic orders: not kept: append: no space left on device"},
 		{&publish.StoreError{Topic: "orders", Err: log.ErrOverloaded}, 10077, "topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly"},
 		{&publish.WindowFullError{Topic: "orders", IDs: 3, Window: 1e9}, 10077,
-			"topic orders: 3 message ids within the deduplication window of 1s are all that this broker keeps; shorten spec.deduplication or publish more slowly"},
+			"topic orders: 3 message ids within the deduplication window of 1s are all that this broker keeps of this topic, beside those of others; shorten spec.deduplication or publish more slowly"},
 		{&publish.UnsupportedConditionError{Topic: "orders", Condition: "that", Why: "it is so"}, 10077, "topic orders: that is not possible: it is so"},
 		{&publish.WrongLastError{Topic: "orders", Subject: "orders.eu", Last: 7}, 10071, "wrong last sequence: 7"},
 		{&publish.NotAfterError{Topic: "orders", ID: "a"}, 40002, `topic orders: no message with id "a" was kept within the deduplication window (publish that one first)`},

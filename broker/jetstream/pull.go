@@ -12,14 +12,14 @@ import (
 // consumerFor returns the consumer for a pull or an ack, or nil if it is not served here. wait
 // reports whether it may be served soon; otherwise the message was forwarded to the leader, or a
 // reply subject was answered with no responders.
-func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwarded, mayWait bool) (sub *subscription.Subscription, wait bool) {
+func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, by puller, mayWait bool) (sub *subscription.Subscription, wait bool) {
 	if t := s.topics.Shard(string(stream)); t != nil {
 		leader := t.Leader()
 		if leader == s.config.Self {
 			if sub := s.config.Subscriptions().Find(t.Key(), string(consumer)); sub != nil {
 				return sub, false
 			}
-		} else if !forwarded && s.sendToLeader(leader, m) {
+		} else if !by.forwarded && s.passPull(leader, m, by) {
 			return nil, false
 		}
 		if mayWait && s.consumerMaySoon(t, string(consumer)) {
@@ -33,63 +33,63 @@ func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwa
 }
 
 // takeForConsumer takes a pull or an ack. If the consumer may be served soon, the message waits.
-func (s *Server) takeForConsumer(m *protocol.Message, forwarded bool) {
-	if !s.takeOfConsumer(m, forwarded, time.Now()) && !s.waiting.add(m, forwarded) && len(m.Reply) > 0 {
+func (s *Server) takeForConsumer(m *protocol.Message, by puller) {
+	if !s.takeOfConsumer(m, by, time.Now()) && !s.waiting.add(m, by) && len(m.Reply) > 0 {
 		s.sendStatus(m.Reply, noResponders)
 	}
 }
 
 // takeOfConsumer takes a pull or an ack that came at a time. It reports false if the message is to
 // be taken again soon.
-func (s *Server) takeOfConsumer(m *protocol.Message, forwarded bool, came time.Time) (taken bool) {
+func (s *Server) takeOfConsumer(m *protocol.Message, by puller, came time.Time) (taken bool) {
 	waited := time.Since(came)
 	mayWait := waited < s.timeouts.open
 	if bytes.HasPrefix(m.Subject, []byte(jsapi.AckPrefix)) {
-		return s.takeAck(m, forwarded, mayWait)
+		return s.takeAck(m, by, mayWait)
 	}
 	r, _ := jsapi.ParseSubject(m.Subject)
-	if forwarded && waited >= s.timeouts.stray && s.ledElsewhere(r.Stream) {
+	if by.forwarded && waited >= s.timeouts.stray && s.ledElsewhere(r.Stream) {
 		s.sendStatus(m.Reply, jsapi.LeadershipChange)
 		return true
 	}
-	return s.takePull(m, &r, forwarded, mayWait)
+	return s.takePull(m, &r, by, mayWait)
 }
 
-func (s *Server) takePull(m *protocol.Message, r *jsapi.Request, forwarded, mayWait bool) (taken bool) {
+func (s *Server) takePull(m *protocol.Message, r *jsapi.Request, by puller, mayWait bool) (taken bool) {
 	if len(m.Reply) == 0 {
 		return true
 	}
 	if of := s.shardedTopic(string(r.Stream)); of != nil {
-		s.takeShardedPull(m, r, of)
+		s.takeShardedPull(m, r, of, by)
 		return true
 	}
-	if t := s.topics.Shard(string(r.Stream)); t != nil && !forwarded {
+	if t := s.topics.Shard(string(r.Stream)); t != nil && !by.forwarded {
 		leader := t.Leader()
 		of := s.pulled.life(leader)
-		if s.sendToLeader(leader, m) {
+		if s.passPull(leader, m, by) {
 			s.pulled.note(of, m.Reply)
 			return true
 		}
 	}
-	sub, wait := s.consumerFor(m, r.Stream, r.Consumer, forwarded, mayWait)
+	sub, wait := s.consumerFor(m, r.Stream, r.Consumer, by, mayWait)
 	if sub == nil {
 		return !wait
 	}
-	s.pullFrom(sub, m)
+	s.pullFrom(sub, m, by)
 	return true
 }
 
 // pullFrom serves a pull from a consumer that is served here.
-func (s *Server) pullFrom(sub *subscription.Subscription, m *protocol.Message) {
+func (s *Server) pullFrom(sub *subscription.Subscription, m *protocol.Message, by puller) {
 	header, payload := protocol.SplitData(m.Data, m.Header)
 	if !s.levelServed(header) {
 		s.sendStatus(m.Reply, jsapi.LevelRequired)
 		return
 	}
-	s.pull(sub, m.Reply, payload)
+	s.pull(sub, m.Reply, payload, s.quota(by, header))
 }
 
-func (s *Server) pull(sub *subscription.Subscription, to, payload []byte) {
+func (s *Server) pull(sub *subscription.Subscription, to, payload []byte, quota *subscription.PullQuota) {
 	s.pulls.Add(1)
 	p, refusal := jsapi.ParsePull(payload)
 	if refusal == nil {
@@ -103,7 +103,7 @@ func (s *Server) pull(sub *subscription.Subscription, to, payload []byte) {
 		s.send(protocol.Message{Subject: to, Header: len(refusal), Data: refusal})
 		return
 	}
-	sub.Pull(subscription.Pull{
+	sub.PullWithin(quota, subscription.Pull{
 		To: to, Batch: p.Batch, MaxBytes: p.MaxBytes, Expires: p.Expires, NoWait: p.NoWait, Heartbeat: p.Heartbeat,
 		MinPending: p.MinPending, MinAckPending: p.MinAckPending, Priority: p.Priority, Group: p.Group, Pin: p.ID,
 	})
@@ -120,26 +120,26 @@ func (s *Server) takeFlow(m *protocol.Message, forwarded bool) {
 		s.takeShardedFlow(m, &f, of, forwarded)
 		return
 	}
-	if sub, _ := s.consumerFor(m, f.Stream, f.Consumer, forwarded, false); sub != nil {
+	if sub, _ := s.consumerFor(m, f.Stream, f.Consumer, puller{forwarded: forwarded}, false); sub != nil {
 		sub.FlowControlled(f.Token)
 	}
 }
 
-func (s *Server) takeAck(m *protocol.Message, forwarded, mayWait bool) (taken bool) {
+func (s *Server) takeAck(m *protocol.Message, by puller, mayWait bool) (taken bool) {
 	d, ok := jsapi.ParseAckSubject(m.Subject)
 	if !ok {
 		return true
 	}
-	sub, wait := s.consumerFor(m, d.Stream, d.Consumer, forwarded, mayWait)
+	sub, wait := s.consumerFor(m, d.Stream, d.Consumer, by, mayWait)
 	if sub == nil {
 		return !wait
 	}
-	s.ackTo(sub, m, &d)
+	s.ackTo(sub, m, &d, by)
 	return true
 }
 
 // ackTo serves an ack to a consumer that is served here.
-func (s *Server) ackTo(sub *subscription.Subscription, m *protocol.Message, d *jsapi.Delivery) {
+func (s *Server) ackTo(sub *subscription.Subscription, m *protocol.Message, d *jsapi.Delivery, by puller) {
 	if !sub.ExpectsAcks() { // nats-server does not subscribe to them
 		if len(m.Reply) > 0 {
 			s.sendStatus(m.Reply, noResponders)
@@ -147,7 +147,7 @@ func (s *Server) ackTo(sub *subscription.Subscription, m *protocol.Message, d *j
 		return
 	}
 	s.acks.Add(1)
-	_, payload := protocol.SplitData(m.Data, m.Header)
+	header, payload := protocol.SplitData(m.Data, m.Header)
 	ack := jsapi.ParseAck(payload)
 	var done func(error)
 	if len(m.Reply) > 0 && ack.Kind != jsapi.AckNext {
@@ -183,10 +183,10 @@ func (s *Server) ackTo(sub *subscription.Subscription, m *protocol.Message, d *j
 	}
 	// The ack may be for any shard.
 	if t := s.topics.Shard(string(d.Stream)); t != nil && isShardOfMany(t) && !sub.Ephemeral() {
-		s.pullSharded(t.Topic(), sub.Name(), m.Reply, ack.Next)
+		s.pullSharded(t.Topic(), sub.Name(), m.Reply, ack.Next, s.quota(by, header))
 		return
 	}
-	s.pull(sub, m.Reply, ack.Next)
+	s.pull(sub, m.Reply, ack.Next, s.quota(by, header))
 }
 
 // answerAck returns a function that answers an ack once it is durable. An ack that failed gets no

@@ -77,6 +77,7 @@ type relay struct {
 	gone       bool     // it has nothing more to do
 	ack        []byte   // memory of the ack subject
 	out        [1]protocol.Message
+	behind     work.Behind // what it has sent waits there
 }
 
 // relayShard is one shard of a relay.
@@ -119,7 +120,7 @@ func newRelay(g *relays, of *topic.Topic, declared *coordination.Subscription, c
 		r.window.Open()
 	}
 	r.pace.Bits, r.former.begun = c.RateLimit, fresh
-	r.interest = g.server.config.Hub.Watch(c.DeliverSubject, c.DeliverGroup, r.wake)
+	r.interest = g.server.watchFor(c.User, c.DeliverSubject, c.DeliverGroup, r.wake)
 	return r
 }
 
@@ -128,7 +129,7 @@ func (r *relay) fits(declared *coordination.Subscription, claim subscription.Cla
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	is, to := r.consumer, &declared.Spec.Consumer
-	return r.made == declared.Incarnation() && r.claim == claim && is.DeliverSubject == to.DeliverSubject && is.DeliverGroup == to.DeliverGroup && is.FlowControl == to.FlowControl
+	return r.made == declared.Incarnation() && r.claim == claim && is.DeliverSubject == to.DeliverSubject && is.User == to.User && is.DeliverGroup == to.DeliverGroup && is.FlowControl == to.FlowControl
 }
 
 // respecify applies a declaration that fits.
@@ -234,11 +235,14 @@ func (r *relay) step() {
 		}
 		return
 	}
-	idle, shares := r.lookForReceiver(now), 0
+	var behind work.Behind
+	idle := r.lookForReceiver(now)
 	all, round := r.ask(now)
 	if r.started && !held && r.away.IsZero() {
 		grants := r.grant(now)
-		shares = len(grants)
+		if len(grants) > 0 {
+			behind = r.behind.Take()
+		}
 		all = append(append(all, grants...), r.watch(now)...)
 	}
 	r.sending = len(all) > 0
@@ -248,9 +252,7 @@ func (r *relay) step() {
 		server.deleteInactive(r.of, r.key.consumer, r.made)
 	}
 	r.sendRound(round)
-	if shares > 0 {
-		server.config.Hub.Wait() // what is sent waits in memory
-	}
+	behind.Wait() // what is sent waits in memory
 	for i := range all {
 		r.send(&all[i])
 	}
@@ -662,7 +664,7 @@ func (r *relay) count(s *relayShard, now shareState) {
 // send1 sends a message at once. The Hub copies it. mu is held.
 func (r *relay) send1(m protocol.Message) {
 	r.out[0], r.spoke = m, true
-	r.relays.server.config.Hub.SendSoon(r.out[:])
+	r.behind.Join(r.relays.server.config.Hub.SendSoon(r.out[:]))
 	r.out[0] = protocol.Message{}
 }
 

@@ -138,9 +138,9 @@ func TestADeliveryOfALostShareIsDropped(t *testing.T) {
 	w.relayed(8)
 }
 
-// TestTheTimeOfAShareBeginsWhenItIsSent: the hub was full for longer than a share may take. If the
-// share counted as lost when it is sent, what it delivers would be dropped, and come again after
-// its ack wait only.
+// TestTheTimeOfAShareBeginsWhenItIsSent: what the relay has sent waited for longer than a share may
+// take. If the share counted as lost when it is sent, what it delivers would be dropped, and come
+// again after its ack wait only. What others have sent is not waited for.
 func TestTheTimeOfAShareBeginsWhenItIsSent(t *testing.T) {
 	w := newWorld(t, 2)
 	w.wide(2, 0, 0)
@@ -157,9 +157,9 @@ func TestTheTimeOfAShareBeginsWhenItIsSent(t *testing.T) {
 	}
 	r := n.relays.find(pullGroupKey{n.topics.Topic("orders").ID(), "pusher"})
 	share := &r.shards[1].share
-	full, shares := make(chan struct{}), 0
+	full, shares := &gate{open: make(chan struct{})}, 0
 	n.mu.Lock()
-	n.full, n.hands = full, func(m *protocol.Message) {
+	n.hands = func(m *protocol.Message) {
 		if !strings.Contains(string(m.Data), `"batch"`) {
 			return
 		}
@@ -170,19 +170,29 @@ func TestTheTimeOfAShareBeginsWhenItIsSent(t *testing.T) {
 		}
 	}
 	n.mu.Unlock()
+	r.mu.Lock()
+	r.behind.Add(full)
+	r.mu.Unlock()
 	w.subscribe("in.box", true)
 	testutil.EventuallyTrue(t, "a share waits for room", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if share.number != 0 {
-			share.until = time.Now().Add(-time.Second)
+		if share.number == 0 || full.waits.Load() == 0 {
+			return false
 		}
-		return share.number != 0
+		share.until = time.Now().Add(-time.Second)
+		return true
 	})
-	close(full)
+	n.mu.Lock()
+	n.full = full
+	n.mu.Unlock()
+	close(full.open)
 	w.relayed(sent)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.behind.Any() && full.waits.Load() == 1 {
+		t.Error("the relay does not know that what it has sent waits")
+	}
 	if shares == 0 {
 		t.Error("no share was sent to the other broker")
 	}

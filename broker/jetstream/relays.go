@@ -29,7 +29,7 @@ type relays struct {
 	led    map[string]*ledTopic // by id
 	all    map[pullGroupKey]*relay
 	ending map[pullGroupKey]*relay // the last one of each that ends and passes on what still comes
-	left   map[pullGroupKey]*relay // the last one of each that is gone, of consumers that are declared
+	left   map[pullGroupKey]*relay // the one of each that is gone and stood furthest, of consumers that are declared
 	holds  map[pullGroupKey]int    // creations under way: their consumers deliver nothing yet
 	closed bool
 	ended  chan struct{} // closed when closed and nothing is ending; nil: nobody waits
@@ -104,23 +104,41 @@ func (g *relays) finish() {
 // end removes and ends a relay. mu is held.
 func (g *relays) end(r *relay, drop bool) {
 	delete(g.all, r.key)
-	if r.end(drop); !r.isGone() {
+	if r.end(drop); r.isGone() {
+		g.remember(r) // it may know from another broker where the consumer stands
+	} else {
 		g.ending[r.key] = r
 	}
 }
 
-// forget removes a relay that has ended, and all of whose messages have arrived. It says where it
-// stood until the next one ends, or the consumer is deleted.
+// forget removes a relay that has ended, and all of whose messages have arrived.
 func (g *relays) forget(r *relay) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ending[r.key] == r {
 		delete(g.ending, r.key)
-		if declared := g.server.state().Subscription(r.key.topic, r.key.consumer); declared != nil && declared.Incarnation() == r.made {
-			g.left[r.key] = r
-		}
+		g.remember(r)
 		g.allEnded()
 	}
+}
+
+// remember keeps a relay that is gone, to say where it stood, until one that stood further is gone,
+// or the consumer is deleted. mu is held.
+func (g *relays) remember(r *relay) {
+	declared := g.server.state().Subscription(r.key.topic, r.key.consumer)
+	if declared == nil || declared.Incarnation() != r.made {
+		return
+	}
+	at := r.stands(r.made)
+	if at == nil {
+		return
+	}
+	if before := g.left[r.key]; before != nil {
+		if was := before.stands(r.made); was != nil && was.Sequence > at.Sequence {
+			return
+		}
+	}
+	g.left[r.key] = r
 }
 
 // allEnded ends the wait of finish if nothing is ending. mu is held.
@@ -278,13 +296,13 @@ func (g *relays) isHeld(key pullGroupKey) bool {
 // deleteInactive deletes a consumer of a Topic with several shards that was unused for too long,
 // unless it was made anew since. It never blocks.
 func (s *Server) deleteInactive(of *topic.Topic, name string, incarnation int64) {
-	s.slow.Submit(func() {
+	s.slow.Submit(brokers, asked{do: func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.answer)
 		defer cancel()
 		if declared := s.state().Subscription(of.ID(), name); declared != nil && declared.Incarnation() == incarnation {
 			s.removeInactive(ctx, of, declared)
 		}
-	}, 0)
+	}}, 0)
 }
 
 // removeInactive is deleteInactive that blocks.
@@ -318,8 +336,9 @@ func parseRelayed(subject []byte) (number uint64, rest []byte, ok bool) {
 	return number, rest, ok && isNumber
 }
 
-// sendToRelay sends a delivery of a batch to the relay that asked for it. It never blocks.
-func (s *Server) sendToRelay(b *batch, m *protocol.Message) {
+// sendToRelay sends a delivery of a batch to the relay that asked for it. It never blocks. It
+// returns the link to that broker if it is behind.
+func (s *Server) sendToRelay(b *batch, m *protocol.Message) (behind work.Behind) {
 	number, broker, ok := parseRelayed(m.To)
 	switch {
 	case !ok:
@@ -331,9 +350,10 @@ func (s *Server) sendToRelay(b *batch, m *protocol.Message) {
 		if b.home != string(broker) {
 			b.home = string(broker)
 		}
-		s.config.Hub.Forward(b.home, &b.passed) // without a link the share counts as lost
+		_, behind = s.config.Hub.Forward(b.home, &b.passed) // without a link the share counts as lost
 		b.passed = protocol.Message{}
 	}
+	return behind
 }
 
 // takeRelayed takes a delivery from the leader of a shard.

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/advisory"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -41,7 +42,7 @@ type Store interface {
 type Hub interface {
 	publish.Hub
 	// SendSoon is Send, by a caller that sends more at once.
-	SendSoon(messages []protocol.Message)
+	SendSoon(messages []protocol.Message) work.Behind
 	// Watch watches the subscriptions to exactly this subject, on this and on linked brokers, as
 	// subscription.DeliverySink describes.
 	Watch(subject, queue string, changed func()) subscription.Interest
@@ -64,6 +65,12 @@ type ServerConfig struct {
 	Clients       *activity.Clients   // receives which client reads by which Subscription; nil: nobody
 	// Sources returns how far the sources of a shard have come. nil: nothing is copied.
 	Sources func(s *topic.ShardLeader) []sourcing.Info
+	// User returns the name of a client's user. Behalf decides what is done for users. nil: there
+	// are no users.
+	User   func(client uint64) string
+	Behalf *identity.Behalf
+	// Account returns on whose account a client's calls have a rate. nil: all count together.
+	Account func(client uint64) string
 	Logger  *slog.Logger // nil: none
 }
 
@@ -71,12 +78,12 @@ type ServerConfig struct {
 // the stream's leader: other brokers forward it there.
 //
 // A connection's reader parses the subject, looks up the leader, and forwards, pulls or acks.
-// Everything else runs on one of four bounded pools: slow for work that waits for etcd or other
-// brokers, writes for work that waits for the logs of this broker's shards, reads for work that
-// only reads locally, and infos for what may count, so that no direct get waits for that. The
-// latter three go on while etcd is away. Pulls and acks for a consumer that is about to be served
-// wait in a room of their own. A forwarded message is never forwarded again, so two brokers that
-// disagree about the leader refuse a call instead of passing it back and forth.
+// Everything else runs on one of four bounded pools, on which clients take turns: slow for work
+// that waits for etcd or other brokers, writes for work that waits for the logs of this broker's
+// shards, reads for work that only reads locally, and infos for what may count, so that no direct
+// get waits for that. The latter three go on while etcd is away. Pulls and acks for a consumer that
+// is about to be served wait in a room of their own. A forwarded message is never forwarded again,
+// so two brokers that disagree about the leader refuse a call instead of passing it back and forth.
 type Server struct {
 	config   ServerConfig
 	topics   *topic.Service
@@ -86,13 +93,15 @@ type Server struct {
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	offer   publish.Offer
-	slow    *work.Jobs
-	writes  *work.Jobs
-	reads   *work.Jobs
-	infos   *work.Jobs
+	slow    *work.FairJobs
+	writes  *work.FairJobs
+	reads   *work.FairJobs
+	infos   *work.FairJobs
 	counts  chan struct{} // one for each count under way
 	waiting *waitingRoom
+	pace    *pace
 	pulled  forwardedPulls
+	room    *subscription.PullRoom
 	running sync.WaitGroup
 
 	peerRequests session.Requests[peerAnswer]
@@ -117,7 +126,11 @@ type Stats struct {
 	Calls      uint64 // API calls without pulls
 	Errors     uint64 // refused calls
 	Overloaded uint64 // calls refused because a pool was full
+	Paced      uint64 // calls that waited since their client made too many, see pace
+	TooFast    uint64 // calls refused for that
 	Pulls      uint64
+	PullBytes  int64  // what waiting pulls take
+	TooMany    uint64 // pulls refused because their account has its share, or its user's limit
 	Acks       uint64
 	Forwarded  uint64 // calls, pulls and acks forwarded to the leader
 	Delivered  uint64 // messages delivered
@@ -131,16 +144,16 @@ func NewServer(config ServerConfig) *Server {
 	}
 	s := &Server{
 		config: config, topics: config.Topics, log: config.Logger, timeouts: defaultTimeouts,
-		slow:  work.NewJobs(slowAtOnce, slowWaiting, waitingBytes),
-		reads: work.NewJobs(readsAtOnce, readsWaiting, waitingBytes),
-		infos: work.NewJobs(infosAtOnce, infosWaiting, waitingBytes), counts: make(chan struct{}, countsAtOnce),
-		writes: work.NewJobs(writesAtOnce, writesWaiting, waitingBytes),
+		slow:  work.NewFairJobs(slowAtOnce, slowWaiting, waitingBytes),
+		reads: work.NewFairJobs(readsAtOnce, readsWaiting, waitingBytes),
+		infos: work.NewFairJobs(infosAtOnce, infosWaiting, waitingBytes), counts: make(chan struct{}, countsAtOnce),
+		writes: work.NewFairJobs(writesAtOnce, writesWaiting, waitingBytes),
 	}
-	s.waiting = newWaitingRoom(s)
+	s.waiting, s.pace = newWaitingRoom(s), newPace(s)
 	s.pulled.server, s.pulled.late = s, make(chan struct{}, 1)
 	s.outgoing.New = func() any { return new(batch) }
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.shares.server, s.groups.server = s, s
+	s.shares.server, s.groups.server, s.room = s, s, subscription.NewPullRoom(pullsBytes)
 	s.relays.init(s)
 	return s
 }
@@ -152,6 +165,7 @@ func (s *Server) Start() {
 	s.running.Go(s.groups.run)
 	s.running.Go(s.relays.run)
 	s.running.Go(s.waiting.run)
+	s.running.Go(s.pace.run)
 	s.running.Go(s.pulled.run)
 }
 
@@ -174,31 +188,40 @@ func (s *Server) Close() {
 // Stats returns the server's counters.
 func (s *Server) Stats() Stats {
 	return Stats{
-		Calls: s.calls.Load(), Errors: s.errors.Load(), Overloaded: s.overloaded.Load(), Pulls: s.pulls.Load(),
+		Calls: s.calls.Load(), Errors: s.errors.Load(), Overloaded: s.overloaded.Load(), Paced: s.pace.paced.Load(), TooFast: s.pace.refused.Load(), Pulls: s.pulls.Load(), PullBytes: s.room.Held(), TooMany: s.room.Refused(),
 		Acks: s.acks.Load(), Forwarded: s.forwards.Load(), Delivered: s.delivered.Load(),
 		Advisories: s.config.Advisories.Stats(),
 	}
 }
 
 // TakeOf implements session.ClientTaker: it notes which client reads by which Subscription.
-func (s *Server) TakeOf(client uint64, messages []protocol.Message, memory protocol.Memory) (behind bool) {
+func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.Memory, _ *work.Behind) {
 	if s.config.Clients != nil {
 		for i := range messages {
 			s.noteReader(client, &messages[i])
 		}
 	}
-	return s.Take(messages, memory, false)
+	s.take(client, messages, false)
 }
 
 // Take implements publish.Taker. Readers of connections and links call it, so it never blocks.
 func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded bool) (behind bool) {
+	return s.take(0, messages, forwarded)
+}
+
+// take takes messages of a client of this broker, or forwarded ones.
+func (s *Server) take(client uint64, messages []protocol.Message, forwarded bool) (behind bool) {
 	for i := range messages {
 		m := &messages[i]
 		switch {
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.AckPrefix)):
-			s.takeForConsumer(m, forwarded)
+			by := puller{forwarded: forwarded}
+			if isAckNext(m) {
+				by, m = s.pullerOf(client, m, forwarded)
+			}
+			s.takeForConsumer(m, by)
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.APIPrefix)):
-			s.takeCall(m, forwarded)
+			s.takeCall(client, m, forwarded)
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.FlowPrefix)):
 			s.takeFlow(m, forwarded)
 		case forwarded: // subjects between brokers; ignored if a client publishes there
@@ -219,6 +242,8 @@ type call struct {
 	payload   []byte
 	message   protocol.Message // the complete message
 	forwarded bool
+	client    uint64 // of this broker; 0: it was forwarded
+	server    *Server
 	deadline  time.Time
 	// respond receives the answer instead of reply, for another part of this package or another
 	// broker. nil: reply gets it.
@@ -246,18 +271,29 @@ func (c *call) size() int {
 	return 256 + len(c.message.Subject) + len(c.reply) + len(c.message.Data)
 }
 
-func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
+func (s *Server) takeCall(client uint64, m *protocol.Message, forwarded bool) {
 	r, _ := jsapi.ParseSubject(m.Subject)
 	switch r.Call {
 	case jsapi.Unknown: // nats-server does not answer either
 		return
 	case jsapi.ConsumerNext:
-		s.takeForConsumer(m, forwarded)
+		by, m := s.pullerOf(client, m, forwarded)
+		s.takeForConsumer(m, by)
 		return
 	}
 	s.calls.Add(1)
+	if !forwarded && asksForMore(r.Call) {
+		m = s.sign(client, m)
+	}
+	if forwarded || s.pace.passes(client, r, m) {
+		s.takePaced(client, r, m, forwarded, time.Now())
+	}
+}
+
+// takePaced takes a call that came at a time, whatever else its client calls.
+func (s *Server) takePaced(client uint64, r jsapi.Request, m *protocol.Message, forwarded bool, came time.Time) {
 	if r.Call.OfOneStream() && !forwarded {
-		if t := s.topics.Shard(string(r.Stream)); t != nil && s.sendToLeader(t.Leader(), m) {
+		if t := s.topics.Shard(string(r.Stream)); t != nil && s.sendToLeader(t.Leader(), s.from(client, m)) {
 			return
 		}
 	}
@@ -265,16 +301,17 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 		s.refuse(&call{Request: r, reply: m.Reply, message: protocol.Message{Subject: bytes.Clone(m.Subject)}}, jsapi.ErrBadRequest)
 		return
 	}
-	c := newCall(m, forwarded, s.timeouts.answer)
+	c := newCall(m, forwarded, s.timeouts.answer-time.Since(came))
+	c.client = client
 	if !s.levelServed(c.header) {
 		s.refuse(c, jsapi.ErrRequiredAPILevel)
 		return
 	}
-	s.submit(s.poolOf(c), c, func() { s.serve(c) })
+	s.submitCall(c)
 }
 
 // poolOf returns the pool on which a call is served.
-func (s *Server) poolOf(c *call) *work.Jobs {
+func (s *Server) poolOf(c *call) *work.FairJobs {
 	switch {
 	case c.Call.MayWait():
 		return s.slow
@@ -284,30 +321,10 @@ func (s *Server) poolOf(c *call) *work.Jobs {
 	return s.reads
 }
 
-// submit runs do on a pool, or refuses the call if the pool is full.
-func (s *Server) submit(to *work.Jobs, c *call, do func()) {
-	if !to.Submit(do, c.size()) {
-		s.overloaded.Add(1)
-		s.refuse(c, jsapi.ErrInsufficientResources)
-	}
-}
-
-// submitSlow continues a call on the pool for work that waits for etcd or other brokers.
-func (s *Server) submitSlow(c *call, do func(ctx context.Context)) { s.continueOn(s.slow, c, do) }
-
-// continueOn continues a call on another pool.
-func (s *Server) continueOn(pool *work.Jobs, c *call, do func(ctx context.Context)) {
-	s.submit(pool, c, func() {
-		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
-		defer cancel()
-		do(ctx)
-	})
-}
-
 // sendToLeader forwards a message to the leader. It reports false if this broker leads or has no
 // link to the leader.
 func (s *Server) sendToLeader(leader string, m *protocol.Message) bool {
-	if leader == "" || leader == s.config.Self || !s.config.Hub.Forward(leader, m) {
+	if leader == "" || leader == s.config.Self || !s.pass(leader, m) {
 		return false
 	}
 	s.forwards.Add(1)
@@ -329,8 +346,7 @@ func (s *Server) levelServed(header protocol.Header) bool {
 // serve serves a call. It runs on a pool.
 func (s *Server) serve(c *call) {
 	if s.ctx.Err() != nil || !time.Now().Before(c.deadline) { // it waited too long, or the server is closing
-		s.overloaded.Add(1)
-		s.refuse(c, jsapi.ErrInsufficientResources)
+		s.overload(c)
 		return
 	}
 	var t *topic.Shard
@@ -450,7 +466,7 @@ func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard
 		case leader == "":
 		case c.forwarded: // the sender's State may be newer or older than this broker's
 			return false
-		case s.sendToLeader(leader, &c.message):
+		case s.sendToLeader(leader, s.from(c.client, &c.message)):
 			sent = true
 			return true
 		}
@@ -574,6 +590,12 @@ func (s *Server) refuse(c *call, err *jsapi.Error) {
 }
 
 func (s *Server) send(m protocol.Message) { s.config.Hub.Send([]protocol.Message{m}) }
+
+// pass passes a message on to another broker, and reports whether there is a link.
+func (s *Server) pass(broker string, m *protocol.Message) bool {
+	linked, _ := s.config.Hub.Forward(broker, m)
+	return linked
+}
 
 // sendStatus sends a message that consists of a status only.
 func (s *Server) sendStatus(to []byte, status jsapi.Status) {

@@ -272,6 +272,7 @@ func TestOverload(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
 	n.config.Store = &stuck{w, make(chan struct{})}
+	n.pace.unbounded()
 	var waiting []string
 	for range slowAtOnce + slowWaiting {
 		waiting = append(waiting, n.say("$JS.API.STREAM.CREATE.s", `{"name":"s"}`))
@@ -484,4 +485,25 @@ func TestGarbage(t *testing.T) {
 	if info := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
 		t.Errorf("afterwards: %v", info.Error)
 	}
+}
+
+// TestARefusalSaysThatTheDefinitionsOfClientsAreFull: it has the code of an account without room,
+// and how much is used.
+func TestARefusalSaysThatTheDefinitionsOfClientsAreFull(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	n.config.Store = full{w}
+	answer := w.await(n.say("$JS.API.STREAM.CREATE.orders", `{"name":"orders","subjects":["orders"]}`))
+	for _, want := range []string{"10002", "resource limits exceeded for account", "67108000 of 67108864 bytes", "1234 more", "delete streams or consumers"} {
+		if !strings.Contains(string(answer.Data), want) {
+			t.Errorf("the answer lacks %q: %s", want, answer.Data)
+		}
+	}
+}
+
+// full is a Store without room for what clients declare.
+type full struct{ *world }
+
+func (full) CreateTopic(_ context.Context, name string, _ coordination.TopicSpec, _ coordination.Owner) (*coordination.Topic, error) {
+	return nil, &coordination.FullError{What: "topic " + name, Bytes: 1234, Used: 67108000, Most: coordination.ClientBytes}
 }

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,7 +171,7 @@ func timeLeft(ctx context.Context) time.Duration {
 func (s *Server) answerFor(q peerRequest, tell func(peerAnswer)) {
 	c := newCall(&protocol.Message{Subject: []byte(q.Name), Data: q.Payload}, true, min(max(q.Within, 0), s.timeouts.answer))
 	c.respond = func(data []byte) { tell(peerAnswer{Number: q.Number, Stream: q.Stream, Answer: data}) }
-	s.submit(s.poolOf(c), c, func() { s.serve(c) })
+	s.submitCall(c)
 }
 
 func (s *Server) shardedInfo(ctx context.Context, c *call, of *topic.Topic) {
@@ -249,7 +250,7 @@ func (s *Server) updateSharded(ctx context.Context, c *call, of *topic.Topic) {
 	to, refusal := streamRequest(c)
 	var updated *coordination.Topic
 	if refusal == nil {
-		updated, refusal = s.storeUpdate(ctx, of.Desired(), to)
+		updated, refusal = s.storeUpdate(ctx, of.Desired(), to, c.user())
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -321,8 +322,8 @@ func (s *Server) getFromSharded(c *call, of *topic.Topic) {
 	}
 	m := c.message
 	m.Subject = []byte(jsapi.APIPrefix + call)
-	if !s.sendToLeader(p.Leader(), &m) {
-		s.serve(newCall(&m, true, time.Until(c.deadline)))
+	if !s.sendToLeader(p.Leader(), s.from(c.client, &m)) {
+		s.serve(newCall(s.from(c.client, &m), true, time.Until(c.deadline)))
 	}
 }
 
@@ -339,6 +340,9 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 	stream := s.streamOf(of.Desired())
 	request, refusal := consumerRequest(c, &stream)
 	if refusal == nil {
+		refusal = s.mayMake(request.User, jsapi.ErrConsumerCreate)
+	}
+	if refusal == nil {
 		switch config := &request.Config; {
 		case config.PriorityPolicy != "":
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "priority groups")
@@ -347,7 +351,8 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 		case config.DeliverPolicy == jsapi.DeliverFromSequence:
 			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "a consumer that starts at a sequence")
 		case config.DeliverSubject != "":
-			refusal = s.needs(coordination.FeatureRelays, "push consumers of a topic with several shards need")
+			refusal = cmp.Or(s.mayDeliver(request.User, config.DeliverSubject),
+				s.needs(coordination.FeatureRelays, "push consumers of a topic with several shards need"))
 		}
 	}
 	if refusal != nil {
@@ -409,7 +414,7 @@ func (s *Server) tryStoreShardedConsumer(ctx context.Context, of *topic.Topic, s
 		if refusal := s.checkShardedQueue(ctx, of, stream, to); refusal != nil {
 			return nil, refusal, nil
 		}
-		made, err := s.config.Store.CreateSubscriptionSince(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client, since)
+		made, err := s.config.Store.CreateSubscriptionSince(ctx, of.Name(), to.Name, request.SubscriptionSpec(), clientOf(request.User), since)
 		if err == nil {
 			s.config.Advisories.Consumer(of.Name(), to.Name, advisory.Created)
 			return made, nil, nil
@@ -436,7 +441,7 @@ func (s *Server) tryStoreShardedConsumer(ctx context.Context, of *topic.Topic, s
 	if refusal := s.checkShardedQueue(ctx, of, stream, to); refusal != nil {
 		return nil, refusal, nil
 	}
-	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec)
+	spec := keepUnmapped(request.SubscriptionSpec(), existing.Spec)
 	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec, Since: since})
 	return updated, nil, err
 }

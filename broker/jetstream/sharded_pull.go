@@ -37,7 +37,8 @@ type pullGroup struct {
 	shards []shardRequests
 	next   int // shard that is tried first
 	timer  *time.Timer
-	gone   bool // removed from groups
+	gone   bool      // removed from groups
+	swept  time.Time // when pulls that nobody waits for were looked for
 }
 
 type pullGroupKey struct{ topic, consumer string }
@@ -63,7 +64,8 @@ type shardedPull struct {
 	beat      time.Time
 	empty     map[int]bool // shards that had nothing when they were tried
 	end       subscription.End
-	dropped   bool // the client has no subscription any more
+	quota     *subscription.PullQuota // that counts it; nil: none
+	dropped   bool                    // the client has no subscription any more
 }
 
 // pullGroups holds the pullGroups of this broker.
@@ -149,8 +151,8 @@ func (g *pullGroups) waiting(topicID, consumer string) int {
 	return len(one.pulls)
 }
 
-// pull adds a pull. most bounds the waiting pulls of one consumer.
-func (g *pullGroups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.Pull, most int) {
+// pull adds a pull. most bounds the waiting pulls of one consumer, and quota those of its user.
+func (g *pullGroups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.Pull, most int, quota *subscription.PullQuota) {
 	key := pullGroupKey{of.ID(), consumer}
 	for {
 		g.mu.Lock()
@@ -168,23 +170,24 @@ func (g *pullGroups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.
 			g.all[key] = one
 		}
 		g.mu.Unlock()
-		if one.add(of, to, p, most) {
+		if one.add(of, to, p, most, quota) {
 			return
 		}
 	}
 }
 
-func (g *pullGroup) add(of *topic.Topic, to []byte, p *jsapi.Pull, most int) bool {
+func (g *pullGroup) add(of *topic.Topic, to []byte, p *jsapi.Pull, most int, quota *subscription.PullQuota) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.gone {
 		return false
 	}
 	g.of = of
-	if len(g.pulls) >= most {
+	if now := time.Now(); (len(g.pulls) >= most || quota.Full()) && (len(g.pulls) <= fewPulls || now.Sub(g.swept) >= time.Second) {
 		g.sweep(func(w *shardedPull) bool { return w.shares > 0 || g.interested(w) })
+		g.swept = now
 	}
-	if len(g.pulls) >= most {
+	if len(g.pulls) >= most || !quota.Enter(shardedPullBytes+len(to)) {
 		if p.Heartbeat == 0 { // see MaxWaitingExceeded
 			g.groups.server.endPull(to, subscription.TooManyWaiting, p.Batch, p.MaxBytes)
 		}
@@ -193,7 +196,7 @@ func (g *pullGroup) add(of *topic.Topic, to []byte, p *jsapi.Pull, most int) boo
 	now := time.Now()
 	w := &shardedPull{
 		to: append([]byte(nil), to...), left: p.Batch, bytes: p.MaxBytes, bounded: p.MaxBytes > 0, noWait: p.NoWait,
-		heartbeat: p.Heartbeat, beat: now.Add(p.Heartbeat), empty: map[int]bool{},
+		heartbeat: p.Heartbeat, beat: now.Add(p.Heartbeat), empty: map[int]bool{}, quota: quota,
 	}
 	if p.Expires > 0 {
 		w.expires = now.Add(p.Expires)
@@ -214,6 +217,8 @@ func (g *pullGroup) sweep(keep func(*shardedPull) bool) {
 		if keep(w) {
 			g.pulls[n] = w
 			n++
+		} else {
+			w.quota.Leave(shardedPullBytes + len(w.to))
 		}
 	}
 	clear(g.pulls[n:])
@@ -557,16 +562,16 @@ func (g *pullGroup) wanted() bool {
 }
 
 // takeShardedPull serves a pull that names a Topic with several shards.
-func (s *Server) takeShardedPull(m *protocol.Message, r *jsapi.Request, of *topic.Topic) {
+func (s *Server) takeShardedPull(m *protocol.Message, r *jsapi.Request, of *topic.Topic, by puller) {
 	header, payload := protocol.SplitData(m.Data, m.Header)
 	if !s.levelServed(header) {
 		s.sendStatus(m.Reply, jsapi.LevelRequired)
 		return
 	}
-	s.pullSharded(of, string(r.Consumer), m.Reply, payload)
+	s.pullSharded(of, string(r.Consumer), m.Reply, payload, s.quota(by, header))
 }
 
-func (s *Server) pullSharded(of *topic.Topic, consumer string, to, payload []byte) {
+func (s *Server) pullSharded(of *topic.Topic, consumer string, to, payload []byte, quota *subscription.PullQuota) {
 	declared := s.state().Subscription(of.ID(), consumer)
 	if declared == nil {
 		s.sendStatus(to, noResponders)
@@ -594,5 +599,5 @@ func (s *Server) pullSharded(of *topic.Topic, consumer string, to, payload []byt
 		most = jsapi.DefaultMaxWaiting
 	}
 	p.Batch = min(p.Batch, math.MaxInt32)
-	s.groups.pull(of, consumer, to, &p, most)
+	s.groups.pull(of, consumer, to, &p, most, quota)
 }

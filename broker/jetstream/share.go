@@ -184,9 +184,9 @@ func (s *Server) serveShare(l *shareRequest, tell func(shareResult)) bool {
 	if l.Relay {
 		ok := false
 		if pull.Claim, ok = s.claimOf(l, of.Topic()); !ok {
-			return s.reads.Submit(func() {
+			return s.reads.Submit(brokers, asked{do: func() {
 				tell(shareResult{Number: number, Why: subscription.Superseded, Messages: l.Batch, Bytes: l.Bytes})
-			}, 0)
+			}}, 0)
 		}
 	}
 	if l.State { // it may read
@@ -194,10 +194,10 @@ func (s *Server) serveShare(l *shareRequest, tell func(shareResult)) bool {
 		s.confirmClaim(sub, l, pull.Claim, func(why subscription.End) {
 			if why != 0 {
 				gone(why)
-			} else if !s.infos.Submit(func() {
+			} else if !s.infos.Submit(brokers, asked{func() {
 				is := sub.Info()
 				tell(shareResult{Number: number, State: &shareState{is.DeliveredSequence, is.DeliveredOffset, is.Lag, true}})
-			}, 0) {
+			}, func() { gone(subscription.LeaderGone) }}, 0) {
 				gone(subscription.LeaderGone)
 			}
 		})
@@ -224,8 +224,8 @@ func (s *Server) takeShareRequest(m *protocol.Message) {
 	from := l.From
 	tell := func(r shareResult) { s.forward(from, shareResultSubject, nil, r) }
 	if !s.serveShare(&l, tell) {
-		s.reads.Submit(func() {
+		s.reads.Submit(brokers, asked{do: func() {
 			tell(shareResult{Number: l.Number, Why: subscription.LeaderGone, Messages: l.Batch, Bytes: l.Bytes})
-		}, 0)
+		}}, 0)
 	}
 }

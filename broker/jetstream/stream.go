@@ -16,9 +16,16 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// client is the owner of everything that clients create. Clients are one owner, since they have no
-// identities yet.
+// client is the owner of everything that clients create. Clients are one owner: each may change and
+// delete what others made.
 var client = coordination.Owner{Kind: coordination.ClientOwner}
+
+// clientOf returns that owner for what a user makes now, which counts towards the user's limits.
+func clientOf(user string) coordination.Owner {
+	by := client
+	by.User = user
+	return by
+}
 
 // streamRequest decodes and checks a StreamCreate or StreamUpdate.
 func streamRequest(c *call) (*jsapi.StreamConfig, *jsapi.Error) {
@@ -57,11 +64,18 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		s.refuse(c, refusal)
 		return
 	}
-	if refusal := cmp.Or(config.CheckCreate(), config.CheckSources(s.state())); refusal != nil {
+	if refusal := cmp.Or(s.mayMake(c.user(), jsapi.ErrStreamCreate), config.CheckCreate(), config.CheckSources(s.state())); refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
 	spec := config.TopicSpec()
+	if spec.Stream.Republish != nil || len(spec.Stream.Copies()) > 0 {
+		spec.Stream.User = c.user()
+	}
+	if refusal := s.mayStream(c.user(), jsapi.ErrStreamCreate, &spec.Stream); refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
 	origin, err := spec.FindOrigin(ctx, s.config.Store.GetTopic)
 	if err != nil {
 		s.refuse(c, streamRefusal(err, jsapi.ErrStreamCreate))
@@ -80,9 +94,8 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		s.refuse(c, refusal)
 		return
 	}
-	made, err := s.config.Store.CreateTopic(ctx, config.Name, spec, client)
-	var exists *coordination.ExistsError
-	if errors.As(err, &exists) {
+	made, err := s.config.Store.CreateTopic(ctx, config.Name, spec, clientOf(c.user()))
+	if mayExist(err) {
 		made = s.sameStream(ctx, config)
 	}
 	if made == nil {
@@ -93,6 +106,16 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		s.config.Advisories.Stream(config.Name, advisory.Created)
 	}
 	s.answerCreated(ctx, c, made.ID)
+}
+
+// mayExist reports whether a creation failed although what exists already may be the same.
+func mayExist(err error) bool {
+	var (
+		exists *coordination.ExistsError
+		full   *coordination.FullError
+		limit  *coordination.LimitError
+	)
+	return errors.As(err, &exists) || errors.As(err, &full) || errors.As(err, &limit)
 }
 
 // sameStream returns the existing stream of that name if its configuration equals the requested
@@ -172,7 +195,7 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
 		s.refuse(c, refusal)
 		return
 	}
-	updated, refusal := s.storeUpdate(ctx, t.Desired(), to)
+	updated, refusal := s.storeUpdate(ctx, t.Desired(), to, c.user())
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
@@ -194,7 +217,7 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
 }
 
 // storeUpdate checks a requested configuration and writes it to etcd.
-func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, to *jsapi.StreamConfig) (*coordination.Topic, *jsapi.Error) {
+func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, to *jsapi.StreamConfig, user string) (*coordination.Topic, *jsapi.Error) {
 	from := s.streamOf(desired)
 	if refusal := jsapi.CheckStreamUpdate(&from, to); refusal != nil {
 		return nil, refusal
@@ -210,9 +233,14 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 			return nil, refusal
 		}
 	}
-	updated, err := s.config.Store.UpdateTopic(ctx, desired.Name, coordination.TopicUpdate{
-		By: client, ID: desired.ID, Spec: updatedSpec(&desired.Spec, from.Replicas, to),
-	})
+	spec := updatedSpec(&desired.Spec, from.Replicas, to)
+	if spec.Stream.Republish != nil || len(spec.Stream.Copies()) > 0 {
+		spec.Stream.User = user
+	}
+	if refusal := s.mayStream(user, jsapi.ErrStreamUpdate, &spec.Stream); refusal != nil {
+		return nil, refusal
+	}
+	updated, err := s.config.Store.UpdateTopic(ctx, desired.Name, coordination.TopicUpdate{By: client, ID: desired.ID, Spec: spec})
 	if err != nil {
 		return nil, streamRefusal(err, jsapi.ErrStreamUpdate)
 	}

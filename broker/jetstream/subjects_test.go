@@ -19,7 +19,7 @@ func TestGetsDoNotWaitForCounts(t *testing.T) {
 	begun, over := make(chan struct{}), make(chan struct{})
 	counting := func() { begun <- struct{}{}; <-over }
 	for range countsAtOnce {
-		n.infos.Submit(func() { n.count(t.Context(), counting) }, 0)
+		n.infos.Submit(brokers, asked{do: func() { n.count(t.Context(), counting) }}, 0)
 	}
 	for range countsAtOnce {
 		<-begun
@@ -29,7 +29,7 @@ func TestGetsDoNotWaitForCounts(t *testing.T) {
 	}
 	expect(t, "subjects", n, "STREAM.INFO.orders", `{"subjects_filter":">"}`, jsapi.ErrInsufficientResources.ErrCode)
 	for range infosAtOnce - countsAtOnce {
-		n.infos.Submit(counting, 0)
+		n.infos.Submit(brokers, asked{do: counting}, 0)
 		<-begun
 	}
 	waits := n.say("$JS.API.STREAM.INFO.orders", "")

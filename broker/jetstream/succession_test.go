@@ -212,6 +212,42 @@ func TestARelayThatIsReplacedBeforeItBeganPassesTheSequenceOn(t *testing.T) {
 	}
 }
 
+// TestWhatARelayLearnedOutlivesIt: it was told by another broker where the consumer stands, and is
+// replaced before it has sent anything.
+func TestWhatARelayLearnedOutlivesIt(t *testing.T) {
+	w := newWorld(t, 1)
+	w.wide(2, 0, 0)
+	n := w.nodes[0]
+	if made := ask[jsapi.ConsumerResponse](n, relayedCall, relayedConfig); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	of, g := n.topics.Topic("orders"), &n.Server.relays
+	declared := n.Server.state().Subscription(of.ID(), "pusher")
+	next := func(learned uint64) *relay {
+		r := newRelay(g, of, declared, subscription.Claim{}, nil, true, time.Now())
+		r.goOnBehind(&shareState{Sequence: learned, Offset: learned})
+		return r
+	}
+	// The second one has learned less: it asked another broker.
+	for _, learned := range []uint64{9, 4} {
+		g.mu.Lock()
+		g.end(next(learned), false)
+		g.mu.Unlock()
+	}
+	after := next(0)
+	defer after.end(true)
+	g.mu.Lock()
+	before := g.left[after.key]
+	g.mu.Unlock()
+	if before == nil {
+		t.Fatal("nobody knows where the consumer stands")
+	}
+	after.goOnBehindOf(before)
+	if at := after.stands(declared.Incarnation()); at == nil || at.Sequence != 9 {
+		t.Errorf("the next one begins behind %+v", at)
+	}
+}
+
 // TestARelayThatIsDroppedAnswersThoseItYieldsTo at once: they need not wait for it.
 func TestARelayThatIsDroppedAnswersThoseItYieldsTo(t *testing.T) {
 	w := newWorld(t, 1)

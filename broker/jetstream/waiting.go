@@ -31,9 +31,9 @@ type waitingRoom struct {
 
 // waitingMessage is a pull or an ack with memory of its own.
 type waitingMessage struct {
-	message   protocol.Message
-	forwarded bool
-	since     time.Time
+	message protocol.Message
+	by      puller
+	since   time.Time
 }
 
 func newWaitingRoom(s *Server) *waitingRoom {
@@ -45,8 +45,8 @@ func (m *waitingMessage) size() int {
 }
 
 // add keeps a copy of the message. It reports false if there is no room.
-func (r *waitingRoom) add(m *protocol.Message, forwarded bool) bool {
-	w := waitingMessage{forwarded: forwarded, since: time.Now(), message: protocol.Message{
+func (r *waitingRoom) add(m *protocol.Message, by puller) bool {
+	w := waitingMessage{by: by, since: time.Now(), message: protocol.Message{
 		Subject: slices.Clone(m.Subject), Reply: slices.Clone(m.Reply), Header: m.Header, Data: slices.Clone(m.Data),
 	}}
 	r.mu.Lock()
@@ -99,7 +99,7 @@ func (r *waitingRoom) takeAgain() (more bool) {
 	var stay []waitingMessage
 	size := 0
 	for _, w := range all {
-		if !r.server.takeOfConsumer(&w.message, w.forwarded, w.since) {
+		if !r.server.takeOfConsumer(&w.message, w.by, w.since) {
 			stay = append(stay, w)
 			size += w.size()
 		}

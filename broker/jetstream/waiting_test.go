@@ -88,7 +88,7 @@ func TestWaitingForALeaderIsBounded(t *testing.T) {
 	room := newWaitingRoom(n.Server) // nobody takes messages from this one
 	m := protocol.Message{Subject: []byte(nextCall), Data: make([]byte, 100)}
 	kept := 0
-	for room.add(&m, false) {
+	for room.add(&m, puller{}) {
 		kept++
 	}
 	if kept != waitingMessages {
@@ -96,7 +96,7 @@ func TestWaitingForALeaderIsBounded(t *testing.T) {
 	}
 	room = newWaitingRoom(n.Server) // the bytes that wait are bounded, too
 	m.Data = make([]byte, 1<<20)
-	for kept = 0; room.add(&m, false); {
+	for kept = 0; room.add(&m, puller{}); {
 		kept++
 	}
 	if kept != waitingBytes>>20-1 {
@@ -205,7 +205,7 @@ func TestAPullForwardedToAFormerLeaderEnds(t *testing.T) {
 	orders(t, w, former, 0)
 	w.leads(w.nodes[1].id)
 	pull := protocol.Message{Subject: []byte(nextCall), Reply: []byte("_INBOX.stray")}
-	if former.takeOfConsumer(&pull, true, time.Now()) { // the other broker's State may be the newer one
+	if former.takeOfConsumer(&pull, puller{forwarded: true}, time.Now()) { // the other broker's State may be the newer one
 		t.Error("a forwarded pull did not wait")
 	}
 	former.Take([]protocol.Message{pull}, nil, true)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/broker/upkeep"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -72,7 +74,7 @@ type node struct {
 	offers   []*offered
 	forwards int
 	inboxes  int                     // a counter that tells the inboxes of calls apart
-	full     chan struct{}           // until it is closed, what is sent has no room; nil: it has
+	full     *gate                   // if set, all that is sent waits there
 	hands    func(*protocol.Message) // called with what is forwarded; nil: nothing is
 	// keeps is called with what is forwarded, and reports whether it stays on its way until the test
 	// delivers it; nil: nothing does.
@@ -448,10 +450,10 @@ func (n *node) publish(to, reply, payload string) {
 	}
 }
 
-func (n *node) SendSoon(messages []protocol.Message) { n.Send(messages) }
+func (n *node) SendSoon(messages []protocol.Message) work.Behind { return n.Send(messages) }
 
 // Send records messages by their destination. Clients are reached from any broker.
-func (n *node) Send(messages []protocol.Message) {
+func (n *node) Send(messages []protocol.Message) (behind work.Behind) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range messages {
@@ -464,6 +466,21 @@ func (n *node) Send(messages []protocol.Message) {
 	defer n.w.inboxMu.Unlock()
 	close(n.w.arrived)
 	n.w.arrived = make(chan struct{})
+	if n.full != nil {
+		behind.Add(n.full)
+	}
+	return behind
+}
+
+// gate is behind until it is open. It counts who waits.
+type gate struct {
+	open  chan struct{}
+	waits atomic.Int64
+}
+
+func (g *gate) Wait() {
+	g.waits.Add(1)
+	<-g.open
 }
 
 func clone(b []byte) []byte { return append([]byte(nil), b...) }
@@ -514,15 +531,6 @@ func (i *interest) Stop() {
 	delete(i.node.w.watches, i)
 }
 
-func (n *node) Wait() {
-	n.mu.Lock()
-	full := n.full
-	n.mu.Unlock()
-	if full != nil {
-		<-full
-	}
-}
-
 // Peers are the other brokers that are not cut off.
 func (n *node) Peers() (ids []string) {
 	n.w.mu.Lock()
@@ -535,12 +543,12 @@ func (n *node) Peers() (ids []string) {
 	return ids
 }
 
-func (n *node) Forward(broker string, m *protocol.Message) bool {
+func (n *node) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
 	n.w.mu.Lock()
 	cut := n.w.cut[broker] || n.w.cut[n.id]
 	n.w.mu.Unlock()
 	if cut {
-		return false
+		return false, behind
 	}
 	n.mu.Lock()
 	n.forwards++
@@ -555,10 +563,10 @@ func (n *node) Forward(broker string, m *protocol.Message) bool {
 			if keeps == nil || !keeps(copied) {
 				other.Take([]protocol.Message{copied}, nil, true)
 			}
-			return true
+			return true, behind
 		}
 	}
-	return false
+	return false, behind
 }
 
 // say publishes a message at a broker, and returns the inbox for its answers.

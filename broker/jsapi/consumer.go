@@ -61,6 +61,18 @@ type ConsumerRequest struct {
 
 	// NoThreshold: the request has no inactive_threshold, whatever Normalize made of that.
 	NoThreshold bool `json:"-"`
+	// User is who asks; empty: there are no users.
+	User string `json:"-"`
+}
+
+// SubscriptionSpec returns the Subscription of the requested consumer, which delivers on behalf of
+// the user.
+func (r *ConsumerRequest) SubscriptionSpec() coordination.SubscriptionSpec {
+	spec := r.Config.SubscriptionSpec()
+	if spec.Consumer.DeliverSubject != "" {
+		spec.Consumer.User = r.User
+	}
+	return spec
 }
 
 // ConsumerAction reports whether the consumer must exist, must not exist, or may.
@@ -275,6 +287,9 @@ func (c *ConsumerConfig) checkFilters() *Error {
 		return ErrConsumerDuplicateFilterSubjects
 	}
 	filters := c.Filters()
+	if n := len(filters); n > coordination.MaxFilterSubjects { // which takes seconds to compare
+		return ErrConsumerCreate.With(fmt.Sprintf("%d filter subjects (use wildcards, and at most %d)", n, coordination.MaxFilterSubjects))
+	}
 	for i, f := range filters {
 		if f == "" {
 			return ErrConsumerEmptyFilter

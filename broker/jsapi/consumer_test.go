@@ -218,6 +218,7 @@ func TestImpossibleConsumers(t *testing.T) {
 		{10136, ConsumerConfig{FilterSubject: "a", FilterSubjects: []string{"b"}}},
 		{10138, ConsumerConfig{FilterSubjects: []string{"a.*", "*.b"}}},
 		{10139, ConsumerConfig{FilterSubjects: []string{""}}},
+		{10012, ConsumerConfig{FilterSubjects: slices.Repeat([]string{"a"}, coordination.MaxFilterSubjects+1)}}, // they are not compared
 		{10052, ConsumerConfig{FilterSubject: "a..b"}},
 		{10094, ConsumerConfig{PriorityPolicy: "first", PriorityGroups: []string{"a"}}},
 		{10159, ConsumerConfig{PriorityPolicy: priorityOverflow}},

@@ -36,6 +36,13 @@ func (t *Template) With(what any) *Error {
 	return &Error{t.Code, t.ErrCode, text}
 }
 
+// Forbid is With for what the user has no right to.
+func (t *Template) Forbid(what any) *Error {
+	e := t.With(what)
+	e.Code = 403
+	return e
+}
+
 // OneLine replaces control characters by blanks.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -48,6 +55,7 @@ func OneLine(s string) string {
 
 // Errors with a fixed description. They are shared: never change one.
 var (
+	ErrAccountResourcesExceeded               = &Error{400, 10002, "resource limits exceeded for account"}
 	ErrBadRequest                             = &Error{400, 10003, "bad request"}
 	ErrClusterNotAvailable                    = &Error{503, 10008, "JetStream system temporarily unavailable"}
 	ErrClusterRequired                        = &Error{503, 10010, "JetStream clustering support required"}
@@ -58,6 +66,9 @@ var (
 	ErrConsumerEphemeralWithDurableName       = &Error{400, 10020, "consumer expected to be ephemeral but a durable name was set in request"}
 	ErrInsufficientResources                  = &Error{503, 10023, "insufficient resources"}
 	ErrMaximumConsumersLimit                  = &Error{400, 10026, "maximum consumers limit reached"}
+	ErrMaximumStreamsLimit                    = &Error{400, 10027, "maximum number of streams reached"}
+	ErrStorageResourcesExceeded               = &Error{500, 10047, "insufficient storage resources available"}
+	ErrStreamMaxBytesRequired                 = &Error{400, 10113, "account requires a stream config to have max bytes set"}
 	ErrNoMessageFound                         = &Error{404, 10037, "no message found"}
 	ErrNotEmptyRequest                        = &Error{400, 10038, "expected an empty request payload"}
 	ErrStreamMessageExceedsMaximum            = &Error{400, 10054, "message size exceeds maximum allowed"}

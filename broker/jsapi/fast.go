@@ -27,7 +27,10 @@ const (
 )
 
 // IsFast reports whether a message with a reply subject is one of a fast batch, or a mistaken one.
-func IsFast(reply []byte) bool { return bytes.HasSuffix(reply, []byte(fastSuffix)) }
+func IsFast(reply []byte) bool {
+	n := len(reply) - len(fastSuffix)
+	return n >= 0 && string(reply[n:]) == fastSuffix
+}
 
 // ParseFast parses the reply subject and the header of a message of a fast batch. ok is false if it
 // belongs to none. What it points to is in reply.

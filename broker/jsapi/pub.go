@@ -347,7 +347,12 @@ func AppendPubRefusal(dst []byte, stream string, err *Error) []byte {
 // appendString appends s, which is UTF-8, as a JSON string.
 func appendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
-	for i := range len(s) {
+	plain := 0 // bytes that stand for themselves
+	for plain < len(s) && s[plain] >= ' ' && s[plain] != '"' && s[plain] != '\\' {
+		plain++
+	}
+	dst = append(dst, s[:plain]...)
+	for i := plain; i < len(s); i++ {
 		switch c := s[i]; {
 		case c == '"' || c == '\\':
 			dst = append(dst, '\\', c)

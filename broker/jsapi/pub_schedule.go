@@ -34,7 +34,7 @@ func (p *Publish) noteSchedule(key, value []byte) bool {
 // rollup of its subject: a subject has one schedule.
 func (p *Publish) finishSchedule() {
 	q := p.Schedule
-	if q == nil || len(q.Pattern) == 0 {
+	if !q.Schedules() {
 		return
 	}
 	if len(q.TTL) > 0 {

@@ -359,6 +359,8 @@ func (c *StreamConfig) normalizeSubjects() *Error {
 		c.Subjects = nil // it gets messages from its sources only
 	case len(c.Subjects) == 0:
 		c.Subjects = []string{c.Name}
+	case len(c.Subjects) > coordination.MaxTopicSubjects: // which takes seconds to compare
+		return ErrStreamInvalidConfig.With(fmt.Sprintf("%d subjects (use wildcards, and at most %d)", len(c.Subjects), coordination.MaxTopicSubjects))
 	}
 	for i, s := range c.Subjects {
 		if !subject.ValidPattern([]byte(s)) {

@@ -3,6 +3,7 @@ package jsapi
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,7 @@ func TestImpossibleStreams(t *testing.T) {
 		"maximum replicas":                      {Name: "S", Replicas: 6},
 		"invalid subject":                       {Name: "S", Subjects: []string{"a..b"}},
 		"duplicate subjects":                    {Name: "S", Subjects: []string{"a", "a"}},
+		"257 subjects":                          {Name: "S", Subjects: slices.Repeat([]string{"a"}, 257)}, // they are not compared
 		`"a.>" overlaps with "*.b"`:             {Name: "S", Subjects: []string{"a.>", "*.b"}},
 	} {
 		if err := c.Normalize(); err == nil || !strings.Contains(err.Description, why) {

@@ -41,9 +41,15 @@ const (
 	// publishers have to wait. It is about ten milliseconds of a loop's work; more would add
 	// latency only.
 	LoopBacklog = 16 << 20
-	// LoopEntries bounds the same queue by entries, since small messages cost more to send than
-	// their bytes suggest.
-	LoopEntries = 64 << 10
+	// LoopDeliveries bounds the same queue by deliveries, the receivers of its messages. A delivery
+	// takes a loop 0.1 to 1 µs: the fewer messages each of many receivers gets at once, the more it
+	// takes, since each write takes as long as many deliveries. So these are ten milliseconds or
+	// less.
+	LoopDeliveries = 16 << 10
+	// BatchDeliveries is how many deliveries a reader may add to a loop at once. A loop without room
+	// for as many is behind. A read of 64 KiB has at most some 5,900 messages, so reads of the
+	// smallest messages and of messages with several receivers are divided.
+	BatchDeliveries = 4 << 10
 	// InlineReceivers is the most deliveries that a reader makes itself instead of waking a sender
 	// loop. This saves a request two goroutine switches; more deliveries would delay the reader's
 	// own client.
@@ -116,10 +122,15 @@ type Profile struct {
 	// take about a third of the node's memory. With TLS they take twice as much, and up to 30 kB
 	// after large messages.
 	Connections int
-	// Pending is how many unread bytes one slow client may have before it is closed.
+	// Pending is how many bytes of memory the unread messages of one slow client may hold before it
+	// is closed.
 	Pending int64
 	// NodePending is the same over all clients: a third of the broker's memory.
 	NodePending int64
+	// Input is how many bytes of buffers incomplete operations of more than 64 KiB may have over all
+	// clients, a tenth of the broker's memory. One address has half of that at most. A buffer is a
+	// power of two, so 8 MiB and a control line take 16 MiB: four or more are read at a time.
+	Input int64
 	// Interest is how many bytes the subscriptions of this broker's clients may take in the interest
 	// index, and one client's half of that. Each linked broker holds them, too.
 	Interest int64
@@ -127,10 +138,10 @@ type Profile struct {
 
 // profiles are named by the commodity node that they fit, in order of size.
 var profiles = []Profile{
-	{Name: "small", Payload: 8 << 20, Connections: 16_000, Pending: 32 << 20, NodePending: 192 << 20, Interest: 96 << 20},
-	{Name: "medium", Payload: 8 << 20, Connections: 40_000, Pending: 64 << 20, NodePending: 512 << 20, Interest: 256 << 20},
-	{Name: "large", Payload: 8 << 20, Connections: 80_000, Pending: 64 << 20, NodePending: 1 << 30, Interest: 512 << 20},
-	{Name: "xlarge", Payload: 8 << 20, Connections: 160_000, Pending: 64 << 20, NodePending: 2 << 30, Interest: 1 << 30},
+	{Name: "small", Payload: 8 << 20, Connections: 16_000, Pending: 32 << 20, NodePending: 192 << 20, Input: 64 << 20, Interest: 96 << 20},
+	{Name: "medium", Payload: 8 << 20, Connections: 40_000, Pending: 64 << 20, NodePending: 512 << 20, Input: 128 << 20, Interest: 256 << 20},
+	{Name: "large", Payload: 8 << 20, Connections: 80_000, Pending: 64 << 20, NodePending: 1 << 30, Input: 256 << 20, Interest: 512 << 20},
+	{Name: "xlarge", Payload: 8 << 20, Connections: 160_000, Pending: 64 << 20, NodePending: 2 << 30, Input: 512 << 20, Interest: 1 << 30},
 }
 
 // DefaultProfile is for a node with 2 vCPU and 4 GiB.

@@ -257,6 +257,9 @@ func TestATruncationOfSupersedingRecordsEmptiesTheLog(t *testing.T) {
 	prices(t, l, 2000, 5)
 	compact(t, l)
 	prices(t, l, 10, 5)
+	if empties, err := l.Empties(2005); err != nil || empties {
+		t.Errorf("it is said that the log would be emptied: %v", err)
+	}
 	if end, _, err := l.TruncateTo(2005, 0); err != nil || end != 2005 || l.Start() != 1 {
 		t.Fatal(end, err)
 	}
@@ -283,6 +286,9 @@ func TestATruncationOfSupersedingRecordsEmptiesTheLog(t *testing.T) {
 	base, err := l.BatchBase(200)
 	if err != nil || base == 1 {
 		t.Fatal(base, err)
+	}
+	if empties, err := l.Empties(200); err != nil || !empties {
+		t.Errorf("it is not said that the log would be emptied: %v", err)
 	}
 	end, _, err := l.TruncateTo(200, 0)
 	if start, now, _ := l.Offsets(); err != nil || end != base || start != end || now != end {
@@ -320,6 +326,9 @@ func TestATruncationWithinASupersedingBatchEmptiesTheLog(t *testing.T) {
 	}
 	if out.Clean != 16 || out.Records != 5 {
 		t.Fatalf("%+v", out)
+	}
+	if empties, err := l.Empties(18); err != nil || !empties {
+		t.Errorf("it is not said that the log would be emptied: %v", err)
 	}
 	end, _, err := l.TruncateTo(18, 0)
 	if start, now, _ := l.Offsets(); err != nil || end != 11 || start != end || now != end {

@@ -18,18 +18,26 @@ const ExtensionRemovals = 3
 
 // judged returns the offset below which the log must not be truncated: below it are the newer
 // records because of which compaction has removed records of the batch, and the removals because of
-// which Expunge has. It is 0 for a batch without removed records.
+// which Expunge has. It is 0 for a batch without removed records, and for one of Gap, or what a
+// rewrite has made of such: their offsets never had records.
 func (b Batch) judged() uint64 {
 	if !b.Sparse() {
 		return 0
 	}
 	for it := b.Extensions(); ; {
 		e, ok := it.Next()
+		if !ok && b.Count() == 0 {
+			return 0
+		}
 		if !ok {
 			return b.End()
 		}
 		if e.Type == extensionJudged && len(e.Data) == 8 {
-			return max(le.Uint64(e.Data), b.End())
+			at := le.Uint64(e.Data)
+			if b.Count() == 0 && at > 0 && at <= b.Base() {
+				return 0 // a rewrite that removes records has looked at what is behind them
+			}
+			return max(at, b.End())
 		}
 	}
 }
@@ -92,6 +100,7 @@ type thinner struct {
 	first, last int64
 	judged      uint64
 	count       int
+	lost        bool   // it has the offsets of a batch that replaces lost records
 	subject     []byte // of the last record
 	removals    []byte // the encoded extensions of type ExtensionRemovals
 	taken       uint64 // batches that end there or before lose these extensions
@@ -114,6 +123,7 @@ func (t *thinner) add(b Batch, from uint64, keep func(r *Record) bool) error {
 		t.open = true
 		t.buf = append(t.buf[:0], make([]byte, thinnerHeader)...)
 		t.epoch, t.base, t.next, t.first, t.last, t.judged, t.count = b.Epoch(), from, from, b.Time(), b.LastTime(), 0, 0
+		t.lost = false
 		t.subject, t.removals = t.subject[:0], t.removals[:0]
 	}
 	if b.End() > t.taken {
@@ -135,12 +145,19 @@ func (t *thinner) add(b Batch, from uint64, keep func(r *Record) bool) error {
 	if t.end, t.last = b.End(), max(t.last, b.LastTime()); !b.Lost() {
 		t.judged = max(t.judged, b.judged())
 	}
+	t.lost = t.lost || b.Lost()
+	if b.Sparse() && b.Count() == 0 && !b.Lost() {
+		t.judged = max(t.judged, t.base) // what remains of a gap must not look like lost records
+	}
 	return it.Err()
 }
 
 // take returns the batch. It is valid until the next add.
 func (t *thinner) take() Batch {
 	t.open = false
+	if t.lost && t.judged > 0 {
+		t.judged = max(t.judged, t.end) // beside lost records, it is none of Gap
+	}
 	ext := t.buf[batchHeader:]
 	le.PutUint16(ext, extensionJudged)
 	le.PutUint32(ext[2:], 8)

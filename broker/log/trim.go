@@ -192,6 +192,20 @@ func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, er
 	return end, aside, nil
 }
 
+// Empties reports whether TruncateTo would leave no records although there are some below the
+// offset: compaction has removed records because of newer ones that would be cut. It may read the
+// disk.
+func (l *Log) Empties(offset uint64) (bool, error) {
+	l.mu.Lock()
+	start, end, judged := l.start, l.end, l.judged()
+	l.mu.Unlock()
+	if offset >= end || offset <= start || judged <= start {
+		return false, nil
+	}
+	base, err := l.BatchBase(offset)
+	return err == nil && base > start && base < judged, err
+}
+
 // endCutting allows appends again after a truncation or a reset.
 func (l *Log) endCutting() {
 	l.mu.Lock()

@@ -6,7 +6,8 @@
 // Invariants:
 //
 //	V1  A password is compared with bcrypt on a bounded number of goroutines, in turns that are fair
-//	    by address: who tries a thousand passwords delays others by one of them.
+//	    by address: who tries a thousand passwords delays others by one of them. The users of the
+//	    moment after the wait decide.
 //	V2  A password that was right is remembered as a keyed hash, with a key of this process, until
 //	    the hashes of its user change. So clients that come back cost no bcrypt.
 //	V3  The duration of a refusal does not tell whether the user exists.

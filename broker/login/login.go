@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"runtime"
 	"slices"
@@ -24,7 +25,8 @@ type Login struct {
 	table  atomic.Pointer[identity.Table]
 	turns  turns
 	secret [32]byte // key of known
-	decoy  []byte   // compared for users that don't exist
+	decoy  []byte   // compared if no user has a password
+	behalf *identity.Behalf
 
 	mu    sync.Mutex
 	known map[string]*passwords // by user
@@ -36,6 +38,10 @@ type passwords struct {
 	sums   [][32]byte // of at most maxKnown passwords
 }
 
+// maxWait bounds how long a client waits for its turn. Until then it takes one of the broker's
+// connections, also if it has left, and most clients leave after 2 s.
+const maxWait = 10 * time.Second
+
 // maxKnown is how many passwords of a user are remembered: an old and a new one in each form.
 const maxKnown = 4
 
@@ -45,6 +51,7 @@ func New(t *identity.Table) (*Login, error) {
 	if _, err := rand.Read(l.secret[:]); err != nil {
 		return nil, err
 	}
+	l.behalf = identity.NewBehalf(l.table.Load)
 	var err error
 	if l.decoy, err = bcrypt.GenerateFromPassword(l.secret[:], bcrypt.DefaultCost); err != nil {
 		return nil, err
@@ -55,6 +62,7 @@ func New(t *identity.Table) (*Login, error) {
 
 // Set replaces the users. What is remembered of users whose passwords did not change stays.
 func (l *Login) Set(t *identity.Table) {
+	defer l.behalf.Changed()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.table.Store(t)
@@ -64,6 +72,9 @@ func (l *Login) Set(t *identity.Table) {
 		}
 	}
 }
+
+// Behalf decides what a broker may do on behalf of the present users.
+func (l *Login) Behalf() *identity.Behalf { return l.behalf }
 
 // Nonce implements session.Authenticator.
 func (l *Login) Nonce() bool { return l.table.Load().UsesKeys() }
@@ -84,20 +95,23 @@ var (
 	errToken    = errors.New("the token is unknown")
 	errPassword = errors.New("there is no such user, or the password is wrong")
 	errSingle   = errors.New("the user, its password or the token is wrong")
-	errStopped  = errors.New("the broker ends")
 )
 
 // Authenticate implements session.Authenticator.
 func (l *Login) Authenticate(ctx context.Context, c *session.Credentials) (*identity.Identity, error) {
-	is, err := l.identify(ctx, c)
+	var is *identity.Identity
+	var err error
+	for t := (*identity.Table)(nil); l.table.Load() != t; { // the users may change meanwhile
+		t = l.table.Load()
+		is, err = l.identify(ctx, t, c)
+	}
 	if err == nil && !is.Expires.IsZero() && !time.Now().Before(is.Expires) {
 		return nil, session.ErrExpired
 	}
 	return is, err
 }
 
-func (l *Login) identify(ctx context.Context, c *session.Credentials) (*identity.Identity, error) {
-	t := l.table.Load()
+func (l *Login) identify(ctx context.Context, t *identity.Table, c *session.Credentials) (*identity.Identity, error) {
 	switch {
 	case c.NKey != "":
 		return found(t.OfKey(c.NKey, c.Signature, c.Nonce), errKey)
@@ -106,7 +120,7 @@ func (l *Login) identify(ctx context.Context, c *session.Credentials) (*identity
 	case c.Token != "":
 		return found(t.OfToken(sha256.Sum256([]byte(c.Token))), errToken)
 	case c.User != "" || c.Password != "":
-		return l.byPassword(ctx, t.User(c.User), c)
+		return l.byPassword(ctx, t, c)
 	}
 	for _, name := range names(c.Certificate) {
 		if is := t.OfCertificate(name); is != nil {
@@ -140,8 +154,9 @@ func names(of *x509.Certificate) (all []string) {
 	return append(all, of.Subject.String())
 }
 
-// byPassword compares a password. user is nil if there is none of that name.
-func (l *Login) byPassword(ctx context.Context, user *identity.Entry, c *session.Credentials) (*identity.Identity, error) {
+// byPassword compares a password.
+func (l *Login) byPassword(ctx context.Context, t *identity.Table, c *session.Credentials) (*identity.Identity, error) {
+	user := t.User(c.User)
 	mac := hmac.New(sha256.New, l.secret[:])
 	mac.Write([]byte(c.User))
 	mac.Write([]byte{0})
@@ -150,15 +165,19 @@ func (l *Login) byPassword(ctx context.Context, user *identity.Entry, c *session
 	if l.knows(user, sum) {
 		return user.Identity, nil
 	}
-	if !l.turns.take(ctx, c.Address) {
-		return nil, errStopped
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	if !l.turns.take(ctx, session.Network(c.Address)) {
+		return nil, session.ErrBusy
 	}
 	defer l.turns.leave()
 	if l.knows(user, sum) { // another connection was first
 		return user.Identity, nil
 	}
 	if user == nil || len(user.Passwords) == 0 {
-		_ = bcrypt.CompareHashAndPassword(l.decoy, []byte(c.Password))
+		for _, hash := range l.decoys(t, c.User) {
+			_ = bcrypt.CompareHashAndPassword(hash, []byte(c.Password))
+		}
 		return nil, errPassword
 	}
 	for _, hash := range user.Passwords {
@@ -168,6 +187,17 @@ func (l *Login) byPassword(ctx context.Context, user *identity.Entry, c *session
 		}
 	}
 	return nil, errPassword
+}
+
+// decoys returns what is compared for a name that has no passwords: the hashes of a user, so that
+// their number and cost tell nothing, and always of the same one.
+func (l *Login) decoys(t *identity.Table, name string) [][]byte {
+	mac := hmac.New(sha256.New, l.secret[:])
+	mac.Write([]byte(name))
+	if user := t.Decoy(binary.BigEndian.Uint64(mac.Sum(nil))); user != nil {
+		return user.Passwords
+	}
+	return [][]byte{l.decoy}
 }
 
 func (l *Login) knows(user *identity.Entry, sum [32]byte) bool {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nkeys"
@@ -203,6 +204,76 @@ func TestWhoLeavesTheQueueKeepsNoTurn(t *testing.T) {
 	s.leave()
 	if s.free != 1 || len(s.waiting) != 0 {
 		t.Errorf("%d turns are free, %d addresses wait", s.free, len(s.waiting))
+	}
+}
+
+// busy returns a Login whose turns are all taken, and what gives one back.
+func busy(t *testing.T, users ...identity.User) (l *Login, leave func()) {
+	t.Helper()
+	l = loginOf(t, users...)
+	l.turns.free = 0
+	return l, l.turns.leave
+}
+
+// TestTheUsersAfterTheWaitDecide: a password that is removed while a client waits for its turn is
+// wrong, and one that is added is right.
+func TestTheUsersAfterTheWaitDecide(t *testing.T) {
+	old, other := identity.User{Name: "ann", Passwords: []string{hashOf(t, "old")}}, identity.User{Name: "ann", Passwords: []string{hashOf(t, "new")}}
+	for password, want := range map[string]string{"old": errPassword.Error(), "new": "ann"} {
+		synctest.Test(t, func(t *testing.T) {
+			l, leave := busy(t, old)
+			got := make(chan string)
+			go func() { got <- who(t, l, protocol.Connect{User: "ann", Password: password}) }()
+			synctest.Wait()
+			l.Set(tableOf(t, other))
+			leave()
+			if is := <-got; is != want {
+				t.Errorf("the %s password: %s", password, is)
+			}
+		})
+	}
+}
+
+// TestWhoWaitsTooLongMayTryAgain, and keeps no turn. The same holds when the broker ends.
+func TestWhoWaitsTooLongMayTryAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, leave := busy(t, identity.User{Name: "ann", Passwords: []string{hashOf(t, "secret")}})
+		began := time.Now()
+		if got := who(t, l, protocol.Connect{User: "ann", Password: "secret"}); got != session.ErrBusy.Error() || time.Since(began) != maxWait {
+			t.Errorf("%s after %v", got, time.Since(began))
+		}
+		leave()
+		if got := who(t, l, protocol.Connect{User: "ann", Password: "secret"}); got != "ann" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestNamesWithoutAPasswordCostAsMuchAsAUser is invariant V3: as many hashes of the same cost are
+// compared.
+func TestNamesWithoutAPasswordCostAsMuchAsAUser(t *testing.T) {
+	rotating := identity.User{Name: "ann", Passwords: []string{hashOf(t, "old"), hashOf(t, "new")}}
+	l := loginOf(t, identity.User{Name: "keyed"}, rotating)
+	for _, name := range []string{"keyed", "nobody"} {
+		if got := l.decoys(l.table.Load(), name); len(got) != 2 || string(got[0]) != rotating.Passwords[0] {
+			t.Errorf("%s is compared with %q", name, got)
+		}
+	}
+	l.Set(tableOf(t))
+	if got := l.decoys(l.table.Load(), "nobody"); len(got) != 1 {
+		t.Errorf("without any user, a password is compared with %q", got)
+	}
+}
+
+// TestANetworkOfIPv6HasOneTurn, since a host there may have as many addresses as it likes.
+func TestANetworkOfIPv6HasOneTurn(t *testing.T) {
+	for address, want := range map[string]string{
+		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "2001:db8:1:2::3": "2001:db8:1:2::/64", "2001:db8:1:2:ffff::": "2001:db8:1:2::/64",
+		"2001:db8:1:3::3": "2001:db8:1:3::/64", "fe80::1%eth0": "fe80::/64", "pipe": "pipe",
+	} {
+		if got := session.Network(address); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
 	}
 }
 

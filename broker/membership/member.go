@@ -12,9 +12,18 @@ import (
 	"github.com/carillon-mq/carillon/broker/route"
 )
 
-// linkWait bounds how long a starting broker waits for its links before it accepts clients, so that
-// an unreachable broker does not delay that for good.
-const linkWait = 5 * time.Second
+// linkWait bounds how long a starting broker waits for its links before it accepts clients. A
+// member that died or is cut off from most others leaves the cluster within some ten seconds, and
+// is not waited for any longer. What remains are two live brokers without a way to each other, and
+// neither of them may be out of service for good. linkWarn is when a waiting broker says so.
+const (
+	linkWait = 30 * time.Second
+	linkWarn = 5 * time.Second
+)
+
+// maxRoutes bounds the remembered addresses of brokers: far more than a cluster has, also of those
+// that were replaced.
+const maxRoutes = 10_000
 
 // Store is the part of coordination.Client that membership uses.
 type Store interface {
@@ -54,10 +63,12 @@ type Member struct {
 
 	mu      sync.Mutex
 	members []coordination.Broker
-	urls    []string      // what clients were told last
-	webURLs []string      // the same of WebSocket
-	known   chan struct{} // closed when members are known
-	first   sync.Once     // closes known
+	urls    []string          // what clients were told last
+	webURLs []string          // the same of WebSocket
+	known   chan struct{}     // closed when members are known
+	first   sync.Once         // closes known
+	routes  map[string]string // route addresses of all brokers that were members, by id
+	newer   chan struct{}     // closed when routes has changed
 }
 
 // New returns the Member of the broker with that id, not yet registered.
@@ -66,6 +77,7 @@ func New(id string, clients Clients, logger *slog.Logger) *Member {
 		id: id, clients: clients, log: logger,
 		registered: make(chan struct{}), latest: make(chan int64, 1), known: make(chan struct{}),
 		dead: make(chan coordination.Replica, pendingEvictions), changed: make(chan struct{}, 1),
+		routes: map[string]string{}, newer: make(chan struct{}),
 	}
 }
 
@@ -147,9 +159,42 @@ func (m *Member) SetMembers(all []coordination.Broker) {
 	}
 	m.mu.Lock()
 	m.members = all
+	m.noteRoutes()
 	m.mu.Unlock()
 	m.first.Do(func() { close(m.known) })
 	m.advertise()
+	m.Changed() // AwaitLinks may have waited for one that is gone
+}
+
+// noteRoutes notes the addresses of the members. mu is held.
+func (m *Member) noteRoutes() {
+	if len(m.routes)+len(m.members) > maxRoutes {
+		clear(m.routes)
+	}
+	for _, b := range m.members {
+		m.routes[b.ID] = b.Route
+	}
+	close(m.newer)
+	m.newer = make(chan struct{})
+}
+
+// RouteOf returns the route address at which a broker is registered, or was since this process
+// started. It waits for a broker that is not known until ctx ends.
+func (m *Member) RouteOf(ctx context.Context, broker string) (address string, ok bool) {
+	for {
+		m.mu.Lock()
+		address, ok = m.routes[broker]
+		newer := m.newer
+		m.mu.Unlock()
+		if ok {
+			return address, true
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return "", false
+		}
+	}
 }
 
 // Changed reports that a link went up or down, or that a peer announced that it leaves.
@@ -192,18 +237,19 @@ func (m *Member) advertise() {
 }
 
 // AwaitLinks returns true once this broker is registered and linked to all members, or linkWait
-// after it registered. It returns false when ctx ends first.
+// after it registered. It returns false when ctx ends first. It is for a start only: a broker that
+// has served clients goes on without links, since two that lost each other would both stop.
 func (m *Member) AwaitLinks(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
 	case <-m.known:
 	}
-	var late <-chan time.Time
+	var late, warn <-chan time.Time
 	for {
-		linked := true
+		linked, up, members := true, 0, 0
 		if m.links != nil {
-			up, members := m.links.Linked()
+			up, members = m.links.Linked()
 			linked = up == members
 		}
 		joined := m.Joined()
@@ -211,14 +257,16 @@ func (m *Member) AwaitLinks(ctx context.Context) bool {
 			return true
 		}
 		if joined && late == nil {
-			late = time.After(linkWait)
+			late, warn = time.After(linkWait), time.After(linkWarn)
 		}
 		select {
 		case <-ctx.Done():
 			return false
 		case <-late:
-			m.log.Warn("Taking clients before all links are up", "waited", linkWait)
+			m.log.Warn("Taking clients before all links are up", "waited", linkWait, "links", up, "members", members)
 			return true
+		case <-warn:
+			m.log.Warn("Waiting for links to other brokers before clients are taken", "links", up, "members", members, "atMost", linkWait)
 		case <-m.changed:
 		}
 	}

@@ -165,6 +165,33 @@ func TestAnUnreachableMemberDelaysClientsABoundedTime(t *testing.T) {
 	})
 }
 
+// TestADeadMemberIsNotWaitedFor: of two members one is dead, and its registration ends with its
+// lease. Clients are accepted then.
+func TestADeadMemberIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _, links, _ := newMember()
+		links.up = 1 // of two
+		m.joined(10)
+		m.SetMembers(three)
+		began := time.Now()
+		ready := make(chan time.Duration, 1)
+		go func() {
+			if m.AwaitLinks(t.Context()) {
+				ready <- time.Since(began)
+			}
+		}()
+		time.Sleep(coordination.DefaultLeaseTTL)
+		synctest.Wait()
+		if len(ready) > 0 {
+			t.Fatal("clients were accepted without a link to a member")
+		}
+		m.SetMembers(three[:2])
+		if took := <-ready; took != coordination.DefaultLeaseTTL {
+			t.Errorf("waited %v for a member that was dead", took)
+		}
+	})
+}
+
 // TestASilentMemberIsReportedUntilItIsHeard: a silent member is reported once per incarnation of
 // this broker, as soon as etcd answers. The report is withdrawn when the member is heard again.
 func TestASilentMemberIsReportedUntilItIsHeard(t *testing.T) {

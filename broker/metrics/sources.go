@@ -3,6 +3,7 @@ package metrics
 import (
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
@@ -20,8 +21,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
-// Sources are the parts of a broker that metrics are read from. All but Routes, TLS and ClientTLS
-// are required.
+// Sources are the parts of a broker that metrics are read from. All but Routes, the TLS ones and
+// Users are required.
 type Sources struct {
 	Version, Cluster, Broker, Zone string // labels of carillon_info
 
@@ -30,8 +31,14 @@ type Sources struct {
 	// ClientPendingLimit is how many bytes may be pending for all clients together.
 	ClientPendingLimit int64
 	Routes             interface{ Stats() route.Stats } // nil: a broker without links
-	TLS                *env.TLS                         // nil: plaintext
+	TLS                *env.TLS                         // of links; nil: plaintext
+	EtcdTLS            *env.TLS                         // of the client of etcd; nil: it uses TLS
 	ClientTLS          *env.TLS                         // nil: plaintext
+	Users              Users                            // nil: they are not in etcd
+	// Definitions are what clients have declared in etcd.
+	Definitions interface {
+		ClientRoom() coordination.ClientRoom
+	}
 
 	Controller interface {
 		Stats() placement.ControllerStats
@@ -41,6 +48,7 @@ type Sources struct {
 	Subscriptions interface{ Stats() subscription.Stats }
 	Push          interface{ Stats() push.Stats }
 	JetStream     interface{ Stats() jetstream.Stats }
+	Admin         interface{ Stats() admin.Stats }
 	Sourcing      interface{ Stats() sourcing.Stats }
 	Disk          Disk
 	Clock         Clock
@@ -53,6 +61,12 @@ type Node interface {
 	Members() []coordination.Broker
 	Stall() stall.Stall // of the disk
 	Generation() int64  // of etcd
+}
+
+// Users are users in etcd.
+type Users interface {
+	Counts() (right, wrong int)
+	Stale() time.Duration // 0: they are the present ones
 }
 
 // Topics is the part of topic.Service that metrics read.

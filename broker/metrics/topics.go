@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
@@ -41,6 +42,8 @@ var (
 	descDurable      = describe("durable_subscriptions", "Subscriptions that this broker serves, those in memory included.")
 	descEphemeral    = describe("ephemeral_subscriptions", "Of these, those in memory only.")
 	descPulls        = describe("subscription_waiting", "Requests for messages that wait.")
+	descPullBytes    = describe("subscription_waiting_bytes", "What the requests of clients that wait take in memory, about.")
+	descPullsRefused = describe("subscription_waiting_refused_total", "Requests refused because their user or address has its share of these, or its limit.")
 	descDelivered    = describe("subscription_delivered_total", "Messages delivered to Subscriptions.")
 	descRedelivered  = describe("subscription_redelivered_total", "Of these, those delivered before.")
 	descAcked        = describe("subscription_acked_total", "Messages acknowledged by receivers.")
@@ -53,8 +56,13 @@ var (
 	descAPICalls     = describe("api_calls_total", "Calls of the JetStream API.")
 	descAPIErrors    = describe("api_errors_total", "Of these, those that were refused.")
 	descAPIOverload  = describe("api_overloaded_total", "Of these, those refused because too much was under way.")
+	descDefinitions  = describe("client_definitions_bytes", "Bytes in etcd of the definitions of clients' streams and consumers, of the cluster.")
+	descDefMax       = describe("client_definitions_limit_bytes", "How many these may be.")
+	descDefRefused   = describe("client_definitions_refused_total", "Creations and updates of clients that this broker refused, by what was exceeded.", "limit")
+	descDefPaced     = describe("client_definitions_delayed_total", "Creations, updates and deletions that waited since their client asked for too many.")
 	descRepublished  = describe("republished_total", "Messages that streams publish again when they are stored.", "outcome")
 	descAdvisories   = describe("advisories_total", "Advisories of JetStream that somebody wanted.", "outcome")
+	descAdminRefused = describe("admin_overloaded_total", "Requests of the command line and for records refused because too much was under way.")
 	descAPIForwarded = describe("api_forwarded_total", "Calls, requests for messages and acks handed on to the leading broker.")
 	descDiskFailed   = describe("disk_failed", "1 once the disk takes no appends; restart the broker when it is repaired.")
 	descDiskStalled  = describe("disk_stalled_seconds", "For how long an operation on the disk, or a commit round, has been under way if that is too long; else 0.")
@@ -122,7 +130,19 @@ func (c Collector) subscriptions(to sample) {
 	to.count(descAPICalls, a.Calls)
 	to.count(descAPIErrors, a.Errors)
 	to.count(descAPIOverload, a.Overloaded)
+	to.gauge(descPullBytes, float64(a.PullBytes))
+	to.count(descPullsRefused, a.TooMany)
 	to.count(descAPIForwarded, a.Forwarded)
+	to.count(descAdminRefused, c.sources.Admin.Stats().Overloaded)
+	room := c.sources.Definitions.ClientRoom()
+	to.gauge(descDefinitions, float64(room.Bytes))
+	to.gauge(descDefMax, coordination.ClientBytes)
+	to.count(descDefRefused, room.Refused, "bytes")
+	to.count(descDefRefused, a.TooFast, "rate")
+	for _, limit := range []string{coordination.LimitStreams, coordination.LimitConsumers, coordination.LimitStoredBytes} {
+		to.count(descDefRefused, room.RefusedOf[limit], limit)
+	}
+	to.count(descDefPaced, a.Paced)
 	to.count(descAdvisories, a.Advisories.Published, "published")
 	to.count(descAdvisories, a.Advisories.Dropped, "dropped")
 }

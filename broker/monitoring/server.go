@@ -36,7 +36,8 @@ const (
 	scrapes = 4
 )
 
-// Config describes the broker and the parts that are shown. All parts but Routes are required.
+// Config describes the broker and the parts that are shown. All parts but Routes and Users are
+// required.
 type Config struct {
 	ID, Name, Cluster, Zone string
 	Version                 string // of the binary
@@ -49,7 +50,8 @@ type Config struct {
 
 	Node    Node
 	Clients Clients
-	Routes  interface{ Stats() route.Stats } // nil: a broker without links
+	Routes  interface{ Stats() route.Stats }   // nil: a broker without links
+	Users   interface{ Stale() time.Duration } // nil: they are not in etcd
 	Topics  interface {
 		Shards() []*topic.Shard
 		State() *coordination.State
@@ -137,8 +139,8 @@ func (c *Config) unready() string {
 
 func healthy() string { return "" }
 
-// probe answers 503 with the reason while why returns one. A stalled disk is mentioned only: the
-// broker serves on, or stops by itself.
+// probe answers 503 with the reason while why returns one. A stalled disk and stale users are
+// mentioned only: the broker serves on, or stops by itself.
 func (c *Config) probe(why func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if why := why(); why != "" {
@@ -150,6 +152,11 @@ func (c *Config) probe(why func() string) http.HandlerFunc {
 		answer := map[string]string{"status": "ok"}
 		if stall := c.Node.Stall(); stall.What != "" {
 			answer["disk"] = "stalled: " + stall.String()
+		}
+		if c.Users != nil {
+			if stale := c.Users.Stale(); stale > 0 {
+				answer["users"] = "may be stale: etcd is silent for " + stale.Round(time.Second).String()
+			}
 		}
 		reply(w, answer)
 	}

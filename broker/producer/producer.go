@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // tooLarge is the error code of an answer that a message is larger than its Topic, or the broker,
@@ -92,14 +93,13 @@ type answers struct {
 func ours(m *protocol.Message) bool { return bytes.HasPrefix(m.Subject, answerPrefix) }
 
 // Send sends messages to clients, and gives the answers to the Producer's own messages to it.
-func (a answers) Send(messages []protocol.Message) {
+func (a answers) Send(messages []protocol.Message) (behind work.Behind) {
 	first := 0
 	for first < len(messages) && !ours(&messages[first]) {
 		first++
 	}
 	if first == len(messages) {
-		a.Hub.Send(messages)
-		return
+		return a.Hub.Send(messages)
 	}
 	others := slices.Clone(messages[:first])
 	for i := range messages[first:] {
@@ -110,8 +110,9 @@ func (a answers) Send(messages []protocol.Message) {
 		}
 	}
 	if len(others) > 0 {
-		a.Hub.Send(others)
+		return a.Hub.Send(others)
 	}
+	return behind
 }
 
 // answered passes an answer on.

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // shelf is a Topic, and the hub that it answers through.
@@ -23,10 +24,11 @@ func (s *shelf) Desired() *coordination.Topic { return &s.desired }
 
 func (s *shelf) Publish(messages []protocol.Message) { s.got = append(s.got, messages...) }
 
-func (s *shelf) Send(messages []protocol.Message) {
+func (s *shelf) Send(messages []protocol.Message) (behind work.Behind) {
 	for i := range messages {
 		s.sent = append(s.sent, string(messages[i].Subject))
 	}
+	return behind
 }
 
 func newShelf() (*shelf, *Producer) {

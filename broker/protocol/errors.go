@@ -55,12 +55,14 @@ func parserError(detail string) *Error {
 
 // Errors that a session detects. They are here so that all texts are in one place.
 var (
-	ErrAuthorization              = &Error{text: "Authorization Violation", closes: true}
-	ErrAuthTimeout                = &Error{text: "Authentication Timeout", closes: true}
-	ErrUserExpired                = &Error{text: "User Authentication Expired", closes: true}
-	ErrUserRevoked                = &Error{text: "User Authentication Revoked", closes: true}
-	ErrMaxUserConnections         = &Error{text: "maximum account active connections exceeded", closes: true}
-	ErrTLSRequired                = &Error{text: "Secure Connection - TLS Required", closes: true}
+	ErrAuthorization      = &Error{text: "Authorization Violation", closes: true}
+	ErrAuthTimeout        = &Error{text: "Authentication Timeout", closes: true}
+	ErrUserExpired        = &Error{text: "User Authentication Expired", closes: true}
+	ErrUserRevoked        = &Error{text: "User Authentication Revoked", closes: true}
+	ErrMaxUserConnections = &Error{text: "maximum account active connections exceeded", closes: true}
+	ErrTLSRequired        = &Error{text: "Secure Connection - TLS Required", closes: true}
+	// ErrSlowProducer has a text after which clients connect again; nats-server has none for it.
+	ErrSlowProducer               = &Error{text: "Stale Connection", detail: "others waited for the room of an operation that arrived too slowly", closes: true}
 	ErrStaleConnection            = &Error{text: "Stale Connection", closes: true}
 	ErrMaxConnections             = &Error{text: "maximum connections exceeded", closes: true}
 	ErrMaxSubscriptions           = &Error{text: "maximum subscriptions exceeded"}
@@ -74,6 +76,12 @@ var (
 // PublishViolation is the error of a client that may not publish on the subject.
 func PublishViolation(subject []byte) *Error {
 	return &Error{text: `Permissions Violation for Publish to "` + string(subject) + `"`}
+}
+
+// ReplyViolation is the error of a client that publishes with a reply subject which clients may not
+// choose.
+func ReplyViolation(reply []byte) *Error {
+	return &Error{text: `Permissions Violation for Publish with Reply of "` + string(reply) + `"`}
 }
 
 // SubscribeViolation is the error of a client that may not subscribe to the pattern, in the queue

@@ -242,7 +242,7 @@ type WindowFullError struct {
 }
 
 func (e *WindowFullError) Error() string {
-	return fmt.Sprintf("topic %s: %d message ids within the deduplication window of %s are all that this broker keeps; shorten spec.deduplication or publish more slowly",
+	return fmt.Sprintf("topic %s: %d message ids within the deduplication window of %s are all that this broker keeps of this topic, beside those of others; shorten spec.deduplication or publish more slowly",
 		e.Topic, e.IDs, e.Window)
 }
 

@@ -1,21 +1,24 @@
 package publish
 
-import "github.com/carillon-mq/carillon/broker/protocol"
+import (
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
+)
 
 // Hub is the clients and links of this broker as Topics use them.
 type Hub interface {
 	// Offer lets t take messages that are published on some subjects.
 	Offer(t Taker) Offer
 	// Send routes messages by interest, also over links. It copies them and never blocks. Any
-	// goroutine may call it.
-	Send(messages []protocol.Message)
-	// Wait blocks while this broker's loops and links have too much to send.
-	Wait()
+	// goroutine may call it. It returns which sender loops and links are behind, of those that the
+	// messages went to. Whoever sends much waits for them before it sends more.
+	Send(messages []protocol.Message) work.Behind
 	// Interested reports whether a client, here or on a linked broker, is subscribed to subject.
 	Interested(subject []byte) bool
 	// Forward sends a message to the Takers on another broker whose offer matches its subject. It
-	// reports whether there is a link. It copies the message and never blocks.
-	Forward(broker string, m *protocol.Message) bool
+	// copies the message and never blocks. It reports whether there is a link, and returns the link
+	// if that is behind.
+	Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind)
 }
 
 // Offer is the set of subjects of one Taker.

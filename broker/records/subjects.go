@@ -117,6 +117,24 @@ func (s *Reader) Count(ctx context.Context, patience time.Duration, patterns []s
 	return s.index.Count(ctx, patience, patterns, from, end)
 }
 
+// Scheduled reports whether the record at an offset, which need not be committed, is a schedule.
+func (s *Reader) Scheduled(codec publish.Codec, offset uint64) (yes bool, err error) {
+	_, err = ScanBatches(s.data, offset, offset+1, math.MaxInt64, func(b log.Batch, _ uint64) (more bool, err error) {
+		if _, _, packed := b.Packed(); packed {
+			return true, nil
+		}
+		it := b.Records()
+		for r := (log.Record{}); it.Next(&r); {
+			if r.Offset == offset && r.Header > 0 {
+				c, err := codec.Conditions(r.Data[:r.Header])
+				yes = err == nil && c.Schedule.Schedules()
+			}
+		}
+		return true, it.Err()
+	})
+	return yes, err
+}
+
 // MessageID returns the id of the message at an offset, or nothing if it has none or is gone. It
 // may read the disk. A message that was removed counts as long as a file has it: as with
 // nats-server, the next message may expect its id.

@@ -26,7 +26,7 @@ type expiries struct {
 	due     []expiry // no longer in heap, and perhaps not removed yet; by offset
 	swept   int      // how many heap had when those were last forgotten that are removed
 	// moved is when records expire for which that was changed after their batch, but for fresh. Their
-	// former expiries are passed. moving is that of fresh; a record is in it once at most.
+	// former expiries are passed. moving is that of fresh: the last one, if several batches move one.
 	moved, moving map[uint64]int64
 }
 
@@ -68,13 +68,24 @@ func (x *expiries) stale(e expiry) bool {
 
 // undo takes back the last add: the batch was not appended.
 func (x *expiries) undo() {
-	for _, e := range x.fresh[len(x.fresh)-x.last:] {
+	left := len(x.fresh) - x.last
+	undone := x.fresh[left:]
+	x.fresh, x.last = x.fresh[:left], 0
+	for _, e := range undone {
 		if e.moved {
-			delete(x.moving, e.offset)
+			x.moves(e.offset)
 		}
 	}
-	x.fresh = x.fresh[:len(x.fresh)-x.last]
-	x.last = 0
+}
+
+// moves sets moving for a record after fresh lost an element.
+func (x *expiries) moves(offset uint64) {
+	delete(x.moving, offset)
+	for _, e := range x.fresh {
+		if e.moved && e.offset == offset {
+			note(&x.moving, offset, e.at)
+		}
+	}
 }
 
 // next returns the last offset of the first batch with fresh ones; 0: there is none.
@@ -92,7 +103,9 @@ func (x *expiries) commit(end uint64, gone func(offset uint64) bool) {
 		e := x.fresh[n]
 		if e.moved {
 			note(&x.moved, e.offset, e.at)
-			delete(x.moving, e.offset)
+			if x.moving[e.offset] == e.at { // otherwise a later batch moves it again
+				delete(x.moving, e.offset)
+			}
 		}
 		x.push(expiry{at: e.at, offset: e.offset})
 	}

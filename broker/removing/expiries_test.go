@@ -230,6 +230,41 @@ func TestAnExpiryMoves(t *testing.T) {
 	}
 }
 
+// TestAnExpiryMovesAgainBeforeItIsCommitted: a schedule's message is under way when another message
+// ends the schedule. The earlier batch is not forgotten with the later one, nor the later one when
+// the earlier one is committed.
+func TestAnExpiryMovesAgainBeforeItIsCommitted(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	a := k.expire(10)
+	k.commit()
+	k.due("at first", 10, a)
+	k.batch.Expire(k.epoch, a, 20)
+	k.publish()
+	_, end, _ := k.data.Offsets()
+	k.batch.Expire(k.epoch, a, 30)
+	k.batch.Carry(k.keeper, end+1, nil)
+	k.keeper.Forget()
+	k.batch.Reset()
+	if at := k.keeper.DueAt(a); at != 0 {
+		t.Errorf("it is due at %d although it was moved", at)
+	}
+	_, first, _ := k.data.Offsets()
+	k.batch.Expire(k.epoch, a, 30)
+	k.publish()
+	k.keeper.Commit(first, log.Memory)
+	k.keeper.Due(20, 100)
+	if at := k.keeper.DueAt(a); at != 0 {
+		t.Errorf("it is due at %d although it moves on", at)
+	}
+	k.commit()
+	k.due("both are", 29)
+	k.due("at last", 30, a)
+	if len(k.keeper.expiries.moving) > 0 {
+		t.Error("what is committed is still moving")
+	}
+}
+
 // TestTooManyExpiries: once as many records expire as may, no more are taken until some are gone.
 func TestTooManyExpiries(t *testing.T) {
 	k := newKeeping(t)

@@ -73,9 +73,10 @@ type FollowConfig struct {
 	High [Parts]uint64
 	// Failed is called once, when a log accepts no more appends. It must not block, nor End this.
 	Failed func(error)
-	// Contradicted is called once, if the leader's verdict would drop records that are known to be
-	// safe on all members. Then nothing is dropped and nothing is copied any more. It must not
-	// block, nor End this. If it is nil, such records are set aside.
+	// Contradicted is called once an epoch, if the leader's verdict would drop records that are
+	// known to be safe on all members, or empty a log that has some below where it is to be
+	// truncated. Then nothing is dropped and nothing is copied any more. It must not block, nor End
+	// this. If it is nil, records that the leader lacks are set aside.
 	Contradicted func(why string)
 	// InDoubt reports whether the copy is in doubt, so that it does not count: then such records
 	// are set aside. It must not block. If it is nil, the copy is not in doubt.

@@ -363,8 +363,30 @@ func (f *Following) contradiction(v *verdict) string {
 	return ""
 }
 
-// contradict ends following because the leader lacks records that are safe on all members, and
-// calls Contradicted. mu is held.
+// emptying returns why verdicts must not be carried out although the leader lacks nothing: a log
+// would be emptied, and be copied anew, while the copy counts. Empty: they may be. The logs are in
+// use.
+func (f *Following) emptying(todo *[Parts]Verdict) (why string, err error) {
+	if f.config.Contradicted == nil || f.config.InDoubt != nil && f.config.InDoubt() {
+		return "", nil
+	}
+	for p := range Parts {
+		if todo[p].Verb != Truncate {
+			continue
+		}
+		empties, err := f.config.Logs[p].Empties(todo[p].At)
+		if err != nil {
+			return "", err
+		}
+		if empties {
+			return fmt.Sprintf("the %s log is to be truncated to %d, below records because of which others were removed, so it is copied anew", p, todo[p].At), nil
+		}
+	}
+	return "", nil
+}
+
+// contradict ends following because a verdict makes the copy drop records that are safe on all
+// members, and calls Contradicted. mu is held.
 func (f *Following) contradict(why string) {
 	f.round.Add(1)
 	f.step, f.why = failed, why
@@ -400,9 +422,9 @@ func (f *Following) work(round uint32) {
 	}
 	f.users++
 	f.mu.Unlock()
-	var err error
+	why, err := f.emptying(&todo)
 	for p := range Parts {
-		if err == nil {
+		if err == nil && why == "" {
 			err = f.carryOut(p, todo[p])
 		}
 	}
@@ -411,6 +433,8 @@ func (f *Following) work(round uint32) {
 	f.workDone()
 	switch {
 	case f.ended:
+	case why != "" && f.round.Load() == round: // otherwise the next leader's verdict may be another one
+		f.contradict(why)
 	case err == nil && f.tries > maxTries:
 		f.backOff(fmt.Sprintf("its logs differ from its leader's after %d changes; it goes on trying", f.tries),
 			f.pause)

@@ -1,9 +1,13 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,10 +105,9 @@ func (fd *leaderDialer) connect() error {
 		return errIdle
 	}
 	fd.conn = in
-	shards := make([]*Following, 0, len(fd.shards))
-	for f := range fd.shards {
-		shards = append(shards, f)
-	}
+	shards := slices.SortedFunc(maps.Keys(fd.shards), func(a, b *Following) int {
+		return cmp.Or(strings.Compare(a.config.Topic, b.config.Topic), cmp.Compare(a.config.ID.Shard, b.config.ID.Shard))
+	})
 	x.mu.Unlock()
 	x.log.Debug("Connected to a leader", "leader", fd.broker, "shards", len(shards))
 	in.serve(shards)

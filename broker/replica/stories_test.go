@@ -1,8 +1,11 @@
 package replica
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,6 +89,47 @@ func TestAFormerLeaderTruncates(t *testing.T) {
 		}
 		if !b.leads[orders].Readable() {
 			t.Error("the new leader lets nobody read")
+		}
+	})
+}
+
+// TestACopyIsNotEmptiedWhileItCounts: a truncation would empty a log, since compaction has removed
+// records because of newer ones that are cut. The copy, which may be in the set, keeps its records
+// until it is in doubt. Then it is copied anew.
+func TestACopyIsNotEmptiedWhileItCounts(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.place(orders, 1, "a b")
+		var said atomic.Pointer[string]
+		w.contradicted = func(_ *node, reason string) { said.Store(&reason) }
+		a := w.nodes["a"]
+		a.publish(orders, numbered(20)...)
+		w.wires.freeze("a", "b")
+		a.append(orders, Data, true, "nobody else has this")
+		l := a.logs[orders][Data]
+		for range 2 { // the first batches are merged with what nobody else has
+			l.Roll()
+			if err := l.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Compact(context.Background(), log.CompactOptions{Below: math.MaxUint64}); err != nil {
+				t.Fatal(err)
+			}
+			a.append(orders, Data, true, "nor this")
+		}
+		if empties, err := l.Empties(21); err != nil || !empties {
+			t.Fatalf("its truncation does not empty the log: %v", err)
+		}
+		w.place(orders, 2, "b a")
+		w.wires.thaw("a", "b")
+		w.within(5*time.Second, "it is said why", func() bool { return said.Load() != nil })
+		if start, end, _ := l.Offsets(); start == end || !strings.Contains(*said.Load(), "so it is copied anew") {
+			t.Fatalf("it has records from %d up to %d: %s", start, end, *said.Load())
+		}
+		a.inDoubt.Store(true)
+		w.place(orders, 3, "b a")
+		w.within(5*time.Second, "the logs are equal", func() bool { return w.equal(orders, "a b") })
+		if s := a.x.Stats(); s.Truncations != 1 || s.Resets != 1 {
+			t.Errorf("a: %+v", s)
 		}
 	})
 }

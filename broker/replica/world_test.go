@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,8 @@ type world struct {
 	clocks     map[string]*clock.Clock
 	dial       func(ctx context.Context, from, to string) (net.Conn, error) // nil: over wires
 	lookRate   int64                                                        // how fast leaders read their whole logs, in bytes per second; 0: as fast as in use
+	// contradicted is what Contradicted calls; nil: nothing is contradicted.
+	contradicted func(n *node, why string)
 	// moved is what Moved calls; it may be nil.
 	moved func(l *Leading)
 }
@@ -90,6 +93,8 @@ type node struct {
 	logs map[ID][Parts]*log.Log
 	out  bytes.Buffer
 	dead bool
+
+	inDoubt atomic.Bool // its copies
 
 	mu      sync.Mutex
 	leads   map[ID]*Leading
@@ -235,8 +240,12 @@ func (n *node) adopt(shard *coordination.Shard) {
 		if l != nil {
 			l.End()
 		}
-		f := n.x.Follow(FollowConfig{ID: id, Shard: shard, Durability: n.w.durability, Logs: n.open(id),
-			Failed: func(err error) { n.mu.Lock(); n.failed = append(n.failed, err); n.mu.Unlock() }})
+		config := FollowConfig{ID: id, Shard: shard, Durability: n.w.durability, Logs: n.open(id),
+			Failed: func(err error) { n.mu.Lock(); n.failed = append(n.failed, err); n.mu.Unlock() }}
+		if n.w.contradicted != nil {
+			config.Contradicted, config.InDoubt = func(why string) { n.w.contradicted(n, why) }, n.inDoubt.Load
+		}
+		f := n.x.Follow(config)
 		n.mu.Lock()
 		n.follows[id] = f
 		delete(n.leads, id)

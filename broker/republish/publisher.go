@@ -12,15 +12,15 @@ import (
 
 // Hub is the clients and Topics of this broker and of linked ones. *session.Hub implements it.
 type Hub interface {
-	// Publish publishes messages to subscribers and Topics. It copies them and never waits.
-	Publish(messages []protocol.Message)
-	// Wait blocks while sender loops or links are over their bounds.
-	Wait()
+	// Publish publishes messages to subscribers and Topics. It copies them and never waits. It
+	// returns the sender loops and links that are behind, of those that the messages went to.
+	Publish(messages []protocol.Message) work.Behind
 }
 
 // Publisher publishes the queues of a broker.
 type Publisher struct {
 	hub     Hub
+	may     func(user string, on []byte) bool
 	payload int
 	logger  *slog.Logger
 	tasks   *work.Tasks[*Queue, scratch]
@@ -32,7 +32,7 @@ type Publisher struct {
 // Stats are counters of a Publisher.
 type Stats struct {
 	Published uint64
-	Dropped   uint64 // too many waited, they were gone, or too large
+	Dropped   uint64 // too many waited, they were gone, too large, or their user had no right
 }
 
 // scratch is the memory of a worker.
@@ -44,12 +44,16 @@ type scratch struct {
 }
 
 // NewPublisher returns a Publisher; nil without a hub. Messages of more than payload bytes are not
-// published: links and clients take none; 0: no bound. Close ends it.
-func NewPublisher(hub Hub, payload int, logger *slog.Logger) *Publisher {
+// published: links and clients take none; 0: no bound. Neither are those that may not be published
+// on behalf of the user of a stream; nil: all may. Close ends it.
+func NewPublisher(hub Hub, payload int, may func(user string, on []byte) bool, logger *slog.Logger) *Publisher {
 	if hub == nil {
 		return nil
 	}
-	p := &Publisher{hub: hub, payload: payload, logger: logger}
+	if may == nil {
+		may = func(string, []byte) bool { return true }
+	}
+	p := &Publisher{hub: hub, payload: payload, may: may, logger: logger}
 	p.tasks = work.NewTasks(workers, func(w *scratch, q *Queue, _ work.Lane) bool { return p.step(w, q) })
 	return p
 }
@@ -126,8 +130,8 @@ func (p *Publisher) publish(w *scratch, q *Queue, due []Note) (left int, err err
 		due = p.pass(due, end)
 		if len(w.messages) > 0 {
 			p.published.Add(uint64(len(w.messages)))
-			p.hub.Publish(w.messages)
-			p.hub.Wait()
+			behind := p.hub.Publish(w.messages)
+			behind.Wait()
 			clear(w.messages)
 		}
 	}
@@ -160,7 +164,7 @@ func (p *Publisher) encode(w *scratch, b log.Batch, due []Note) []Note {
 			last = r.Offset - 1 // of the same message, which carries several
 		}
 		m, bytes, ok := n.Rule.append(w.bytes, &r, n, last)
-		if ok && p.payload > 0 && len(m.Data) > p.payload {
+		if ok && (p.payload > 0 && len(m.Data) > p.payload || !p.may(n.Rule.user, m.Subject)) {
 			ok = false
 			p.dropped.Add(1)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -29,6 +30,8 @@ type shard struct {
 	queue     Queue
 	logged    bytes.Buffer
 
+	forbidden string // a subject that the user may not publish on
+
 	mu   sync.Mutex
 	got  []string
 	gate sync.Mutex // held: the hub takes nothing
@@ -37,9 +40,12 @@ type shard struct {
 func (s *shard) Name() string                        { return "orders" }
 func (s *shard) Offsets() (start, end uint64)        { return s.data.Start(), s.high.Load() }
 func (s *shard) NewCursor(offset uint64) *log.Cursor { return s.data.NewCursor(offset) }
-func (s *shard) Wait()                               {}
 
-func (s *shard) Publish(messages []protocol.Message) {
+func (s *shard) may(user string, on []byte) bool {
+	return user == "ann" && string(on) != s.forbidden
+}
+
+func (s *shard) Publish(messages []protocol.Message) (behind work.Behind) {
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	s.mu.Lock()
@@ -47,10 +53,11 @@ func (s *shard) Publish(messages []protocol.Message) {
 	for _, m := range messages {
 		s.got = append(s.got, string(m.Subject)+"|"+string(m.Data))
 	}
+	return behind
 }
 
 func ruleOf(r coordination.Republish) *Rule {
-	return RuleOf("orders", &coordination.TopicSpec{Stream: coordination.StreamSettings{Republish: &r}})
+	return RuleOf("orders", &coordination.TopicSpec{Stream: coordination.StreamSettings{Republish: &r, User: "ann"}})
 }
 
 func newShard(t *testing.T, r coordination.Republish, payload int) *shard {
@@ -61,7 +68,7 @@ func newShard(t *testing.T, r coordination.Republish, payload int) *shard {
 	s.data, err = disk.Open(log.Identity{Topic: "orders"}, 1, 1, nil)
 	testutil.Must(t, err)
 	s.high.Store(1)
-	s.publisher = NewPublisher(s, payload, slog.New(slog.NewTextHandler(io.MultiWriter(&s.logged, t.Output()), nil)))
+	s.publisher = NewPublisher(s, payload, s.may, slog.New(slog.NewTextHandler(io.MultiWriter(&s.logged, t.Output()), nil)))
 	t.Cleanup(s.publisher.Close)
 	s.queue.Init(s.publisher, s)
 	return s
@@ -231,5 +238,21 @@ func TestAQueueThatGoesOnForLongStaysSmall(t *testing.T) {
 	defer s.queue.mu.Unlock()
 	if cap(s.queue.notes) > 64 {
 		t.Errorf("it has room for %d", cap(s.queue.notes))
+	}
+}
+
+// TestTheUserMayPublish: messages on subjects without the right of the stream's user stay away.
+func TestTheUserMayPublish(t *testing.T) {
+	s := newShard(t, coordination.Republish{Source: ">", Destination: "b.>", HeadersOnly: true}, 0)
+	s.forbidden = "b.secret"
+	s.store("a||0")
+	s.store("secret||0")
+	s.store("c||0")
+	s.commit(4)
+	testutil.EventuallyTrue(t, "all are published or dropped", func() bool { return s.publisher.Stats() == Stats{Published: 2, Dropped: 1} })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.got) != 2 || !strings.HasPrefix(s.got[0], "b.a|") || !strings.HasPrefix(s.got[1], "b.c|") {
+		t.Errorf("got %q", s.got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 // takes none.
 type Rule struct {
 	stream      string
+	user        string // on whose behalf; empty: nobody's
 	source      []byte
 	by          *transform.Transform
 	headersOnly bool
@@ -33,7 +34,7 @@ func RuleOf(name string, spec *coordination.TopicSpec) *Rule {
 		return nil // it was checked when it was asked for
 	}
 	return &Rule{
-		stream: name, source: []byte(r.Source), by: by, headersOnly: r.HeadersOnly,
+		stream: name, user: spec.Stream.User, source: []byte(r.Source), by: by, headersOnly: r.HeadersOnly,
 		own: []byte("\r\nNats-Stream: " + name + "\r\n"),
 	}
 }

@@ -12,18 +12,12 @@ import (
 	"time"
 )
 
-// accept accepts connections until the mesh closes. At most maxGreeting handshakes run at a time.
+// accept accepts connections until the mesh closes. The rooms of greeting bound the handshakes.
 func (m *Mesh) accept() {
 	pause := redialMin
 	for {
-		select {
-		case m.handshakes <- struct{}{}:
-		case <-m.ctx.Done():
-			return
-		}
 		raw, err := m.config.Listener.Accept()
 		if err != nil {
-			<-m.handshakes
 			if m.ctx.Err() != nil {
 				return
 			}
@@ -38,9 +32,12 @@ func (m *Mesh) accept() {
 			continue
 		}
 		pause = redialMin
+		guest := m.greeting.admit(raw)
 		m.workers.Go(func() {
-			carry, err := m.acceptHandshake(raw)
-			<-m.handshakes
+			carry, err := m.acceptHandshake(raw, guest)
+			if m.greeting.leave(guest) && err != nil {
+				err = refuse(CauseEvicted, "evicted for a newer connection: %d others are without an accepted hello", maxGreeting)
+			}
 			if err != nil {
 				raw.Close()
 				m.logRefusal(raw, err)
@@ -54,7 +51,7 @@ func (m *Mesh) accept() {
 
 // acceptHandshake exchanges hellos on an accepted connection. carry is nil for a link, which claim
 // has started. For a replication connection, carry serves it until it ends.
-func (m *Mesh) acceptHandshake(raw net.Conn) (carry func(), err error) {
+func (m *Mesh) acceptHandshake(raw net.Conn, guest *guest) (carry func(), err error) {
 	ctx, cancel := context.WithTimeout(m.ctx, handshakeTimeout)
 	defer cancel()
 	release := context.AfterFunc(m.ctx, func() { raw.Close() })
@@ -69,6 +66,7 @@ func (m *Mesh) acceptHandshake(raw net.Conn) (carry func(), err error) {
 			return nil, tlsRefusal(err)
 		}
 		conn = secure
+		m.greeting.vouch(guest)
 	}
 	in := newReader(conn)
 	kinds := []string{kindCore}
@@ -76,6 +74,11 @@ func (m *Mesh) acceptHandshake(raw net.Conn) (carry func(), err error) {
 		kinds = append(kinds, kindReplication)
 	}
 	peer, err := m.readHello(in, kinds...)
+	if err == nil {
+		if refused := m.verifyMember(ctx, conn, peer); refused != nil {
+			err = refused
+		}
+	}
 	if err != nil {
 		// A peer that sent a refusal needs no answer. A peer that this broker refuses gets the
 		// reason.

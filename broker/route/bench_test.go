@@ -21,10 +21,11 @@ func (h *countingHub) Attach(l session.Link, _ string) (ClientSide, []session.In
 	return h, nil
 }
 func (h *countingHub) SetInterest(session.Interest) {}
-func (h *countingHub) Deliver(*session.Message, session.Reach) {
+func (h *countingHub) Deliver(*session.Message, session.Reach) (full bool) {
 	if h.received.Add(1) == h.total {
 		close(h.done)
 	}
+	return false
 }
 func (h *countingHub) Flush()  {}
 func (h *countingHub) Wait()   {}

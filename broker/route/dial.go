@@ -88,7 +88,7 @@ func (m *Mesh) dial(n *neighbour) {
 		next = began.Add(jitter(pause))
 		pause = min(2*pause, redialMax)
 		switch causeOf(err) {
-		case causeUnreachable, CauseLinked, CauseClosing, CauseTimeout:
+		case causeUnreachable, CauseMember, CauseLinked, CauseClosing, CauseTimeout:
 		default:
 			next = began.Add(jitter(2 * refusedPause))
 		}

@@ -19,6 +19,8 @@
 //	    limits (limits.go). A queue beyond its hard limit ends the link, and is counted and logged.
 //	L6  Membership decides whom to dial, never whom to drop: a link lives as long as its connection,
 //	    so that losing etcd does not stop messages.
+//	L7  A link is with a broker that is, or was, registered under its id, and whose certificate is
+//	    for the host at which it is.
 //
 // The broker with the smaller id dials, at once and again until it succeeds. The other one also
 // dials, after a short wait without a link, because it may be the only one of the two that can

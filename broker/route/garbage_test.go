@@ -149,29 +149,61 @@ func TestMalformedInputHarmsNoOtherConnection(t *testing.T) {
 	}
 }
 
-func TestSilentConnectionsAreBounded(t *testing.T) {
-	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
-	var silent []net.Conn
-	for range maxGreeting + 20 {
-		conn, err := net.Dial("tcp", a.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		silent = append(silent, conn)
+// TestSilentConnectionsKeepNobodyOut: strangers that connect and send nothing, many more than there
+// is room for, hold a bounded number of slots, and a broker gets through at once: before any of
+// them has exceeded its time.
+func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
+	for _, secured := range []bool{false, true} {
+		t.Run(map[bool]string{false: "plaintext", true: "TLS"}[secured], func(t *testing.T) {
+			var ca *authority
+			if secured {
+				ca = newAuthority(t)
+			}
+			a, b := startNode(t, "a", ca), startNode(t, "b", ca)
+			const strangers = 5 * maxGreeting
+			for range strangers {
+				conn, err := net.Dial("tcp", a.address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+			}
+			testutil.EventuallyTrue(t, "the oldest strangers are evicted", func() bool {
+				return a.Stats().Refused[CauseEvicted] >= strangers-maxGreeting
+			})
+			if n := a.greeting.count(); n > 2*maxGreeting {
+				t.Errorf("%d strangers are greeted at once", n)
+			}
+			b.SetMembers([]Member{a.member()}) // b can only connect to a's port.
+			a.hub.set("s", "", 1)
+			testutil.EventuallyTrue(t, "a broker gets through", func() bool { return b.hub.sees(a.hub) })
+			testutil.EventuallyTrue(t, "strangers without a word are counted", func() bool { return a.Stats().Refused[CauseTimeout] > 0 })
+		})
 	}
-	defer func() {
-		for _, conn := range silent {
-			conn.Close()
-		}
-	}()
-	if n := len(a.handshakes); n > maxGreeting {
-		t.Errorf("%d strangers are greeted at once", n)
+}
+
+// TestStrangersDoNotEvictACertificate: a connection with a certificate of the cluster keeps its
+// slot, however many strangers come after it.
+func TestStrangersDoNotEvictACertificate(t *testing.T) {
+	var g greeting
+	pipe := func() net.Conn {
+		near, far := net.Pipe()
+		t.Cleanup(func() { near.Close(); far.Close() })
+		return near
 	}
-	b.SetMembers([]Member{a.member()}) // b can only connect to a's port.
-	a.hub.set("s", "", 1)
-	testutil.EventuallyTrue(t, "a broker gets through", func() bool { return b.hub.sees(a.hub) })
-	if n := a.Stats().Refused[CauseTimeout]; n == 0 {
-		t.Error("strangers without a word are not counted")
+	member, stranger := g.admit(pipe()), g.admit(pipe())
+	g.vouch(member)
+	for range 3 * maxGreeting {
+		g.admit(pipe())
+	}
+	if !g.leave(stranger) {
+		t.Error("the oldest stranger was not evicted")
+	}
+	if g.leave(member) {
+		t.Error("a member was evicted for strangers")
+	}
+	if n := g.count(); n != maxGreeting {
+		t.Errorf("%d connections are left", n)
 	}
 }
 

@@ -43,10 +43,12 @@ const (
 	CauseCluster   Cause = "cluster"   // a broker of another cluster
 	CauseSelf      Cause = "self"      // the peer has this broker's own id
 	CauseIdentity  Cause = "identity"  // another broker than the one expected at that address
+	CauseMember    Cause = "member"    // the peer is not registered
 	CauseLinked    Cause = "linked"    // a live link exists
 	CauseClosing   Cause = "closing"   // this broker is shutting down
 	CauseTLS       Cause = "tls"       // no TLS, or no certificate of this cluster
 	CauseTimeout   Cause = "timeout"   // no hello in time
+	CauseEvicted   Cause = "evicted"   // no hello yet, and too many newer connections
 )
 
 // Refusal is the error for a connection that one of the two brokers rejected.

@@ -14,13 +14,14 @@ type ClientSide interface {
 	// SetInterest changes what the hub forwards to the link.
 	SetInterest(session.Interest)
 	// Deliver delivers a message that came over the link to this broker's own clients and Takers.
-	// The message and the slices are valid during the call only.
-	Deliver(m *session.Message, reach session.Reach)
+	// The message and the slices are valid during the call only. full asks for Flush and Wait before
+	// the next message.
+	Deliver(m *session.Message, reach session.Reach) (full bool)
 	// Flush releases the lock that Deliver holds, and queues what was delivered since the last
 	// Flush. It must follow Deliver before anything else is done, and may be called without a
 	// Deliver before.
 	Flush()
-	// Wait blocks while this broker's clients are slower than the link.
+	// Wait blocks while sender loops are behind that messages of the link went to. It follows Flush.
 	Wait()
 	// Detach ends the link: it drops the peer's interest and forwards nothing more to it.
 	Detach()

@@ -23,6 +23,7 @@ type testHub struct {
 	open     bool // something was delivered and not flushed
 	attaches int
 	gate     chan struct{} // if set, Wait blocks until it is closed
+	full     bool          // each message asks for Wait
 }
 
 type testPeer struct {
@@ -58,11 +59,12 @@ func (p *testPeer) SetInterest(i session.Interest) {
 	p.hub.received = append(p.hub.received, "interest "+i.Pattern)
 }
 
-func (p *testPeer) Deliver(m *session.Message, reach session.Reach) {
+func (p *testPeer) Deliver(m *session.Message, reach session.Reach) (full bool) {
 	p.hub.mu.Lock()
 	defer p.hub.mu.Unlock()
 	p.hub.open = true
 	p.hub.received = append(p.hub.received, fmt.Sprintf("%s|%s|%s|%s|%v|%s", m.Subject, m.Reply, m.Data[:m.Header], m.Data[m.Header:], reach.Plain, strings.Join(reach.Queues, ",")))
+	return p.hub.full
 }
 
 func (p *testPeer) Flush() {

@@ -49,11 +49,16 @@ const (
 	maxInterned = 16 << 10
 
 	// maxGreeting bounds the connections without an accepted hello, so that a port scan or a flood
-	// costs a bounded number of goroutines. Others wait in the kernel's accept queue.
+	// costs a bounded number of goroutines: so many strangers, and as many that have shown a
+	// certificate of the cluster. Beyond it the oldest one is closed.
 	maxGreeting = 64
 
 	// handshakeTimeout is how long an accepted connection has for TLS and its hello.
 	handshakeTimeout = 2 * time.Second
+
+	// memberWait is how long an accepted broker may be unknown that has just registered. With the
+	// rest of a handshake it is below attemptTimeout.
+	memberWait = 300 * time.Millisecond
 
 	// connectTimeout (name lookup and TCP) and attemptTimeout (all of it, TLS and hello too)
 	// are below a second together with the pause between attempts, since an attempt that began

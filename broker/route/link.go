@@ -285,7 +285,14 @@ func (l *link) read(peer ClientSide, topics TopicsSide) error {
 					return refuse(CauseMalformed, "broker %q sent a broken message: %v", l.peer.Name, err)
 				}
 				messages++
-				peer.Deliver(m, reach)
+				if peer.Deliver(m, reach) {
+					peer.Flush()
+					if frames {
+						topics.Flush() // which does not wait for clients
+						frames = false
+					}
+					peer.Wait()
+				}
 				continue
 			}
 			// From Deliver to Flush the hub's index is locked. Handlers of other frames may need

@@ -40,6 +40,11 @@ type Config struct {
 	ServerTLS func() *tls.Config
 	ClientTLS func(serverName string) *tls.Config
 
+	// RouteOf returns the route address at which a broker is registered, or was since this process
+	// started. It waits for a broker that is not known until ctx ends. nil: whoever has a
+	// certificate is believed.
+	RouteOf func(ctx context.Context, broker string) (address string, ok bool)
+
 	// Topics sends and receives its own frames over the links. nil means none.
 	Topics Topics
 
@@ -63,17 +68,17 @@ type Config struct {
 // Mesh holds this broker's links to all other brokers of its cluster. Its methods are safe for
 // concurrent use.
 type Mesh struct {
-	config     Config
-	own        hello
-	log        *slog.Logger
-	epoch      time.Time
-	ctx        context.Context
-	cancel     context.CancelFunc
-	workers    sync.WaitGroup
-	leaving    atomic.Bool
-	parting    time.Duration // partingTimeout, except in tests
-	handshakes chan struct{} // one token per handshake in progress
-	hushed     chan struct{} // a token: what Silent returns may have changed
+	config   Config
+	own      hello
+	log      *slog.Logger
+	epoch    time.Time
+	ctx      context.Context
+	cancel   context.CancelFunc
+	workers  sync.WaitGroup
+	leaving  atomic.Bool
+	parting  time.Duration // partingTimeout, except in tests
+	greeting greeting
+	hushed   chan struct{} // a token: what Silent returns may have changed
 
 	mu         sync.Mutex
 	closed     bool
@@ -161,7 +166,6 @@ func Start(config Config) (*Mesh, error) {
 		hushed:     make(chan struct{}, 1),
 		epoch:      time.Now(),
 		parting:    partingTimeout,
-		handshakes: make(chan struct{}, maxGreeting),
 		neighbours: make(map[string]*neighbour),
 		refusals:   make(map[Cause]uint64),
 		loggedAt:   make(map[Cause]time.Time),

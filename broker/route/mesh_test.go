@@ -210,6 +210,40 @@ func TestTheOldLinkIsGoneBeforeTheNewOneBegins(t *testing.T) {
 	testutil.EventuallyTrue(t, "the new link works", func() bool { return b.hub.sees(a.hub) && a.hub.sees(b.hub) })
 }
 
+// TestAReadIsInterruptedForRoom: one read brings several messages, and after the first the clients
+// have no room. The others follow when they have.
+func TestAReadIsInterruptedForRoom(t *testing.T) {
+	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	linkAll(t, a, b)
+	letGo := b.hub.holdBack()
+	defer letGo()
+	b.hub.mu.Lock()
+	b.hub.full = true
+	b.hub.mu.Unlock()
+	l := b.links()[0]
+	old := l.neighbour.traffic.inBytes.Load()
+	a.hub.mu.Lock()
+	out := a.links()[0].out
+	out.mu.Lock()
+	for range 3 { // one write, so one read
+		out.queued.message(&session.Message{Subject: []byte("many")}, session.Reach{Plain: true}, out.maxPayload)
+	}
+	out.mu.Unlock()
+	a.hub.mu.Unlock()
+	out.signal()
+	testutil.EventuallyTrue(t, "all are read, and what is delivered is flushed", func() bool {
+		read := l.neighbour.traffic.inBytes.Load() >= old+3*uint64(headerSize) && len(b.hub.messages()) > 0
+		b.hub.mu.Lock()
+		defer b.hub.mu.Unlock()
+		return read && !b.hub.open
+	})
+	if n := len(b.hub.messages()); n != 1 {
+		t.Errorf("%d messages were delivered without room", n)
+	}
+	letGo()
+	testutil.EventuallyTrue(t, "the others follow", func() bool { return len(b.hub.messages()) == 3 })
+}
+
 func TestBothSidesPreferTheSameConnection(t *testing.T) {
 	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
 	// Each case checks one pair of connections from both ends. by is the side that dialled the

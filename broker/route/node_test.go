@@ -163,6 +163,9 @@ func (n *testNode) peerOf(id string) PeerStats {
 type authority struct {
 	pool *x509.CertPool
 	cert tls.Certificate
+
+	root *x509.Certificate
+	key  *ecdsa.PrivateKey
 }
 
 func newAuthority(t testing.TB) *authority {
@@ -182,22 +185,27 @@ func newAuthority(t testing.TB) *authority {
 	if root, err = x509.ParseCertificate(rootDER); err != nil {
 		t.Fatal(err)
 	}
-	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "broker"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, &leafKey.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{pool: x509.NewCertPool(), cert: tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: leafKey}}
+	a := &authority{pool: x509.NewCertPool(), root: root, key: key}
 	a.pool.AddCert(root)
-	return a
+	return a.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "broker"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+}
+
+// issue returns the authority with another certificate.
+func (a *authority) issue(t testing.TB, leaf *x509.Certificate) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf.SerialNumber, leaf.NotAfter = big.NewInt(2), time.Now().Add(time.Hour)
+	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, a.root, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued := *a
+	issued.cert = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return &issued
 }
 
 func (a *authority) server() *tls.Config {

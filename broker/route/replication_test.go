@@ -56,8 +56,8 @@ func TestAConnectionForReplication(t *testing.T) {
 			if p := a.peerOf("b"); !p.Up || p.Generation != 1 {
 				t.Errorf("%+v", p)
 			}
-			if len(a.handshakes) > 1 {
-				t.Errorf("%d are being greeted", len(a.handshakes))
+			if a.greeting.count() > 1 {
+				t.Errorf("%d are being greeted", a.greeting.count())
 			}
 			a.Close()
 			select {

@@ -15,6 +15,17 @@ type Request struct {
 	BadTTL, RollsUp bool
 }
 
+// Schedules reports whether the message is a schedule.
+func (q *Request) Schedules() bool { return q != nil && len(q.Pattern) > 0 }
+
+// Ends returns the subject whose schedule the message ends; nil: none.
+func (q *Request) Ends() []byte {
+	if q == nil || string(q.Next) != "purge" {
+		return nil
+	}
+	return q.Scheduler
+}
+
 // Reason is why a message is refused.
 type Reason uint8
 
@@ -42,7 +53,7 @@ func (e *Error) Error() string {
 	return "topic " + e.Topic + ": " + [...]string{
 		"", "messages can't be scheduled", "the pattern of a schedule is invalid", "the time zone of a schedule is unknown", "the TTL of a schedule is invalid",
 		"its messages may not have a TTL", "the rollup of a schedule is invalid", "the target of a schedule is invalid", "the source of a schedule is invalid",
-		"only the stream itself says which schedule a message is of",
+		"only the stream itself says which schedule a message is of, and a message ends the schedule of another subject only",
 	}[e.Reason]
 }
 
@@ -58,7 +69,7 @@ func (r *Rules) Check(q *Request, name []byte) (s Schedule, ok bool, why Reason)
 	switch {
 	case r == nil && (len(q.Pattern) > 0 || string(q.Next) == "purge"):
 		return s, false, Disabled
-	case len(q.Scheduler) > 0 || len(q.Next) > 0:
+	case (len(q.Scheduler) > 0 || len(q.Next) > 0) && !q.endsAnother(name):
 		return s, false, BadScheduler
 	case len(q.Pattern) == 0:
 		return s, false, None
@@ -67,6 +78,12 @@ func (r *Rules) Check(q *Request, name []byte) (s Schedule, ok bool, why Reason)
 		why = r.check(q, name)
 	}
 	return s, why == None, why
+}
+
+// endsAnother reports whether a message on a subject ends the schedule of another one.
+func (q *Request) endsAnother(name []byte) bool {
+	of := q.Ends()
+	return len(of) > 0 && string(of) != string(name) && subject.Valid(of)
 }
 
 func (r *Rules) check(q *Request, name []byte) Reason {

@@ -17,7 +17,7 @@ type Back struct {
 // Back returns where the answers to a's messages go.
 func (a *Arrival) Back(l *Link) Back { return Back{l, a.Source, a.Round} }
 
-// Same reports whether the answers go to the same process.
+// Same reports whether the answers go to the same sender.
 func (b *Back) Same(other Back) bool { return b.source == other.source }
 
 // Again has the sender send all messages of its round again.
@@ -47,7 +47,9 @@ func (b *Back) Answer(a *forward.Answers, shard Shard, id ID, head []byte, out *
 		return b.Carry(a, id, head)
 	}
 	a.Flush()
-	_ = shard.Sender().Answered(b.round, a.Buf, out, done) // this broker's own frames are well-formed
+	if f := shard.Sender().of(b.source); f != nil {
+		_ = f.Answered(b.round, a.Buf, out, done) // this broker's own frames are well-formed
+	}
 	a.Reset()
 	return head
 }

@@ -4,6 +4,8 @@
 //
 //	senders.go   Senders: all of this broker, their bounds, and the goroutine that checks them
 //	sender.go    Sender: numbers, outbox and rounds of one shard
+//	lanes.go     senders beside that, for messages that may wait long at the leader
+//	room.go      what outboxes hold together, and publishers that wait
 //	link.go      Link: frames from and to another broker
 //	loopback.go  the Link to the leaders on this broker
 //	back.go      Back: where a leader's answers go
@@ -14,9 +16,9 @@
 // stays in an outbox until the leader has answered, and goes over a Link or, on the same broker, by
 // a call. Invariants of forwarding:
 //
-//	F1  Each message has the next number of its source (a process) and shard. It stays in the outbox
-//	    until it is answered, for a bounded time and within a bounded size. An answer removes it
-//	    and reaches its publisher in one step.
+//	F1  Each message has the next number of its source (a process, or a lane of one) and shard. It
+//	    stays in the outbox until it is answered, for a bounded time and within a bounded size. An
+//	    answer removes it and reaches its publisher in one step.
 //	F2  Another epoch, leader or link, or a request by the leader, begins a round: all unanswered
 //	    messages are sent again, in order, before newer ones. An answered number is sent as void, so
 //	    that a round has no gaps.
@@ -43,6 +45,10 @@
 //	    leader refuses it behind a refused one, which it remembers while that one's answer may be on
 //	    its way. Once the sender has that answer, it sends the messages behind to no other
 //	    leader.
+//
+//	F10 A message that waits at the leader for a pattern of subjects holds up messages of its own
+//	    connection and its lane only, and takes the room of lanes only. All messages of a connection
+//	    but those of fast batches are judged in the order in which it published them.
 //
 // docs/architecture.md lists the tests that prove them.
 //

@@ -15,7 +15,7 @@ type fastCodec interface {
 
 // fastPart reads how a message belongs to a fast batch. No lock is needed.
 func (f *Sender) fastPart(m *protocol.Message) (p publish.FastPart, ok bool) {
-	if f.fw.fast == nil || !f.fw.fast.IsFast(m.Reply) || len(m.To) > 0 {
+	if !f.isFast(m.Reply) || len(m.To) > 0 {
 		return p, false
 	}
 	return f.fw.fast.Fast(m.Reply, m.Data[:m.Header])
@@ -33,12 +33,12 @@ func (f *Sender) takeFast(v View, m *protocol.Message, p *publish.FastPart, at i
 	return goesOn
 }
 
-// settleFast notes what became of a message, if it is of a fast batch. Only its batch answers it
-// then. mu is held.
+// isFast reports whether a message may be of a fast batch. No lock is needed.
+func (f *Sender) isFast(reply []byte) bool { return f.fw.fast != nil && f.fw.fast.IsFast(reply) }
+
+// settleFast notes what became of a message that may be of a fast batch, if it is. Only its batch
+// answers it then. mu is held.
 func (f *Sender) settleFast(v View, seq uint64, reply []byte, is batching.Outcome, out *publish.Replies) (answered bool) {
-	if f.fw.fast == nil || !f.fw.fast.IsFast(reply) {
-		return false
-	}
 	p, ok := f.fw.fast.Fast(reply, nil)
 	if !ok {
 		return false

@@ -3,15 +3,16 @@ package sender
 import "time"
 
 const (
-	// OutboxBytes is the bytes of unanswered messages above which publishers are not read: what
+	// OutboxBytes is the bytes of unanswered messages, beside lanes, above which publishers are not
+	// read: what
 	// brokers of one zone have under way for half a second at 1 Gbit/s, and what a disk takes in
 	// 50 ms. With half of it, large batches of 16 publishers took 11 % longer.
 	// At twice as much messages are refused.
 	OutboxBytes = 64 << 20
 	// OutboxMessages is the same in messages, at about 50 bytes each beside their own.
 	OutboxMessages = 64 << 10
-	// outboxUnled is the bytes that wait for one shard without a reachable leader, so that such a
-	// shard doesn't block others.
+	// outboxUnled is the bytes that wait for one shard without a reachable leader, in its lanes, too,
+	// so that such a shard doesn't block others.
 	outboxUnled = 8 << 20
 	// placementTime is how long messages wait for a broker to be chosen for a shard that has none: a
 	// new one, or one after etcd was restored. For a new one that takes milliseconds; a Topic that
@@ -26,4 +27,18 @@ const (
 	fastTick = time.Second
 	// gathers bounds the shards for which one read of a link gathers messages into batches.
 	gathers = 16
+	// mostLanes is how many lanes of a shard there are. Their connections wait for each other. Each
+	// takes a KiB here and at the leader; a leader remembers the records of 16 patterns.
+	mostLanes = 8
+	// laneWindow is how many messages of a lane are on their way: the leader looks up what so many
+	// ask for at once, and each wait of one has all of them sent again.
+	laneWindow = 64
+	// laneBytes is the bytes of unanswered messages of a lane above which its connections wait, and
+	// laneWindow is the same in messages: what waits longer than the client does has no use.
+	// lanesBytes and lanesMessages are that of all lanes of a broker together.
+	laneBytes     = 1 << 20
+	lanesBytes    = 16 << 20
+	lanesMessages = 16 << 10
+	// minSweep is how many connections lanes know before those are forgotten that don't use them.
+	minSweep = 64
 )

@@ -84,8 +84,8 @@ func (l *Link) Take(frame []byte) error {
 			return l.answered(shard, &h, rest)
 		}
 	case forward.FrameAgain, forward.FrameReady:
-		if shard != nil && h.Source == fw.source {
-			if f := shard.Used(); f != nil {
+		if shard != nil {
+			if f := shard.Used().of(h.Source); f != nil {
 				f.again(h.Round, h.Kind == forward.FrameReady)
 			}
 		}
@@ -168,8 +168,8 @@ func (l *Link) Flush() {
 
 // answered takes a leader's answers.
 func (l *Link) answered(p Shard, h *forward.FrameHead, data []byte) error {
-	f := p.Used()
-	if f == nil || h.Source != l.senders.source {
+	f := p.Used().of(h.Source)
+	if f == nil {
 		return nil // of an earlier life
 	}
 	return f.Answered(h.Round, data, &l.answers, &l.done)

@@ -24,7 +24,10 @@ func (b *loopback) Carry(parts ...[]byte) (behind bool) {
 	if shard == nil {
 		return false // deleted meanwhile; its sender fails what it holds
 	}
-	f := shard.Sender()
+	f := shard.Sender().of(h.Source)
+	if f == nil {
+		return false // of a shard that was deleted meanwhile
+	}
 	switch h.Kind {
 	case forward.FrameAnswers:
 		var out publish.Replies

@@ -4,7 +4,9 @@ import (
 	"container/list"
 	"errors"
 	"math"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/batching"
@@ -20,9 +22,17 @@ import (
 // A leader on this broker is called directly, with the bytes of the outbox. That is the only
 // difference from a leader on another one: the same numbers, rounds and answers.
 type Sender struct {
-	id    ID
-	shard Shard
-	fw    *Senders
+	id     ID
+	shard  Shard
+	fw     *Senders
+	source uint64 // for leaders
+
+	lanes   atomic.Pointer[lanes] // beside this one; nil: there are none yet
+	main    *Sender               // of which this one is a lane; nil: it is the main one
+	settled atomic.Uint64         // all numbers below are answered, as of account
+	awaited atomic.Uint64         // a lane waits until all numbers below are answered; 0: none does
+	held    atomic.Int64          // bytes of the outboxes of the main sender and its lanes; the main one's
+	rooms   []*room               // that bound its outbox
 
 	// order is held from giving messages their numbers until they are on their way, so that a
 	// leader meets them in the order of their numbers. It comes before mu. No answer takes it.
@@ -49,12 +59,22 @@ type Sender struct {
 	rest     time.Time
 	pause    time.Duration
 	head     []byte
+	holds    []hold         // of a lane, in order
 	late     []settledChunk // freed while resent is set; deliver frees them
 }
 
 // New returns the sender of a shard, of which id says how it is known.
 func (fw *Senders) New(id ID, shard Shard) *Sender {
-	return &Sender{id: id, shard: shard, fw: fw, box: forward.NewOutbox(), patience: forward.OutboxTime}
+	return fw.newSender(id, shard, fw.source, nil)
+}
+
+func (fw *Senders) newSender(id ID, shard Shard, source uint64, main *Sender) *Sender {
+	f := &Sender{id: id, shard: shard, fw: fw, source: source, main: main, box: forward.NewOutbox(), patience: forward.OutboxTime}
+	if f.rooms = []*room{fw.room}; main != nil {
+		f.rooms = []*room{newRoom(laneBytes, laneWindow, &fw.closed), fw.laneRoom}
+	}
+	f.settled.Store(f.box.First)
+	return f
 }
 
 // Publish brings messages to the leader, behind all earlier ones. It copies them, or retains the
@@ -85,7 +105,7 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 		if len(next.To) == 0 && !v.Keeps(next.Subject) {
 			continue
 		}
-		if part, ok := f.fastPart(next); ok && !f.takeFast(v, next, &part, at) {
+		if part, ok := f.fastPart(next); ok && (f.strays(v, next) || !f.takeFast(v, next, &part, at)) {
 			continue
 		}
 		if m := f.box.Add(next, memory, at); goesOn {
@@ -97,13 +117,17 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 	} else {
 		behind = f.pump(v, now)
 	}
-	if f.account(); f.listed == nil && (!f.box.Empty() || f.fast.Len() > 0) {
-		f.list()
+	if f.listed == nil && (!f.box.Empty() || f.fast.Len() > 0) {
+		f.list() // before others may wait for its room: Close wakes those of the listed ones
 	}
+	f.account()
 	f.mu.Unlock()
 	f.deliver()
-	return behind || f.fw.full()
+	return behind || f.full()
 }
+
+// full reports whether publishers have to wait for room.
+func (f *Sender) full() bool { return slices.ContainsFunc(f.rooms, (*room).full) }
 
 // refuseAll answers that none of the messages is kept. No lock is needed.
 func (f *Sender) refuseAll(v View, messages []protocol.Message, why error) {
@@ -135,10 +159,11 @@ func (f *Sender) refuses(v View) error {
 			return why
 		}
 	}
+	most := f.rooms[len(f.rooms)-1] // for a full lane of several its connections wait
 	switch {
 	case v.Gone(), f.fw.config.Closing(), served && to == nil && v.Replicas() < 2:
 		return f.shard.Refusal()
-	case f.fw.bytes.Load() > 2*OutboxBytes, f.fw.messages.Load() > 2*OutboxMessages, to == nil && (f.box.Bytes > outboxUnled || f.fw.full()):
+	case most.overfull(), to == nil && (f.ofShard().held.Load() > outboxUnled || most.full()):
 		f.fw.refused.Add(1)
 		return &publish.OutboxFullError{Topic: f.id.Topic, Why: "more waits for its leader's answers than this broker keeps"}
 	}
@@ -164,6 +189,7 @@ func (f *Sender) target(v View) *Link {
 // pump sends what is due: with another leader, epoch or link all unanswered messages, then new
 // ones. Messages for a leader on this broker wait in here for deliver. order and mu are held.
 func (f *Sender) pump(v View, now time.Time) (behind bool) {
+	f.release()
 	to := f.target(v)
 	if to == nil {
 		f.to = nil
@@ -196,7 +222,7 @@ func (f *Sender) pump(v View, now time.Time) (behind bool) {
 			f.gather(first, entries, data)
 			continue
 		}
-		f.head = forward.AppendFrameHead(f.head[:0], forward.FrameRun, f.id.TopicID, f.id.Number, f.fw.source, f.round)
+		f.head = forward.AppendFrameHead(f.head[:0], forward.FrameRun, f.id.TopicID, f.id.Number, f.source, f.round)
 		f.head = forward.AppendRunHead(f.head, f.epoch, first, f.box.First, f.box.Ever)
 		behind = to.out.Carry(f.head, entries, data) || behind
 	}
@@ -206,7 +232,7 @@ func (f *Sender) pump(v View, now time.Time) (behind bool) {
 // came before. What comes now follows as it is, and pump has nothing to do. mu is held.
 func (f *Sender) goesOnHere(v View) bool {
 	self := f.fw.self
-	return f.to == self && f.target(v) == self && f.epoch == v.Epoch() && !f.broken && f.box.Sent()
+	return f.main == nil && f.to == self && f.target(v) == self && f.epoch == v.Epoch() && !f.broken && f.box.Sent()
 }
 
 // begin prepares here for messages from this number on. They stay valid until deliver returns:
@@ -217,7 +243,7 @@ func (f *Sender) goesOnHere(v View) bool {
 //
 // order and mu are held.
 func (f *Sender) begin(first uint64) {
-	f.here = Arrival{Shard: f.shard, Source: f.fw.source, Round: f.round, Epoch: f.epoch, First: first, next: first,
+	f.here = Arrival{Shard: f.shard, Source: f.source, Round: f.round, Epoch: f.epoch, First: first, next: first,
 		Floor: f.box.First, Below: f.box.Ever, Messages: f.here.Messages}
 }
 
@@ -274,22 +300,19 @@ func (f *Sender) freeLate() {
 func (f *Sender) account() {
 	fw, bytes, messages := f.fw, f.box.Bytes, int(f.box.Next()-f.box.First)
 	if bytes != f.bytes {
-		fw.bytes.Add(int64(bytes - f.bytes))
+		f.ofShard().held.Add(int64(bytes - f.bytes))
 	}
-	if messages != f.messages {
-		fw.messages.Add(int64(messages - f.messages))
+	if bytes != f.bytes || messages != f.messages {
+		for _, r := range f.rooms {
+			r.add(int64(bytes-f.bytes), int64(messages-f.messages))
+		}
 	}
 	if n := f.fast.Len(); n != f.fasts {
 		fw.fasts.Add(int64(n - f.fasts))
 		f.fasts = n
 	}
-	less := bytes < f.bytes || messages < f.messages
+	f.settle()
 	f.bytes, f.messages = bytes, messages
-	if less && fw.waiting.Load() > 0 && !fw.full() {
-		fw.mu.Lock()
-		fw.room.Broadcast()
-		fw.mu.Unlock()
-	}
 }
 
 // list has the service look at the outbox in intervals. mu is held.
@@ -374,7 +397,7 @@ func (f *Sender) fail(before int64, lost error) {
 		reply, c, _ := f.box.Settle(seq)
 		done.add(f, c)
 		f.fw.failed.Add(1)
-		if is := (batching.Outcome{Refused: true, Refusal: f.fw.config.Codec.AppendRefusal(nil, f.id.Topic, err)}); !f.settleFast(v, seq, reply, is, out) {
+		if is := (batching.Outcome{Refused: true, Refusal: f.fw.config.Codec.AppendRefusal(nil, f.id.Topic, err)}); !f.isFast(reply) || !f.settleFast(v, seq, reply, is, out) {
 			f.refuse(out, v, reply, err)
 		}
 	}
@@ -428,7 +451,7 @@ func (f *Sender) Answered(round uint32, data []byte, out *publish.Replies, done 
 			}
 			done.add(f, c)
 			switch {
-			case len(reply) > 0 && f.settleFast(v, seq, reply, batching.Outcome{Refused: a.Kind == forward.ItemRefused, Refusal: a.Refusal, Offset: a.Offset + seq - a.Seq, Duplicate: a.Duplicate}, out):
+			case len(reply) > 0 && f.isFast(reply) && f.settleFast(v, seq, reply, batching.Outcome{Refused: a.Kind == forward.ItemRefused, Refusal: a.Refusal, Offset: a.Offset + seq - a.Seq, Duplicate: a.Duplicate}, out):
 			case len(reply) == 0 || noAck:
 			case a.Kind == forward.ItemRefused:
 				if len(a.Refusal) > 0 {
@@ -449,8 +472,12 @@ func (f *Sender) SetPatience(d time.Duration) {
 	f.patience = d
 }
 
-// Wait blocks while the way to the shard's leader is behind.
+// Wait blocks while there is no room for more of its messages, or the way to the shard's leader is
+// behind.
 func (f *Sender) Wait() {
+	for _, r := range f.rooms {
+		r.wait()
+	}
 	f.mu.Lock()
 	to := f.to
 	f.mu.Unlock()

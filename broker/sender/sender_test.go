@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -65,7 +66,11 @@ func (s *shard) send(subject, to string) bool {
 // plain is a Codec that answers in words.
 type plain struct{}
 
-func (plain) Conditions([]byte) (c publish.Conditions, refusal error)          { return c, nil }
+// Conditions reads the subject of which no message is expected.
+func (plain) Conditions(header []byte) (c publish.Conditions, refusal error) {
+	c.ExpectedSubject, c.ExpectsLastBySubject = header, true
+	return c, nil
+}
 func (plain) AppendAck(dst []byte, _ string, _ publish.Ack) []byte             { return append(dst, "kept"...) }
 func (plain) Part([]byte) (p publish.Part, ok bool)                            { return p, false }
 func (plain) Counter(_, _ []byte) (total, sources []byte, ok bool)             { return nil, nil, false }
@@ -83,10 +88,11 @@ func (plain) AppendRefusal(dst []byte, _ string, err error) []byte {
 // answers are a Hub.
 type answers chan string
 
-func (a answers) Send(messages []protocol.Message) {
+func (a answers) Send(messages []protocol.Message) (behind work.Behind) {
 	for _, m := range messages {
 		a <- string(m.Subject) + ": " + string(m.Data)
 	}
+	return behind
 }
 
 // frames are a Carrier.

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Carrier is the way to another broker's Topics.
@@ -61,7 +62,7 @@ type Shard interface {
 
 // Hub sends answers to publishers.
 type Hub interface {
-	Send(messages []protocol.Message)
+	Send(messages []protocol.Message) work.Behind
 }
 
 // Config is what Senders work with.
@@ -99,27 +100,25 @@ type Senders struct {
 	source   uint64 // this process, for leaders
 	self     *Link  // to the shards that are led here
 	wake     chan struct{}
-	bytes    atomic.Int64
-	messages atomic.Int64
+	room     *room        // of main senders
+	laneRoom *room        // of all lanes
 	fast     fastCodec    // nil: there are no fast batches
 	fasts    atomic.Int64 // open fast batches
-	waiting  atomic.Int32 // publishers that wait for room
+	closed   atomic.Bool
 
 	resent, failed, refused atomic.Uint64
 
 	mu    sync.Mutex
-	room  *sync.Cond
 	links map[string]*Link // by broker
 	// active has each *Sender with messages in its outbox, in the order in which these came.
 	active list.List
-	closed bool
 }
 
 // Init prepares the senders. It precedes all other calls.
 func (fw *Senders) Init(config Config) {
 	fw.config, fw.source, fw.wake = config, rand.Uint64()|1, make(chan struct{}, 1)
 	fw.fast, _ = config.Codec.(fastCodec)
-	fw.room = sync.NewCond(&fw.mu)
+	fw.room, fw.laneRoom = newRoom(OutboxBytes, OutboxMessages, &fw.closed), newRoom(lanesBytes, lanesMessages, &fw.closed)
 	fw.links = map[string]*Link{}
 	fw.self = &Link{senders: fw, broker: config.Self}
 	fw.self.out = &loopback{link: fw.self}
@@ -177,43 +176,33 @@ func (fw *Senders) appendActive(dst []*Sender) []*Sender {
 	return dst
 }
 
-// Wait blocks while too much is forwarded and not answered.
-func (fw *Senders) Wait() {
-	if !fw.full() {
-		return
-	}
-	fw.mu.Lock()
-	defer fw.mu.Unlock()
-	fw.waiting.Add(1)
-	defer fw.waiting.Add(-1)
-	for fw.full() && !fw.closed {
-		fw.room.Wait()
-	}
-}
-
-func (fw *Senders) full() bool {
-	return fw.bytes.Load() > OutboxBytes || fw.messages.Load() > OutboxMessages
-}
+// Wait blocks while too much is forwarded and not answered, beside lanes.
+func (fw *Senders) Wait() { fw.room.wait() }
 
 // Close fails what is held, and lets publishers go on that wait.
 func (fw *Senders) Close() {
+	fw.closed.Store(true)
 	fw.mu.Lock()
-	fw.closed = true
 	active := fw.appendActive(nil)
-	fw.room.Broadcast()
 	fw.mu.Unlock()
-	for _, f := range active {
+	fw.room.wake()
+	for _, f := range active { // the full ones are among them
+		for _, r := range f.rooms {
+			r.wake()
+		}
 		f.fail(math.MaxInt64, &publish.LeadershipLostError{Topic: f.id.Topic, Why: "broker " + fw.config.Name + " is stopping"})
 	}
 }
 
 // Stats returns the counters and gauges.
 func (fw *Senders) Stats() Stats {
-	return Stats{fw.resent.Load(), fw.failed.Load(), fw.refused.Load(), fw.bytes.Load(), fw.messages.Load()}
+	return Stats{fw.resent.Load(), fw.failed.Load(), fw.refused.Load(),
+		fw.room.bytes.Load() + fw.laneRoom.bytes.Load(), fw.room.messages.Load() + fw.laneRoom.messages.Load()}
 }
 
-// Hold counts bytes as held by outboxes although no message is. Tests fill the outboxes with it.
-func (fw *Senders) Hold(bytes int64) { fw.bytes.Add(bytes) }
+// Hold counts bytes as held by the outboxes of main senders although no message is. Tests fill
+// these with it.
+func (fw *Senders) Hold(bytes int64) { fw.room.bytes.Add(bytes) }
 
 // Source is the number of this process, by which leaders know its messages.
 func (fw *Senders) Source() uint64 { return fw.source }

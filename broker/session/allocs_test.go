@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
@@ -20,6 +21,8 @@ func TestDeliveryAllocatesNothing(t *testing.T) {
 		newCircle                   func(testing.TB, int, int, int) *circle
 	}{
 		{"plaintext", 1, 1000, 128, newCircle}, {"plaintext", 50, 100, 128, newCircle}, {"plaintext", 1, 50, 32 << 10, newCircle},
+		{"user", 1, 1000, 128, newUserCircle(identity.Limits{})},
+		{"user with limits", 1, 1000, 128, newUserCircle(identity.Limits{Messages: 1 << 40, Bytes: 1 << 50})},
 		{"TLS", 1, 1000, 128, newTLSCircle}, {"TLS", 50, 100, 128, newTLSCircle},
 		{"WebSocket", 1, 1000, 128, newWebCircle}, {"WebSocket", 50, 100, 128, newWebCircle}, {"WebSocket", 1, 50, 32 << 10, newWebCircle},
 		{"WebSocket over TLS", 1, 1000, 128, newSecureWebCircle},

@@ -21,7 +21,7 @@ type Authenticator interface {
 	// Authenticate returns who gives the credentials, or why it is refused: for the log, since the
 	// client is told only that it is. The caller holds no lock, and waits.
 	Authenticate(ctx context.Context, c *Credentials) (*identity.Identity, error)
-	// Again returns what a connected user may do now; nil: it has no access any more.
+	// Again returns what a connected user may do now; nil: its access has ended.
 	Again(is *identity.Identity) *identity.Identity
 }
 
@@ -32,6 +32,10 @@ type Credentials struct {
 	Address     string            // IP address of the client
 	Certificate *x509.Certificate // verified, of the client; nil: none
 }
+
+// ErrBusy is the error of Authenticate for a client that waited too long for its turn, or when the
+// broker ends. Such a client may try again, which many do not after an Authorization Violation.
+var ErrBusy = errors.New("there was no turn to compare its password in time")
 
 // ErrExpired is the error of Authenticate for a user whose access has ended.
 var ErrExpired = errors.New("the user's access has expired")
@@ -58,8 +62,11 @@ func (c *Conn) authenticate(about *protocol.Connect) error {
 	if err != nil {
 		c.hub.refusals.Add(1)
 		c.hub.notable.Info("Refused a client", "user", about.User, "address", c.nc.RemoteAddr().String(), "client", c.id, "reason", err)
-		if errors.Is(err, ErrExpired) {
+		switch {
+		case errors.Is(err, ErrExpired):
 			return protocol.ErrUserExpired
+		case errors.Is(err, ErrBusy):
+			return protocol.ErrAuthTimeout
 		}
 		return protocol.ErrAuthorization
 	}
@@ -79,11 +86,18 @@ func (h *Hub) enter(c *Conn, is *identity.Identity) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if before := c.identity.Load(); before == nil || before.Name != is.Name {
-		if most := is.Limits.Connections; most > 0 && h.users[is.Name] >= most {
+		u := h.users[is.Name]
+		if most := is.Limits.Connections; most > 0 && u != nil && u.connections >= most {
 			return false
 		}
 		h.leave(c)
-		h.users[is.Name]++
+		if u == nil {
+			u = new(user)
+			h.users[is.Name] = u
+		}
+		u.connections++
+		c.user = u
+		c.replies.Store(nil) // they were another user's
 	}
 	c.become(is)
 	return true
@@ -91,12 +105,21 @@ func (h *Hub) enter(c *Conn, is *identity.Identity) bool {
 
 // leave ends what enter began. mu is held.
 func (h *Hub) leave(c *Conn) {
-	is := c.identity.Load()
-	if is == nil {
-		return
+	if c.user != nil {
+		c.user.connections--
+		c.user = nil
 	}
-	if h.users[is.Name]--; h.users[is.Name] == 0 {
-		delete(h.users, is.Name)
+}
+
+// forget forgets users without connections, once they have all room below their limits again: a
+// client that connects anew gets no more than one that stays.
+func (h *Hub) forget(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, u := range h.users {
+		if u.connections == 0 && u.rate.full(now) {
+			delete(h.users, name)
+		}
 	}
 }
 
@@ -124,8 +147,43 @@ func (h *Hub) Identity(client uint64) *identity.Identity {
 	return nil
 }
 
-// Recheck applies the present users to the clients that are connected: who has no access any more
-// is closed, and the others lose the subscriptions that they have no right to any more.
+// Account returns on whose account a client works: its user's, or its network's if there are
+// no users. Nothing: the client is gone.
+func (h *Hub) Account(client uint64) string {
+	h.mu.Lock()
+	c := h.conns[client]
+	h.mu.Unlock()
+	if c == nil {
+		return ""
+	}
+	is := c.identity.Load()
+	known := c.account.Load()
+	if known == nil || known.of != is {
+		known = &accountAs{is, c.accountOf(is)}
+		c.account.Store(known)
+	}
+	return known.name
+}
+
+// accountAs is the account of a connection as an identity, or as nobody.
+type accountAs struct {
+	of   *identity.Identity
+	name string
+}
+
+func (c *Conn) accountOf(is *identity.Identity) string {
+	if is != nil {
+		return "user " + is.Name
+	}
+	host, _, err := net.SplitHostPort(c.nc.RemoteAddr().String())
+	if err != nil {
+		return ""
+	}
+	return Network(host)
+}
+
+// Recheck applies the present users to the connected clients. It closes the connections of users
+// whose access has ended, and ends subscriptions that their users have lost the right to.
 func (h *Hub) Recheck() {
 	if h.auth == nil {
 		return
@@ -135,6 +193,14 @@ func (h *Hub) Recheck() {
 			c.closeWithError(e.Text(), reasonFor(e))
 		}
 	}
+	h.settle()
+}
+
+// settle waits for the batches under way. Each holds the read lock of the index from the check of a
+// message to its match, so whatever was checked by former rights is matched then.
+func (h *Hub) settle() {
+	h.lock.Lock()
+	defer h.lock.Unlock()
 }
 
 // recheck applies the present rights of the connection's user. It returns an error if there are
@@ -185,7 +251,7 @@ func (h *Hub) reduce(c *Conn, is *identity.Identity) {
 		switch {
 		case !is.MaySubscribe([]byte(s.pattern), []byte(s.queue)):
 			lost = append(lost, s)
-		case is.Filters(s.pattern):
+		case is.Filters(s.pattern, s.queue):
 			filtered = append(filtered, s)
 		}
 	}

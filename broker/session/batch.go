@@ -5,6 +5,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // batch gathers the effects of one read of a connection or link. From begin to end it holds the
@@ -16,28 +17,38 @@ type batch struct {
 	from   *slab  // the memory that the messages' slices alias
 	msg    Message
 
-	perLoop      [][]entry
-	bytes        []int
+	perLoop      []gathered
 	receivers    int
-	own          int     // the origin's loop, which is queued last
-	exhausted    []*Sub  // subscriptions that have reached their maximum
-	slowPeers    []*Peer // peers whose links are behind
-	slowReceiver *Conn   // a receiver that is close to its bound
+	own          int         // the origin's loop, which is queued last
+	exhausted    []*Sub      // subscriptions that have reached their maximum
+	behind       work.Behind // loops and links that messages went to
+	crowded      bool        // a loop is to get no more messages by this batch
+	slowReceiver *Conn       // a receiver that is close to its bound
 	forwards     []forward
 
-	forTakers    []Message // messages for Takers of this broker
-	takers       []Taker   // of each of them
-	takerScratch []Message // scratch list of one Taker's messages
-	fullTakers   []Taker   // Takers whose publishers must wait
-	forwarded    bool      // the messages came from another broker
-	internal     bool      // the messages are this broker's own, and not for Takers
-	more         bool      // the caller sends more at once
+	forTakers    []Message     // messages for Takers of this broker
+	takers       []Taker       // of each of them
+	takerScratch []Message     // scratch list of one Taker's messages
+	takings      []taking      // scratch list, of callEachTaker
+	nextOf       []int         // the next message of the same Taker, for each but the last
+	manyTakers   map[Taker]int // where those stand in takings that come after the first few
+	behindTakers work.Behind   // Takers, or parts of them
+	forwarded    bool          // the messages came from another broker
+	internal     bool          // the messages are this broker's own, and not for Takers
+	more         bool          // the caller sends more at once
 
 	claimFunc func(*Sub) bool // b.claimFor, allocated once
 	matched   []byte          // the subject of the current match
 	// picked is called with the receiver that a queue group has chosen, for a traced message; else
 	// it is nil.
 	picked func(s *Sub, p *Peer, queue string)
+}
+
+// gathered is what one loop is to get.
+type gathered struct {
+	entries    []entry
+	deliveries int
+	bytes      int // of messages
 }
 
 type cache = subject.Cache[*Sub, *Peer]
@@ -58,9 +69,9 @@ func (b *batch) reset() {
 		b.hub.caches.Put(b.cache)
 		b.cache = nil
 	}
-	clear(b.slowPeers)
-	clear(b.fullTakers)
-	b.origin, b.from, b.slowReceiver, b.slowPeers, b.fullTakers = nil, nil, nil, b.slowPeers[:0], b.fullTakers[:0]
+	b.behind.Clear()
+	b.behindTakers.Clear()
+	b.origin, b.from, b.slowReceiver = nil, nil, nil
 }
 
 // forward is one peer's part of a message.
@@ -70,7 +81,7 @@ type forward struct {
 }
 
 func (h *Hub) newBatch() *batch {
-	b := &batch{hub: h, perLoop: make([][]entry, len(h.loops)), bytes: make([]int, len(h.loops))}
+	b := &batch{hub: h, perLoop: make([]gathered, len(h.loops))}
 	b.claimFunc = b.claimFor
 	return b
 }
@@ -82,13 +93,13 @@ func (b *batch) end() {
 	var touched uint64 // a bit per loop; loops above 64 share bits, which costs an unneeded wake only
 	few := !b.more && (b.receivers <= limits.InlineReceivers || b.internal && b.receivers <= limits.InlineSends)
 	for i := range b.perLoop {
-		if i != b.own && len(b.perLoop[i]) > 0 {
+		if i != b.own && len(b.perLoop[i].entries) > 0 {
 			b.queue(i)
 			touched |= 1 << (i % 64)
 		}
 	}
 	// The origin's loop comes last, since a PONG says that everything else is queued.
-	if len(b.perLoop[b.own]) > 0 {
+	if len(b.perLoop[b.own].entries) > 0 {
 		b.queue(b.own)
 		touched |= 1 << (b.own % 64)
 	}
@@ -106,7 +117,7 @@ func (b *batch) end() {
 			l.signal()
 		}
 	}
-	b.receivers = 0
+	b.receivers, b.crowded = 0, false
 	if len(b.exhausted) > 0 {
 		b.hub.retire(b.exhausted)
 		clear(b.exhausted)
@@ -116,23 +127,29 @@ func (b *batch) end() {
 
 // queue moves the entries of loop i to its queue. They share one reference to the slab they alias.
 func (b *batch) queue(i int) {
-	entries := b.perLoop[i]
-	if b.from != nil && b.bytes[i] > 0 {
+	g, l := &b.perLoop[i], b.hub.loops[i]
+	if b.from != nil && g.bytes > 0 {
 		b.from.Retain()
-		last := &entries[len(entries)-1]
+		last := &g.entries[len(g.entries)-1]
 		last.from, last.ownsSlab = b.from, true
 	}
-	b.hub.loops[i].push(entries, b.bytes[i])
-	clear(entries)
-	b.perLoop[i], b.bytes[i] = entries[:0], 0
+	if l.hand(&g.entries, g.deliveries, g.bytes) {
+		b.behind.Add(l)
+	}
+	clear(g.entries)
+	*g = gathered{entries: g.entries[:0]}
 }
+
+// full reports whether the messages so far are to be queued, and room to be waited for, before more
+// are added: what one read may make is bounded by nothing else.
+func (b *batch) full() bool { return b.crowded || b.behind.Any() }
 
 // pause releases the lock within a batch, for an operation that changes the index. resume takes it
 // again.
 func (b *batch) pause()  { b.end() }
 func (b *batch) resume() { b.begin() }
 
-func (b *batch) add(e entry, receivers int) {
+func (b *batch) add(e *entry, receivers int) {
 	i := b.own
 	switch {
 	case e.kind == deliverOne:
@@ -143,12 +160,20 @@ func (b *batch) add(e entry, receivers int) {
 	b.addTo(i, e, receivers)
 }
 
-func (b *batch) addTo(i int, e entry, receivers int) {
+func (b *batch) addTo(i int, e *entry, receivers int) {
 	if receivers <= limits.StallReceivers {
-		b.findSlow(&e)
+		b.findSlow(e)
 	}
-	b.perLoop[i] = append(b.perLoop[i], e)
-	b.bytes[i] += len(e.msg.Subject) + len(e.msg.Data)
+	g := &b.perLoop[i]
+	if len(g.entries) == 0 && b.hub.loops[i].behind.Load() {
+		b.crowded = true
+	}
+	g.entries = append(g.entries, *e)
+	g.bytes += e.size()
+	g.deliveries += receivers
+	if g.deliveries >= limits.BatchDeliveries {
+		b.crowded = true
+	}
 	b.receivers += receivers
 }
 
@@ -171,14 +196,16 @@ func (b *batch) send(c *Conn, data []byte, thenClose bool) {
 	if thenClose {
 		kind = sendRawAndClose
 	}
-	b.perLoop[c.loop.sink] = append(b.perLoop[c.loop.sink], entry{kind: kind, conn: c, msg: visible{Data: data}})
+	g := &b.perLoop[c.loop.sink]
+	g.entries = append(g.entries, entry{kind: kind, conn: c, msg: visible{Data: data}})
+	g.deliveries++
 	b.receivers++
 }
 
 // claimFor claims a delivery for s. It is called for each candidate of a queue group and each
 // counted subscription, and reports false if s must not have the message.
 func (b *batch) claimFor(s *Sub) bool {
-	if s.conn == b.origin && !s.conn.echo || s.filtered && !s.conn.identity.Load().MayReceive(b.matched) {
+	if s.conn == b.origin && !s.conn.echo || s.filtered && !s.conn.identity.Load().MayReceive(b.matched, s.queue) {
 		return false
 	}
 	switch s.claim() {
@@ -193,7 +220,7 @@ func (b *batch) claimFor(s *Sub) bool {
 // publish matches a client's message and queues it for everything it reaches. It reports whether it
 // reached a subscription, peer or Taker.
 func (b *batch) publish(m *Message) bool {
-	match := b.match(m.Route())
+	match, taken := b.match(m.Route()), len(b.forTakers)
 	reached := b.plain(match, m)
 	for i := range match.Groups {
 		g := &match.Groups[i]
@@ -203,7 +230,7 @@ func (b *batch) publish(m *Message) bool {
 		}
 		switch found {
 		case subject.Local:
-			b.add(entry{kind: deliverOne, sub: sub, msg: visibleOf(m), from: b.from}, 1)
+			b.add(&entry{kind: deliverOne, sub: sub, msg: visibleOf(m), from: b.from}, 1)
 			reached = true
 		case subject.Remote:
 			f := b.forwardTo(peer)
@@ -222,13 +249,36 @@ func (b *batch) publish(m *Message) bool {
 	}
 	for i := range b.forwards {
 		f := &b.forwards[i]
-		if f.peer.link.Forward(m, f.reach) && !slices.Contains(b.slowPeers, f.peer) {
-			b.slowPeers = append(b.slowPeers, f.peer)
+		if f.peer.link.Forward(m, f.reach) {
+			b.behind.Add(f.peer.link)
 		}
 		f.reach.Queues = f.reach.Queues[:0]
 	}
 	b.forwards = b.forwards[:0]
+	if len(b.forTakers) > taken && len(m.Reply) > 0 {
+		b.findAnswered(m.Reply)
+	}
 	return reached
+}
+
+// findAnswered adds the loops that are behind and that an answer of a Taker would go to. A Taker
+// does not wait when it answers, so the publisher does: an answer may have thousands of receivers.
+func (b *batch) findAnswered(reply []byte) {
+	if !slices.ContainsFunc(b.hub.loops, (*loop).isBehind) {
+		return
+	}
+	for _, leaf := range b.match(reply).Leaves {
+		for i, l := range b.hub.loops {
+			if len(leaf.Plain(i)) > 0 && l.isBehind() {
+				b.behind.Add(l)
+			}
+		}
+		for _, s := range leaf.Counted() {
+			if l := s.conn.loop; l.isBehind() {
+				b.behind.Add(l)
+			}
+		}
+	}
 }
 
 // plain queues a message for the matching subscriptions without a queue group.
@@ -238,14 +288,14 @@ func (b *batch) plain(match *subject.Match[*Sub, *Peer], m *Message) (reached bo
 			leaf.Matched.Add(1)
 			for i := range b.hub.loops {
 				if subs := leaf.Plain(i); len(subs) > 0 {
-					b.addTo(i, entry{kind: deliverMany, subs: subs, msg: visibleOf(m), from: b.from}, len(subs))
+					b.addTo(i, &entry{kind: deliverMany, subs: subs, msg: visibleOf(m), from: b.from}, len(subs))
 				}
 			}
 			reached = true
 		}
 		for _, s := range leaf.Counted() {
 			if b.claimFor(s) {
-				b.add(entry{kind: deliverOne, sub: s, msg: visibleOf(m), from: b.from}, 1)
+				b.add(&entry{kind: deliverOne, sub: s, msg: visibleOf(m), from: b.from}, 1)
 				reached = true
 			}
 		}
@@ -288,7 +338,7 @@ func (b *batch) deliver(m *Message, reach Reach) {
 				continue
 			}
 			if sub, _, found := g.Pick(b.claimFunc); found == subject.Local {
-				b.add(entry{kind: deliverOne, sub: sub, msg: visibleOf(m), from: b.from}, 1)
+				b.add(&entry{kind: deliverOne, sub: sub, msg: visibleOf(m), from: b.from}, 1)
 			}
 		}
 	}
@@ -305,7 +355,7 @@ func (b *batch) noResponders(m *Message, block []byte) {
 				// The notice must not count as a match. Only s's own reader reads base without the
 				// lock.
 				s.base--
-				b.add(entry{kind: deliverOne, sub: s, msg: notice}, 1)
+				b.add(&entry{kind: deliverOne, sub: s, msg: notice}, 1)
 				return
 			}
 		}
@@ -319,7 +369,7 @@ func (b *batch) noResponders(m *Message, block []byte) {
 			case last:
 				b.exhausted = append(b.exhausted, s)
 			}
-			b.add(entry{kind: deliverOne, sub: s, msg: notice}, 1)
+			b.add(&entry{kind: deliverOne, sub: s, msg: notice}, 1)
 			return
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Reason is why a connection ended. /connz shows it and the metrics count it.
@@ -30,6 +31,7 @@ const (
 	SlowPending   Reason = "Slow Consumer (Pending Bytes)"
 	SlowNode      Reason = "Slow Consumer (Node Pending Bytes)"
 	SlowDeadline  Reason = "Slow Consumer (Write Deadline)"
+	SlowProducer  Reason = "Slow Producer"
 	Full          Reason = "Maximum Connections Exceeded"
 	TLSHandshake  Reason = "TLS Handshake Failure"
 	Revoked       Reason = "Authentication Revoked"
@@ -67,27 +69,34 @@ type Conn struct {
 	headers        atomic.Bool
 	connectOptions atomic.Pointer[protocol.Connect]
 
+	// user is what the connections of its user share. Written by the reader, under mu of the hub.
+	user *user
+
 	nonce string // of INFO; written before the reader begins
 	// identity is who the client is; nil: nobody yet, or there are no users. replies are its open
 	// responses; nil: it may not respond by that. Both are written under mu of the hub.
 	identity atomic.Pointer[identity.Identity]
+	account  atomic.Pointer[accountAs] // as Account returned it last
 	replies  atomic.Pointer[replies]
 
 	subs     map[string]*Sub // by sid; guarded by the index lock
 	interest int64           // sum of their cost; guarded likewise
 
 	// Owned by the reader.
-	slowPeers    []*Peer // peers that the last read published to and whose links are behind
-	slowReceiver *Conn   // a receiver of the last read that is close to its bound
-	fullTakers   []Taker // Takers of the last read that are behind
-	in           *slab   // input; bytes from start to end are not parsed yet
+	behind       work.Behind // loops, links and Takers that the last messages went to
+	more         bool        // parse stopped before the end of the input, until there is room
+	slowReceiver *Conn       // a receiver of the last messages that is close to its bound
+	in           *slab       // input; bytes from start to end are not parsed yet
 	start        int
 	end          int
 	readSize     int
 	small        int // consecutive reads that needed far less than readSize
 	readN        int
-	need         int // size of the operation that is being read, in bytes; 0: unknown
-	proven       int // size of the largest operation that arrived in whole
+	need         int           // size of the operation that is being read, in bytes; 0: unknown
+	proven       int           // size of the largest operation that arrived in whole
+	claim        *claim        // of room for large operations; nil: there was none yet
+	claimed      bool          // claim is held, for the operation that is being read
+	over         time.Duration // how long there is no room for the next message of its user; 0: there is
 	readErr      error
 	readFn       func(fd uintptr) bool
 
@@ -108,13 +117,15 @@ type Conn struct {
 
 	// Readable by any goroutine.
 	pending     atomic.Int64 // bytes in waiting or in the writer goroutine
-	nearBound   atomic.Bool  // pending is close to its bound: publishers with few receivers slow down
+	held        atomic.Int64 // bytes of the slabs that pending bytes lie in, which is bounded
+	nearBound   atomic.Bool  // held is close to its bound: publishers with few receivers slow down
 	inMsgs      atomic.Uint64
 	inBytes     atomic.Uint64
 	outMsgs     atomic.Uint64
 	outBytes    atomic.Uint64
 	subCount    atomic.Int64
 	active      atomic.Int64           // UnixNano of the last read
+	queued      atomic.Bool            // the reader waits for room, and does not read
 	pings       atomic.Int32           // PINGs without a PONG
 	pongSent    atomic.Bool            // the first PONG was sent, so INFO may follow at any time
 	closeReason atomic.Pointer[Reason] // closeWithError was called with this reason
@@ -157,6 +168,7 @@ func (c *Conn) close(why Reason) {
 	}
 	if c.reason.CompareAndSwap(nil, &why) {
 		c.nc.Close()
+		c.hub.input.abandon(c)
 	}
 }
 
@@ -164,19 +176,25 @@ func (c *Conn) close(why Reason) {
 func (c *Conn) closed() bool { return c.reason.Load() != nil }
 
 // closeWithError sends the client an -ERR and then closes the connection.
-func (c *Conn) closeWithError(text string, why Reason) {
+func (c *Conn) closeWithError(text string, why Reason) { c.endWithError(text, why, lingerTime) }
+
+// endWithError sends the client an -ERR. The reader closes the connection, after the given time at
+// the latest.
+func (c *Conn) endWithError(text string, why Reason, within time.Duration) {
 	if !c.closeReason.CompareAndSwap(nil, &why) {
 		return
 	}
 	c.web.endWith(statusOf(why), text)
 	c.send(protocol.AppendErr(nil, text), true)
-	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+	_ = c.nc.SetReadDeadline(time.Now().Add(within))
+	c.hub.input.abandon(c)
 }
 
 // drain stops reading. serve closes the connection once what was read has been answered.
 func (c *Conn) drain(why Reason) {
 	if c.draining.CompareAndSwap(nil, &why) {
 		_ = c.nc.SetReadDeadline(time.Now())
+		c.hub.input.abandon(c)
 	}
 }
 
@@ -186,7 +204,7 @@ func (c *Conn) send(data []byte, thenClose bool) {
 	if thenClose {
 		kind = sendRawAndClose
 	}
-	c.loop.push([]entry{{kind: kind, conn: c, msg: visible{Data: data}}}, 0)
+	c.loop.pushOne(entry{kind: kind, conn: c, msg: visible{Data: data}})
 	c.loop.signal()
 }
 
@@ -263,13 +281,13 @@ func (c *Conn) writeSocket(fd uintptr) bool {
 	return true
 }
 
-// park moves the outbox to the writer goroutine and checks the bounds of pending bytes. The caller
-// holds parking.
+// park moves the outbox to the writer goroutine and checks the bounds of what pending bytes hold.
+// The caller holds parking.
 func (c *Conn) park() {
-	n := int64(c.out.size)
+	n, before := c.out.size, c.waiting.held
 	c.out.joinTo(&c.waiting)
 	c.finish = c.finish || c.closing
-	mine, all := c.pending.Add(n), c.hub.pending.Add(n)
+	mine, all := c.addPending(n, c.waiting.held-before)
 	if mine > c.hub.profile.Pending*3/4 {
 		c.nearBound.Store(true)
 	}
@@ -315,13 +333,16 @@ func (c *Conn) unpark() {
 // writeAll writes what is pending to the socket, and waits for it. It belongs to the writer
 // goroutine.
 func (c *Conn) writeAll(out *outbox) {
+	var parts, left net.Buffers
 	for !out.empty() {
-		part := out.segments[0].bytes
-		part = part[:min(len(part), fullChunk)]
+		parts = out.front(parts[:0], fullChunk)
+		left = parts // WriteTo moves it on
 		_ = c.nc.SetWriteDeadline(time.Now().Add(limits.WriteDeadline))
-		n, err := c.nc.Write(part)
+		written, err := left.WriteTo(c.nc)
+		n := int(written)
+		before := out.held
 		out.consume(n)
-		c.addPending(-n)
+		c.addPending(-n, out.held-before)
 		if err == nil {
 			continue
 		}
@@ -337,18 +358,22 @@ func (c *Conn) writeAll(out *outbox) {
 	}
 }
 
-// addPending counts bytes that the writer goroutine has taken or written.
-func (c *Conn) addPending(n int) {
+// addPending counts bytes that are parked, taken or written, and the memory that they hold. It
+// returns the memory of this client and of all.
+func (c *Conn) addPending(n, held int) (mine, all int64) {
+	c.pending.Add(int64(n))
 	c.hub.pending.Add(int64(n))
-	if c.pending.Add(int64(n)) < c.hub.profile.Pending/2 {
+	mine, all = c.held.Add(int64(held)), c.hub.held.Add(int64(held))
+	if mine < c.hub.profile.Pending/2 {
 		c.nearBound.Store(false)
 	}
+	return mine, all
 }
 
 func (c *Conn) forget(o *outbox) {
-	c.pending.Add(int64(-o.size))
-	c.hub.pending.Add(int64(-o.size))
+	n, held := o.size, o.held
 	o.reset()
+	c.addPending(-n, -held)
 	c.nearBound.Store(false)
 }
 

@@ -29,6 +29,9 @@ func (c *slabCopier) copyIn(m *Message) *Message {
 }
 
 func (c *slabCopier) copyPart(part []byte) []byte {
+	if len(part) == 0 {
+		return nil
+	}
 	buf := c.batch.from.buf
 	n := copy(buf[c.used:], part)
 	kept := buf[c.used : c.used+n : c.used+n]
@@ -42,7 +45,7 @@ func (c *slabCopier) flush() {
 		c.open = false
 		c.batch.end()
 		c.batch.slowReceiver = nil
-		c.batch.fullTakers = c.batch.fullTakers[:0]
+		c.batch.behindTakers.Clear()
 	}
 }
 

@@ -16,9 +16,13 @@
 //	    of a subscription follows its last message.
 //	S3  A loop never waits for a client. It writes what the socket accepts; a connection whose
 //	    socket is full, or that is not a plain socket, gets a writer goroutine until it has caught
-//	    up. Pending bytes are bounded per connection and per broker.
-//	S4  A publisher waits, holding no lock, while a loop or link that it publishes to exceeds its
-//	    bound. Loops never wait, so this ends.
+//	    up. The memory that pending bytes hold is bounded per connection and per broker. Whatever
+//	    shares a slab counts the whole slab.
+//	S4  A loop or link with more than its bound queued is behind; a loop is so until half of its
+//	    bound is served. Whoever sent it messages waits for room, holding no lock, before sending
+//	    more: for those that its own messages went to, and for no others. A Taker answers without
+//	    waiting, so the publisher of what it took waits for the loops that an answer goes to. Loops
+//	    never wait, so this ends.
 //	S5  Each part of a subscription's state has one owner: the index lock for its place in the
 //	    index, its connection's loop for whether it has ended. Deliveries are counted at the match
 //	    (UNSUB with a maximum, picks of queue groups, no-echo).
@@ -44,6 +48,20 @@
 //	    through the loop until then. The loop makes frames of what it has encoded for a connection
 //	    before it writes or parks it, so everything behind the loop, TLS included, moves bytes. A
 //	    close frame follows the last message, and nothing follows that.
+//	S11 More than 64 KiB of an operation are read only while its slab is claimed (input.go). Claimed
+//	    slabs add up to the profile's budget at most. A reader with a claim waits for its client
+//	    only, and gives the claim back when the operation is complete or reading ends. A reader
+//	    that waits for a claim is woken when its connection ends.
+//	S12 A message takes its room below its user's limits a second before it is handled. Without
+//	    room, the reader waits, holding no lock and no batch, and keeps its input as it is. So
+//	    nothing is dropped or reordered, and only connections of that user wait.
+//	S13 A loop's bound counts deliveries, the receivers of its messages, and bytes. A reader stops
+//	    within a read when the loop has no room for more, waits, and keeps the rest of its input.
+//	    So a queue exceeds its bound by one message per reader, or by one batch of a reader that
+//	    gathered at the same time.
+//	S14 A loop serves its queue in portions of bounded deliveries and time, and ends each with its
+//	    writes. A message with more receivers is divided. So what is for one connection never
+//	    waits for all that is queued.
 //
 // Rejected: a goroutine per subscriber that is woken for each message. With thousands of receivers
 // most of the time goes into wake-ups and copies.

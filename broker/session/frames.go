@@ -29,7 +29,7 @@ func (o *outbox) split() {
 		for len(s.bytes) > room {
 			if room > 0 {
 				s.slab.Retain()
-				framed = append(framed, segment{s.bytes[:room], s.slab})
+				framed = append(framed, segment{s.bytes[:room], s.slab, s.shared})
 				s.bytes = s.bytes[room:]
 			}
 			left -= websocket.MaxFrame
@@ -38,13 +38,16 @@ func (o *outbox) split() {
 			header := headers.buf[used : used+n]
 			websocket.PutHeader(header, room)
 			headers.Retain()
-			framed = append(framed, segment{header, headers})
+			framed = append(framed, segment{bytes: header, slab: headers})
 			used += n
 		}
 		framed = append(framed, s)
 		room -= len(s.bytes)
 	}
 	headers.Release()
-	o.segments = framed
+	o.segments, o.held = o.segments[:0], 0
+	for _, s := range framed {
+		o.add(s)
+	}
 	o.size += used
 }

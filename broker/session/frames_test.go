@@ -107,10 +107,11 @@ func TestControlFramesGoBetweenFrames(t *testing.T) {
 	send := func(kind entryKind, text string) entry {
 		return entry{kind: kind, conn: c, msg: visible{Data: []byte(text)}}
 	}
-	h.loops[0].push([]entry{
+	all := []entry{
 		send(sendUpgrade, "HTTP"), send(sendRaw, "a"), send(sendRaw, "b"), send(sendFrame, "<pong>"), send(sendRaw, "c"), send(sendFrame, "<pong>"), send(sendFrame, "<pong>"),
 		send(sendRawAndClose, "-ERR"), send(sendRaw, "in time"), send(sendFrame, "<late>"), send(sendRaw, "late"),
-	}, 0)
+	}
+	h.loops[0].push(all, len(all), 0)
 	h.loops[0].signal()
 	testutil.Must(t, near.SetReadDeadline(time.Now().Add(testutil.Patience)))
 	got, err := io.ReadAll(near)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/limits"
@@ -26,6 +27,7 @@ func (c *Conn) serve() {
 		return
 	}
 	err := c.readAll()
+	c.letGo()
 	if mistake := (*protocol.Error)(nil); errors.As(err, &mistake) {
 		c.hub.log.Debug("Closing a connection that broke the protocol", "client", c.id, "address", c.nc.RemoteAddr().String(), "error", err)
 		c.linger()
@@ -37,6 +39,9 @@ func (c *Conn) serve() {
 		return
 	}
 	if why := c.closeReason.Load(); why != nil {
+		if errors.Is(err, errUnread) {
+			c.linger()
+		}
 		c.close(*why)
 	}
 	if why := c.draining.Load(); why != nil && !c.closed() {
@@ -92,35 +97,42 @@ func (c *Conn) readAll() error {
 	var op protocol.Op
 	limit := protocol.Limits{ControlLine: limits.ControlLine, Payload: c.hub.profile.Payload}
 	for {
-		if err := c.fill(); err != nil {
-			return err
+		var err error
+		switch {
+		case c.over > 0:
+			err = c.waitForRate()
+		case !c.more:
+			err = c.fill()
+		case c.closed():
+			err = net.ErrClosed
 		}
+		if err != nil {
+			return c.endOfInput(err)
+		}
+		c.more = false
 		now := time.Now().UnixNano()
 		c.active.Store(now)
 		need, err := c.parse(limit, &op)
 		if err != nil {
 			return err
 		}
-		c.makeRoom(need)
-		c.waitForRoom()
+		if c.over == 0 && !c.more { // or else complete messages wait in the slab
+			if c.claimed || need > freeInput {
+				if err := c.claimRoom(need); err != nil {
+					return err
+				}
+			}
+			c.makeRoom(need)
+		}
+		if !c.claimed { // or else this read published nothing
+			c.waitForRoom()
+		}
 	}
 }
 
-// waitForRoom blocks this publisher while what it publishes to is behind (S4).
+// waitForRoom blocks this publisher while what it has published to is behind (S4).
 func (c *Conn) waitForRoom() {
-	for _, l := range c.hub.loops {
-		l.wait()
-	}
-	for i, p := range c.slowPeers {
-		p.link.Wait()
-		c.slowPeers[i] = nil
-	}
-	c.slowPeers = c.slowPeers[:0]
-	for i, t := range c.fullTakers {
-		t.Wait()
-		c.fullTakers[i] = nil
-	}
-	c.fullTakers = c.fullTakers[:0]
+	c.behind.Wait()
 	if slow := c.slowReceiver; slow != nil {
 		c.slowReceiver = nil
 		for range limits.StallSteps {
@@ -132,8 +144,9 @@ func (c *Conn) waitForRoom() {
 	}
 }
 
-// parse handles all complete operations of the input. need is the size of the operation that
-// follows, if known. An error has been sent to the client already.
+// parse handles the complete operations of the input, all of them or as many as there is room for.
+// need is the size of the operation that follows, if known. An error has been sent to the client
+// already.
 func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err error) {
 	b := c.hub.batches.Get().(*batch)
 	b.origin, b.from, b.own = c, c.in, c.loop.sink
@@ -147,6 +160,9 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 		if err == nil && n == 0 {
 			break
 		}
+		if err == nil && op.Verb == protocol.VerbPub && !c.spend(len(op.Data)) {
+			break
+		}
 		c.start += n
 		c.proven = max(c.proven, n)
 		if err == nil {
@@ -157,6 +173,10 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 			err = c.handle(b, op)
 		}
 		if err == nil {
+			if b.full() {
+				c.more = true
+				break
+			}
 			continue
 		}
 		mistake := (*protocol.Error)(nil)
@@ -173,7 +193,11 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 		err = nil
 	}
 	b.end()
-	c.slowPeers, c.slowReceiver, c.fullTakers = append(c.slowPeers, b.slowPeers...), b.slowReceiver, append(c.fullTakers, b.fullTakers...)
+	if b.slowReceiver != nil { // or else that of the part before is still to be waited for
+		c.slowReceiver = b.slowReceiver
+	}
+	c.behind.Join(b.behind)
+	c.behind.Join(b.behindTakers)
 	b.reset()
 	c.hub.batches.Put(b)
 	if msgs > 0 {
@@ -205,15 +229,14 @@ func (c *Conn) handle(b *batch, op *protocol.Op) error {
 	case protocol.VerbUnsub:
 		c.unsubscribe(b, op)
 	case protocol.VerbPing:
-		b.send(c, linePong, false)
-		if !c.pongSent.Load() {
-			// Clients expect nothing before the first PONG. So it is queued before the hub may send INFO.
+		if len(b.forTakers) > 0 { // which get them first (S6): any batch may have the loop send the PONG
 			b.pause()
-			c.pongSent.Store(true)
 			b.resume()
-			if about := c.connectOptions.Load(); about != nil && about.Protocol >= 1 {
-				b.send(c, c.hub.infoLine(c, true), false)
-			}
+		}
+		if c.pongSent.Load() {
+			b.send(c, linePong, false)
+		} else {
+			c.firstPong(b)
 		}
 		return nil
 	case protocol.VerbPong:
@@ -230,6 +253,25 @@ func (c *Conn) handle(b *batch, op *protocol.Op) error {
 	}
 	c.confirm(b)
 	return nil
+}
+
+// firstPong sends the first PONG, with INFO behind it in one write: a client that reads both at
+// once has the INFO before its application learns that it is connected.
+func (c *Conn) firstPong(b *batch) {
+	told, about := c.hub.informed.Load(), c.connectOptions.Load()
+	later := about != nil && about.Protocol >= 1
+	answer := linePong
+	if later {
+		answer = append(bytes.Clone(linePong), c.hub.infoLine(c, true)...)
+	}
+	b.send(c, answer, false)
+	// Clients expect nothing before the first PONG. So it is queued before the hub may send INFO.
+	b.pause()
+	c.pongSent.Store(true)
+	b.resume()
+	if later && c.hub.informed.Load() != told { // the hub may have passed c over
+		b.send(c, c.hub.infoLine(c, false), false)
+	}
 }
 
 func (c *Conn) confirm(b *batch) {
@@ -285,6 +327,9 @@ func (c *Conn) publish(b *batch, op *protocol.Op) error {
 	if is != nil && !c.mayPublish(op.Subject) {
 		return c.violate(protocol.PublishViolation(op.Subject))
 	}
+	if bytes.HasPrefix(op.Reply, ackPrefix) {
+		return c.violate(protocol.ReplyViolation(op.Reply))
+	}
 	// As nats-server does, confirm before the client can receive its own message.
 	c.confirm(b)
 	m := &b.msg
@@ -296,6 +341,11 @@ func (c *Conn) publish(b *batch, op *protocol.Op) error {
 		c.trace(b, m, to, only)
 		return nil
 	}
+	if is != nil && op.HasHeader {
+		if e := maySchedule(is, m); e != nil {
+			return c.violate(e)
+		}
+	}
 	if !b.publish(m) && len(m.Reply) > 0 && c.noResponders {
 		b.noResponders(m, protocol.AppendNoResponders(nil, m.Subject))
 	}
@@ -306,7 +356,11 @@ func (c *Conn) subscribe(b *batch, op *protocol.Op) error {
 	if !subject.ValidPattern(op.Subject) {
 		return protocol.ErrInvalidSubject
 	}
-	if bytes.Count(op.Subject, dot) >= limits.PatternTokens {
+	most := limits.PatternTokens
+	if is := c.identity.Load(); is != nil && is.Limits.Tokens > 0 {
+		most = min(most, is.Limits.Tokens)
+	}
+	if bytes.Count(op.Subject, dot) >= most {
 		return protocol.TooManyTokens(op.Subject)
 	}
 	s := &Sub{conn: c, sid: string(op.SID), queue: string(op.Queue), pattern: string(op.Subject)}
@@ -321,8 +375,15 @@ func (c *Conn) subscribe(b *batch, op *protocol.Op) error {
 
 var dot = []byte{'.'}
 
+// ackPrefix begins the reply subjects that streams choose. Clients may not choose one, as with
+// nats-server: whoever answers would acknowledge a message that it never got.
+var ackPrefix = []byte("$JS.ACK.")
+
 func (c *Conn) unsubscribe(b *batch, op *protocol.Op) {
 	b.pause()
 	c.hub.limit(c, op.SID, int64(op.Max))
 	b.resume()
+	if c.loop.behind.Load() {
+		b.behind.Add(c.loop) // which gets the end of the subscription
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
@@ -31,6 +32,14 @@ func newTLSCircle(t testing.TB, subscribers, messages, size int) *circle {
 	h := newTLSHub(t, session.TLS{First: session.FirstNo}, nil)
 	config := h.client()
 	return newCircleOf(t, func() *wire { return h.dial(config) }, subscribers, messages, size)
+}
+
+// newUserCircle returns a maker of circles of one user.
+func newUserCircle(l identity.Limits) func(testing.TB, int, int, int) *circle {
+	return func(t testing.TB, subscribers, messages, size int) *circle {
+		h := newUsersHub(t, identity.User{Name: "ann", Limits: l})
+		return newCircleOf(t, func() *wire { return h.dial("ann") }, subscribers, messages, size)
+	}
 }
 
 // newWebCircle is a circle over WebSocket.
@@ -103,6 +112,13 @@ func (c *circle) round(t testing.TB) {
 }
 
 func BenchmarkDelivery(b *testing.B) { benchmarkDelivery(b, newCircle) }
+
+func BenchmarkUserDelivery(b *testing.B) { benchmarkDelivery(b, newUserCircle(identity.Limits{})) }
+
+// BenchmarkLimitedDelivery has a user with limits that are never reached.
+func BenchmarkLimitedDelivery(b *testing.B) {
+	benchmarkDelivery(b, newUserCircle(identity.Limits{Messages: 1 << 40, Bytes: 1 << 50}))
+}
 
 // BenchmarkTLSDelivery includes what the clients spend on TLS.
 func BenchmarkTLSDelivery(b *testing.B) { benchmarkDelivery(b, newTLSCircle) }

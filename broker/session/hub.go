@@ -63,13 +63,13 @@ type Hub struct {
 	watches map[watched][]*Watch
 	// brokers holds the linked peers by broker id.
 	brokers map[string]*Peer
-	// interestCost is the sum of the subscriptions' cost.
+	// interestCost is the sum of costOf for all subscriptions.
 	interestCost int64
 
 	// Connections, listeners, and what INFO shows. Guarded by mu.
 	mu         sync.Mutex
 	conns      map[uint64]*Conn
-	users      map[string]int // connections of each user
+	users      map[string]*user // by name
 	listeners  []net.Listener
 	urls       []string // of the other brokers
 	webURLs    []string // of the other brokers, for WebSocket
@@ -81,14 +81,17 @@ type Hub struct {
 	upgrades   map[Outcome]uint64
 
 	pending   atomic.Int64 // bytes waiting for slow clients
+	held      atomic.Int64 // memory that they hold
 	rejecting atomic.Int64 // rejected connections that still have to read their -ERR
 	parked    atomic.Int64 // connections with a writer goroutine
 	stalls    atomic.Uint64
 	refusals  atomic.Uint64
 	// violations are the requests that clients had no right to.
 	violations atomic.Uint64
+	informed   atomic.Uint64 // how often all clients were sent INFO
 
 	computing chan struct{} // turns of handshakes
+	input     input
 
 	running sync.WaitGroup // readers, sweeper
 	writing sync.WaitGroup // writer goroutines of parked connections
@@ -114,11 +117,12 @@ func NewHub(config Config) *Hub {
 		config: config, profile: config.Profile, auth: config.Auth, log: config.Logger,
 		index:   subject.NewIndex[*Sub, *Peer](config.Loops),
 		brokers: make(map[string]*Peer),
-		conns:   make(map[uint64]*Conn), users: make(map[string]int), ended: make(map[Reason]uint64), quit: make(chan struct{}),
+		conns:   make(map[uint64]*Conn), users: make(map[string]*user), ended: make(map[Reason]uint64), quit: make(chan struct{}),
 		handshakes: make(map[Outcome]uint64), upgrades: make(map[Outcome]uint64), computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.alive, h.ending = context.WithCancel(context.Background())
 	h.notable.log = h.log
+	h.input.open(&h.profile)
 	h.batches.New = func() any { return h.newBatch() }
 	h.caches.New = func() any { return new(cache) }
 	h.senders.New = h.newSender
@@ -232,11 +236,7 @@ func (h *Hub) rejectConn(nc net.Conn, words []byte) {
 // remove cleans up after a connection whose reader has ended.
 func (h *Hub) remove(c *Conn) {
 	h.drop(c)
-	if c.in != nil {
-		c.in.Release()
-		c.in = nil
-	}
-	c.secure.release()
+	c.letGo()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.conns, c.id)
@@ -262,7 +262,7 @@ func (h *Hub) insert(s *Sub, op *protocol.Op) error {
 		if !is.MaySubscribe(op.Subject, op.Queue) {
 			return c.violate(protocol.SubscribeViolation(op.Subject, op.Queue))
 		}
-		s.filtered = is.Filters(s.pattern)
+		s.filtered = is.Filters(s.pattern, s.queue)
 		// Without echo, each match is checked for the client's own messages.
 		s.counted = !c.echo || s.filtered
 		h.lock.Lock()
@@ -280,17 +280,20 @@ func (h *Hub) insert(s *Sub, op *protocol.Op) error {
 		}
 		h.end(old) // old has had its last message, and retire has not ended it yet
 	}
-	most := limits.SubscriptionsPerConnection
+	most, room := limits.SubscriptionsPerConnection, h.profile.Interest/2
 	if is != nil && is.Limits.Subscriptions > 0 {
 		most = min(most, is.Limits.Subscriptions)
 	}
+	if is != nil && is.Limits.SubscriptionBytes > 0 {
+		room = min(room, int64(is.Limits.SubscriptionBytes))
+	}
 	nodes, groups := h.index.Missing(s.pattern, s.queue)
-	s.cost = costOf(s, nodes)
-	if len(c.subs) >= most || groups >= limits.GroupsPerPattern || c.interest+s.cost > h.profile.Interest/2 || h.interestCost+s.cost > h.profile.Interest {
+	s.cost = costOf(s) + int64(nodes)*nodeCost
+	if len(c.subs) >= most || groups >= limits.GroupsPerPattern || c.interest+s.cost > room || h.interestBytes()+s.cost > h.profile.Interest {
 		return protocol.ErrMaxSubscriptions
 	}
 	c.interest += s.cost
-	h.interestCost += s.cost
+	h.interestCost += costOf(s)
 	if c.subs == nil {
 		c.subs = make(map[string]*Sub, 1)
 	}
@@ -337,7 +340,7 @@ func (h *Hub) count(s *Sub) {
 	s.taken.Store(int64(s.leaf.Matched.Load() - s.base))
 	s.counted = true
 	h.index.Count(s.leaf, s.conn.loop.sink, s)
-	s.conn.loop.push([]entry{{kind: moveSub, sub: s}}, 0)
+	s.conn.loop.pushOne(entry{kind: moveSub, sub: s})
 }
 
 // filter checks the messages of a subscription from now on. The index lock is held.
@@ -360,11 +363,11 @@ func (h *Hub) end(s *Sub) {
 	s.removed = true
 	c := s.conn
 	c.interest -= s.cost
-	h.interestCost -= s.cost
+	h.interestCost -= costOf(s)
 	delete(c.subs, s.sid)
 	c.subCount.Store(int64(len(c.subs)))
 	leaf, group := h.index.Remove(s.pattern, s.queue, c.loop.sink, s)
-	c.loop.push([]entry{{kind: endSub, sub: s}}, 0)
+	c.loop.pushOne(entry{kind: endSub, sub: s})
 	switch {
 	case group != nil:
 		h.announce(Interest{s.pattern, s.queue, group.Size()})
@@ -435,6 +438,7 @@ func (h *Hub) SetURLs(urls, web []string) {
 
 // inform sends INFO to all clients that accept it at any time.
 func (h *Hub) inform() {
+	h.informed.Add(1)
 	for _, c := range h.list() {
 		if about := c.connectOptions.Load(); c.pongSent.Load() && about != nil && about.Protocol >= 1 {
 			c.send(h.infoLine(c, false), false)
@@ -483,7 +487,8 @@ func (h *Hub) list() []*Conn {
 	return all
 }
 
-// sweep closes clients that don't authenticate or don't answer PING in time, and sends PINGs.
+// sweep closes clients that don't authenticate or don't answer PING in time, sends PINGs, and has
+// idle loops rest.
 func (h *Hub) sweep() {
 	tick := work.NewTicker(min(time.Second, h.config.Ping/4, h.config.AuthWait/4))
 	defer tick.Stop()
@@ -495,6 +500,11 @@ func (h *Hub) sweep() {
 			tick.Next()
 		}
 		now := time.Now()
+		h.evictSlow(now)
+		h.forget(now)
+		for _, l := range h.loops {
+			l.rest()
+		}
 		for _, c := range h.list() {
 			silent := now.Sub(time.Unix(0, c.active.Load()))
 			pings := c.pings.Load()
@@ -507,6 +517,7 @@ func (h *Hub) sweep() {
 				if e := c.recheck(); e != nil {
 					c.closeWithError(e.Text(), reasonFor(e))
 				}
+			case c.queued.Load(): // it is this broker that does not read
 			case silent < h.config.Ping*time.Duration(pings+1):
 			case pings >= limits.PingsOutstanding:
 				c.closeWithError(protocol.ErrStaleConnection.Text(), Stale)

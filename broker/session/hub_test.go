@@ -131,6 +131,22 @@ func TestMaximumCountsFromTheBeginning(t *testing.T) {
 	}
 }
 
+// TestUnsubscribingAloneHoldsNobodyUp: ends of subscriptions are queued behind the messages that
+// matched before them, and no message comes to wake the sender loop.
+func TestUnsubscribingAloneHoldsNobodyUp(t *testing.T) {
+	_, address := newTestHub(t, func(c *session.Config) { c.Loops = 1 })
+	c := dial(t, address, "")
+	const once = 1000
+	text := strings.Builder{}
+	for n := range once {
+		fmt.Fprintf(&text, "SUB a.%d 1\r\nUNSUB 1\r\n", n)
+	}
+	for range 8 * limits.LoopDeliveries / once {
+		c.send("%s", text.String())
+	}
+	c.sync()
+}
+
 func TestMessagesMatchedBeforeUnsubArrive(t *testing.T) {
 	_, address := newTestHub(t, nil)
 	sub, pub := dial(t, address, ""), dial(t, address, "")
@@ -230,6 +246,30 @@ func TestSubscriptionsAreBoundedInTokensAndBytes(t *testing.T) {
 	if n := h.Stats().InterestBytes; n != 0 {
 		t.Errorf("%d bytes are left of nothing", n)
 	}
+}
+
+// TestALongPatternCountsUntilItsLastSubscriptionEnds: the one that paid for the nodes ends, and
+// another one keeps them.
+func TestALongPatternCountsUntilItsLastSubscriptionEnds(t *testing.T) {
+	const most = 4 << 20
+	h, address := newTestHub(t, func(c *session.Config) { c.Profile.Interest = most })
+	greedy := dial(t, address, "")
+	longest := strings.Repeat(".x", limits.PatternTokens-1)
+	for i := range 500 {
+		greedy.send("SUB %d%s a%d\r\nSUB %d%s b%d\r\nUNSUB a%d\r\n", i, longest, i, i, longest, i, i)
+	}
+	greedy.send("PING\r\n")
+	for line := greedy.line(); line != "PONG"; line = greedy.line() {
+		if line != "-ERR 'maximum subscriptions exceeded'" {
+			t.Fatal(line)
+		}
+	}
+	// Each pattern takes 38 kB.
+	if is := h.Stats(); is.Subscriptions > most/38_000 || is.InterestBytes > most || is.InterestBytes < int64(is.Subscriptions)*38_000 {
+		t.Errorf("%d patterns count %d bytes", is.Subscriptions, is.InterestBytes)
+	}
+	greedy.conn.Close()
+	testutil.EventuallyTrue(t, "nothing is left", func() bool { return h.Stats().InterestBytes == 0 })
 }
 
 // TestQueueGroupsOnOnePatternAreBounded, since each publish looks at all of them.

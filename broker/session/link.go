@@ -10,7 +10,7 @@ type Message = protocol.Message
 type Link interface {
 	// Forward queues the message for that broker. It is called at most once per message and link,
 	// in each publisher's order. behind reports that more is pending on the link than its bound,
-	// and that the publisher must call Wait.
+	// and asks the publisher to call Wait.
 	Forward(m *Message, reach Reach) (behind bool)
 	// Wait blocks while the link is behind. It returns at once when the link is down.
 	Wait()

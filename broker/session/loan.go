@@ -1,5 +1,7 @@
 package session
 
+import "github.com/carillon-mq/carillon/broker/work"
+
 // Loan is a slab lent to a caller that builds large messages in it. They are sent without a copy:
 // connections refer to it until the last one has written it.
 type Loan slab
@@ -14,7 +16,7 @@ func (l *Loan) Bytes() []byte { return l.buf }
 func (l *Loan) Return() { (*slab)(l).Release() }
 
 // SendLent is Send for messages whose slices all lie in the Loan, which it takes over.
-func (h *Hub) SendLent(l *Loan, messages []Message) {
+func (h *Hub) SendLent(l *Loan, messages []Message) work.Behind {
 	c := h.senders.Get().(*slabCopier)
 	c.drop()
 	c.batch.from = (*slab)(l)
@@ -26,5 +28,5 @@ func (h *Hub) SendLent(l *Loan, messages []Message) {
 	c.open = true
 	c.flush()
 	c.drop()
-	h.releaseSender(c)
+	return h.releaseSender(c)
 }

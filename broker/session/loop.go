@@ -14,29 +14,44 @@ import (
 // queued only a few deliveries drains it itself if the loop is idle, which saves a request two
 // goroutine switches. The simpler design, a goroutine per connection that is woken for each
 // message, is where nats-server spends most of its time with many receivers.
+//
+// The queue is served in portions, each of which ends with its writes. So a message for one
+// connection is written before a flood to many others is served whole.
 type loop struct {
 	hub  *Hub
 	sink int
 
 	// The queue. Guarded by in.
-	in      sync.Mutex
-	queue   []entry
-	bytes   int
-	stopped bool
-	room    *sync.Cond // signalled when the queue was emptied
+	in         sync.Mutex
+	queue      []entry
+	deliveries int  // of queued entries, and of taken ones that are not served
+	bytes      int  // of the messages of both
+	used       bool // since the last rest
+	stopped    bool
+	eased      *sync.Cond // behind became false
 
-	behind atomic.Bool // the queue is over its bound
+	behind atomic.Bool // written under in
 	wake   chan struct{}
 	quit   chan struct{}
 
 	// State of draining. Guarded by mu.
 	mu    sync.Mutex
+	batch []entry // taken from the queue; those before next are served
+	next  int
+	part  int // receivers of batch[next] that are served
 	spare []entry
 	dirty []*Conn
 	// The encoded message before and after the subscription's sid. The bare ones leave out the
 	// headers.
 	head, tail, bareHead, bareTail []byte
 }
+
+// quietEntries is how many entries wake a loop that nobody else wakes: a client that only
+// unsubscribes holds no more memory than that, and no reader waits for a loop that sleeps.
+const quietEntries = 256
+
+// swapEntries is how many entries are worth the exchange of a batch's memory for that of the queue.
+const swapEntries = 16
 
 // keptEntries is the largest capacity of a queue that is kept for reuse.
 const keptEntries = 8 << 10
@@ -74,24 +89,63 @@ type visible struct {
 	Header               int
 }
 
+// size is how many bytes of a message the entry counts in the queue.
+func (e *entry) size() int {
+	if e.kind > deliverOne {
+		return 0
+	}
+	return len(e.msg.Subject) + len(e.msg.Data)
+}
+
 func visibleOf(m *Message) visible { return visible{m.Subject, m.Reply, m.Data, m.Header} }
 
 func newLoop(h *Hub, sink int) *loop {
 	l := &loop{hub: h, sink: sink, wake: make(chan struct{}, 1), quit: make(chan struct{})}
-	l.room = sync.NewCond(&l.in)
+	l.eased = sync.NewCond(&l.in)
 	return l
 }
 
-// push queues entries. bytes is the size of their messages.
-func (l *loop) push(entries []entry, bytes int) {
+// push queues entries with that many deliveries, of messages of that many bytes. It reports whether
+// the loop is behind. Who needs the entries to be served soon wakes the loop. Ends of subscriptions
+// wait for the next message, or until there are quietEntries.
+func (l *loop) push(entries []entry, deliveries, bytes int) (behind bool) {
 	l.in.Lock()
+	defer l.in.Unlock()
+	before := len(l.queue)
 	l.queue = append(l.queue, entries...)
+	return l.pushed(before, deliveries, bytes)
+}
+
+// hand is push for a caller that reuses the memory of entries. It may get other memory, without
+// entries: many that come to an empty queue are not copied.
+func (l *loop) hand(entries *[]entry, deliveries, bytes int) (behind bool) {
+	l.in.Lock()
+	defer l.in.Unlock()
+	before := len(l.queue)
+	if n := len(*entries); before == 0 && n >= swapEntries && cap(l.queue) >= n {
+		l.queue, *entries = *entries, l.queue
+	} else {
+		l.queue = append(l.queue, *entries...)
+	}
+	return l.pushed(before, deliveries, bytes)
+}
+
+// pushed counts entries that were added to so many before. in is held.
+func (l *loop) pushed(before, deliveries, bytes int) (behind bool) {
+	l.used = true
+	l.deliveries += deliveries
 	l.bytes += bytes
-	if l.bytes > limits.LoopBacklog || len(l.queue) > limits.LoopEntries {
+	if l.bytes > limits.LoopBacklog || l.deliveries > limits.LoopDeliveries-limits.BatchDeliveries {
 		l.behind.Store(true)
 	}
-	l.in.Unlock()
+	if before < quietEntries && len(l.queue) >= quietEntries {
+		l.signal()
+	}
+	return l.behind.Load()
 }
+
+// pushOne queues an entry that is not a message.
+func (l *loop) pushOne(e entry) { l.push([]entry{e}, 1, 0) }
 
 func (l *loop) signal() {
 	select {
@@ -100,15 +154,18 @@ func (l *loop) signal() {
 	}
 }
 
-// wait blocks while the queue is over its bound.
-func (l *loop) wait() {
+func (l *loop) isBehind() bool { return l.behind.Load() }
+
+// Wait blocks while the loop is behind. A loop that was behind is so until half of its queue is
+// served, so that whoever waits is woken for more than one message.
+func (l *loop) Wait() {
 	if !l.behind.Load() {
 		return
 	}
+	l.hub.stalls.Add(1)
 	l.in.Lock()
 	for l.behind.Load() && !l.stopped {
-		l.hub.stalls.Add(1)
-		l.room.Wait()
+		l.eased.Wait()
 	}
 	l.in.Unlock()
 }
@@ -127,61 +184,106 @@ func (l *loop) run() {
 	}
 }
 
-// inline drains once on the caller's goroutine. If another goroutine drains, inline wakes the
-// loop's own goroutine to check the queue again.
+// inline serves a portion on the caller's goroutine. The loop's own goroutine serves what is left,
+// and is woken to look at the queue if another goroutine drains it.
 func (l *loop) inline() {
 	if !l.mu.TryLock() {
 		l.signal()
 		return
 	}
 	l.drain()
+	left := l.next < len(l.batch)
 	l.mu.Unlock()
+	if left {
+		l.signal()
+	}
 }
 
-// drain serves what is queued now, and reports whether there was anything.
-func (l *loop) drain() bool {
-	l.in.Lock()
-	batch := l.queue
-	l.queue, l.spare = l.spare[:0], nil
-	l.bytes = 0
-	if l.behind.Load() {
-		l.behind.Store(false)
-		l.room.Broadcast()
-	}
-	l.in.Unlock()
-	if len(batch) == 0 {
-		l.spare = batch
+// drain serves one portion of the queue and writes it to its receivers. It reports whether more is
+// queued.
+func (l *loop) drain() (more bool) {
+	if l.next == len(l.batch) && !l.take() {
 		return false
 	}
-	for i := range batch {
-		l.serve(&batch[i])
+	var p portion
+	for l.next < len(l.batch) && !p.full() {
+		e := &l.batch[l.next]
+		if !l.serve(e, &p) {
+			break
+		}
+		p.bytes += e.size()
+		if e.ownsSlab {
+			e.from.Release()
+		}
+		l.next, l.part = l.next+1, 0
 	}
 	for i, c := range l.dirty {
 		c.flush()
 		l.dirty[i] = nil
 	}
 	l.dirty = l.dirty[:0]
-	for i := range batch {
-		if batch[i].ownsSlab {
-			batch[i].from.Release()
+	if l.next == len(l.batch) {
+		clear(l.batch)
+		if cap(l.batch) <= keptEntries {
+			l.spare = l.batch
 		}
+		l.batch, l.next = nil, 0
 	}
-	clear(batch)
-	if cap(batch) <= keptEntries {
-		l.spare = batch[:0]
+	return l.served(p.deliveries, p.bytes)
+}
+
+// take takes all that is queued as the next batch, and reports whether there is anything.
+func (l *loop) take() bool {
+	l.in.Lock()
+	defer l.in.Unlock()
+	if len(l.queue) == 0 {
+		return false
 	}
+	l.batch, l.next, l.part = l.queue, 0, 0
+	l.queue, l.spare = l.spare[:0], nil
 	return true
 }
 
-func (l *loop) serve(e *entry) {
+// rest is called now and then. It has a loop that got nothing since the last time serve the ends of
+// subscriptions that nobody woke it for, or else give back the memory of its queue.
+func (l *loop) rest() {
+	if !l.mu.TryLock() {
+		return
+	}
+	defer l.mu.Unlock()
+	l.in.Lock()
+	defer l.in.Unlock()
+	switch {
+	case l.used:
+		l.used = false
+	case len(l.queue) > 0:
+		l.signal()
+	case l.next == len(l.batch):
+		l.queue, l.spare = nil, nil
+	}
+}
+
+// served counts what a portion has served, and wakes those that wait for room. It reports whether
+// more is queued.
+func (l *loop) served(deliveries, bytes int) (more bool) {
+	l.in.Lock()
+	defer l.in.Unlock()
+	l.deliveries -= deliveries
+	l.bytes -= bytes
+	if l.behind.Load() && l.deliveries <= limits.LoopDeliveries/2 && l.bytes <= limits.LoopBacklog/2 {
+		l.behind.Store(false)
+		l.eased.Broadcast()
+	}
+	return l.next < len(l.batch) || len(l.queue) > 0
+}
+
+// serve serves the entry, from receiver part on, and counts that in p. It reports whether the entry
+// is served; if not, p is full.
+func (l *loop) serve(e *entry, p *portion) (done bool) {
+	if e.kind == deliverMany {
+		return l.serveMany(e, p)
+	}
 	switch e.kind {
-	case deliverMany:
-		l.encode(&e.msg)
-		for _, s := range e.subs {
-			if !s.ended && !s.moved {
-				l.deliver(s, e)
-			}
-		}
 	case deliverOne:
 		if !e.sub.ended {
 			l.encode(&e.msg)
@@ -189,7 +291,7 @@ func (l *loop) serve(e *entry) {
 		}
 	case sendRaw, sendRawAndClose:
 		if e.conn.closed() {
-			return
+			break
 		}
 		e.conn.out.write(e.msg.Data)
 		e.conn.closing = e.conn.closing || e.kind == sendRawAndClose
@@ -201,6 +303,26 @@ func (l *loop) serve(e *entry) {
 	case moveSub:
 		e.sub.moved = true
 	}
+	p.count(1, len(e.msg.Data))
+	return true
+}
+
+func (l *loop) serveMany(e *entry, p *portion) (done bool) {
+	l.encode(&e.msg)
+	for l.part < len(e.subs) {
+		if p.full() {
+			return false
+		}
+		some := e.subs[l.part:min(l.part+strideOf(len(e.msg.Data)), len(e.subs))]
+		for _, s := range some {
+			if !s.ended && !s.moved {
+				l.deliver(s, e)
+			}
+		}
+		l.part += len(some)
+		p.count(len(some), len(e.msg.Data))
+	}
+	return true
 }
 
 // encode encodes what all receivers of a message share: everything but the sid.
@@ -250,7 +372,7 @@ func (l *loop) touch(c *Conn) {
 func (l *loop) stop() {
 	l.in.Lock()
 	l.stopped = true
-	l.room.Broadcast()
+	l.eased.Broadcast()
 	l.in.Unlock()
 	close(l.quit)
 }

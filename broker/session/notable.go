@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -19,7 +20,12 @@ type notable struct {
 const maxNotable = 10
 
 // Info logs a line, or leaves it out.
-func (n *notable) Info(text string, args ...any) {
+func (n *notable) Info(text string, args ...any) { n.write(slog.LevelInfo, text, args) }
+
+// Warn is Info for what concerns other clients, too.
+func (n *notable) Warn(text string, args ...any) { n.write(slog.LevelWarn, text, args) }
+
+func (n *notable) write(level slog.Level, text string, args []any) {
 	n.mu.Lock()
 	if now := time.Now().Unix(); now != n.second {
 		n.second, n.lines = now, 0
@@ -36,5 +42,5 @@ func (n *notable) Info(text string, args ...any) {
 	if left > 0 {
 		args = append(args, "left out", left)
 	}
-	n.log.Info(text, args...)
+	n.log.Log(context.Background(), level, text, args...)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Taker is a component of this broker that receives what is published on the subjects that it
@@ -16,15 +17,16 @@ type Taker interface {
 	// forwarded reports that another broker's Taker sent them here. behind asks the publisher to
 	// call Wait; it has no effect for messages from links.
 	Take(messages []Message, memory protocol.Memory, forwarded bool) (behind bool)
-	// Wait blocks while the Taker has no room. A connection's reader calls it, without locks.
+	// Wait blocks while the Taker is behind. A connection's reader calls it, without locks.
 	Wait()
 }
 
 // ClientTaker is optionally implemented by a Taker that has to know which client published.
 type ClientTaker interface {
 	// TakeOf is Take for messages of a client of this broker. client is the number of its
-	// connection (Hub.Connected).
-	TakeOf(client uint64, messages []Message, memory protocol.Memory) (behind bool)
+	// connection (Hub.Connected). It adds to behind what this client is to wait for, instead of
+	// Wait.
+	TakeOf(client uint64, messages []Message, memory protocol.Memory, behind *work.Behind)
 }
 
 // Offer registers a Taker's subjects in the interest index.
@@ -74,22 +76,63 @@ func (b *batch) callTakers() {
 	b.forTakers, b.takers = b.forTakers[:0], b.takers[:0]
 }
 
-// callEachTaker calls the Takers in the order of their first messages.
+// taking is one Taker's part of a read: its first message, and its last one so far.
+type taking struct {
+	taker       Taker
+	first, last int
+}
+
+// fewTakers is up to how many Takers of a read are searched one by one: 16 comparisons take as long
+// as a map.
+const fewTakers = 16
+
+// callEachTaker calls the Takers in the order of their first messages. Its work is proportional to
+// the number of messages, whatever the number of Takers: each message names the next one of its
+// Taker.
 func (b *batch) callEachTaker() {
 	for i, t := range b.takers {
-		if t == nil {
-			continue // passed with an earlier message
+		b.nextOf = append(b.nextOf, 0)
+		if to := b.takingOf(t); to == nil {
+			b.takings = append(b.takings, taking{t, i, i})
+		} else {
+			b.nextOf[to.last], to.last = i, i
 		}
-		for j := i; j < len(b.takers); j++ {
-			if b.takers[j] == t {
-				b.takerScratch = append(b.takerScratch, b.forTakers[j])
-				b.takers[j] = nil
+	}
+	for i := range b.takings {
+		to := &b.takings[i]
+		for at := to.first; ; at = b.nextOf[at] {
+			if b.takerScratch = append(b.takerScratch, b.forTakers[at]); at == to.last {
+				break
 			}
 		}
-		b.callTaker(t, b.takerScratch)
+		b.callTaker(to.taker, b.takerScratch)
 		clear(b.takerScratch)
 		b.takerScratch = b.takerScratch[:0]
 	}
+	clear(b.takings)
+	clear(b.manyTakers)
+	b.takings, b.nextOf = b.takings[:0], b.nextOf[:0]
+}
+
+// takingOf returns a Taker's part of the read, or nil before its first message.
+func (b *batch) takingOf(t Taker) *taking {
+	n := len(b.takings)
+	for i := range b.takings[:min(n, fewTakers)] {
+		if b.takings[i].taker == t {
+			return &b.takings[i]
+		}
+	}
+	if n < fewTakers {
+		return nil
+	}
+	if i, ok := b.manyTakers[t]; ok {
+		return &b.takings[i]
+	}
+	if b.manyTakers == nil {
+		b.manyTakers = map[Taker]int{}
+	}
+	b.manyTakers[t] = n
+	return nil
 }
 
 func (b *batch) callTaker(t Taker, messages []Message) {
@@ -97,30 +140,27 @@ func (b *batch) callTaker(t Taker, messages []Message) {
 	if b.origin != nil && b.from != nil && len(b.from.buf) > fullChunk {
 		memory = b.from // of one large message; others share their slab
 	}
-	behind := false
 	if of, ok := t.(ClientTaker); ok && b.origin != nil && !b.forwarded {
-		behind = of.TakeOf(b.origin.id, messages, memory)
-	} else {
-		behind = t.Take(messages, memory, b.forwarded)
-	}
-	if behind {
-		b.fullTakers = append(b.fullTakers, t)
+		of.TakeOf(b.origin.id, messages, memory, &b.behindTakers)
+	} else if t.Take(messages, memory, b.forwarded) {
+		b.behindTakers.Add(t)
 	}
 }
 
 // Send publishes this broker's own messages to all subscribers, on this and on linked brokers, but
-// to no Taker. It copies them and never waits; use Wait for that.
-func (h *Hub) Send(messages []Message) { h.send(messages, true, false) }
+// to no Taker. It copies them and never waits. It returns which loops and links are behind, of
+// those that the messages went to: a caller that sends much waits for them, holding no lock.
+func (h *Hub) Send(messages []Message) work.Behind { return h.send(messages, true, false) }
 
 // SendSoon is Send for a caller that is about to send more. It leaves the writing to the loops'
 // goroutines, which write what gathers meanwhile together.
-func (h *Hub) SendSoon(messages []Message) { h.send(messages, true, true) }
+func (h *Hub) SendSoon(messages []Message) work.Behind { return h.send(messages, true, true) }
 
 // Publish publishes messages as a client of this broker does: to subscribers and to Takers. It
-// copies them and waits for nobody, so the caller bounds what is under way.
-func (h *Hub) Publish(messages []Message) { h.send(messages, false, false) }
+// copies them and waits for nobody, as Send. Takers are not in what it returns.
+func (h *Hub) Publish(messages []Message) work.Behind { return h.send(messages, false, false) }
 
-func (h *Hub) send(messages []Message, internal, more bool) {
+func (h *Hub) send(messages []Message, internal, more bool) work.Behind {
 	c := h.senders.Get().(*slabCopier)
 	c.batch.internal, c.batch.more = internal, more
 	for i := range messages {
@@ -128,37 +168,25 @@ func (h *Hub) send(messages []Message, internal, more bool) {
 	}
 	c.flush()
 	c.batch.internal, c.batch.more = true, false
-	h.releaseSender(c)
+	return h.releaseSender(c)
 }
 
-// releaseSender returns a sender to the pool.
-func (h *Hub) releaseSender(c *slabCopier) {
-	clear(c.batch.slowPeers)
-	c.batch.slowPeers = c.batch.slowPeers[:0]
-	if b := c.batch; b.cache != nil {
+// releaseSender returns a sender to the pool. It returns what is behind.
+func (h *Hub) releaseSender(c *slabCopier) work.Behind {
+	b := c.batch
+	behind := b.behind.Take()
+	if b.cache != nil {
 		h.caches.Put(b.cache)
 		b.cache = nil
 	}
 	h.senders.Put(c)
+	return behind
 }
 
 func (h *Hub) newSender() any {
 	c := &slabCopier{batch: h.newBatch()}
 	c.batch.internal = true
 	return c
-}
-
-// Wait blocks while this broker's sender loops or links are over their bounds.
-func (h *Hub) Wait() {
-	for _, l := range h.loops {
-		l.wait()
-	}
-	h.lock.RLock()
-	peers := h.peers
-	h.lock.RUnlock()
-	for _, p := range peers {
-		p.link.Wait()
-	}
 }
 
 // Interested reports whether a message on the subject would have a receiver, here or on a linked
@@ -195,14 +223,16 @@ func (h *Hub) Peers() []string {
 }
 
 // Forward sends a message to the Takers of another broker that offer its subject. It reports
-// whether there is a link to that broker.
-func (h *Hub) Forward(broker string, m *Message) bool {
+// whether there is a link to that broker, and returns the link if that is behind.
+func (h *Hub) Forward(broker string, m *Message) (linked bool, behind work.Behind) {
 	h.lock.RLock()
 	defer h.lock.RUnlock()
 	p := h.brokers[broker]
 	if p == nil {
-		return false
+		return false, behind
 	}
-	p.link.Forward(m, Reach{Keep: true})
-	return true
+	if p.link.Forward(m, Reach{Keep: true}) {
+		behind.Add(p.link)
+	}
+	return true, behind
 }

@@ -6,14 +6,16 @@ import "github.com/carillon-mq/carillon/broker/websocket"
 // of its own, large payloads by reference.
 type outbox struct {
 	segments []segment
-	size     int
+	size     int  // bytes to send
+	held     int  // bytes of the slabs that the segments lie in
 	open     bool // the last segment is a chunk with room at its end
 	framed   bool // everything goes in frames: the first chunk has room for a header before it
 }
 
 type segment struct {
-	bytes []byte // part of slab
-	slab  *slab
+	bytes  []byte // part of slab
+	slab   *slab
+	shared bool // with others: the slab is no chunk of this outbox
 }
 
 const (
@@ -27,14 +29,34 @@ const (
 
 func (o *outbox) empty() bool { return o.size == 0 }
 
+// add appends a segment, whose reference to its slab is the outbox's from now on. A slab counts
+// once if its segments are at most one apart, as those of the chunk between shared payloads are.
+func (o *outbox) add(s segment) {
+	n := len(o.segments)
+	if !(n > 0 && o.segments[n-1].slab == s.slab || n > 1 && o.segments[n-2].slab == s.slab) {
+		o.held += len(s.slab.buf)
+	}
+	o.segments = append(o.segments, s)
+}
+
+// free returns the free end of the open chunk.
+func (o *outbox) free() []byte {
+	if !o.open {
+		return nil
+	}
+	last := o.segments[len(o.segments)-1].bytes
+	return last[len(last):]
+}
+
 // room returns the free end of the open chunk, of at least n bytes.
 func (o *outbox) room(n int) []byte {
-	if o.open {
-		last := &o.segments[len(o.segments)-1]
-		if free := last.bytes[len(last.bytes):cap(last.bytes)]; len(free) >= n || cap(free) >= n {
-			return free[:0]
-		}
+	if free := o.free(); cap(free) >= n {
+		return free
 	}
+	return o.newChunk(n)
+}
+
+func (o *outbox) newChunk(n int) []byte {
 	size, before := firstChunk, 0
 	if o.size > 0 {
 		size = min(max(2*o.size, firstChunk), fullChunk)
@@ -42,9 +64,24 @@ func (o *outbox) room(n int) []byte {
 		before = websocket.HeaderRoom
 	}
 	s := newSlab(max(size, before+n))
-	o.segments = append(o.segments, segment{s.buf[before:before], s})
+	o.add(segment{bytes: s.buf[before:before], slab: s})
 	o.open = true
 	return s.buf[before:before]
+}
+
+// share appends a part of a slab of others, and takes over a reference to it. What follows is
+// appended to the chunk before it, if that has room.
+func (o *outbox) share(data []byte, from *slab) {
+	free, chunk := o.free(), (*slab)(nil)
+	if cap(free) >= len(crlf) {
+		chunk = o.segments[len(o.segments)-1].slab
+	}
+	o.add(segment{data, from, true})
+	o.size += len(data)
+	if o.open = chunk != nil; o.open {
+		chunk.Retain()
+		o.add(segment{bytes: free, slab: chunk})
+	}
 }
 
 func (o *outbox) grow(n int) {
@@ -71,9 +108,7 @@ func (o *outbox) message(head []byte, sid string, tail, data []byte, from *slab)
 		_ = append(b, tail...)
 		o.grow(line)
 		from.Retain()
-		o.segments = append(o.segments, segment{data, from})
-		o.size += len(data)
-		o.open = false
+		o.share(data, from)
 		o.write(crlf)
 		return
 	}
@@ -86,13 +121,31 @@ func (o *outbox) message(head []byte, sid string, tail, data []byte, from *slab)
 	o.grow(n)
 }
 
-// consume removes the first n bytes.
+// front appends the first n bytes, or all, to parts.
+func (o *outbox) front(parts [][]byte, n int) [][]byte {
+	for _, s := range o.segments {
+		if n == 0 {
+			break
+		}
+		part := s.bytes[:min(len(s.bytes), n)]
+		parts = append(parts, part)
+		n -= len(part)
+	}
+	return parts
+}
+
+// consume removes the first n bytes. No empty segment is left in front, which a writer would try
+// forever to write.
 func (o *outbox) consume(n int) {
 	o.size -= n
 	i := 0
-	for ; n > 0 && n >= len(o.segments[i].bytes); i++ {
-		n -= len(o.segments[i].bytes)
-		o.segments[i].slab.Release()
+	for ; i < len(o.segments); i++ {
+		size := len(o.segments[i].bytes)
+		if n < size || n == 0 && size > 0 {
+			break
+		}
+		n -= size
+		o.release(i)
 	}
 	if n > 0 {
 		o.segments[i].bytes = o.segments[i].bytes[n:]
@@ -103,6 +156,16 @@ func (o *outbox) consume(n int) {
 	if left == 0 {
 		o.segments, o.open = keepSmall(o.segments), false
 	}
+}
+
+// release releases a segment, the first one that was not released.
+func (o *outbox) release(i int) {
+	s := o.segments[i].slab
+	more := o.segments[i+1:]
+	if !(len(more) > 0 && more[0].slab == s || len(more) > 1 && more[1].slab == s) {
+		o.held -= len(s.buf)
+	}
+	s.Release()
 }
 
 // keepSmall drops the segment list of a connection that was far behind once, so that its memory is
@@ -120,27 +183,36 @@ func (o *outbox) reset() {
 	}
 }
 
-// moveTo moves everything to another outbox.
+// moveTo moves everything to an empty outbox.
 func (o *outbox) moveTo(to *outbox) {
-	to.segments = append(to.segments, o.segments...)
-	to.size += o.size
-	to.open = o.open
-	clear(o.segments)
-	o.segments, o.size, o.open = keepSmall(o.segments[:0]), 0, false
+	o.segments, to.segments = keepSmall(to.segments[:0]), o.segments
+	to.size, to.held, to.open = o.size, o.held, o.open
+	o.size, o.held, o.open = 0, 0, false
 }
 
-// copyBelow is the size in bytes below which joinTo copies: what waits in slabs of its own would
-// take many times the memory that counts as pending.
-const copyBelow = firstChunk / 2
+// parkedShare is the size in bytes from which a payload stays in its slab while it is parked. It
+// must also fill half of its slab, all of which counts for the connection.
+const parkedShare = 32 << 10
 
-// joinTo moves everything to an outbox that collects what is parked.
+// joinTo moves everything to an outbox that collects what is parked. It is copied to full chunks
+// there: what waits in slabs of its own would hold many times the memory of its bytes.
 func (o *outbox) joinTo(to *outbox) {
-	if o.size >= copyBelow || to.empty() {
-		o.moveTo(to)
-		return
-	}
 	for _, s := range o.segments {
-		to.write(s.bytes)
+		if s.shared && len(s.bytes) >= parkedShare && 2*len(s.bytes) >= len(s.slab.buf) {
+			s.slab.Retain()
+			to.share(s.bytes, s.slab)
+			continue
+		}
+		for left := s.bytes; len(left) > 0; {
+			free := to.free()
+			if cap(free) == 0 {
+				free = to.newChunk(min(len(left), fullChunk))
+			}
+			n := min(len(left), cap(free))
+			_ = append(free, left[:n]...)
+			to.grow(n)
+			left = left[n:]
+		}
 	}
 	o.reset()
 }

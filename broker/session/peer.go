@@ -47,22 +47,20 @@ func (p *Peer) SetInterest(i Interest) {
 }
 
 // Deliver adds a message from the other broker for this broker's own clients and Takers. It copies
-// what it keeps. The link's reader calls Flush after the last message of a read.
-func (p *Peer) Deliver(m *Message, reach Reach) {
+// what it keeps. The link's reader calls Flush after the last message of a read. full asks it to
+// call Flush and Wait before the next message.
+func (p *Peer) Deliver(m *Message, reach Reach) (full bool) {
 	p.incoming.batch.deliver(p.incoming.copyIn(m), reach)
+	return p.incoming.batch.full()
 }
 
 // Flush queues what Deliver has gathered. A receiver that is close to its bound does not slow down
 // a link as it does a publisher, because many publishers share the link.
 func (p *Peer) Flush() { p.incoming.flush() }
 
-// Wait blocks while this broker's sender loops are over their bounds. The link's reader calls it
-// after Flush, before the next read.
-func (p *Peer) Wait() {
-	for _, l := range p.hub.loops {
-		l.wait()
-	}
-}
+// Wait blocks while loops are behind that messages of the other broker went to since the last Wait.
+// The link's reader calls it after Flush, before the next read.
+func (p *Peer) Wait() { p.incoming.batch.behind.Wait() }
 
 // Detach removes the other broker and all its interest at once.
 func (p *Peer) Detach() {

@@ -14,17 +14,22 @@ type replies struct {
 	within time.Duration // below 0: any time
 	open   map[string]*openReply
 	order  []*openReply // the oldest first
+	bytes  int          // of the subjects in open
 }
 
 type openReply struct {
-	subject string
+	subject string // empty: it is not in open any more
 	left    int
 	until   time.Time
 }
 
-// maxReplies bounds the reply subjects that are remembered for a connection: 4,096 of 64 bytes take
-// about 1 MiB. Beyond it the oldest are forgotten.
-const maxReplies = 4096
+// maxReplies and maxReplyBytes bound the reply subjects that are remembered for a connection.
+// Beyond them the oldest are forgotten. Inboxes have less than 100 bytes, and all take about 1 MiB;
+// but whoever sends the messages chooses the subjects, of up to 4 KiB.
+const (
+	maxReplies    = 4096
+	maxReplyBytes = 512 << 10
+)
 
 // bound changes the bounds, for later messages.
 func (r *replies) bound(most int, within time.Duration) {
@@ -38,12 +43,14 @@ func (r *replies) add(reply []byte) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.order) >= 2*maxReplies { // most are used up, behind one that is not
+	// Used-up entries pile up in order while the oldest entry is still open.
+	if len(r.order) >= 2*maxReplies {
 		r.order = slices.DeleteFunc(r.order, func(one *openReply) bool { return one.left == 0 })
 	}
 	for len(r.order) > 0 {
 		oldest := r.order[0]
-		if oldest.left != 0 && len(r.open) < maxReplies && (r.within < 0 || now.Before(oldest.until)) {
+		room := len(r.open) < maxReplies && r.bytes+len(reply) <= maxReplyBytes
+		if oldest.left != 0 && room && (r.within < 0 || now.Before(oldest.until)) {
 			break
 		}
 		r.forget(oldest)
@@ -53,18 +60,21 @@ func (r *replies) add(reply []byte) {
 	if r.open == nil {
 		r.open = make(map[string]*openReply)
 	}
-	one := r.open[string(reply)]
-	if one != nil {
-		one.left = 0 // its place in order is too old
+	if before := r.open[string(reply)]; before != nil {
+		before.left = 0 // its place in order is too old
+		r.forget(before)
 	}
-	one = &openReply{subject: string(reply), left: r.most, until: now.Add(r.within)}
+	one := &openReply{subject: string(reply), left: r.most, until: now.Add(r.within)}
 	r.open[one.subject] = one
 	r.order = append(r.order, one)
+	r.bytes += len(one.subject)
 }
 
 func (r *replies) forget(one *openReply) {
 	if r.open[one.subject] == one {
 		delete(r.open, one.subject)
+		r.bytes -= len(one.subject)
+		one.subject = ""
 	}
 }
 

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,5 +53,32 @@ func TestReplySubjectsAreBounded(t *testing.T) {
 	}
 	if len(r.open) > maxReplies || len(r.order) > 2*maxReplies || !r.take(fmt.Append(nil, 3*maxReplies-1)) || r.take([]byte("0")) {
 		t.Errorf("%d are open, %d are kept in order, or the wrong ones", len(r.open), len(r.order))
+	}
+}
+
+// TestLongReplySubjectsAreBounded in bytes, also those that were answered or repeated, and the
+// newest ones stay.
+func TestLongReplySubjectsAreBounded(t *testing.T) {
+	r := &replies{most: 1, within: time.Hour}
+	long := strings.Repeat("x", 4000)
+	for i := range maxReplies {
+		r.add(fmt.Appendf(nil, "%s%d", long, i))
+		r.add(fmt.Appendf(nil, "%s%d", long, i))
+		if i%2 == 0 && !r.take(fmt.Appendf(nil, "%s%d", long, i)) {
+			t.Fatalf("answer %d is refused", i)
+		}
+	}
+	kept, open := 0, 0
+	for _, one := range r.order {
+		kept += len(one.subject)
+	}
+	for of := range r.open {
+		open += len(of)
+	}
+	if kept > maxReplyBytes || open != r.bytes || open < maxReplyBytes-2*len(long) {
+		t.Errorf("%d bytes are kept, %d are open, counted as %d", kept, open, r.bytes)
+	}
+	if !r.take(fmt.Appendf(nil, "%s%d", long, maxReplies-1)) || r.take(fmt.Appendf(nil, "%s1", long)) {
+		t.Error("the wrong ones are open")
 	}
 }

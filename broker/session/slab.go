@@ -30,6 +30,14 @@ func slabClass(n int) int {
 	return bits.Len(uint(n-1)) - 10
 }
 
+// slabSize returns the size of the slab that newSlab returns.
+func slabSize(n int) int {
+	if class := slabClass(n); class < len(slabs) {
+		return smallestSlab << class
+	}
+	return n
+}
+
 // newSlab returns a slab of at least n bytes with one reference.
 func newSlab(n int) *slab {
 	class := slabClass(n)

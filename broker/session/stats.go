@@ -25,6 +25,10 @@ type Stats struct {
 	Subscriptions    int
 	InterestBytes    int64  // estimated, of the subscriptions
 	PendingBytes     int64  // waiting for slow clients
+	HeldBytes        int64  // memory that they hold, which Profile.NodePending bounds
+	InputBytes       int64  // buffers of large operations that are being read
+	InputLimit       int64  // what they may take
+	InputWaiting     int    // clients that wait for room for a large operation
 	Parked           int64  // clients with a writer goroutine now
 	Stalls           uint64 // how often a publisher waited for a sender loop
 	Refusals         uint64 // wrong or missing credentials
@@ -43,13 +47,15 @@ func (s Stats) SlowConsumers() uint64 {
 // Stats returns a snapshot of the hub.
 func (h *Hub) Stats() Stats {
 	h.lock.RLock()
-	subs, interest := h.index.Len(), h.interestCost
+	subs, interest := h.index.Len(), h.interestBytes()
 	h.lock.RUnlock()
+	used, limit, waiting := h.input.figures()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := Stats{
 		Totals: h.past, Connections: len(h.conns), TotalConnections: h.ids.Load(), Subscriptions: subs, InterestBytes: interest,
-		PendingBytes: h.pending.Load(), Parked: h.parked.Load(), Stalls: h.stalls.Load(), Refusals: h.refusals.Load(), Violations: h.violations.Load(),
+		InputBytes: used, InputLimit: limit, InputWaiting: waiting,
+		PendingBytes: h.pending.Load(), HeldBytes: h.held.Load(), Parked: h.parked.Load(), Stalls: h.stalls.Load(), Refusals: h.refusals.Load(), Violations: h.violations.Load(),
 		Ended: make(map[Reason]uint64, len(h.ended)), Handshakes: maps.Clone(h.handshakes), Upgrades: maps.Clone(h.upgrades),
 	}
 	for why, n := range h.ended {

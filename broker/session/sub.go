@@ -22,7 +22,7 @@ type Sub struct {
 	// Filtered subscriptions are counted.
 	filtered bool
 	removed  bool  // no longer in the index
-	cost     int64 // estimated bytes, see costOf
+	cost     int64 // estimated bytes that count for its client, with the nodes that it added
 
 	// Counted at the match by any publisher, under the index's read lock.
 	taken atomic.Int64
@@ -75,7 +75,11 @@ const (
 	nodeCost = 300 // a token that no other pattern has in its place
 )
 
-// costOf estimates the bytes that a subscription takes. nodes is how many its pattern adds.
-func costOf(s *Sub, nodes int) int64 {
-	return subCost + int64(2*len(s.pattern)+2*len(s.queue)+len(s.sid)) + int64(nodes)*nodeCost
+// costOf estimates the bytes that a subscription takes without the nodes of its pattern, which
+// others may need, too.
+func costOf(s *Sub) int64 {
+	return subCost + int64(2*len(s.pattern)+2*len(s.queue)+len(s.sid))
 }
+
+// interestBytes estimates what all subscriptions take. The index lock is held.
+func (h *Hub) interestBytes() int64 { return h.interestCost + int64(h.index.Nodes())*nodeCost }

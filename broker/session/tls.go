@@ -238,6 +238,7 @@ func (t *transport) writeSocket(fd uintptr) bool {
 func (t *transport) writeAll(plain *outbox, last bool) {
 	c := t.conn
 	for {
+		before := plain.held
 		taken, err := t.seal(plain, last)
 		if err != nil {
 			c.close(WriteError)
@@ -246,7 +247,7 @@ func (t *transport) writeAll(plain *outbox, last bool) {
 		t.mu.Lock()
 		t.cipher.moveTo(&out)
 		t.mu.Unlock()
-		c.addPending(out.size - taken)
+		c.addPending(out.size-taken, out.held+plain.held-before)
 		c.writeAll(&out)
 		if c.closed() {
 			c.forget(plain)

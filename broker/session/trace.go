@@ -121,7 +121,8 @@ func (c *Conn) trace(b *batch, m *Message, to []byte, only bool) {
 		return // cannot be: the fields are plain
 	}
 	b.pause()
-	c.hub.Send([]Message{{Subject: bytes.Clone(to), Data: data}})
+	behind := c.hub.Send([]Message{{Subject: bytes.Clone(to), Data: data}})
+	b.behind.Join(behind)
 	b.resume()
 }
 

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -193,6 +194,22 @@ func TestASecondCONNECTOfAnotherUser(t *testing.T) {
 	h.dial("bob")
 }
 
+// TestASecondCONNECTLosesOpenReplies: they were the first user's.
+func TestASecondCONNECTLosesOpenReplies(t *testing.T) {
+	responder := may(nil, nil)
+	responder.AllowResponses = &identity.Responses{}
+	h := newUsersHub(t, identity.User{Name: "ann", Permissions: responder}, identity.User{Name: "bob", Permissions: responder}, identity.User{Name: "cat"})
+	c, asks := h.dial("ann"), h.dial("cat")
+	c.send("SUB a 1\r\n")
+	c.sync()
+	asks.send("PUB a r.1 0\r\n\r\nPUB a r.2 0\r\n\r\n")
+	c.expect("MSG a 1 r.1 0", "", "MSG a 1 r.2 0", "")
+	c.send("PUB r.1 0\r\n\r\n")
+	c.sync()
+	c.send("CONNECT {\"verbose\":false,\"user\":\"bob\",\"pass\":\"secret\"}\r\nPUB r.2 0\r\n\r\n")
+	c.expect(`-ERR 'Permissions Violation for Publish to "r.2"'`)
+}
+
 func TestATraceNeedsTheRightToItsDestination(t *testing.T) {
 	h := newUsersHub(t, identity.User{Name: "ann", Permissions: may(deny("secret"), nil)}, identity.User{Name: "bob"})
 	ann, bob := h.dial("ann"), h.dial("bob")
@@ -219,6 +236,24 @@ func TestAnNKeySignsTheNonceOfItsConnection(t *testing.T) {
 	if _, err := nats.Connect("nats://"+h.address, nats.Nkey(public, func([]byte) ([]byte, error) { return old, nil })); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("an old signature is taken: %v", err)
 	}
+}
+
+// busyLogin has no turn for anybody.
+type busyLogin struct{ session.Authenticator }
+
+func (busyLogin) Nonce() bool { return false }
+
+func (busyLogin) Authenticate(context.Context, *session.Credentials) (*identity.Identity, error) {
+	return nil, session.ErrBusy
+}
+
+// TestABusyBrokerDoesNotSayThatAPasswordIsWrong: after two such answers clients stop trying.
+func TestABusyBrokerDoesNotSayThatAPasswordIsWrong(t *testing.T) {
+	h, address := newTestHub(t, func(c *session.Config) { c.Auth = busyLogin{} })
+	if _, err := nats.Connect("nats://ann:secret@" + address); err == nil || errors.Is(err, nats.ErrAuthorization) || !strings.Contains(strings.ToLower(err.Error()), "authentication timeout") {
+		t.Error(err)
+	}
+	testutil.EventuallyTrue(t, "it is closed for that", func() bool { return h.Stats().Ended[session.AuthTimedOut] == 1 })
 }
 
 func TestAClientCertificateNamesItsUser(t *testing.T) {

@@ -62,7 +62,7 @@ func (w *webSocket) fill() error {
 
 // send queues bytes that are not to be framed.
 func (w *webSocket) send(data []byte, kind entryKind) {
-	w.conn.loop.push([]entry{{kind: kind, conn: w.conn, msg: visible{Data: data}}}, 0)
+	w.conn.loop.pushOne(entry{kind: kind, conn: w.conn, msg: visible{Data: data}})
 	w.conn.loop.signal()
 }
 

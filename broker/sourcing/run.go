@@ -95,13 +95,13 @@ type Sourcing[S Shard] struct {
 	large   chan struct{} // one for each large question
 	heavy   *budget       // for answers with one record that is larger than a question asks for
 
-	// forwarding is held while an answer waits for the links, so that only one follows.
-	forwarding chan struct{}
-
 	counts counters
 
 	mu   sync.Mutex
 	runs map[place[S]]*run[S]
+	// forwarding is held, for each broker, while an answer waits for the link there. So one answer
+	// at most is beyond the link's bound.
+	forwarding map[string]chan struct{}
 }
 
 // place is a source of a shard.
@@ -136,8 +136,8 @@ func New[S Shard](config Config[S]) *Sourcing[S] {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Sourcing[S]{Config: config, serving: make(chan struct{}, maxQuestions), reading: make(chan struct{}, readsAtOnce),
-		sending: make(chan struct{}, answersAtOnce), large: make(chan struct{}, largeAtOnce), heavy: newBudget(heavyUnits), forwarding: make(chan struct{}, 1),
-		runs: map[place[S]]*run[S]{}}
+		sending: make(chan struct{}, answersAtOnce), large: make(chan struct{}, largeAtOnce), heavy: newBudget(heavyUnits),
+		runs: map[place[S]]*run[S]{}, forwarding: map[string]chan struct{}{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -351,6 +351,8 @@ func (r *run[S]) start(ctx context.Context) error {
 	return err
 }
 
+var errUnreached = errors.New("the stream has no leader that this broker reaches")
+
 // ask asks the leader of a stream.
 func (s *Sourcing[S]) ask(ctx context.Context, leader string, q *question) (*answer, error) {
 	if leader == s.Self {
@@ -365,8 +367,11 @@ func (s *Sourcing[S]) ask(ctx context.Context, leader string, q *question) (*ans
 	if err != nil {
 		return nil, err
 	}
-	if leader == "" || !s.Hub.Forward(leader, &protocol.Message{Subject: []byte(askSubject), Data: data}) {
-		return nil, errors.New("the stream has no leader that this broker reaches")
+	if leader == "" {
+		return nil, errUnreached
+	}
+	if linked, _ := s.Hub.Forward(leader, &protocol.Message{Subject: []byte(askSubject), Data: data}); !linked {
+		return nil, errUnreached
 	}
 	timer := time.NewTimer(q.Wait + answerWithin)
 	defer timer.Stop()
@@ -405,9 +410,10 @@ func (s *Sourcing[S]) Wait() {}
 
 // begin answers a question of another broker, on a goroutine of its own.
 func (s *Sourcing[S]) begin(q *question) {
-	send := func(a *answer) {
+	send := func(a *answer) work.Behind {
 		a.Number = q.Number
-		s.Hub.Forward(q.From, message(a.encode(), s.Payload)) // without a link nobody waits for it any more
+		_, behind := s.Hub.Forward(q.From, message(a.encode(), s.Payload)) // without a link nobody waits for it any more
+		return behind
 	}
 	select {
 	case s.serving <- struct{}{}:
@@ -424,14 +430,20 @@ func (s *Sourcing[S]) begin(q *question) {
 	if s.ctx.Err() != nil {
 		return
 	}
+	turn := s.forwarding[q.From]
+	if turn == nil {
+		turn = make(chan struct{}, 1)
+		s.forwarding[q.From] = turn
+	}
 	s.running.Go(func() {
 		defer func() { <-s.serving }()
 		a, done := serve(s.ctx, s.Config.Origin, q, s.sending, most)
 		defer done()
-		s.forwarding <- struct{}{}
-		defer func() { <-s.forwarding }()
-		if s.Hub.Wait(); s.ctx.Err() == nil {
-			send(a)
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		if s.ctx.Err() == nil {
+			behind := send(a)
+			behind.Wait()
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removal"
 	"github.com/carillon-mq/carillon/broker/removing"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // sized is an Origin with one record of a size.
@@ -52,16 +53,19 @@ func (l *link) Wait() {
 	}
 }
 
-func (l *link) Forward(_ string, m *protocol.Message) bool {
+func (l *link) Forward(_ string, m *protocol.Message) (linked bool, behind work.Behind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(m.Data) > l.payload || len(m.Reply) >= 64<<10 {
-		return true // it is dropped
+		return true, behind // it is dropped
 	}
 	l.pending = append(l.pending, m)
 	l.bytes += len(m.Data)
 	l.most = max(l.most, l.bytes)
-	return true
+	if l.bytes > 64<<20 {
+		behind.Add(l)
+	}
+	return true, behind
 }
 
 func (l *link) drain() *protocol.Message {

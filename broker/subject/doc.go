@@ -9,8 +9,9 @@
 //	X1  A list of plain subscriptions that a match returned never changes: additions are appended
 //	    behind its end, removals make a new list. So it may be read without a lock.
 //	X2  A match contains a queue group once, whatever patterns its members used.
-//	X3  The generation changes whenever the leaves, groups or peers that some subject reaches may
-//	    have changed, and not when only the members of one of them have. Matches are cached by it.
+//	X3  The generation of a first token changes whenever the leaves, groups or peers that some
+//	    subject with that token reaches may have changed, and not when only the members of one of
+//	    them have, nor for a pattern that begins with another token. Matches are cached by it.
 //
 // The index is in memory. The next process rebuilds it from what clients and links announce.
 package subject

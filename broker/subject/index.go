@@ -45,8 +45,9 @@ func take[S Subscriber](list []S, s S) ([]S, bool) {
 type Index[S Subscriber, P comparable] struct {
 	sinks int
 	root  *node[S, P]
-	gen   atomic.Uint64
+	gens  generations
 	size  int
+	nodes int
 }
 
 // NewIndex returns an index for subscribers on the given number of sinks.
@@ -56,10 +57,19 @@ func NewIndex[S Subscriber, P comparable](sinks int) *Index[S, P] {
 
 // node is one level of the trie of patterns.
 type node[S Subscriber, P comparable] struct {
-	next map[string]*node[S, P] // by literal token
-	any  *node[S, P]            // *
-	rest *Leaf[S, P]            // >
-	leaf *Leaf[S, P]            // the pattern that ends here
+	next  map[string]*node[S, P] // by literal token
+	any   *node[S, P]            // *
+	rest  *Leaf[S, P]            // >
+	leaf  *Leaf[S, P]            // the pattern that ends here
+	local int                    // local subscriptions to the patterns that lead through it
+}
+
+// child returns the node of a token, or nil.
+func (n *node[S, P]) child(token string) *node[S, P] {
+	if token == "*" {
+		return n.any
+	}
+	return n.next[token]
 }
 
 // Leaf holds everything that subscribes to one pattern.
@@ -128,11 +138,14 @@ func (g *Group[S, P]) Size() int { return len(g.local) }
 // Len returns the number of local subscriptions in the index.
 func (x *Index[S, P]) Len() int { return x.size }
 
+// Nodes returns how many nodes of the trie local subscriptions need.
+func (x *Index[S, P]) Nodes() int { return x.nodes }
+
 // Insert adds s and returns its leaf and, for a member of a queue group, the group. A counted plain
 // subscriber is not in the lists that Plain returns.
 func (x *Index[S, P]) Insert(pattern, queue string, sink int, counted bool, s S) (*Leaf[S, P], *Group[S, P]) {
 	leaf := x.leaf(pattern)
-	x.size++
+	x.hold(pattern, 1)
 	switch {
 	case queue != "":
 		g := x.group(leaf, queue)
@@ -167,7 +180,7 @@ func (x *Index[S, P]) Remove(pattern, queue string, sink int, s S) (*Leaf[S, P],
 			leaf.plain[sink].remove()
 			leaf.listed--
 		}
-		x.size--
+		x.hold(pattern, -1)
 		x.prune(leaf)
 		return leaf, nil
 	}
@@ -177,12 +190,29 @@ func (x *Index[S, P]) Remove(pattern, queue string, sink int, s S) (*Leaf[S, P],
 		}
 		var member bool
 		if g.local, member = take(g.local, s); member {
-			x.size--
+			x.hold(pattern, -1)
 		}
 		x.pruneGroup(leaf, g)
 		return leaf, g
 	}
 	return leaf, nil
+}
+
+// hold counts a local subscription, 1, or its end, -1, at the nodes of its pattern.
+func (x *Index[S, P]) hold(pattern string, change int) {
+	x.size += change
+	n, rest, more := x.root, pattern, true
+	for more {
+		var token string
+		token, rest, more = strings.Cut(rest, ".")
+		if token == ">" && !more {
+			return
+		}
+		n = n.child(token)
+		before := n.local
+		n.local += change
+		x.nodes += min(n.local, 1) - min(before, 1)
+	}
 }
 
 // SetPeer sets the number of subscribers that a peer has for a pattern and queue group. 0 removes
@@ -196,7 +226,7 @@ func (x *Index[S, P]) SetPeer(pattern, queue string, peer P, count int) {
 	if queue == "" {
 		if !slices.Contains(leaf.peers, peer) {
 			leaf.peers = append(leaf.peers, peer)
-			x.gen.Add(1)
+			x.gens.change(pattern)
 		}
 		return
 	}
@@ -212,7 +242,7 @@ func (x *Index[S, P]) dropPeer(pattern, queue string, peer P) {
 	if queue == "" {
 		if i := slices.Index(leaf.peers, peer); i >= 0 {
 			leaf.peers = slices.Delete(leaf.peers, i, i+1)
-			x.gen.Add(1)
+			x.gens.change(pattern)
 		}
 		x.prune(leaf)
 		return
@@ -332,7 +362,7 @@ func (x *Index[S, P]) leaf(pattern string) *Leaf[S, P] {
 func (x *Index[S, P]) ensure(at **Leaf[S, P], pattern string) *Leaf[S, P] {
 	if *at == nil {
 		*at = &Leaf[S, P]{Pattern: pattern, plain: make([]list[S], x.sinks)}
-		x.gen.Add(1)
+		x.gens.change(pattern)
 	}
 	return *at
 }
@@ -342,59 +372,41 @@ func (x *Index[S, P]) find(pattern string) *Leaf[S, P] {
 	for more {
 		var token string
 		token, rest, more = strings.Cut(rest, ".")
-		switch {
-		case token == ">" && !more:
+		if token == ">" && !more {
 			return n.rest
-		case token == "*":
-			n = n.any
-		default:
-			n = n.next[token]
 		}
-		if n == nil {
+		if n = n.child(token); n == nil {
 			return nil
 		}
 	}
 	return n.leaf
 }
 
-// Missing returns how many nodes Insert would add for a pattern, and how many queue groups its leaf
+// Missing returns how many nodes Insert would add to Nodes, and how many queue groups the pattern
 // has without the given one; 0 if it has that one.
 func (x *Index[S, P]) Missing(pattern, queue string) (nodes, groups int) {
 	n, rest, more := x.root, pattern, true
 	for more {
 		var token string
 		token, rest, more = strings.Cut(rest, ".")
-		var leaf **Leaf[S, P]
-		switch {
-		case token == ">" && !more:
-			leaf = &n.rest
-		case token == "*":
-			n = n.any
-		default:
-			n = n.next[token]
+		if token == ">" && !more {
+			break
 		}
-		if n == nil {
-			if nodes = 1; more {
-				nodes += 1 + strings.Count(rest, ".")
-			}
-			if strings.HasSuffix(pattern, ".>") {
-				nodes-- // that token has none
-			}
-			return nodes, 0
+		if n != nil {
+			n = n.child(token)
 		}
-		if !more && leaf == nil {
-			leaf = &n.leaf
-		}
-		if leaf != nil && *leaf != nil && queue != "" {
-			for _, g := range (*leaf).groups {
-				if g.Queue == queue {
-					return 0, 0
-				}
-			}
-			return 0, len((*leaf).groups)
+		if n == nil || n.local == 0 {
+			nodes++
 		}
 	}
-	return 0, 0
+	if queue == "" {
+		return nodes, 0
+	}
+	leaf := x.find(pattern)
+	if leaf == nil || slices.ContainsFunc(leaf.groups, func(g *Group[S, P]) bool { return g.Queue == queue }) {
+		return nodes, 0
+	}
+	return nodes, len(leaf.groups)
 }
 
 func (x *Index[S, P]) group(leaf *Leaf[S, P], queue string) *Group[S, P] {
@@ -405,7 +417,7 @@ func (x *Index[S, P]) group(leaf *Leaf[S, P], queue string) *Group[S, P] {
 	}
 	g := &Group[S, P]{Queue: queue}
 	leaf.groups = append(leaf.groups, g)
-	x.gen.Add(1)
+	x.gens.change(leaf.Pattern)
 	return g
 }
 
@@ -415,7 +427,7 @@ func (x *Index[S, P]) pruneGroup(leaf *Leaf[S, P], g *Group[S, P]) {
 	}
 	i := slices.Index(leaf.groups, g)
 	leaf.groups = slices.Delete(leaf.groups, i, i+1)
-	x.gen.Add(1)
+	x.gens.change(leaf.Pattern)
 	x.prune(leaf)
 }
 
@@ -425,7 +437,7 @@ func (x *Index[S, P]) prune(leaf *Leaf[S, P]) {
 		return
 	}
 	x.root.prune(leaf.Pattern)
-	x.gen.Add(1)
+	x.gens.change(leaf.Pattern)
 }
 
 func (n *node[S, P]) prune(pattern string) {

@@ -90,10 +90,12 @@ func (m *Match[S, P]) copy(of *Match[S, P]) {
 }
 
 // Cache caches the matches of recent subjects. One goroutine uses it at a time. Once warm it
-// allocates nothing. Entries are valid while the index's generation does not change.
+// allocates nothing. Entries are valid while the index's generation of their first token does not
+// change.
 type Cache[S Subscriber, P comparable] struct {
 	entries [cacheEntries]cached[S, P]
-	inbox   cached[S, P] // of a subject without its last token, which no pattern names
+	last    *cached[S, P] // the entry that was used last
+	inbox   cached[S, P]  // of a subject without its last token, which no pattern names
 }
 
 // cacheEntries is the size of a direct-mapped table: about as many subjects as a busy publisher
@@ -101,31 +103,40 @@ type Cache[S Subscriber, P comparable] struct {
 const cacheEntries = 512
 
 type cached[S Subscriber, P comparable] struct {
-	gen     uint64 // generation of the index + 1 when this was filled; 0: never
+	gen     uint64 // generation of the index when this was filled; 0: never
+	slot    uint8  // of the subject's first token
 	subject []byte
 	match   Match[S, P]
 }
 
 var seed = maphash.MakeSeed()
 
+// valid reports whether the match is still what the index has.
+func (e *cached[S, P]) valid(x *Index[S, P]) bool { return e.gen == x.gens.of(e.slot) }
+
 // Match returns what the subject reaches. The result is valid until the next call.
 //
 // Replies go to the same inbox one after another, each with a last token of its own, so the table
-// never has them: the last inbox is compared first.
+// never has them: the last inbox is compared first. Publishers use a subject again and again, so
+// the last one is compared before the table is searched.
 func (c *Cache[S, P]) Match(x *Index[S, P], subject []byte) *Match[S, P] {
-	gen := x.gen.Load() + 1
-	if i := &c.inbox; i.gen == gen && len(subject) > len(i.subject) &&
-		bytes.Equal(subject[:len(i.subject)], i.subject) && bytes.IndexByte(subject[len(i.subject):], '.') < 0 {
+	if i := &c.inbox; len(subject) > len(i.subject) && bytes.Equal(subject[:len(i.subject)], i.subject) &&
+		i.valid(x) && bytes.IndexByte(subject[len(i.subject):], '.') < 0 {
 		return &i.match
 	}
-	e := &c.entries[maphash.Bytes(seed, subject)%cacheEntries]
-	if e.gen == gen && bytes.Equal(e.subject, subject) {
+	if e := c.last; e != nil && bytes.Equal(e.subject, subject) && e.valid(x) {
 		return &e.match
 	}
-	e.gen = gen
+	e := &c.entries[maphash.Bytes(seed, subject)%cacheEntries]
+	c.last = e
+	if bytes.Equal(e.subject, subject) && e.valid(x) {
+		return &e.match
+	}
+	e.slot = slotOf(subject)
+	e.gen = x.gens.of(e.slot)
 	e.subject = append(e.subject[:0], subject...)
 	if last := bytes.LastIndexByte(subject, '.'); x.Match(subject, &e.match) && last >= 0 {
-		c.inbox.gen = gen
+		c.inbox.gen, c.inbox.slot = e.gen, e.slot
 		c.inbox.subject = append(c.inbox.subject[:0], subject[:last+1]...)
 		c.inbox.match.copy(&e.match)
 	}

@@ -63,7 +63,12 @@ func TestIndexAgreesWithAList(t *testing.T) {
 			"insert": func(t *rapid.T) {
 				s := &sub{pattern: patterns.Draw(t, "pattern"), queue: rapid.SampledFrom([]string{"", "", "q", "r"}).Draw(t, "queue"), sink: rapid.IntRange(0, sinks-1).Draw(t, "sink")}
 				s.counted = s.queue == "" && rapid.Bool().Draw(t, "counted")
+				before := x.Nodes()
+				nodes, _ := x.Missing(s.pattern, s.queue)
 				x.Insert(s.pattern, s.queue, s.sink, s.counted, s)
+				if x.Nodes() != before+nodes {
+					t.Fatalf("%s adds %d nodes, and %d were missing", s.pattern, x.Nodes()-before, nodes)
+				}
 				all = append(all, s)
 			},
 			"count": func(t *rapid.T) {
@@ -138,6 +143,17 @@ func TestIndexAgreesWithAList(t *testing.T) {
 				}
 				if x.Len() != len(all) {
 					t.Fatalf("%d subscriptions, want %d", x.Len(), len(all))
+				}
+				nodes := map[string]bool{} // by the tokens that lead there
+				for _, s := range all {
+					for i := range len(s.pattern) + 1 {
+						if prefix := s.pattern[:i]; (i == len(s.pattern) || s.pattern[i] == '.') && !strings.HasSuffix(prefix, ">") {
+							nodes[prefix] = true
+						}
+					}
+				}
+				if x.Nodes() != len(nodes) {
+					t.Fatalf("%d nodes, want %d", x.Nodes(), len(nodes))
 				}
 			},
 		})
@@ -238,6 +254,61 @@ func TestCachedMatchAllocatesNothing(t *testing.T) {
 	i := 0
 	if n := testing.AllocsPerRun(2000, func() { cache.Match(x, fresh[i%len(fresh)]); i++ }); n > 0.1 {
 		t.Errorf("%v allocations for subjects seen before or not", n)
+	}
+}
+
+// TestPatternsLeaveMatchesOfOtherFirstTokensCached: a match stays cached until a pattern comes or
+// goes that begins with the same token, or with a wildcard.
+func TestPatternsLeaveMatchesOfOtherFirstTokensCached(t *testing.T) {
+	other := "z"
+	for slotOf(other) == slotOf("a") {
+		other += "z"
+	}
+	change := map[string]func(x *Index[*sub, string], pattern string){
+		"insert": func(x *Index[*sub, string], pattern string) { x.Insert(pattern, "", 0, false, &sub{}) },
+		"group":  func(x *Index[*sub, string], pattern string) { x.Insert(pattern, "q", 0, false, &sub{}) },
+		"peer":   func(x *Index[*sub, string], pattern string) { x.SetPeer(pattern, "", "p", 1) },
+		"remove": func(x *Index[*sub, string], pattern string) {
+			x.SetPeer(pattern, "", "p", 1)
+			x.SetPeer(pattern, "", "p", 0)
+		},
+	}
+	for name, change := range change {
+		for _, subjects := range [][2]string{{"a.b", "a.b"}, {"a.in.1", "a.in.2"}, {"a", "a"}} { // the second is cached with the first
+			for pattern, stays := range map[string]bool{other: true, other + ".x": true, other + ".>": true, "a.x": false, "a": false, "*.q": false, ">": false} {
+				x := NewIndex[*sub, string](1)
+				x.Insert("a.b", "", 0, false, &sub{})
+				x.Insert("a.in.*", "", 0, false, &sub{})
+				var cache Cache[*sub, string]
+				cache.Match(x, []byte(subjects[0]))
+				mark := &Leaf[*sub, string]{} // which the index does not have
+				m := cache.Match(x, []byte(subjects[1]))
+				m.Leaves = append(m.Leaves[:0], mark)
+				change(x, pattern)
+				if got := slices.Contains(cache.Match(x, []byte(subjects[1])).Leaves, mark); got != stays {
+					t.Errorf("%s %s: the match of %s is still cached: %v, want %v", name, pattern, subjects[1], got, stays)
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkMatchBesideInboxes: each match of one subject is beside an inbox that came and went.
+func BenchmarkMatchBesideInboxes(b *testing.B) {
+	x := NewIndex[*sub, string](2)
+	for i := range 10_000 {
+		x.Insert(fmt.Sprintf("orders.%d.created", i), "", i%2, false, &sub{})
+	}
+	x.Insert("orders.*.created", "", 0, false, &sub{})
+	var cache Cache[*sub, string]
+	of, one := []byte("orders.17.created"), &sub{}
+	for b.Loop() {
+		x.Insert("_INBOX.hJ3bkzvQ8R6aZ0cM", "", 0, true, one)
+		cache.Match(x, of)
+		one.gone = true
+		x.Remove("_INBOX.hJ3bkzvQ8R6aZ0cM", "", 0, one)
+		one.gone = false
+		cache.Match(x, of)
 	}
 }
 

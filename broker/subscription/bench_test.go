@@ -48,7 +48,7 @@ func (o *discard) End([]byte, End, int, int)                {}
 func (o *discard) Heartbeat([]byte, uint64, uint64, uint64) {}
 func (o *discard) FlowControl(_ []byte, token uint64)       { o.token = token }
 func (o *discard) Interested([]byte) bool                   { return true }
-func (o *discard) Watch(_ []byte, _ string, changed func()) Interest {
+func (o *discard) Watch(_ string, _ []byte, _ string, changed func()) Interest {
 	o.changed = changed
 	return o
 }

@@ -39,12 +39,12 @@ func (w *witness) Deliver(_ []byte, d *Delivery, r *log.Record) {
 	w.got[d.Offset] = true
 	w.open = append(w.open, d.Offset)
 }
-func (w *witness) End([]byte, End, int, int)                {}
-func (w *witness) Heartbeat([]byte, uint64, uint64, uint64) {}
-func (w *witness) FlowControl([]byte, uint64)               {}
-func (w *witness) Flush()                                   {}
-func (w *witness) Interested([]byte) bool                   { return true }
-func (w *witness) Watch([]byte, string, func()) Interest    { return always{} }
+func (w *witness) End([]byte, End, int, int)                     {}
+func (w *witness) Heartbeat([]byte, uint64, uint64, uint64)      {}
+func (w *witness) FlowControl([]byte, uint64)                    {}
+func (w *witness) Flush()                                        {}
+func (w *witness) Interested([]byte) bool                        { return true }
+func (w *witness) Watch(string, []byte, string, func()) Interest { return always{} }
 
 // each notes every offset that an ack of one offset covers.
 func (w *witness) each(offset uint64, note map[uint64]bool) {

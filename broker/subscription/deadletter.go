@@ -377,7 +377,7 @@ func (s *Subscription) sendDead(w *worker, now int64) error {
 			l.forget(offset)
 			continue
 		}
-		rec, err := s.reread(w, offset)
+		rec, err := s.reread(w, offset, false)
 		if err != nil {
 			l.queue(offset)
 			return err

@@ -25,9 +25,10 @@ type DeliverySink interface {
 	// Interested reports whether the destination still has a subscriber.
 	Interested(to []byte) bool
 	// Watch watches the subscribers of a push's destination: those of the queue group, or those
-	// outside of groups if group is empty. changed is called when the first one came or the last
+	// outside of groups if group is empty. While the user, if there is one, has no right to have
+	// messages delivered there, it has none. changed is called when the first one came or the last
 	// one went. It does not block.
-	Watch(to []byte, group string, changed func()) Interest
+	Watch(user string, to []byte, group string, changed func()) Interest
 }
 
 // Interest knows whether a destination has subscribers.
@@ -118,6 +119,9 @@ type Pull struct {
 	// Claim is that of the relay.
 	Claim Claim
 }
+
+// names returns the bytes of the names in it.
+func (p *Pull) names() int { return len(p.To) + len(p.Group) + len(p.Pin) }
 
 // Outcome is the result of a request.
 type Outcome struct {

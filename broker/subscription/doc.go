@@ -45,6 +45,10 @@
 //	    it, or a client acknowledges it. It is published at least once, always with the same
 //	    message id. Refused ones are tried again one at a time, after growing pauses (deadLetters).
 //
+// A step reads records for delivery without the Subscription's mu (readView), so acks and requests
+// don't wait for the disk. What may change meanwhile is looked at again. Still under mu are the
+// search for the start, counting ahead where the index can't count, and dead letters.
+//
 // The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
 // when something is delivered or the lag is requested. Without a filter nothing is read. If counted
 // records are removed, they are counted again: for a request at once, for deliveries once a second.

@@ -363,7 +363,7 @@ func (m *mailbox) FlowControl(to []byte, token uint64) {
 }
 
 // Watch watches a destination that comes and goes by come and leave. A group is to/group.
-func (m *mailbox) Watch(to []byte, group string, changed func()) Interest {
+func (m *mailbox) Watch(_ string, to []byte, group string, changed func()) Interest {
 	name := string(to)
 	if group != "" {
 		name += "/" + group

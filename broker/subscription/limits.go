@@ -49,6 +49,10 @@ const (
 	defaultAckWait    = 30 * time.Second
 	defaultMaxPending = 1000
 	defaultMaxWaiting = 512
+	// fewWaiting is how many requests wait while each one beyond a bound leads to a search for those
+	// that nobody waits for. Among more of them there is one every sweepEvery.
+	fewWaiting = 1024
+	sweepEvery = time.Second
 	// mostPrioritized bounds the waiting requests of a Subscription with a priority policy: all of
 	// them are looked at for each delivery, which takes some 10 µs then.
 	mostPrioritized = 4096

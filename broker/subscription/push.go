@@ -122,7 +122,7 @@ func (s *Subscription) watched() bool {
 	case s.settings.endpoint:
 		p.interest = s.openEndpoint()
 	default:
-		p.interest = s.sink.Watch(p.to, p.group, func() { s.service.tasks.wake(s) })
+		p.interest = s.sink.Watch(s.settings.user, p.to, p.group, func() { s.service.tasks.wake(s) })
 	}
 	return p.interest.Present()
 }
@@ -251,7 +251,7 @@ func (s *Subscription) redirect(before *settings) {
 		}
 		return
 	}
-	if there && before.deliverGroup == now.deliverGroup && before.flowControl == now.flowControl {
+	if there && before.user == now.user && before.deliverGroup == now.deliverGroup && before.flowControl == now.flowControl {
 		if s.push != nil {
 			s.push.adjust(now)
 		}

@@ -51,5 +51,9 @@ type worker struct {
 	other        log.Record
 	otherOpen    bool
 
+	// Of readView: it was called by what was called last, it was called in this step, and what it
+	// read last is of no use.
+	read, unlocked, stale bool
+
 	delivery Delivery
 }

@@ -128,7 +128,7 @@ func (s *Service) Remove(key, name string) {
 // newReader returns a reader that is not served yet.
 func (k *cursorStore) newReader(id identity, r *reader) *Subscription {
 	s := newSubscription(k, id, &r.Spec, 1)
-	s.created, s.inactive = r.Created, int64(r.Inactive)
+	s.created, s.inactive, s.maker = r.Created, int64(r.Inactive), r.Spec.Consumer.Maker
 	s.ephemeral.Store(true)
 	s.readerSize = len(appendReader(nil, 0, r))
 	return s
@@ -181,6 +181,9 @@ func (k *cursorStore) add(s *Subscription) error {
 	case k.readerSize+s.readerSize > readerBytes:
 		return k.tooMuch(s.id.name)
 	}
+	if err := k.service.makers.enter(s, k.service.config.MayRead); err != nil {
+		return err
+	}
 	k.handles++
 	s.handle = k.handles
 	k.readerSize += s.readerSize
@@ -204,6 +207,7 @@ func (k *cursorStore) restoreReaders() {
 		s := k.newReader(r.id, r.reader)
 		s.keepUntil = k.service.now() + int64(restoredFor)
 		k.restoreCursor(s, &r)
+		_ = k.service.makers.enter(s, nil) // it exists, whatever its maker may have
 		k.mu.Lock()
 		k.readerSize += s.readerSize
 		k.subs[name] = &entry{sub: s, served: true}
@@ -226,6 +230,7 @@ func (k *cursorStore) makeDurable(e *entry, d *coordination.Subscription) {
 	s.id.made, s.begin = d.Incarnation(), d.Begin()
 	k.mu.Lock()
 	volatile := s.volatile()
+	k.service.makers.leave(s)
 	s.ephemeral.Store(false) // under k.mu: removeReader must not see a reader, and delete this
 	e.of, e.made = d.Made, d.Incarnation()
 	e.served = e.served && !volatile

@@ -25,6 +25,8 @@ type request struct {
 	group, pin                string
 
 	standing bool          // of a push
+	quota    *PullQuota    // that counts it; nil: none
+	names    int           // bytes of names, as the quota counts them: a pin comes later
 	done     func(Outcome) // nil: the DeliverySink gets the End
 	why      End           // the End for done
 }
@@ -32,6 +34,12 @@ type request struct {
 // impatient reports whether it ends when nothing more is available.
 func (r *request) impatient(blocked bool) bool {
 	return r.noWait && (r.expires == 0 || r.relay || r.got > 0 && !blocked)
+}
+
+// leave has its user's quota count it no more.
+func (r *request) leave() {
+	r.quota.Leave(r.names)
+	r.quota = nil
 }
 
 // outcome returns the Outcome for done.
@@ -61,7 +69,7 @@ type requests struct {
 
 func (q *requests) at(i int) *request { return q.list[(q.head+i)%len(q.list)] }
 
-func (q *requests) add(p *Pull, done func(Outcome), now int64) {
+func (q *requests) add(p *Pull, quota *PullQuota, done func(Outcome), now int64) {
 	if q.n == 0 {
 		q.due = math.MaxInt64
 	}
@@ -80,7 +88,7 @@ func (q *requests) add(p *Pull, done func(Outcome), now int64) {
 	}
 	*r = request{
 		to: append(r.to[:0], p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0,
-		noWait: p.NoWait, heartbeat: int64(max(p.Heartbeat, 0)), peek: p.Peek, relay: p.Relay, done: done,
+		noWait: p.NoWait, heartbeat: int64(max(p.Heartbeat, 0)), peek: p.Peek, relay: p.Relay, quota: quota, names: p.names(), done: done,
 		minPending: p.MinPending, minAckPending: p.MinAckPending, priority: p.Priority,
 		// Cloned, so that nothing of p escapes to the heap.
 		group: strings.Clone(p.Group), pin: strings.Clone(p.Pin),
@@ -134,6 +142,7 @@ func (q *requests) pop() *request {
 // remove removes the first request.
 func (q *requests) remove() {
 	r := q.pop()
+	r.leave()
 	if r.done != nil {
 		q.ended = append(q.ended, ended{r.done, r.outcome()})
 		r.done = nil

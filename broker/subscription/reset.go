@@ -156,6 +156,7 @@ func (k *cursorStore) heldBack(s *Subscription, some, needed spans) spans {
 
 // forgetDeliveries begins a new cursor whose next record is next. mu is held.
 func (s *Subscription) forgetDeliveries(next uint64) {
+	s.changes++
 	s.notePasses()
 	s.cursor = cursor{offset: next - 1, maxDeliver: s.cursor.maxDeliver, due: math.MaxInt64}
 	s.reader, s.readEnd, s.redeliveryReader = *s.store.shard.NewCursor(next), 0, nil

@@ -34,6 +34,9 @@ type Config struct {
 	// Retired is called for a reader that was deleted because nobody used it. It must not block. It
 	// may be nil.
 	Retired func(t *topic.Shard, name string)
+	// MayRead returns an error if a user may not have one more reader, beside so many of this broker.
+	// It is called with locks held, and must not block. nil: all may.
+	MayRead func(user string, has int) error
 	// Inactive is called for a durable Subscription that was unused for as long as its spec
 	// permits. Its creator may delete it, but not one with another incarnation. It must not
 	// block. It may be nil.
@@ -57,6 +60,8 @@ type Service struct {
 	stores map[string]*cursorStore // by shard key
 	closed bool
 
+	makers makers
+
 	eager atomic.Bool // nothing waits for lazyFor
 
 	changedMu sync.Mutex // guards changed; locked after all other locks
@@ -75,7 +80,7 @@ func New(config Config) *Service {
 	}
 	s := &Service{
 		config: config, counts: work.NewJobs(countsAtOnce, countsWaiting, 0), tasks: newTasks(max(2, runtime.GOMAXPROCS(0))), epoch: config.Clock.Off(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
-		stores: map[string]*cursorStore{}, changed: make(chan struct{}),
+		stores: map[string]*cursorStore{}, makers: makers{of: map[string]int{}}, changed: make(chan struct{}),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s

@@ -23,6 +23,7 @@ type settings struct {
 	endpoint      bool   // it pushes to an Endpoint
 	deliverTo     string // destination of a push to a subject; empty: none
 	deliverGroup  string // queue group
+	user          string // on whose behalf it is delivered there; empty: nobody's
 	flowControl   bool
 	relayed       bool   // a relay pulls for the push, from all shards (Pull.Relay)
 	idleHeartbeat int64  // nanoseconds; 0: none
@@ -44,7 +45,7 @@ func settingsOf(spec *coordination.SubscriptionSpec, shards int) settings {
 		maxPending: spec.Ack.MaxPending,
 		maxWaiting: spec.Consumer.MaxWaiting,
 
-		endpoint: spec.Push != nil, deliverTo: spec.Consumer.DeliverSubject, deliverGroup: spec.Consumer.DeliverGroup, flowControl: spec.Consumer.FlowControl,
+		endpoint: spec.Push != nil, deliverTo: spec.Consumer.DeliverSubject, deliverGroup: spec.Consumer.DeliverGroup, user: spec.Consumer.User, flowControl: spec.Consumer.FlowControl,
 		idleHeartbeat: int64(max(spec.Consumer.IdleHeartbeat, 0)), rateLimit: spec.Consumer.RateLimit,
 		every:          rateShare(spec, shards),
 		replayOriginal: spec.Consumer.ReplayOriginal,

@@ -177,6 +177,7 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 		return true, nil // the first delivery waits for an exact count
 	}
 	w.readMemory = s.reader.Lend(w.readMemory)
+	w.read, w.unlocked, w.stale = false, false, false
 	defer s.releaseBuffers(w)
 	budget := stepBytes
 	delivered, redelivered := uint64(0), uint64(0)
@@ -186,34 +187,31 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 	}()
 	for range stepRecords {
 		r := s.first(now, start, end)
-		if r == nil {
-			s.endNoWait(false)
-			return false, nil
-		}
-		if !s.turnstile.allows(&s.settings, now) {
-			s.endNoWait(false)
-			return false, nil
+		if r == nil || !s.turnstile.allows(&s.settings, now) {
+			return s.nothing(w, false), nil
 		}
 		count := uint32(1)
 		var rec *log.Record
 		if d := s.cursor.next(); d != nil {
 			count = d.count + 1
-			if rec, err = s.reread(w, d.offset); err != nil {
-				return false, err
+			if rec, err = s.reread(w, d.offset, true); err != nil || w.stale {
+				return w.stale, err
 			}
 			if rec == nil {
 				continue
 			}
 		} else if s.settings.policy != coordination.AckNone && s.cursor.pending.live >= s.settings.maxPending {
 			s.blocked = true
-			s.endNoWait(true)
-			return false, nil
+			return s.nothing(w, true), nil
 		} else {
 			rec, more, err = s.fresh(w, start, end, &budget)
 			if rec == nil {
+				if w.read && err == nil && !w.stale {
+					continue // others may have changed what is first
+				}
 				if !more && err == nil {
 					s.replay.over = true
-					s.endNoWait(false)
+					more = s.nothing(w, false)
 				}
 				return more, err
 			}
@@ -239,6 +237,16 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 		}
 	}
 	return true, nil
+}
+
+// nothing ends the requests that do not wait, when nothing more is available for them. If mu was
+// released meanwhile, they may have come after what was looked at, so the next step looks again:
+// more is true. mu is held.
+func (s *Subscription) nothing(w *worker, blocked bool) (more bool) {
+	if !w.unlocked {
+		s.endNoWait(blocked)
+	}
+	return w.unlocked
 }
 
 // first returns the request to serve next, or nil. mu is held.
@@ -352,9 +360,45 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	return true
 }
 
+// readView reads from a cursor without mu, so that neither acks nor requests wait for the disk. If
+// the Subscription was reset or its spec changed meanwhile, what was read is of no use: w.stale is
+// set, and the step ends. sinkMu and mu are held, so it isn't closed meanwhile.
+func (s *Subscription) readView(w *worker, c *log.Cursor, size int) (v log.View, err error) {
+	s.noteSkips()
+	changes := s.changes
+	s.mu.Unlock()
+	v, err = c.Read(size)
+	s.mu.Lock()
+	w.read, w.unlocked = true, true
+	if w.stale = s.changes != changes; !w.stale {
+		return v, err
+	}
+	if err == nil {
+		v.Release()
+	}
+	if w.open {
+		w.view.Release()
+	}
+	if w.otherOpen {
+		w.otherView.Release()
+	}
+	w.open, w.have, w.otherOpen = false, false, false
+	return log.View{}, nil
+}
+
+// noteSkips notes for the state log what was passed over. mu is held.
+func (s *Subscription) noteSkips() {
+	s.notePasses()
+	if s.skipUnlogged {
+		s.skipUnlogged = false
+		s.change(op{kind: opSkip, offset: s.cursor.offset})
+	}
+}
+
 // fresh returns the next undelivered record. If there is none, more reports that the search
-// continues in the next step. mu is held.
+// continues in the next step. After w.read it is called again, since mu was released. mu is held.
 func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *log.Record, more bool, err error) {
+	w.read = false
 	for {
 		if w.open {
 			if w.record.Offset > s.cursor.offset && w.have {
@@ -419,19 +463,24 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 		}
 		w.saved = s.reader
 		want := min(max(s.mean*min(s.asked(), stepRecords), readSmallest), readLargest)
-		v, err := s.reader.Read(want)
+		reader := s.reader
+		v, err := s.readView(w, &reader, want)
+		if w.stale {
+			return nil, true, nil
+		}
+		s.reader = reader
 		if err != nil {
-			if err := s.unreadable(next, err); err != nil {
-				return nil, false, err
-			}
-			continue
+			err = s.unreadable(next, err)
+			return nil, err == nil, err
 		}
 		s.readError = ""
 		w.view, w.open, w.have = v, true, false
 		w.records, w.batchEnd, s.readEnd = log.RecordIter{}, 0, v.End
 		if v.End == v.From {
+			w.read, w.unlocked = false, false // another step would find the same
 			return nil, false, nil
 		}
+		return nil, true, nil
 	}
 }
 
@@ -447,11 +496,7 @@ func (s *Subscription) releaseBuffers(w *worker) {
 	}
 	w.open, w.have = false, false
 	s.releaseOther(w)
-	s.notePasses()
-	if s.skipUnlogged {
-		s.skipUnlogged = false
-		s.change(op{kind: opSkip, offset: s.cursor.offset})
-	}
+	s.noteSkips()
 	if s.waiting.n == 0 && s.push == nil {
 		s.cursor.shrink()
 	}
@@ -530,14 +575,16 @@ func (s *Subscription) fail(err error) error {
 	return err
 }
 
-// reread returns the record at an offset for redelivery, or nil if the log lacks it now. mu is
-// held.
-func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
+// reread returns the record at an offset for redelivery, or nil if the log lacks it now. If unlock
+// is set, it reads without mu, and returns nil then: it is called again. mu is held.
+func (s *Subscription) reread(w *worker, offset uint64, unlock bool) (*log.Record, error) {
 	if s.isRemoved(offset) {
 		s.change(op{kind: opTerm, offset: offset})
 		return nil, nil
 	}
-	if !w.otherOpen || offset <= w.other.Offset || offset >= w.otherView.End {
+	// What is read without mu may be for a record that is acknowledged meanwhile. Then the next one
+	// may stand before it.
+	if !w.otherOpen || offset <= w.other.Offset || offset < w.otherView.From || offset >= w.otherView.End {
 		if w.otherOpen {
 			w.otherView.Release()
 			w.otherOpen = false
@@ -552,11 +599,23 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 			s.redeliveryReader.Lend(w.otherMemory)
 			w.otherMemory = nil
 		}
-		v, err := s.redeliveryReader.Read(readSmallest)
-		if err != nil {
+		var v log.View
+		var err error
+		if unlock {
+			v, err = s.readView(w, s.redeliveryReader, readSmallest)
+		} else {
+			v, err = s.redeliveryReader.Read(readSmallest)
+		}
+		switch {
+		case unlock && w.stale:
+			return nil, nil
+		case err != nil:
 			return nil, s.vanished(offset, err)
 		}
 		w.otherView, w.otherOpen, w.other, w.otherRecords, w.otherEnd = v, true, log.Record{}, log.RecordIter{}, 0
+		if unlock {
+			return nil, nil
+		}
 	}
 	for {
 		for w.otherRecords.Next(&w.other) {

@@ -25,6 +25,8 @@ type Subscription struct {
 	inactive   int64
 	ephemeral  atomic.Bool // a reader: its spec is in the state log, too
 	ackless    bool        // it expects no acks, which never changes
+	counted    bool        // as a reader of its maker; guarded by mu of makers
+	maker      string      // of a reader: the user who made it; empty: no user
 	readerSize int         // of its reader item, in bytes; guarded by the store's mu
 	// keepUntil is before when it is not retired, in nanoseconds of Service.now.
 	keepUntil int64
@@ -56,6 +58,7 @@ type Subscription struct {
 	skipUnlogged     bool   // the state log lacks the last skip
 	known            uint64 // records below it may have been delivered in an earlier life
 	search           *startSearch
+	changes          uint64     // how often it was reset or its spec changed
 	reader           log.Cursor // of first deliveries
 	readEnd          uint64     // end of what it read last
 	passes           uint64     // the state log lacks these last deliveries without acks
@@ -81,6 +84,7 @@ type Subscription struct {
 	removals         removals
 	newest           []uint64     // records to deliver below cursor.until; nil: not known yet
 	dead             *deadLetters // nil: records that are given up are dropped
+	swept            int64        // when requests that nobody waits for were last looked for
 	lastSeen         struct {
 		delivered, acked, used int64
 	}
@@ -136,6 +140,7 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 
 // changeSpec is respecify without a wake. mu is held.
 func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
+	s.changes++
 	before := s.settings
 	shards := 1
 	if !s.ephemeral.Load() { // a reader reads one shard
@@ -164,19 +169,24 @@ func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
 }
 
 // Pull requests messages. The DeliverySink gets them, and the End of the request.
-func (s *Subscription) Pull(p Pull) { s.pull(&p, nil) }
+func (s *Subscription) Pull(p Pull) { s.pull(&p, nil, nil) }
+
+// PullWithin is Pull of a user with a quota, beside p so that nothing of that escapes to the heap.
+// Beyond the quota it ends as one beyond the Subscription's own bound.
+func (s *Subscription) PullWithin(quota *PullQuota, p Pull) { s.pull(&p, quota, nil) }
 
 // PullFunc is Pull whose result goes to done instead of the DeliverySink. done is called once,
 // after the deliveries were flushed, without a lock of this package. It must not block. The caller
 // bounds its waiting requests itself.
-func (s *Subscription) PullFunc(p Pull, done func(Outcome)) { s.pull(&p, done) }
+func (s *Subscription) PullFunc(p Pull, done func(Outcome)) { s.pull(&p, nil, done) }
 
-func (s *Subscription) pull(p *Pull, done func(Outcome)) {
+func (s *Subscription) pull(p *Pull, quota *PullQuota, done func(Outcome)) {
 	s.mu.Lock()
 	now := s.service.now()
 	s.lastSeen.used = now
-	if s.waiting.n >= s.settings.maxWaiting && s.closed == 0 {
+	if (s.waiting.n >= s.settings.maxWaiting || quota.Full()) && s.closed == 0 && (s.waiting.n <= fewWaiting || now-s.swept >= int64(sweepEvery)) {
 		s.dropDeserted()
+		s.swept = now
 	}
 	why := TooManyWaiting
 	if s.push != nil || s.settings.relayed != p.Relay {
@@ -187,8 +197,8 @@ func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 		why = PinMismatch
 	}
 	switch {
-	case why == TooManyWaiting && s.closed == 0 && (s.waiting.n < s.settings.maxWaiting || done != nil):
-		s.waiting.add(p, done, now)
+	case why == TooManyWaiting && s.closed == 0 && (s.waiting.n < s.settings.maxWaiting || done != nil) && quota.Enter(p.names()):
+		s.waiting.add(p, quota, done, now)
 	case why == TooManyWaiting && p.Heartbeat > 0 && s.closed == 0:
 		// Its client would pull again at once, in a loop. It learns by the missing heartbeats.
 	case len(s.refused) < s.settings.maxWaiting || done != nil:
@@ -414,6 +424,7 @@ func (s *Subscription) close(why End) {
 	s.mu.Lock()
 	if s.closed == 0 {
 		s.closed = why
+		s.service.makers.leave(s)
 		for s.waiting.n > 0 {
 			r := s.waiting.at(0)
 			s.end(r, why)
@@ -493,6 +504,7 @@ func (s *Subscription) endRefused() {
 			why = s.closed
 		}
 		s.end(r, why)
+		r.leave()
 		if r.done != nil {
 			s.waiting.ended = append(s.waiting.ended, ended{r.done, r.outcome()})
 		}

@@ -23,8 +23,8 @@ var Subjects = []string{prefix + "SERVER.PING", prefix + "SERVER.*.*", prefix + 
 
 // Hub is the clients and links of this broker.
 type Hub interface {
-	Send(messages []protocol.Message)
-	Forward(broker string, m *protocol.Message) bool
+	Send(messages []protocol.Message) work.Behind
+	Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind)
 	// Identity returns who a client is; nil: there are no users.
 	Identity(client uint64) *identity.Identity
 }
@@ -80,12 +80,11 @@ func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded 
 }
 
 // TakeOf takes requests of a client of this broker.
-func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.Memory) (behind bool) {
+func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.Memory, _ *work.Behind) {
 	is := s.config.Hub.Identity(client)
 	for i := range messages {
 		s.take(&messages[i], is, false)
 	}
-	return false
 }
 
 // filter selects the servers that answer a request to all.

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/monitoring"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -23,12 +24,13 @@ type fakeHub struct {
 	forwarded []string // "broker subject"
 }
 
-func (h *fakeHub) Send(messages []protocol.Message) {
+func (h *fakeHub) Send(messages []protocol.Message) (behind work.Behind) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range messages {
 		h.sent = append(h.sent, fmt.Sprintf("%s %s", m.Subject, m.Data))
 	}
+	return behind
 }
 
 // Identity: client 7 is known.
@@ -45,11 +47,11 @@ func (h *fakeHub) Identity(client uint64) *identity.Identity {
 	return table.User("ann").Identity
 }
 
-func (h *fakeHub) Forward(broker string, m *protocol.Message) bool {
+func (h *fakeHub) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forwarded = append(h.forwarded, fmt.Sprintf("%s %s", broker, m.Subject))
-	return true
+	return true, behind
 }
 
 // fakePages name themselves.
@@ -175,7 +177,7 @@ func TestAClientLearnsWhoItIs(t *testing.T) {
 	} {
 		hub := &fakeHub{}
 		s := New(Config{Hub: hub, Pages: fakePages{}, Logger: slog.New(slog.DiscardHandler)})
-		s.TakeOf(client, []protocol.Message{{Subject: []byte("$SYS.REQ.USER.INFO"), Reply: []byte("answer")}}, nil)
+		s.TakeOf(client, []protocol.Message{{Subject: []byte("$SYS.REQ.USER.INFO"), Reply: []byte("answer")}}, nil, nil)
 		s.jobs.Finish()
 		if len(hub.sent) != 1 || !strings.Contains(hub.sent[0], `"data":`+want) {
 			t.Errorf("client %d: %q", client, hub.sent)

@@ -374,13 +374,39 @@ func TestTheDeduplicationWindowIsBounded(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
 	n.serve("orders")
-	n.expect(n.ask("orders.a", "x", "Id: 1"), "orders@1")
 	n.service.counts.ids.Add(dedup.MaxTogether) // as if other Topics had taken the room
-	if got := n.ask("orders.a", "x", "Id: 2"); !strings.HasPrefix(got, "no: topic orders: 1 message ids within the deduplication window of 1h0m0s are all that this broker keeps") {
+	for i := range dedup.LeastIDs {             // and so many it may have nevertheless
+		n.expect(n.ask("orders.a", "x", fmt.Sprintf("Id: %d", i)), fmt.Sprintf("orders@%d", i+1))
+	}
+	if got := n.ask("orders.a", "x", "Id: new"); !strings.HasPrefix(got, "no: topic orders: 256 message ids within the deduplication window of 1h0m0s are all that this broker keeps of this topic") {
 		t.Error(got)
 	}
-	n.expect(n.ask("orders.a", "x", "Id: 1"), "orders@1 again")
-	n.expect(n.ask("orders.a", "x"), "orders@2")
+	n.expect(n.ask("orders.a", "x", "Id: 0"), "orders@1 again")
+	n.expect(n.ask("orders.a", "x"), "orders@257")
 	n.service.counts.ids.Add(-dedup.MaxTogether)
-	n.expect(n.ask("orders.a", "x", "Id: 2"), "orders@3")
+	n.expect(n.ask("orders.a", "x", "Id: new"), "orders@258")
+}
+
+// TestATopicWithManyIDsLeavesRoomForOthers: one Topic has as many ids as it gets, and is refused
+// more. Messages of another one are taken, and retries of either are duplicates.
+func TestATopicWithManyIDsLeavesRoomForOthers(t *testing.T) {
+	n := newSite(t)
+	for _, name := range []string{"greedy", "bystander"} {
+		n.topic(name, func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
+	}
+	n.serve("greedy", "bystander")
+	const left = 1000
+	n.service.counts.ids.Add(dedup.MaxTogether - 2*left) // of other Topics
+	for i := range left {
+		n.expect(n.ask("greedy.a", "x", fmt.Sprintf("Id: %d", i)), fmt.Sprintf("greedy@%d", i+1))
+	}
+	if got := n.ask("greedy.a", "x", "Id: more"); !strings.HasPrefix(got, "no: topic greedy: 1000 message ids") {
+		t.Error(got)
+	}
+	for i := range left / 2 {
+		n.expect(n.ask("bystander.a", "x", fmt.Sprintf("Id: %d", i)), fmt.Sprintf("bystander@%d", i+1))
+	}
+	n.expect(n.ask("bystander.a", "x", "Id: 3"), "bystander@4 again")
+	n.expect(n.ask("greedy.a", "x", "Id: 3"), "greedy@4 again")
+	n.service.counts.ids.Add(2*left - dedup.MaxTogether)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // signals is a hub that wakes the publisher whose number is its reply subject.
@@ -23,7 +24,7 @@ type signals struct {
 	flow    chan uint64 // sequences of a fast batch that are acknowledged; nil: nobody sends one
 }
 
-func (s *signals) Send(messages []protocol.Message) {
+func (s *signals) Send(messages []protocol.Message) (behind work.Behind) {
 	s.sends.Add(1)
 	for i := range messages {
 		if s.flow != nil {
@@ -39,6 +40,7 @@ func (s *signals) Send(messages []protocol.Message) {
 		}
 		s.waiting[n] <- struct{}{}
 	}
+	return behind
 }
 
 // benchSite serves one Topic from the machine's disk.

@@ -40,7 +40,7 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 
 // knowIDs prepares the window for a new leader. The log is read only if the window is incomplete.
 func (s *ShardLeader) knowIDs(v *view) error {
-	s.ids.Count(&s.service.counts.ids)
+	s.ids.Count(&s.service.counts.ids, &s.topic.ids)
 	if v.window <= 0 {
 		s.marked = !keptspec.SaysNoIDs(s.data)
 		return nil

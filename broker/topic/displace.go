@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/indexing"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removing"
+	"github.com/carillon-mq/carillon/broker/scheduling"
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
@@ -106,9 +108,49 @@ func (s *ShardLeader) limitUnknown(in *intake, v *view, err error) error {
 // keepFired notes what becomes of the schedule, if the next message is of one. mu is held.
 func (s *ShardLeader) keepFired(in *intake, c *publish.Conditions) {
 	if in.fired.Keep(s.data, &in.removed); in.fired.Offset > 0 && in.fired.Next == 0 && s.subjects != nil {
+		of := c.ExpectedSubject
+		if ended := c.Schedule.Ends(); len(ended) > 0 {
+			of = ended
+		}
 		in.displaced.Last[0] = in.fired.Offset
-		s.subjects.Removed(c.ExpectedSubject, in.displaced.Last[:])
+		s.subjects.Removed(of, in.displaced.Last[:])
 	}
+}
+
+// ends finds the schedule of a subject that the next message ends. If ok is false, the message
+// waits, for messages before it to be appended, too (in.alone), or was refused. The refusal is why
+// it is not kept, unless it was kept before. mu is held.
+func (s *ShardLeader) ends(in *intake, m *protocol.Message, c *publish.Conditions, of []byte) (ok bool, refusal error) {
+	switch {
+	case len(of) == 0:
+		return true, nil
+	case c.Rollup == publish.RollupAll, c.Rollup == publish.RollupSubject && subject.HasWildcards(m.Subject) && subject.Matches(m.Subject, of):
+		return true, nil // which removes it
+	case s.topic.several() && s.topic.ShardFor(of) != s.shard:
+		in.refuse(s.shard, publish.NoLastOfAll(s.topic.name, len(s.topic.shards), s.shard.name))
+		return false, nil
+	}
+	last, err := s.lastOf(in, of)
+	switch {
+	case in.lookup > 0:
+		return false, nil
+	case err != nil:
+		return true, err
+	case last == 0:
+		return true, nil
+	case last >= s.end && len(in.records) > 0:
+		in.alone = true
+		return false, nil
+	}
+	schedules, err := s.Scheduled(s.service.config.Codec, last)
+	switch {
+	case err != nil:
+		return true, &publish.StoreError{Topic: s.shard.name, Err: err}
+	case !schedules:
+		return true, &scheduling.Error{Topic: s.shard.name, Reason: scheduling.BadScheduler}
+	}
+	in.fired = expiring.Ending(last)
+	return true, nil
 }
 
 // displace notes what the next message removes, since it is kept. Its records have the offsets from

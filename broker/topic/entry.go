@@ -41,7 +41,7 @@ func (s *Service) entryChanged(p *Shard, change replica.EntryChange, after *coor
 func (s *Service) retryEntries() {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
-	for p := range s.entryRetries {
+	for _, p := range inOrder(s.entryRetries) {
 		s.wake(p)
 	}
 	clear(s.entryRetries)

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // TestAFullDiskRefusesAndRecovers: on a full disk publishing is refused with the reason. A refused
@@ -371,7 +372,7 @@ func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
 		}()
 		n.service.acker.Expect(acking.MaxUnanswered)
 		// It stays with its sender.
-		topic.shards[0].publish([]protocol.Message{message("orders.a", "r2", "two")}, nil)
+		topic.shards[0].publish(nobody, []protocol.Message{message("orders.a", "r2", "two")}, nil, &work.Behind{})
 		synctest.Wait()
 		select {
 		case <-waited:

@@ -25,6 +25,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/scheduling"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/upkeep"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -78,7 +79,7 @@ func (o *testOffer) Close() {
 	delete(o.hub.offers, o)
 }
 
-func (h *testHub) Send(messages []protocol.Message) {
+func (h *testHub) Send(messages []protocol.Message) (behind work.Behind) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.count += len(messages)
@@ -92,20 +93,25 @@ func (h *testHub) Send(messages []protocol.Message) {
 		h.sends = append(h.sends, sent)
 	}
 	h.changed.Broadcast()
+	return behind
 }
 
 func (h *testHub) Interested([]byte) bool { return true }
-func (h *testHub) Wait()                  {}
 
-func (h *testHub) Forward(broker string, m *protocol.Message) bool {
+func (h *testHub) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forwarded = append(h.forwarded, fmt.Sprintf("%s %s %s>%s", broker, m.Subject, m.Data, m.Reply))
-	return true
+	return true, behind
 }
 
 // publish is one read of one connection.
 func (h *testHub) publish(messages ...protocol.Message) (behind bool) {
+	return h.publishOf(1, messages...)
+}
+
+// publishOf is one read of the connection with that number.
+func (h *testHub) publishOf(client uint64, messages ...protocol.Message) (behind bool) {
 	h.mu.Lock()
 	groups := map[*testOffer][]protocol.Message{}
 	for _, m := range messages {
@@ -118,7 +124,8 @@ func (h *testHub) publish(messages ...protocol.Message) (behind bool) {
 	h.mu.Unlock()
 	for o, group := range groups {
 		memory := testutil.LendMessages(group)
-		behind = o.taker.Take(group, memory, false) || behind
+		var queues work.Behind
+		behind = testutil.Take(o.taker, client, group, memory, &queues) || queues.Any() || behind
 		memory.Release()
 	}
 	return behind
@@ -208,6 +215,10 @@ func (plainCodec) Conditions(header []byte) (c publish.Conditions, refusal error
 		c.Schedule.Target, _ = h.Get("Target")
 		c.Schedule.Source, _ = h.Get("Source")
 		c.Rollup = publish.RollupSubject
+	}
+	if value, ok := h.Get("Scheduler"); ok {
+		c.Schedule = &scheduling.Request{Scheduler: value}
+		c.Schedule.Next, _ = h.Get("Next")
 	}
 	if c.Fires, _ = h.Get(scheduling.Header); c.Fires != nil { // the words of package scheduling are JetStream's
 		last, _ := h.Get("Nats-Expected-Last-Subject-Sequence")

@@ -33,6 +33,7 @@ type intake struct {
 
 	extensions []log.Extension
 
+	noted     bool               // what follows may be of a message before the next one
 	displaced removing.Displaced // what the next message would remove
 	removed   removing.Batch     // what the messages of the batch remove
 	counted   counting.Record    // what the next message is stored as, if it increments a counter

@@ -4,12 +4,14 @@ import (
 	"cmp"
 
 	"github.com/carillon-mq/carillon/broker/acking"
+	"github.com/carillon-mq/carillon/broker/counting"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/expiring"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/removing"
+	"github.com/carillon-mq/carillon/broker/republish"
 )
 
 // numberState is the state of a message's number.
@@ -93,6 +95,10 @@ func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok b
 
 // judge reports whether a message is to be kept, and adds its answer to p or to in. mu is held.
 func (s *ShardLeader) judge(in *intake, p *acking.Pending, v *view, m *protocol.Message, now, mono int64) bool {
+	if v.plain && m.Header == 0 && in.sourced == nil && (v.maxMessage <= 0 || len(m.Data) <= v.maxMessage) {
+		s.keepPlain(in, p, m)
+		return true
+	}
 	c, refusal := s.conditions(m)
 	switch {
 	case in.sourced != nil:
@@ -119,6 +125,20 @@ func (s *ShardLeader) judge(in *intake, p *acking.Pending, v *view, m *protocol.
 	return true
 }
 
+// keepPlain notes a message that asks for nothing, and that the Topic has no rule for (view.plain).
+// It does what judge does for such a message. mu is held.
+func (s *ShardLeader) keepPlain(in *intake, p *acking.Pending, m *protocol.Message) {
+	if in.noted {
+		in.noted, in.displaced, in.counted, in.fired, in.previous = false, removing.Displaced{}, counting.Record{}, expiring.Fired{}, republish.Note{}
+	}
+	next := s.end + uint64(len(in.records))
+	s.lastID, s.lastKnown = s.lastID[:0], true
+	if s.subjects != nil {
+		in.displaced.Note(s.subjects, m.Subject, next, next)
+	}
+	p.KeptOne(s.end, next, in.seq)
+}
+
 // conditions returns what a message asks for, or why it is refused.
 func (s *ShardLeader) conditions(m *protocol.Message) (c publish.Conditions, refusal error) {
 	if m.Header > 0 {
@@ -129,6 +149,7 @@ func (s *ShardLeader) conditions(m *protocol.Message) (c publish.Conditions, ref
 
 // accept judges a message that asks for c, and notes it if it is to be kept. mu is held.
 func (s *ShardLeader) accept(in *intake, p *acking.Pending, v *view, m *protocol.Message, c *publish.Conditions, now, mono int64) bool {
+	in.noted = true
 	if v.bound.Sealed { // whatever else the message asks for
 		in.refuse(s.shard, &publish.SealedError{Topic: s.shard.name})
 		return false
@@ -147,12 +168,17 @@ func (s *ShardLeader) accept(in *intake, p *acking.Pending, v *view, m *protocol
 		in.refuse(s.shard, refusal)
 		return false
 	}
-	if (expires > 0 || in.sourced != nil && !in.sourced.Of.Mirrored) && !s.removing.Marked() {
+	of := c.Schedule.Ends()
+	if (expires > 0 || len(of) > 0 || in.sourced != nil && !in.sourced.Of.Mirrored) && !s.removing.Marked() {
 		in.lookup = awaitsMark
 		return false
 	}
-	if !s.count(in, v, m, c) || !s.displaces(in, v, m, c) || !s.follows(in, v, m) {
+	ok, endless := s.ends(in, m, c, of)
+	if !ok || !s.count(in, v, m, c) || !s.displaces(in, v, m, c) || !s.follows(in, v, m) {
 		return false
+	}
+	if endless != nil {
+		in.displaced.Refusal = endless
 	}
 	switch {
 	case c.Any():
@@ -239,7 +265,7 @@ func (s *ShardLeader) conditionsHold(in *intake, p *acking.Pending, v *view, m *
 		return false
 	}
 	if len(c.ID) > 0 && v.window > 0 {
-		if s.ids.Full() {
+		if !s.ids.Admits() {
 			in.refuse(s.shard, &publish.WindowFullError{Topic: s.shard.name, IDs: s.ids.Len(), Window: v.window})
 			return false
 		}

@@ -43,6 +43,9 @@ func (s *Service) keeper() {
 			}
 		}
 		s.openMu.Unlock()
+		sortLeaders(due)
+		sortLeaders(asking)
+		sortLeaders(open)
 		for _, shard := range asking {
 			shard.confirmed()
 			shard.acks.Touch()

@@ -128,7 +128,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	shard.mu.Lock()
 	shard.origins.HandOver()
 	shard.mu.Unlock()
-	p.ids.Count(&s.counts.followedIDs)
+	p.ids.Count(&s.counts.followedIDs, nil)
 	return err
 }
 

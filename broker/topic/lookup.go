@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -93,11 +94,22 @@ func (s *Service) unsorted() []*Topic {
 func (s *Service) Leaders() []*ShardLeader {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
-	out := make([]*ShardLeader, 0, len(s.open))
-	for shard := range s.open {
-		out = append(out, shard)
-	}
-	return out
+	return slices.AppendSeq(make([]*ShardLeader, 0, len(s.open)), maps.Keys(s.open))
+}
+
+// compare orders shards by the ids of their Topics and their numbers.
+func (p *Shard) compare(q *Shard) int {
+	return cmp.Or(strings.Compare(p.topic.id, q.topic.id), cmp.Compare(p.number, q.number))
+}
+
+// inOrder returns the shards of a set in an order that does not depend on where they are in memory.
+func inOrder(set map[*Shard]struct{}) []*Shard {
+	return slices.SortedFunc(maps.Keys(set), (*Shard).compare)
+}
+
+// sortLeaders sorts leaders as their shards are sorted.
+func sortLeaders(all []*ShardLeader) {
+	slices.SortFunc(all, func(a, b *ShardLeader) int { return a.shard.compare(b.shard) })
 }
 
 // othersCanLead reports whether another member of the in-sync set is present and may lead.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // listener receives what streams publish again: "subject data: sequence last".
@@ -18,9 +19,7 @@ type listener struct {
 	heard []string
 }
 
-func (l *listener) Wait() {}
-
-func (l *listener) Publish(messages []protocol.Message) {
+func (l *listener) Publish(messages []protocol.Message) (behind work.Behind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range messages {
@@ -29,6 +28,7 @@ func (l *listener) Publish(messages []protocol.Message) {
 		last, _ := h.Get("Nats-Last-Sequence")
 		l.heard = append(l.heard, fmt.Sprintf("%s %s: %s %s", m.Subject, m.Data[m.Header:], sequence, last))
 	}
+	return behind
 }
 
 // hears waits until everything that is wanted was heard, in order and nothing else.

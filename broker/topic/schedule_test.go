@@ -145,6 +145,43 @@ func TestWhatEndsASchedule(t *testing.T) {
 	n.stays("after two hours", "3 orders.b 3", "4 orders.b 4", "6 orders.z 5", "7 orders.x 2")
 }
 
+// TestAMessageEndsTheScheduleOfAnotherSubject: in one batch with itself, also if both come
+// together, and once. It ends nothing else.
+func TestAMessageEndsTheScheduleOfAnotherSubject(t *testing.T) {
+	n := schedules(t, func(s *coordination.TopicSpec) { s.Stream.AllowMessageTTL = true })
+	ends := func(of string) []string { return []string{"Scheduler: " + of, "Next: purge"} }
+	const refused = "no: topic orders: only the stream itself says which schedule a message is of, and a message ends the schedule of another subject only"
+	n.ask("orders.a", "1", "Schedule: @every 1h", "Target: orders.x")
+	n.ask("orders.b", "2", n.within(time.Hour), "Target: orders.y")
+	n.ask("orders.c", "3", "TTL: 5h")
+	n.expect(n.ask("orders.end", "4", ends("orders.c")...), refused)
+	n.expect(n.ask("orders.a", "4", ends("orders.a")...), refused)
+	n.expect(n.ask("orders.end", "4", ends("orders.*")...), refused)
+	n.expect(n.ask("orders.end", "4", "Scheduler: orders.a"), refused)
+	n.expect(n.ask("orders.end", "4", ends("orders.none")...), "orders@4")
+	n.expect(n.ask("orders.end", "5", ends("orders.a")...), "orders@5")
+	n.holds("one has ended", "2 orders.b 2", "3 orders.c 3", "4 orders.end 4", "5 orders.end 5")
+	n.expect(n.ask("orders.end", "6", ends("orders.a")...), "orders@6")
+	n.hub.publish(message("orders.d", "schedule", "7", "Schedule: @every 30m", "Target: orders.z"), message("orders.end", "end", "8", ends("orders.d")...))
+	n.expect(n.hub.answer(t, "end"), "orders@8")
+	n.holds("both at once", "2 orders.b 2", "3 orders.c 3", "4 orders.end 4", "5 orders.end 5", "6 orders.end 6", "8 orders.end 8")
+	n.crash()
+	n.serve("orders", "ticks")
+	n.machine.pass(61 * time.Minute)
+	n.stays("after a crash", "3 orders.c 3", "4 orders.end 4", "5 orders.end 5", "6 orders.end 6", "8 orders.end 8", "9 orders.y 2")
+}
+
+// TestAMessageThatEndedAScheduleIsADuplicate: also when the subject has another message by then.
+func TestAMessageThatEndedAScheduleIsADuplicate(t *testing.T) {
+	n := schedules(t, func(s *coordination.TopicSpec) { s.Deduplication = 1 << 40 })
+	n.ask("orders.a", "1", n.within(time.Hour), "Target: orders.x")
+	ends := []string{"Scheduler: orders.a", "Next: purge", "Id: end"}
+	n.expect(n.ask("orders.end", "2", ends...), "orders@2")
+	n.expect(n.ask("orders.a", "3"), "orders@3")
+	n.expect(n.ask("orders.end", "2", ends...), "orders@2 again")
+	n.holds("afterwards", "2 orders.end 2", "3 orders.a 3")
+}
+
 // TestNothingIsPublishedWhileTheTimeIsInDoubt: the clock jumps ahead, and is corrected.
 func TestNothingIsPublishedWhileTheTimeIsInDoubt(t *testing.T) {
 	n := schedules(t, nil)
@@ -175,7 +212,7 @@ func TestAClientCantSayThatAScheduleIsDue(t *testing.T) {
 	n.ask("orders.a", "1", n.within(time.Hour), "Target: orders.x")
 	for _, says := range []string{"word 1 5 0 0", "1 5 0 0", "x"} {
 		n.expect(n.ask("orders.x", "forged", scheduling.Header+": "+says, "Nats-Expected-Last-Subject-Sequence: 1", "Nats-Expected-Last-Subject-Sequence-Subject: orders.a"),
-			"no: topic orders: only the stream itself says which schedule a message is of")
+			"no: topic orders: only the stream itself says which schedule a message is of, and a message ends the schedule of another subject only")
 	}
 	// A retry of the stream itself that comes late, and one for another time.
 	due := n.leaderOf("orders").removing.DueAt(1)
@@ -184,7 +221,7 @@ func TestAClientCantSayThatAScheduleIsDue(t *testing.T) {
 	late := scheduling.Result(scheduling.Firing{Offset: 1, Due: due}, &scheduling.Request{Target: []byte("orders.x")}, []byte("orders.a"), nil, []byte("late"))
 	late.Reply = []byte("late")
 	n.hub.publish(late)
-	n.expect(n.hub.answer(t, "late"), "no: topic orders: only the stream itself says which schedule a message is of")
+	n.expect(n.hub.answer(t, "late"), "no: topic orders: only the stream itself says which schedule a message is of, and a message ends the schedule of another subject only")
 	n.holds("afterwards", "2 orders.x 1")
 }
 
@@ -217,7 +254,7 @@ func TestAMessageUnderWayIsNotPublishedAgain(t *testing.T) {
 	again := scheduling.Result(scheduling.Firing{Offset: 1, Due: at.UnixNano()}, &scheduling.Request{Target: []byte("orders.x")}, []byte("orders.a"), nil, []byte("1"))
 	again.Reply = []byte("again")
 	a.hub.publish(again)
-	a.expect(a.hub.answer(t, "again"), "no: topic orders: only the stream itself says which schedule a message is of")
+	a.expect(a.hub.answer(t, "again"), "no: topic orders: only the stream itself says which schedule a message is of, and a message ends the schedule of another subject only")
 	if _, end, _ := s.data.Offsets(); end != 3 {
 		t.Errorf("the log ends at %d", end)
 	}

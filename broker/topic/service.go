@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/acking"
@@ -18,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/inventory"
 	"github.com/carillon-mq/carillon/broker/limiting"
 	"github.com/carillon-mq/carillon/broker/placement"
+	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/republish"
 	"github.com/carillon-mq/carillon/broker/upkeep"
@@ -49,10 +49,11 @@ func Open(config Config) (*Service, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = acking.New(acking.Config{Hub: config.Hub, Codec: config.Codec, Refused: &s.counts.refused})
 	s.indexes = indexing.New(config.Disk, s.log)
-	s.republish = republish.NewPublisher(config.Republish, config.Payload, s.log)
+	s.republish = republish.NewPublisher(config.Republish, config.Payload, config.MayPublish, s.log)
 	s.counters = counting.New(config.Codec)
 	s.newSenders()
-	s.staging = batching.New(batching.Config{Codec: config.Codec, Payload: config.Payload, Send: config.Hub.Send, Refused: &s.counts.refused, Abandoned: config.Abandoned})
+	answer := func(messages []protocol.Message) { config.Hub.Send(messages) }
+	s.staging = batching.New(batching.Config{Codec: config.Codec, Payload: config.Payload, Send: answer, Refused: &s.counts.refused, Abandoned: config.Abandoned})
 	s.upkeep = upkeep.New(upkeep.Config{Disk: config.Disk, Clock: config.Clock, Compact: config.Compact, After: config.UpkeepAfter, Shards: s.upkeepShards, Logger: s.log})
 	s.tasks = work.NewTasks(openers, func(_ *struct{}, p *Shard, lane work.Lane) (more bool) {
 		s.work(p, lane == work.Later)
@@ -263,7 +264,7 @@ func (s *Service) closeAll() error {
 		}
 	}
 	s.mu.RUnlock()
-	return work.Each(openers, maps.Keys(all), func(p *Shard) error {
+	return work.Each(openers, slices.Values(inOrder(all)), func(p *Shard) error {
 		err := p.keptDoubt()
 		return errors.Join(err, s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.ServiceIsClosing, Why: "its broker stopped before it was safe on all replicas"}))
 	})

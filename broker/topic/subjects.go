@@ -117,6 +117,9 @@ func (s *ShardLeader) lookUp(v *view, messages []protocol.Message) {
 		if of := c.LastOf(m.Subject); err == nil && c.ExpectsLastBySubject && !subject.HasWildcards(of) {
 			s.subjects.Want(of, false)
 		}
+		if of := c.Schedule.Ends(); err == nil && subject.Valid(of) {
+			s.subjects.Want(of, false)
+		}
 		if err == nil && c.Rollup == publish.RollupSubject && !subject.HasWildcards(m.Subject) {
 			s.subjects.Want(m.Subject, true)
 		}

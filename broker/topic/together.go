@@ -57,6 +57,7 @@ func (s *ShardLeader) judgeBatch(in *intake, p *acking.Pending, v *view, batch *
 // mayJoin reports whether a message may be part of the batch at an offset. If not, it refuses the
 // batch, or the batch waits. mu is held.
 func (s *ShardLeader) mayJoin(in *intake, p *acking.Pending, v *view, m *protocol.Message, next uint64, now int64) bool {
+	in.noted = true
 	c, refusal := s.conditions(m)
 	if refusal == nil && c.Copied {
 		refusal = &publish.CopyError{Topic: s.shard.name}

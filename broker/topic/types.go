@@ -55,6 +55,8 @@ type Config struct {
 	Logger  *slog.Logger
 	// Republish is where streams publish again what they have stored; nil: nowhere.
 	Republish republish.Hub
+	// MayPublish reports whether a message may be published on a user's behalf; nil: each may.
+	MayPublish func(user string, on []byte) bool
 	// Leading is called for each leader on this broker, after it was opened and before it closes.
 	// It is called concurrently for different shards. It may be nil.
 	Leading func(s *ShardLeader, open bool)
@@ -125,6 +127,7 @@ type Topic struct {
 	id, name string
 	offer    publish.Offer // used by Follow and Close only, one after the other
 	shards   []*Shard
+	ids      atomic.Int64 // in the deduplication windows of those that this broker leads
 }
 
 // Shard is a shard of a Topic as this broker sees it: led here, followed here, or elsewhere.

@@ -45,6 +45,7 @@ type view struct {
 	republish   *republish.Rule      // nil: none is published again
 	batches     *batching.Topic      // nil: it takes no batches
 	counts      bool                 // it has counters, and nothing else
+	plain       bool                 // a message without a header is kept if it isn't too large
 }
 
 // newView returns the view of a shard in a State. A broker that led in the view before goes on
@@ -66,6 +67,7 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 		v.retention.Messages, v.retention.Bytes = 0, 0
 	}
 	v.limits = publish.LimitsOf(spec)
+	v.plain = !v.counts && v.republish == nil && v.limits == (publish.Limits{}) && v.bound == (publish.Bound{})
 	if m := spec.Stream.Transform; m != nil {
 		v.transform, _ = transform.New(m.Source, m.Destination) // checked when it was asked for
 	}

@@ -28,7 +28,7 @@ func (s *Service) retryLater(p *Shard, doing string, err error) {
 func (s *Service) retry(now time.Time) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
-	for p := range s.retries {
+	for _, p := range inOrder(s.retries) {
 		if trouble := p.trouble.Load(); trouble == nil {
 			delete(s.retries, p)
 		} else if !now.Before(trouble.again) {

@@ -34,6 +34,7 @@ type part struct {
 	literal string
 	apply   func(dst []byte, tokens [][]byte) []byte // nil: literal
 	random  bool                                     // another one each time
+	many    bool                                     // may be several tokens
 }
 
 // Error reports a destination that can't be used. Its texts are those of nats-server.
@@ -109,6 +110,26 @@ func (t *Transform) Random() bool {
 	return slices.ContainsFunc(t.parts, func(p part) bool { return p.random })
 }
 
+// Pattern returns a pattern that all results match.
+func (t *Transform) Pattern() string {
+	var all []string
+	for i := range t.parts {
+		p := &t.parts[i]
+		switch {
+		case p.apply == nil:
+			all = append(all, p.literal)
+		case p.many:
+			return strings.Join(append(all, ">"), ".")
+		default:
+			all = append(all, "*")
+		}
+	}
+	if t.rest >= 0 {
+		all = append(all, ">")
+	}
+	return strings.Join(all, ".")
+}
+
 // Apply appends the result for a subject to dst. It returns false if the subject does not match the
 // source, or if its result could not be published to.
 func (t *Transform) Apply(dst, name []byte) ([]byte, bool) {
@@ -178,10 +199,14 @@ func parse(token string, wildcards []int) (part, error) {
 	case "random":
 		return random(token, args)
 	case "split":
-		return splitAt(token, args, wildcards)
+		p, err := splitAt(token, args, wildcards)
+		p.many = true
+		return p, err
 	}
 	if f, ok := sized[name]; ok {
-		return withSize(token, args, wildcards, f)
+		p, err := withSize(token, args, wildcards, f)
+		p.many = name != "left" && name != "right"
+		return p, err
 	}
 	return part{}, &Error{token, badFunction}
 }

@@ -3,6 +3,8 @@ package transform
 import (
 	"strings"
 	"testing"
+
+	"github.com/carillon-mq/carillon/broker/subject"
 )
 
 // TestSubjects has the results of nats-server 2.15, whose transforms were asked for each of them.
@@ -46,6 +48,9 @@ func TestSubjects(t *testing.T) {
 		if string(got) != "before:"+test.want || ok != (test.want != "") {
 			t.Errorf("%s to %s: %s becomes %s (%v), want %s", test.source, test.destination, test.subject, got, ok, test.want)
 		}
+		if ok && !subject.Matches([]byte(mapped.Pattern()), []byte(test.want)) {
+			t.Errorf("%s to %s: %s does not match the pattern %s", test.source, test.destination, test.want, mapped.Pattern())
+		}
 	}
 }
 
@@ -79,6 +84,21 @@ func TestRefusals(t *testing.T) {
 	} {
 		if _, err := New(test.source, test.destination); err == nil || err.Error() != test.want {
 			t.Errorf("%s to %s: %v, want %s", test.source, test.destination, err, test.want)
+		}
+	}
+}
+
+func TestPatternsOfDestinations(t *testing.T) {
+	for _, test := range []struct{ source, destination, want string }{
+		{"a", "b", "b"},
+		{"a.*.>", "b.$1.c.>", "b.*.c.>"},
+		{"a.*", "b.{{left(1,2)}}.{{partition(3,1)}}", "b.*.*"},
+		{"a.*", "b.{{split(1,-)}}.c", "b.>"},
+		{">", ">", ">"},
+	} {
+		mapped, err := New(test.source, test.destination)
+		if err != nil || mapped.Pattern() != test.want {
+			t.Errorf("%s to %s: %v %s, want %s", test.source, test.destination, err, mapped.Pattern(), test.want)
 		}
 	}
 }

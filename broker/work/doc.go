@@ -1,8 +1,11 @@
 /*
-Package work runs background work of a broker on bounded numbers of goroutines. Tasks runs items that
-have work again and again, as shards and Subscriptions do; Jobs runs functions once; Each does one
-thing with several items. Sleep is a pause of a goroutine, Ticker and SleepToTick let goroutines work
-periodically, Poll often or rarely, and Backoff is the pause before a retry. Watchers are called when something has changed.
+Package work runs background work of a broker on bounded numbers of goroutines. Tasks runs items
+that have work again and again, as shards and Subscriptions do; Jobs runs functions once; FairJobs
+runs jobs of clients, which take turns in a FairQueue; Each does one thing with several items. Sleep
+is a pause of a goroutine, Ticker and SleepToTick let goroutines work periodically, Poll often or
+rarely, and Backoff is the pause before a retry. Buckets say how long a client waits that asks for
+too much. Watchers are called when something has changed. Behind is the queues that a sender has to
+wait for.
 
 Invariants:
 

@@ -34,6 +34,7 @@ type benchFlags struct {
 	wait, connect, drain    time.Duration
 	seed                    uint64
 	output, jsonFile        string
+	pageFile                string
 	originals               bool
 	client                  string
 	warmup, duration        time.Duration
@@ -59,8 +60,9 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure a server: latency percentiles, losses and duplicates, rates",
 		Long: `Measure a server that speaks the NATS protocol.
 
-In forward, fanout and the second phase of consume the load is open loop: every message is due
-at a time fixed beforehand, and latency counts from then, so a server that stalls can't hide it.
+In forward, fanout, connections, noisy, request with --rate, and the second phase of consume the
+load is open loop: every message is due at a time fixed beforehand, and latency counts from then,
+so a server that stalls can't hide it.
 Lost, duplicated and reordered messages are counted exactly. The table goes to standard output; on
 a terminal, progress goes to standard error. Ctrl-C prints what was measured until then.
 
@@ -71,7 +73,7 @@ if a server could not be reached, or after an interrupt; 2 for a wrong command l
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchLogCommand(), newBenchConsumeCommand(),
-		newBenchKVCommand(), newBenchAllCommand())
+		newBenchKVCommand(), newBenchThroughputCommand(), newBenchRequestCommand(), newBenchConnectionsCommand(), newBenchNoisyCommand(), newBenchAllCommand())
 	return cmd
 }
 
@@ -212,6 +214,7 @@ func (f *benchFlags) common(cmd *cobra.Command) {
 	flags.StringVarP(&f.output, "output", "o", "table", "what to print: table or json")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&f.jsonFile, "json", "", "also write the JSON report to this `file`")
+	flags.StringVar(&f.pageFile, "report", "", "also write one self-contained HTML page to this `file`: tables, percentile curves, and latency over time")
 	flags.BoolVar(&f.originals, "published", false, "show what the systems that the workloads come from reported, beside ours")
 }
 
@@ -243,7 +246,7 @@ func (f *benchFlags) times(cmd *cobra.Command, warmup, duration time.Duration, c
 	flags := cmd.Flags()
 	flags.DurationVar(&f.warmup, "warmup", warmup, "load before the measurement, left out of the latencies")
 	flags.DurationVar(&f.duration, "duration", duration, "how long to measure each size")
-	flags.StringVar(&f.client, "client", "", "nats (nats.go) or light (made for thousands of subscribers) (default "+client+")")
+	flags.StringVar(&f.client, "client", "", "nats (nats.go) or light (made for thousands of subscribers) (default "+client+"; over TLS nats)")
 	_ = cmd.RegisterFlagCompletionFunc("client", cobra.FixedCompletions([]string{bench.ClientNATS, bench.ClientLight}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -263,24 +266,37 @@ func (f *benchFlags) shorten(flags *pflag.FlagSet) {
 	}
 }
 
+// clientOr returns the kind of client: the one that --client names, or else client, unless a server
+// is measured over TLS, which only nats.go has.
+func (f *benchFlags) clientOr(client string) string {
+	over := strings.Join(append([]string{f.server}, f.against...), ",")
+	switch {
+	case f.client != "":
+		return f.client
+	case f.tls.wanted(), strings.Contains(over, "tls://"), strings.Contains(over, "wss://"):
+		return bench.ClientNATS
+	}
+	return client
+}
+
 func (f *benchFlags) forward(client string) bench.Forward {
 	return bench.Forward{
 		Groups: f.groups, PublishersPerGroup: f.publishers, Rate: f.rate, PayloadBytes: f.forwardSize,
-		Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client), Seed: f.seed,
+		Warmup: f.warmup, Duration: f.duration, Client: f.clientOr(client), Seed: f.seed,
 	}
 }
 
 func (f *benchFlags) fanout(client string) bench.Fanout {
 	return bench.Fanout{
 		Subscribers: f.subscribers, MessagesPerTopic: f.perTopic, Pace: f.pace, Rounds: f.rounds,
-		PayloadBytes: f.fanoutSize, Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client),
+		PayloadBytes: f.fanoutSize, Warmup: f.warmup, Duration: f.duration, Client: f.clientOr(client),
 	}
 }
 
 func (f *benchFlags) durable(client string) bench.Durable {
 	return bench.Durable{
 		Publishers: f.waiting, Window: f.window, Replicas: f.replicas, Connect: f.connectTo, PayloadBytes: f.durableSize,
-		Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client),
+		Warmup: f.warmup, Duration: f.duration, Client: f.clientOr(client),
 	}
 }
 
@@ -309,11 +325,22 @@ func (f *benchFlags) run(cmd *cobra.Command, workloads func() ([]bench.Workload,
 			return usageError{fmt.Errorf("--json: %w", err)}
 		}
 	}
+	var page *pendingFile
+	if f.pageFile != "" {
+		if page, err = beginFile(f.pageFile); err != nil {
+			return usageError{fmt.Errorf("--report: %w", err)}
+		}
+		defer page.abandon()
+	}
 	report, err := runWithProgress(cmd.Context(), c, cmd.ErrOrStderr())
 	if err != nil {
 		return cmp.Or(f.tls.explain(err), err)
 	}
-	return errors.Join(f.print(cmd.OutOrStdout(), file, report), report.Err())
+	err = f.print(cmd.OutOrStdout(), file, report)
+	if page != nil {
+		err = errors.Join(err, page.finish(report.WritePage))
+	}
+	return errors.Join(err, report.Err())
 }
 
 func (f *benchFlags) campaign(cmd *cobra.Command) (bench.Campaign, error) {
@@ -336,8 +363,8 @@ func (f *benchFlags) campaign(cmd *cobra.Command) (bench.Campaign, error) {
 	if err != nil {
 		return bench.Campaign{}, err
 	}
-	if secure != nil {
-		server.UseTLS(secure)
+	if secure != nil || f.tls.first {
+		server.UseTLS(secure, f.tls.first)
 	}
 	c := bench.Campaign{
 		Server: server, Repeat: f.repeat, Wait: f.wait, Seed: f.seed, Version: version,

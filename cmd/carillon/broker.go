@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -23,6 +24,7 @@ func newBrokerCommand() *cobra.Command {
 		who     credentials
 		log     logging
 		tlsDir  string
+		etcdDir string
 		secure  clientTLS
 		web     webSocket
 		profile string
@@ -58,11 +60,19 @@ ask its clients to go elsewhere and then stop.`,
 			if config.Auth, config.Users, err = who.auth(); err != nil {
 				return err
 			}
+			if config.UsersFromEtcd && (config.Users != "" || config.Auth.Given()) {
+				return usageError{errors.New("--users-from-etcd was given, and also a file of users, a user or a token: choose one")}
+			}
 			if config.Logger, err = log.logger(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			if tlsDir != "" {
 				if config.TLS, err = env.LoadTLS(tlsDir); err != nil {
+					return err
+				}
+			}
+			if etcdDir != "" {
+				if config.EtcdTLS, err = env.LoadTLS(etcdDir); err != nil {
 					return err
 				}
 			}
@@ -97,7 +107,8 @@ ask its clients to go elsewhere and then stop.`,
 	f.StringVar(&config.HTTP.Listen, "http-listen", ":8222", "where probes, metrics, /varz and /connz are served")
 	f.StringVar(&config.HTTP.Advertise, "http-advertise", "", "host:port under which others reach that")
 	f.StringSliceVar(&config.Endpoints, "etcd-endpoints", nil, "URLs of the coordinators, separated by commas")
-	f.StringVar(&tlsDir, "tls-dir", "", "folder with ca.crt, tls.crt and tls.key for routes and etcd; read again when they change. Empty: plaintext")
+	f.StringVar(&tlsDir, "tls-dir", "", "folder with ca.crt, tls.crt and tls.key for routes; read again when they change. Empty: plaintext")
+	f.StringVar(&etcdDir, "etcd-tls-dir", "", "the same for etcd (default that of --tls-dir)")
 	secure.flags(f)
 	f.StringVar(&profile, "profile", limits.DefaultProfile, "size of the node: small, medium, large or xlarge")
 	f.DurationVar(&config.StallLimit, "disk-stall-limit", limits.DiskStallLimit, "how long the disk may not answer before this broker hands over leadership and ends; 0: it only reports that")
@@ -106,6 +117,7 @@ ask its clients to go elsewhere and then stop.`,
 	f.BoolVar(&config.PushByClients, "push-by-clients", false, "let clients declare Subscriptions that push, not only manifests: whoever may connect can have this broker send requests")
 	f.StringVar(&config.PushSecrets, "push-secrets", "", "folder with the values that Subscriptions refer to in Secrets; read again when they change")
 	who.flags(f)
+	f.BoolVar(&config.UsersFromEtcd, "users-from-etcd", false, "take the users and their permissions from etcd, where the operator writes them; changes apply within a second. While there are none, nobody may connect")
 	log.flags(f, "info")
 	return cmd
 }

@@ -56,6 +56,9 @@ func (c *clientFlags) connect(ctx context.Context, name string, more ...nats.Opt
 	if secure != nil {
 		options = append(options, nats.Secure(secure))
 	}
+	if c.tls.first {
+		options = append(options, nats.TLSHandshakeFirst())
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -14,12 +14,16 @@ import (
 )
 
 // tlsFlags are the files with which a client uses TLS.
-type tlsFlags struct{ ca, cert, key string }
+type tlsFlags struct {
+	ca, cert, key string
+	first         bool
+}
 
 func (t *tlsFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&t.ca, "tls-ca", "", "`file` with the CA of the server's certificate, if this machine does not trust it (env CARILLON_TLS_CA); TLS is required then")
 	f.StringVar(&t.cert, "tls-cert", "", "`file` with the certificate to present, if the server requires one (env CARILLON_TLS_CERT)")
 	f.StringVar(&t.key, "tls-key", "", "`file` with its key (env CARILLON_TLS_KEY)")
+	f.BoolVar(&t.first, "tls-first", false, "begin with the handshake, for servers that say nothing in plaintext; TLS is required then")
 }
 
 // config returns nil if there are no files. A server that requires TLS gets it all the same.
@@ -50,6 +54,11 @@ func (t *tlsFlags) config() (*tls.Config, error) {
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
+}
+
+// wanted reports whether the flags ask for TLS.
+func (t *tlsFlags) wanted() bool {
+	return t.first || t.authority() != "" || cmp.Or(t.cert, os.Getenv("CARILLON_TLS_CERT")) != ""
 }
 
 func (t *tlsFlags) authority() string { return cmp.Or(t.ca, os.Getenv("CARILLON_TLS_CA")) }

@@ -22,8 +22,8 @@ goes on with what is on its volume; one whose volume is empty has its old self r
 again as a learner, copies everything and is promoted to vote. That a cluster has existed it
 learns from --bootstrapped-file or from the other members; until it has found them it waits.
 
-Everything but --http-listen is served with mutual TLS. The files of --tls-dir are read again
-when they change; a change of the CA itself takes a restart.
+Everything but --http-listen is served with mutual TLS. The files of --tls-dir and --peer-tls-dir
+are read again when they change; a change of the CA itself takes a restart.
 
 SIGTERM hands the leadership over and stops.`,
 		Example: `  carillon coordinator --name main-coordinator-0 --data /data --tls-dir /etc/carillon/tls \
@@ -46,7 +46,8 @@ SIGTERM hands the leadership over and stops.`,
 	f := cmd.Flags()
 	f.StringVar(&config.Name, "name", "", "name of this member: its pod's")
 	f.StringVar(&config.DataDir, "data", "", "folder of its volume")
-	f.StringVar(&config.TLSDir, "tls-dir", "", "folder with ca.crt, tls.crt and tls.key")
+	f.StringVar(&config.TLSDir, "tls-dir", "", "folder with ca.crt, tls.crt and tls.key for brokers and the operator; without --peer-tls-dir for the other members, too")
+	f.StringVar(&config.PeerTLSDir, "peer-tls-dir", "", "the same for the other members, which may have a CA of their own (default that of --tls-dir)")
 	f.StringVar(&config.ClientListen, "client-listen", ":2379", "where brokers and the operator connect")
 	f.StringVar(&config.PeerListen, "peer-listen", ":2380", "where the other members connect")
 	f.StringVar(&config.HTTPListen, "http-listen", ":8223", "where /healthz/startup, /healthz/ready, /healthz/live and /metrics are served, without TLS")

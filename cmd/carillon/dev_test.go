@@ -67,7 +67,7 @@ func startDev(t *testing.T, args ...string) *child {
 // slowMachine has parts of warnings about a machine that gave the program no processor, or no disk,
 // for seconds. It is right to print them.
 var slowMachine = []string{
-	"The disk is slow or hangs", "The wall clock of this machine jumped", "Taking clients before all links are up",
+	"The disk is slow or hangs", "The wall clock of this machine jumped", "Taking clients before all links are up", "Waiting for links to other brokers",
 	"etcd has not answered", "following etcd was interrupted", "the registration was lost", "registering with etcd failed",
 	"standing for controller failed", "Could not carry out a plan; trying again", "A shard waits", "A broker is silent", "Evicted a broker",
 }

@@ -30,6 +30,11 @@ func newOperatorCommand() *cobra.Command {
 			}
 			options.Logger = logger
 			options.Namespace = os.Getenv("POD_NAMESPACE")
+			resolver, err := os.ReadFile("/etc/resolv.conf")
+			if err != nil {
+				logger.Debug("The domain of the cluster is not known", "error", err)
+			}
+			options.ClusterDomain = clusterDomain(string(resolver))
 			if options.Image == "" {
 				return usageError{errors.New("--image is required: the image that brokers and coordinators run, usually the operator's own")}
 			}
@@ -73,4 +78,21 @@ func watched(asked []string, own string) ([]string, error) {
 		return []string{own}, nil
 	}
 	return nil, errors.New("--watch-namespaces is required where the environment variable POD_NAMESPACE is not set: give the namespaces to serve, or * for all")
+}
+
+// clusterDomain returns the DNS domain of the cluster, such as cluster.local, from a pod's
+// resolv.conf, which searches svc.DOMAIN. It is empty outside of a pod.
+func clusterDomain(resolver string) string {
+	for line := range strings.Lines(resolver) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != "search" {
+			continue
+		}
+		for _, domain := range words[1:] {
+			if domain, ok := strings.CutPrefix(domain, "svc."); ok {
+				return strings.TrimSuffix(domain, ".")
+			}
+		}
+	}
+	return ""
 }

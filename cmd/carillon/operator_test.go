@@ -43,3 +43,18 @@ func TestWatchedNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// TestTheDomainOfTheClusterComesFromThePodsResolver: a node's file has none.
+func TestTheDomainOfTheClusterComesFromThePodsResolver(t *testing.T) {
+	for text, want := range map[string]string{
+		"search messaging.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.0.0.10\noptions ndots:5\n": "cluster.local",
+		"nameserver 10.0.0.10\nsearch a.svc.corp.example. svc.corp.example. corp.example.\n":                          "corp.example",
+		"search example.org\nnameserver 192.0.2.1\n":                                                                  "",
+		"search\n\n": "",
+		"":           "",
+	} {
+		if got := clusterDomain(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -13,6 +13,7 @@ func subcommands() []*cobra.Command {
 		newSubCommand(),
 		newTopicCommand(),
 		newSubscriptionCommand(),
+		newQueryCommand(),
 		newBrokersCommand(),
 		newUserCommand(),
 		newBenchCommand(),

@@ -151,7 +151,7 @@ func newUserCheckCommand() *cobra.Command {
 	}
 }
 
-// describeUser says how a user authenticates, and which roles it has.
+// describeUser says how a user authenticates, and which roles and limits it has.
 func describeUser(u *identity.User, table *identity.Table) string {
 	var by []string
 	for _, way := range []struct {
@@ -169,5 +169,9 @@ func describeUser(u *identity.User, table *identity.Table) string {
 	if len(by) == 0 {
 		how = "can't connect: it has no password, token, nkey or certificate"
 	}
-	return how + "; roles " + table.User(u.Name).Roles.String()
+	how += "; roles " + table.User(u.Name).Roles.String()
+	if limits := u.Limits.String(); limits != "" {
+		how += "; limits " + limits
+	}
+	return how
 }

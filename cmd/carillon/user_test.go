@@ -44,10 +44,10 @@ func TestUsersOfAFile(t *testing.T) {
 	}
 	ann := identity.User{Name: "ann", Passwords: []string{strings.TrimSpace(hash)}, Roles: []identity.Role{identity.Operator}}
 	bot := identity.User{Name: "bot", Tokens: []string{valueOf(t, token, "tokens")}, Permissions: &identity.Permissions{Publish: &identity.Subjects{Allow: []string{"greet.>"}}}}
-	keyed := identity.User{Name: "keyed", NKeys: []string{valueOf(t, key, "nkeys")}}
+	keyed := identity.User{Name: "keyed", NKeys: []string{valueOf(t, key, "nkeys")}, Limits: identity.Limits{Connections: 10, Messages: 5000}}
 	write(ann, bot, keyed)
 	out, errs, code := command(t, "", "user", "check", file)
-	if want := "ann  by password; roles operator\nbot  by token; roles publisher,subscriber\nkeyed  by nkey; roles publisher,subscriber\n"; code != 0 || out != want {
+	if want := "ann  by password; roles operator\nbot  by token; roles publisher,subscriber\nkeyed  by nkey; roles publisher,subscriber; limits connections 10, messages 5000\n"; code != 0 || out != want {
 		t.Errorf("check: %d %q %q", code, out, errs)
 	}
 
@@ -97,6 +97,7 @@ func TestMistakesInUsersSayWhatToDo(t *testing.T) {
 		{"", []string{"user", "check", file + ".missing"}, exitFailure, "no such file"},
 		{"", []string{"dev", "--data", t.TempDir(), "--users", file}, exitFailure, "carillon user hash"},
 		{"", []string{"dev", "--data", t.TempDir(), "--users", file, "--token", "x"}, exitUsage, "choose one"},
+		{"", []string{"broker", "--name", "a", "--cluster", "a/b", "--data", t.TempDir(), "--etcd-endpoints", "http://localhost:1", "--users-from-etcd", "--token", "x"}, exitUsage, "choose one"},
 		{"", []string{"pub", "a", "b", "--nkey", file}, exitFailure, "carillon user nkey"},
 	} {
 		if _, errs, code := command(t, tc.stdin, tc.args...); code != tc.code || !strings.Contains(errs, tc.want) {

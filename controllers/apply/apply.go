@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,6 +52,18 @@ type ChangedError struct {
 	Object string
 }
 
+// UnknownKindError reports that the API server does not know the object's kind.
+type UnknownKindError struct {
+	Group, Kind string
+	err         error
+}
+
+func (e *UnknownKindError) Error() string {
+	return fmt.Sprintf("the API server knows no %s of %s: %v", e.Kind, e.Group, e.err)
+}
+
+func (e *UnknownKindError) Unwrap() error { return e.err }
+
 func (e *ChangedError) Error() string { return e.Object + " is gone, or another, since it was seen" }
 
 // Apply applies the wanted object for owner. It returns the name of a written object ("Service
@@ -74,6 +87,9 @@ func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime
 		return "", err
 	}
 	live, err := w.get(ctx, object)
+	if meta.IsNoMatchError(err) {
+		return "", w.unknown(object, err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("getting %s: %w", what, err)
 	}
@@ -108,6 +124,9 @@ func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime
 	if seen != nil && apierrors.IsConflict(err) {
 		return "", &ChangedError{what}
 	}
+	if apierrors.IsNotFound(err) && !w.Client.Scheme().Recognizes(object.GroupVersionKind()) {
+		return "", w.unknown(object, err) // its definition was removed
+	}
 	if apierrors.IsInvalid(err) && live != nil {
 		err = w.replaceLists(ctx, object, err)
 	}
@@ -130,9 +149,24 @@ func (w Writer) replaceLists(ctx context.Context, object *unstructured.Unstructu
 	return nil
 }
 
+func (w Writer) unknown(object *unstructured.Unstructured, err error) error {
+	kind := object.GroupVersionKind()
+	return &UnknownKindError{Group: kind.Group, Kind: kind.Kind, err: err}
+}
+
 // get reads the object from the cache, and from the API server if the cache has none; nil: it does
-// not exist.
+// not exist. Kinds that are not registered are not cached.
 func (w Writer) get(ctx context.Context, object *unstructured.Unstructured) (client.Object, error) {
+	key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+	if !w.Client.Scheme().Recognizes(object.GroupVersionKind()) {
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(object.GroupVersionKind())
+		err := w.Live.Get(ctx, key, live)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return live, err
+	}
 	created, err := w.Client.Scheme().New(object.GroupVersionKind())
 	if err != nil {
 		return nil, err
@@ -141,7 +175,6 @@ func (w Writer) get(ctx context.Context, object *unstructured.Unstructured) (cli
 	if !ok {
 		return nil, fmt.Errorf("%T is no object", created)
 	}
-	key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 	err = w.Client.Get(ctx, key, live)
 	if apierrors.IsNotFound(err) {
 		err = w.Live.Get(ctx, key, live)

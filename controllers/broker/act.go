@@ -45,13 +45,15 @@ func (p *pass) act(ctx context.Context) error {
 		return p.etcd.EndDrain(ctx, p.action.Target)
 	case plan.Shrink:
 		return p.shrink(ctx)
+	case plan.ChangeRoots:
+		return p.changeRoots(ctx)
 	}
 	return fmt.Errorf("action %s is unknown", p.action.Kind)
 }
 
 func (p *pass) markBootstrapped(ctx context.Context) error {
 	name := build.NamesOf(p.broker).CoordinatorTLS()
-	for _, c := range p.certificates {
+	for _, c := range p.trust {
 		if c.name == name {
 			_, err := p.Writer.Apply(ctx, p.broker, build.Secret(p.broker, name, bootstrapped(c.data)))
 			return err

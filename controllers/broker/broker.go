@@ -29,6 +29,7 @@ import (
 	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/plan"
 	"github.com/carillon-mq/carillon/controllers/status"
+	"github.com/carillon-mq/carillon/controllers/users"
 )
 
 const (
@@ -54,13 +55,17 @@ type Reconciler struct {
 	Events   events.EventRecorder
 	OpenEtcd observe.OpenEtcd
 	Mirrors  *mirror.Set
+	Users    *users.Results
 	Now      func() time.Time
 	// Image is the image of brokers and coordinators, and PullSecrets are the Secrets to pull it
 	// with.
 	Image       string
 	PullSecrets []string
+	// ClusterDomain is the DNS domain of the cluster, such as cluster.local; empty: it is not known.
+	ClusterDomain string
 
 	emptySince observe.Absences // since when drained brokers have no replicas
+	wrongUsers eventing.Memory  // mistakes in users for which an event was written
 	restores   eventing.Memory  // generations of etcd for which an event was written
 }
 
@@ -94,6 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	} else if err != nil {
 		r.Status.Forget(request.NamespacedName)
 		r.restores.Forget(request.NamespacedName)
+		r.wrongUsers.Forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	if broker.DeletionTimestamp != nil {
@@ -132,10 +138,11 @@ func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus,
 	is := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionReady)
 	r.tellOfRestore(broker, wanted, outcome)
+	r.tellOfUsers(broker, wanted)
 	reasonChanged := was == nil || was.Reason != is.Reason
 	done := false
 	switch outcome.Action.Kind {
-	case plan.ReplacePod, plan.GrowVolume, plan.RecreateSet, plan.Drain, plan.Shrink:
+	case plan.ReplacePod, plan.GrowVolume, plan.RecreateSet, plan.Drain, plan.Shrink, plan.ChangeRoots:
 		done = true
 	}
 	if !reasonChanged && !(done && was.Message != is.Message) {
@@ -143,7 +150,7 @@ func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus,
 	}
 	kind := corev1.EventTypeNormal
 	switch plan.Reason(is.Reason) {
-	case plan.CoordinationUnavailable, plan.CoordinationOutOfSpace, plan.CoordinationCorrupt, plan.AuthSecretUnusable,
+	case plan.CoordinationUnavailable, plan.CoordinationOutOfSpace, plan.CoordinationCorrupt, plan.AuthSecretUnusable, plan.TLSSecretUnusable, plan.CertManagerMissing,
 		plan.NameTaken, plan.AlreadyOwned, plan.ScaleDownBlocked, plan.VolumeNotExpandable, plan.CertificatesSpoilt:
 		kind = corev1.EventTypeWarning
 	}
@@ -164,6 +171,15 @@ func (r *Reconciler) tellOfRestore(broker *v1alpha1.Broker, wanted v1alpha1.Brok
 	}
 	if meta.IsStatusConditionTrue(broker.Status.Conditions, v1alpha1.ConditionEtcdRestored) && !meta.IsStatusConditionTrue(wanted.Conditions, v1alpha1.ConditionEtcdRestored) {
 		eventing.Done(r.Events, broker, plan.Action{Kind: plan.None, Reason: plan.CopiesCompared, Message: "all copies were compared since etcd was restored from a backup, and each shard was given a leader"})
+	}
+}
+
+// tellOfUsers writes an event when other Secrets are wrong as users, or in another way.
+func (r *Reconciler) tellOfUsers(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus) {
+	was := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionUsersInvalid)
+	is := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionUsersInvalid)
+	if is != nil && (was == nil || was.Message != is.Message) && r.wrongUsers.News(broker, is.Message) {
+		eventing.Warn(r.Events, broker, plan.Action{Kind: plan.None, Reason: plan.UsersInvalid, Message: is.Message})
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,8 +40,10 @@ type pass struct {
 
 	// What was observed.
 	coordinators, brokers observe.Set
-	authority             *pki.Authority
-	certificates          []certificate
+	roots                 *pki.Roots
+	trust                 []certificate                // the CAs, and what they signed
+	certificates          []certificate                // of spec.tls and of pushes
+	objects               []runtime.ApplyConfiguration // of spec.tls, but for its Secrets
 	auth                  build.Auth
 	etcd                  observe.Etcd
 
@@ -137,60 +139,40 @@ func (p *pass) observe(ctx context.Context) error {
 	if err := p.ensureCertificates(ctx, names, now); err != nil || p.stall != nil {
 		return err
 	}
+	if err := p.ensureClientTLS(ctx, names, now); err != nil {
+		return err
+	}
 	if err := p.ensurePush(ctx, names); err != nil {
 		return err
 	}
-	p.auth, p.facts.AuthTrouble, err = observe.Auth(ctx, p.Live, p.broker, p.authority.Fingerprint)
+	p.auth, p.facts.AuthTrouble, err = observe.Auth(ctx, p.Live, p.broker, p.roots.Fingerprint)
 	if err != nil {
 		return err
 	}
+	p.observeUsers()
 	if err := p.askEtcd(ctx, names, now); err != nil {
 		return err
 	}
 	return p.observeShards(ctx)
 }
 
-// ensureCertificates computes the wanted content of the Secrets, without writing it.
-func (p *pass) ensureCertificates(ctx context.Context, names build.Names, now time.Time) error {
-	data := map[string]map[string][]byte{}
-	for _, name := range []string{names.CA(), names.CoordinatorTLS(), names.BrokerTLS()} {
-		found, err := observe.Secret(ctx, p.Client, p.Live, p.broker.Namespace, name)
-		if err != nil {
-			return err
+// observeUsers reads what the pass over the users found. Brokers that nobody may connect to are
+// not started: running ones go on with what they have until the users are in etcd.
+func (p *pass) observeUsers() {
+	if p.auth.Form != build.AuthUsers {
+		return
+	}
+	p.facts.Users = p.Users.Of(client.ObjectKeyFromObject(p.broker), p.broker.UID)
+	if users := p.facts.Users; !users.Written && p.broker.Status.Users == nil {
+		p.facts.UsersTrouble = "the users are being written to etcd"
+		if users.Invalid != "" {
+			p.facts.UsersTrouble = "no users are in etcd: " + users.Invalid
 		}
-		data[name] = found
 	}
-	authority, ca, err := pki.EnsureAuthority(names.CA()+"."+p.broker.Namespace, data[names.CA()], now, rand.Reader)
-	if err != nil {
-		p.stall = &plan.Action{Kind: plan.Stall, Reason: plan.CertificatesSpoilt, Message: fmt.Sprintf("Secret %s: %v", names.CA(), err)}
-		return nil
-	}
-	p.authority = authority
-	coordinator, err := authority.EnsureLeaf(build.CoordinatorLeaf(p.broker), data[names.CoordinatorTLS()], now, rand.Reader)
-	if err != nil {
-		return err
-	}
-	if mark := data[names.CoordinatorTLS()][build.KeyBootstrapped]; len(mark) > 0 {
-		coordinator = bootstrapped(coordinator)
-		p.facts.Bootstrapped = true
-	}
-	broker, err := authority.EnsureLeaf(build.BrokerLeaf(p.broker), data[names.BrokerTLS()], now, rand.Reader)
-	if err != nil {
-		return err
-	}
-	p.certificates = []certificate{{names.CA(), ca}, {names.CoordinatorTLS(), coordinator}, {names.BrokerTLS(), broker}}
-	return nil
-}
-
-// bootstrapped adds the marker that the coordinators' cluster has existed.
-func bootstrapped(data map[string][]byte) map[string][]byte {
-	marked := maps.Clone(data)
-	marked[build.KeyBootstrapped] = []byte("true")
-	return marked
 }
 
 func (p *pass) askEtcd(ctx context.Context, names build.Names, now time.Time) error {
-	own, err := p.authority.EnsureLeaf(pki.Leaf{Name: build.FieldOwner, Life: operatorLeafLife}, nil, now, rand.Reader)
+	own, err := p.roots.Of(pki.Etcd).EnsureLeaf(pki.Leaf{Name: build.FieldOwner, Life: operatorLeafLife}, nil, now, rand.Reader)
 	if err != nil {
 		return err
 	}
@@ -221,26 +203,32 @@ func (p *pass) cluster() build.Cluster {
 		BrokerVolume:      p.brokers.TemplateSize(spec.Storage.Size),
 		CoordinatorVolume: p.coordinators.TemplateSize(spec.Coordination.Managed.Storage.Size),
 		Auth:              p.auth,
-		Trust:             p.authority.Trust(),
+		Trust:             p.roots.Trust(),
+		SharedRoot:        p.sharedRoot(),
 		PullSecrets:       p.PullSecrets,
 	}
 }
 
 // write applies every object that differs. settled reports whether both StatefulSets were as
 // wanted, which judging pods requires. A taken name is a fact for the plan, and no error.
+//
+// The CAs are written first, then what they signed. If one of these Secrets can't be written,
+// nothing else is: no certificate may be of a CA that is not stored, and no pod may be made from a
+// template that promises CAs that its Secrets lack.
 func (p *pass) write(ctx context.Context) (settled bool, err error) {
 	cluster := p.cluster()
 	var objects []runtime.ApplyConfiguration
-	for _, c := range p.certificates {
+	for _, c := range slices.Concat(p.trust, p.certificates) {
 		objects = append(objects, build.Secret(p.broker, c.name, c.data))
 	}
+	objects = append(objects, p.objects...)
 	objects = append(objects, cluster.Coordinators()...)
-	if p.facts.AuthTrouble == "" {
+	if _, missing := plan.MissingSecrets(p.facts); !missing && p.facts.UsersTrouble == "" {
 		objects = append(objects, cluster.Brokers()...)
 	}
 	settled = true
 	var errs []error
-	for _, object := range objects {
+	for i, object := range objects {
 		set, isSet := object.(*appsv1ac.StatefulSetApplyConfiguration)
 		var seen client.Object
 		if isSet {
@@ -250,6 +238,7 @@ func (p *pass) write(ctx context.Context) (settled bool, err error) {
 		var taken *apply.TakenError
 		var leftover *apply.LeftoverError
 		var changed *apply.ChangedError
+		var unknown *apply.UnknownKindError
 		if isSet && (err != nil || written != "") {
 			settled = false
 		}
@@ -262,6 +251,11 @@ func (p *pass) write(ctx context.Context) (settled bool, err error) {
 		case errors.As(err, &leftover):
 			p.facts.Leftovers = leftover.Object
 			return true, nil
+		case errors.As(err, &unknown):
+			p.facts.TLSTrouble = plan.Trouble{Reason: plan.CertManagerMissing, Message: fmt.Sprintf(
+				"spec.tls.issuerRef needs cert-manager, and the API server knows no %s of %s: install cert-manager, or write tls.secretName, or neither for the operator's own CA", unknown.Kind, unknown.Group)}
+		case err != nil && i < len(p.trust):
+			return false, err
 		case err != nil:
 			errs = append(errs, err)
 		case written != "":

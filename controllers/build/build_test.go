@@ -57,9 +57,28 @@ deletionPolicy: Delete
 	full.PullSecrets = []string{"registry"}
 	token := clusterOf(t, `{replicas: 1, profile: small, coordination: {managed: {replicas: 1}}}`)
 	token.Auth = Auth{Form: AuthToken, Secret: "login", Fingerprint: "5f1c"}
-	for name, cluster := range map[string]Cluster{"default": clusterOf(t, `{}`), "full": full, "one": token} {
+	tls := clusterOf(t, `
+replicas: 1
+coordination: {managed: {replicas: 1}}
+tls:
+  mode: Required
+  handshake: Either
+  issuerRef: {name: ca, kind: ClusterIssuer, group: cert-manager.io}
+  extraNames: [broker.example.org, 192.0.2.7]
+  clientCertificates: {caSecretRef: {name: devices, key: roots.pem}}
+websocket: {origins: ["https://example.org", same]}
+`)
+	users := clusterOf(t, `{replicas: 1, profile: small, coordination: {managed: {replicas: 1}}, auth: {users: {selector: {matchLabels: {app: a}}}}}`)
+	users.Auth = Auth{Form: AuthUsers}
+	shared := clusterOf(t, `{replicas: 1, profile: small, coordination: {managed: {replicas: 1}}}`)
+	shared.SharedRoot = true
+	for name, cluster := range map[string]Cluster{"shared": shared, "default": clusterOf(t, `{}`), "full": full, "one": token, "tls": tls, "users": users} {
 		var got bytes.Buffer
-		for _, object := range append(cluster.Coordinators(), cluster.Brokers()...) {
+		objects := append(cluster.Coordinators(), cluster.Brokers()...)
+		if cluster.Broker.Spec.TLS != nil {
+			objects = append(objects, ClientCA(cluster.Broker, []byte("a CA\n")), ClientCertificate(cluster.Broker, "cluster.local"))
+		}
+		for _, object := range objects {
 			text, err := yaml.Marshal(object)
 			if err != nil {
 				t.Fatal(err)
@@ -155,8 +174,11 @@ func TestDifferencesAreDescribedInWords(t *testing.T) {
 	}{
 		"image":      {func(c *Cluster) { c.Image = "registry.example/carillon:2" }, "image registry.example/carillon:1 becomes registry.example/carillon:2"},
 		"profile":    {func(c *Cluster) { c.Profile = "large" }, "memory 1536Mi becomes 4Gi, cpu 400m becomes 1200m, profile medium becomes large, environment GOMAXPROCS, GOMEMLIMIT changes"},
+		"tls":        {func(c *Cluster) { c.Broker.Spec.TLS = &v1alpha1.ClientTLSSpec{} }, "flag --client-tls is new, flag --client-tls-dir is new"},
+		"websocket":  {func(c *Cluster) { c.Broker.Spec.WebSocket = &v1alpha1.WebSocketSpec{} }, "flag --websocket-advertise is new, flag --websocket-listen is new"},
 		"restart":    {func(c *Cluster) { c.Restart = "now" }, "a restart was asked for"},
 		"auth":       {func(c *Cluster) { c.Auth.Fingerprint = "2" }, "the auth Secret has changed"},
+		"users":      {func(c *Cluster) { c.Auth = Auth{Form: AuthUsers} }, "the auth Secret has changed, flag --users-from-etcd is new, environment CARILLON_TOKEN changes"},
 		"other auth": {func(c *Cluster) { c.Auth.Form = AuthUserPassword }, "environment CARILLON_PASSWORD, CARILLON_TOKEN, CARILLON_USER changes"},
 		"placement": {func(c *Cluster) {
 			c.Broker.Spec.Placement = &v1alpha1.PlacementSpec{

@@ -17,6 +17,8 @@ const (
 	AuthNone         AuthForm = ""
 	AuthUserPassword AuthForm = "UserPassword"
 	AuthToken        AuthForm = "Token"
+	// AuthUsers: the operator writes the users to etcd.
+	AuthUsers AuthForm = "Users"
 )
 
 // Keys of the Secret that spec.auth.secretRef names.
@@ -54,9 +56,12 @@ type Cluster struct {
 	BrokerVolume      resource.Quantity
 	CoordinatorVolume resource.Quantity
 	Auth              Auth
-	// Trust identifies the trusted CAs. etcd reads its own certificate again, but not its CAs, so
-	// the coordinators are replaced when a CA is added.
+	// Trust identifies the CAs that coordinators trust. etcd reads its own certificate again, but
+	// not its CAs, so the coordinators are replaced when a CA is added or goes.
 	Trust string
+	// SharedRoot reports that one CA signs for links, etcd's clients and its members, as in earlier
+	// versions, and that the pods' image may be one of those: it knows one folder of certificates.
+	SharedRoot bool
 	// PullSecrets are the names of Secrets to pull the image with.
 	PullSecrets []string
 }

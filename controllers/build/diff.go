@@ -43,6 +43,9 @@ func Differences(pod *corev1.Pod, template *corev1.PodTemplateSpec) string {
 	if names := changedEnv(was.Env, is.Env); len(names) > 0 {
 		say("environment %s changes", strings.Join(names, ", "))
 	}
+	if before, after := projectedSecrets(pod.Spec.Volumes), projectedSecrets(template.Spec.Volumes); before != "" && after != "" && before != after {
+		say("Secrets of clients' TLS %s become %s", before, after)
+	}
 	if !equality.Semantic.DeepEqual(pod.Spec.NodeSelector, template.Spec.NodeSelector) {
 		say("placement.nodeSelector changes")
 	}
@@ -100,6 +103,28 @@ func argDifferences(was, is []string) (words []string) {
 		}
 	}
 	return words
+}
+
+// projectedSecrets returns where the files of clients' TLS come from, in words; empty: there are
+// none.
+func projectedSecrets(volumes []corev1.Volume) string {
+	var words []string
+	for _, v := range volumes {
+		if v.Name != clientTLSVolume || v.Projected == nil {
+			continue
+		}
+		for _, source := range v.Projected.Sources {
+			if source.Secret == nil {
+				continue
+			}
+			var keys []string
+			for _, item := range source.Secret.Items {
+				keys = append(keys, item.Key)
+			}
+			words = append(words, fmt.Sprintf("%s (%s)", source.Secret.Name, strings.Join(keys, ", ")))
+		}
+	}
+	return strings.Join(words, " and ")
 }
 
 func changedEnv(was, is []corev1.EnvVar) (names []string) {

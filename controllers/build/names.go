@@ -27,15 +27,19 @@ const (
 
 const (
 	annotationAuth  = v1alpha1.Group + "/auth"  // changes with what the auth Secret holds
-	annotationTrust = v1alpha1.Group + "/trust" // changes with the CAs that are trusted
+	annotationTrust = v1alpha1.Group + "/trust" // changes with the CAs that coordinators trust
 	zoneLabel       = "topology.kubernetes.io/zone"
 	hostLabel       = "kubernetes.io/hostname"
 
 	dataVolume = "data"
-	tlsVolume  = "tls"
+	tlsVolume  = "tls" // of links for brokers, of etcd's clients for coordinators
+	etcdVolume = "etcd-tls"
+	peerVolume = "peer-tls"
 	pushVolume = "push"
 	dataDir    = "/data"
 	tlsDir     = "/etc/carillon/tls"
+	etcdDir    = "/etc/carillon/etcd-tls"
+	peerDir    = "/etc/carillon/peer-tls"
 	pushDir    = "/etc/carillon/push"
 	// KeyBootstrapped is a key of the coordinators' Secret, set once their cluster has existed.
 	KeyBootstrapped = "bootstrapped"
@@ -46,6 +50,7 @@ const (
 	portClient            = 4222
 	portRoute             = 6222
 	portBrokerHTTP        = 8222
+	portWebSocket         = 8080
 	portCoordinatorClient = 2379
 	portCoordinatorPeer   = 2380
 	portCoordinatorHTTP   = 8223
@@ -66,8 +71,11 @@ func (n Names) BrokersService() string { return n.name + "-brokers" }
 // BrokerAccount is the ServiceAccount of the brokers.
 func (n Names) BrokerAccount() string { return n.name + "-broker" }
 
-// BrokerTLS is the Secret with the brokers' certificate.
+// BrokerTLS is the Secret with the brokers' certificate for links.
 func (n Names) BrokerTLS() string { return n.name + "-broker-tls" }
+
+// BrokerEtcdTLS is the Secret with the brokers' certificate for etcd.
+func (n Names) BrokerEtcdTLS() string { return n.name + "-broker-etcd-tls" }
 
 // Push is the Secret with the values that push Subscriptions refer to.
 func (n Names) Push() string { return n.name + "-push" }
@@ -79,15 +87,22 @@ func (n Names) Coordinators() string { return n.name + "-coordinator" }
 // CoordinatorsService is the headless Service of the coordinators.
 func (n Names) CoordinatorsService() string { return n.name + "-coordinators" }
 
-// CoordinatorTLS is the Secret with the coordinators' certificate.
+// CoordinatorTLS is the Secret with the coordinators' certificate for etcd's clients.
 func (n Names) CoordinatorTLS() string { return n.name + "-coordinator-tls" }
 
-// CA is the Secret with the CA and its key, which only the operator reads.
+// CoordinatorPeerTLS is the Secret with the coordinators' certificate for each other.
+func (n Names) CoordinatorPeerTLS() string { return n.name + "-coordinator-peer-tls" }
+
+// CA is the Secret with the CAs and their keys, which only the operator reads.
 func (n Names) CA() string { return n.name + "-ca" }
 
-// Endpoint is the URL for clients.
-func (n Names) Endpoint() string {
-	return fmt.Sprintf("nats://%s.%s.svc:%d", n.name, n.namespace, portClient)
+// Endpoint returns the URL for clients of a Broker.
+func Endpoint(broker *v1alpha1.Broker) string {
+	scheme := "nats"
+	if tls := broker.Spec.TLS; tls != nil && tls.Mode != v1alpha1.TLSOptional {
+		scheme = "tls"
+	}
+	return fmt.Sprintf("%s://%s.%s.svc:%d", scheme, broker.Name, broker.Namespace, portClient)
 }
 
 // Cluster is the Broker's name for its processes: namespace/name.

@@ -19,11 +19,11 @@ func (c Cluster) coordinatorsService() *corev1ac.ServiceApplyConfiguration {
 
 // brokersService gives each broker a DNS name, ready or not.
 func (c Cluster) brokersService() *corev1ac.ServiceApplyConfiguration {
-	return c.headless(c.Names().BrokersService(), ComponentBroker,
-		port("client", portClient), port("route", portRoute), port("http", portBrokerHTTP))
+	ports := append(c.clientPorts(), port("route", portRoute), port("http", portBrokerHTTP))
+	return c.headless(c.Names().BrokersService(), ComponentBroker, ports...)
 }
 
-// clientService is the Service for clients: the client port of ready brokers.
+// clientService is the Service for clients: the client ports of ready brokers.
 func (c Cluster) clientService() *corev1ac.ServiceApplyConfiguration {
 	n := c.Names()
 	return corev1ac.Service(n.Brokers(), n.namespace).
@@ -32,7 +32,16 @@ func (c Cluster) clientService() *corev1ac.ServiceApplyConfiguration {
 		WithSpec(corev1ac.ServiceSpec().
 			WithType(corev1.ServiceTypeClusterIP).
 			WithSelector(n.selector(ComponentBroker)).
-			WithPorts(port("client", portClient)))
+			WithPorts(c.clientPorts()...))
+}
+
+// clientPorts are the ports for clients.
+func (c Cluster) clientPorts() []*corev1ac.ServicePortApplyConfiguration {
+	ports := []*corev1ac.ServicePortApplyConfiguration{port("client", portClient)}
+	if c.Broker.Spec.WebSocket != nil {
+		ports = append(ports, port("websocket", portWebSocket))
+	}
+	return ports
 }
 
 func (c Cluster) headless(name, component string, ports ...*corev1ac.ServicePortApplyConfiguration) *corev1ac.ServiceApplyConfiguration {

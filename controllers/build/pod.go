@@ -25,7 +25,9 @@ type member struct {
 	service     string
 	account     string
 	tlsSecret   string
-	pushSecret  string // optional, since it is made when it is needed; empty: none is mounted
+	moreTLS     *files                                            // nil: tlsSecret is for all
+	pushSecret  string                                            // optional, since it is made when it is needed; empty: none is mounted
+	clientTLS   *corev1ac.ProjectedVolumeSourceApplyConfiguration // nil: clients use no TLS
 	replicas    int32
 	share       share
 	volume      resource.Quantity
@@ -36,6 +38,9 @@ type member struct {
 	annotations map[string]string
 	ports       []*corev1ac.ContainerPortApplyConfiguration
 }
+
+// files are the content of a Secret, mounted as a folder.
+type files struct{ volume, secret, dir string }
 
 // statefulSet returns a set whose pods the operator replaces itself (OnDelete), and which start
 // concurrently (Parallel, since members need each other to become ready). A scale-down keeps
@@ -106,8 +111,14 @@ func (c Cluster) podTemplate(m member) *corev1ac.PodTemplateSpecApplyConfigurati
 			corev1ac.VolumeMount().WithName(tlsVolume).WithMountPath(tlsDir).WithReadOnly(true)).
 		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError)
 
+	if m.moreTLS != nil {
+		container.WithVolumeMounts(corev1ac.VolumeMount().WithName(m.moreTLS.volume).WithMountPath(m.moreTLS.dir).WithReadOnly(true))
+	}
 	if m.pushSecret != "" {
 		container.WithVolumeMounts(corev1ac.VolumeMount().WithName(pushVolume).WithMountPath(pushDir).WithReadOnly(true))
+	}
+	if m.clientTLS != nil {
+		container.WithVolumeMounts(corev1ac.VolumeMount().WithName(clientTLSVolume).WithMountPath(clientTLSDir).WithReadOnly(true))
 	}
 	spec := corev1ac.PodSpec().
 		WithServiceAccountName(m.account).
@@ -126,9 +137,16 @@ func (c Cluster) podTemplate(m member) *corev1ac.PodTemplateSpecApplyConfigurati
 			WithSecret(corev1ac.SecretVolumeSource().WithSecretName(m.tlsSecret).WithDefaultMode(0o440))).
 		WithTopologySpreadConstraints(c.spread(m, zoneLabel), c.spread(m, hostLabel)).
 		WithAffinity(c.apart(m))
+	if m.moreTLS != nil {
+		spec.WithVolumes(corev1ac.Volume().WithName(m.moreTLS.volume).
+			WithSecret(corev1ac.SecretVolumeSource().WithSecretName(m.moreTLS.secret).WithDefaultMode(0o440)))
+	}
 	if m.pushSecret != "" {
 		spec.WithVolumes(corev1ac.Volume().WithName(pushVolume).
 			WithSecret(corev1ac.SecretVolumeSource().WithSecretName(m.pushSecret).WithOptional(true).WithDefaultMode(0o440)))
+	}
+	if m.clientTLS != nil {
+		spec.WithVolumes(corev1ac.Volume().WithName(clientTLSVolume).WithProjected(m.clientTLS))
 	}
 	for _, name := range c.PullSecrets {
 		spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(name))

@@ -18,8 +18,8 @@ func Secret(broker *v1alpha1.Broker, name string, data map[string][]byte) *corev
 		WithData(data)
 }
 
-// BrokerLeaf describes the certificate that all brokers of a cluster present to each other and to
-// etcd. Its name has a wildcard, so a further broker needs no new certificate.
+// BrokerLeaf describes the certificate that all brokers of a cluster present to each other. Its
+// name has a wildcard, so a further broker needs no new certificate.
 func BrokerLeaf(broker *v1alpha1.Broker) pki.Leaf {
 	n := NamesOf(broker)
 	return pki.Leaf{Name: n.BrokerAccount(), DNSNames: []string{
@@ -27,9 +27,16 @@ func BrokerLeaf(broker *v1alpha1.Broker) pki.Leaf {
 	}}
 }
 
-// CoordinatorLeaf describes the certificate that all coordinators of a cluster present. It names
-// each host, without a wildcard: etcd resolves the names in a peer's certificate and compares the
-// address; a wildcard would need reverse look-ups, which not every cluster answers.
+// BrokerEtcdLeaf describes the certificate that all brokers of a cluster present to etcd. It has no
+// host, so it serves nobody.
+func BrokerEtcdLeaf(broker *v1alpha1.Broker) pki.Leaf {
+	return pki.Leaf{Name: NamesOf(broker).BrokerAccount()}
+}
+
+// CoordinatorLeaf describes the certificate that all coordinators of a cluster present: one that
+// etcd's CA signs to clients, and one of the members' CA to each other. It names each host, without
+// a wildcard: etcd resolves the names in a peer's certificate and compares the address; a wildcard
+// would need reverse look-ups, which not every cluster answers.
 func CoordinatorLeaf(broker *v1alpha1.Broker) pki.Leaf {
 	n := NamesOf(broker)
 	return pki.Leaf{Name: n.Coordinators(), DNSNames: n.CoordinatorHosts(broker.Spec.Coordination.Managed.Replicas)}

@@ -2,8 +2,10 @@ package build
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 )
@@ -15,7 +17,7 @@ func (c Cluster) coordinatorSet() *appsv1ac.StatefulSetApplyConfiguration {
 	if class == nil {
 		class = c.Broker.Spec.Storage.ClassName
 	}
-	return c.statefulSet(member{
+	m := member{
 		name:        n.Coordinators(),
 		component:   ComponentCoordinator,
 		service:     n.CoordinatorsService(),
@@ -44,6 +46,18 @@ func (c Cluster) coordinatorSet() *appsv1ac.StatefulSetApplyConfiguration {
 			containerPort("peer", portCoordinatorPeer),
 			containerPort("http", portCoordinatorHTTP),
 		},
+	}
+	if !c.SharedRoot {
+		m.args = append(m.args, "--peer-tls-dir="+peerDir)
+		m.moreTLS = &files{peerVolume, n.CoordinatorPeerTLS(), peerDir}
+	}
+	return c.statefulSet(m)
+}
+
+// HasSharedRoot reports whether a pod has one folder of certificates: see Cluster.SharedRoot.
+func HasSharedRoot(pod *corev1.Pod) bool {
+	return !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Name == etcdVolume || v.Name == peerVolume
 	})
 }
 
@@ -91,16 +105,33 @@ func (c Cluster) BrokerSet() *appsv1ac.StatefulSetApplyConfiguration {
 			containerPort("http", portBrokerHTTP),
 		},
 	}
+	if !c.SharedRoot {
+		m.args = append(m.args, "--etcd-tls-dir="+etcdDir)
+		m.moreTLS = &files{etcdVolume, n.BrokerEtcdTLS(), etcdDir}
+	}
 	if p := c.Broker.Spec.Push; p != nil && len(p.AllowedAddresses) > 0 {
 		m.args = append(m.args, "--push-allow="+strings.Join(p.AllowedAddresses, ","))
+	}
+	if tls := c.Broker.Spec.TLS; tls != nil {
+		m.args = append(m.args, clientArgs(tls)...)
+		m.clientTLS = clientFiles(c.Broker)
+	}
+	if ws := c.Broker.Spec.WebSocket; ws != nil {
+		m.args = append(m.args, fmt.Sprintf("--websocket-listen=:%d", portWebSocket), fmt.Sprintf("--websocket-advertise=%s:%d", host, portWebSocket))
+		if len(ws.Origins) > 0 {
+			m.args = append(m.args, "--websocket-origins="+strings.Join(ws.Origins, ","))
+		}
+		m.ports = append(m.ports, containerPort("websocket", portWebSocket))
 	}
 	switch c.Auth.Form {
 	case AuthUserPassword:
 		m.env = append(m.env, secretEnv("CARILLON_USER", c.Auth.Secret, KeyUsername), secretEnv("CARILLON_PASSWORD", c.Auth.Secret, KeyPassword))
 	case AuthToken:
 		m.env = append(m.env, secretEnv("CARILLON_TOKEN", c.Auth.Secret, KeyToken))
+	case AuthUsers:
+		m.args = append(m.args, "--users-from-etcd")
 	}
-	if c.Auth.Form != AuthNone {
+	if c.Auth.Fingerprint != "" {
 		m.annotations = map[string]string{annotationAuth: c.Auth.Fingerprint}
 	}
 	return c.statefulSet(m)

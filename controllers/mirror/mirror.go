@@ -58,6 +58,8 @@ type teller struct {
 	waiting func(namespace string)
 	// broker triggers the Broker itself.
 	broker func(types.NamespacedName)
+	// users triggers the users of the Broker.
+	users func(types.NamespacedName)
 	// readers triggers the Subscriptions whose manifests refer to that Topic.
 	readers func(ctx context.Context, topic types.NamespacedName)
 }
@@ -201,6 +203,9 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 	}
 	if first || len(changes.Shards) > 0 || changes.Brokers || changes.Controller || changes.Drains {
 		m.tell.broker(m.Broker)
+	}
+	if first || changes.Users {
+		m.tell.users(m.Broker)
 	}
 	switch {
 	case first:

@@ -106,12 +106,13 @@ func (r *Reconciler) open(ctx context.Context, broker *v1alpha1.Broker) (due tim
 	if err != nil || ca == nil {
 		return time.Time{}, err
 	}
-	authority, _, err := pki.EnsureAuthority(names.CA()+"."+broker.Namespace, ca, now, rand.Reader)
+	roots, _, err := pki.EnsureRoots(names.CA()+"."+broker.Namespace, ca, false, now, rand.Reader)
 	if err != nil {
 		return time.Time{}, nil // the Broker reports that; a change of the Secret triggers the next pass
 	}
+	authority := roots.Of(pki.Etcd)
 	endpoints := names.EtcdEndpoints(broker.Spec.Coordination.Managed.Replicas)
-	key := fmt.Sprintf("%s %s %s", broker.UID, strings.Join(endpoints, ","), authority.Trust())
+	key := fmt.Sprintf("%s %s %s %s", broker.UID, strings.Join(endpoints, ","), roots.Phase(), authority.Trust())
 	if due, ok := r.Set.fits(client.ObjectKeyFromObject(broker), key, now); ok {
 		return due, nil
 	}

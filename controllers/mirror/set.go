@@ -34,6 +34,7 @@ type Set struct {
 	Topics        Feed
 	Subscriptions Feed
 	Brokers       Feed
+	Users         Feed
 
 	cache    client.Reader
 	log      *slog.Logger
@@ -148,6 +149,7 @@ func (s *Set) teller() teller {
 	return teller{
 		topic:        s.Topics.Add,
 		broker:       s.Brokers.Add,
+		users:        s.Users.Add,
 		subscription: s.Subscriptions.Add,
 		referring: func(ctx context.Context, broker types.NamespacedName) {
 			s.eachTopic(ctx, broker, func(t *v1alpha1.Topic) {

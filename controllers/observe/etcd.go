@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
@@ -30,6 +31,10 @@ type Etcd interface {
 // Keys is the part of it that Topics and Subscriptions use.
 type Keys interface {
 	WatchState(ctx context.Context, changed func(*coordination.State, coordination.Changes)) error
+
+	PutUsers(ctx context.Context, doc *identity.Document) (written int, err error)
+	VerifiersFrom(ctx context.Context) (map[string]string, error)
+	PutVerifiersFrom(ctx context.Context, before, from map[string]string) error
 
 	CreateTopic(ctx context.Context, name string, spec coordination.TopicSpec, owner coordination.Owner) (*coordination.Topic, error)
 	UpdateTopic(ctx context.Context, name string, update coordination.TopicUpdate) (*coordination.Topic, error)

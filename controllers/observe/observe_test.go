@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/pki"
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
@@ -189,7 +191,7 @@ func (r oneSecret) Get(_ context.Context, key client.ObjectKey, into client.Obje
 
 func TestAuth(t *testing.T) {
 	broker := &v1alpha1.Broker{}
-	broker.Spec.Auth = &v1alpha1.AuthSpec{SecretRef: v1alpha1.SecretReference{Name: "login"}}
+	broker.Spec.Auth = &v1alpha1.AuthSpec{SecretRef: &v1alpha1.SecretReference{Name: "login"}}
 	b := func(s string) []byte { return []byte(s) }
 	for what, c := range map[string]struct {
 		data    map[string][]byte
@@ -207,6 +209,82 @@ func TestAuth(t *testing.T) {
 		auth, trouble, err := Auth(t.Context(), oneSecret{data: c.data}, broker, func(...[]byte) string { return "x" })
 		if err != nil || auth.Form != c.form || !strings.Contains(trouble, c.trouble) || (trouble == "") != (c.trouble == "") {
 			t.Errorf("%s: %+v, %q, %v; want %q, %q", what, auth, trouble, err, c.form, c.trouble)
+		}
+	}
+}
+
+// secrets is a reader with Secrets by name.
+type secrets struct {
+	client.Reader
+	data map[string]map[string][]byte
+}
+
+func (r secrets) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	data, ok := r.data[key.Name]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, key.Name)
+	}
+	into.(*corev1.Secret).Data = data
+	if key.Name == "main-ca" {
+		into.SetLabels(map[string]string{build.LabelManagedBy: build.ManagedBy})
+	}
+	return nil
+}
+
+// TestSecretsOfTLSAreJudgedAsBrokersReadThem: a Secret is usable if a broker could start with it,
+// and else the message says what to do.
+func TestSecretsOfTLSAreJudgedAsBrokersReadThem(t *testing.T) {
+	authority, _, err := pki.EnsureAuthority("ca", nil, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := authority.EnsureLeaf(pki.Leaf{Name: "good"}, nil, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := authority.EnsureLeaf(pki.Leaf{Name: "other"}, nil, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(keys ...any) map[string][]byte {
+		data := map[string][]byte{}
+		for i := 0; i < len(keys); i += 2 {
+			data[keys[i].(string)] = keys[i+1].([]byte)
+		}
+		return data
+	}
+	pair := with("tls.crt", good["tls.crt"], "tls.key", good["tls.key"])
+	named := v1alpha1.ClientTLSSpec{SecretName: "theirs"}
+	issued := v1alpha1.ClientTLSSpec{IssuerRef: &v1alpha1.IssuerReference{Name: "ca"}}
+	verified := v1alpha1.ClientTLSSpec{ClientCertificates: &v1alpha1.ClientCertificatesSpec{CASecretRef: v1alpha1.SecretKeyReference{Name: "roots", Key: "pem"}}}
+	for what, c := range map[string]struct {
+		spec   v1alpha1.ClientTLSSpec
+		data   map[string]map[string][]byte
+		reason plan.Reason // empty: usable
+		says   string
+		bundle []byte
+	}{
+		"the operator's own":             {v1alpha1.ClientTLSSpec{}, nil, "", "", nil},
+		"no Secret":                      {named, nil, plan.TLSSecretUnusable, "does not exist: make it with the keys tls.crt and tls.key", nil},
+		"no key":                         {named, map[string]map[string][]byte{"theirs": with("tls.crt", good["tls.crt"])}, plan.TLSSecretUnusable, "lacks the key tls.key", nil},
+		"another's key":                  {named, map[string]map[string][]byte{"theirs": with("tls.crt", good["tls.crt"], "tls.key", other["tls.key"])}, plan.TLSSecretUnusable, "no certificate with its key", nil},
+		"the operator's Secret":          {v1alpha1.ClientTLSSpec{SecretName: "main-ca"}, map[string]map[string][]byte{"main-ca": pair}, plan.TLSSecretUnusable, "one of the operator's own", nil},
+		"a pair":                         {named, map[string]map[string][]byte{"theirs": pair}, "", "", nil},
+		"a pair with its CA":             {named, map[string]map[string][]byte{"theirs": good}, "", "", good["ca.crt"]},
+		"a pair with garbage for its CA": {named, map[string]map[string][]byte{"theirs": with("tls.crt", good["tls.crt"], "tls.key", good["tls.key"], "ca.crt", []byte("x"))}, "", "", nil},
+		"not issued":                     {issued, nil, plan.CertificatePending, "kubectl describe certificate.cert-manager.io main-client-tls", nil},
+		"issued":                         {issued, map[string]map[string][]byte{"main-client-issued": good}, "", "", good["ca.crt"]},
+		"issued without a key":           {issued, map[string]map[string][]byte{"main-client-issued": {}}, plan.TLSSecretUnusable, "Secret main-client-issued of Certificate main-client-tls lacks the key tls.crt", nil},
+		"no CAs of clients":              {verified, nil, plan.TLSSecretUnusable, "Secret roots, which spec.tls.clientCertificates.caSecretRef names, does not exist", nil},
+		"no key with CAs of clients":     {verified, map[string]map[string][]byte{"roots": good}, plan.TLSSecretUnusable, "lacks the key pem", nil},
+		"garbage for CAs of clients":     {verified, map[string]map[string][]byte{"roots": with("pem", []byte("x"))}, plan.TLSSecretUnusable, "no certificate in the key pem", nil},
+		"CAs of clients":                 {verified, map[string]map[string][]byte{"roots": with("pem", good["ca.crt"])}, "", "", nil},
+	} {
+		broker := &v1alpha1.Broker{}
+		broker.Name, broker.Spec.TLS = "main", &c.spec
+		bundle, trouble, err := ClientTLS(t.Context(), secrets{data: c.data}, broker)
+		if err != nil || trouble.Reason != c.reason || !strings.Contains(trouble.Message, c.says) || (trouble.Message == "") != (c.reason == "") || string(bundle) != string(c.bundle) {
+			t.Errorf("%s: %q, %+v, %v; want %q %q", what, bundle, trouble, err, c.reason, c.says)
 		}
 	}
 }

@@ -38,6 +38,9 @@ func Auth(ctx context.Context, live client.Reader, broker *v1alpha1.Broker, fing
 	if broker.Spec.Auth == nil {
 		return build.Auth{}, "", nil
 	}
+	if broker.Spec.Auth.SecretRef == nil {
+		return build.Auth{Form: build.AuthUsers}, "", nil
+	}
 	name := broker.Spec.Auth.SecretRef.Name
 	secret := &corev1.Secret{}
 	err = live.Get(ctx, client.ObjectKey{Namespace: broker.Namespace, Name: name}, secret)

@@ -36,7 +36,7 @@ const (
 	keyNextKey  = "next.key"
 )
 
-// Authority is the CA of one Broker.
+// Authority is a CA of one Broker: that of its processes, or that of its certificate for clients.
 type Authority struct {
 	bundle []*x509.Certificate
 	signer pair
@@ -62,7 +62,7 @@ func EnsureAuthority(name string, data map[string][]byte, now time.Time, random 
 		return authority, authority.data(), nil
 	}
 	if err := authority.read(data); err != nil {
-		return nil, nil, fmt.Errorf("reading the CA: %w (restore the Secret; or delete it to have a new CA made, which cuts all connections inside the cluster until every pod has restarted)", err)
+		return nil, nil, fmt.Errorf("reading the CA: %w (restore the Secret; or delete it to have a new CA made)", err)
 	}
 	changed := authority.dropEnded(now)
 	switch {

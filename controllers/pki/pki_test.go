@@ -113,6 +113,44 @@ func TestLeafIsRenewedAtTwoThirdsAndWhenNamesChange(t *testing.T) {
 	}
 }
 
+// TestLeafIsForAddressesToo: clients may connect to an address, and further ones renew the leaf.
+func TestLeafIsForAddressesToo(t *testing.T) {
+	authority, _ := ensure(t, nil, start)
+	of := func(data map[string][]byte, ips ...net.IP) map[string][]byte {
+		data, err := authority.EnsureLeaf(Leaf{Name: "main-client-tls", DNSNames: []string{"main"}, IPs: ips}, data, start, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	local, added := net.IPv4(127, 0, 0, 1), net.ParseIP("192.0.2.7")
+	leaf := of(nil, local)
+	if !equal(of(leaf, local), leaf) {
+		t.Error("renewed for the address that it is for")
+	}
+	if err := meet(t, leaf, leaf, "192.0.2.7", start); err == nil {
+		t.Error("it is for an address that it was not made for")
+	}
+	further := of(leaf, local, added)
+	for _, host := range []string{"main", "127.0.0.1", "192.0.2.7"} {
+		if err := meet(t, further, further, host, start); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}
+
+// TestTwoAuthoritiesOfABrokerRefuseEachOther: what clients trust opens no link, and the reverse.
+func TestTwoAuthoritiesOfABrokerRefuseEachOther(t *testing.T) {
+	links, _ := ensure(t, nil, start)
+	clients, _ := ensure(t, nil, start)
+	a, b := leafOf(t, links, nil, start, "a"), leafOf(t, clients, nil, start, "a")
+	for _, pair := range [][2]map[string][]byte{{a, b}, {b, a}} {
+		if err := meet(t, pair[0], pair[1], "a", start); err == nil {
+			t.Error("certificates of two CAs were taken for each other's")
+		}
+	}
+}
+
 // TestOldAndNewPartsTrustEachOtherDuringACARenewal: at no time of a CA renewal do processes with
 // old and new files refuse each other.
 func TestOldAndNewPartsTrustEachOtherDuringACARenewal(t *testing.T) {

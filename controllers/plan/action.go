@@ -23,6 +23,8 @@ const (
 	// RecreateSet deletes the StatefulSet Target without its pods, since its claim template can't
 	// be changed.
 	RecreateSet Kind = "RecreateSet"
+	// ChangeRoots takes the next step to a CA for each kind of connections.
+	ChangeRoots Kind = "ChangeRoots"
 	// Drain moves all replicas off the broker with the id Target, and EndDrain ends that.
 	Drain    Kind = "Drain"
 	EndDrain Kind = "EndDrain"
@@ -61,6 +63,11 @@ const (
 	Applying                Reason = "Applying"
 	Leftovers               Reason = "LeftoversOfFormerBroker"
 	AuthSecretUnusable      Reason = "AuthSecretUnusable"
+	TLSSecretUnusable       Reason = "TLSSecretUnusable"
+	CertManagerMissing      Reason = "CertManagerMissing"
+	CertificatePending      Reason = "CertificatePending"
+	WritingUsers            Reason = "WritingUsers"
+	UsersInvalid            Reason = "UsersInvalid"
 	CoordinatorsStarting    Reason = "CoordinatorsStarting"
 	CoordinationUnavailable Reason = "CoordinationUnavailable"
 	CoordinationOutOfSpace  Reason = "CoordinationOutOfSpace"
@@ -73,6 +80,7 @@ const (
 	GrowingVolume           Reason = "GrowingVolume"
 	RecreatingSet           Reason = "RecreatingStatefulSet"
 	CatchingUp              Reason = "ReplicasCatchingUp"
+	SeparatingRoots         Reason = "SeparatingTrustRoots"
 	Draining                Reason = "DrainingBroker"
 	DrainEnded              Reason = "DrainEnded"
 	ScalingDown             Reason = "ScalingDown"

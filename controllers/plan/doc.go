@@ -9,6 +9,8 @@
 //   - P3 Pods that never started are replaced at once: no gate delays a repair.
 //   - P4 Coordinators come before brokers.
 //   - P5 If pods become ready after a while, the actions end; a converged Broker gets None.
+//   - P10 While a Secret that brokers need can't be used, no ready broker is replaced: the next one
+//     would not start.
 //
 // Topics and Subscriptions are planned in the same way, one manifest at a time:
 //   - P6 No spec is written that brokers could not serve, and no Topic or Subscription is changed

@@ -16,10 +16,39 @@ type Facts struct {
 	Taken string
 	// AuthTrouble is why the auth Secret can't be used; empty: it can, or spec.auth is absent.
 	AuthTrouble string
+	// TLSTrouble is why brokers could not start with what spec.tls names; empty: they can.
+	TLSTrouble Trouble
+	Users      Users
+	// UsersTrouble is why the users are not in etcd yet; empty: they are, or spec.auth.users is
+	// absent.
+	UsersTrouble string
+	Roots        Roots
 	// Bootstrapped reports that the coordinators have the marker that their cluster has existed.
 	Bootstrapped bool
 	// Leftovers names objects of a deleted Broker of the same name that are not gone yet.
 	Leftovers string
+}
+
+// Trouble is what the operator waits for, with the reason of the condition Ready. It is empty if
+// the message is.
+type Trouble struct {
+	Reason  Reason
+	Message string
+}
+
+// Roots is the change from one CA for links, etcd's clients and its members to a CA for each; the
+// zero value: there is no change.
+type Roots struct {
+	Announced bool          // pods are to trust the new CAs, which sign nothing yet
+	Signing   bool          // the new CAs sign, and the one of before is still trusted
+	SignedFor time.Duration // since then, by the youngest certificate
+}
+
+// Users are those of a Broker with spec.auth.users; the zero value: not known.
+type Users struct {
+	Written bool   // by this process, or found to be in etcd
+	Count   int    // of those
+	Invalid string // what is wrong with Secrets; empty: nothing
 }
 
 // Set is a StatefulSet with its pods and volumes.

@@ -24,6 +24,7 @@ func Next(f Facts) Action {
 		roll,     // ready pods of an old template, one at a time
 		resizing, // waits for shards to leave drained brokers
 		settle,   // waits for pods that start
+		separate, // changes whom pods trust, once all of them are as wanted
 		refused,  // wanted and impossible, while all else is well
 	} {
 		if action, ok := step(f); ok {
@@ -133,12 +134,27 @@ func agree(f Facts) (Action, bool) {
 	return Action{}, false
 }
 
-func settle(f Facts) (Action, bool) {
-	if f.AuthTrouble != "" {
+// MissingSecrets returns what Secrets of the user brokers wait for: one that starts now would not
+// come up. The StatefulSet of the brokers is left as it is meanwhile.
+func MissingSecrets(f Facts) (Action, bool) {
+	switch {
+	case f.AuthTrouble != "":
 		return Action{Kind: Wait, Reason: AuthSecretUnusable, Message: f.AuthTrouble}, true
+	case f.TLSTrouble.Message != "":
+		return Action{Kind: Wait, Reason: f.TLSTrouble.Reason, Message: f.TLSTrouble.Message}, true
+	}
+	return Action{}, false
+}
+
+func settle(f Facts) (Action, bool) {
+	if action, ok := MissingSecrets(f); ok {
+		return action, true
 	}
 	if f.Coordinators.ReadyPods() < f.Coordinators.Replicas {
 		return Action{Kind: Wait, Reason: CoordinatorsStarting, Message: waiting("coordinators", f.Coordinators, "")}, true
+	}
+	if f.UsersTrouble != "" {
+		return Action{Kind: Wait, Reason: WritingUsers, Message: f.UsersTrouble}, true
 	}
 	if !f.Brokers.Exists || !f.Brokers.Settled {
 		return Action{Kind: Wait, Reason: BrokersStarting, Message: "the brokers are being made"}, true

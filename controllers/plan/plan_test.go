@@ -36,6 +36,16 @@ func leaves(f *Facts, l LeavingPod) {
 	f.WantBrokers, f.Shards.LeavingPods = 2, []LeavingPod{l}
 }
 
+// signing changes the facts to new CAs whose certificates have just reached all pods.
+func signing(f *Facts) {
+	f.Roots = Roots{Signing: true, SignedFor: rootsSpread}
+	for _, set := range []*Set{&f.Coordinators, &f.Brokers} {
+		for i := range set.Pods {
+			set.Pods[i].ReadyFor = rootsSpread
+		}
+	}
+}
+
 // TestNext is a table of facts and expected decisions.
 func TestNext(t *testing.T) {
 	for _, c := range []struct {
@@ -111,7 +121,50 @@ func TestNext(t *testing.T) {
 			f.Brokers.Pods[2].Ready = false
 			f.Shards.CatchingUp = map[string]int{"main-0": 3}
 		}, "ReplacePod main-2 RepairingPod", ""},
+		{"CAs that all pods trust", func(f *Facts) { f.Roots.Announced = true }, "ChangeRoots  SeparatingTrustRoots", "from now on each of them signs"},
+		{"CAs that a pod does not trust yet", func(f *Facts) {
+			f.Roots.Announced = true
+			outdated(&f.Brokers.Pods[2])
+		}, "ReplacePod main-2 RollingPod", ""},
+		{"CAs that a pod does not trust until a restart is asked for", func(f *Facts) {
+			f.Roots.Announced = true
+			outdated(&f.Brokers.Pods[2])
+			f.Brokers.Pods[2].Held = true
+		}, "None  AllReady", ""},
+		{"CAs that an absent pod may not trust", func(f *Facts) {
+			f.Roots.Announced = true
+			f.Coordinators.Pods[0].Ready = false
+		}, "Wait  CoordinatorsStarting", ""},
+		{"CAs that have signed for long", func(f *Facts) {
+			signing(f)
+		}, "ChangeRoots  SeparatingTrustRoots", "is not trusted any more"},
+		{"CAs that have just signed", func(f *Facts) {
+			signing(f)
+			f.Roots.SignedFor -= time.Second
+		}, "None  AllReady", ""},
+		{"CAs that signed while a pod was cut off", func(f *Facts) {
+			signing(f)
+			f.Coordinators.Pods[1].ReadyFor -= time.Second
+		}, "None  AllReady", ""},
 		{"no auth Secret", func(f *Facts) { f.AuthTrouble = "Secret login does not exist" }, "Wait  AuthSecretUnusable", "login"},
+		{"no Secret for TLS", func(f *Facts) { f.TLSTrouble = Trouble{TLSSecretUnusable, "Secret main-tls does not exist"} }, "Wait  TLSSecretUnusable", "main-tls"},
+		{"no Secret for TLS, and pods of an old template", func(f *Facts) {
+			f.TLSTrouble = Trouble{CertificatePending, "Secret main-tls is not there"}
+			outdated(&f.Brokers.Pods[2])
+		}, "Wait  CertificatePending", "main-tls is not there; then pod main-2 is replaced: image one becomes two"},
+		{"no Secret for TLS, and a pod that never came up", func(f *Facts) {
+			f.TLSTrouble = Trouble{TLSSecretUnusable, "Secret main-tls does not exist"}
+			outdated(&f.Brokers.Pods[2])
+			f.Brokers.Pods[2].Ready, f.Brokers.Pods[2].Started = false, false
+		}, "ReplacePod main-2 RepairingPod", ""},
+		{"no Secret for TLS, and coordinators of an old template", func(f *Facts) {
+			f.TLSTrouble = Trouble{TLSSecretUnusable, "Secret main-tls does not exist"}
+			outdated(&f.Coordinators.Pods[2])
+		}, "ReplacePod main-coordinator-2 RollingPod", ""},
+		{"no auth Secret, and pods of an old template", func(f *Facts) {
+			f.AuthTrouble = "Secret login does not exist"
+			outdated(&f.Brokers.Pods[2])
+		}, "Wait  AuthSecretUnusable", "login"},
 		{"a broker that is away", func(f *Facts) {
 			f.Brokers.Pods[1].Ready, f.Brokers.Pods[1].Trouble = false, "can't be scheduled: no room"
 		}, "Wait  BrokersStarting", "2 of 3 brokers are ready (main-1: can't be scheduled: no room)"},
@@ -191,6 +244,7 @@ type model struct {
 	spoilt   map[int]bool
 	marked   bool
 	claimed  bool
+	secret   bool // it is missing, and brokers need it
 }
 
 type modelSet struct {
@@ -217,6 +271,9 @@ func (m *model) facts() Facts {
 				})
 			}
 		}
+	}
+	if m.secret {
+		f.TLSTrouble = Trouble{TLSSecretUnusable, "it does not exist"}
 	}
 	serving := 0
 	for _, p := range m.sets[0].pods {
@@ -271,6 +328,9 @@ func (m *model) do(t *rapid.T, f Facts, a Action) {
 			}
 			if set == m.sets[0] && len(set.pods) > 1 && serving-1 <= len(set.pods)/2 {
 				t.Fatalf("P2: without %s there is no quorum", a.Target)
+			}
+			if set == m.sets[1] && m.secret {
+				t.Fatalf("P10: %s is replaced, and its next pod would not start", a.Target)
 			}
 			if set == m.sets[1] {
 				for n, p := range m.sets[0].pods {
@@ -351,18 +411,20 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 			"falter": func(t *rapid.T) { anyPod(t).ready = false },
 			"evict":  func(t *rapid.T) { *anyPod(t) = modelPod{} },
 			"change": func(t *rapid.T) { m.template++ },
+			"secret": func(t *rapid.T) { m.secret = !m.secret },
 			"spoil": func(t *rapid.T) {
 				m.template++
 				m.spoilt[m.template] = true
 			},
 		}
-		names := []string{"plan", "plan", "plan", "live", "livelier", "livelier", "crash", "falter", "evict", "change", "spoil"}
+		names := []string{"plan", "plan", "plan", "live", "livelier", "livelier", "crash", "falter", "evict", "change", "spoil", "secret"}
 		for range rapid.IntRange(0, 80).Draw(t, "steps") {
 			steps[rapid.SampledFrom(names).Draw(t, "step")](t)
 		}
 
 		// From here on the template is good, and pods become ready.
 		m.template++
+		m.secret = false
 		for _, set := range m.sets {
 			for n := range set.pods {
 				set.pods[n].byUs = false

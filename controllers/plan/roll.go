@@ -41,6 +41,10 @@ func rollBrokers(f Facts) (Action, bool) {
 		return Action{}, false
 	}
 	p := pods[0]
+	if action, ok := MissingSecrets(f); ok && p.Ready {
+		action.Message += thenReplaced(p)
+		return action, true
+	}
 	switch {
 	// A broker needs etcd to join again, so it is replaced only while all coordinators are ready.
 	case !f.Coordinators.whole(""):

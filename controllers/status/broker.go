@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,9 +32,11 @@ type Outcome struct {
 func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 	names := build.NamesOf(broker)
 	f := o.Facts
+	waiting := pending(f, o.Waiting)
+	endpoint := served(broker, waiting == "" && o.Action.Kind == plan.None)
 	status := v1alpha1.BrokerStatus{
 		ObservedGeneration: broker.Generation,
-		Endpoint:           names.Endpoint(),
+		Endpoint:           endpoint,
 		Replicas:           int32(len(f.Brokers.Pods)),
 		ReadyReplicas:      f.Brokers.ReadyPods(),
 		Selector:           names.BrokerSelector(),
@@ -69,19 +72,43 @@ func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 			generation := s.Generation
 			status.Coordination.EtcdGeneration = &generation
 		}
-		waiting := plan.Comparison(s)
-		conditions.only(waiting != "", v1alpha1.ConditionEtcdRestored, string(plan.ComparingCopies), waiting)
+		comparing := plan.Comparison(s)
+		conditions.only(comparing != "", v1alpha1.ConditionEtcdRestored, string(plan.ComparingCopies), comparing)
 		status.Shards = v1alpha1.ShardsStatus{Total: int32(s.Total), UnderReplicated: int32(s.UnderReplicated), Leaderless: int32(s.Leaderless)}
 		reason, message := plan.Shortage(s)
 		conditions.only(reason != "", v1alpha1.ConditionUnderReplicated, string(reason), message)
 	}
 
-	waiting := pending(f, o.Waiting)
+	switch users := f.Users; {
+	case broker.Spec.Auth == nil || broker.Spec.Auth.Users == nil:
+		conditions.only(false, v1alpha1.ConditionUsersInvalid, "", "")
+	default:
+		status.Users = broker.Status.Users
+		if users.Written {
+			count := int32(users.Count)
+			status.Users = &count
+		}
+		if users != (plan.Users{}) {
+			conditions.only(users.Invalid != "", v1alpha1.ConditionUsersInvalid, string(plan.UsersInvalid), users.Invalid)
+		}
+	}
+
 	conditions.only(waiting != "", v1alpha1.ConditionRestartPending, ReasonOnRequest, waiting)
-	conditions.only(broker.Spec.Auth == nil, v1alpha1.ConditionOpen, ReasonNoAuth,
-		fmt.Sprintf("whoever reaches %s may publish and subscribe; name a Secret in spec.auth.secretRef to change that", names.Endpoint()))
+	known := broker.Spec.Auth != nil || broker.Spec.TLS != nil && broker.Spec.TLS.ClientCertificates != nil
+	conditions.only(!known, v1alpha1.ConditionOpen, ReasonNoAuth,
+		fmt.Sprintf("whoever reaches %s may publish and subscribe; write spec.auth to change that", endpoint))
 	status.Conditions = conditions.conditions
 	return status
+}
+
+// served returns the URL for clients. When TLS becomes required, the URL stays nats:// until all
+// pods have it: a client of nats:// uses TLS where the broker requires it, and reaches all of them.
+func served(broker *v1alpha1.Broker, rolled bool) string {
+	former, wanted := broker.Status.Endpoint, build.Endpoint(broker)
+	if former != "" && !rolled && strings.HasPrefix(wanted, "tls:") {
+		return former
+	}
+	return wanted
 }
 
 // Restored reports whether etcd was restored from a backup since the last status. Without a former

@@ -22,7 +22,7 @@ func brokerOf() *v1alpha1.Broker {
 // say returns the conditions in short: "Ready=False:RollingPod".
 func say(conditions []metav1.Condition) string {
 	var words []string
-	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "EtcdRestored", "RestartPending", "RetentionPaused", "DurabilityReduced", "UncleanElection", "Open"} {
+	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "EtcdRestored", "RestartPending", "RetentionPaused", "DurabilityReduced", "UncleanElection", "UsersInvalid", "Open"} {
 		if c := meta.FindStatusCondition(conditions, kind); c != nil {
 			words = append(words, kind+"="+string(c.Status)+":"+c.Reason)
 		}
@@ -79,6 +79,38 @@ func TestConditionsThatNoLongerHoldGo(t *testing.T) {
 	}
 }
 
+// TestUsersAreShownAsFarAsTheyAreKnown: what is not known since the operator's start stays as it
+// was, and goes when the Broker has no such users any more.
+func TestUsersAreShownAsFarAsTheyAreKnown(t *testing.T) {
+	broker := brokerOf()
+	broker.Spec.Auth = &v1alpha1.AuthSpec{Users: &v1alpha1.UsersSpec{}}
+	for _, c := range []struct {
+		what  string
+		users plan.Users
+		want  string
+		count int32
+	}{
+		{"at first", plan.Users{}, "Ready=True:AllReady", -1},
+		{"wrong and not written", plan.Users{Invalid: "a"}, "Ready=True:AllReady UsersInvalid=True:UsersInvalid", -1},
+		{"written", plan.Users{Written: true, Count: 3, Invalid: "b"}, "Ready=True:AllReady UsersInvalid=True:UsersInvalid", 3},
+		{"not known again", plan.Users{}, "Ready=True:AllReady UsersInvalid=True:UsersInvalid", 3},
+		{"right", plan.Users{Written: true}, "Ready=True:AllReady", 0},
+	} {
+		broker.Status = Broker(broker, Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}, Facts: plan.Facts{Users: c.users}})
+		count := int32(-1)
+		if n := broker.Status.Users; n != nil {
+			count = *n
+		}
+		if got := say(broker.Status.Conditions); got != c.want || count != c.count {
+			t.Errorf("%s: %s and %d users, want %s and %d", c.what, got, count, c.want, c.count)
+		}
+	}
+	broker.Spec.Auth = nil
+	if got := Broker(broker, Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}}); got.Users != nil {
+		t.Errorf("without users, there are %d", *got.Users)
+	}
+}
+
 // TestARestoreIsReportedUntilAllCopiesAreCompared: the condition is present while copies are
 // compared. The time and the number of restores stay in the status.
 func TestARestoreIsReportedUntilAllCopiesAreCompared(t *testing.T) {
@@ -119,4 +151,58 @@ func TestARestoreIsReportedUntilAllCopiesAreCompared(t *testing.T) {
 	expect("etcd is away", pass(plan.Shards{}), false, "Ready=True:AllReady EtcdRestored=True:ComparingCopies", 2, at)
 	expect("all is compared", pass(plan.Shards{Known: true, Total: 2, Generation: 2}), false, "Ready=True:AllReady", 2, at)
 	expect("etcd shows the backup before the generation is raised", pass(plan.Shards{Known: true, Total: 2}), false, "Ready=True:AllReady", 2, at)
+}
+
+// TestTheEndpointBecomesTLSWhenAllPodsHaveIt: clients that read it reach every pod, also while some
+// are replaced, or wait for a person.
+func TestTheEndpointBecomesTLSWhenAllPodsHaveIt(t *testing.T) {
+	const plain, secure = "nats://main.default.svc:4222", "tls://main.default.svc:4222"
+	well := Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}}
+	rolling := Outcome{Action: plan.Action{Kind: plan.ReplacePod, Reason: plan.Rolling}}
+	held := well
+	held.Facts.Brokers = plan.Set{Settled: true, Pods: []plan.Pod{{Name: "main-0", Ready: true, Outdated: true, Held: true, Why: "flag --client-tls is new"}}}
+	required := &v1alpha1.ClientTLSSpec{Mode: v1alpha1.TLSRequired}
+	broker := brokerOf()
+	for _, step := range []struct {
+		what    string
+		tls     *v1alpha1.ClientTLSSpec
+		outcome Outcome
+		want    string
+	}{
+		{"without TLS", nil, well, plain},
+		{"the set is written", required, Outcome{Action: plan.Action{Kind: plan.Wait, Reason: plan.Applying}}, plain},
+		{"pods wait for a person", required, held, plain},
+		{"pods are replaced", required, rolling, plain},
+		{"all pods have TLS", required, well, secure},
+		{"pods are replaced for something else", required, rolling, secure},
+		{"TLS goes", nil, rolling, plain},
+	} {
+		broker.Spec.TLS = step.tls
+		broker.Status = Broker(broker, step.outcome)
+		if got := broker.Status.Endpoint; got != step.want {
+			t.Errorf("%s: the endpoint is %s, want %s", step.what, got, step.want)
+		}
+	}
+	made := brokerOf()
+	made.Spec.TLS = required
+	if got := Broker(made, rolling).Endpoint; got != secure {
+		t.Errorf("the endpoint of a new Broker is %s, want %s", got, secure)
+	}
+}
+
+// TestClientCertificatesCloseABroker: whoever has none is refused, so a Broker that asks for them
+// is not open, with or without a user; TLS alone refuses nobody.
+func TestClientCertificatesCloseABroker(t *testing.T) {
+	well := Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}}
+	broker := brokerOf()
+	broker.Spec.TLS = &v1alpha1.ClientTLSSpec{Mode: v1alpha1.TLSRequired}
+	status := Broker(broker, well)
+	open := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionOpen)
+	if status.Endpoint != "tls://main.default.svc:4222" || open == nil || !strings.Contains(open.Message, status.Endpoint) {
+		t.Errorf("with TLS the endpoint is %s, and Open says %+v", status.Endpoint, open)
+	}
+	broker.Spec.TLS.ClientCertificates = &v1alpha1.ClientCertificatesSpec{}
+	if got := say(Broker(broker, well).Conditions); got != "Ready=True:AllReady" {
+		t.Errorf("with client certificates: %s, want Ready alone", got)
+	}
 }

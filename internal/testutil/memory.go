@@ -61,3 +61,19 @@ func (l *LentMessages) Release() {
 
 // Size implements protocol.Memory.
 func (l *LentMessages) Size() int { return l.size }
+
+// Take passes messages of a connection to a Taker, as the hub does. client is the number of the
+// connection; 0: another broker forwarded them. A Taker that has to know the client adds to behind,
+// a work.Behind, which is no import here so that its own tests can import this package.
+func Take[Behind any](t interface {
+	Take(messages []protocol.Message, memory protocol.Memory, forwarded bool) (behind bool)
+}, client uint64, messages []protocol.Message, memory protocol.Memory, behind *Behind) (all bool) {
+	of, ok := t.(interface {
+		TakeOf(client uint64, messages []protocol.Message, memory protocol.Memory, behind *Behind)
+	})
+	if ok && client > 0 {
+		of.TakeOf(client, messages, memory, behind)
+		return false
+	}
+	return t.Take(messages, memory, client == 0)
+}

@@ -141,6 +141,32 @@ var scheduleStories = []story{
 		_, err = stream.GetLastMsgForSubject(within(t), name+".never")
 		equal(t, "a schedule that was ended", number(err), jetstream.ErrorCode(10037))
 	}},
+	{"a message ends the schedule of another subject", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.schedules(t)
+		far := "@at " + time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339)
+		_, err := schedule(t, js, name+".when", "", "Nats-Schedule", far, "Nats-Schedule-Target", name+".then")
+		testutil.Must(t, err)
+		_, err = schedule(t, js, name+".plain", "", "Nats-TTL", "1h")
+		testutil.Must(t, err)
+		_, err = schedule(t, js, name+".end", "", "Nats-Schedule-Next", "purge", "Nats-Scheduler", name+".plain")
+		equal(t, "of a message that is none", number(err), jetstream.ErrorCode(10212))
+		for range 2 { // the second one finds none, which is as well
+			_, err = schedule(t, js, name+".end", "stopped", "Nats-Schedule-Next", "purge", "Nats-Scheduler", name+".when")
+			testutil.Must(t, err)
+		}
+		stream, err := s.client(t).Stream(within(t), name)
+		testutil.Must(t, err)
+		_, err = stream.GetLastMsgForSubject(within(t), name+".when")
+		equal(t, "the schedule", number(err), jetstream.ErrorCode(10037))
+		m, err := stream.GetMsg(within(t), 3)
+		testutil.Must(t, err)
+		equal(t, "data", string(m.Data), "stopped")
+		equal(t, "next", m.Header.Get("Nats-Schedule-Next"), "purge")
+		is, err := stream.Info(within(t))
+		testutil.Must(t, err)
+		equal(t, "messages", is.State.Msgs, uint64(3))
+	}},
 	{"what passed is published at once", func(t *testing.T, s *site) {
 		js := s.client(t)
 		name := s.schedules(t)
@@ -188,6 +214,9 @@ var scheduleStories = []story{
 			{name, 10192, []string{"Nats-Schedule", at, to, name + ".b", "Nats-Rollup", "all"}},
 			{name, 10212, []string{"Nats-Scheduler", name + ".b"}},
 			{name, 10212, []string{"Nats-Schedule-Next", "2030-01-01T00:00:00Z", "Nats-Scheduler", name + ".b"}},
+			{name, 10212, []string{"Nats-Schedule-Next", "purge"}},
+			{name, 10212, []string{"Nats-Schedule-Next", "purge", "Nats-Scheduler", name + ".a"}},
+			{name, 10212, []string{"Nats-Schedule-Next", "purge", "Nats-Scheduler", name + ".*"}},
 		} {
 			_, err := schedule(t, js, test.stream+".a", "", test.header...)
 			if number(err) != test.want || test.want == 0 && err != nil {

@@ -32,7 +32,7 @@ func reach(t *testing.T, js jetstream.JetStream, name string, messages uint64) j
 			return err
 		}
 		if is = stream.CachedInfo(); is.State.Msgs != messages {
-			return fmt.Errorf("it has %d", is.State.Msgs)
+			return fmt.Errorf("it has %+v, of %+v and %+v", is.State, is.Mirror, is.Sources)
 		}
 		for _, source := range is.Sources {
 			if source.Lag > 0 {

@@ -26,6 +26,7 @@ func TestStories(t *testing.T) {
 		{"the benchmark Job prints percentiles and loses nothing", benchmark},
 		{"a converged cluster is left alone", quiescence},
 		{"a manifest that is wrong is refused with a word on what is right", garbage},
+		{"users connect by TLS and WebSocket while the certificate is renewed", secured},
 		{"a Subscription tells that its endpoint is gone", pushDown},
 		{"a Topic is used from now on", watchBegins},
 		{"a broker pod is deleted under load", brokerDeleted},

@@ -38,10 +38,11 @@ var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last
 
 // client is a connection to one broker at a time, whose operations follow each other.
 type client struct {
-	w     *world
-	name  string
-	kind  kind
-	topic *declared
+	w      *world
+	name   string
+	number uint64 // of its connections
+	kind   kind
+	topic  *declared
 	// subscription is the name of the one that it reads through; empty: none.
 	subscription string
 	every        time.Duration
@@ -75,6 +76,8 @@ type operation struct {
 	id       string
 	expects  kind
 	expected uint64
+	absent   string     // a pattern that no message matches, on condition of that; empty: none
+	before   *operation // the message before it in one write of a plain client; nil: it is the first one
 	rollup   string
 	// increment is what the message adds to a counter; 0: it is not about one.
 	increment int
@@ -139,7 +142,7 @@ func (c *client) start() {
 }
 
 func makeClient(w *world, n int, k kind, topic *declared, every time.Duration) *client {
-	return &client{w: w, name: fmt.Sprintf("%s%d", kindNames[k], n), kind: k, topic: topic, every: every, over: make(chan struct{}),
+	return &client{w: w, name: fmt.Sprintf("%s%d", kindNames[k], n), number: uint64(n) + 1, kind: k, topic: topic, every: every, over: make(chan struct{}),
 		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, used: map[string]time.Duration{}, brims: map[int]brim{}, next: make([]uint64, topic.shards())}
 }
 
@@ -214,6 +217,12 @@ func (c *client) publish() {
 		case plain:
 			if c.rng.IntN(10) == 0 {
 				op.subject = c.sharedSubject()
+			}
+			if n := len(ops); n > 0 {
+				op.before = ops[n-1]
+			}
+			if c.topic.shards() == 1 && c.count%3 == 0 { // it waits, and what follows is behind it
+				op.absent = fmt.Sprintf("%s.*.absent-%d", c.topic.name, c.count)
 			}
 		case withIDs:
 			op.id = op.value
@@ -301,7 +310,7 @@ func (c *client) send(ops []*operation) {
 		messages = append(messages, op.messages(reply, strings.Repeat(".", c.rng.IntN(200)))...)
 	}
 	w.io(w.delay(wireMin, wireMax), fmt.Sprintf("%s publishes %s and %d more to %s", c.name, ops[0].value, len(ops)-1, l))
-	if l.dead.Load() || !l.ready.Load() || !l.hub.publish(messages) {
+	if l.dead.Load() || !l.ready.Load() || !l.hub.publish(c, messages) {
 		c.life = nil
 		return
 	}
@@ -332,6 +341,9 @@ func (op *operation) messages(reply, padding string) []protocol.Message {
 		headers = append(headers, headerLast+": "+strconv.FormatUint(op.expected, 10))
 	case swapping:
 		headers = append(headers, headerBySubject+": "+strconv.FormatUint(op.expected, 10))
+	}
+	if op.absent != "" {
+		headers = append(headers, headerOf+": "+op.absent, headerBySubject+": 0")
 	}
 	if op.rollup != "" {
 		headers = append(headers, headerRollup+": "+op.rollup)

@@ -23,7 +23,8 @@ const (
 	headerID        = "Id"
 	headerLast      = "Nats-Expected-Last" // copies of a message in other streams lack it by this name
 	headerBySubject = "Nats-Expected-Last-By-Subject"
-	headerRollup    = "Rollup" // rollupSubject or rollupAll
+	headerOf        = "Nats-Expected-Of" // the subject of that, or a pattern
+	headerRollup    = "Rollup"           // rollupSubject or rollupAll
 	headerIncrement = "Increment"
 	headerValue     = "Value" // of a message whose payload is the total of a counter
 	headerBatch     = "Nats-Batch-Id"
@@ -59,6 +60,7 @@ func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
 		}
 		c.ExpectsLastBySubject = true
 	}
+	c.ExpectedSubject, _ = h.Get(headerOf)
 	switch value, _ := h.Get(headerRollup); string(value) {
 	case rollupSubject:
 		c.Rollup = publish.RollupSubject

@@ -83,7 +83,7 @@ func (c *client) publishFast() {
 			messages = append(messages, message(b.client.topic.name+".ping", b.replyOf(len(b.ops), fastPing), ""))
 		}
 		w.io(w.delay(wireMin, wireMax), fmt.Sprintf("%s publishes %d of the fast batch %s to %s", c.name, len(b.ops), b.id, l))
-		if l.dead.Load() || !l.ready.Load() || !l.hub.publish(messages) {
+		if l.dead.Load() || !l.ready.Load() || !l.hub.publish(c, messages) {
 			c.life = nil
 			return
 		}

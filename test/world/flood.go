@@ -43,7 +43,7 @@ func (c *client) flood() {
 		messages = append(messages, message(op.subject, "", op.value+strings.Repeat(".", floodBytes)))
 	}
 	w.io(w.delay(wireMin, wireMax), fmt.Sprintf("%s publishes %d to %s", c.name, floodBurst, l))
-	if l.dead.Load() || !l.ready.Load() || !l.hub.publish(messages) {
+	if l.dead.Load() || !l.ready.Load() || !l.hub.publish(c, messages) {
 		c.life = nil
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -68,9 +69,9 @@ func (o *offer) Close() {
 	o.hub.offers = slices.DeleteFunc(o.hub.offers, func(other *offer) bool { return other == o })
 }
 
-func (h *hub) Send(messages []protocol.Message) {
+func (h *hub) Send(messages []protocol.Message) (behind work.Behind) {
 	if h.life.dead.Load() {
-		return
+		return behind
 	}
 	for i := range messages {
 		reply, text := string(messages[i].Subject), string(messages[i].Data)
@@ -83,36 +84,40 @@ func (h *hub) Send(messages []protocol.Message) {
 		w := h.life.m.w
 		w.after(w.delay(wireMin, wireMax), fmt.Sprintf("%s answers %s: %s", h.life, reply, text), func() { b.answered(text) })
 	}
+	return behind
 }
 
 func (h *hub) Interested([]byte) bool { return true }
-func (h *hub) Wait()                  {}
 
 // Forward brings a message to what runs on another broker, unless the way there is cut.
-func (h *hub) Forward(broker string, m *protocol.Message) bool {
+func (h *hub) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
 	w, from := h.life.m.w, h.life.m.id
 	to := w.machine(broker)
 	if to == nil || h.life.dead.Load() {
-		return false
+		return false, behind
 	}
 	one := protocol.Message{Subject: slices.Clone(m.Subject), Reply: slices.Clone(m.Reply), Header: m.Header, Data: slices.Clone(m.Data)}
 	w.after(w.network.latency(from, broker), fmt.Sprintf("%s forwards %s to %s", h.life, m.Subject, broker), func() {
 		if l := to.life; l != nil && !l.dead.Load() && l.ready.Load() && !w.network.isCut(from, broker) {
-			go l.hub.take([]protocol.Message{one}, true)
+			go l.hub.take(0, []protocol.Message{one})
 		}
 	})
-	return true
+	return true, behind
 }
 
 // publish is one read of a client's connection. Like a connection, it blocks while too many
 // messages wait.
-func (h *hub) publish(messages []protocol.Message) (taken bool) { return h.take(messages, false) }
+func (h *hub) publish(c *client, messages []protocol.Message) (taken bool) {
+	return h.take(c.number, messages)
+}
 
-func (h *hub) take(messages []protocol.Message, forwarded bool) (taken bool) {
+// take passes messages to the Takers that offer their subjects. client is the number of their
+// connection; 0: another broker forwarded them.
+func (h *hub) take(client uint64, messages []protocol.Message) (taken bool) {
 	h.mu.Lock()
 	offers := slices.Clone(h.offers)
 	h.mu.Unlock()
-	var behind []publish.Taker
+	var behind work.Behind
 	for _, o := range offers {
 		var mine []protocol.Message
 		for i := range messages {
@@ -123,15 +128,13 @@ func (h *hub) take(messages []protocol.Message, forwarded bool) (taken bool) {
 		if len(mine) > 0 {
 			taken = true
 			memory := testutil.LendMessages(mine)
-			if o.taker.Take(mine, memory, forwarded) {
-				behind = append(behind, o.taker)
+			if testutil.Take(o.taker, client, mine, memory, &behind) {
+				behind.Add(o.taker)
 			}
 			memory.Release()
 		}
 	}
-	for _, t := range behind {
-		t.Wait()
-	}
+	behind.Wait()
 	return taken
 }
 
@@ -141,11 +144,11 @@ type noClients struct{}
 func (noClients) Attach(session.Link, string) (route.ClientSide, []session.Interest) {
 	return noClients{}, nil
 }
-func (noClients) SetInterest(session.Interest)            {}
-func (noClients) Deliver(*session.Message, session.Reach) {}
-func (noClients) Flush()                                  {}
-func (noClients) Wait()                                   {}
-func (noClients) Detach()                                 {}
+func (noClients) SetInterest(session.Interest)                        {}
+func (noClients) Deliver(*session.Message, session.Reach) (full bool) { return false }
+func (noClients) Flush()                                              {}
+func (noClients) Wait()                                               {}
+func (noClients) Detach()                                             {}
 
 func message(on, reply, data string, headers ...string) protocol.Message {
 	m := protocol.Message{Subject: []byte(on), Reply: []byte(reply)}

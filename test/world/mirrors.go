@@ -4,12 +4,14 @@ import (
 	"fmt"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/subject"
 )
 
 // A Topic may mirror another one, which then has a lower number. Nobody else publishes there. Its
-// log has the records of its origin at their offsets, and in the end each that the origin still
-// shows, each shard those of the shard of its number. That is judged while the origin has lost
-// nothing and is the one that the mirror began with: a mirror never goes back.
+// log has the records of its origin, or those of some subjects, at their offsets, and in the end
+// each of them that the origin still shows, each shard those of the shard of its number. That is
+// judged while the origin has lost nothing and is the one that the mirror began with: a mirror
+// never goes back.
 
 // addMirror makes a Topic a mirror, if there is another one before it.
 func (w *world) addMirror(d *declared) {
@@ -24,7 +26,19 @@ func (w *world) addMirror(d *declared) {
 	if d.origin != nil {
 		d.source, d.spec.Subjects, d.spec.Shards = d.origin.name, nil, d.origin.shards()
 		d.spec.Stream.Mirror = &coordination.StreamSource{Name: d.source}
+		if w.chance(50) {
+			d.spec.Stream.Mirror.Filter = mirroredSubjects
+		}
 	}
+}
+
+// mirroredSubjects are some of those that clients publish on.
+const mirroredSubjects = "*.*.0"
+
+// copies reports whether a Topic with a source gets the records of a subject from there.
+func (d *declared) copies(on string) bool {
+	m := d.spec.Stream.Mirror
+	return m == nil || m.Filter == "" || subject.Matches([]byte(m.Filter), []byte(on))
 }
 
 // mirrored returns the origin of a mirror, if the mirror must have all that the origin shows; nil:
@@ -94,7 +108,7 @@ func (w *world) unmirrored(d *declared, n int, leader *life) string {
 		}
 	}
 	for _, r := range shown {
-		if other := there[r.offset]; !removed[r.offset] && (other.value != r.value || other.subject != r.subject || other.time != r.time) {
+		if other := there[r.offset]; !removed[r.offset] && d.copies(r.subject) && (other.value != r.value || other.subject != r.subject || other.time != r.time) {
 			return fmt.Sprintf("has %q at %d, where the Topic that it mirrors has %s", other.value, r.offset, r.value)
 		}
 	}

@@ -101,6 +101,11 @@ func (o *order) value(offset uint64) string {
 func (o *order) operation(op *operation) {
 	w, h := o.j.w, o.h
 	offset, stands := o.where[op.value]
+	if b := op.before; b != nil && b.shard == op.shard && stands {
+		if before, kept := o.where[b.value]; kept && before > offset {
+			w.fail("%s: %s is kept at %d, and stands before %s of the same connection, at %d", h.id, op.value, offset, b.value, before)
+		}
+	}
 	switch op.outcome {
 	case kept, duplicate:
 		// A message with an id may stand twice if its id was forgotten while the time was in doubt.

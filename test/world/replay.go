@@ -23,7 +23,8 @@ import (
 // is taken, in which order a map is iterated, when a goroutine is preempted. So worlds run in a
 // program whose runtime takes these choices from the seed, too. It is built with go's -overlay,
 // from the sources of the toolchain's own runtime with some edits. It has one thread for
-// goroutines, each process runs one world, and garbage is collected between steps.
+// goroutines, each process runs one world, and garbage is collected between steps. Nothing may
+// depend on addresses, which differ between processes.
 //
 // The same runtime lets a bubble's time advance while goroutines wait for a mutex: its holder is in
 // the bubble, too, and waits for a disk.
@@ -39,6 +40,10 @@ var runtimeEdits = []edit{
 	{"src/runtime/rand.go", "func rand() uint64 {\n", "func rand() uint64 {\n	if gp := getg(); gp.bubble != nil {\n		return gp.bubble.draw()\n	} else if gp == gp.m.curg {\n		return outside.draw() // packages are initialized by one goroutine, on whichever thread\n	}\n"},
 	{"src/runtime/rand.go", "var readRandomFailed bool\n", "var readRandomFailed bool\n\nvar outside synctestBubble\n"},
 	{"src/runtime/select.go", "j := cheaprandn(uint32(norder + 1))", "j := bubbleRand(uint32(norder + 1))"},
+	// A select enqueues at its channels in the order of their keys, which are addresses.
+	{"src/runtime/select.go", "return uintptr(unsafe.Pointer(c))", "return c.made"},
+	{"src/runtime/chan.go", "type hchan struct {\n", "var made uintptr // channels\n\ntype hchan struct {\n	made uintptr\n"},
+	{"src/runtime/chan.go", "	c.elemsize = uint16(elem.Size_)\n", "	made++\n	c.made = made\n	c.elemsize = uint16(elem.Size_)\n"},
 	{"src/runtime/time.go", "t.rand = cheaprand()", "t.rand = bubbleRand(1 << 31)"},
 	{"src/runtime/synctest.go", "	timers  timers\n", "	timers  timers\n	drawn   uint64\n"},
 	{"src/runtime/synctest.go", "// changegstatus is called", "// draw is the next number of the bubble's own sequence (splitmix64).\n//\n//go:nosplit\nfunc (bubble *synctestBubble) draw() uint64 {\n	bubble.drawn += 0x9e3779b97f4a7c15\n	z := bubble.drawn\n	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9\n	z = (z ^ z>>27) * 0x94d049bb133111eb\n	return z ^ z>>31\n}\n\n// bubbleRand is for what the runtime decides by chance on behalf of a goroutine.\n//\n//go:nosplit\nfunc bubbleRand(n uint32) uint32 {\n	gp := getg()\n	if gp.bubble == nil && gp.m.curg != nil {\n		gp = gp.m.curg\n	}\n	if gp.bubble == nil {\n		return cheaprandn(n)\n	}\n	return uint32(gp.bubble.draw() % uint64(n))\n}\n\n// changegstatus is called"},
@@ -54,13 +59,13 @@ type Program struct{ path string }
 // Build makes the program of worlds from the present sources with some mutations. root is the
 // repository's folder.
 func Build(ctx context.Context, root string, mutations ...Mutation) (*Program, error) {
-	goroot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	goroot, err := toolchain(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask for GOROOT: %w", err)
+		return nil, fmt.Errorf("find the toolchain: %w", err)
 	}
 	edits := map[string][]edit{} // by path
 	for _, e := range runtimeEdits {
-		path := filepath.Join(strings.TrimSpace(string(goroot)), e.file)
+		path := filepath.Join(goroot, e.file)
 		edits[path] = append(edits[path], e)
 	}
 	for _, m := range mutations {
@@ -106,12 +111,31 @@ func Build(ctx context.Context, root string, mutations ...Mutation) (*Program, e
 		return nil, err
 	}
 	p := &Program{path: filepath.Join(dir, "world.test")}
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", p.path, "./test/world")
+	build := exec.CommandContext(ctx, filepath.Join(goroot, "bin", "go"), "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", p.path, "./test/world")
 	build.Dir = root
+	build.Env = append(os.Environ(), "GOROOT="+goroot, "GOTOOLCHAIN=local")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build worlds: %w\n%s", err, out)
 	}
 	return p, nil
+}
+
+// toolchain returns a GOROOT of the toolchain whose files -overlay may replace. It may not replace
+// files in the module cache, where fetched toolchains are: those get another path.
+func toolchain(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOMODCACHE").Output()
+	if err != nil {
+		return "", err
+	}
+	goroot, cache, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if !strings.HasPrefix(goroot, cache+string(filepath.Separator)) {
+		return goroot, nil
+	}
+	link := filepath.Join(os.TempDir(), fmt.Sprintf("carillon-goroot-%d-%s", os.Getuid(), filepath.Base(goroot)))
+	if err := os.Symlink(goroot, link); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return link, nil
 }
 
 // writeOnce writes a file unless it has that content already.
@@ -130,6 +154,7 @@ type request struct {
 	Kinds   []string `json:",omitempty"`
 	Readers []string `json:",omitempty"`
 	Trace   string   `json:",omitempty"` // a file
+	Before  int      `json:",omitempty"` // objects of each size that are allocated before
 }
 
 const worldVariable = "CARILLON_WORLD"

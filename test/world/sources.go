@@ -172,7 +172,7 @@ func (w *world) uncopied(d *declared, n int, leader *life) string {
 	w.judge.mu.Lock()
 	defer w.judge.mu.Unlock()
 	for _, offset := range slices.Sorted(maps.Keys(o.sure)) {
-		if !there[o.sure[offset]] && d.shardOf(o.subjects[o.sure[offset]]) == n {
+		if on := o.subjects[o.sure[offset]]; !there[o.sure[offset]] && d.copies(on) && d.shardOf(on) == n {
 			return fmt.Sprintf("lacks %s at %d of its source", o.sure[offset], offset)
 		}
 	}
@@ -198,7 +198,7 @@ func (j *judge) source(o *history, d *declared, n int, logs map[shardID][]record
 	}
 	at, lacks := map[string]uint64{}, map[string]uint64{}
 	for _, r := range logs[o.id] {
-		if at[r.value] = r.offset; d.shardOf(r.subject) == n {
+		if at[r.value] = r.offset; d.copies(r.subject) && d.shardOf(r.subject) == n {
 			lacks[r.value] = r.offset
 		}
 	}

@@ -95,7 +95,9 @@ func (o *outlet) FlowControl([]byte, uint64)               {}
 func (o *outlet) Interested([]byte) bool                   { return !o.life.dead.Load() }
 
 // Watch is never called: no Subscription of a world delivers to a subject.
-func (o *outlet) Watch([]byte, string, func()) subscription.Interest { panic("nobody pushes here") }
+func (o *outlet) Watch(string, []byte, string, func()) subscription.Interest {
+	panic("nobody pushes here")
+}
 
 func (o *outlet) Flush() {
 	queue := o.queue

@@ -30,6 +30,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.BrokerSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("BrokerStatus"):
 		return &apiv1alpha1.BrokerStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ClientCertificatesSpec"):
+		return &apiv1alpha1.ClientCertificatesSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ClientTLSSpec"):
+		return &apiv1alpha1.ClientTLSSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("CoordinationSpec"):
 		return &apiv1alpha1.CoordinationSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("CoordinationStatus"):
@@ -44,6 +48,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.DeliverySpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("FilterSpec"):
 		return &apiv1alpha1.FilterSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("IssuerReference"):
+		return &apiv1alpha1.IssuerReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("LeaderStatus"):
 		return &apiv1alpha1.LeaderStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ManagedCoordination"):
@@ -70,6 +76,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.RepublishSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResetSpec"):
 		return &apiv1alpha1.ResetSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ResponsePermissions"):
+		return &apiv1alpha1.ResponsePermissionsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RetentionSpec"):
 		return &apiv1alpha1.RetentionSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretKeyReference"):
@@ -86,6 +94,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.StorageSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SubjectMappingSpec"):
 		return &apiv1alpha1.SubjectMappingSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SubjectPermissions"):
+		return &apiv1alpha1.SubjectPermissionsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Subscription"):
 		return &apiv1alpha1.SubscriptionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SubscriptionSpec"):
@@ -102,6 +112,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.TopicSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TopicStatus"):
 		return &apiv1alpha1.TopicStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("UserPermissions"):
+		return &apiv1alpha1.UserPermissionsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("UsersSpec"):
+		return &apiv1alpha1.UsersSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("WebSocketSpec"):
+		return &apiv1alpha1.WebSocketSpecApplyConfiguration{}
 
 	}
 	return nil

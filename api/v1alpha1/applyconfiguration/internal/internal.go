@@ -49,6 +49,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: secretRef
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.SecretReference
+    - name: users
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.UsersSpec
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Broker
   map:
     fields:
@@ -118,10 +121,16 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.StorageSpec
       default: {}
+    - name: tls
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ClientTLSSpec
     - name: update
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.UpdatePolicy
       default: Automatic
+    - name: websocket
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.WebSocketSpec
 - name: com.github.carillon-mq.carillon.api.v1alpha1.BrokerStatus
   map:
     fields:
@@ -163,6 +172,41 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: shards
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.ShardsStatus
+    - name: users
+      type:
+        scalar: numeric
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ClientCertificatesSpec
+  map:
+    fields:
+    - name: caSecretRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.SecretKeyReference
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ClientTLSSpec
+  map:
+    fields:
+    - name: clientCertificates
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ClientCertificatesSpec
+    - name: extraNames
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: handshake
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.TLSHandshake
+      default: AfterInfo
+    - name: issuerRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.IssuerReference
+    - name: mode
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.TLSMode
+      default: Required
+    - name: secretName
+      type:
+        scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Compaction
   scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.CoordinationSpec
@@ -230,6 +274,20 @@ var schemaYAML = typed.YAMLObject(`types:
             namedType: com.github.carillon-mq.carillon.api.v1alpha1.Subject
           elementRelationship: associative
     - name: where
+      type:
+        scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.IssuerReference
+  map:
+    fields:
+    - name: group
+      type:
+        scalar: string
+      default: cert-manager.io
+    - name: kind
+      type:
+        scalar: string
+      default: Issuer
+    - name: name
       type:
         scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.LeaderStatus
@@ -416,6 +474,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: time
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ResponsePermissions
+  map:
+    fields:
+    - name: expires
+      type:
+        scalar: string
+    - name: max
+      type:
+        scalar: numeric
 - name: com.github.carillon-mq.carillon.api.v1alpha1.RetentionSpec
   map:
     fields:
@@ -513,6 +580,21 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: source
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.Subject
+- name: com.github.carillon-mq.carillon.api.v1alpha1.SubjectPermissions
+  map:
+    fields:
+    - name: allow
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: deny
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Subscription
   map:
     fields:
@@ -604,6 +686,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: topic
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.TLSHandshake
+  scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.TLSMode
+  scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Topic
   map:
     fields:
@@ -794,8 +880,41 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.UpdatePolicy
   scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.UserPermissions
+  map:
+    fields:
+    - name: allowResponses
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ResponsePermissions
+    - name: publish
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.SubjectPermissions
+    - name: subscribe
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.SubjectPermissions
+- name: com.github.carillon-mq.carillon.api.v1alpha1.UsersSpec
+  map:
+    fields:
+    - name: anonymous
+      type:
+        scalar: string
+    - name: defaultPermissions
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.UserPermissions
+    - name: selector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
 - name: com.github.carillon-mq.carillon.api.v1alpha1.VolumePolicy
   scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.WebSocketSpec
+  map:
+    fields:
+    - name: origins
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
 - name: io.k8s.api.core.v1.TaintEffect
   scalar: string
 - name: io.k8s.api.core.v1.Toleration
@@ -863,6 +982,38 @@ var schemaYAML = typed.YAMLObject(`types:
         elementType:
           namedType: __untyped_deduced_
         elementRelationship: separable
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+  map:
+    fields:
+    - name: matchExpressions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement
+          elementRelationship: atomic
+    - name: matchLabels
+      type:
+        map:
+          elementType:
+            scalar: string
+    elementRelationship: atomic
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorOperator
+  scalar: string
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: operator
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorOperator
+    - name: values
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry
   map:
     fields:

@@ -49,4 +49,4 @@ def refused(error, code=None):
         if code is not None and err.err_code != code:
             raise
     else:
-        raise AssertionError(f"no {error.__name__}")
+        raise AssertionError(f"no {error}")

@@ -1,7 +1,8 @@
 """What applications rely on, through nats.py: tour.py nats://127.0.0.1:4222 [nats://second:4222]
+or tour.py --connect
 
 Prints one line per story; the exit status is 0 only if all hold. With a second URL of the same
-cluster, the stories run between the two nodes.
+cluster, the stories run between the two nodes. With --connect, they are those of connecting.py.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import sys
 import traceback
 
 import buckets
+import connecting
 import consumers
 import core
 import objects
@@ -17,8 +19,8 @@ import streams
 from site_under_test import PATIENCE, Site
 
 
-def stories():
-    for chapter in (core, streams, consumers, buckets, objects):
+def stories(chapters):
+    for chapter in chapters:
         for name, story in vars(chapter).items():
             if name[0] != "_" and inspect.iscoroutinefunction(story) and story.__module__ == chapter.__name__:
                 yield name, story
@@ -27,9 +29,12 @@ def stories():
 async def main():
     if not 2 <= len(sys.argv) <= 3:
         sys.exit(__doc__)
-    site = Site(sys.argv[1], sys.argv[-1])
+    if sys.argv[1] == "--connect":
+        site, chapters = None, [connecting]
+    else:
+        site, chapters = Site(sys.argv[1], sys.argv[-1]), [core, streams, consumers, buckets, objects]
     told = failed = 0
-    for name, story in stories():
+    for name, story in stories(chapters):
         told += 1
         try:
             await asyncio.wait_for(story(site), 6 * PATIENCE)

@@ -7,8 +7,11 @@ package v1alpha1
 //
 // AuthSpec is what clients must present.
 type AuthSpecApplyConfiguration struct {
-	// SecretRef names a Secret with the keys username and password, or with the key token.
+	// SecretRef names a Secret with the keys username and password, or with the key token. Whoever
+	// presents that may do everything.
 	SecretRef *SecretReferenceApplyConfiguration `json:"secretRef,omitempty"`
+	// Users are the users, with permissions, in Secrets of their own.
+	Users *UsersSpecApplyConfiguration `json:"users,omitempty"`
 }
 
 // AuthSpecApplyConfiguration constructs a declarative configuration of the AuthSpec type for use with
@@ -22,5 +25,13 @@ func AuthSpec() *AuthSpecApplyConfiguration {
 // If called multiple times, the SecretRef field is set to the value of the last call.
 func (b *AuthSpecApplyConfiguration) WithSecretRef(value *SecretReferenceApplyConfiguration) *AuthSpecApplyConfiguration {
 	b.SecretRef = value
+	return b
+}
+
+// WithUsers sets the Users field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Users field is set to the value of the last call.
+func (b *AuthSpecApplyConfiguration) WithUsers(value *UsersSpecApplyConfiguration) *AuthSpecApplyConfiguration {
+	b.Users = value
 	return b
 }

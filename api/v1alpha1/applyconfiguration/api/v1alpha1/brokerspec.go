@@ -25,6 +25,12 @@ type BrokerSpecApplyConfiguration struct {
 	// Auth is what clients must present. Without it everyone who reaches the brokers may use them,
 	// and the condition Open says so.
 	Auth *AuthSpecApplyConfiguration `json:"auth,omitempty"`
+	// TLS is that of clients. Without it they connect in plaintext. Links between brokers, and etcd,
+	// always use mutual TLS.
+	TLS *ClientTLSSpecApplyConfiguration `json:"tls,omitempty"`
+	// WebSocket is a port for NATS clients by WebSocket, 8080: wss:// with spec.tls, ws:// without.
+	// Without it there is no such port.
+	WebSocket *WebSocketSpecApplyConfiguration `json:"websocket,omitempty"`
 	// Placement is where the pods may run, and what is written on them.
 	Placement *PlacementSpecApplyConfiguration `json:"placement,omitempty"`
 	// Push says where brokers may send records of Subscriptions with delivery.push.
@@ -81,6 +87,22 @@ func (b *BrokerSpecApplyConfiguration) WithCoordination(value *CoordinationSpecA
 // If called multiple times, the Auth field is set to the value of the last call.
 func (b *BrokerSpecApplyConfiguration) WithAuth(value *AuthSpecApplyConfiguration) *BrokerSpecApplyConfiguration {
 	b.Auth = value
+	return b
+}
+
+// WithTLS sets the TLS field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TLS field is set to the value of the last call.
+func (b *BrokerSpecApplyConfiguration) WithTLS(value *ClientTLSSpecApplyConfiguration) *BrokerSpecApplyConfiguration {
+	b.TLS = value
+	return b
+}
+
+// WithWebSocket sets the WebSocket field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the WebSocket field is set to the value of the last call.
+func (b *BrokerSpecApplyConfiguration) WithWebSocket(value *WebSocketSpecApplyConfiguration) *BrokerSpecApplyConfiguration {
+	b.WebSocket = value
 	return b
 }
 

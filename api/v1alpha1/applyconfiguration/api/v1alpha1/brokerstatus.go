@@ -14,12 +14,16 @@ import (
 type BrokerStatusApplyConfiguration struct {
 	// ObservedGeneration is the generation of the spec that this status answers.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Endpoint is the URL for clients inside the cluster.
+	// Endpoint is the URL for clients inside the cluster. It begins with tls:// if they must use
+	// TLS, once all brokers do.
 	Endpoint *string `json:"endpoint,omitempty"`
 	// Replicas is the number of brokers that there are.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// ReadyReplicas is the number of brokers that are ready.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
+	// Users is the number of users that may connect, of a Broker with auth.users. It is absent until
+	// they are written.
+	Users *int32 `json:"users,omitempty"`
 	// Selector selects the brokers' pods, for the scale subresource.
 	Selector *string `json:"selector,omitempty"`
 	// Shards are those of all Topics.
@@ -32,8 +36,8 @@ type BrokerStatusApplyConfiguration struct {
 	Image *string `json:"image,omitempty"`
 	// Restart is the last value of the annotation carillon.dev/restart that was taken up.
 	Restart *string `json:"restart,omitempty"`
-	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, EtcdRestored, RestartPending and
-	// Open while they hold.
+	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, EtcdRestored, RestartPending,
+	// UsersInvalid and Open while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
@@ -72,6 +76,14 @@ func (b *BrokerStatusApplyConfiguration) WithReplicas(value int32) *BrokerStatus
 // If called multiple times, the ReadyReplicas field is set to the value of the last call.
 func (b *BrokerStatusApplyConfiguration) WithReadyReplicas(value int32) *BrokerStatusApplyConfiguration {
 	b.ReadyReplicas = &value
+	return b
+}
+
+// WithUsers sets the Users field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Users field is set to the value of the last call.
+func (b *BrokerStatusApplyConfiguration) WithUsers(value int32) *BrokerStatusApplyConfiguration {
+	b.Users = &value
 	return b
 }
 

@@ -1,8 +1,10 @@
 //! What applications rely on, through async-nats: tour nats://127.0.0.1:4222 [nats://second:4222]
+//! or tour --connect
 //!
 //! Prints one line per story; the exit status is 0 only if all hold. With a second URL of the same
-//! cluster, the stories run between the two nodes.
+//! cluster, the stories run between the two nodes. With --connect, they are those of connecting.rs.
 
+mod connecting;
 mod consumers;
 mod core;
 mod objects;
@@ -23,7 +25,7 @@ async fn main() {
         [one] => [one, one],
         [one, two] => [one, two],
         _ => {
-            eprintln!("usage: tour URL [URL of another node]");
+            eprintln!("usage: tour URL [URL of another node], or --connect");
             exit(2)
         }
     };
@@ -51,24 +53,42 @@ async fn main() {
             }
         )*};
     }
-    tell!(
-        core::publish_and_subscribe,
-        core::request_and_reply,
-        core::nobody_answers,
-        core::message_headers,
-        core::queue_group,
-        streams::streams,
-        streams::expectations,
-        streams::direct_gets,
-        consumers::pull_consumers,
-        consumers::push_consumers,
-        consumers::ordered_consumers,
-        values::keys_and_values,
-        values::watched_keys,
-        objects::object_store,
-        objects::watched_objects,
-        objects::sealed_object_store,
-    );
+    if first == "--connect" {
+        tell!(
+            connecting::user_and_password,
+            connecting::user_and_password_over_tls,
+            connecting::nkey_user,
+            connecting::nkey_over_tls,
+            connecting::client_certificate,
+            connecting::websocket,
+            connecting::websocket_with_nkey,
+            connecting::websocket_over_tls,
+            connecting::wrong_password,
+            connecting::wrong_nkey,
+            connecting::nobody,
+            connecting::wrong_ca,
+            connecting::wrong_client_certificate,
+        );
+    } else {
+        tell!(
+            core::publish_and_subscribe,
+            core::request_and_reply,
+            core::nobody_answers,
+            core::message_headers,
+            core::queue_group,
+            streams::streams,
+            streams::expectations,
+            streams::direct_gets,
+            consumers::pull_consumers,
+            consumers::push_consumers,
+            consumers::ordered_consumers,
+            values::keys_and_values,
+            values::watched_keys,
+            objects::object_store,
+            objects::watched_objects,
+            objects::sealed_object_store,
+        );
+    }
     println!("{} of {told} hold", told - failed);
     exit(if failed > 0 { 1 } else { 0 })
 }

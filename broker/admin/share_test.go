@@ -1,0 +1,172 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/carillon-mq/carillon/broker/identity"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// TestOneClientsReadsLeaveRoomForOthers: one client has all goroutines and the whole queue. Another
+// one's request is taken in place of the flood's newest, and served after one of the flood's.
+func TestOneClientsReadsLeaveRoomForOthers(t *testing.T) {
+	n := startNode(t, nil)
+	n.publish("one")
+	slow := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(slow) })
+	t.Cleanup(goOn)
+	n.mu.Lock()
+	n.slow = slow
+	n.mu.Unlock()
+	for range readsAtOnce {
+		reply := n.askAs(1, ordersSubject, "", false)
+		n.await("an answer to "+reply, func() bool { return len(n.answers[reply]) > 0 })
+	}
+	var flood []string
+	for range readsQueued {
+		flood = append(flood, n.askAs(1, ordersSubject, "", false))
+	}
+	if got := n.refusal(n.askAs(1, ordersSubject, "", false)); got.Code != Busy || !strings.Contains(got.Text, "1024 wait") {
+		t.Errorf("the flood exceeds the queue: %+v", got)
+	}
+	other := n.askAs(2, ordersSubject, "", false)
+	if got := n.refusal(flood[len(flood)-1]); got.Code != Busy {
+		t.Errorf("%+v", got)
+	}
+	if n.answered(other) {
+		t.Error("the other client was refused")
+	}
+	for range 2 { // the flood's oldest, and the other client's
+		n.server.reads.mu.Lock()
+		r, _ := n.server.reads.queue.Pop()
+		n.server.reads.mu.Unlock()
+		if string(r.reply) == other {
+			other = ""
+		}
+	}
+	if other != "" {
+		t.Error("the other client waits for the flood")
+	}
+	if got := n.server.Stats().Overloaded; got != 2 {
+		t.Errorf("%d requests were refused", got)
+	}
+}
+
+// TestOneClientsWaitingReadsLeaveRoomForOthers: one client has as many requests wait for records as
+// may. Another one's waits, too, in place of the newest one.
+func TestOneClientsWaitingReadsLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		ask := func(client uint64) string {
+			reply := n.askAs(client, ordersSubject, `{"offset":1,"wait_ms":30000}`, false)
+			synctest.Wait()
+			return reply
+		}
+		var flood []string
+		for range readsPolling {
+			flood = append(flood, ask(1))
+		}
+		n.waiting(readsPolling)
+		if got := n.refusal(ask(1)); got.Code != Busy || !strings.Contains(got.Text, "4096 requests wait") {
+			t.Errorf("%+v", got)
+		}
+		other := ask(2)
+		if got := n.refusal(flood[len(flood)-1]); got.Code != Busy {
+			t.Errorf("%+v", got)
+		}
+		n.waiting(readsPolling)
+		n.publish("one")
+		synctest.Wait()
+		for _, reply := range []string{other, flood[0]} {
+			if got, _ := n.records(reply); len(got) != 1 {
+				t.Errorf("%s was answered %q", reply, got)
+			}
+		}
+		n.waiting(0)
+	})
+}
+
+// TestOneClientsSnapshotsLeaveRoomForOthers: one account may hold half of what a broker holds, a
+// second one a third, and releases make room. An account on another broker is told apart, and no
+// client can take another's name.
+func TestOneClientsSnapshotsLeaveRoomForOthers(t *testing.T) {
+	p := startPair(t, 2, nil)
+	p.publish(2)
+	for _, n := range []*node{p.a, p.b} {
+		n.server.Accounts(func(client uint64) string { return fmt.Sprintf("10.0.0.%d", client) })
+	}
+	hold := func(n *node, client uint64, id, more string) *Error {
+		t.Helper()
+		header := "NATS/1.0\r\nCarillon-Account: 10.0.0.9\r\n\r\n"
+		reply := fmt.Sprintf("_INBOX.%s.%d", id, client)
+		n.server.TakeOf(client, []protocol.Message{{
+			Subject: []byte(SnapshotSubject + "orders.0"), Reply: []byte(reply), Header: len(header),
+			Data: fmt.Appendf([]byte(header), `{"id":"%s-%d"%s}`, id, client, more),
+		}}, nil, nil)
+		to := p.a
+		if !to.answered(reply) { // the leader answers forwarded requests, or their broker
+			to = n
+		}
+		var got SnapshotAnswer
+		if err := json.Unmarshal(to.answer(reply).Data, &got); err != nil {
+			t.Fatal(err)
+		}
+		return got.Error
+	}
+	fill := func(n *node, client uint64) (held int, why *Error) {
+		t.Helper()
+		for {
+			if why = hold(n, client, fmt.Sprint(held), ""); why != nil {
+				return held, why
+			}
+			held++
+		}
+	}
+	held, why := fill(p.a, 1)
+	if held != maxSnapshots/2 || why.Code != Busy || !strings.Contains(why.Text, "512 of them for this client") {
+		t.Errorf("the first client holds %d: %v", held, why)
+	}
+	if held, _ = fill(p.b, 2); held != maxSnapshots/4 {
+		t.Errorf("the second client holds %d", held)
+	}
+	if why := hold(p.b, 1, "more", ""); why == nil {
+		t.Error("the first client holds more through another broker")
+	}
+	for i := range maxSnapshots / 2 {
+		if why := hold(p.a, 1, fmt.Sprint(i), `,"release":true`); why != nil {
+			t.Fatal(why)
+		}
+	}
+	if why := hold(p.b, 2, "more", ""); why != nil {
+		t.Errorf("what was released is not free: %v", why)
+	}
+	if n := len(p.a.server.snapshots.by); n != 1 {
+		t.Errorf("%d accounts hold something", n)
+	}
+}
+
+// TestForwardedRequestsNameTheirClient: the leader tells the clients of another broker apart.
+func TestForwardedRequestsNameTheirClient(t *testing.T) {
+	key := func(client uint64) uint64 {
+		m := &protocol.Message{Subject: []byte(ordersSubject), Data: []byte("{}")}
+		return originOf(identity.NameClient(m, "b", client), 0, true).key
+	}
+	if one, two := key(1), key(2); one == two || one == identity.Brokers || two == identity.Brokers {
+		t.Errorf("clients 1 and 2 have the keys %d and %d", one, two)
+	}
+	p := startPair(t, 2, nil)
+	var seen []uint64
+	serve := p.a.server.reads.serve
+	p.a.server.reads.serve = func(w *worker, r *read) { seen = append(seen, r.client); serve(w, r) }
+	for _, client := range []uint64{1, 2, 1} {
+		p.a.answer(p.b.askAs(client, RecordsSubject+"orders.0", "", false))
+	}
+	if len(seen) != 3 || seen[0] == seen[1] || seen[0] != seen[2] || seen[0] == 1 {
+		t.Errorf("the clients had the keys %d", seen)
+	}
+}

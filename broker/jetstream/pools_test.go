@@ -1,0 +1,81 @@
+package jetstream
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// TestAFloodOfOneClientLeavesRoomForOthers: one client fills the pool of calls that wait. A call of
+// another client is taken, and the newest one of the flood is refused in its place.
+func TestAFloodOfOneClientLeavesRoomForOthers(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	store := &stuck{w, make(chan struct{})}
+	n.config.Store = store
+	n.pace.unbounded()
+	said := 0
+	say := func(client uint64) (inbox string) {
+		said++
+		inbox = fmt.Sprintf("_INBOX.%d.%d", client, said)
+		n.TakeOf(client, []protocol.Message{{
+			Subject: []byte("$JS.API.STREAM.CREATE.s"), Reply: []byte(inbox), Data: []byte(`{"name":"s"}`),
+		}}, nil, nil)
+		return inbox
+	}
+	var flood []string
+	for range slowAtOnce + slowWaiting {
+		flood = append(flood, say(1))
+	}
+	overloaded := func(inbox string) bool {
+		answers := w.received(inbox)
+		return len(answers) == 1 && strings.Contains(string(answers[0].Data), fmt.Sprint(jsapi.ErrInsufficientResources.ErrCode))
+	}
+	if !overloaded(say(1)) {
+		t.Error("the flood exceeds the pool")
+	}
+	other := say(2)
+	if len(w.received(other)) > 0 {
+		t.Errorf("the call of another client was answered: %s", w.received(other)[0].Data)
+	}
+	if !overloaded(flood[len(flood)-1]) || len(w.received(flood[len(flood)-2])) > 0 {
+		t.Error("the newest call of the flood was not refused for it")
+	}
+	if dropped := n.slow.Dropped(); dropped != 1 || n.Stats().Overloaded != 2 {
+		t.Errorf("%d calls were dropped, %d refused", dropped, n.Stats().Overloaded)
+	}
+}
+
+// TestForwardedCallsNameTheirClient: the leader tells the clients of another broker apart, and no
+// client can take another's name.
+func TestForwardedCallsNameTheirClient(t *testing.T) {
+	w := newWorld(t, 2)
+	n := w.nodes[0]
+	keyOf := func(client uint64, header string) uint64 {
+		m := n.from(client, &protocol.Message{Subject: []byte("$JS.API.INFO"), Header: len(header), Data: []byte(header + "{}")})
+		c := newCall(m, true, n.timeouts.answer)
+		if string(c.payload) != "{}" {
+			t.Errorf("the payload became %q", c.payload)
+		}
+		if strings.Contains(header, "Other") {
+			if value, _ := c.header.Get("Other"); string(value) != "x" {
+				t.Errorf("the other header became %q", value)
+			}
+		}
+		return c.key()
+	}
+	one, two := keyOf(1, ""), keyOf(2, "")
+	if one == two || one == brokers || two == brokers {
+		t.Errorf("clients 1 and 2 have the keys %d and %d", one, two)
+	}
+	forged := "NATS/1.0\r\nCarillon-Client: broker-0/2\r\nOther: x\r\n\r\n"
+	if keyOf(1, forged) != one {
+		t.Error("client 1 has taken another's place")
+	}
+	if local := newCall(&protocol.Message{Subject: []byte("$JS.API.INFO"), Header: len(forged), Data: []byte(forged)}, false, 0); local.key() == two {
+		t.Error("the header of a client of this broker is believed")
+	}
+}

@@ -1,0 +1,317 @@
+package broker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/identity"
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/coordinator"
+	"github.com/carillon-mq/carillon/internal/testutil"
+)
+
+// bearer is a user whose token is its name.
+func bearer(name string, mayNot ...string) identity.User {
+	sum := sha256.Sum256([]byte(name))
+	return identity.User{
+		Name: name, Tokens: []string{"sha256:" + hex.EncodeToString(sum[:])},
+		Permissions: &identity.Permissions{Subscribe: &identity.Subjects{Deny: mayNot}},
+	}
+}
+
+// following is a broker that takes its users from etcd.
+type following struct {
+	address, http string
+	stop          func()
+}
+
+func follow(t *testing.T, endpoints []string, data string) *following {
+	t.Helper()
+	profile, err := limits.ForProfile("small")
+	testutil.Must(t, err)
+	ready, stopped := make(chan string, 1), make(chan error, 1)
+	f := &following{http: testutil.FreeAddress(t)}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		stopped <- Run(ctx, Config{
+			Name: "b", Cluster: "local/test", Data: data, Profile: profile, Endpoints: endpoints, UsersFromEtcd: true,
+			Client: Address{Listen: "127.0.0.1:0"}, HTTP: Address{Listen: f.http}, Ready: func(address, _ string) { ready <- address },
+		})
+	}()
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Errorf("the broker ended with %v", err)
+		}
+	})
+	t.Cleanup(f.stop)
+	select {
+	case f.address = <-ready:
+	case err := <-stopped:
+		stopped <- nil
+		t.Fatalf("the broker ended with %v", err)
+	case <-time.After(testutil.Patience):
+		t.Fatal("the broker is not ready")
+	}
+	return f
+}
+
+func (f *following) connect(token string, options ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect("nats://"+f.address, append(options, nats.Token(token), nats.NoReconnect(), nats.Timeout(testutil.Patience))...)
+}
+
+func (f *following) page(t *testing.T, path string) string {
+	t.Helper()
+	got, err := http.Get("http://" + f.http + path)
+	testutil.Must(t, err)
+	defer got.Body.Close()
+	body, err := io.ReadAll(got.Body)
+	testutil.Must(t, err)
+	return string(body)
+}
+
+// TestUsersFollowEtcd: nobody may connect before there are users. Then a right that is taken away
+// in etcd ends subscriptions, and an account that is taken away ends connections, within a second.
+func TestUsersFollowEtcd(t *testing.T) {
+	etcd, err := coordinator.StartLocal(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+	testutil.Must(t, err)
+	closeEtcd := sync.OnceValue(etcd.Close)
+	defer closeEtcd()
+	store, err := coordination.Open(coordination.Config{Endpoints: etcd.Endpoints(), Cluster: "local/test"})
+	testutil.Must(t, err)
+	defer store.Close()
+	data := t.TempDir()
+	f := follow(t, etcd.Endpoints(), data)
+	for _, token := range []string{"ann", ""} {
+		if conn, err := f.connect(token); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("without users, a client with the token %q connected: %v", token, err)
+			conn.Close()
+		}
+	}
+	put := func(users ...identity.User) {
+		t.Helper()
+		_, err := store.PutUsers(t.Context(), &identity.Document{Users: users})
+		testutil.Must(t, err)
+	}
+
+	put(bearer("ann"), bearer("bob"))
+	var ann *nats.Conn
+	lost := make(chan error, 100)
+	testutil.Eventually(t, "ann connects", func() (err error) {
+		ann, err = f.connect("ann", nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { lost <- err }))
+		return err
+	})
+	defer ann.Close()
+	gone := make(chan struct{})
+	bob, err := f.connect("bob", nats.ClosedHandler(func(*nats.Conn) { close(gone) }))
+	testutil.Must(t, err)
+	defer bob.Close()
+	within := func(what string, n int, once func() time.Duration) {
+		t.Helper()
+		fastest := time.Hour // a busy machine may delay one of them
+		for range n {
+			fastest = min(fastest, once())
+		}
+		if t.Logf("%s after %v", what, fastest); fastest > time.Second {
+			t.Errorf("%s after %v", what, fastest)
+		}
+	}
+	within("a subscription ended", 3, func() time.Duration {
+		_, err := ann.SubscribeSync("secret.>")
+		testutil.Must(t, err)
+		testutil.Must(t, ann.Flush())
+		began := time.Now()
+		put(bearer("ann", "secret.>"), bearer("bob"))
+		select {
+		case err := <-lost:
+			if !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("the error is %v", err)
+			}
+		case <-time.After(testutil.Patience):
+			t.Fatal("the subscription did not end")
+		}
+		took := time.Since(began)
+		put(bearer("ann"), bearer("bob"))
+		testutil.Eventually(t, "ann has the right again", func() error {
+			if text := f.page(t, "/metrics"); !strings.Contains(text, `carillon_users{state="valid"} 2`) {
+				return errors.New(text)
+			}
+			conn, err := f.connect("ann")
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if _, err = conn.SubscribeSync("secret.>"); err == nil {
+				if err = conn.Flush(); err == nil {
+					err = conn.LastError()
+				}
+			}
+			return err
+		})
+		return took
+	})
+	within("a connection ended", 1, func() time.Duration {
+		began := time.Now()
+		put(bearer("ann"))
+		select {
+		case <-gone:
+		case <-time.After(testutil.Patience):
+			t.Fatal("bob is still connected")
+		}
+		return time.Since(began)
+	})
+	if health, text := f.page(t, "/healthz"), f.page(t, "/metrics"); strings.Contains(health, "users") || !strings.Contains(text, "carillon_users_stale_seconds 0\n") || !strings.Contains(text, `carillon_users{state="valid"} 1`) {
+		t.Errorf("while etcd answers, the broker says %s and %s", health, text)
+	}
+
+	// It restarts, and serves ann at once.
+	f.stop()
+	f = follow(t, etcd.Endpoints(), data)
+	again, err := f.connect("ann")
+	testutil.Must(t, err)
+	defer again.Close()
+	if _, err := f.connect("bob"); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("bob connected after a restart: %v", err)
+	}
+
+	// etcd is away. The last users hold, and the broker says that they may be stale.
+	testutil.Must(t, closeEtcd())
+	testutil.Eventually(t, "the broker says that its users may be stale", func() error {
+		if health := f.page(t, "/healthz"); !strings.Contains(health, "may be stale: etcd is silent for") {
+			return errors.New(health)
+		}
+		return nil
+	})
+	if text := f.page(t, "/metrics"); strings.Contains(text, "carillon_users_stale_seconds 0\n") {
+		t.Error("the metric says that the users are the present ones")
+	}
+	late, err := f.connect("ann")
+	testutil.Must(t, err)
+	late.Close()
+}
+
+// TestTheLastUsersHoldWithoutEtcd: a broker that starts has the users that it saved last, until it
+// hears of others, and says when it has not heard from etcd for some time. A broker that has saved
+// none lets nobody in.
+func TestTheLastUsersHoldWithoutEtcd(t *testing.T) {
+	data := t.TempDir()
+	log := &lines{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	who := func(e *etcdUsers, token string) string {
+		t.Helper()
+		is, err := e.login.Authenticate(t.Context(), &session.Credentials{Connect: &protocol.Connect{Token: token}})
+		if err != nil {
+			return ""
+		}
+		return is.Name
+	}
+	e, err := newEtcdUsers(data, logger)
+	testutil.Must(t, err)
+	if who(e, "ann") != "" {
+		t.Error("without users somebody may connect")
+	}
+
+	hub := session.NewHub(session.Config{Auth: e.login, Logger: slog.New(slog.DiscardHandler)})
+	defer hub.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { e.follow(ctx, logger, hub) })
+	wrong := bearer("eve")
+	wrong.Roles = []identity.Role{"queen"}
+	e.observe(coordination.NewState(1, nil, nil, nil, nil))
+	e.await(ctx)
+	log.wait(t, "etcd has no users yet: nobody may connect")
+	e.observe(coordination.NewState(2, nil, nil, nil, nil).WithUsers(&coordination.UserSet{
+		Document: identity.Document{Users: []identity.User{bearer("ann", "a"), wrong}}, Generation: 7,
+	}))
+	log.wait(t, "Applied the users in etcd", "users=1", "wrong=1", "generation=7")
+	log.wait(t, `user \"eve\": roles`)
+	if who(e, "ann") != "ann" || who(e, "eve") != "" {
+		t.Errorf("the users are %q and %q", who(e, "ann"), who(e, "eve"))
+	}
+	testutil.Eventually(t, "the users are saved", func() error {
+		_, err := os.Stat(filepath.Join(data, "users.json"))
+		return err
+	})
+
+	// The next process does not reach etcd.
+	next, err := newEtcdUsers(data, logger)
+	testutil.Must(t, err)
+	log.wait(t, "Starting with the users that this broker saved last", "generation=7")
+	if who(next, "ann") != "ann" || who(next, "eve") != "" || next.login.Again(&identity.Identity{Name: "ann"}).MaySubscribe([]byte("a"), nil) {
+		t.Error("the users are others than were saved")
+	}
+	if next.Stale() != 0 {
+		t.Errorf("it is stale from the start: %v", next.Stale())
+	}
+	next.started = time.Now().Add(-time.Minute)
+	if !next.judge(false, logger) || next.Stale() < time.Minute {
+		t.Errorf("etcd is silent for a minute, and the users are stale for %v", next.Stale())
+	}
+	log.wait(t, "etcd is silent: changes of users don't arrive", "for=1m0s")
+	next.heard = time.Now
+	if next.judge(true, logger) || next.Stale() != 0 {
+		t.Errorf("etcd answers, and the users are stale for %v", next.Stale())
+	}
+	log.wait(t, "the users are the present ones again")
+
+	// What is not a whole file is no file.
+	testutil.Must(t, os.WriteFile(filepath.Join(data, "users.json"), []byte(`{"v":1,`), 0o600))
+	if next, err = newEtcdUsers(data, logger); err != nil || who(next, "ann") != "" {
+		t.Errorf("with a broken file ann may connect, or it does not start: %v", err)
+	}
+	log.wait(t, "The users that this broker saved last are unreadable")
+}
+
+// lines keeps the lines of a log.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, string(line))
+	return len(line), nil
+}
+
+// wait waits for a line with all parts.
+func (l *lines) wait(t *testing.T, parts ...string) {
+	t.Helper()
+	testutil.Eventually(t, "the log has "+parts[0], func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, line := range l.all {
+			missing := 0
+			for _, part := range parts {
+				if !strings.Contains(line, part) {
+					missing++
+				}
+			}
+			if missing == 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("it has %q", l.all)
+	})
+}

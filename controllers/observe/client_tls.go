@@ -1,0 +1,104 @@
+package observe
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/plan"
+)
+
+// ClientTLS reads the Secrets that spec.tls names, and the one that cert-manager fills. If a pod
+// could not start with them, trouble has the reason and what to do. bundle is the CAs that came
+// with the certificate; nil: none.
+func ClientTLS(ctx context.Context, live client.Reader, broker *v1alpha1.Broker) (bundle []byte, trouble plan.Trouble, err error) {
+	spec := broker.Spec.TLS
+	if spec == nil {
+		return nil, plan.Trouble{}, nil
+	}
+	if spec.SecretName != "" || spec.IssuerRef != nil {
+		if bundle, trouble, err = serverCertificate(ctx, live, broker); err != nil || trouble.Message != "" {
+			return nil, trouble, err
+		}
+	}
+	if spec.ClientCertificates == nil {
+		return bundle, plan.Trouble{}, nil
+	}
+	ref := spec.ClientCertificates.CASecretRef
+	what := fmt.Sprintf("Secret %s, which spec.tls.clientCertificates.caSecretRef names,", ref.Name)
+	secret, err := get(ctx, live, broker.Namespace, ref.Name)
+	switch {
+	case err != nil:
+		return nil, plan.Trouble{}, err
+	case secret == nil:
+		trouble = unusable("%s does not exist: make it with the CAs of the clients' certificates in the key %s", what, ref.Key)
+	case len(secret.Data[ref.Key]) == 0:
+		trouble = unusable("%s lacks the key %s: put the CAs of the clients' certificates there, PEM encoded", what, ref.Key)
+	case !certificates(secret.Data[ref.Key]):
+		trouble = unusable("%s has no certificate in the key %s: put the CAs of the clients' certificates there, PEM encoded", what, ref.Key)
+	}
+	return bundle, trouble, nil
+}
+
+// serverCertificate reads the certificate that the operator does not make itself.
+func serverCertificate(ctx context.Context, live client.Reader, broker *v1alpha1.Broker) (bundle []byte, trouble plan.Trouble, err error) {
+	names, name := build.NamesOf(broker), build.ClientSecret(broker)
+	what := fmt.Sprintf("Secret %s, which spec.tls.secretName names,", name)
+	issued := broker.Spec.TLS.IssuerRef != nil
+	if issued {
+		what = fmt.Sprintf("Secret %s of Certificate %s", name, names.ClientTLS())
+	}
+	secret, err := get(ctx, live, broker.Namespace, name)
+	if err != nil {
+		return nil, plan.Trouble{}, err
+	}
+	if secret == nil && issued {
+		return nil, plan.Trouble{Reason: plan.CertificatePending, Message: fmt.Sprintf(
+			"cert-manager has not made %s yet; if this lasts, kubectl describe certificate.cert-manager.io %s says why", what, names.ClientTLS())}, nil
+	}
+	if secret == nil {
+		return nil, unusable("%s does not exist: make it with the keys tls.crt and tls.key, as kubectl create secret tls does", what), nil
+	}
+	if secret.Labels[build.LabelManagedBy] == build.ManagedBy {
+		return nil, unusable("%s is one of the operator's own: name a Secret of yours", what), nil
+	}
+	for _, key := range []string{build.KeyCert, build.KeyKey} {
+		if len(secret.Data[key]) == 0 {
+			return nil, unusable("%s lacks the key %s: it needs tls.crt and tls.key, as kubectl create secret tls makes them", what, key), nil
+		}
+	}
+	if _, err := tls.X509KeyPair(secret.Data[build.KeyCert], secret.Data[build.KeyKey]); err != nil {
+		return nil, unusable("%s is no certificate with its key (%v): put a PEM certificate into tls.crt and the key that it was made for into tls.key", what, err), nil
+	}
+	if ca := secret.Data[build.KeyCA]; certificates(ca) {
+		bundle = ca
+	}
+	return bundle, plan.Trouble{}, nil
+}
+
+// get reads a Secret that is not ours; nil: it does not exist.
+func get(ctx context.Context, live client.Reader, namespace, name string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting Secret %s for spec.tls: %w", name, err)
+	}
+	return secret, nil
+}
+
+func unusable(format string, args ...any) plan.Trouble {
+	return plan.Trouble{Reason: plan.TLSSecretUnusable, Message: fmt.Sprintf(format, args...)}
+}
+
+// certificates reports whether text has a certificate, PEM encoded.
+func certificates(text []byte) bool { return x509.NewCertPool().AppendCertsFromPEM(text) }
