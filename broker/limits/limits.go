@@ -60,7 +60,8 @@ const (
 	// StallStep and StallSteps bound how long one read of a publisher is delayed for a receiver
 	// close to its pending bound, and StallReceivers is the number of receivers above which it is
 	// not delayed. So a fast publisher with one consumer runs at the consumer's pace instead of
-	// having it closed as a slow consumer.
+	// having it closed as a slow consumer. The last quarter of Profile.Pending is for what comes
+	// meanwhile: two publishers that send 64 KiB every 10 ms fill the small profile's in 0.65 s.
 	StallStep      = 2 * time.Millisecond
 	StallSteps     = 5
 	StallReceivers = 16

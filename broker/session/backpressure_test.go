@@ -105,6 +105,56 @@ func TestAFloodIsServedInPortions(t *testing.T) {
 	}
 }
 
+// TestWhatIsQueuedClosesNoReceiver: a receiver gets no processor for a while. Its publishers send
+// as much as they may: as long as the loop is not behind and nothing says that the receiver is
+// close to its bound. Then they wait, and what is queued by then does not close the receiver. It
+// reads all once it runs again, and is not close to its bound any more.
+func TestWhatIsQueuedClosesNoReceiver(t *testing.T) {
+	for _, name := range []string{"small", "medium"} {
+		synctest.Test(t, func(t *testing.T) {
+			profile, err := limits.ForProfile(name)
+			testutil.Must(t, err)
+			h := NewHub(Config{Profile: profile, Loops: 1, Ping: time.Hour})
+			defer h.Close()
+			near, far := net.Pipe()
+			defer near.Close()
+			l, c := h.loops[0], newConn(h, 1, far, false)
+			const read = 64 << 10 // of a publisher
+			sub := []*Sub{{conn: c, sid: "1"}}
+			slab := newSlab(read)
+			defer slab.Release()
+			entries := make([]entry, 64)
+			for i := range entries {
+				part := slab.buf[i*read/len(entries):][:read/len(entries)]
+				entries[i] = entry{kind: deliverMany, subs: sub, msg: visible{Subject: []byte("a"), Data: part}, from: slab}
+			}
+			sent := 0
+			l.mu.Lock()
+			for more := true; more || !c.nearBound.Load(); more = l.drain() {
+				for !c.nearBound.Load() && !l.isBehind() {
+					l.push(entries, len(entries), len(entries)*entries[0].size())
+					sent += len(entries)
+				}
+			}
+			l.mu.Unlock()
+			if !c.nearBound.Load() || c.closed() {
+				t.Fatalf("%s: close to its bound: %v, closed: %v, with %d MiB pending", name, c.nearBound.Load(), c.closed(), c.pending.Load()>>20)
+			}
+			if held := c.held.Load(); held < profile.Pending/2 {
+				t.Errorf("%s: publishers wait when it holds %d MiB of %d", name, held>>20, profile.Pending>>20)
+			}
+			line := fmt.Sprintf("MSG a 1 %d\r\n", read/len(entries))
+			if _, err := io.CopyN(io.Discard, near, int64(sent*(len(line)+read/len(entries)+len(crlf)))); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if c.nearBound.Load() || c.pending.Load() != 0 || c.parked {
+				t.Errorf("%s: it has read all, and is close to its bound", name)
+			}
+		})
+	}
+}
+
 // TestALargeMessageTakesMoreOfAPortion: what takes longer counts more, so that the clock is read in
 // time.
 func TestALargeMessageTakesMoreOfAPortion(t *testing.T) {

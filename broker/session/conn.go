@@ -116,9 +116,11 @@ type Conn struct {
 	waiting outbox
 
 	// Readable by any goroutine.
-	pending     atomic.Int64 // bytes in waiting or in the writer goroutine
-	held        atomic.Int64 // bytes of the slabs that pending bytes lie in, which is bounded
-	nearBound   atomic.Bool  // held is close to its bound: publishers with few receivers slow down
+	pending atomic.Int64 // bytes in waiting or in the writer goroutine
+	held    atomic.Int64 // bytes of the slabs that pending bytes lie in, which is bounded
+	// nearBound reports that held is close to its bound once what its loop has queued is served.
+	// Publishers with few receivers slow down.
+	nearBound   atomic.Bool
 	inMsgs      atomic.Uint64
 	inBytes     atomic.Uint64
 	outMsgs     atomic.Uint64
@@ -288,7 +290,7 @@ func (c *Conn) park() {
 	c.out.joinTo(&c.waiting)
 	c.finish = c.finish || c.closing
 	mine, all := c.addPending(n, c.waiting.held-before)
-	if mine > c.hub.profile.Pending*3/4 {
+	if near := c.hub.profile.Pending * 3 / 4; mine+limits.LoopBacklog > near && mine+c.loop.unserved() > near {
 		c.nearBound.Store(true)
 	}
 	switch {
@@ -314,6 +316,7 @@ func (c *Conn) unpark() {
 				_ = c.nc.SetWriteDeadline(time.Time{})
 			}
 			c.parked = false
+			c.nearBound.Store(false)
 			c.parking.Unlock()
 			if finish {
 				c.closeWrite()
@@ -364,7 +367,7 @@ func (c *Conn) addPending(n, held int) (mine, all int64) {
 	c.pending.Add(int64(n))
 	c.hub.pending.Add(int64(n))
 	mine, all = c.held.Add(int64(held)), c.hub.held.Add(int64(held))
-	if mine < c.hub.profile.Pending/2 {
+	if far := c.hub.profile.Pending / 2; mine < far && c.nearBound.Load() && mine+c.loop.unserved() < far {
 		c.nearBound.Store(false)
 	}
 	return mine, all

@@ -62,6 +62,9 @@
 //	S14 A loop serves its queue in portions of bounded deliveries and time, and ends each with its
 //	    writes. A message with more receivers is divided. So what is for one connection never
 //	    waits for all that is queued.
+//	S15 A receiver is close to its bound when its pending bytes and what its loop has queued exceed
+//	    three quarters of it. Then publishers with few receivers are delayed. So what is queued when
+//	    they begin to wait does not close a receiver that would have read it.
 //
 // Rejected: a goroutine per subscriber that is woken for each message. With thousands of receivers
 // most of the time goes into wake-ups and copies.

@@ -154,6 +154,14 @@ func (l *loop) signal() {
 	}
 }
 
+// unserved returns how many bytes of messages are queued, or taken and not counted as served: at
+// most so much may come to a connection although its publishers wait.
+func (l *loop) unserved() int64 {
+	l.in.Lock()
+	defer l.in.Unlock()
+	return int64(l.bytes)
+}
+
 func (l *loop) isBehind() bool { return l.behind.Load() }
 
 // Wait blocks while the loop is behind. A loop that was behind is so until half of its queue is
