@@ -280,7 +280,7 @@ func TestNobodyWaitsForALaneOfABrokerThatStops(t *testing.T) {
 func TestRefusedMessagesOfALaneLeaveNothing(t *testing.T) {
 	fw, s, _ := newShard(state{leader: "a", epoch: 1, replicas: 3})
 	s.of(8, "r1")
-	fw.laneRoom.add(2*lanesBytes+1, 0)
+	fw.laneRoom.held.add(amount{2*lanesBytes + 1, 0})
 	ask := []protocol.Message{{Subject: []byte("orders.a"), Header: len("orders.*"), Data: []byte("orders.*")}}
 	for range 100 {
 		s.sender.PublishOf(s.View(), 7, ask, nil, &work.Behind{})

@@ -3,14 +3,17 @@ package sender
 import "time"
 
 const (
-	// OutboxBytes is the bytes of unanswered messages, beside lanes, above which publishers are not
-	// read: what
-	// brokers of one zone have under way for half a second at 1 Gbit/s, and what a disk takes in
-	// 50 ms. With half of it, large batches of 16 publishers took 11 % longer.
-	// At twice as much messages are refused.
+	// OutboxBytes is the room for unanswered messages, beside lanes, in bytes: what brokers of one
+	// zone have under way for half a second at 1 Gbit/s, and what a disk takes in 50 ms. With half of
+	// it, large batches of 16 publishers took 11 % longer. Shards share it: publishers to one that
+	// holds more than its share are not read. At twice as much messages are refused.
 	OutboxBytes = 64 << 20
 	// OutboxMessages is the same in messages, at about 50 bytes each beside their own.
 	OutboxMessages = 64 << 10
+	// leastBytes and leastMessages are what a shard may hold although others have filled the room: a
+	// few reads of a connection. The half of the room that is for this has it for 128 shards.
+	leastBytes    = 256 << 10
+	leastMessages = 256
 	// outboxUnled is the bytes that wait for one shard without a reachable leader, in its lanes, too,
 	// so that such a shard doesn't block others.
 	outboxUnled = 8 << 20
@@ -35,10 +38,14 @@ const (
 	laneWindow = 64
 	// laneBytes is the bytes of unanswered messages of a lane above which its connections wait, and
 	// laneWindow is the same in messages: what waits longer than the client does has no use.
-	// lanesBytes and lanesMessages are that of all lanes of a broker together.
+	// lanesBytes and lanesMessages are the room for all lanes of a broker, which they share.
 	laneBytes     = 1 << 20
 	lanesBytes    = 16 << 20
 	lanesMessages = 16 << 10
+	// leastLaneBytes and leastLaneMessages are the same for lanes: a read, and what a leader looks up
+	// at a time.
+	leastLaneBytes    = 64 << 10
+	leastLaneMessages = laneWindow
 	// minSweep is how many connections lanes know before those are forgotten that don't use them.
 	minSweep = 64
 )

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"errors"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +31,11 @@ type Sender struct {
 	settled atomic.Uint64         // all numbers below are answered, as of account
 	awaited atomic.Uint64         // a lane waits until all numbers below are answered; 0: none does
 	held    atomic.Int64          // bytes of the outboxes of the main sender and its lanes; the main one's
-	rooms   []*room               // that bound its outbox
+	own     tally                 // what its outbox holds; written under mu
+	most    amount                // of own, beside what room says
+	room    *room                 // that it shares with others
+	waiting atomic.Int32          // publishers that wait for it; written under mu of room
+	eased   sync.Cond             // they need not any more; its lock is mu of room
 
 	// order is held from giving messages their numbers until they are on their way, so that a
 	// leader meets them in the order of their numbers. It comes before mu. No answer takes it.
@@ -45,9 +48,7 @@ type Sender struct {
 	mu       sync.Mutex
 	box      forward.Outbox
 	fast     batching.Fast
-	fastDue  int64 // when the idle ones are looked for again
-	bytes    int   // of box as they are counted in fw
-	messages int
+	fastDue  int64         // when the idle ones are looked for again
 	fasts    int           // open fast batches, as they are counted in fw
 	listed   *list.Element // in fw.active; nil: it is not there
 	to       *Link
@@ -70,9 +71,11 @@ func (fw *Senders) New(id ID, shard Shard) *Sender {
 
 func (fw *Senders) newSender(id ID, shard Shard, source uint64, main *Sender) *Sender {
 	f := &Sender{id: id, shard: shard, fw: fw, source: source, main: main, box: forward.NewOutbox(), patience: forward.OutboxTime}
-	if f.rooms = []*room{fw.room}; main != nil {
-		f.rooms = []*room{newRoom(laneBytes, laneWindow, &fw.closed), fw.laneRoom}
+	f.room, f.most = fw.room, amount{math.MaxInt64, math.MaxInt64}
+	if main != nil {
+		f.room, f.most = fw.laneRoom, amount{laneBytes, laneWindow}
 	}
+	f.eased.L = &f.room.mu
 	f.settled.Store(f.box.First)
 	return f
 }
@@ -118,7 +121,7 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 		behind = f.pump(v, now)
 	}
 	if f.listed == nil && (!f.box.Empty() || f.fast.Len() > 0) {
-		f.list() // before others may wait for its room: Close wakes those of the listed ones
+		f.list()
 	}
 	f.account()
 	f.mu.Unlock()
@@ -127,7 +130,7 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 }
 
 // full reports whether publishers have to wait for room.
-func (f *Sender) full() bool { return slices.ContainsFunc(f.rooms, (*room).full) }
+func (f *Sender) full() bool { return f.room.full(f) }
 
 // refuseAll answers that none of the messages is kept. No lock is needed.
 func (f *Sender) refuseAll(v View, messages []protocol.Message, why error) {
@@ -159,11 +162,11 @@ func (f *Sender) refuses(v View) error {
 			return why
 		}
 	}
-	most := f.rooms[len(f.rooms)-1] // for a full lane of several its connections wait
 	switch {
 	case v.Gone(), f.fw.config.Closing(), served && to == nil && v.Replicas() < 2:
 		return f.shard.Refusal()
-	case most.overfull(), to == nil && (f.ofShard().held.Load() > outboxUnled || most.full()):
+	// For a lane that is full by itself its connections wait.
+	case f.room.overfull(), to == nil && (f.ofShard().held.Load() > outboxUnled || f.room.share.exceeded(f.own.load(), f.room.held.load())):
 		f.fw.refused.Add(1)
 		return &publish.OutboxFullError{Topic: f.id.Topic, Why: "more waits for its leader's answers than this broker keeps"}
 	}
@@ -298,21 +301,17 @@ func (f *Sender) freeLate() {
 
 // account updates the service's totals. mu is held.
 func (f *Sender) account() {
-	fw, bytes, messages := f.fw, f.box.Bytes, int(f.box.Next()-f.box.First)
-	if bytes != f.bytes {
-		f.ofShard().held.Add(int64(bytes - f.bytes))
-	}
-	if bytes != f.bytes || messages != f.messages {
-		for _, r := range f.rooms {
-			r.add(int64(bytes-f.bytes), int64(messages-f.messages))
-		}
+	fw, before := f.fw, f.own.load()
+	change := amount{int64(f.box.Bytes) - before.bytes, int64(f.box.Next()-f.box.First) - before.messages}
+	if change != (amount{}) {
+		f.ofShard().held.Add(change.bytes)
+		f.room.add(f, change)
 	}
 	if n := f.fast.Len(); n != f.fasts {
 		fw.fasts.Add(int64(n - f.fasts))
 		f.fasts = n
 	}
 	f.settle()
-	f.bytes, f.messages = bytes, messages
 }
 
 // list has the service look at the outbox in intervals. mu is held.
@@ -475,9 +474,7 @@ func (f *Sender) SetPatience(d time.Duration) {
 // Wait blocks while there is no room for more of its messages, or the way to the shard's leader is
 // behind.
 func (f *Sender) Wait() {
-	for _, r := range f.rooms {
-		r.wait()
-	}
+	f.room.wait(f)
 	f.mu.Lock()
 	to := f.to
 	f.mu.Unlock()

@@ -63,6 +63,11 @@ func (s *shard) send(subject, to string) bool {
 	return s.sender.Publish(s.View(), []protocol.Message{{Subject: []byte(subject), Reply: []byte(to), Data: []byte("x")}}, nil)
 }
 
+// messageOf returns one message that nobody wants an answer to.
+func messageOf(data []byte) []protocol.Message {
+	return []protocol.Message{{Subject: []byte("orders.a"), Data: data}}
+}
+
 // plain is a Codec that answers in words.
 type plain struct{}
 
@@ -337,8 +342,8 @@ func TestALateAnswerDoesNotFreeMemoryThatTheLeaderReads(t *testing.T) {
 		}
 		s.now.Store(&state{leader: "b", epoch: 2, replicas: 3})
 		s.sender.look(time.Now())
-		if s.sender.box.Bytes != 0 || s.sender.bytes != 0 {
-			t.Errorf("large %v: %d bytes are left, %d are counted", large, s.sender.box.Bytes, s.sender.bytes)
+		if s.sender.box.Bytes != 0 || s.sender.own.load() != (amount{}) {
+			t.Errorf("large %v: %d bytes are left, %d are counted", large, s.sender.box.Bytes, s.sender.own.bytes.Load())
 		}
 	}
 }

@@ -118,7 +118,8 @@ type Senders struct {
 func (fw *Senders) Init(config Config) {
 	fw.config, fw.source, fw.wake = config, rand.Uint64()|1, make(chan struct{}, 1)
 	fw.fast, _ = config.Codec.(fastCodec)
-	fw.room, fw.laneRoom = newRoom(OutboxBytes, OutboxMessages, &fw.closed), newRoom(lanesBytes, lanesMessages, &fw.closed)
+	fw.room = newRoom(share{amount{OutboxBytes, OutboxMessages}, amount{leastBytes, leastMessages}}, &fw.closed)
+	fw.laneRoom = newRoom(share{amount{lanesBytes, lanesMessages}, amount{leastLaneBytes, leastLaneMessages}}, &fw.closed)
 	fw.links = map[string]*Link{}
 	fw.self = &Link{senders: fw, broker: config.Self}
 	fw.self.out = &loopback{link: fw.self}
@@ -176,33 +177,28 @@ func (fw *Senders) appendActive(dst []*Sender) []*Sender {
 	return dst
 }
 
-// Wait blocks while too much is forwarded and not answered, beside lanes.
-func (fw *Senders) Wait() { fw.room.wait() }
-
 // Close fails what is held, and lets publishers go on that wait.
 func (fw *Senders) Close() {
 	fw.closed.Store(true)
 	fw.mu.Lock()
 	active := fw.appendActive(nil)
 	fw.mu.Unlock()
-	fw.room.wake()
-	for _, f := range active { // the full ones are among them
-		for _, r := range f.rooms {
-			r.wake()
-		}
+	fw.room.letGo()
+	fw.laneRoom.letGo()
+	for _, f := range active {
 		f.fail(math.MaxInt64, &publish.LeadershipLostError{Topic: f.id.Topic, Why: "broker " + fw.config.Name + " is stopping"})
 	}
 }
 
 // Stats returns the counters and gauges.
 func (fw *Senders) Stats() Stats {
-	return Stats{fw.resent.Load(), fw.failed.Load(), fw.refused.Load(),
-		fw.room.bytes.Load() + fw.laneRoom.bytes.Load(), fw.room.messages.Load() + fw.laneRoom.messages.Load()}
+	main, lanes := fw.room.held.load(), fw.laneRoom.held.load()
+	return Stats{fw.resent.Load(), fw.failed.Load(), fw.refused.Load(), main.bytes + lanes.bytes, main.messages + lanes.messages}
 }
 
 // Hold counts bytes as held by the outboxes of main senders although no message is. Tests fill
 // these with it.
-func (fw *Senders) Hold(bytes int64) { fw.room.bytes.Add(bytes) }
+func (fw *Senders) Hold(bytes int64) { fw.room.held.bytes.Add(bytes) }
 
 // Source is the number of this process, by which leaders know its messages.
 func (fw *Senders) Source() uint64 { return fw.source }

@@ -17,7 +17,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/sender"
 	"github.com/carillon-mq/carillon/broker/work"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // TestAFullDiskRefusesAndRecovers: on a full disk publishing is refused with the reason. A refused
@@ -350,6 +352,55 @@ func TestPublishersAreHeldUpWhileTheDiskIsBehind(t *testing.T) {
 		if got := n.service.Stats().Refused["overloaded"]; got == 0 {
 			t.Error("not counted")
 		}
+	})
+}
+
+// TestAPublisherWaitsForItsOwnShards: another shard of the Topic is led by a broker that answers
+// nothing, and is full. A publisher that has to wait for other reasons does not wait for that one,
+// too.
+func TestAPublisherWaitsForItsOwnShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newSite(t)
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Shards = 2 })
+		testutil.Must(t, n.start())
+		n.placeShard("orders", 0, self)
+		n.placeShard("orders", 1, "broker-z")
+		n.tell()
+		n.open("orders")
+		topic := n.service.Topic("orders")
+		silent := newWay()
+		silent.deaf = true
+		link := n.service.Attach("broker-z", silent)
+		full := func(held int64) {
+			n.service.senders.Hold(held)
+			t.Cleanup(func() { n.service.senders.Hold(-held) })
+		}
+		full(sender.OutboxBytes)
+		var behind work.Behind
+		topic.shards[1].publish(7, []protocol.Message{message("orders.z", "", "x")}, nil, &behind)
+		full(sender.OutboxBytes * 3 / 4)
+		if !topic.shards[1].out.Load().Publish(topic.shards[1].view.Load(), []protocol.Message{message("orders.z", "", "x")}, nil) {
+			t.Fatal("the silent shard is not full")
+		}
+		n.service.acker.Expect(acking.MaxUnanswered + 1)
+		topic.shards[0].publish(8, []protocol.Message{message("orders.a", "r1", "x")}, nil, &behind)
+		if !behind.Any() {
+			t.Fatal("answers pile up, and nobody waits")
+		}
+		n.service.acker.Expect(-acking.MaxUnanswered - 1)
+		if got := n.hub.answer(t, "r1"); !strings.HasSuffix(got, "@1") {
+			t.Errorf("answered %q", got)
+		}
+		n.service.acker.WakePublishers()
+		var on atomic.Bool
+		go func() {
+			behind.Wait()
+			on.Store(true)
+		}()
+		if synctest.Wait(); !on.Load() {
+			t.Error("it waits for a shard that it did not publish to")
+		}
+		link.Detach()
 	})
 }
 

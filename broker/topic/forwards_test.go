@@ -499,14 +499,18 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	back.set(func() { back.deaf = true })
 	fw := &b.service.senders
 	fw.Hold(sender.OutboxBytes)
-	if !b.hub.publish(message("orders.a", "r1", "one")) {
+	if b.hub.publish(message("orders.a", "r1", "one")) {
+		t.Error("a publisher waits although its shard has hardly anything")
+	}
+	fw.Hold(sender.OutboxBytes / 2)
+	if !b.hub.publish(message("orders.a", "r2", "two")) {
 		t.Error("a publisher is not asked to wait")
 	}
-	fw.Hold(sender.OutboxBytes)
+	fw.Hold(sender.OutboxBytes / 2)
 	full := "no: topic orders: not forwarded: more waits for its leader's answers than this broker keeps; publish more slowly, or try again when it is answered"
 	b.expect(b.ask("orders.a", "x"), full)
 	fw.Hold(-2 * sender.OutboxBytes)
-	a.eventually("the leader has it", func() bool { return a.service.Topic("orders").Shard().Info().Last == 1 })
+	a.eventually("the leader has them", func() bool { return a.service.Topic("orders").Shard().Info().Last == 2 })
 	cut()
 	c.kill(0)
 	c.tell()

@@ -50,7 +50,7 @@ func (p *Shard) publish(client uint64, messages []protocol.Message, memory proto
 	}
 	shard := p.leading.Load()
 	if shard != nil && shard.ahead.PushesBack(&s.aheadBound) || s.config.Disk.Behind() || s.acker.Behind() {
-		behind.Add((*taker)(p.topic))
+		behind.Add((*leaders)(p.topic))
 	}
 }
 
@@ -66,8 +66,15 @@ func (s *ShardLeader) Publish(messages []protocol.Message) bool {
 // Name is the Topic's, for traces.
 func (t *taker) Name() string { return (*Topic)(t).Name() }
 
-// Wait blocks while publishers to the Topic have to wait.
-func (t *taker) Wait() { t.service.waitRoom((*Topic)(t)) }
+// Wait blocks while publishers to any shard of the Topic have to wait.
+func (t *taker) Wait() {
+	for _, p := range t.shards {
+		if f := p.out.Load(); f != nil {
+			f.Wait()
+		}
+	}
+	(*leaders)(t).Wait()
+}
 
 // pushesBack reports whether publishers have to wait for a shard of the Topic that is led here.
 func (t *Topic) pushesBack() bool {
@@ -79,19 +86,17 @@ func (t *Topic) pushesBack() bool {
 	return false
 }
 
-// waitRoom blocks while publishers to t have to wait: for outboxes, the disk, or the acker.
-func (s *Service) waitRoom(t *Topic) {
-	s.senders.Wait()
-	for _, p := range t.shards {
-		if f := p.out.Load(); f != nil {
-			f.Wait()
-		}
-	}
+// leaders is a Topic as what publishers wait for beside senders.
+type leaders Topic
+
+// Wait blocks while the watermarks of leaders here, the disk, or the acker are behind.
+func (t *leaders) Wait() {
+	s := t.service
 	for _, p := range t.shards {
 		if shard := p.leading.Load(); shard != nil {
 			_ = shard.data.WaitRoom(s.ctx) // publishes fail if the disk does
 			break                          // all logs are on one disk
 		}
 	}
-	s.acker.Wait(s.ctx, t.pushesBack)
+	s.acker.Wait(s.ctx, (*Topic)(t).pushesBack)
 }
