@@ -87,7 +87,7 @@ func TestASilentLeaderHoldsUpItsOwnPublishersOnly(t *testing.T) {
 			const connections = 8
 			for range connections {
 				go func() {
-					for sent := int64(0); sent < OutboxMessages && sent*int64(size) < 2*OutboxBytes; sent++ {
+					for sent := int64(0); sent < OutboxMessages/4 && sent*int64(size) < OutboxBytes/2; sent++ {
 						if slow.sender.Publish(slow.View(), messageOf(data), nil) {
 							slow.sender.Wait()
 						}
