@@ -58,8 +58,8 @@
 // docs/architecture.md lists the tests that prove them.
 //
 // Package topic calls this package, which calls back through Shard, Config and Hub only. Locks: a
-// Sender's order comes before its mu, its mu before that of Senders. Shard.Arrive is called with
-// order held. The other calls may be made with mu held: they must not call a Sender.
+// Sender's order comes before its mu, its mu before that of Senders and of a room. Shard.Arrive is
+// called with order held. The other calls may be made with mu held: they must not call a Sender.
 //
 // Rejected:
 //

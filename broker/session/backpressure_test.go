@@ -100,8 +100,8 @@ func TestAFloodIsServedInPortions(t *testing.T) {
 	}
 	for l.drain() {
 	}
-	if l.deliveries != 0 || l.bytes != 0 || other.outMsgs.Load() != 1 || portions < 6 {
-		t.Errorf("%d deliveries and %d bytes are left after %d portions", l.deliveries, l.bytes, portions)
+	if l.deliveries != 0 || l.unserved() != 0 || other.outMsgs.Load() != 1 || portions < 6 {
+		t.Errorf("%d deliveries and %d bytes are left after %d portions", l.deliveries, l.unserved(), portions)
 	}
 }
 

@@ -290,7 +290,7 @@ func (c *Conn) park() {
 	c.out.joinTo(&c.waiting)
 	c.finish = c.finish || c.closing
 	mine, all := c.addPending(n, c.waiting.held-before)
-	if near := c.hub.profile.Pending * 3 / 4; mine+limits.LoopBacklog > near && mine+c.loop.unserved() > near {
+	if near := c.hub.profile.Pending * 3 / 4; mine+c.loop.unserved() > near {
 		c.nearBound.Store(true)
 	}
 	switch {
@@ -367,7 +367,7 @@ func (c *Conn) addPending(n, held int) (mine, all int64) {
 	c.pending.Add(int64(n))
 	c.hub.pending.Add(int64(n))
 	mine, all = c.held.Add(int64(held)), c.hub.held.Add(int64(held))
-	if far := c.hub.profile.Pending / 2; mine < far && c.nearBound.Load() && mine+c.loop.unserved() < far {
+	if far := c.hub.profile.Pending / 2; c.nearBound.Load() && mine+c.loop.unserved() < far {
 		c.nearBound.Store(false)
 	}
 	return mine, all

@@ -167,7 +167,7 @@ func anyTraffic(t *testing.T, loops int, seed uint64) {
 		for _, l := range h.loops {
 			l.signal() // ends of subscriptions wait for the next message
 			l.in.Lock()
-			left := l.deliveries != 0 || l.bytes != 0 || len(l.queue) > 0 || l.behind.Load()
+			left := l.deliveries != 0 || l.unserved() != 0 || len(l.queue) > 0 || l.behind.Load()
 			l.in.Unlock()
 			if left {
 				return false

@@ -24,9 +24,9 @@ type loop struct {
 	// The queue. Guarded by in.
 	in         sync.Mutex
 	queue      []entry
-	deliveries int  // of queued entries, and of taken ones that are not served
-	bytes      int  // of the messages of both
-	used       bool // since the last rest
+	deliveries int          // of queued entries, and of taken ones that are not served
+	bytes      atomic.Int64 // of the messages of both; written under in
+	used       bool         // since the last rest
 	stopped    bool
 	eased      *sync.Cond // behind became false
 
@@ -134,8 +134,7 @@ func (l *loop) hand(entries *[]entry, deliveries, bytes int) (behind bool) {
 func (l *loop) pushed(before, deliveries, bytes int) (behind bool) {
 	l.used = true
 	l.deliveries += deliveries
-	l.bytes += bytes
-	if l.bytes > limits.LoopBacklog || l.deliveries > limits.LoopDeliveries-limits.BatchDeliveries {
+	if all := l.bytes.Add(int64(bytes)); all > limits.LoopBacklog || l.deliveries > limits.LoopDeliveries-limits.BatchDeliveries {
 		l.behind.Store(true)
 	}
 	if before < quietEntries && len(l.queue) >= quietEntries {
@@ -154,13 +153,9 @@ func (l *loop) signal() {
 	}
 }
 
-// unserved returns how many bytes of messages are queued, or taken and not counted as served: at
-// most so much may come to a connection although its publishers wait.
-func (l *loop) unserved() int64 {
-	l.in.Lock()
-	defer l.in.Unlock()
-	return int64(l.bytes)
-}
+// unserved returns how many bytes of messages are queued, or taken and not counted as served: so
+// much may come to a connection although its publishers wait.
+func (l *loop) unserved() int64 { return l.bytes.Load() }
 
 func (l *loop) isBehind() bool { return l.behind.Load() }
 
@@ -277,8 +272,7 @@ func (l *loop) served(deliveries, bytes int) (more bool) {
 	l.in.Lock()
 	defer l.in.Unlock()
 	l.deliveries -= deliveries
-	l.bytes -= bytes
-	if l.behind.Load() && l.deliveries <= limits.LoopDeliveries/2 && l.bytes <= limits.LoopBacklog/2 {
+	if all := l.bytes.Add(-int64(bytes)); l.behind.Load() && l.deliveries <= limits.LoopDeliveries/2 && all <= limits.LoopBacklog/2 {
 		l.behind.Store(false)
 		l.eased.Broadcast()
 	}
