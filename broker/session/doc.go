@@ -62,6 +62,9 @@
 //	S14 A loop serves its queue in portions of bounded deliveries and time, and ends each with its
 //	    writes. A message with more receivers is divided. So what is for one connection never
 //	    waits for all that is queued.
+//	S15 The members of a Feed are subscriptions in the index, with rights, cost and interest of their
+//	    own. They change together with a notice, under the index lock: no message of a member comes
+//	    before the notice that adds it, or behind the one that removes it.
 //
 // Rejected: a goroutine per subscriber that is woken for each message. With thousands of receivers
 // most of the time goes into wake-ups and copies.
