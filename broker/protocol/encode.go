@@ -1,6 +1,9 @@
 package protocol
 
-import "strconv"
+import (
+	"bytes"
+	"strconv"
+)
 
 // Constant lines, and the end of every line and payload.
 const (
@@ -48,6 +51,39 @@ func AppendHMsgSuffix(dst, reply []byte, header, size int) []byte {
 	dst = append(dst, ' ')
 	dst = strconv.AppendUint(dst, uint64(size), 10)
 	return append(dst, CRLF...)
+}
+
+// SubjectHeader has the subject of a message that is delivered under another one.
+const SubjectHeader = "Carillon-Subject"
+
+// AppendHMsgOn appends the part of an HMSG line after the sid, and what comes before the rest of
+// the message, for a message on the subject that is delivered under another one. The message's
+// first header bytes are headers. The subject is the first of its headers then, so that no line of
+// the publisher's hides it, and a header block without a version is left out.
+func AppendHMsgOn(dst, subject, reply, data []byte, header int) (_, rest []byte) {
+	block, payload := SplitData(data, header)
+	_, lines, _ := bytes.Cut(block, []byte{'\n'})
+	version := block[:len(block)-len(lines)]
+	if !bytes.HasPrefix(version, []byte(headerVersion)) || version[len(version)-1] != '\n' {
+		version, lines = []byte(headerVersion+CRLF), nil
+	}
+	if len(lines) > 0 {
+		rest = data[len(version):]
+	} else {
+		rest = payload
+	}
+	first := len(version) + len(SubjectHeader) + len(": ") + len(subject) + len(CRLF)
+	if len(lines) == 0 {
+		first += len(CRLF)
+	}
+	dst = AppendHMsgSuffix(dst, reply, first+len(lines), first+len(rest))
+	dst = append(dst, version...)
+	dst = append(dst, SubjectHeader+": "...)
+	dst = append(append(dst, subject...), CRLF...)
+	if len(lines) == 0 {
+		dst = append(dst, CRLF...)
+	}
+	return dst, rest
 }
 
 func appendReply(dst, reply []byte) []byte {

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -100,6 +101,32 @@ func TestInfoContainsAllSetFields(t *testing.T) {
 	} {
 		if _, ok := got[key]; !ok {
 			t.Errorf("%q is missing in %s", key, text)
+		}
+	}
+}
+
+// TestAMessageOnAnotherSubjectNamesItsOwn: before all headers of the publisher, also where these
+// are no headers.
+func TestAMessageOnAnotherSubjectNamesItsOwn(t *testing.T) {
+	const own = "Carillon-Subject: a.b\r\n"
+	for _, tc := range []struct{ block, want string }{
+		{"", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0\r\nK: V\r\n\r\n", "NATS/1.0\r\n" + own + "K: V\r\n\r\n"},
+		{"NATS/1.0 503\r\n\r\n", "NATS/1.0 503\r\n" + own + "\r\n"},
+		{"NATS/1.0\r\n\r\n" + own[:16] + ": forged\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n" + own[:16] + ": forged\r\n\r\n"},
+		{"NATS/1.0\n\n", "NATS/1.0\n" + own + "\n"},
+		{"NATS/1.0\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0", "NATS/1.0\r\n" + own + "\r\n"},
+		{"x", "NATS/1.0\r\n" + own + "\r\n"},
+		{"\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"K: V\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+	} {
+		for _, payload := range []string{"", "payload"} {
+			got, rest := AppendHMsgOn([]byte("HMSG inbox 1"), []byte("a.b"), []byte("r"), []byte(tc.block+payload), len(tc.block))
+			want := fmt.Sprintf("HMSG inbox 1 r %d %d\r\n%s%s", len(tc.want), len(tc.want)+len(payload), tc.want, payload)
+			if whole := string(got) + string(rest); whole != want {
+				t.Errorf("%q with %q: %q, want %q", tc.block, payload, whole, want)
+			}
 		}
 	}
 }

@@ -103,6 +103,12 @@ func (f *frames) token(t frameType, v uint64) {
 	f.put(f.fixed[:headerSize+8])
 }
 
+func (f *frames) notice(notice []byte) {
+	f.begin(frameNotice, len(notice))
+	f.put(f.fixed[:headerSize])
+	f.put(notice)
+}
+
 // topics appends a Topics frame and reports whether it fits the limit.
 func (f *frames) topics(parts [][]byte, limit int) bool {
 	size := 0

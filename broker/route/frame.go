@@ -25,6 +25,7 @@ const (
 	framePong        frameType = 8
 	frameLeaving     frameType = 9  // empty: the sender is about to shut down in order
 	frameTopics      frameType = 10 // opaque: messages between Topics, see package forward
+	frameNotice      frameType = 11 // opaque, see Mesh.Notify
 )
 
 const (

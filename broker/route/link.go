@@ -38,6 +38,7 @@ type link struct {
 	previous  *link // the link that this one replaces; only run uses it
 	succeeds  bool  // the peer was linked before, and that link is lost or replaced by this one
 
+	barrier   barrier
 	in        *reader
 	out       *outbox
 	draining  chan struct{} // closed: write what is queued, then close the link in order
@@ -149,6 +150,7 @@ func (l *link) run() {
 		workers.Wait()
 	}
 	l.out.close(nil)
+	l.barrier.end()
 }
 
 // sendControl queues a small frame. Control frames count towards the bound, too: otherwise the
@@ -366,6 +368,14 @@ func (l *link) control(peer ClientSide, t frameType, body []byte, s *interestExc
 		}
 		if sent, now := time.Duration(token), l.mesh.now(); sent >= 0 && sent <= now {
 			l.rtt.Store(int64(now - sent))
+			l.barrier.passed(sent)
+		}
+	case frameNotice:
+		if l.mesh.config.Notices == nil {
+			return refuse(CauseMalformed, "broker %q sent a notice that this broker has not asked for", l.peer.Name)
+		}
+		if err := l.mesh.config.Notices(l.peer.ID, body); err != nil {
+			return refuse(CauseMalformed, "broker %q sent a broken notice: %v", l.peer.Name, err)
 		}
 	case frameLeaving:
 		l.leaving.Store(true)

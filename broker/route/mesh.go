@@ -49,9 +49,12 @@ type Config struct {
 	Topics Topics
 
 	MaxPayload int // of a client's message, headers included
-	// Features are announced to the peers of replication connections.
+	// Features are announced to the peers.
 	Features coordination.FeatureSet
-	Logger   *slog.Logger
+	// Notices takes a notice of another broker (Notify), on the goroutine that reads from that
+	// broker. The notice is valid during the call. An error ends the link. nil: none may come.
+	Notices func(broker string, notice []byte) error
+	Logger  *slog.Logger
 	// Changed is called when a link comes up or goes down, and when a peer announces that it
 	// leaves. It must not block.
 	Changed func()

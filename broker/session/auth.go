@@ -272,6 +272,7 @@ func (h *Hub) reduce(c *Conn, is *identity.Identity) {
 		}
 		lost = lost[n:]
 	}
+	h.reduceFeeds(c)
 }
 
 // mayPublish reports whether the client may publish on the subject.

@@ -79,8 +79,10 @@ type Conn struct {
 	account  atomic.Pointer[accountAs] // as Account returned it last
 	replies  atomic.Pointer[replies]
 
-	subs     map[string]*Sub // by sid; guarded by the index lock
-	interest int64           // sum of their cost; guarded likewise
+	// Guarded by the index lock.
+	subs     map[string]*Sub  // by sid
+	interest int64            // sum of the cost of subscriptions and of members of feeds
+	feeds    map[*Sub][]*Feed // by their receivers
 
 	// Owned by the reader.
 	behind       work.Behind // loops, links and Takers that the last messages went to

@@ -62,7 +62,10 @@
 //	S14 A loop serves its queue in portions of bounded deliveries and time, and ends each with its
 //	    writes. A message with more receivers is divided. So what is for one connection never
 //	    waits for all that is queued.
-//	S15 A receiver is close to its bound when its pending bytes and what its loop has queued exceed
+//	S15 The members of a Feed are subscriptions in the index, with rights, cost and interest of their
+//	    own. They change together with a notice, under the index lock: no message of a member comes
+//	    before the notice that adds it, or behind the one that removes it.
+//	S16 A receiver is close to its bound when its pending bytes and what its loop has queued exceed
 //	    three quarters of it. Then publishers with few receivers are delayed. So what is queued when
 //	    they begin to wait does not close a receiver that would have read it.
 //

@@ -292,14 +292,20 @@ func (h *Hub) insert(s *Sub, op *protocol.Op) error {
 	if len(c.subs) >= most || groups >= limits.GroupsPerPattern || c.interest+s.cost > room || h.interestBytes()+s.cost > h.profile.Interest {
 		return protocol.ErrMaxSubscriptions
 	}
-	c.interest += s.cost
-	h.interestCost += costOf(s)
 	if c.subs == nil {
 		c.subs = make(map[string]*Sub, 1)
 	}
 	c.subs[s.sid] = s
 	c.subCount.Store(int64(len(c.subs)))
-	leaf, group := h.index.Insert(s.pattern, s.queue, c.loop.sink, s.counted, s)
+	h.put(s)
+	return nil
+}
+
+// put adds a subscription to the index. The index lock is held.
+func (h *Hub) put(s *Sub) {
+	s.conn.interest += s.cost
+	h.interestCost += costOf(s)
+	leaf, group := h.index.Insert(s.pattern, s.queue, s.conn.loop.sink, s.counted, s)
 	s.leaf, s.base = leaf, leaf.Matched.Load()
 	switch {
 	case group != nil:
@@ -308,7 +314,6 @@ func (h *Hub) insert(s *Sub, op *protocol.Op) error {
 		h.announce(Interest{s.pattern, "", 1})
 	}
 	h.interestChanged(s.pattern, s.queue)
-	return nil
 }
 
 // limit ends a subscription after the given number of messages, counted from its start. 0 ends it
@@ -360,12 +365,22 @@ func (h *Hub) end(s *Sub) {
 	if s.removed {
 		return
 	}
-	s.removed = true
 	c := s.conn
-	c.interest -= s.cost
-	h.interestCost -= costOf(s)
 	delete(c.subs, s.sid)
 	c.subCount.Store(int64(len(c.subs)))
+	h.take(s)
+	if c.feeds != nil {
+		c.endFeeds(s)
+	}
+}
+
+// take takes a subscription out of the index. What it matched is queued already, and delivered. The
+// index lock is held.
+func (h *Hub) take(s *Sub) {
+	c := s.conn
+	s.removed = true
+	c.interest -= s.cost
+	h.interestCost -= costOf(s)
 	leaf, group := h.index.Remove(s.pattern, s.queue, c.loop.sink, s)
 	c.loop.pushOne(entry{kind: endSub, sub: s})
 	switch {

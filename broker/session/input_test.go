@@ -612,9 +612,10 @@ func TestUnfinishedOperationsTakeNoMoreThanTheBudget(t *testing.T) {
 		dial(t, address, "").startsBytes(text[:len(text)-1])
 	}
 	room := h.Stats().InputLimit / admission.Shares
-	testutil.EventuallyTrue(t, "they have or wait", func() bool {
+	testutil.EventuallyTrue(t, "they have, wait or gave way", func() bool {
 		s := h.Stats()
-		return s.InputBytes == room && s.InputWaiting == many-int(room/(16<<20))
+		gone := int(s.Ended[session.SlowProducer]) // already, on a busy machine
+		return s.InputBytes == room && s.InputWaiting == many-gone-int(room/(16<<20))
 	})
 	small := dial(t, address, "")
 	small.send("SUB small 1\r\nPUB small 1\r\nx\r\n")

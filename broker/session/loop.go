@@ -44,6 +44,9 @@ type loop struct {
 	// The encoded message before and after the subscription's sid. The bare ones leave out the
 	// headers.
 	head, tail, bareHead, bareTail []byte
+	// The same after the sid, and the rest of the message, for members of feeds, once one needs
+	// them.
+	fedTail, fedRest []byte
 }
 
 // quietEntries is how many entries wake a loop that nobody else wakes: a client that only
@@ -329,6 +332,7 @@ func (l *loop) serveMany(e *entry, p *portion) (done bool) {
 
 // encode encodes what all receivers of a message share: everything but the sid.
 func (l *loop) encode(m *visible) {
+	l.fedTail, l.fedRest = l.fedTail[:0], nil
 	if m.Header == 0 {
 		l.head = protocol.AppendMsgPrefix(l.head[:0], m.Subject)
 		l.tail = protocol.AppendMsgSuffix(l.tail[:0], m.Reply, len(m.Data))
@@ -342,13 +346,15 @@ func (l *loop) encode(m *visible) {
 
 func (l *loop) deliver(s *Sub, e *entry) {
 	c := s.conn
-	if c.closed() {
+	if c.closed() || s.feed != nil && s.feed.to.ended {
 		return
 	}
 	if open := c.replies.Load(); open != nil && len(e.msg.Reply) > 0 {
 		open.add(e.msg.Reply)
 	}
-	if e.msg.Header > 0 && !c.headers.Load() {
+	if s.feed != nil {
+		l.feed(s, e)
+	} else if e.msg.Header > 0 && !c.headers.Load() {
 		c.out.message(l.bareHead, s.sid, l.bareTail, e.msg.Data[e.msg.Header:], e.from)
 		c.sentBytes += uint64(len(e.msg.Data) - e.msg.Header)
 	} else {
@@ -357,6 +363,16 @@ func (l *loop) deliver(s *Sub, e *entry) {
 	}
 	c.sent++
 	l.touch(c)
+}
+
+// feed delivers a message to a member of a Feed.
+func (l *loop) feed(s *Sub, e *entry) {
+	if len(l.fedTail) == 0 {
+		l.fedTail, l.fedRest = protocol.AppendHMsgOn(l.fedTail, e.msg.Subject, e.msg.Reply, e.msg.Data, e.msg.Header)
+	}
+	c := s.conn
+	c.out.message(s.feed.head, s.sid, l.fedTail, l.fedRest, e.from)
+	c.sentBytes += uint64(len(l.fedRest))
 }
 
 func (l *loop) touch(c *Conn) {

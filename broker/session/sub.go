@@ -12,6 +12,7 @@ type Sub struct {
 	pattern string
 	queue   string
 	sid     string
+	feed    *Feed // delivers the member's messages; nil: an ordinary subscription
 
 	// Guarded by the index lock.
 	leaf    *subject.Leaf[*Sub, *Peer]

@@ -1,0 +1,114 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/internal/testutil"
+)
+
+// notices lists what a broker was notified of.
+type notices struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (n *notices) take(from string, notice []byte) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if string(notice) == "broken" {
+		return errors.New("it is broken")
+	}
+	n.all = append(n.all, from+" "+string(notice))
+	return nil
+}
+
+func (n *notices) list() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.all)
+}
+
+const noted coordination.Feature = "noted"
+
+func notifying(n *notices) func(*Config) {
+	return func(c *Config) { c.Notices, c.Features = n.take, coordination.MakeFeatureSet(noted) }
+}
+
+// TestAfterSyncPeersHaveHandledAll: interest, messages and notices that were queued before.
+func TestAfterSyncPeersHaveHandledAll(t *testing.T) {
+	ca := newAuthority(t)
+	var ofB, ofC notices
+	a := startNode(t, "a", ca, notifying(&notices{}))
+	b, c := startNode(t, "b", ca, notifying(&ofB)), startNode(t, "c", ca, func(config *Config) { config.Notices = ofC.take })
+	b.hub.set("work", "", 1)
+	linkAll(t, a, b, c)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
+	defer cancel()
+	for i := range 200 {
+		a.hub.publish("work", fmt.Sprint("message ", i))
+		a.Notify(noted, fmt.Append(nil, "notice ", i))
+		a.hub.set(fmt.Sprint("interest.", i), "", 1)
+		testutil.Must(t, a.Sync(ctx))
+		if n := len(ofB.list()); n != i+1 {
+			t.Fatalf("%d notices after %d calls", n, i+1)
+		}
+		if n := len(b.hub.messages()); n != i+1 {
+			t.Fatalf("%d messages after %d calls", n, i+1)
+		}
+		if !b.hub.sees(a.hub, c.hub) || !c.hub.sees(a.hub, b.hub) {
+			t.Fatal("the interest has not arrived")
+		}
+	}
+	if got := ofB.list()[7]; got != "a notice 7" {
+		t.Errorf("the notice is %q", got)
+	}
+	if got := ofC.list(); len(got) > 0 {
+		t.Errorf("a broker without the feature was notified of %q", got)
+	}
+}
+
+// TestSyncWaitsForAPeerThatDoesNotRead: until its time is over, or the link ends.
+func TestSyncWaitsForAPeerThatDoesNotRead(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
+	b.hub.set("work", "", 1)
+	linkAll(t, a, b)
+	letGo := b.hub.holdBack()
+	defer letGo()
+	a.hub.publish("work", "x")
+	testutil.EventuallyTrue(t, "the message arrives", func() bool { return len(b.hub.messages()) == 1 })
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := a.Sync(soon); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the peer has handled nothing: %v", err)
+	}
+	over := make(chan error)
+	go func() { over <- a.Sync(t.Context()) }()
+	letGo()
+	testutil.Must(t, <-over)
+	go b.Close()
+	for len(a.links()) > 0 {
+		testutil.Must(t, a.Sync(t.Context()))
+	}
+}
+
+// TestABrokenNoticeEndsItsLink, and one that the receiver has not asked for.
+func TestABrokenNoticeEndsItsLink(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca, notifying(&notices{}))
+	linkAll(t, a, b)
+	before := a.links()[0]
+	a.Notify(noted, []byte("broken"))
+	<-before.done
+	testutil.EventuallyTrue(t, "they are linked again", func() bool { return len(a.links()) == 1 && a.links()[0].up.Load() && b.links()[0].up.Load() })
+	before = b.links()[0]
+	before.sendControl(func(f *frames) { f.notice([]byte("x")) })
+	<-before.done
+}

@@ -1,0 +1,208 @@
+package session_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/identity"
+	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
+)
+
+// openFeed opens a Feed for the first client of a hub, which is subscribed to inbox.
+func openFeed(t testing.TB, h *session.Hub, changed func()) *session.Feed {
+	t.Helper()
+	f, err := h.OpenFeed(1, "inbox.1", changed)
+	testutil.Must(t, err)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func changeFeed(t testing.TB, f *session.Feed, remove []string, notice string, add ...string) {
+	t.Helper()
+	_, err := f.Change(remove, []byte(notice), 0, add)
+	testutil.Must(t, err)
+}
+
+func fed(as, subject, header, payload string) []string {
+	lines := "NATS/1.0\r\nCarillon-Subject: " + subject + "\r\n" + header + "\r\n"
+	first := fmt.Sprintf("HMSG %s 7 %d %d", as, len(lines), len(lines)+len(payload))
+	return append([]string{first}, strings.Split(lines+payload, "\r\n")...)
+}
+
+// TestAFeedDeliversItsMembers: a client gets what is published on the members of a Feed under one
+// subject. Notices come before the first message of who joins, and behind the last one of who
+// leaves.
+func TestAFeedDeliversItsMembers(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	sub, pub := dial(t, address, ""), dial(t, address, "")
+	sub.send("SUB inbox.* 7\r\n")
+	sub.sync()
+	f := openFeed(t, h, func() { t.Error("nothing has changed") })
+	changeFeed(t, f, nil, "a and b", "a", "b", "a")
+	pub.send("PUB a 1\r\n1\r\nPUB c 1\r\n2\r\nHPUB b 18 19\r\nNATS/1.0\r\nK: V\r\n\r\n3\r\n")
+	pub.sync()
+	sub.expect("MSG inbox.1 7 7", "a and b")
+	sub.expect(fed("inbox.1", "a", "", "1")...)
+	sub.expect(fed("inbox.1", "b", "K: V\r\n", "3")...)
+	changeFeed(t, f, []string{"a", "x"}, "c for a", "c")
+	pub.send("PUB a 1\r\n4\r\nPUB c 1\r\n5\r\n")
+	pub.sync()
+	sub.expect("MSG inbox.1 7 7", "c for a")
+	sub.expect(fed("inbox.1", "c", "", "5")...)
+	f.Close()
+	pub.send("PUB b 1\r\n6\r\nPUB inbox.1 1\r\n7\r\n")
+	pub.sync()
+	sub.expect("MSG inbox.1 7 1", "7")
+	if s := h.Stats(); s.Subscriptions != 1 {
+		t.Errorf("%d subscriptions are left", s.Subscriptions)
+	}
+	if _, err := f.Change(nil, []byte("late"), 0, nil); !errors.Is(err, session.ErrFeedEnded) {
+		t.Errorf("a closed feed changes: %v", err)
+	}
+}
+
+// TestAFeedEndsWithItsSubscription: by UNSUB, and by the end of the connection. Nothing of it stays
+// in the index, or is delivered.
+func TestAFeedEndsWithItsSubscription(t *testing.T) {
+	for how, end := range map[string]func(*wire){
+		"unsub": func(w *wire) { w.send("UNSUB 7\r\n"); w.sync() },
+		"close": func(w *wire) { w.conn.Close() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			h, address := newTestHub(t, nil)
+			sub, pub := dial(t, address, ""), dial(t, address, "")
+			sub.send("SUB inbox.1 7\r\n")
+			sub.sync()
+			var changes atomic.Int64
+			f := openFeed(t, h, func() { changes.Add(1) })
+			changeFeed(t, f, nil, "", "a", "b")
+			end(sub)
+			testutil.EventuallyTrue(t, "it has ended", f.Ended)
+			if n := changes.Load(); n != 1 {
+				t.Errorf("told %d times", n)
+			}
+			pub.send("PUB a 1\r\n1\r\n")
+			pub.sync()
+			if how == "unsub" {
+				sub.sync()
+			}
+			f.Close()
+			if s := h.Stats(); s.Subscriptions != 0 || s.InterestBytes != 0 {
+				t.Errorf("%d subscriptions of %d bytes are left", s.Subscriptions, s.InterestBytes)
+			}
+		})
+	}
+}
+
+// TestAFeedNeedsAReceiver: no Feed delivers to a client that is not subscribed on that connection,
+// or can't be told the subject.
+func TestAFeedNeedsAReceiver(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	c, bare := dial(t, address, ""), dial(t, address, `,"headers":false,"no_responders":false`)
+	c.send("SUB inbox.1 workers 1\r\nSUB inbox.> 2\r\nUNSUB 2 9\r\n")
+	c.sync()
+	bare.send("SUB inbox.1 1\r\n")
+	bare.sync()
+	for client, want := range map[uint64]error{1: session.ErrNoReceiver, 2: session.ErrNoHeaders, 3: session.ErrFeedEnded} {
+		if _, err := h.OpenFeed(client, "inbox.1", func() {}); !errors.Is(err, want) {
+			t.Errorf("client %d: %v, want %v", client, err, want)
+		}
+	}
+}
+
+// TestAFeedHasTheRightsOfItsUser: who loses the right to a member gets nothing of it, from the
+// moment on at which the change of users has returned, and the owner of the Feed is told.
+func TestAFeedHasTheRightsOfItsUser(t *testing.T) {
+	h := newUsersHub(t, identity.User{Name: "ann"}, identity.User{Name: "bob"})
+	ann, bob := h.dial("ann"), h.dial("bob")
+	ann.send("SUB inbox.1 7\r\n")
+	ann.sync()
+	var changes atomic.Int64
+	f := openFeed(t, h.Hub, func() { changes.Add(1) })
+	changeFeed(t, f, nil, "", "a", "b")
+	h.change(identity.User{Name: "ann", Permissions: may(nil, allow("inbox.>", "b"))}, identity.User{Name: "bob"})
+	if n := changes.Load(); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	if f.May("a") || !f.May("b") {
+		t.Error("the rights are not the present ones")
+	}
+	changeFeed(t, f, nil, "", "a", "c")
+	bob.send("PUB a 1\r\n1\r\nPUB c 1\r\n2\r\nPUB b 1\r\n3\r\n")
+	bob.sync()
+	ann.expect(fed("inbox.1", "b", "", "3")...)
+}
+
+// TestAFeedIsBounded: members count as subscriptions of their client do.
+func TestAFeedIsBounded(t *testing.T) {
+	h, address := newTestHub(t, func(c *session.Config) { c.Profile.Interest = 100_000 })
+	sub := dial(t, address, "")
+	sub.send("SUB inbox.1 7\r\n")
+	sub.sync()
+	f := openFeed(t, h, func() {})
+	var err error
+	n := 0
+	for ; err == nil && n < 1000; n++ {
+		_, err = f.Change(nil, nil, 0, []string{fmt.Sprint("a.", n)})
+	}
+	if !errors.Is(err, session.ErrFeedTooLarge) || n < 50 {
+		t.Errorf("after %d members: %v", n, err)
+	}
+	f.Close()
+	sub.send("SUB a 8\r\n")
+	sub.sync()
+}
+
+// TestAFeedLeavesOutWhatItsClientPublishes: as the client has asked for.
+func TestAFeedLeavesOutWhatItsClientPublishes(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	quiet, pub := dial(t, address, `,"echo":false`), dial(t, address, "")
+	quiet.send("SUB inbox.1 7\r\n")
+	quiet.sync()
+	f := openFeed(t, h, func() {})
+	changeFeed(t, f, nil, "", "a")
+	quiet.send("PUB a 1\r\n1\r\n")
+	quiet.sync()
+	pub.send("PUB a reply 1\r\n2\r\n")
+	pub.sync()
+	lines := fed("inbox.1", "a", "", "2")
+	lines[0] = strings.Replace(lines[0], " 7 ", " 7 reply ", 1)
+	quiet.expect(lines...)
+}
+
+// BenchmarkFeeds publishes to one subject that is a member of some Feeds of one client.
+func BenchmarkFeeds(b *testing.B) {
+	for _, n := range []int{1, 10} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			h, address := newTestHub(b, nil)
+			sub := dial(b, address, "")
+			sub.send("SUB inbox.1 7\r\n")
+			sub.sync()
+			for range n {
+				changeFeed(b, openFeed(b, h, func() {}), nil, "", "a")
+			}
+			go func() {
+				buf := make([]byte, 1<<20)
+				for {
+					if _, err := sub.in.Read(buf); err != nil {
+						return
+					}
+				}
+			}()
+			payload := make([]byte, 128)
+			message := []session.Message{{Subject: []byte("a"), Data: payload}}
+			b.ReportAllocs()
+			for b.Loop() {
+				behind := h.Send(message)
+				behind.Wait()
+			}
+			if h.Connections() == 0 {
+				b.Fatal("the receiver was too slow")
+			}
+		})
+	}
+}
