@@ -88,6 +88,16 @@ func direct(e ast.Expr) (node, *paths) {
 	return nil, d.paths
 }
 
+// directValue is the same for an expression whose value is asked for.
+func directValue(e ast.Expr) (node, *paths) {
+	d := &directs{paths: newPaths()}
+	if n := d.operand(e); n != nil {
+		return n, d.paths
+	}
+	d.paths = newPaths()
+	return d.condition(e), d.paths
+}
+
 // directs makes the nodes of one expression.
 type directs struct{ paths *paths }
 

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types/ref"
 )
 
 // Record is what a Filter judges. Its slices are only read.
@@ -38,7 +40,7 @@ type Filter struct {
 	states  sync.Pool // of *state
 }
 
-// Error says why an expression is no filter.
+// Error says why an expression is no filter, or has no value.
 type Error struct {
 	Text string // of the expression
 	Err  error
@@ -68,38 +70,49 @@ func compile(text string) (*Filter, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("it is empty (write a condition, such as json.total > 100)")
 	}
-	if len(text) > maxExpression {
-		return nil, fmt.Errorf("it has %d bytes, and the bound is %d", len(text), maxExpression)
-	}
-	env, err := environment()
-	if err != nil {
-		return nil, err
-	}
-	checked, issues := env.Compile(text)
-	if issues.Err() != nil {
-		return nil, explained(issues)
-	}
-	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("it is a %s, and not a condition (compare it with something)", cel.FormatCELType(t))
-	}
-	if err := constantPatterns(checked.NativeRep().Expr()); err != nil {
-		return nil, err
-	}
-	cost, err := env.EstimateCost(checked, sizes{})
-	if err != nil {
-		return nil, err
-	}
-	if cost.Max > maxCost {
-		return nil, fmt.Errorf("a record may cost %s, and the bound is %d (for each element of a list, neither pass over another list nor compare two values of the message)", units(cost.Max), maxCost)
-	}
-	program, err := env.Program(checked, cel.CustomDecoratorV2(counted), cel.EvalOptions(cel.OptOptimize))
+	checked, program, err := bounded(text, func(t *cel.Type) error {
+		if t.IsExactType(cel.BoolType) || t.IsExactType(cel.DynType) {
+			return nil
+		}
+		return fmt.Errorf("it is a %s, and not a condition (compare it with something)", cel.FormatCELType(t))
+	})
 	if err != nil {
 		return nil, err
 	}
 	f := &Filter{text: text, program: program}
-	f.direct, f.paths = direct(checked.NativeRep().Expr())
+	f.direct, f.paths = direct(checked)
 	f.states.New = func() any { return newState(f.paths) }
 	return f, nil
+}
+
+// bounded compiles an expression of a type that is accepted, and whose cost is within the bound.
+func bounded(text string, accept func(*cel.Type) error) (ast.Expr, cel.Program, error) {
+	if len(text) > maxExpression {
+		return nil, nil, fmt.Errorf("it has %d bytes, and the bound is %d", len(text), maxExpression)
+	}
+	env, err := environment()
+	if err != nil {
+		return nil, nil, err
+	}
+	checked, issues := env.Compile(text)
+	if issues.Err() != nil {
+		return nil, nil, explained(issues)
+	}
+	if err := accept(checked.OutputType()); err != nil {
+		return nil, nil, err
+	}
+	if err := constantPatterns(checked.NativeRep().Expr()); err != nil {
+		return nil, nil, err
+	}
+	cost, err := env.EstimateCost(checked, sizes{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if cost.Max > maxCost {
+		return nil, nil, fmt.Errorf("a record may cost %s, and the bound is %d (for each element of a list, neither pass over another list nor compare two values of the message)", units(cost.Max), maxCost)
+	}
+	program, err := env.Program(checked, cel.CustomDecoratorV2(counted), cel.EvalOptions(cel.OptOptimize))
+	return checked.NativeRep().Expr(), program, err
 }
 
 func units(cost uint64) string {
@@ -140,9 +153,8 @@ func (f *Filter) Why(r *Record) error {
 
 // byProgram has cel-go judge a record.
 func (f *Filter) byProgram(r *Record) (Verdict, error) {
-	v := &variables{record: r}
-	out, _, err := f.program.Eval(v)
-	if err = cmp.Or(v.json.failed, err); err != nil {
+	out, err := evaluate(f.program, r)
+	if err != nil {
 		return Failed, err
 	}
 	switch truth, ok := out.Value().(bool); {
@@ -152,4 +164,11 @@ func (f *Filter) byProgram(r *Record) (Verdict, error) {
 		return Yes, nil
 	}
 	return No, nil
+}
+
+// evaluate has cel-go evaluate an expression.
+func evaluate(program cel.Program, r *Record) (ref.Val, error) {
+	v := &variables{record: r}
+	out, _, err := program.Eval(v)
+	return out, cmp.Or(v.json.failed, err)
 }
