@@ -49,6 +49,7 @@ type Reader struct {
 	asking  bool
 	timer   *time.Timer // asks again
 	backoff time.Duration
+	caught  time.Time // when it was answered that there is nothing behind next; zero: there was something
 	closed  bool
 }
 
@@ -95,6 +96,14 @@ func newReader(nc *nats.Conn, topic string, shard int, offset uint64, options Re
 // something was read from the first record that is kept.
 func (r *Reader) Offset() uint64 { return r.offset }
 
+// CaughtUp returns when a broker last said that the shard has no record from Offset on. ok is false
+// if there was one, or nothing has been heard.
+func (r *Reader) CaughtUp() (at time.Time, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.caught, len(r.ready) == 0 && !r.caught.IsZero()
+}
+
 // Next returns the next record, and waits for it until ctx ends. Its slices are valid until the
 // next call. A *[ReadError] with [OutOfRange] or [Damaged] says where to Seek to.
 func (r *Reader) Next(ctx context.Context) (record Record, err error) {
@@ -140,7 +149,7 @@ func (r *Reader) Seek(offset uint64) {
 func (r *Reader) seek(offset uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.offset, r.next, r.ready = offset, offset, nil
+	r.offset, r.next, r.ready, r.caught = offset, offset, nil, time.Time{}
 	r.rest()
 }
 
@@ -314,8 +323,12 @@ func (r *Reader) answered(answer *nats.Msg) {
 	}
 	r.asking, r.backoff = false, 0
 	r.timer.Stop()
+	r.caught = time.Time{}
 	if f.err == nil {
 		if r.next = next; b.Count == 0 {
+			if next >= b.High {
+				r.caught = time.Now()
+			}
 			r.ask()
 			return
 		}

@@ -38,6 +38,9 @@ func (m *Merger) Totals() Totals { return m.partial.totals }
 // Late returns how many records came too late for a window. A record counts once for each.
 func (m *Merger) Late() uint64 { return m.late }
 
+// Open returns how many windows of all keys are open.
+func (m *Merger) Open() int { return m.partial.groups }
+
 // Close closes the windows that end at the watermark or before it, and returns their results, by
 // their start and then by their key. A window of all records ends with [Everything].
 func (m *Merger) Close(watermark int64) []Row {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/carillon-mq/carillon/broker/aggregate"
 	"github.com/carillon-mq/carillon/broker/filter"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/client"
@@ -32,13 +34,14 @@ type queryFlags struct {
 	from, to string
 	count    int
 	follow   bool
+	results  aggregateFlags
 }
 
 func newQueryCommand() *cobra.Command {
 	var q queryFlags
 	cmd := &cobra.Command{
 		Use:   "query TOPIC",
-		Short: "Print the messages of a Topic whose content matches a condition",
+		Short: "Print the messages of a Topic whose content matches a condition, or results computed of them",
 		Long: `Print the messages of a Topic whose content matches a condition. All that was acknowledged before is read, of all
 shards, as it was at one moment: retention and compaction take nothing away meanwhile. Nothing is taken away from anybody.
 
@@ -53,10 +56,18 @@ A message that can't be judged, because it has no such field, or no JSON, does n
 has(json.field) asks whether there is one.
 
 A terminal gets a table, and a pipe a JSON object in each line: "json" is the payload if that is JSON, else "data" is its base64.
-The messages of a subject come in order, those of different shards may not.`,
+The messages of a subject come in order, those of different shards may not.
+
+--aggregate prints results that are computed of the messages instead: count() and, of a CEL expression, count, sum, mean, min,
+max, median, quantiles such as p99 or p99.9, and distinct, the number of different values. "as NAME" names a column. There is one
+result for each key (--by), and for each --window or --session, which is printed when no more messages belong to it. Sums and
+means are exact until they are rounded; quantiles have an error of 0.4 %, or more if the numbers differ very much; distinct is
+exact up to 1,024 values, and has a standard error of 0.8 % beyond.`,
 		Example: `  carillon query orders --where 'json.total > 100.0 && json.region == "eu"'
   carillon query orders --where '"Priority" in headers' --from 2h --filter 'orders.eu.>' --follow
-  carillon query orders --where 'json.items.exists(i, i.sku == "b-7")' --output json | jq .json.id`,
+  carillon query orders --where 'json.items.exists(i, i.sku == "b-7")' --output json | jq .json.id
+  carillon query orders --aggregate 'count(), sum(json.total) as total, p99(json.latency)' --by json.region --window 1m
+  carillon query orders --aggregate 'distinct(json.user)' --window 1h --slide 10m --follow`,
 		Args:              takes(1, 1, "the name of a topic"),
 		ValidArgsFunction: q.completeNames(1),
 		RunE:              func(cmd *cobra.Command, args []string) error { return q.run(cmd, args[0]) },
@@ -69,7 +80,14 @@ The messages of a subject come in order, those of different shards may not.`,
 	f.StringVar(&q.to, "to", "", "`WHEN` to end: messages that are as old, or older, at a time (RFC 3339), or so long ago (1h)")
 	f.IntVar(&q.count, "count", 0, "end after so many messages (default never)")
 	f.BoolVarP(&q.follow, "follow", "f", false, "go on with new messages, until Ctrl-C")
+	q.results.flags(cmd)
 	complete(cmd, "from", "earliest", "latest")
+	complete(cmd, "aggregate", "count()")
+	complete(cmd, "by", "subject")
+	complete(cmd, "time", "time")
+	for _, name := range []string{"window", "slide", "session", "lateness"} {
+		complete(cmd, name, "10s", "1m", "1h")
+	}
 	return cmd
 }
 
@@ -83,13 +101,16 @@ type query struct {
 	count    int
 	enough   context.CancelFunc
 
+	aggregation *aggregation // nil: the messages are printed
+
 	printing sync.Mutex
 	print    func(w io.Writer, r *found) error
 	out      *bufio.Writer
 	read     int // records
 	matched  int
 	failed   int
-	why      error // of the first one that failed
+	why      error        // of the first one that failed
+	taken    atomic.Int64 // of count
 }
 
 // found is a record of a shard.
@@ -101,44 +122,17 @@ type found struct {
 // run checks the flags, and runs the query.
 func (q *queryFlags) run(cmd *cobra.Command, topic string) error {
 	run := &query{topic: topic, follow: q.follow, count: q.count}
-	from, err := parseFrom(q.from)
+	from, to, err := q.compile(cmd, run)
 	if err != nil {
-		return usageError{fmt.Errorf("--from %q: %w", q.from, err)}
-	}
-	var to *time.Time
-	switch {
-	case q.count < 0:
-		return usageError{fmt.Errorf("--count %d: it can't be negative", q.count)}
-	case q.to != "" && q.follow:
-		return usageError{errors.New("--to and --follow: choose one")}
-	case q.to != "":
-		where, err := parseFrom(q.to)
-		if err != nil || where.time == nil {
-			return usageError{fmt.Errorf("--to %q: write a time like 2026-01-31T12:00:00Z, or how long ago, like 2h", q.to)}
-		}
-		to = where.time
-	}
-	if q.where != "" {
-		if run.filter, err = filter.Compile(q.where); err != nil {
-			return usageError{fmt.Errorf("--where: %w", err)}
-		}
-	}
-	for _, s := range q.subjects {
-		if !subject.ValidPattern([]byte(s)) {
-			return usageError{fmt.Errorf("--filter %q: it is no subject", s)}
-		}
-		run.subjects = append(run.subjects, []byte(s))
-	}
-	if !cmd.Flags().Changed("output") && !isTerminal(cmd.OutOrStdout()) {
-		q.output = "json"
+		return usageError{err}
 	}
 	if run.brokers, err = q.connect(cmd); err != nil {
 		return err
 	}
 	defer run.close()
-	run.print, run.out = foundPrinters[q.output], bufio.NewWriter(cmd.OutOrStdout())
-	if q.output == "table" {
-		fmt.Fprintf(run.out, foundLine, "TIME", "SHARD", "OFFSET", "SUBJECT", "MESSAGE")
+	run.out = bufio.NewWriter(cmd.OutOrStdout())
+	if err := run.printTo(q.output); err != nil {
+		return err
 	}
 	err = run.all(cmd.Context(), from, to)
 	if flushed := run.out.Flush(); err == nil {
@@ -148,6 +142,58 @@ func (q *queryFlags) run(cmd *cobra.Command, topic string) error {
 		run.summary()
 	}
 	return err
+}
+
+// compile checks the flags, and what is asked for is made part of the query.
+func (q *queryFlags) compile(cmd *cobra.Command, run *query) (from from, to *time.Time, err error) {
+	if from, err = parseFrom(q.from); err != nil {
+		return from, nil, fmt.Errorf("--from %q: %w", q.from, err)
+	}
+	switch {
+	case q.count < 0:
+		return from, nil, fmt.Errorf("--count %d: it can't be negative", q.count)
+	case q.to != "" && q.follow:
+		return from, nil, errors.New("--to and --follow: choose one")
+	case q.to != "":
+		where, err := parseFrom(q.to)
+		if err != nil || where.time == nil {
+			return from, nil, fmt.Errorf("--to %q: write a time like 2026-01-31T12:00:00Z, or how long ago, like 2h", q.to)
+		}
+		to = where.time
+	}
+	if q.where != "" {
+		if run.filter, err = filter.Compile(q.where); err != nil {
+			return from, nil, fmt.Errorf("--where: %w", err)
+		}
+	}
+	for _, s := range q.subjects {
+		if !subject.ValidPattern([]byte(s)) {
+			return from, nil, fmt.Errorf("--filter %q: it is no subject", s)
+		}
+		run.subjects = append(run.subjects, []byte(s))
+	}
+	if !cmd.Flags().Changed("output") && !isTerminal(cmd.OutOrStdout()) {
+		q.output = "json"
+	}
+	run.aggregation, err = q.results.compile(cmd, q.follow)
+	if err == nil && run.aggregation != nil && q.output == "raw" {
+		err = errors.New("--output raw and --aggregate: choose table or json")
+	}
+	return from, to, err
+}
+
+// printTo prints the head, and decides how the rest is printed.
+func (q *query) printTo(output string) error {
+	q.print = foundPrinters[output]
+	if q.aggregation != nil {
+		var head func() error
+		head, q.aggregation.print = q.aggregation.printers(output, q.out)
+		return head()
+	}
+	if output == "table" {
+		fmt.Fprintf(q.out, foundLine, "TIME", "SHARD", "OFFSET", "SUBJECT", "MESSAGE")
+	}
+	return nil
 }
 
 func isTerminal(w io.Writer) bool {
@@ -175,6 +221,9 @@ func (q *query) all(outer context.Context, from from, to *time.Time) error {
 	if from.sequence > 0 && len(shards) > 1 {
 		return usageError{fmt.Errorf("--from %d: topic %s has %d shards with sequences of their own; begin with a time", from.sequence, q.topic, len(shards))}
 	}
+	if q.aggregation != nil {
+		q.aggregation.begin(len(shards))
+	}
 	errs := make([]error, len(shards))
 	var reading sync.WaitGroup
 	for n, shard := range shards {
@@ -185,15 +234,21 @@ func (q *query) all(outer context.Context, from from, to *time.Time) error {
 		})
 	}
 	reading.Wait()
-	if outer.Err() != nil || q.full() {
-		return nil // Ctrl-C is no error
-	}
 	for _, err := range errs {
-		if err != nil && !errors.Is(err, context.Canceled) {
+		if err != nil && !errors.Is(err, context.Canceled) && outer.Err() == nil && !q.full() {
 			return q.notRead(err)
 		}
 	}
-	return nil
+	return q.rest(outer.Err() != nil) // Ctrl-C is no error
+}
+
+// rest prints the results that are open at the end. If the query was ended from outside, windows
+// are not complete, unless they are only one and new messages were followed.
+func (q *query) rest(ended bool) error {
+	if q.aggregation == nil || ended && (!q.follow || q.aggregation.query.Windowed()) {
+		return nil
+	}
+	return q.aggregation.close(aggregate.Everything)
 }
 
 // notRead explains why a Topic can't be read.
@@ -224,20 +279,21 @@ func (q *query) shard(ctx context.Context, snapshot *client.Snapshot, shard clie
 	if err != nil {
 		return err
 	}
+	part := q.newPart(shard.Number)
 	options := client.ReaderOptions{Full: true}
 	if begin = max(begin, shard.Start); begin < end {
 		r, err := snapshot.Reader(shard.Number, begin, options)
 		if err != nil {
 			return err
 		}
-		err = q.records(ctx, r, shard.Number, end, nil)
+		err = q.records(ctx, r, part, end, nil)
 		r.Close()
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 	}
 	if !q.follow {
-		return nil
+		return q.ended(shard.Number)
 	}
 	r, err := client.NewReader(q.nc, q.topic, shard.Number, shard.High, options)
 	if err != nil {
@@ -245,7 +301,7 @@ func (q *query) shard(ctx context.Context, snapshot *client.Snapshot, shard clie
 	}
 	defer r.Close()
 	// Where to begin may be in the future.
-	return q.records(ctx, r, shard.Number, 0, func(r *client.Record) bool {
+	return q.records(ctx, r, part, 0, func(r *client.Record) bool {
 		return r.Offset >= from.sequence && (from.time == nil || !r.Time.Before(*from.time))
 	})
 }
@@ -275,24 +331,84 @@ func (q *query) offsetAt(ctx context.Context, stream string, at time.Time, end u
 	return min(answer.Message.Sequence, end), nil
 }
 
+// part is what one shard's messages are judged with.
+type part struct {
+	shard   int
+	partial *shardPartial // nil: the messages are printed
+}
+
+func (q *query) newPart(shard int) *part {
+	p := &part{shard: shard}
+	if q.aggregation != nil {
+		p.partial = q.aggregation.newShard()
+	}
+	return p
+}
+
 // records judges the records of a reader up to, not including, end; 0: without an end. It passes
 // over those that are not in the range that is asked for; nil: all are.
-func (q *query) records(ctx context.Context, r *client.Reader, shard int, end uint64, in func(*client.Record) bool) error {
+func (q *query) records(ctx context.Context, r *client.Reader, p *part, end uint64, in func(*client.Record) bool) error {
 	for end == 0 || r.Offset() < end {
-		b, err := r.Batch(ctx)
+		b, err := q.next(ctx, r, p, end == 0)
 		if next := passedOver(r, err); next > 0 {
-			q.note("shard %d: messages from %d to %d can't be read: %v", shard, r.Offset(), next-1, err)
+			q.note("shard %d: messages from %d to %d can't be read: %v", p.shard, r.Offset(), next-1, err)
 			r.Seek(next)
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if err := q.batch(b, shard, end, in); err != nil {
+		if err := q.batch(b, p, end, in); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// idlePoll is how often a shard without new messages is asked how late it is there.
+const idlePoll = time.Second
+
+// next returns the next records. While there are none, time goes on for the results' windows.
+func (q *query) next(ctx context.Context, r *client.Reader, p *part, follows bool) (*client.Batch, error) {
+	for {
+		if p.partial == nil || !follows {
+			return r.Batch(ctx)
+		}
+		waiting, cancel := context.WithTimeout(ctx, idlePoll)
+		b, err := r.Batch(waiting)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return b, err
+		}
+		if at, ok := r.CaughtUp(); ok {
+			if err := q.idle(p.shard, at.Add(-idleLateness)); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// idle notes that all messages of a shard that were stored before a time were read.
+func (q *query) idle(shard int, at time.Time) error {
+	q.printing.Lock()
+	defer q.printing.Unlock()
+	if err := q.aggregation.reached(shard, at.UnixNano()); err != nil {
+		return err
+	}
+	return q.out.Flush()
+}
+
+// ended notes that nothing more comes of a shard.
+func (q *query) ended(shard int) error {
+	q.printing.Lock()
+	defer q.printing.Unlock()
+	if q.aggregation == nil {
+		return nil
+	}
+	if err := q.aggregation.ended(shard); err != nil {
+		return err
+	}
+	return q.out.Flush()
 }
 
 // passedOver returns the offset behind records that no reader gets, or 0 if an error is about
@@ -308,36 +424,46 @@ func passedOver(r *client.Reader, err error) (next uint64) {
 	return 0
 }
 
-func (q *query) batch(b *client.Batch, shard int, end uint64, in func(*client.Record) bool) error {
-	read, failed := 0, 0
-	var why error
-	var matching []found
+// batch judges the records of a batch.
+func (q *query) batch(b *client.Batch, p *part, end uint64, in func(*client.Record) bool) error {
+	var is judged
 	for record := range b.Records() {
 		if end > 0 && record.Offset >= end {
 			break
 		}
+		if p.partial != nil {
+			p.partial.greatest = max(p.partial.greatest, record.Time.UnixNano())
+		}
 		if in != nil && !in(&record) {
 			continue
 		}
-		read++
+		is.read++
 		if !q.selects(record.Subject) {
 			continue
 		}
+		r := filter.Record{Subject: []byte(record.Subject), Header: record.Header, Data: record.Data, Time: record.Time.UnixNano()}
 		if q.filter != nil {
-			judged := filter.Record{Subject: []byte(record.Subject), Header: record.Header, Data: record.Data, Time: record.Time.UnixNano()}
-			switch q.filter.Judge(&judged) {
+			switch q.filter.Judge(&r) {
 			case filter.No:
 				continue
 			case filter.Failed:
-				if failed++; why == nil {
-					why = q.filter.Why(&judged)
+				if is.failed++; is.why == nil {
+					is.why = q.filter.Why(&r)
 				}
 				continue
 			}
 		}
-		matching = append(matching, found{shard, record})
+		if !q.take() {
+			break
+		}
+		is.matched++
+		if p.partial == nil {
+			is.matching = append(is.matching, found{p.shard, record})
+		} else if err := p.partial.add(&r); err != nil {
+			return err
+		}
 	}
-	return q.printAll(matching, read, failed, why)
+	return q.took(p, &is)
 }
 
 // selects reports whether a subject is asked for.
@@ -350,22 +476,36 @@ func (q *query) selects(name string) bool {
 	return len(q.subjects) == 0
 }
 
-// printAll prints records of one shard, and counts them.
-func (q *query) printAll(all []found, read, failed int, why error) error {
+// take reports whether one more message is wanted.
+func (q *query) take() bool {
+	return q.count == 0 || q.taken.Add(1) <= int64(q.count)
+}
+
+// judged is what a batch was found to have.
+type judged struct {
+	read, matched, failed int
+	why                   error // of the first one that failed
+	matching              []found
+}
+
+// took prints what a batch of one shard has, and counts it.
+func (q *query) took(p *part, j *judged) error {
 	q.printing.Lock()
 	defer q.printing.Unlock()
-	if q.read, q.failed = q.read+read, q.failed+failed; q.why == nil {
-		q.why = why
+	if q.read, q.matched, q.failed = q.read+j.read, q.matched+j.matched, q.failed+j.failed; q.why == nil {
+		q.why = j.why
 	}
-	for i := range all {
-		if q.count > 0 && q.matched == q.count {
-			break
-		}
-		if err := q.print(q.out, &all[i]); err != nil {
+	if q.count > 0 && q.matched >= q.count {
+		q.enough()
+	}
+	for i := range j.matching {
+		if err := q.print(q.out, &j.matching[i]); err != nil {
 			return fmt.Errorf("print a message: %w", err)
 		}
-		if q.matched++; q.matched == q.count {
-			q.enough()
+	}
+	if p.partial != nil {
+		if err := q.aggregation.merge(p.shard, p.partial); err != nil {
+			return err
 		}
 	}
 	return q.out.Flush()
@@ -383,20 +523,27 @@ func (q *query) summary() {
 	if q.failed > 0 {
 		q.note("%d could not be judged; of the first one: %v", q.failed, q.why)
 	}
+	if q.aggregation != nil {
+		q.aggregation.summary(q.note)
+	}
 }
 
 // foundLine is a line of the table: time, shard, offset, subject, message.
 const foundLine = "%-24s  %5s  %9s  %-30s  %s\n"
 
+// printable returns a text without what a terminal would obey.
+func printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(text, "�"))
+}
+
 var foundPrinters = map[string]func(w io.Writer, r *found) error{
 	"table": func(w io.Writer, r *found) error {
-		message := strings.Map(func(c rune) rune {
-			if unicode.IsControl(c) {
-				return ' '
-			}
-			return c
-		}, strings.ToValidUTF8(string(r.Data), "�"))
-		_, err := fmt.Fprintf(w, foundLine, r.Time.UTC().Format("2006-01-02T15:04:05.000Z"), strconv.Itoa(r.shard), strconv.FormatUint(r.Offset, 10), r.Subject, message)
+		_, err := fmt.Fprintf(w, foundLine, r.Time.UTC().Format("2006-01-02T15:04:05.000Z"), strconv.Itoa(r.shard), strconv.FormatUint(r.Offset, 10), r.Subject, printable(string(r.Data)))
 		return err
 	},
 	"json": func(w io.Writer, r *found) error {
