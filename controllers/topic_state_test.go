@@ -293,6 +293,12 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	f.features = coordination.Features()
 	f.start("main-0")
 	w.untilTopic("history", "Served")
+	w.untilSubscription("chosen", "Served")
+	if chosen := f.subscription("orders", "chosen"); chosen == nil || chosen.Spec.Where != "json.a == 1" {
+		t.Errorf("of a condition, in etcd there is %+v", chosen)
+	}
+	w.apply("Subscription", "mistaken", `{topicRef: {name: orders}, filter: {where: "json.a =="}}`)
+	w.untilSubscription("mistaken", "Invalid")
 	if history := f.topic("history"); history == nil || history.Spec.Stream.MaxPerSubject != 2 {
 		t.Errorf("of two messages of each subject, in etcd there is %+v", history)
 	}

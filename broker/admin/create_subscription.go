@@ -36,6 +36,11 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 			return info
 		}
 	}
+	if asked.Where != "" {
+		if info.Error = without(state, coordination.FeatureConditions, "judges no records by a condition"); info.Error != nil {
+			return info
+		}
+	}
 	if asked.Push != nil {
 		if !s.pushByClients {
 			info.Error = refuse(Refused, "subscription %s pushes to a URL, which these brokers take from manifests only (apply a manifest with spec.delivery.push; carillon dev takes it with --push-allow)", name)
@@ -45,7 +50,7 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 			return info
 		}
 	}
-	spec := coordination.SubscriptionSpec{Start: asked.Start, Subjects: asked.Subjects, Ack: asked.Ack, DeadLetter: asked.DeadLetter, Push: asked.Push}
+	spec := coordination.SubscriptionSpec{Start: asked.Start, Subjects: asked.Subjects, Where: asked.Where, Ack: asked.Ack, DeadLetter: asked.DeadLetter, Push: asked.Push}
 	spec.Consumer.Description = asked.Description
 	made, err := s.store.CreateSubscription(ctx, topic, name, spec, coordination.Owner{Kind: coordination.ClientOwner})
 	if err != nil {

@@ -77,6 +77,7 @@ func (r *CreateRequest) BeyondJetStream() bool {
 type CreateSubscriptionRequest struct {
 	Start       coordination.Start `json:"start,omitzero"`       // none: Latest
 	Subjects    []string           `json:"subjects,omitempty"`   // filter; none: all
+	Where       string             `json:"where,omitempty"`      // condition, in CEL; empty: none
 	Ack         coordination.Ack   `json:"ack,omitzero"`         // durations in nanoseconds
 	DeadLetter  string             `json:"deadLetter,omitempty"` // name of a Topic; empty: none
 	Description string             `json:"description,omitempty"`

@@ -141,7 +141,7 @@ const FeatureDeclaredConsumers Feature = "declared-consumers"
 
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureBarrier, FeatureBatches, FeatureClock, FeatureConditions, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
 }
 
 const (

@@ -40,7 +40,7 @@ func (c *Client) createSubscription(ctx context.Context, topic, name string, spe
 		if err != nil {
 			return nil, err
 		}
-		if why := t.mayReset(spec.Reset); why != "" {
+		if why := firstUnknown(t.mayReset(spec.Reset), t.conditionOf(&spec)); why != "" {
 			return nil, &InvalidError{what, why}
 		}
 		s := &Subscription{Topic: t.ID, Name: name, Spec: &spec, Generation: 1, Owner: owner, Created: created}
@@ -175,7 +175,7 @@ type SubscriptionUpdate struct {
 // UpdateSubscription replaces the spec. An equal spec is not written.
 func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, update SubscriptionUpdate) (*Subscription, error) {
 	what := describe(topic, name)
-	if err := c.mayReset(ctx, topic, what, update.Spec.Reset); err != nil {
+	if err := c.mayHave(ctx, topic, what, &update.Spec); err != nil {
 		return nil, err
 	}
 	return c.reviseSubscriptionSince(ctx, topic, name, update.By, update.Since, func(s *Subscription) error {
@@ -218,7 +218,7 @@ func (c *Client) AdoptSubscription(ctx context.Context, topic, name string, by O
 	if why := by.valid(); why != "" {
 		return nil, &InvalidError{what, why}
 	}
-	if err := c.mayReset(ctx, topic, what, spec.Reset); err != nil {
+	if err := c.mayHave(ctx, topic, what, &spec); err != nil {
 		return nil, err
 	}
 	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {

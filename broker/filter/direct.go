@@ -98,6 +98,25 @@ func directValue(e ast.Expr) (node, *paths) {
 	return d.condition(e), d.paths
 }
 
+// isQuick reports whether a node of the whole expression only compares, and looks for no pattern.
+func isQuick(n node) bool {
+	switch n := n.(type) {
+	case nil:
+		return false
+	case *junction:
+		for _, of := range n.of {
+			if !isQuick(of) {
+				return false
+			}
+		}
+	case *not:
+		return isQuick(n.of)
+	case *match:
+		return n.function == "startsWith" || n.function == "endsWith"
+	}
+	return true
+}
+
 // directs makes the nodes of one expression.
 type directs struct{ paths *paths }
 

@@ -16,7 +16,8 @@
 //     bounded memory.
 //  5. Judging by nodes of our own allocates nothing, unless a string has escapes.
 //
-// A Filter is a value without state, so the death of a process changes nothing in it.
+// A Filter is a value without state, so the death of a process changes nothing in it. Shared keeps a
+// table of those in use.
 //
 // Rejected: reading the payload into a tree before the expression is judged. It costs several times
 // as much as the usual expression, and most of it isn't looked at. Rejected: a language of our own.

@@ -36,6 +36,7 @@ type Filter struct {
 	text    string
 	program cel.Program
 	direct  node // nil: program judges
+	quick   bool
 	paths   *paths
 	states  sync.Pool // of *state
 }
@@ -81,6 +82,7 @@ func compile(text string) (*Filter, error) {
 	}
 	f := &Filter{text: text, program: program}
 	f.direct, f.paths = direct(checked)
+	f.quick = isQuick(f.direct)
 	f.states.New = func() any { return newState(f.paths) }
 	return f, nil
 }
@@ -124,6 +126,9 @@ func units(cost uint64) string {
 
 // String returns the expression.
 func (f *Filter) String() string { return f.text }
+
+// IsQuick reports whether judging a small record takes less than some microseconds.
+func (f *Filter) IsQuick() bool { return f.quick }
 
 // Judge returns the verdict about a record.
 func (f *Filter) Judge(r *Record) Verdict {

@@ -53,7 +53,7 @@ func (s *Server) createConsumer(c *call, t *topic.Shard, shard *topic.ShardLeade
 		refusal = jsapi.ErrStreamReplicasNotSupported // as nats-server does, whatever the stream has
 	}
 	if refusal == nil {
-		refusal = cmp.Or(s.mayMake(request.User, jsapi.ErrConsumerCreate), s.mayPrioritize(&request.Config), s.mayDeliver(request.User, request.Config.DeliverSubject))
+		refusal = cmp.Or(s.mayMake(request.User, jsapi.ErrConsumerCreate), s.mayPrioritize(&request.Config), s.mayJudge(request, t.Topic(), 1), s.mayDeliver(request.User, request.Config.DeliverSubject))
 	}
 	if refusal == nil && isShardOfMany(t) {
 		switch {
@@ -326,7 +326,7 @@ func (s *Server) respecify(ctx context.Context, t *topic.Shard, existing *subscr
 // keepUnmapped copies the settings that JetStream cannot express or cannot change from was into
 // spec.
 func keepUnmapped(spec coordination.SubscriptionSpec, was *coordination.SubscriptionSpec) coordination.SubscriptionSpec {
-	spec.Where, spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Where, was.Push, was.DeadLetter, was.DeletionPolicy
+	spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Push, was.DeadLetter, was.DeletionPolicy
 	spec.Rate, spec.Reset, spec.Consumer.Maker = was.Rate, was.Reset, was.Consumer.Maker
 	spec.Start = was.Start
 	return spec

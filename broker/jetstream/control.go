@@ -250,6 +250,19 @@ func (s *Server) mayPrioritize(config *jsapi.ConsumerConfig) *jsapi.Error {
 	return s.needs(coordination.FeaturePriorities, "priority groups need")
 }
 
+// mayJudge refuses a condition that brokers can't serve on a Topic, or while a broker is there that
+// would ignore it. The consumer reads so many shards.
+func (s *Server) mayJudge(request *jsapi.ConsumerRequest, of *topic.Topic, shards int) *jsapi.Error {
+	spec := request.SubscriptionSpec()
+	if spec.Where == "" {
+		return nil
+	}
+	if why := spec.Unjudgeable(of.Desired().Spec.Stream.Retention, shards); why != "" {
+		return jsapi.ErrConsumerCreate.With(why)
+	}
+	return s.needs(coordination.FeatureConditions, "a condition needs")
+}
+
 // needs refuses a consumer while a broker is there that lacks a feature.
 func (s *Server) needs(feature coordination.Feature, what string) *jsapi.Error {
 	for _, b := range s.state().Brokers {

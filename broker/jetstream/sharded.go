@@ -340,7 +340,7 @@ func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.T
 	stream := s.streamOf(of.Desired())
 	request, refusal := consumerRequest(c, &stream)
 	if refusal == nil {
-		refusal = s.mayMake(request.User, jsapi.ErrConsumerCreate)
+		refusal = cmp.Or(s.mayMake(request.User, jsapi.ErrConsumerCreate), s.mayJudge(request, of, len(of.Shards())))
 	}
 	if refusal == nil {
 		switch config := &request.Config; {

@@ -2,6 +2,7 @@ package jsapi
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/filter"
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
@@ -286,6 +288,11 @@ func (c *ConsumerConfig) checkFilters() *Error {
 	if c.FilterSubject != "" && len(c.FilterSubjects) > 0 {
 		return ErrConsumerDuplicateFilterSubjects
 	}
+	if where, ok := c.Metadata[coordination.WhereMetadata]; ok {
+		if _, err := filter.Compile(where); err != nil {
+			return ErrConsumerCreate.With(fmt.Sprintf("metadata %s: %v", coordination.WhereMetadata, err))
+		}
+	}
 	filters := c.Filters()
 	if n := len(filters); n > coordination.MaxFilterSubjects { // which takes seconds to compare
 		return ErrConsumerCreate.With(fmt.Sprintf("%d filter subjects (use wildcards, and at most %d)", n, coordination.MaxFilterSubjects))
@@ -379,6 +386,7 @@ func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 			PriorityTimeout:   c.PriorityTimeout,
 		},
 	}
+	spec.Where, spec.Consumer.Metadata = splitWhere(c.Metadata)
 	if c.PauseUntil != nil {
 		spec.Consumer.PauseUntil = *c.PauseUntil
 	}
@@ -404,7 +412,7 @@ func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 }
 
 // ConsumerOf returns the consumer configuration that clients see for a Subscription, whoever
-// declared it. Content filters and dead letters cannot be expressed in JetStream.
+// declared it. Its condition is in the metadata. Dead letters cannot be expressed in JetStream.
 func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig {
 	s := &spec.Consumer
 	c := ConsumerConfig{
@@ -425,7 +433,7 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 		InactiveThreshold:  s.InactiveThreshold,
 		Replicas:           s.Replicas,
 		MemoryStorage:      s.MemoryStorage,
-		Metadata:           s.Metadata,
+		Metadata:           joinWhere(s.Metadata, spec.Where),
 		DeliverSubject:     s.DeliverSubject,
 		DeliverGroup:       s.DeliverGroup,
 		FlowControl:        s.FlowControl,
@@ -485,6 +493,30 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 		}
 	}
 	return c
+}
+
+// splitWhere returns the condition that metadata names, and the rest of the metadata.
+func splitWhere(metadata map[string]string) (where string, rest map[string]string) {
+	where, ok := metadata[coordination.WhereMetadata]
+	if !ok {
+		return "", metadata
+	}
+	if len(metadata) > 1 {
+		rest = maps.Clone(metadata)
+		delete(rest, coordination.WhereMetadata)
+	}
+	return where, rest
+}
+
+// joinWhere returns metadata with a condition, as clients see it.
+func joinWhere(metadata map[string]string, where string) map[string]string {
+	if where == "" {
+		return metadata
+	}
+	joined := make(map[string]string, len(metadata)+1)
+	maps.Copy(joined, metadata)
+	joined[coordination.WhereMetadata] = where
+	return joined
 }
 
 // CheckUpdate reports whether an existing consumer equals the requested one, or why it cannot be

@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -123,7 +124,7 @@ func (s *Service) Update(ctx context.Context, key, name string, spec coordinatio
 	}
 	why := unsupported(&spec)
 	if why == "" && sub.store.isQueue() {
-		why = sub.store.queueConflict(name, &spec, anyServed)
+		why = cmp.Or(sub.store.queueConflict(name, &spec, anyServed), spec.Unjudgeable(coordination.WorkQueue, 1))
 	}
 	if why != "" || !sub.ephemeral.Load() {
 		return nil, sub.store.notServed(name, Unsupported, why, nil)

@@ -498,7 +498,7 @@ func (k *cursorStore) retryStarts() {
 // apply creates a desired Subscription or updates the existing one. excluded is why a work queue
 // has no room for it; empty: it has. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription, policy coordination.StreamRetention, excluded string) {
-	why := cmp.Or(unsupported(d.Spec), k.refusesDeadLetters(d.Spec), k.refusesPush(d.Spec), excluded)
+	why := cmp.Or(unsupported(d.Spec), k.refusesDeadLetters(d.Spec), k.refusesPush(d.Spec), d.Spec.Unjudgeable(policy, k.shards()), excluded)
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()

@@ -161,6 +161,10 @@ type Info struct {
 	// Lost counts messages skipped because they cannot be read, since this broker leads.
 	Lost    uint64
 	Trouble string // empty: none
+	// Unjudged counts records that the condition could not judge, since this broker leads. They don't
+	// match. UnjudgedWhy is why it could not judge one of the newest; empty: it judged all.
+	Unjudged    uint64
+	UnjudgedWhy string
 	// DeadLettered counts records that were given up and stored in the dead-letter Topic, since this
 	// broker leads. GivenUp are those that wait for that, and DeadLetterTrouble says why they do;
 	// empty: they were not refused.

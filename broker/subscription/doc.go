@@ -49,6 +49,10 @@
 // don't wait for the disk. What may change meanwhile is looked at again. Still under mu are the
 // search for the start, counting ahead where the index can't count, and dead letters.
 //
+// Of a Subscription with a condition (spec.Where) records are judged ahead of delivery, each once,
+// also without mu (verdicts). A record that doesn't match, or can't be judged, is skipped as one
+// that the filter by subject leaves out. Each step judges for a bounded time.
+//
 // The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
 // when something is delivered or the lag is requested. Without a filter nothing is read. If counted
 // records are removed, they are counted again: for a request at once, for deliveries once a second.

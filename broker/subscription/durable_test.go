@@ -126,7 +126,7 @@ func TestUnsupportedSubscriptionsAreRefusedWithTheReason(t *testing.T) {
 				s.Push, s.Ack.Policy = &coordination.Push{URL: "http://example.com"}, coordination.AckAll
 			},
 			func(s *coordination.SubscriptionSpec) { s.DeadLetter, s.Ack.Policy = "dead", coordination.AckNone },
-			func(s *coordination.SubscriptionSpec) { s.Where = "true" },
+			func(s *coordination.SubscriptionSpec) { s.Where, s.Start.From = "true", coordination.FromLast },
 			func(s *coordination.SubscriptionSpec) { s.Consumer.DeliverGroup = "g" },
 			func(s *coordination.SubscriptionSpec) { s.Consumer.IdleHeartbeat = time.Second },
 			func(s *coordination.SubscriptionSpec) { s.Consumer.FlowControl = true },
@@ -143,11 +143,11 @@ func TestUnsupportedSubscriptionsAreRefusedWithTheReason(t *testing.T) {
 		}
 		// One that requests it later keeps its position.
 		spec := earliest()
-		spec.Where = "true"
+		spec.Consumer.DeliverGroup = "g"
 		w.declare("billing", 1, spec)
 		synctest.Wait()
 		if err := w.service.WhyNot(topicID, "billing"); err == nil || w.service.Find(topicID, "billing") != nil {
-			t.Error("it is served with a filter by content")
+			t.Error("it is served with a group and without a subject")
 		}
 		w.declare("billing", 1, earliest())
 		w.find("billing").Pull(pull("a", 1))

@@ -9,7 +9,7 @@ import (
 
 // Endangered returns why the Topic's retention is about to delete a record that was not
 // acknowledged, or "". info is of just now. The record may be one that no filter matches, if later
-// ones match.
+// ones match, and one that the condition has not judged yet.
 func (s *Subscription) Endangered(info *Info) string {
 	shard := s.store.shard
 	if shard.topic == nil {
@@ -40,6 +40,9 @@ func (s *Subscription) endangeredNow(info *Info, policy log.Retention, was bool)
 	}
 	start, end := s.store.shard.Offsets()
 	oldest := max(info.FloorOffset+1, start)
+	if info.Pending == 0 {
+		oldest = max(oldest, s.judgedTo())
+	}
 	why := retention.Soon(s.store.shard.Data().SegmentInfos(), policy, s.store.shard.Removed(), end, oldest, clock.Time(), was)
 	if why == "" {
 		return ""

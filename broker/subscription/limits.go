@@ -88,6 +88,24 @@ const (
 	// how many wait for that. Others read the log.
 	countsAtOnce  = 4
 	countsWaiting = 1024
+	// mostMatches bounds the matching records that are remembered ahead of a cursor with a condition:
+	// as many as one step delivers, 2 KiB.
+	mostMatches = stepRecords
+	// fewMatches is how many of them an idle cursor keeps the memory for.
+	fewMatches = 8
+	// judgeFor is how long the records of one Subscription are judged in one step, beside the time of
+	// one record. Others wait for as long.
+	judgeFor = time.Millisecond
+	// judgedBetween is how many quick records are judged between two looks at the clock, which take as
+	// long as a tenth of one, and judgedLarge the size from which on a record isn't quick.
+	judgedBetween = 64
+	judgedLarge   = 16 << 10
+	// infoJudges is how often up to stepBytes are judged for Info: it need not be exact.
+	infoJudges = 8
+	// whyRest is the pause between two records of a Subscription of which it is kept why they can't be
+	// judged: to find that out takes some 10 µs. whyBytes bounds that text.
+	whyRest  = time.Second
+	whyBytes = 256
 	// createBytes bounds what is read before Create returns, to find the start position. The rest
 	// is read in later steps.
 	createBytes = 32 << 20

@@ -54,6 +54,10 @@ func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 	if base >= end {
 		return n, exact
 	}
+	if s.settings.where != nil {
+		matching, judged := s.matchingLag(base, end)
+		return n + matching, exact && judged
+	}
 	if len(s.settings.filters) == 0 {
 		gone := s.aheadLeft()
 		if set := s.removed(); set != nil {
@@ -94,7 +98,7 @@ func (s *Subscription) newestLeft() uint64 {
 // delivered next. They have no record, so that after the last record nothing remains. mu is held.
 func (s *Subscription) passedOver(offset, start uint64) uint64 {
 	base := s.base(start)
-	if len(s.settings.filters) > 0 || len(s.cursor.ahead) > 0 || offset < base {
+	if len(s.settings.filters) > 0 || s.settings.where != nil || len(s.cursor.ahead) > 0 || offset < base {
 		return 0 // lag counts records here, or offset is not ahead
 	}
 	n := offset - base
@@ -189,7 +193,7 @@ func (s *Subscription) many(from, end uint64) bool {
 // it doesn't know which were acknowledged ahead of the cursor. mu is held.
 func (s *Subscription) toCount() (from, end uint64, ok bool) {
 	start, end := s.store.shard.Offsets()
-	if len(s.settings.filters) == 0 || !s.search.done || s.closed != 0 || len(s.cursor.ahead) > 0 {
+	if !s.settings.countsSubjects() || !s.search.done || s.closed != 0 || len(s.cursor.ahead) > 0 {
 		return 0, end, false
 	}
 	s.restartCount(start)
@@ -200,7 +204,7 @@ func (s *Subscription) toCount() (from, end uint64, ok bool) {
 // there is more to count. mu is held.
 func (s *Subscription) countAhead(w *worker, start, end uint64, bytes int) (more bool) {
 	l := &s.ahead
-	if len(s.settings.filters) == 0 || !s.search.done {
+	if !s.settings.countsSubjects() || !s.search.done {
 		return false
 	}
 	s.restartCount(start)

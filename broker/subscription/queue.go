@@ -56,4 +56,5 @@ type worker struct {
 	read, unlocked, stale bool
 
 	delivery Delivery
+	found    []uint64 // of verdicts, before they are merged
 }

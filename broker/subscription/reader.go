@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -139,7 +140,7 @@ func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, i
 	now := k.service.config.Clock.Time()
 	why := unsupported(spec)
 	if why == "" && k.isQueue() {
-		why = k.queueConflict(name, spec, anyServed)
+		why = cmp.Or(k.queueConflict(name, spec, anyServed), spec.Unjudgeable(coordination.WorkQueue, 1))
 	}
 	if why != "" {
 		return nil, k.notServed(name, Unsupported, why, nil)

@@ -123,7 +123,7 @@ func (s *Subscription) aheadLeft() (n uint64) {
 // no more often than every recountRest. mu is held.
 func (s *Subscription) recount(start uint64, now int64, atOnce bool) {
 	l, set := &s.ahead, s.removed()
-	if set == nil || len(s.settings.filters) == 0 {
+	if set == nil || !s.settings.countsSubjects() {
 		return
 	}
 	version := set.Version()

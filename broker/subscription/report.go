@@ -22,6 +22,10 @@ type Report struct {
 	EndpointWhy string `json:"endpointWhy,omitempty"`
 	// Push is the state of that endpoint; nil: clients pull, or nothing was pushed yet.
 	Push *PushReport `json:"push,omitempty"`
+	// Unjudged counts messages that the condition could not judge since this broker leads, and
+	// UnjudgedWhy says why it could not judge one of the newest.
+	Unjudged    uint64 `json:"unjudged,omitempty"`
+	UnjudgedWhy string `json:"unjudgedWhy,omitempty"`
 	// Trouble is why records can't be read at present.
 	Trouble string `json:"trouble,omitempty"`
 }
@@ -44,6 +48,7 @@ func (s *Subscription) Report(ctx context.Context) Report {
 		Name: s.Name(), Lag: i.Lag, Pending: i.Pending, Redelivered: i.Redelivered,
 		DeadLettered: i.DeadLettered, GivenUp: i.GivenUp, DeadLetterTrouble: i.DeadLetterTrouble, Endangered: s.Endangered(&i),
 		Endpoint: i.Endpoint.Reason, EndpointWhy: i.Endpoint.Trouble, Trouble: i.Trouble,
+		Unjudged: i.Unjudged, UnjudgedWhy: i.UnjudgedWhy,
 	}
 	if e := &i.Endpoint; i.Pushes {
 		r.Push = &PushReport{Held: e.Held, Sending: e.Sending, Answer: e.Answer, Answered: e.Answered, Retry: e.Retry}

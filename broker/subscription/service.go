@@ -67,7 +67,7 @@ type Service struct {
 	changedMu sync.Mutex // guards changed; locked after all other locks
 	changed   chan struct{}
 
-	delivered, redelivered, acked, exhausted, deadLettered, lost, stateBytes, released atomic.Uint64
+	delivered, redelivered, acked, exhausted, deadLettered, lost, stateBytes, released, unjudged atomic.Uint64
 }
 
 // New returns a Service without shards. ShardChanged adds them.
@@ -426,6 +426,7 @@ type Stats struct {
 	Lost          uint64 // records skipped because they cannot be read
 	StateBytes    uint64 // written to state logs
 	Released      uint64 // records removed because no Subscription needs them
+	Unjudged      uint64 // records that conditions could not judge
 }
 
 // Stats returns the service's counters and gauges.
@@ -433,7 +434,7 @@ func (s *Service) Stats() Stats {
 	stats := Stats{
 		Delivered: s.delivered.Load(), Redelivered: s.redelivered.Load(), Acked: s.acked.Load(),
 		Exhausted: s.exhausted.Load(), DeadLettered: s.deadLettered.Load(), Lost: s.lost.Load(),
-		StateBytes: s.stateBytes.Load(), Released: s.released.Load(),
+		StateBytes: s.stateBytes.Load(), Released: s.released.Load(), Unjudged: s.unjudged.Load(),
 	}
 	for _, k := range s.allStores() {
 		for _, sub := range k.each() {

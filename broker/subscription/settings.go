@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/filter"
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
 // settings are the values of a spec in the form that delivery needs.
 type settings struct {
-	filters    [][]byte // none: all
+	filters    [][]byte       // none: all
+	where      *filter.Filter // the condition; nil: none
 	policy     coordination.AckPolicy
 	wait       int64   // milliseconds
 	backoff    []int64 // milliseconds
@@ -58,6 +60,9 @@ func settingsOf(spec *coordination.SubscriptionSpec, shards int) settings {
 			break
 		}
 		s.filters = append(s.filters, []byte(f))
+	}
+	if spec.Where != "" {
+		s.where, _ = filter.Shared(spec.Where) // unsupported has seen it
 	}
 	for _, pause := range spec.Ack.Backoff {
 		s.backoff = append(s.backoff, milliseconds(pause))
@@ -112,8 +117,11 @@ func (s *settings) matches(name []byte) bool {
 	return false
 }
 
+// countsSubjects reports whether the lag is the number of records whose subject matches.
+func (s *settings) countsSubjects() bool { return len(s.filters) > 0 && s.where == nil }
+
 func (s *settings) sameFilters(other *settings) bool {
-	if len(s.filters) != len(other.filters) {
+	if len(s.filters) != len(other.filters) || s.where != other.where {
 		return false
 	}
 	for i := range s.filters {
@@ -137,7 +145,6 @@ func unsupported(spec *coordination.SubscriptionSpec) string {
 		{spec.Push != nil && !pulled, "delivery to a URL (delivery.push) and to a subject together"},
 		{spec.Push != nil && c.PriorityPolicy != "", "delivery to a URL (delivery.push) with a priority policy"},
 		{spec.DeadLetter != "" && spec.Ack.Policy == coordination.AckNone, "dead letters (deadLetter) without acks"},
-		{spec.Where != "", "a filter by content (filter.where)"},
 		{pulled && c.DeliverGroup != "", "a queue group without a subject to deliver to"},
 		{pulled && c.RateLimit > 0, "a rate limit without a subject to deliver to"},
 		{pulled && (c.FlowControl || c.IdleHeartbeat > 0), "flow control without a subject to deliver to"},
@@ -146,5 +153,20 @@ func unsupported(spec *coordination.SubscriptionSpec) string {
 			return fmt.Sprintf("brokers can't serve %s yet; leave it out", feature.what)
 		}
 	}
-	return ""
+	return misjudged(spec)
+}
+
+// misjudged returns why the condition of a spec can't be served, or "". The Topic may add reasons
+// (SubscriptionSpec.Unjudgeable).
+func misjudged(spec *coordination.SubscriptionSpec) string {
+	if spec.Where == "" {
+		if spec.Consumer.Metadata[coordination.WhereMetadata] != "" {
+			return "a broker of an earlier version made it without its condition (metadata " + coordination.WhereMetadata + "); delete it and make it again"
+		}
+		return ""
+	}
+	if _, err := filter.Shared(spec.Where); err != nil {
+		return "condition (filter.where): " + err.Error()
+	}
+	return spec.Unjudgeable(coordination.LimitsPolicy, 1)
 }

@@ -229,6 +229,7 @@ func (s *Subscription) startAt(next, until uint64) {
 	}
 	s.reader = *s.store.shard.NewCursor(next)
 	s.ahead = lookahead{}
+	s.verdicts.restart()
 	s.store.writeStart(s)
 }
 

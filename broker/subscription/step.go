@@ -169,15 +169,23 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 	if !s.wanting(now) {
 		return false, nil
 	}
-	s.recount(start, now, false)
-	if s.counting || s.countByIndex(now) {
-		return false, nil
-	}
-	if more := s.countAhead(w, start, end, stepBytes); more && s.ahead.spent < s.service.countBytes {
-		return true, nil // the first delivery waits for an exact count
+	w.read, w.unlocked, w.stale = false, false, false
+	if s.settings.where != nil {
+		if s.cursor.next() == nil && !s.isFullyPending() {
+			if more, err = s.judgeAhead(w, start, end); more || err != nil {
+				return more, err
+			}
+		}
+	} else {
+		s.recount(start, now, false)
+		if s.counting || s.countByIndex(now) {
+			return false, nil
+		}
+		if more := s.countAhead(w, start, end, stepBytes); more && s.ahead.spent < s.service.countBytes {
+			return true, nil // the first delivery waits for an exact count
+		}
 	}
 	w.readMemory = s.reader.Lend(w.readMemory)
-	w.read, w.unlocked, w.stale = false, false, false
 	defer s.releaseBuffers(w)
 	budget := stepBytes
 	delivered, redelivered := uint64(0), uint64(0)
@@ -200,7 +208,7 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 			if rec == nil {
 				continue
 			}
-		} else if s.settings.policy != coordination.AckNone && s.cursor.pending.live >= s.settings.maxPending {
+		} else if s.isFullyPending() {
 			s.blocked = true
 			return s.nothing(w, true), nil
 		} else {
@@ -237,6 +245,11 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 		}
 	}
 	return true, nil
+}
+
+// isFullyPending reports whether as many records are pending as may be. mu is held.
+func (s *Subscription) isFullyPending() bool {
+	return s.settings.policy != coordination.AckNone && s.cursor.pending.live >= s.settings.maxPending
 }
 
 // nothing ends the requests that do not wait, when nothing more is available for them. If mu was
@@ -412,6 +425,9 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 				if w.record.Offset >= end {
 					return nil, false, nil
 				}
+				if s.settings.where != nil && w.record.Offset >= s.verdicts.to {
+					return nil, true, nil // it is to be judged first
+				}
 				if s.wanted(&w.record) {
 					w.have = true
 					continue
@@ -455,6 +471,13 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 				return nil, true, nil
 			}
 			if s.toNewest(next) {
+				continue
+			}
+		}
+		if s.settings.where != nil {
+			if moved, unjudged := s.passUnmatched(next, end); unjudged {
+				return nil, true, nil
+			} else if moved {
 				continue
 			}
 		}
@@ -521,12 +544,15 @@ func (s *Subscription) wanted(r *log.Record) bool {
 		s.dropNewest(r.Offset)
 		return len(s.newest) > 0 && s.newest[0] == r.Offset && !s.cursor.isAhead(r.Offset) && !s.isRemoved(r.Offset)
 	}
+	if s.settings.where != nil && !s.isMatch(r.Offset) {
+		return false
+	}
 	return s.settings.matches(r.Subject) && !s.cursor.isAhead(r.Offset) && !s.isRemoved(r.Offset)
 }
 
 // skip skips records. The end of the step notes it for the state log. mu is held.
 func (s *Subscription) skip(to uint64) {
-	if len(s.settings.filters) == 0 || s.cursor.until > 0 {
+	if len(s.settings.filters) == 0 || s.settings.where != nil || s.cursor.until > 0 {
 		s.store.lookAgain(s.cursor.offset+1, to+1)
 	}
 	s.cursor.apply(op{kind: opSkip, offset: to})

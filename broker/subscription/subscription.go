@@ -81,6 +81,7 @@ type Subscription struct {
 	timerAt          int64
 	scanned          int64 // when deadlines were scanned last
 	ahead            lookahead
+	verdicts         verdicts // of its condition
 	removals         removals
 	newest           []uint64     // records to deliver below cursor.until; nil: not known yet
 	dead             *deadLetters // nil: records that are given up are dropped
@@ -161,6 +162,7 @@ func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
 	if !before.sameFilters(&s.settings) {
 		s.store.lookAgain(s.cursor.lowest(), endless)
 		s.ahead = lookahead{}
+		s.verdicts.restart()
 		s.newest = nil
 	}
 	if s.closed == 0 {
@@ -359,6 +361,7 @@ func (s *Subscription) notePasses() {
 
 // Info returns the state of the Subscription. Count before it makes its lag exact.
 func (s *Subscription) Info() Info {
+	s.judgeForInfo()
 	w := spareWorkers.Get().(*worker)
 	defer spareWorkers.Put(w)
 	s.mu.Lock()
@@ -369,6 +372,7 @@ func (s *Subscription) Info() Info {
 // InitialInfo is Info for the answer to whoever created the Subscription. Of a new push it returns,
 // once, the state before the first delivery: clients count from there.
 func (s *Subscription) InitialInfo() Info {
+	s.judgeForInfo()
 	w := spareWorkers.Get().(*worker)
 	defer spareWorkers.Put(w)
 	s.mu.Lock()
@@ -398,6 +402,7 @@ func (s *Subscription) info(w *worker, now int64) Info {
 		Pending: s.cursor.pending.live, Redelivered: s.cursor.repeated, Waiting: s.waiting.n,
 		LastDelivered: s.service.at(s.lastSeen.delivered), LastAcked: s.service.at(s.lastSeen.acked),
 		Exhausted: s.exhausted, Lost: s.skipped, Trouble: s.trouble,
+		Unjudged: s.verdicts.failed, UnjudgedWhy: s.verdicts.why,
 	}
 	if s.readError != "" {
 		i.Trouble = s.readError
@@ -438,6 +443,7 @@ func (s *Subscription) close(why End) {
 			s.timer.Stop()
 		}
 		s.reader, s.redeliveryReader, s.ahead = log.Cursor{}, nil, lookahead{}
+		s.verdicts.restart()
 	}
 	unflushed, over := s.unflushed, s.waiting.takeEnded()
 	s.unflushed = false

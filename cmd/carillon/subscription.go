@@ -284,6 +284,9 @@ func printSubscription(w io.Writer, v *subscriptionView) error {
 		add("Active members", membersText(n.Members))
 		add("Delivered", placeText(n.Delivered, n.LastDelivered))
 		add("Acknowledged up to", placeText(n.AckFloor, n.LastAck))
+		if n.Unjudged > 0 {
+			add("Not judged", fmt.Sprintf("%d messages, which don't match: %s", n.Unjudged, n.UnjudgedWhy))
+		}
 		if v.Spec.DeadLetter != "" {
 			add("Dead letters stored", fmt.Sprintf("%d, and %d wait", n.DeadLettered, n.GivenUp))
 		}

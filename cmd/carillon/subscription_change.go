@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/filter"
 )
 
 func newSubscriptionCreateCommand() *cobra.Command {
@@ -20,7 +21,7 @@ func newSubscriptionCreateCommand() *cobra.Command {
 		m                      manageFlags
 		filters, backoff       []string
 		start, description     string
-		deadLetter             string
+		deadLetter, where      string
 		push                   coordination.Push
 		ackWait                ageFlag
 		maxDeliver, maxPending int
@@ -32,6 +33,7 @@ func newSubscriptionCreateCommand() *cobra.Command {
 		Long: `Create a Subscription of a Topic, by which clients read and acknowledge messages; the place is kept.
 It may be repeated: where that Subscription is already, with the same settings, nothing is changed.`,
 		Example: `  carillon subscription create orders billing
+  carillon subs create orders large --where 'json.total > 100 && json.region == "eu"'
   carillon subs create orders jobs --max-deliver 5 --dead-letter orders-dead
   carillon subs create orders hook --push http://127.0.0.1:8080/events
   carillon subs create orders audit --filter 'orders.eu.>' --start earliest --max-deliver 5 --backoff 1s,5s,30s`,
@@ -44,6 +46,11 @@ It may be repeated: where that Subscription is already, with the same settings, 
 			}
 			if maxDeliver < 0 || maxPending < -1 {
 				return usageError{errors.New("--max-deliver and --max-pending can't be negative; leave them out to have the default")}
+			}
+			if where != "" {
+				if _, err := filter.Compile(where); err != nil {
+					return usageError{fmt.Errorf("--where: %w", err)}
+				}
 			}
 			if push.URL == "" && push.Format != "" {
 				return usageError{errors.New("--push-format needs --push")}
@@ -70,9 +77,9 @@ It may be repeated: where that Subscription is already, with the same settings, 
 				return err
 			}
 			defer b.close()
-			if deadLetter != "" || push.URL != "" {
+			if deadLetter != "" || push.URL != "" || where != "" {
 				asked := declaration(config)
-				asked.DeadLetter = deadLetter
+				asked.DeadLetter, asked.Where = deadLetter, where
 				if push.URL != "" {
 					asked.Push = &push
 				}
@@ -84,8 +91,11 @@ It may be repeated: where that Subscription is already, with the same settings, 
 					return printJSON(cmd.OutOrStdout(), v)
 				}
 				more := ""
+				if where != "" {
+					more = "; it gets messages where " + where
+				}
 				if deadLetter != "" {
-					more = "; dead letters go into topic " + deadLetter
+					more += "; dead letters go into topic " + deadLetter
 				}
 				if push.URL != "" {
 					more += "; it pushes to " + push.URL
@@ -115,6 +125,7 @@ It may be repeated: where that Subscription is already, with the same settings, 
 	f := cmd.Flags()
 	m.flags(cmd, "text", "json")
 	f.StringSliceVar(&filters, "filter", nil, "only these subjects, with wildcards; several with commas, or repeat it (default all)")
+	f.StringVar(&where, "where", "", "`CONDITION` on the content of messages, for example 'json.total > 100' (default all messages)")
 	f.StringVar(&start, "start", "latest", "`FROM` where: latest (what comes from now on), earliest, a sequence, a time (RFC 3339), or how long ago (2h)")
 	f.Var(&ackWait, "ack-wait", "how long a client may take before a message is delivered again (default 30s)")
 	f.IntVar(&maxDeliver, "max-deliver", 0, "how often a message is delivered (default no limit)")

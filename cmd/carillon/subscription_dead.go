@@ -40,6 +40,9 @@ func (b *brokers) declareSubscription(ctx context.Context, topic, name string, r
 	if err != nil {
 		return nil, b.explain("create subscription "+name, err)
 	}
+	if request.Where != "" && info.Subscription != nil && info.Subscription.Spec.Where != request.Where {
+		return nil, fmt.Errorf("create subscription %s: the broker that answered is of a version without conditions, and made it without one (delete it, and finish the update of the brokers)", name)
+	}
 	v := viewSubscription(info.Subscription, nil)
 	return &v, nil
 }

@@ -105,6 +105,10 @@ func (a *states) describe(v *subscriptionView) {
 			DeadLettered: int64(r.DeadLettered), GivenUp: int64(r.GivenUp), DeadLetterTrouble: r.DeadLetterTrouble,
 			Endangered: r.Endangered, Endpoint: r.Endpoint, EndpointWhy: r.EndpointWhy, Endpoints: endpoints,
 		})
+		if v.Numbers != nil {
+			v.Numbers.Unjudged += r.Unjudged
+			v.Numbers.UnjudgedWhy = cmp.Or(v.Numbers.UnjudgedWhy, r.UnjudgedWhy)
+		}
 		trouble = cmp.Or(trouble, r.Trouble)
 	}
 	if v.Numbers != nil && len(a.reports[v.Name]) > 0 {

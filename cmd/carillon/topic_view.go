@@ -209,8 +209,12 @@ type subscriptionNumbers struct {
 	// DeadLettered counts messages in the dead-letter Topic, since the present leaders lead; GivenUp
 	// are those that wait for that.
 	DeadLettered int64 `json:"deadLettered,omitempty"`
-	GivenUp      int64 `json:"givenUp,omitempty"`
-	Waiting      int   `json:"waiting"` // requests of clients that wait for messages
+	// Unjudged counts messages that the condition could not judge, since the present leaders lead;
+	// UnjudgedWhy is why it could not judge one of the newest.
+	Unjudged    uint64 `json:"unjudged,omitempty"`
+	UnjudgedWhy string `json:"unjudgedWhy,omitempty"`
+	GivenUp     int64  `json:"givenUp,omitempty"`
+	Waiting     int    `json:"waiting"` // requests of clients that wait for messages
 	// Members are the clients that read by it, or the endpoint; absent: a broker did not answer.
 	Members       *int64     `json:"members,omitempty"`
 	LastDelivered *time.Time `json:"lastDelivered,omitempty"`

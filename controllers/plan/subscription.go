@@ -36,6 +36,9 @@ type SubscriptionFacts struct {
 	// CertificateBehind is a broker whose version gives no client certificates to endpoints, if the
 	// spec has one.
 	CertificateBehind string
+	// WhereBehind is a broker whose version judges no records by a condition, if spec.filter.where is
+	// there.
+	WhereBehind string
 	// Refused is the error of the last attempt to write, or nil.
 	Refused error
 }
@@ -75,8 +78,10 @@ func (f SubscriptionFacts) unservable() (Action, bool) {
 		return stall(DeadLetterCycle, fmt.Sprintf("dead letters would come back for ever, by the Topics %s: name another Topic for them, or change another Subscription of that cycle", strings.Join(f.DeadLetterCycle, ", ")))
 	case f.ResetBehind != "":
 		return stall(ResetUnsupported, fmt.Sprintf("broker %s is of a version that can't reset a cursor: finish the update of the brokers, or leave reset out", f.ResetBehind))
-	case f.Spec.Where != "":
-		return stall(FilterUnsupported, "brokers of this version filter by subject only: leave filter.where out")
+	case f.WhereBehind != "":
+		return stall(FilterUnsupported, fmt.Sprintf("broker %s is of a version that filters by subject only: finish the update of the brokers, or leave filter.where out", f.WhereBehind))
+	case f.Spec.Misjudged() != "":
+		return stall(Invalid, f.Spec.Misjudged())
 	}
 	return Action{}, false
 }

@@ -186,7 +186,8 @@ func TestSubscription(t *testing.T) {
 		{"no Topic for dead letters", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.DeadLetterGone = "dead", "dead" }, "Wait TopicMissing", "there is no Topic dead in this namespace for dead letters"},
 		{"its dead-letter Topic gone", func(f *SubscriptionFacts) { f.Found.Owner, f.DeadLetterGone = f.Self, "dead" }, "Wait TopicMissing", "served as it was before"},
 		{"its dead-letter Topic not made", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.DeadLetterLater = "dead", "dead" }, "Wait WaitingForTopic", "Topic dead for dead letters is not there yet"},
-		{"an expression", func(f *SubscriptionFacts) { f.Spec.Where = "true" }, "Stall FilterUnsupported", ""},
+		{"a condition, and a broker that judges none", func(f *SubscriptionFacts) { f.Spec.Where, f.WhereBehind = "true", "main-1" }, "Stall FilterUnsupported", "broker main-1 is of a version that filters by subject only: finish the update of the brokers, or leave filter.where out; until then the Subscription is served as it was before"},
+		{"a bad condition", func(f *SubscriptionFacts) { f.Spec.Where = "json.a ==" }, "Stall Invalid", "condition (filter.where): filter \"json.a ==\": column 10"},
 		{"its broker away", func(f *SubscriptionFacts) { f.Shards[0].Replicas[0].Away = true }, "Wait BrokerAway", "main-0"},
 	} {
 		f := served()

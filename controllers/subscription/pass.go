@@ -98,6 +98,9 @@ func (p *pass) observe(ctx context.Context) error {
 			f.CertificateBehind = p.mirror.Without(coordination.FeaturePushCertificates)
 		}
 	}
+	if f.Spec.Where != "" {
+		f.WhereBehind = p.mirror.Without(coordination.FeatureConditions)
+	}
 	if f.Spec.Reset != nil {
 		f.ResetBehind = p.mirror.Without(coordination.FeatureResets)
 	}
