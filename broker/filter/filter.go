@@ -37,8 +37,10 @@ type Filter struct {
 	program cel.Program
 	direct  node // nil: program judges
 	quick   bool
-	paths   *paths
-	states  sync.Pool // of *state
+	// equality is a part of it that has to hold; nil: none is known.
+	equality *equality
+	paths    *paths
+	states   sync.Pool // of *state
 }
 
 // Error says why an expression is no filter, or has no value.
@@ -82,7 +84,7 @@ func compile(text string) (*Filter, error) {
 	}
 	f := &Filter{text: text, program: program}
 	f.direct, f.paths = direct(checked)
-	f.quick = isQuick(f.direct)
+	f.quick, f.equality = isQuick(f.direct), equalityOf(checked)
 	f.states.New = func() any { return newState(f.paths) }
 	return f, nil
 }

@@ -1,0 +1,139 @@
+package filter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// setOf returns a Set of some expressions, whose values they are.
+func setOf(t testing.TB, texts ...string) (*Set[string], map[string]*Member[string]) {
+	s, members := &Set[string]{}, map[string]*Member[string]{}
+	for _, text := range texts {
+		if members[text] = s.Add(compiled(t, text), text, true); members[text] == nil {
+			t.Fatalf("%s does not fit", text)
+		}
+	}
+	return s, members
+}
+
+func matches(s *Set[string], r *Record) (found []string) {
+	s.Match(r, func(text string) { found = append(found, text) })
+	slices.Sort(found)
+	return found
+}
+
+var setTexts = []string{
+	`json.k == "a"`, `"b" == json.k`, `json.k == 1`, `json.k == 1.0 && json.n > 2`, `json["k"] == "a" && has(json.n)`,
+	`json.k in ["a", "b", "a", 7]`, `json.k == 0`, `json.k == -0.0`, `json.o.k == "a"`, `json.o == "a"`, `headers.Kind == "a"`,
+	`headers["Kind"] in ["b", "c"] && json.k != "a"`, `subject == "a"`, `subject == "a" && json.n < 3 && json.k == "a"`,
+	`json.n > 1`, `json.k == "a" || json.n == 2`, `!(json.k == "a")`, `has(json.k)`, `json.k == true`, `json.k == null`,
+}
+
+// TestASetSaysWhatEachConditionSays compares a Set with its conditions one by one, while some come
+// and go.
+func TestASetSaysWhatEachConditionSays(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	any := func(all ...string) string { return all[random.IntN(len(all))] }
+	s, members := setOf(t, setTexts...)
+	filters := map[string]*Filter{}
+	for _, text := range setTexts {
+		filters[text] = compiled(t, text)
+	}
+	for range 20_000 {
+		if text := any(setTexts...); members[text] == nil {
+			members[text] = s.Add(filters[text], text, true)
+		} else if random.IntN(4) == 0 {
+			s.Remove(members[text])
+			delete(members, text)
+		}
+		v := func() string {
+			return any(`"a"`, `"b"`, `"\u0061"`, `1`, `1.0`, `0`, `-0`, `7`, `null`, `true`, `{}`, `[1]`, `{"k": "a"}`, `x`, `3`)
+		}
+		data := any(fmt.Sprintf(`{"k": %s, "n": %s, "o": %s}`, v(), v(), v()), fmt.Sprintf(`{"n": %s}`, v()), `none`, fmt.Sprintf(`{"o": {"k": %s}, "k": %s`, v(), v()))
+		r := &Record{Subject: []byte(any("a", "b")), Data: []byte(data), Header: []byte(any("", "NATS/1.0\r\nKind: a\r\n\r\n", "NATS/1.0\r\nKind: c\r\n\r\n"))}
+		var want []string
+		for text := range members {
+			if filters[text].Judge(r) == Yes {
+				want = append(want, text)
+			}
+		}
+		slices.Sort(want)
+		if got := matches(s, r); !slices.Equal(got, want) {
+			t.Fatalf("%s, %s, %s: %q match, want %q", r.Subject, r.Header, r.Data, got, want)
+		}
+	}
+	for _, m := range members {
+		s.Remove(m)
+	}
+	if len(s.groups)+len(s.rest) != 0 {
+		t.Errorf("an empty set has %d groups, %d others", len(s.groups), len(s.rest))
+	}
+}
+
+func TestASetCountsWhatItCannotJudge(t *testing.T) {
+	s, members := setOf(t, `json.k == "a"`, `has(json.k) && json.k == "a"`, `json.n > 1`, `json.k == "a" && json.n > 1`)
+	for _, data := range []string{`{"k": "a"}`, `{"k": "b"}`, `{"n": 2}`, `none`} {
+		matches(s, &Record{Data: []byte(data)})
+	}
+	for text, want := range map[string]uint64{
+		`json.k == "a"`: 2, `has(json.k) && json.k == "a"`: 0, `json.n > 1`: 3, `json.k == "a" && json.n > 1`: 3,
+	} {
+		if got := members[text].Failed(); got != want {
+			t.Errorf("%s: %d failures, want %d", text, got, want)
+		}
+	}
+}
+
+func TestASetRefusesWhatSlowsAllOthers(t *testing.T) {
+	s := &Set[int]{}
+	for _, text := range []string{`json.k.exists(x, x == 1)`, `json.k == "a" && json.n.matches("a+")`, `json.n.contains("a")`, `json.n + 1.0 == 2.0`} {
+		if s.Add(compiled(t, text), 0, true) != nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+	for i := range mostJudged {
+		if s.Add(compiled(t, fmt.Sprintf("json.n > %d", i)), i, true) == nil {
+			t.Fatal(i)
+		}
+	}
+	if s.Add(compiled(t, "json.n > 1000"), 0, true) != nil {
+		t.Error("one more is taken that no hash finds")
+	}
+	for i := range 2 * mostGroups {
+		if m := s.Add(compiled(t, fmt.Sprintf(`headers.k%d == "a"`, i)), i, true); (m != nil) != (i < mostGroups) {
+			t.Fatalf("header %d: taken is %v", i, m != nil)
+		}
+	}
+}
+
+// equalities returns a Set of n conditions json.k == i, and a record that matches one of them.
+func equalities(t testing.TB, n int) (*Set[int], *Record) {
+	s := &Set[int]{}
+	for i := range n {
+		s.Add(compiled(t, fmt.Sprintf("json.k == %d", i)), i, true)
+	}
+	return s, &Record{Subject: []byte("orders.eu"), Data: []byte(fmt.Sprintf(`{"id": "0123456789012345678901234567890", "shop": "paris-12", "region": "eu", "customer": {"id": 1234567, "vip": false}, "total": 120.5, "k": %d, "note": "none at all, thank you"}`, n/2))}
+}
+
+func TestMatchingAllocatesNothing(t *testing.T) {
+	s, r := equalities(t, 1000)
+	n := 0
+	found := func(int) { n++ }
+	if got := testing.AllocsPerRun(1000, func() { s.Match(r, found) }); got > 0 || n == 0 {
+		t.Errorf("%v allocations, %d matches", got, n)
+	}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{1, 10, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s, r := equalities(b, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Match(r, func(int) {})
+			}
+		})
+	}
+}
