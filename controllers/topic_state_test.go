@@ -293,12 +293,6 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	f.features = coordination.Features()
 	f.start("main-0")
 	w.untilTopic("history", "Served")
-	w.untilSubscription("chosen", "Served")
-	if chosen := f.subscription("orders", "chosen"); chosen == nil || chosen.Spec.Where != "json.a == 1" {
-		t.Errorf("of a condition, in etcd there is %+v", chosen)
-	}
-	w.apply("Subscription", "mistaken", `{topicRef: {name: orders}, filter: {where: "json.a =="}}`)
-	w.untilSubscription("mistaken", "Invalid")
 	if history := f.topic("history"); history == nil || history.Spec.Stream.MaxPerSubject != 2 {
 		t.Errorf("of two messages of each subject, in etcd there is %+v", history)
 	}
@@ -317,6 +311,13 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 	w.untilTopic("fitting", "Served")
 	w.apply("Topic", "gathered", `{brokerRef: {name: main}, sources: [{topic: wide}], shards: 2}`)
 	w.untilTopic("gathered", "Served")
+	// And it judges by conditions.
+	w.untilSubscription("chosen", "Served")
+	if chosen := f.subscription("orders", "chosen"); chosen == nil || chosen.Spec.Where != "json.a == 1" {
+		t.Errorf("of a condition, in etcd there is %+v", chosen)
+	}
+	w.apply("Subscription", "mistaken", `{topicRef: {name: orders}, filter: {where: "json.a =="}}`)
+	w.untilSubscription("mistaken", "Invalid")
 	// And it pushes.
 	w.untilSubscription("pushed", "Served")
 	pushed := f.subscription("orders", "pushed")

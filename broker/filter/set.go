@@ -21,8 +21,9 @@ type Member[T any] struct {
 	in     *group[T] // nil: it is in rest
 	whole  bool
 	counts bool // what its group can't judge is a failure of it
-	failed uint64
-	before uint64 // failures of the group when it was added
+
+	failed, failedAt uint64
+	before           uint64 // failures of the group when it was added
 }
 
 // group is the members that compare the same thing.
@@ -32,7 +33,8 @@ type group[T any] struct {
 	texts    map[string]*bucket[T]
 	numbers  map[uint64]*bucket[T]
 	n        int
-	failed   uint64 // records without that thing
+	// Records without that thing, and the last one of them.
+	failed, failedAt uint64
 }
 
 // bucket is the members that match, or may match, the same value.
@@ -84,8 +86,8 @@ func (s *Set[T]) Remove(m *Member[T]) {
 	}
 }
 
-// Match calls found for each member that matches the record.
-func (s *Set[T]) Match(r *Record, found func(T)) {
+// Match calls found for each member that matches the record. at is what FailedAt returns.
+func (s *Set[T]) Match(r *Record, at uint64, found func(T)) {
 	if len(s.groups) > 0 {
 		if s.stale {
 			s.renew()
@@ -94,6 +96,9 @@ func (s *Set[T]) Match(r *Record, found func(T)) {
 		for _, g := range s.groups {
 			v := g.of.judge(s.state)
 			b := g.look(&v)
+			if v.kind == isError {
+				g.failed, g.failedAt = g.failed+1, at
+			}
 			if b == nil {
 				continue
 			}
@@ -101,22 +106,22 @@ func (s *Set[T]) Match(r *Record, found func(T)) {
 				found(m.Value)
 			}
 			for _, m := range b.judged {
-				m.judge(r, found)
+				m.judge(r, at, found)
 			}
 		}
 		s.state.end()
 	}
 	for _, m := range s.rest {
-		m.judge(r, found)
+		m.judge(r, at, found)
 	}
 }
 
-func (m *Member[T]) judge(r *Record, found func(T)) {
+func (m *Member[T]) judge(r *Record, at uint64, found func(T)) {
 	switch m.filter.Judge(r) {
 	case Yes:
 		found(m.Value)
 	case Failed:
-		m.failed++
+		m.failed, m.failedAt = m.failed+1, at
 	}
 }
 
@@ -126,6 +131,14 @@ func (m *Member[T]) Failed() uint64 {
 		return m.failed + m.in.failed - m.before
 	}
 	return m.failed
+}
+
+// FailedAt returns one of the last records that it could not judge.
+func (m *Member[T]) FailedAt() uint64 {
+	if m.in != nil && m.counts {
+		return max(m.failedAt, m.in.failedAt)
+	}
+	return m.failedAt
 }
 
 // group returns the group of an equality, or nil if there are too many.
@@ -201,15 +214,13 @@ func (g *group[T]) fits(q *equality) bool {
 	return true
 }
 
-// look returns the members that may match a value, or nil. It counts a value that isn't there.
+// look returns the members that may match a value, or nil.
 func (g *group[T]) look(v *value) *bucket[T] {
 	switch v.kind {
 	case isText:
 		return g.texts[string(v.text)]
 	case isNumber:
 		return g.numbers[bits(v.number)]
-	case isError:
-		g.failed++
 	}
 	return nil
 }

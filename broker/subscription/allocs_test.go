@@ -16,7 +16,7 @@ import (
 func TestDeliveringAllocatesNothing(t *testing.T) {
 	for name, opts := range map[string]log.Options{"memory": {}, "disk": {TailBytes: 1}} {
 		for kind, spec := range map[string]coordination.SubscriptionSpec{
-			"all": earliest(), "some": filtered("orders.1", "orders.3"), "all or dead letters": buried(),
+			"all": earliest(), "some": filtered("orders.1", "orders.3"), "condition": where(`subject == "orders.1" || subject == "orders.3"`), "equality": where(`subject in ["orders.1", "orders.3"]`), "all or dead letters": buried(),
 		} {
 			w, sink := full(t, 170_000, opts) // half of them pass the filter, enough for all series
 			w.service.config.DeadLetters = &morgue{}

@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -139,6 +140,80 @@ func BenchmarkDeliverFromMemory(b *testing.B) { benchmark(b, log.Options{TailByt
 func BenchmarkDeliverFromDisk(b *testing.B)   { benchmark(b, log.Options{TailBytes: 1}) }
 func BenchmarkDeliverFiltered(b *testing.B) {
 	benchmark(b, log.Options{TailBytes: 1 << 30}, "orders.0")
+}
+
+func BenchmarkDeliverByCondition(b *testing.B) {
+	w, sink := full(b, b.N, log.Options{TailBytes: 1 << 30})
+	w.declare("billing", 1, where(`subject == "orders.0"`))
+	sink.sub = w.find("billing")
+	b.ReportAllocs()
+	b.ResetTimer()
+	sink.run(max(b.N/4, 1))
+}
+
+// BenchmarkTail measures new records of 200 bytes, each of which matches one of some Subscriptions
+// that wait with different conditions.
+func BenchmarkTail(b *testing.B) {
+	for _, n := range []int{1, 10, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			w, _ := full(b, 1, log.Options{})
+			got := &counting{all: make(chan struct{}, 1)}
+			got.want.Store(1 << 62)
+			w.service.config.Sink = func(*topic.Shard, string) DeliverySink { return &counter{of: got} }
+			for i := range n {
+				spec := where(fmt.Sprintf("json.k == %d", i))
+				spec.Ack.Policy = coordination.AckNone
+				w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: fmt.Sprint("s", i), Made: int64(i + 1), Spec: &spec})
+			}
+			w.follow()
+			for i := range n {
+				w.find(fmt.Sprint("s", i)).Pull(Pull{To: []byte("inbox"), Batch: 1 << 30})
+			}
+			records := make([]log.Record, 64)
+			pad := strings.Repeat("x", 150)
+			b.ReportAllocs()
+			b.ResetTimer()
+			got.n.Store(0)
+			got.want.Store(int64((b.N + 63) / 64 * 64))
+			at := 0
+			for published := 0; published < b.N; published += len(records) {
+				for i := range records {
+					records[i] = log.Record{Subject: []byte("orders.eu"), Data: fmt.Appendf(nil, `{"id": "12345", "k": %d, "pad": %q}`, at%n, pad)}
+					at++
+				}
+				if _, err := w.shard.data.Append(&log.Append{Epoch: w.shard.epoch, Records: records, Durability: log.Memory}); err != nil {
+					if err = w.shard.data.WaitRoom(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+					published, at = published-len(records), at-len(records)
+					continue
+				}
+				if err := w.shard.data.Flush(); err != nil {
+					b.Fatal(err)
+				}
+				w.shard.moved()
+			}
+			<-got.all
+		})
+	}
+}
+
+// counting counts what many DeliverySinks get.
+type counting struct {
+	n, want atomic.Int64
+	all     chan struct{}
+}
+
+// counter is a DeliverySink that counts.
+type counter struct {
+	discard
+	of *counting
+}
+
+func (c *counter) Deliver([]byte, *Delivery, *log.Record) {
+	if c.of.n.Add(1) == c.of.want.Load() {
+		c.of.all <- struct{}{}
+	}
 }
 
 // BenchmarkPullOne measures one record at a time, each pulled and acknowledged.

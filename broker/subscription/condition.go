@@ -23,14 +23,34 @@ type verdicts struct {
 	spent   int    // bytes read since a match was found
 	cursor  *log.Cursor
 
+	stuck bool // the log has no record where the next one should be
+	// Of the tail: its failures up to tailAt, and a record that could not be judged.
+	tailAt, tailFailed, failedAt uint64
+
+	tailed *watched // what the tail judges for it; nil: nothing
+	// waitsFor is whose match the tail wakes it for, from an offset on; guarded by mu of the tail.
+	waitsFor  *watched
+	waitsFrom uint64
+
 	failed  uint64 // records that could not be judged
 	why     string // why the newest one could not that was looked at
 	whyNext int64  // when the next one is looked at
 }
 
+// newVerdicts returns the verdicts of a Subscription with these settings, or nil.
+func newVerdicts(settings *settings) *verdicts {
+	if settings.where == nil {
+		return nil
+	}
+	return &verdicts{}
+}
+
 // restart forgets what was judged. The count of failures stays.
 func (v *verdicts) restart() {
-	*v = verdicts{failed: v.failed, why: v.why, whyNext: v.whyNext}
+	if v != nil {
+		v.list, v.head, v.to, v.counted, v.more, v.spent, v.cursor = nil, 0, 0, 0, 0, 0, nil
+		v.stuck, v.tailAt, v.failedAt = false, 0, 0
+	}
 }
 
 // pass moves to base, the first record behind the cursor.
@@ -96,7 +116,7 @@ func (v *verdicts) merge(j *judged, listed bool) {
 // matchingLag is lag of a Subscription with a condition. What is not judged yet counts as matching.
 // mu is held.
 func (s *Subscription) matchingLag(base, end uint64) (n uint64, exact bool) {
-	v, set := &s.verdicts, s.removed()
+	v, set := s.verdicts, s.removed()
 	v.pass(base)
 	v.recount(s.store.shard.Removed().Version())
 	n = uint64(len(v.matches())) + v.more
@@ -116,17 +136,26 @@ func (s *Subscription) matchingLag(base, end uint64) (n uint64, exact bool) {
 }
 
 // judgeAhead judges records before they are delivered, until it knows one that matches and whether
-// another one follows, so that the lag that a delivery tells is not 0 by mistake. After countBytes
-// without a second match the first one is delivered. It reports whether the next step goes on. mu is
-// held, and released meanwhile.
+// another one follows, so that the lag that a delivery tells is not 0 by mistake. After countBytes,
+// or some steps of the tail, the first one is delivered. It reports whether the next step goes on.
+// mu is held, and released meanwhile.
 func (s *Subscription) judgeAhead(w *worker, start, end uint64) (more bool, err error) {
-	v := &s.verdicts
+	v := s.verdicts
 	v.pass(s.base(start))
+	limit, byTail, more := s.takeFromTail(w, end)
+	if s.explainFailure(w); w.stale {
+		return true, nil
+	}
 	if v.to >= end || len(v.matches()) > 1 || len(v.matches()) == 1 && v.spent >= s.service.countBytes {
+		s.passJudged()
 		v.spent = 0
 		return false, nil
 	}
-	limit := end
+	if byTail && more {
+		s.passJudged()
+		v.spent += s.service.countBytes / 8 // no chase after the end while records come
+		return true, nil
+	}
 	if v.counted > v.to {
 		limit = min(limit, v.counted)
 	}
@@ -134,16 +163,32 @@ func (s *Subscription) judgeAhead(w *worker, start, end uint64) (more bool, err 
 	if w.stale {
 		return true, nil
 	}
-	if len(v.matches()) == 0 && v.to > s.cursor.offset+1 {
-		s.skip(v.to - 1)
-	}
+	s.passJudged()
+	v.stuck = j.to == j.from && j.err == nil
 	if j.err != nil && j.to == j.from && len(v.matches()) == 0 {
 		s.reader.Seek(v.to)
 		err = s.unreadable(v.to, j.err)
 		return err == nil, err
 	}
 	v.spent += j.bytes
-	return v.to < end && len(v.matches()) < 2 && j.err == nil, nil
+	return v.to < end && len(v.matches()) < 2 && j.err == nil && !v.stuck, nil
+}
+
+// passJudged moves the cursor over what was judged, if nothing there matches. mu is held.
+func (s *Subscription) passJudged() {
+	if v := s.verdicts; len(v.matches()) == 0 && v.to > s.cursor.offset+1 {
+		s.skip(v.to - 1)
+	}
+}
+
+// explainFailure finds out why a record can't be judged that the tail could not judge, from time to
+// time. mu is held, and released meanwhile.
+func (s *Subscription) explainFailure(w *worker) {
+	v := s.verdicts
+	if at := v.failedAt; at > 0 && s.service.now() >= v.whyNext {
+		v.failedAt = 0
+		s.judge(w, at, at+1, 1, false)
+	}
 }
 
 // judge has the condition judge records from from on, below limit: until it has found room matches,
@@ -152,7 +197,7 @@ func (s *Subscription) judgeAhead(w *worker, start, end uint64) (more bool, err 
 // w.stale is set. sinkMu and mu are held, and mu is released meanwhile.
 func (s *Subscription) judge(w *worker, from, limit uint64, room int, listed bool) (j judged) {
 	s.noteSkips()
-	v := &s.verdicts
+	v := s.verdicts
 	settings, changes, version := s.settings, s.changes, s.store.shard.Removed().Version()
 	v.recount(version)
 	reads, now := v.cursor, s.service.now()
@@ -178,7 +223,9 @@ func (s *Subscription) judge(w *worker, from, limit uint64, room int, listed boo
 	if j.why != "" {
 		v.why, v.whyNext = j.why, now+int64(whyRest)
 	}
-	s.service.unjudged.Add(j.failed)
+	if listed {
+		s.service.unjudged.Add(j.failed)
+	}
 	return j
 }
 
@@ -207,7 +254,7 @@ func (s *Subscription) judgeUnlocked(w *worker, by *settings, reads *log.Cursor,
 		if view.End == view.From {
 			break
 		}
-		err = s.judgeView(&j, by, &view, limit, room, listed, explain, &watch)
+		err = s.judgeView(w, &j, by, &view, limit, room, listed, explain, &watch)
 		view.Release()
 		if err != nil {
 			j.err = err
@@ -218,7 +265,7 @@ func (s *Subscription) judgeUnlocked(w *worker, by *settings, reads *log.Cursor,
 }
 
 // judgeView judges the records of a view.
-func (s *Subscription) judgeView(j *judged, by *settings, view *log.View, limit uint64, room int, listed, explain bool, watch *stopwatch) error {
+func (s *Subscription) judgeView(w *worker, j *judged, by *settings, view *log.View, limit uint64, room int, listed, explain bool, watch *stopwatch) error {
 	var r log.Record
 	for b, ok := view.Next(); ok; b, ok = view.Next() {
 		it := b.Records()
@@ -233,7 +280,8 @@ func (s *Subscription) judgeView(j *judged, by *settings, view *log.View, limit 
 			j.bytes += len(r.Data) + 64
 			j.to = r.Offset + 1
 			if !s.isRemoved(r.Offset) && by.matches(r.Subject) {
-				switch verdict, why := judgeRecord(by.where, &r, explain); verdict {
+				setJudged(&w.judging, &r)
+				switch verdict, why := judgeRecord(by.where, &w.judging, explain); verdict {
 				case filter.Yes:
 					j.n++
 					if listed {
@@ -246,7 +294,7 @@ func (s *Subscription) judgeView(j *judged, by *settings, view *log.View, limit 
 					}
 				}
 			}
-			if listed && len(j.matches) == room || watch.ends(&r, by.where) {
+			if listed && len(j.matches) == room || watch.ends(&r, by.where.IsQuick()) {
 				return nil
 			}
 		}
@@ -258,13 +306,17 @@ func (s *Subscription) judgeView(j *judged, by *settings, view *log.View, limit 
 	return nil
 }
 
+// setJudged sets what a condition judges to a record of a log.
+func setJudged(to *filter.Record, r *log.Record) {
+	to.Subject, to.Header, to.Data, to.Time = r.Subject, r.Data[:r.Header], r.Data[r.Header:], r.Time
+}
+
 // judgeRecord returns the verdict about a record and, if it can't be judged and explain is set,
 // why.
-func judgeRecord(f *filter.Filter, r *log.Record, explain bool) (filter.Verdict, error) {
-	judged := filter.Record{Subject: r.Subject, Header: r.Data[:r.Header], Data: r.Data[r.Header:], Time: r.Time}
-	verdict := f.Judge(&judged)
+func judgeRecord(f *filter.Filter, r *filter.Record, explain bool) (filter.Verdict, error) {
+	verdict := f.Judge(r)
 	if verdict == filter.Failed && explain {
-		return verdict, f.Why(&judged)
+		return verdict, f.Why(r)
 	}
 	return verdict, nil
 }
@@ -288,14 +340,14 @@ type stopwatch struct {
 
 // ends reports whether the time is over, after a record. It looks at the clock after records that
 // may take long, and else seldom.
-func (t *stopwatch) ends(r *log.Record, by *filter.Filter) bool {
-	if t.n++; t.n%judgedBetween == 0 || len(r.Data) > judgedLarge || !by.IsQuick() && t.n%8 == 0 {
+func (t *stopwatch) ends(r *log.Record, quick bool) bool {
+	if t.n++; t.n%judgedBetween == 0 || len(r.Data) > judgedLarge || !quick && t.n%8 == 0 {
 		t.over = t.service.now()-t.begun > int64(judgeFor)
 	}
 	return t.over
 }
 
-// Judged judges some records for Info, if a condition says which ones match.
+// judgeForInfo judges some records for Info, if a condition says which ones match.
 func (s *Subscription) judgeForInfo() {
 	s.mu.Lock()
 	judges := s.settings.where != nil
@@ -309,7 +361,7 @@ func (s *Subscription) judgeForInfo() {
 	defer s.sinkMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := &s.verdicts
+	v := s.verdicts
 	for range infoJudges {
 		start, end := s.store.shard.Offsets()
 		if s.settings.where == nil || s.closed != 0 || !s.search.done {
@@ -317,14 +369,21 @@ func (s *Subscription) judgeForInfo() {
 		}
 		v.pass(s.base(start))
 		v.recount(s.store.shard.Removed().Version())
+		limit, byTail, more := s.takeFromTail(w, end)
+		if w.stale = false; byTail && more {
+			continue
+		}
+		if s.explainFailure(w); w.stale {
+			return
+		}
 		from, listed := v.to, true
 		if v.counted > v.to || len(v.matches()) == mostMatches {
-			from, listed = max(v.counted, v.to), false
+			from, listed, limit = max(v.counted, v.to), false, end
 		}
 		if from >= end {
 			return
 		}
-		if j := s.judge(w, from, end, mostMatches-len(v.matches()), listed); w.stale || j.err != nil {
+		if j := s.judge(w, from, limit, mostMatches-len(v.matches()), listed); w.stale || j.err != nil || j.to == j.from {
 			return
 		}
 	}
@@ -348,7 +407,7 @@ func (s *Subscription) judgedTo() uint64 {
 // passUnmatched moves the cursor over records that were judged and don't match. It reports whether
 // it moved, and whether the next record is to be judged first. mu is held.
 func (s *Subscription) passUnmatched(next, end uint64) (moved, unjudged bool) {
-	v := &s.verdicts
+	v := s.verdicts
 	v.pass(next)
 	to := v.to
 	if len(v.matches()) > 0 {
@@ -358,12 +417,12 @@ func (s *Subscription) passUnmatched(next, end uint64) (moved, unjudged bool) {
 		s.skip(to - 1)
 		return true, false
 	}
-	return false, len(v.matches()) == 0
+	return false, len(v.matches()) == 0 // perhaps there is none (stuck)
 }
 
 // isMatch reports whether a record was judged, and matches. mu is held.
 func (s *Subscription) isMatch(offset uint64) bool {
-	v := &s.verdicts
+	v := s.verdicts
 	v.pass(offset)
 	return len(v.matches()) > 0 && v.matches()[0] == offset
 }

@@ -68,6 +68,7 @@ type cursorStore struct {
 	startAgain time.Time
 	failed     error
 	trimTo     uint64
+	tail       *tail
 	timer      *time.Timer
 	armed      bool
 	closed     End
@@ -91,6 +92,7 @@ func newCursorStore(s *Service, p *servedShard) *cursorStore {
 		service: s, shard: p, base: s.now() / int64(time.Millisecond),
 		subs: map[string]*entry{}, desiredVersion: 1, all: true, since: time.Now(),
 	}
+	k.tail = newTail(k)
 	return k
 }
 
@@ -155,6 +157,9 @@ func (k *cursorStore) moved() {
 	}
 	if k.releases.policy == coordination.InterestPolicy && !k.armed {
 		k.arm(lazyFor) // nobody may be interested in new records
+	}
+	if k.tail.waiting.Load() > 0 {
+		k.service.tasks.wake(k.tail)
 	}
 	if len(k.waiting) <= 64 {
 		k.wakeWaiting()

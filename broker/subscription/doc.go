@@ -51,7 +51,8 @@
 //
 // Of a Subscription with a condition (spec.Where) records are judged ahead of delivery, each once,
 // also without mu (verdicts). A record that doesn't match, or can't be judged, is skipped as one
-// that the filter by subject leaves out. Each step judges for a bounded time.
+// that the filter by subject leaves out. Each step judges for a bounded time. New records are judged
+// once for all Subscriptions of a shard (tail), which wakes those that have a match.
 //
 // The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
 // when something is delivered or the lag is requested. Without a filter nothing is read. If counted
@@ -66,7 +67,7 @@
 // and acks that request a reply are refused; once there is room, a snapshot is written. On a failed
 // disk such acks are refused until the broker is restarted.
 //
-// Lock order: cursorStore.stepping, Subscription.sinkMu, Subscription.mu, cursorStore.mu, the locks
-// of package work. A DeliverySink may take locks of its own under Subscription.mu, and call changed
-// of Watch under them. Service.mu is never held while another lock is taken.
+// Lock order: cursorStore.stepping, Subscription.sinkMu, Subscription.mu, tail.mu, cursorStore.mu,
+// the locks of package work. A DeliverySink may take locks of its own under Subscription.mu, and
+// call changed of Watch under them. Service.mu is never held while another lock is taken.
 package subscription

@@ -93,6 +93,15 @@ const (
 	mostMatches = stepRecords
 	// fewMatches is how many of them an idle cursor keeps the memory for.
 	fewMatches = 8
+	// mostWatched bounds the conditions that the tail of a shard judges: at 4 KiB each, with a
+	// compiled expression of usual length. Beyond it, Subscriptions judge for themselves.
+	mostWatched = 1 << 16
+	// mostRecent is how many matches of a condition a tail remembers at least, by half: Subscriptions
+	// that were woken take them, and take no longer than that. 1 KiB.
+	mostRecent = 64
+	// lazySkips is how many offsets a cursor that waits for a match may be behind. A new leader has
+	// the records judged again, once for all cursors: that takes about 0.1 s.
+	lazySkips = 1 << 16
 	// judgeFor is how long the records of one Subscription are judged in one step, beside the time of
 	// one record. Others wait for as long.
 	judgeFor = time.Millisecond

@@ -1,11 +1,12 @@
 package subscription
 
 import (
+	"github.com/carillon-mq/carillon/broker/filter"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// task is a Subscription or a cursorStore.
+// task is a Subscription, a cursorStore or the tail of one.
 type task interface {
 	work.Task
 	// step does a bounded part of the work and reports whether there is more.
@@ -57,4 +58,5 @@ type worker struct {
 
 	delivery Delivery
 	found    []uint64 // of verdicts, before they are merged
+	judging  filter.Record
 }

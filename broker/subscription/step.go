@@ -476,7 +476,7 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 		}
 		if s.settings.where != nil {
 			if moved, unjudged := s.passUnmatched(next, end); unjudged {
-				return nil, true, nil
+				return nil, !s.verdicts.stuck, nil
 			} else if moved {
 				continue
 			}
@@ -688,6 +688,11 @@ func (s *Subscription) vanished(offset uint64, err error) error {
 
 // waitForMore registers for new records, and reports whether some arrived already. mu is held.
 func (s *Subscription) waitForMore(end uint64) bool {
+	if s.settings.where != nil {
+		if waits, again := s.waitForMatch(); waits || again {
+			return again
+		}
+	}
 	s.store.wait(s)
 	_, now := s.store.shard.Offsets()
 	return now > end

@@ -81,7 +81,7 @@ type Subscription struct {
 	timerAt          int64
 	scanned          int64 // when deadlines were scanned last
 	ahead            lookahead
-	verdicts         verdicts // of its condition
+	verdicts         *verdicts // of its condition; nil: it never had one
 	removals         removals
 	newest           []uint64     // records to deliver below cursor.until; nil: not known yet
 	dead             *deadLetters // nil: records that are given up are dropped
@@ -101,6 +101,7 @@ func newSubscription(k *cursorStore, id identity, spec *coordination.Subscriptio
 		service: k.service, store: k, id: id, spec: spec, begin: &spec.Start, search: &startSearch{}, settings: settingsOf(spec, shards),
 		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.shard.topic, id.name),
 	}
+	s.verdicts = newVerdicts(&s.settings)
 	s.sizer, _ = s.sink.(Sizer)
 	s.lastSeen.used = k.service.now()
 	s.cursor.setMaxDeliver(s.settings.maxDeliver)
@@ -148,6 +149,9 @@ func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
 		shards = s.store.shards()
 	}
 	s.spec, s.settings = spec, settingsOf(spec, shards)
+	if s.verdicts == nil {
+		s.verdicts = newVerdicts(&s.settings)
+	}
 	s.sample.Store(samplePercent(spec))
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
 	former := s.dead
@@ -163,6 +167,7 @@ func (s *Subscription) changeSpec(spec *coordination.SubscriptionSpec) {
 		s.store.lookAgain(s.cursor.lowest(), endless)
 		s.ahead = lookahead{}
 		s.verdicts.restart()
+		s.store.tail.leave(s)
 		s.newest = nil
 	}
 	if s.closed == 0 {
@@ -402,7 +407,9 @@ func (s *Subscription) info(w *worker, now int64) Info {
 		Pending: s.cursor.pending.live, Redelivered: s.cursor.repeated, Waiting: s.waiting.n,
 		LastDelivered: s.service.at(s.lastSeen.delivered), LastAcked: s.service.at(s.lastSeen.acked),
 		Exhausted: s.exhausted, Lost: s.skipped, Trouble: s.trouble,
-		Unjudged: s.verdicts.failed, UnjudgedWhy: s.verdicts.why,
+	}
+	if v := s.verdicts; v != nil {
+		i.Unjudged, i.UnjudgedWhy = v.failed, v.why
 	}
 	if s.readError != "" {
 		i.Trouble = s.readError
@@ -444,6 +451,7 @@ func (s *Subscription) close(why End) {
 		}
 		s.reader, s.redeliveryReader, s.ahead = log.Cursor{}, nil, lookahead{}
 		s.verdicts.restart()
+		s.store.tail.leave(s)
 	}
 	unflushed, over := s.unflushed, s.waiting.takeEnded()
 	s.unflushed = false

@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	result, err := r.leave(ctx, request.NamespacedName, subscription)
 	if result.RequeueAfter == 0 {
 		switch action.Reason { // nothing else triggers a pass when their cause ends
-		case plan.DeadLetterUnsupported, plan.DeadLetterCycle, plan.ResetUnsupported, plan.PushUnsupported:
+		case plan.DeadLetterUnsupported, plan.DeadLetterCycle, plan.ResetUnsupported, plan.PushUnsupported, plan.FilterUnsupported:
 			result.RequeueAfter = pollTrouble
 		default:
 			if action.Kind == plan.Wait && p.facts.Refused != nil {
