@@ -16,9 +16,9 @@
 //     bounded memory.
 //  5. Judging by nodes of our own allocates nothing, unless a string has escapes.
 //
-// A Set judges a record by many conditions: those that compare something with a constant are found
-// by a hash, so 10,000 of them cost as much as one. Its memory is that of its Filters, and about 300
-// bytes for each of them.
+// A Set judges a record by many conditions: those that compare something with a constant are
+// found by a hash, so 10,000 of them cost as much as one. Its memory is that of its Filters, and
+// about 300 bytes for each of them.
 //
 // A Filter is a value without state, so the death of a process changes nothing in it. Shared keeps
 // a table of those in use.

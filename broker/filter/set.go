@@ -1,9 +1,9 @@
 package filter
 
 // Set judges records by many conditions at once. Conditions of the form x == constant, alone or
-// joined with others by &&, and of the form x in [constants], are found by a hash of what the record
-// has there: one that compares with something else costs nothing. x is a path of the payload, a
-// header or the subject. Others are judged one by one, and few of them fit.
+// joined with others by &&, and of the form x in [constants], are found by a hash of what the
+// record has there: one that compares with something else costs nothing. x is a path of the
+// payload, a header or the subject. Others are judged one by one, and few of them fit.
 //
 // A Set is not safe for concurrent use. It never allocates when it matches.
 type Set[T any] struct {

@@ -49,10 +49,10 @@
 // don't wait for the disk. What may change meanwhile is looked at again. Still under mu are the
 // search for the start, counting ahead where the index can't count, and dead letters.
 //
-// Of a Subscription with a condition (spec.Where) records are judged ahead of delivery, each once,
-// also without mu (verdicts). A record that doesn't match, or can't be judged, is skipped as one
-// that the filter by subject leaves out. Each step judges for a bounded time. New records are judged
-// once for all Subscriptions of a shard (tail), which wakes those that have a match.
+// Of a Subscription with a condition (spec.Where) records are judged ahead of delivery, each
+// once, also without mu (verdicts). A record that doesn't match, or can't be judged, is skipped
+// as one that the filter by subject leaves out. Each step judges for a bounded time. New records
+// are judged once for all Subscriptions of a shard (tail), which wakes those that have a match.
 //
 // The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
 // when something is delivered or the lag is requested. Without a filter nothing is read. If counted

@@ -10,12 +10,13 @@ import (
 )
 
 // tail judges the newest records of a shard once for all Subscriptions with a condition that read
-// there, and wakes only those that have a match. So a record costs the same for one of them and for
-// 10,000 that compare the same thing with different constants.
+// there, and wakes only those that have a match. So a record costs the same for one of them and
+// for 10,000 that compare the same thing with different constants.
 //
-// A waiting Subscription's cursor stays behind meanwhile. It follows when it has a match, when it is
-// asked, or after lazySkips offsets, so that the next leader does not judge much again. What a tail
-// knows is in memory only: a new one begins lazySkips before the end, where such cursors are.
+// A waiting Subscription's cursor stays behind meanwhile. It follows when it has a match, when it
+// is asked, or after lazySkips offsets, so that the next leader does not judge much again. What a
+// tail knows is in memory only: a new one begins lazySkips before the end, where such cursors
+// are.
 //
 // A Subscription that is further behind judges for itself, as does one whose condition could slow
 // down the others (filter.Set).
@@ -79,9 +80,9 @@ func (t *tail) step(w *worker) (more bool) {
 	return t.advance(w, end)
 }
 
-// advance judges records below end for some time, and wakes the Subscriptions that have a match. It
-// reports whether it is to go on. After an error it stays: the Subscriptions judge for themselves,
-// and report it. mu is held.
+// advance judges records below end for some time, and wakes the Subscriptions that have a match.
+// It reports whether it is to go on. After an error it stays: the Subscriptions judge for
+// themselves, and report it. mu is held.
 func (t *tail) advance(w *worker, end uint64) (more bool) {
 	start, _ := t.store.shard.Offsets()
 	t.to = max(t.to, start)
@@ -278,9 +279,10 @@ func joined(filters [][]byte) (all []byte) {
 	return all
 }
 
-// takeFromTail takes the verdicts of the tail about records behind the cursor, after it has judged
-// those that are there. ok reports whether the tail knows them: it does not if the cursor is further
-// behind, and then upTo is where it begins to. more reports that the tail is to judge on. mu is held.
+// takeFromTail takes the verdicts of the tail about records behind the cursor, after it has
+// judged those that are there. ok reports whether the tail knows them: it does not if the cursor
+// is further behind, and then upTo is where it begins to. more reports that the tail is to judge
+// on. mu is held.
 func (s *Subscription) takeFromTail(w *worker, end uint64) (upTo uint64, ok, more bool) {
 	t, v := s.store.tail, s.verdicts
 	e := t.watch(s, end)
