@@ -172,7 +172,7 @@ func dial(endpoints []string, tls *env.TLS) (*clientv3.Client, error) {
 	if err := checkEndpoints(endpoints, tls != nil); err != nil {
 		return nil, err
 	}
-	options := []grpc.DialOption{grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow)}
+	options := append(refusals(tls), grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow))
 	if tls != nil {
 		options = append(options, grpc.WithTransportCredentials(credentials{tls}))
 	}

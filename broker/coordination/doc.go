@@ -72,6 +72,9 @@
 //	C12 What clients declare takes at most ClientBytes, and all else has room (clientRoom).
 //	    What a user makes counts towards its limits (usage).
 //
+// Who may read and write the keys is in etcd, too (Access). A request that its users may not make
+// ends with a *RefusedError. A change of users fails no request: see refusals.
+//
 // Creating a Topic and placing its shard write three keys. A repeated or equal change writes none.
 //
 // When the process dies in it, the lease expires (or another broker revokes it), and with it the

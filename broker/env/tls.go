@@ -89,6 +89,9 @@ func ParseTLS(ca, cert, key []byte) (*TLS, error) {
 // Dir returns the directory of the files, or "" without files.
 func (t *TLS) Dir() string { return t.dir }
 
+// Name returns the common name in the present certificate, which is its holder's user of etcd.
+func (t *TLS) Name() string { return t.fresh().cert.Leaf.Subject.CommonName }
+
 // Server returns the configuration of a listener, for its whole lifetime. Unless LoadServerTLS says
 // otherwise it accepts TLS 1.3 only, and requires of every client a certificate for client
 // authentication that the CA signed.
