@@ -44,6 +44,7 @@ type world struct {
 	now    time.Duration
 	broken func(*corev1.Pod) bool // pods that crash
 	noEtcd bool
+	access accessOfTest
 	fails  func() failure // of each write of the operator; nil: none
 }
 
@@ -249,10 +250,12 @@ type etcdOfTest struct {
 	*coordination.Client
 	world     *world
 	endpoints []string
+	user      string // in the certificate
 }
 
 func (w *world) openEtcd(cluster string, endpoints []string, ca, cert, key []byte) (observe.Etcd, error) {
-	if _, err := coordination.ParseTLS(ca, cert, key); err != nil { // the test's etcd requires none
+	tls, err := coordination.ParseTLS(ca, cert, key) // the test's etcd requires none
+	if err != nil {
 		return nil, err
 	}
 	url := environment.ControlPlane.Etcd.URL.String()
@@ -260,7 +263,7 @@ func (w *world) openEtcd(cluster string, endpoints []string, ca, cert, key []byt
 	if err != nil {
 		return nil, err
 	}
-	return &etcdOfTest{etcd, w, endpoints}, nil
+	return &etcdOfTest{etcd, w, endpoints, tls.Name()}, nil
 }
 
 func (e *etcdOfTest) Health(ctx context.Context) coordination.Health {

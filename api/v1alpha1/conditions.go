@@ -41,6 +41,9 @@ const (
 	// ConditionUsersInvalid is True of a Broker with Secrets that are wrong as users. Their users may
 	// not connect; the others may.
 	ConditionUsersInvalid = "UsersInvalid"
+	// ConditionEtcdUnrestricted is True of a Broker whose etcd does not ask for users yet: then any
+	// certificate for etcd may do everything there.
+	ConditionEtcdUnrestricted = "EtcdUnrestricted"
 	// ConditionOpen is True when anyone who reaches the brokers may publish and subscribe.
 	ConditionOpen = "Open"
 )

@@ -47,6 +47,10 @@ func (p *pass) act(ctx context.Context) error {
 		return p.shrink(ctx)
 	case plan.ChangeRoots:
 		return p.changeRoots(ctx)
+	case plan.GrantAccess:
+		return p.grantAccess(ctx)
+	case plan.EnableAccess:
+		return p.enableAccess(ctx)
 	}
 	return fmt.Errorf("action %s is unknown", p.action.Kind)
 }

@@ -142,7 +142,7 @@ func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus,
 	reasonChanged := was == nil || was.Reason != is.Reason
 	done := false
 	switch outcome.Action.Kind {
-	case plan.ReplacePod, plan.GrowVolume, plan.RecreateSet, plan.Drain, plan.Shrink, plan.ChangeRoots:
+	case plan.ReplacePod, plan.GrowVolume, plan.RecreateSet, plan.Drain, plan.Shrink, plan.ChangeRoots, plan.GrantAccess, plan.EnableAccess:
 		done = true
 	}
 	if !reasonChanged && !(done && was.Message != is.Message) {

@@ -2,12 +2,10 @@ package broker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,10 +20,6 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 	"github.com/carillon-mq/carillon/controllers/status"
 )
-
-// operatorLeafLife is the life of the operator's own certificate, which is made for one pass and
-// not stored.
-const operatorLeafLife = time.Hour
 
 // pass is one pass over one Broker, with its facts and results.
 type pass struct {
@@ -46,6 +40,7 @@ type pass struct {
 	objects               []runtime.ApplyConfiguration // of spec.tls, but for its Secrets
 	auth                  build.Auth
 	etcd                  observe.Etcd
+	root                  observe.Etcd // as coordination.RootUser; nil: etcd does not answer
 
 	// The results.
 	facts  plan.Facts
@@ -65,8 +60,10 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		if p.etcd != nil {
-			_ = p.etcd.Close()
+		for _, etcd := range []observe.Etcd{p.etcd, p.root} {
+			if etcd != nil {
+				_ = etcd.Close()
+			}
 		}
 	}()
 	if p.stall != nil {
@@ -169,21 +166,6 @@ func (p *pass) observeUsers() {
 			p.facts.UsersTrouble = "no users are in etcd: " + users.Invalid
 		}
 	}
-}
-
-func (p *pass) askEtcd(ctx context.Context, names build.Names, now time.Time) error {
-	own, err := p.roots.Of(pki.Etcd).EnsureLeaf(pki.Leaf{Name: build.FieldOwner, Life: operatorLeafLife}, nil, now, rand.Reader)
-	if err != nil {
-		return err
-	}
-	endpoints := names.EtcdEndpoints(p.broker.Spec.Coordination.Managed.Replicas)
-	etcd, err := p.OpenEtcd(names.Cluster(), endpoints, own["ca.crt"], own["tls.crt"], own["tls.key"])
-	if err != nil {
-		return fmt.Errorf("opening etcd of Broker %s: %w", p.broker.Name, err)
-	}
-	p.etcd = etcd
-	p.facts.Etcd = observe.AskEtcd(ctx, etcd, p.identity(), &p.facts.Coordinators)
-	return nil
 }
 
 func (p *pass) identity() string {

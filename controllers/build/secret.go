@@ -5,6 +5,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers/pki"
 )
 
@@ -40,4 +41,13 @@ func BrokerEtcdLeaf(broker *v1alpha1.Broker) pki.Leaf {
 func CoordinatorLeaf(broker *v1alpha1.Broker) pki.Leaf {
 	n := NamesOf(broker)
 	return pki.Leaf{Name: n.Coordinators(), DNSNames: n.CoordinatorHosts(broker.Spec.Coordination.Managed.Replicas)}
+}
+
+// EtcdAccess returns the users of etcd, by the names in their certificates. They are those of
+// earlier versions, too.
+func EtcdAccess(broker *v1alpha1.Broker) coordination.Access {
+	return coordination.Access{
+		Cluster: []string{BrokerEtcdLeaf(broker).Name, FieldOwner},
+		Root:    []string{CoordinatorLeaf(broker).Name},
+	}
 }

@@ -24,6 +24,10 @@ type Etcd interface {
 	ClaimOwner(ctx context.Context, identity string) error
 	Drain(ctx context.Context, broker coordination.Replica, mode coordination.DrainMode, leased bool) error
 	EndDrain(ctx context.Context, brokerID string) error
+	// Access, GrantAccess and EnableAccess need a client of coordination.RootUser.
+	Access(ctx context.Context, want coordination.Access) (coordination.AccessState, error)
+	GrantAccess(ctx context.Context, want coordination.Access) error
+	EnableAccess(ctx context.Context, want coordination.Access) error
 	Keys
 	Close() error
 }
@@ -89,7 +93,7 @@ func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) pla
 		facts.Trouble = plan.Cause(health.Err)
 		return facts
 	}
-	facts.Quorum = true
+	facts.Answered, facts.Quorum = true, true
 	facts.AllStarted = int32(len(health.Members)) >= set.Replicas
 	for _, m := range health.Members {
 		if m.Name == "" || m.Learner {
@@ -103,6 +107,17 @@ func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) pla
 	}
 	facts.Owner, facts.OtherOwner = ownership(owner, identity)
 	return facts
+}
+
+// AskAccess returns facts about the users of etcd, by a client of RootUser.
+func AskAccess(ctx context.Context, etcd Etcd, want coordination.Access) plan.Access {
+	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
+	defer cancel()
+	state, err := etcd.Access(ctx, want)
+	if err != nil {
+		return plan.Access{Trouble: plan.Cause(err)}
+	}
+	return plan.Access{Known: true, Enabled: state.Enabled, Lacks: strings.Join(state.Lacks, ", ")}
 }
 
 // Identity returns the value of the key "owner" for a Broker.

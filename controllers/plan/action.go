@@ -25,6 +25,10 @@ const (
 	RecreateSet Kind = "RecreateSet"
 	// ChangeRoots takes the next step to a CA for each kind of connections.
 	ChangeRoots Kind = "ChangeRoots"
+	// GrantAccess makes the users of etcd and gives them their roles.
+	GrantAccess Kind = "GrantAccess"
+	// EnableAccess has etcd refuse whoever is no user of it.
+	EnableAccess Kind = "EnableAccess"
 	// Drain moves all replicas off the broker with the id Target, and EndDrain ends that.
 	Drain    Kind = "Drain"
 	EndDrain Kind = "EndDrain"
@@ -81,6 +85,8 @@ const (
 	RecreatingSet           Reason = "RecreatingStatefulSet"
 	CatchingUp              Reason = "ReplicasCatchingUp"
 	SeparatingRoots         Reason = "SeparatingTrustRoots"
+	GrantingAccess          Reason = "GrantingEtcdAccess"
+	RestrictingAccess       Reason = "RestrictingEtcd"
 	Draining                Reason = "DrainingBroker"
 	DrainEnded              Reason = "DrainEnded"
 	ScalingDown             Reason = "ScalingDown"

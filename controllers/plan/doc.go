@@ -11,6 +11,8 @@
 //   - P5 If pods become ready after a while, the actions end; a converged Broker gets None.
 //   - P10 While a Secret that brokers need can't be used, no ready broker is replaced: the next one
 //     would not start.
+//   - P11 etcd asks for users only once it has all of them, and while every pod is of the present
+//     template and ready. To give users their roles waits for nothing but repairs.
 //
 // Topics and Subscriptions are planned in the same way, one manifest at a time:
 //   - P6 No spec is written that brokers could not serve, and no Topic or Subscription is changed

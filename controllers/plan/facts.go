@@ -23,6 +23,7 @@ type Facts struct {
 	// absent.
 	UsersTrouble string
 	Roots        Roots
+	Access       Access
 	// Bootstrapped reports that the coordinators have the marker that their cluster has existed.
 	Bootstrapped bool
 	// Leftovers names objects of a deleted Broker of the same name that are not gone yet.
@@ -97,6 +98,7 @@ type Volume struct {
 // Etcd is the state of the coordinators, by their answers.
 type Etcd struct {
 	Asked      bool
+	Answered   bool // a quorum did, whether or not it let the operator read the keys
 	Quorum     bool
 	AllStarted bool // every wanted member has joined
 	Owner      Ownership

@@ -19,12 +19,14 @@ func Next(f Facts) Action {
 		remember, // what etcd must hold before a member may be lost
 		repair,   // pods that don't start; without a gate
 		grow,     // claims that are smaller than wanted
+		admit,    // users of etcd, without whom there may be no answer
 		agree,    // without a quorum no pod is replaced
 		resize,   // drains and removes brokers, or ends drains
 		roll,     // ready pods of an old template, one at a time
 		resizing, // waits for shards to leave drained brokers
 		settle,   // waits for pods that start
 		separate, // changes whom pods trust, once all of them are as wanted
+		restrict, // then etcd refuses whoever is no user
 		refused,  // wanted and impossible, while all else is well
 	} {
 		if action, ok := step(f); ok {

@@ -46,6 +46,9 @@ func signing(f *Facts) {
 	}
 }
 
+// asked changes the facts to an etcd with all users, which does not ask for them.
+func asked(f *Facts) { f.Access = Access{Known: true, Understood: true} }
+
 // TestNext is a table of facts and expected decisions.
 func TestNext(t *testing.T) {
 	for _, c := range []struct {
@@ -146,6 +149,37 @@ func TestNext(t *testing.T) {
 			signing(f)
 			f.Coordinators.Pods[1].ReadyFor -= time.Second
 		}, "None  AllReady", ""},
+		{"an etcd without users", func(f *Facts) { f.Access = Access{Known: true, Understood: true, Lacks: "role cluster"} }, "GrantAccess  GrantingEtcdAccess", "role cluster"},
+		{"an etcd that lost a user that the operator needs", func(f *Facts) {
+			f.Access = Access{Known: true, Enabled: true, Lacks: "user carillon-operator"}
+			f.Etcd = Etcd{Asked: true, Answered: true, Trouble: "permission denied"}
+		}, "GrantAccess  GrantingEtcdAccess", "user carillon-operator"},
+		{"an etcd without users, and keys that are another's", func(f *Facts) {
+			f.Access = Access{Known: true, Lacks: "role cluster"}
+			f.Etcd.Owner = OwnerOther
+		}, "Stall  AlreadyOwned", ""},
+		{"an etcd without users, and a pod that never came up", func(f *Facts) {
+			f.Access = Access{Known: true, Lacks: "role cluster"}
+			outdated(&f.Brokers.Pods[2])
+			f.Brokers.Pods[2].Ready, f.Brokers.Pods[2].Started = false, false
+		}, "ReplacePod main-2 RepairingPod", ""},
+		{"an etcd that has users and does not ask for them", func(f *Facts) { asked(f) }, "EnableAccess  RestrictingEtcd", "from now on"},
+		{"an etcd that asks for users", func(f *Facts) { asked(f); f.Access.Enabled = true }, "None  AllReady", ""},
+		{"an etcd whose users are not known", func(f *Facts) { asked(f); f.Access.Known = false }, "None  AllReady", ""},
+		{"users that pods of an earlier version don't know", func(f *Facts) { asked(f); f.Access.Understood = false }, "None  AllReady", ""},
+		{"users before the last pod of the present template", func(f *Facts) {
+			asked(f)
+			outdated(&f.Coordinators.Pods[2])
+		}, "ReplacePod main-coordinator-2 RollingPod", ""},
+		{"users, and a pod that waits for a restart", func(f *Facts) {
+			asked(f)
+			outdated(&f.Coordinators.Pods[2])
+			f.Coordinators.Pods[2].Held = true
+		}, "None  AllReady", ""},
+		{"users, and a broker that is not ready", func(f *Facts) { asked(f); f.Brokers.Pods[0].Ready = false }, "Wait  BrokersStarting", ""},
+		{"users, and a coordinator that is not ready", func(f *Facts) { asked(f); f.Coordinators.Pods[0].Ready = false }, "Wait  CoordinatorsStarting", ""},
+		{"users, and a member that has not joined", func(f *Facts) { asked(f); f.Etcd.AllStarted = false }, "None  AllReady", ""},
+		{"users while CAs change", func(f *Facts) { asked(f); f.Roots.Signing = true }, "None  AllReady", ""},
 		{"no auth Secret", func(f *Facts) { f.AuthTrouble = "Secret login does not exist" }, "Wait  AuthSecretUnusable", "login"},
 		{"no Secret for TLS", func(f *Facts) { f.TLSTrouble = Trouble{TLSSecretUnusable, "Secret main-tls does not exist"} }, "Wait  TLSSecretUnusable", "main-tls"},
 		{"no Secret for TLS, and pods of an old template", func(f *Facts) {
@@ -245,6 +279,8 @@ type model struct {
 	marked   bool
 	claimed  bool
 	secret   bool // it is missing, and brokers need it
+	granted  bool // etcd has users
+	enabled  bool // and asks for them
 }
 
 type modelSet struct {
@@ -286,6 +322,11 @@ func (m *model) facts() Facts {
 		f.Etcd.Owner = OwnerNobody
 		if m.claimed {
 			f.Etcd.Owner = OwnerOurs
+		}
+		f.Access = Access{Known: true, Understood: true, Enabled: m.enabled}
+		if !m.granted {
+			f.Access.Lacks = "users"
+			f.Etcd.Quorum = !m.enabled // the operator may not read the keys
 		}
 	}
 	return f
@@ -351,6 +392,23 @@ func (m *model) do(t *rapid.T, f Facts, a Action) {
 			t.Fatalf("P1: %d pods of %s are down because of us", byUs, set.name)
 		}
 		*pod = modelPod{byUs: pod.byUs}
+	case GrantAccess:
+		if m.granted {
+			t.Fatalf("users are made for nothing")
+		}
+		m.granted = true
+	case EnableAccess:
+		if !m.granted || m.enabled {
+			t.Fatalf("P11: etcd asks for users (it did: %v), and has them: %v", m.enabled, m.granted)
+		}
+		for _, set := range m.sets {
+			for n, p := range set.pods {
+				if !p.ready || p.template != m.template {
+					t.Fatalf("P11: etcd asks for users, and %s-%d is %+v", set.name, n, p)
+				}
+			}
+		}
+		m.enabled = true
 	case Stall, GrowVolume, RecreateSet:
 		t.Fatalf("nothing in this world asks for %+v", a)
 	}
@@ -412,12 +470,17 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 			"evict":  func(t *rapid.T) { *anyPod(t) = modelPod{} },
 			"change": func(t *rapid.T) { m.template++ },
 			"secret": func(t *rapid.T) { m.secret = !m.secret },
+			"restore": func(t *rapid.T) { // etcd from a backup
+				m.enabled = rapid.Bool().Draw(t, "enabled")
+				m.granted = m.enabled || rapid.Bool().Draw(t, "granted")
+			},
+			"forget": func(t *rapid.T) { m.granted = false },
 			"spoil": func(t *rapid.T) {
 				m.template++
 				m.spoilt[m.template] = true
 			},
 		}
-		names := []string{"plan", "plan", "plan", "live", "livelier", "livelier", "crash", "falter", "evict", "change", "spoil", "secret"}
+		names := []string{"plan", "plan", "plan", "live", "livelier", "livelier", "crash", "falter", "evict", "change", "spoil", "secret", "restore", "forget"}
 		for range rapid.IntRange(0, 80).Draw(t, "steps") {
 			steps[rapid.SampledFrom(names).Draw(t, "step")](t)
 		}
@@ -438,6 +501,9 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 							t.Fatalf("P5: None, and %s-%d is %+v", set.name, n, p)
 						}
 					}
+				}
+				if !m.granted || !m.enabled {
+					t.Fatalf("P5: None, and etcd asks for users: %v, has them: %v", m.enabled, m.granted)
 				}
 				if again := Next(m.facts()); again.Kind != None {
 					t.Fatalf("P5: None, and then %+v", again)

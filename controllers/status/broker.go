@@ -79,6 +79,12 @@ func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 		conditions.only(reason != "", v1alpha1.ConditionUnderReplicated, string(reason), message)
 	}
 
+	if f.Access.Known {
+		why := plan.Unrestricted(f)
+		conditions.only(why != "", v1alpha1.ConditionEtcdUnrestricted, ReasonUsersNotEnabled,
+			"any certificate that the CA of etcd signed, such as a broker's, may do everything in etcd: "+why)
+	}
+
 	switch users := f.Users; {
 	case broker.Spec.Auth == nil || broker.Spec.Auth.Users == nil:
 		conditions.only(false, v1alpha1.ConditionUsersInvalid, "", "")

@@ -11,6 +11,8 @@ import (
 const (
 	// ReasonNoAuth: spec.auth is absent.
 	ReasonNoAuth = "NoAuth"
+	// ReasonUsersNotEnabled: etcd does not ask for users yet.
+	ReasonUsersNotEnabled = "UsersNotEnabled"
 	// ReasonNotStored: a Topic refuses what is to be stored there.
 	ReasonNotStored = "NotStored"
 	// ReasonDeletedSoon: retention is about to delete records.

@@ -18,10 +18,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/testca"
+	"github.com/carillon-mq/carillon/controllers/build"
 	"github.com/carillon-mq/carillon/controllers/pki"
 	"github.com/carillon-mq/carillon/coordinator"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -39,6 +42,15 @@ const (
 // kinds are the kinds of connections for which the folders are.
 var kinds = map[string]pki.Kind{coordinatorTLS: pki.Etcd, peerTLS: pki.Peer, brokerTLS: pki.Link, brokerEtcdTLS: pki.Etcd}
 
+// main is the Broker, for the names in its certificates.
+var main = &v1alpha1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "main", Namespace: "default"}}
+
+// names are those in the certificates of the folders.
+var names = map[string]string{
+	coordinatorTLS: build.CoordinatorLeaf(main).Name, peerTLS: build.CoordinatorLeaf(main).Name,
+	brokerTLS: build.BrokerLeaf(main).Name, brokerEtcdTLS: build.BrokerEtcdLeaf(main).Name,
+}
+
 // cluster is three coordinators and two brokers, and the CAs as the operator keeps them.
 type cluster struct {
 	t      *testing.T
@@ -51,6 +63,7 @@ type cluster struct {
 	coordinators [3]*process
 	brokers      [2]*process
 	data         []string
+	acks         func(what string) // waits for acknowledged publishes, see load
 }
 
 type process struct {
@@ -80,7 +93,7 @@ func (c *cluster) sign(separate bool) {
 	c.roots, c.secret, err = pki.EnsureRoots("main-ca", c.secret, separate, time.Now(), rand.Reader)
 	testutil.Must(c.t, err)
 	for folder, kind := range kinds {
-		leaf := pki.Leaf{Name: folder, DNSNames: []string{"localhost"}}
+		leaf := pki.Leaf{Name: names[folder], DNSNames: []string{"localhost"}}
 		if folder == brokerEtcdTLS {
 			leaf.DNSNames = nil
 		}
@@ -112,21 +125,25 @@ func (c *cluster) peerPort(n int) int   { return c.ports[3*n] }
 func (c *cluster) clientPort(n int) int { return c.ports[3*n+1] }
 func (c *cluster) routePort(n int) int  { return c.ports[9+n] }
 
+func (c *cluster) initialCluster() string {
+	var initial []string
+	for i := range c.coordinators {
+		initial = append(initial, fmt.Sprintf("c-%d=https://localhost:%d", i, c.peerPort(i)))
+	}
+	return strings.Join(initial, ",")
+}
+
 // coordinator starts a coordinator anew. An earlier version knows one folder.
 func (c *cluster) coordinator(n int, earlier bool) {
 	c.t.Helper()
 	if p := c.coordinators[n]; p != nil {
 		p.stop()
 	}
-	var initial []string
-	for i := range c.coordinators {
-		initial = append(initial, fmt.Sprintf("c-%d=https://localhost:%d", i, c.peerPort(i)))
-	}
 	health := fmt.Sprintf("127.0.0.1:%d", c.ports[3*n+2])
 	config := coordinator.Config{
 		Name: fmt.Sprintf("c-%d", n), DataDir: c.data[n], TLSDir: c.dirs[coordinatorTLS], PeerTLSDir: c.dirs[peerTLS],
 		ClientListen: fmt.Sprintf("127.0.0.1:%d", c.clientPort(n)), PeerListen: fmt.Sprintf("127.0.0.1:%d", c.peerPort(n)), HTTPListen: health,
-		AdvertiseHost: "localhost", InitialCluster: strings.Join(initial, ","), ClusterToken: "roots", Logger: slog.New(slog.DiscardHandler),
+		AdvertiseHost: "localhost", InitialCluster: c.initialCluster(), ClusterToken: "roots", Logger: slog.New(slog.DiscardHandler),
 	}
 	if earlier {
 		config.PeerTLSDir = ""
