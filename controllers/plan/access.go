@@ -40,7 +40,7 @@ func Unrestricted(f Facts) string {
 	if why := unrestricted(f); why != "" {
 		return why
 	}
-	return "its users were just made"
+	return "it begins to once nothing else is under way"
 }
 
 // unrestricted returns what etcd's users wait for; empty: nothing.

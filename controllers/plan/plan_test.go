@@ -270,6 +270,33 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestUnrestricted is a table of facts and why etcd does not ask for users.
+func TestUnrestricted(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		change func(*Facts)
+		want   string // empty: nothing is said
+	}{
+		{"it does", func(f *Facts) { f.Access.Enabled = true }, ""},
+		{"not known", func(f *Facts) { f.Access.Known = false }, ""},
+		{"about to", func(*Facts) {}, "once nothing else is under way"},
+		{"a Secret is missing for long", func(f *Facts) { f.AuthTrouble = "Secret login does not exist" }, "once nothing else is under way"},
+		{"a broker is drained for hours", func(f *Facts) { leaves(f, LeavingPod{Shards: 12, Drained: []string{"id-2"}}) }, "once nothing else is under way"},
+		{"no users", func(f *Facts) { f.Access.Lacks = "role cluster" }, "no users"},
+		{"an earlier version", func(f *Facts) { f.Access.Understood = false }, "earlier version"},
+		{"a pod that waits for a restart", func(f *Facts) { outdated(&f.Brokers.Pods[0]) }, "present template"},
+		{"a learner", func(f *Facts) { f.Etcd.AllStarted = false }, "joined"},
+		{"CAs that change", func(f *Facts) { f.Roots.Signing = true }, "CA for each"},
+	} {
+		f := good(3, 3)
+		asked(&f)
+		c.change(&f)
+		if got := Unrestricted(f); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
 // model is a Kubernetes that replaces pods and an etcd that counts its members. New pods are made
 // from template; pods made from spoilt never start.
 type model struct {
