@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,4 +211,54 @@ func (e etcdThatChecksPods) EnableAccess(ctx context.Context, want coordination.
 	e.world.access.early = append(e.world.access.early, early...)
 	e.world.mu.Unlock()
 	return e.Etcd.EnableAccess(ctx, want)
+}
+
+// TestAPassThatFailsLeavesNoConnection: connections to etcd that a pass opened before its error are
+// closed.
+func TestAPassThatFailsLeavesNoConnection(t *testing.T) {
+	const failures = 5
+	w := newWorld(t)
+	open := w.options.OpenEtcd
+	var opened, closed, failed atomic.Int64
+	w.restartOperator(func(o *controllersOptions) {
+		o.OpenEtcd = func(cluster string, endpoints []string, ca, cert, key []byte) (observe.Etcd, error) {
+			tls, err := coordination.ParseTLS(ca, cert, key)
+			if err != nil {
+				return nil, err
+			}
+			if tls.Name() == coordination.RootUser && failed.Add(1) <= failures {
+				return nil, errors.New("too many open files")
+			}
+			etcd, err := open(cluster, endpoints, ca, cert, key)
+			if err != nil {
+				return nil, err
+			}
+			opened.Add(1)
+			return etcdThatCounts{etcd, &closed}, nil
+		}
+	})
+	w.create(`{}`)
+	w.untilAccess()
+	w.untilReady()
+	w.stop()
+	eventually.For(t, "waiting for closed connections", func(context.Context) error {
+		if opened, closed := opened.Load(), closed.Load(); opened != closed {
+			return fmt.Errorf("%d were opened and %d closed", opened, closed)
+		}
+		return nil
+	})
+	if failed.Load() <= failures {
+		t.Errorf("%d passes failed", failed.Load())
+	}
+}
+
+// etcdThatCounts counts what is closed.
+type etcdThatCounts struct {
+	observe.Etcd
+	closed *atomic.Int64
+}
+
+func (e etcdThatCounts) Close() error {
+	e.closed.Add(1)
+	return e.Etcd.Close()
 }

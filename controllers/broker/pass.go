@@ -56,9 +56,6 @@ type certificate struct {
 
 func (p *pass) run(ctx context.Context) error {
 	p.decide()
-	if err := p.observe(ctx); err != nil {
-		return err
-	}
 	defer func() {
 		for _, etcd := range []observe.Etcd{p.etcd, p.root} {
 			if etcd != nil {
@@ -66,6 +63,9 @@ func (p *pass) run(ctx context.Context) error {
 			}
 		}
 	}()
+	if err := p.observe(ctx); err != nil {
+		return err
+	}
 	if p.stall != nil {
 		p.action = *p.stall
 		return nil

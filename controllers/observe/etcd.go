@@ -14,7 +14,8 @@ import (
 // probe is the interval in which the operator checks its watch of a Broker's keys.
 const probe = 2 * time.Second
 
-// etcdTimeout bounds all requests to one Broker's etcd in one pass.
+// etcdTimeout bounds all requests to one Broker's etcd in one pass: those of the operator's own
+// user, and again those of the user root.
 const etcdTimeout = 6 * time.Second
 
 // Etcd is a client of one Broker's coordinators.
