@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // newRoomOf returns a room with so many senders, which hold nothing.
@@ -126,3 +128,35 @@ func TestASilentLeaderHoldsUpItsOwnPublishersOnly(t *testing.T) {
 		})
 	}
 }
+
+// TestShardsWithoutLeadersLeaveRoom: many shards have lost their leaders, and publishers to each of
+// them, more than fill the room together. What waits for them does not have messages refused that
+// go to a shard with a leader.
+func TestShardsWithoutLeadersLeaveRoom(t *testing.T) {
+	fw, all := newRoomOf(3 * OutboxBytes / leastBytes)
+	fw.config.Hub = discarding{}
+	led := &shard{}
+	led.now.Store(&state{leader: "c", epoch: 1, replicas: 3})
+	led.sender = fw.New(ID{TopicID: "id-led", Topic: "led", Name: "led"}, led)
+	fw.Attach("c", &frames{})
+	data := make([]byte, leastBytes)
+	for _, f := range all {
+		f.Publish(f.shard.View(), messageOf(data), nil)
+	}
+	if held := fw.room.held.load(); held.bytes > OutboxBytes*3/2+2*leastBytes || held.bytes < OutboxBytes {
+		t.Errorf("shards without leaders hold %d MiB of %d", held.bytes>>20, OutboxBytes>>20)
+	}
+	refused := fw.Stats().Full
+	if refused == 0 {
+		t.Error("none of them was refused anything")
+	}
+	led.sender.Publish(led.View(), messageOf(data), nil)
+	if fw.Stats().Full != refused || led.sender.own.load().messages != 1 {
+		t.Error("a message to a shard with a leader was refused")
+	}
+}
+
+// discarding is a Hub without publishers.
+type discarding struct{}
+
+func (discarding) Send([]protocol.Message) (behind work.Behind) { return behind }

@@ -166,7 +166,7 @@ func (f *Sender) refuses(v View) error {
 	case v.Gone(), f.fw.config.Closing(), served && to == nil && v.Replicas() < 2:
 		return f.shard.Refusal()
 	// For a lane that is full by itself its connections wait.
-	case f.room.overfull(), to == nil && (f.ofShard().held.Load() > outboxUnled || f.room.share.exceeded(f.own.load(), f.room.held.load())):
+	case f.room.overfull(), to == nil && (f.ofShard().held.Load() > outboxUnled || f.room.share.closes(f.own.load(), f.room.held.load())):
 		f.fw.refused.Add(1)
 		return &publish.OutboxFullError{Topic: f.id.Topic, Why: "more waits for its leader's answers than this broker keeps"}
 	}

@@ -42,6 +42,12 @@ func shareUntil(one, room, least int64) int64 {
 // exceeded reports whether one holds more than its share, when all hold that much together.
 func (s *share) exceeded(one, all amount) bool { return !all.within(s.until(one)) }
 
+// closes reports whether one that nobody answers may take no more. It is exceeded, but also for who
+// holds nothing: many such would else fill the room twice, and all messages be refused.
+func (s *share) closes(one, all amount) bool {
+	return s.exceeded(amount{max(one.bytes, 1), max(one.messages, 1)}, all)
+}
+
 // overfull reports whether all hold twice as much as the room has.
 func (s *share) overfull(all amount) bool {
 	return !all.within(amount{2 * s.room.bytes, 2 * s.room.messages})
