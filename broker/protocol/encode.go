@@ -59,12 +59,13 @@ const SubjectHeader = "Carillon-Subject"
 // AppendHMsgOn appends the part of an HMSG line after the sid, and what comes before the rest of
 // the message, for a message on the subject that is delivered under another one. The message's
 // first header bytes are headers. The subject is the first of its headers then, so that no line of
-// the publisher's hides it, and a header block without a version is left out.
+// the publisher's hides it. A header block without a version is left out, and one whose next line
+// some clients would take for a part of the subject, or for one before it.
 func AppendHMsgOn(dst, subject, reply, data []byte, header int) (_, rest []byte) {
 	block, payload := SplitData(data, header)
 	_, lines, _ := bytes.Cut(block, []byte{'\n'})
 	version := block[:len(block)-len(lines)]
-	if !bytes.HasPrefix(version, []byte(headerVersion)) || version[len(version)-1] != '\n' {
+	if !bytes.HasPrefix(version, []byte(headerVersion)) || !isLine(version) || len(lines) > 0 && (lines[0] == ' ' || lines[0] == '\t') {
 		version, lines = []byte(headerVersion+CRLF), nil
 	}
 	if len(lines) > 0 {
@@ -84,6 +85,12 @@ func AppendHMsgOn(dst, subject, reply, data []byte, header int) (_, rest []byte)
 		dst = append(dst, CRLF...)
 	}
 	return dst, rest
+}
+
+// isLine reports whether b is one line with its end, also for who takes a CR alone for an end.
+func isLine(b []byte) bool {
+	text, ended := bytes.CutSuffix(b, []byte{'\n'})
+	return ended && bytes.IndexByte(bytes.TrimSuffix(text, []byte{'\r'}), '\r') < 0
 }
 
 func appendReply(dst, reply []byte) []byte {

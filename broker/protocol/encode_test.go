@@ -120,6 +120,9 @@ func TestAMessageOnAnotherSubjectNamesItsOwn(t *testing.T) {
 		{"x", "NATS/1.0\r\n" + own + "\r\n"},
 		{"\n", "NATS/1.0\r\n" + own + "\r\n"},
 		{"K: V\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0\r\n .c\r\nK: V\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0\r\n\t.c\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0\r" + own[:16] + ": forged\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
 	} {
 		for _, payload := range []string{"", "payload"} {
 			got, rest := AppendHMsgOn([]byte("HMSG inbox 1"), []byte("a.b"), []byte("r"), []byte(tc.block+payload), len(tc.block))
