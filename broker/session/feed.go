@@ -36,14 +36,14 @@ const FeedChunk = dropChunk
 var (
 	ErrNoReceiver   = errors.New("the client has no subscription to that subject on this connection, or one in a queue group or with a maximum; subscribe to it first")
 	ErrNoHeaders    = errors.New("the client does not support headers, which messages need here")
-	ErrFeedEnded    = errors.New("the client's subscription has ended")
+	ErrFeedEnded    = errors.New("the client's subscription has ended, or has a maximum now")
 	ErrFeedTooLarge = errors.New("the client's subscriptions, or those of all clients, would take too much memory; ask for fewer subjects")
 )
 
 // OpenFeed opens a Feed without members for the client's subscription that the subject reaches.
 // client is the number of its connection (ClientTaker). changed is called when that subscription
-// has ended, and when the rights of the client's user have changed. It must neither block nor call
-// the Hub. The caller closes the Feed.
+// has ended or has got a maximum, which ends the Feed, and when the rights of the client's user have
+// changed. It must neither block nor call the Hub. The caller closes the Feed.
 func (h *Hub) OpenFeed(client uint64, subject string, changed func()) (*Feed, error) {
 	h.mu.Lock()
 	c := h.conns[client]
@@ -116,13 +116,14 @@ func (f *Feed) add(of string) error {
 	if f.members[of] != nil {
 		return nil
 	}
-	if !c.identity.Load().MaySubscribe([]byte(of), nil) {
+	is := c.identity.Load()
+	if !is.MaySubscribe([]byte(of), nil) {
 		return nil // its right was lost meanwhile, and changed was called
 	}
 	s := &Sub{conn: c, pattern: of, sid: f.to.sid, feed: f, counted: !c.echo}
 	nodes, _ := h.index.Missing(of, "")
 	s.cost = costOf(s) + int64(nodes)*nodeCost
-	if c.interest+s.cost > h.profile.Interest/2 || h.interestBytes()+s.cost > h.profile.Interest {
+	if !h.hasRoom(s, is) {
 		return ErrFeedTooLarge
 	}
 	f.members[of] = s
@@ -141,7 +142,7 @@ func (f *Feed) May(subject string) bool {
 	return f.to.conn.identity.Load().MaySubscribe([]byte(subject), nil)
 }
 
-// Ended reports whether the client's subscription has ended.
+// Ended reports whether the Feed has ended, with the client's subscription or before.
 func (f *Feed) Ended() bool {
 	f.hub.lock.RLock()
 	defer f.hub.lock.RUnlock()
@@ -181,7 +182,7 @@ func (f *Feed) end() {
 	}
 }
 
-// endFeeds ends the Feeds of a subscription that ends. The index lock is held.
+// endFeeds ends the Feeds of a subscription that ends, or gets a maximum. The index lock is held.
 func (c *Conn) endFeeds(s *Sub) {
 	for _, f := range slices.Clone(c.feeds[s]) {
 		f.end()

@@ -98,6 +98,30 @@ func TestAFeedEndsWithItsSubscription(t *testing.T) {
 	}
 }
 
+// TestAFeedEndsWhenItsSubscriptionGetsAMaximum: a client that has had its last message sends no
+// second UNSUB, so nothing else would end the Feed.
+func TestAFeedEndsWhenItsSubscriptionGetsAMaximum(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	sub, pub := dial(t, address, ""), dial(t, address, "")
+	sub.send("SUB inbox.1 7\r\n")
+	sub.sync()
+	var changes atomic.Int64
+	f := openFeed(t, h, func() { changes.Add(1) })
+	changeFeed(t, f, nil, "", "a")
+	sub.send("UNSUB 7 1\r\n")
+	sub.sync()
+	if n := changes.Load(); n != 1 || !f.Ended() {
+		t.Errorf("told %d times; ended: %v", n, f.Ended())
+	}
+	f.Close()
+	pub.send("PUB a 1\r\n1\r\nPUB inbox.1 1\r\n2\r\n")
+	pub.sync()
+	sub.expect("MSG inbox.1 7 1", "2")
+	if s := h.Stats(); s.Subscriptions != 0 || s.InterestBytes != 0 {
+		t.Errorf("%d subscriptions of %d bytes are left", s.Subscriptions, s.InterestBytes)
+	}
+}
+
 // TestAFeedNeedsAReceiver: no Feed delivers to a client that is not subscribed on that connection,
 // or can't be told the subject.
 func TestAFeedNeedsAReceiver(t *testing.T) {
@@ -155,6 +179,23 @@ func TestAFeedIsBounded(t *testing.T) {
 	f.Close()
 	sub.send("SUB a 8\r\n")
 	sub.sync()
+}
+
+// TestAFeedIsBoundedForItsUser: by the memory that the subscriptions of one connection may take.
+func TestAFeedIsBoundedForItsUser(t *testing.T) {
+	h := newUsersHub(t, identity.User{Name: "ann", Limits: identity.Limits{SubscriptionBytes: 10_000}})
+	ann := h.dial("ann")
+	ann.send("SUB inbox.1 7\r\n")
+	ann.sync()
+	f := openFeed(t, h.Hub, func() {})
+	var err error
+	n := 0
+	for ; err == nil && n < 100; n++ {
+		_, err = f.Change(nil, nil, 0, []string{fmt.Sprint("a.", n)})
+	}
+	if !errors.Is(err, session.ErrFeedTooLarge) || n < 5 {
+		t.Errorf("after %d members: %v", n, err)
+	}
 }
 
 // TestAFeedLeavesOutWhatItsClientPublishes: as the client has asked for.

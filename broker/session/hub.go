@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subject"
@@ -280,16 +281,13 @@ func (h *Hub) insert(s *Sub, op *protocol.Op) error {
 		}
 		h.end(old) // old has had its last message, and retire has not ended it yet
 	}
-	most, room := limits.SubscriptionsPerConnection, h.profile.Interest/2
+	most := limits.SubscriptionsPerConnection
 	if is != nil && is.Limits.Subscriptions > 0 {
 		most = min(most, is.Limits.Subscriptions)
 	}
-	if is != nil && is.Limits.SubscriptionBytes > 0 {
-		room = min(room, int64(is.Limits.SubscriptionBytes))
-	}
 	nodes, groups := h.index.Missing(s.pattern, s.queue)
 	s.cost = costOf(s) + int64(nodes)*nodeCost
-	if len(c.subs) >= most || groups >= limits.GroupsPerPattern || c.interest+s.cost > room || h.interestBytes()+s.cost > h.profile.Interest {
+	if len(c.subs) >= most || groups >= limits.GroupsPerPattern || !h.hasRoom(s, is) {
 		return protocol.ErrMaxSubscriptions
 	}
 	if c.subs == nil {
@@ -299,6 +297,16 @@ func (h *Hub) insert(s *Sub, op *protocol.Op) error {
 	c.subCount.Store(int64(len(c.subs)))
 	h.put(s)
 	return nil
+}
+
+// hasRoom reports whether a client whose user that is may have one more subscription, by its cost.
+// The index lock is held.
+func (h *Hub) hasRoom(s *Sub, is *identity.Identity) bool {
+	room := h.profile.Interest / 2
+	if is != nil && is.Limits.SubscriptionBytes > 0 {
+		room = min(room, int64(is.Limits.SubscriptionBytes))
+	}
+	return s.conn.interest+s.cost <= room && h.interestBytes()+s.cost <= h.profile.Interest
 }
 
 // put adds a subscription to the index. The index lock is held.
@@ -335,6 +343,7 @@ func (h *Hub) limit(c *Conn, sid []byte, after int64) {
 		return
 	}
 	s.max.Store(after)
+	c.endFeeds(s) // their messages are not counted, and the client expects none after its maximum
 	if plain {
 		h.count(s)
 	}
