@@ -3,7 +3,9 @@ package session_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -62,6 +64,70 @@ func TestAFeedDeliversItsMembers(t *testing.T) {
 	}
 	if _, err := f.Change(nil, []byte("late"), 0, nil); !errors.Is(err, session.ErrFeedEnded) {
 		t.Errorf("a closed feed changes: %v", err)
+	}
+}
+
+// TestAFeedChangesWithItsNotices: while others publish, members join and leave. Each message comes
+// between the notice that adds its subject and the one that removes it. With no echo the broker
+// counts the members' messages one by one.
+func TestAFeedChangesWithItsNotices(t *testing.T) {
+	for _, options := range []string{"", `,"echo":false`} {
+		h, address := newTestHub(t, nil)
+		sub := dial(t, address, options)
+		sub.send("SUB inbox.* 7\r\n")
+		sub.sync()
+		f := openFeed(t, h, func() { t.Error("nothing has changed") })
+		all := strings.Fields("a b c d e f g h")
+		changeFeed(t, f, nil, "", all...)
+		var publishing, changing sync.WaitGroup
+		var over atomic.Bool
+		for range 2 {
+			publishing.Go(func() {
+				for i := range 20_000 { // which the receiver's bound has room for
+					behind := h.Send([]session.Message{{Subject: []byte(all[i%len(all)])}, {Subject: []byte(all[i/9%len(all)])}})
+					behind.Wait()
+				}
+			})
+		}
+		changing.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(len(options))))
+			for i := 0; i < 20_000 && !over.Load(); i++ {
+				n := r.IntN(len(all))
+				left, joined := all[n], all[(n+1+r.IntN(len(all)-1))%len(all)]
+				if _, err := f.Change([]string{left}, []byte(left+" "+joined), 0, []string{joined}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		go func() {
+			publishing.Wait()
+			over.Store(true)
+			changing.Wait()
+			_, _ = f.Change(nil, []byte("over"), 0, nil)
+		}()
+		members, messages := map[string]bool{}, 0
+		for _, of := range all {
+			members[of] = true
+		}
+		for notice := ""; notice != "over"; {
+			line := sub.line()
+			if strings.HasPrefix(line, "MSG ") {
+				notice = sub.line()
+				left, joined, _ := strings.Cut(notice, " ")
+				members[left], members[joined] = false, true
+				continue
+			}
+			_ = sub.line()
+			of := strings.TrimPrefix(sub.line(), "Carillon-Subject: ")
+			_, _ = sub.line(), sub.line()
+			if messages++; !members[of] {
+				t.Fatalf("after %d messages one on %q came, which is no member", messages, of)
+			}
+		}
+		if messages == 0 {
+			t.Error("nothing came")
+		}
+		f.Close()
 	}
 }
 
