@@ -3,6 +3,7 @@ package session_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -186,6 +187,62 @@ func TestAFeedEndsWhenItsSubscriptionGetsAMaximum(t *testing.T) {
 	if s := h.Stats(); s.Subscriptions != 0 || s.InterestBytes != 0 {
 		t.Errorf("%d subscriptions of %d bytes are left", s.Subscriptions, s.InterestBytes)
 	}
+}
+
+// TestNothingOfAFeedIsLeft: while others publish and Feeds change, their clients unsubscribe and
+// subscribe again, set a maximum, or are gone, and users lose and get rights. All is counted down.
+func TestNothingOfAFeedIsLeft(t *testing.T) {
+	open := identity.User{Name: "ann"}
+	closed := identity.User{Name: "ann", Permissions: may(nil, allow("inbox.>", "b", "d"))}
+	h := newUsersHub(t, open)
+	all := strings.Fields("a b c d")
+	var over atomic.Bool
+	var others sync.WaitGroup
+	others.Go(func() {
+		for i := 0; !over.Load(); i++ {
+			behind := h.Send([]session.Message{{Subject: []byte(all[i%len(all)]), Reply: []byte("r")}})
+			behind.Wait()
+		}
+	})
+	others.Go(func() {
+		for i := 0; !over.Load(); i++ {
+			h.change([]identity.User{open, closed}[i%2])
+		}
+	})
+	for n := range uint64(60) {
+		client := h.dial("ann")
+		client.send("SUB inbox.1 7\r\n")
+		client.sync()
+		var feeds sync.WaitGroup
+		for k := range 2 {
+			f, err := h.OpenFeed(n+1, "inbox.1", func() {})
+			testutil.Must(t, err)
+			feeds.Go(func() {
+				for i := k; !f.Ended(); i++ {
+					_, err := f.Change(all[i%4:i%4+1], []byte("x"), 0, all[(i+1)%4:(i+1)%4+1])
+					if err != nil && !errors.Is(err, session.ErrFeedEnded) {
+						t.Error(err)
+					}
+				}
+				f.Close()
+			})
+		}
+		go func() { _, _ = io.Copy(io.Discard, client.conn) }()
+		switch n % 3 {
+		case 0:
+			client.send("UNSUB 7\r\nSUB inbox.1 7\r\n")
+		case 1:
+			client.send("UNSUB 7 1000000000\r\n")
+		}
+		if n%3 == 2 {
+			client.conn.Close()
+		}
+		feeds.Wait()
+		client.conn.Close()
+	}
+	over.Store(true)
+	others.Wait()
+	testutil.EventuallyTrue(t, "nothing is left", func() bool { s := h.Stats(); return s.Subscriptions == 0 && s.InterestBytes == 0 })
 }
 
 // TestAFeedNeedsAReceiver: no Feed delivers to a client that is not subscribed on that connection,
