@@ -307,6 +307,10 @@ func (l *link) read(peer ClientSide, topics TopicsSide) error {
 				frames = true
 				continue
 			}
+			if t == framePing && frames {
+				topics.Flush() // its pong says that all before it was handled
+				frames = false
+			}
 			if err := l.control(peer, t, body, &progress); err != nil {
 				return err
 			}

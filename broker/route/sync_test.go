@@ -99,6 +99,58 @@ func TestSyncWaitsForAPeerThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// slowTopics are Topics that handle a read when they are let go.
+type slowTopics struct {
+	testTopics
+	let chan struct{}
+}
+
+func (x *slowTopics) Attach(broker string, way Carrier) TopicsSide {
+	x.testTopics.Attach(broker, way)
+	return x
+}
+
+func (x *slowTopics) Flush() {
+	<-x.let
+	x.testTopics.Flush()
+}
+
+// TestSyncWaitsForWhatTopicsHandle: they do so at the end of a read, which may bring the ping, too.
+func TestSyncWaitsForWhatTopicsHandle(t *testing.T) {
+	var xa testTopics
+	xb := slowTopics{let: make(chan struct{})}
+	a := startNode(t, "a", nil, func(c *Config) { xa.hub = c.Hub.(*testHub); c.Topics = &xa })
+	b := startNode(t, "b", nil, func(c *Config) { xb.hub = c.Hub.(*testHub); c.Topics = &xb })
+	b.hub.set("work", "", 1)
+	linkAll(t, a, b)
+	letGo := b.hub.holdBack()
+	defer letGo()
+	a.hub.publish("work", "x")
+	testutil.EventuallyTrue(t, "b's reader is held back", func() bool { return len(b.hub.messages()) == 1 })
+	xa.way.Carry([]byte("a frame"))
+	over := make(chan error, 1)
+	go func() { over <- a.Sync(t.Context()) }()
+	testutil.EventuallyTrue(t, "both are on their way", func() bool {
+		l := a.links()[0]
+		l.barrier.mu.Lock()
+		defer l.barrier.mu.Unlock()
+		return len(l.barrier.waits) == 1 && l.Pending() == 0
+	})
+	letGo()
+	testutil.EventuallyTrue(t, "b has the frame", func() bool { return xb.called() == 1 })
+	select {
+	case err := <-over:
+		t.Errorf("Topics have not handled the frame: %v", err)
+		over <- err
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(xb.let)
+	testutil.Must(t, <-over)
+	if n := xb.called(); n < 2 {
+		t.Error("Topics were not called")
+	}
+}
+
 // TestABrokenNoticeEndsItsLink, and one that the receiver has not asked for.
 func TestABrokenNoticeEndsItsLink(t *testing.T) {
 	ca := newAuthority(t)
