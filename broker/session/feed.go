@@ -42,8 +42,8 @@ var (
 
 // OpenFeed opens a Feed without members for the client's subscription that the subject reaches.
 // client is the number of its connection (ClientTaker). changed is called when that subscription
-// has ended or has got a maximum, which ends the Feed, and when the rights of the client's user have
-// changed. It must neither block nor call the Hub. The caller closes the Feed.
+// has ended or has got a maximum, which ends the Feed, and when the rights of the client's user
+// have changed. It must neither block nor call the Hub. The caller closes the Feed.
 func (h *Hub) OpenFeed(client uint64, subject string, changed func()) (*Feed, error) {
 	h.mu.Lock()
 	c := h.conns[client]
