@@ -2,7 +2,7 @@ package filter
 
 import (
 	"math"
-	"strings"
+	"slices"
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
@@ -103,8 +103,11 @@ func pathEquality(of ast.Expr, constants ...ast.Expr) *equality {
 	return q
 }
 
-// of names what is compared.
-func (q *equality) of() string { return q.root + "\x00" + strings.Join(q.names, "\x00") }
+// same reports whether two equalities compare the same thing. A name may have any bytes, so the
+// names aren't joined.
+func (q *equality) same(other *equality) bool {
+	return q.root == other.root && slices.Equal(q.names, other.names)
+}
 
 // bits returns a number such that equal ones have the same. NaN has none, and equals nothing.
 func bits(number float64) uint64 {

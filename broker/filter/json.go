@@ -104,8 +104,8 @@ type member struct {
 
 // is reports whether a member has a name.
 func (m *member) is(name string) bool {
-	if m.escaped {
-		return string(unescaped(m.name)) == name
+	if m.escaped { // an escape has six bytes at most
+		return len(m.name) <= 6*len(name) && string(unescaped(m.name)) == name
 	}
 	return string(m.name) == name
 }

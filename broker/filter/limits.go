@@ -43,8 +43,11 @@ const (
 	// maxDepth is the nesting of arrays and objects in a payload.
 	maxDepth = 100
 	// mostJudged bounds the conditions of a Set that are judged one by one for a record: those that no
-	// hash finds, and those that one value finds. Together they take some 20 µs.
+	// hash finds, and those that the values of one record find. Each take some 20 µs.
 	mostJudged = 64
+	// judgedLarge is the size of a record from which on a Set judges none one by one, since each reads
+	// it anew.
+	judgedLarge = 16 << 10
 	// mostGroups bounds the paths, headers and subjects that a Set looks up for each record.
 	mostGroups = 64
 	// maxPaths is the number of JSON paths that one pass over the payload finds.

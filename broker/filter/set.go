@@ -33,6 +33,7 @@ type group[T any] struct {
 	texts    map[string]*bucket[T]
 	numbers  map[uint64]*bucket[T]
 	n        int
+	most     int // members that one value had judged, at most, since the group is there
 	// Records without that thing, and the last one of them.
 	failed, failedAt uint64
 }
@@ -55,13 +56,17 @@ func (s *Set[T]) Add(f *Filter, value T, countsMissing bool) *Member[T] {
 		return nil
 	}
 	if q := f.equality; q != nil {
-		if g := s.group(q); g != nil && g.fits(q) {
+		if g := s.group(q); g != nil && s.fits(g, q) {
 			m.in, m.whole, m.counts, m.before = g, q.whole, countsMissing && !q.guarded, g.failed
 			for i := range q.values {
-				g.bucket(&q.values[i]).add(m)
+				b := g.bucket(&q.values[i])
+				b.add(m)
+				g.most = max(g.most, len(b.judged))
 			}
 			g.n++
 			return m
+		} else if g != nil && g.n == 0 {
+			s.drop(g)
 		}
 	}
 	if len(s.rest) >= mostJudged {
@@ -86,8 +91,10 @@ func (s *Set[T]) Remove(m *Member[T]) {
 	}
 }
 
-// Match calls found for each member that matches the record. at is what FailedAt returns.
-func (s *Set[T]) Match(r *Record, at uint64, found func(T)) {
+// Match calls found for each member that matches the record. Of a large one it calls unsure for
+// those that are to be judged one by one, and does not judge them. at is what FailedAt returns.
+func (s *Set[T]) Match(r *Record, at uint64, found, unsure func(T)) {
+	large := len(r.Data)+len(r.Header) > judgedLarge
 	if len(s.groups) > 0 {
 		if s.stale {
 			s.renew()
@@ -105,14 +112,20 @@ func (s *Set[T]) Match(r *Record, at uint64, found func(T)) {
 			for _, m := range b.whole {
 				found(m.Value)
 			}
-			for _, m := range b.judged {
-				m.judge(r, at, found)
-			}
+			judgeAll(b.judged, r, at, large, found, unsure)
 		}
 		s.state.end()
 	}
-	for _, m := range s.rest {
-		m.judge(r, at, found)
+	judgeAll(s.rest, r, at, large, found, unsure)
+}
+
+func judgeAll[T any](all []*Member[T], r *Record, at uint64, large bool, found, unsure func(T)) {
+	for _, m := range all {
+		if large {
+			unsure(m.Value)
+		} else {
+			m.judge(r, at, found)
+		}
 	}
 }
 
@@ -143,9 +156,8 @@ func (m *Member[T]) FailedAt() uint64 {
 
 // group returns the group of an equality, or nil if there are too many.
 func (s *Set[T]) group(q *equality) *group[T] {
-	of := q.of()
 	for _, g := range s.groups {
-		if g.equality.of() == of {
+		if g.equality.same(q) {
 			return g
 		}
 	}
@@ -201,17 +213,24 @@ func (s *Set[T]) renew() {
 	s.state = newState(s.paths)
 }
 
-// fits reports whether there is room for another member with that equality.
-func (g *group[T]) fits(q *equality) bool {
+// fits reports whether there is room in a group for another member with that equality. One record
+// may have a value of each group.
+func (s *Set[T]) fits(g *group[T], q *equality) bool {
 	if q.whole {
 		return true
 	}
+	most := max(g.most, 1)
 	for i := range q.values {
-		if b := g.look(&q.values[i]); b != nil && len(b.judged) >= mostJudged {
-			return false
+		if b := g.look(&q.values[i]); b != nil {
+			most = max(most, len(b.judged)+1)
 		}
 	}
-	return true
+	for _, other := range s.groups {
+		if other != g {
+			most += other.most
+		}
+	}
+	return most <= mostJudged
 }
 
 // look returns the members that may match a value, or nil.

@@ -2,8 +2,10 @@ package filter
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -19,7 +21,7 @@ func setOf(t testing.TB, texts ...string) (*Set[string], map[string]*Member[stri
 }
 
 func matches(s *Set[string], r *Record) (found []string) {
-	s.Match(r, 0, func(text string) { found = append(found, text) })
+	s.Match(r, 0, func(text string) { found = append(found, text) }, func(string) { panic("unsure") })
 	slices.Sort(found)
 	return found
 }
@@ -72,6 +74,82 @@ func TestASetSaysWhatEachConditionSays(t *testing.T) {
 	}
 }
 
+// TestASetSaysWhatCELSays compares a Set of conditions made at random with what cel-go says of
+// each: numbers of all kinds that are equal or nearly so, names with any bytes, names that come
+// twice, escapes, headers with several values, and values that are no JSON.
+func TestASetSaysWhatCELSays(t *testing.T) {
+	for seed := range uint64(8) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		any := func(all ...string) string { return all[random.IntN(len(all))] }
+		constant := func() string {
+			return any(`"1"`, `"a"`, `"\u00e9"`, `""`, `1`, `1u`, `1.0`, `0`, `-0.0`, `0u`, `9007199254740991`, `9007199254740992`,
+				`9007199254740993`, `9007199254740992.0`, `18446744073709551615u`, `1e300`, `0.1`, `-1`, `true`, `null`, `timestamp("2026-01-01T00:00:00Z")`)
+		}
+		of := func() string {
+			return any(`json.a`, `json["a"]`, `json.a.b`, `json["a\x00b"]`, `json["a.b"]`, `json.a.b.c`, `json["\u00e9"]`, `json[""]`, `json.b`)
+		}
+		part := func() string {
+			switch random.IntN(8) {
+			case 0:
+				return constant() + " == " + of()
+			case 1:
+				return fmt.Sprintf("%s in [%s, %s, %s]", of(), constant(), constant(), constant())
+			case 2:
+				return any(`headers.A`, `headers["a"]`, `subject`) + any(` == "1"`, ` == ""`, ` in ["1", "a"]`)
+			case 3:
+				return any(`has(json.a)`, `has(json.a.b)`, `"A" in headers`, `json.b != 1`, `json.a > 0`, `!(json.b == "a")`)
+			}
+			return of() + " == " + constant()
+		}
+		s, filters, members := &Set[string]{}, map[string]*Filter{}, map[string]*Member[string]{}
+		for len(filters) < 40 {
+			text := part()
+			for random.IntN(2) == 0 {
+				text += " && " + part()
+			}
+			if f, err := Compile(text); err == nil { // some compare a subject with a number
+				filters[text] = f
+			}
+		}
+		texts := slices.Sorted(maps.Keys(filters))
+		for range 200 {
+			if text := any(texts...); members[text] == nil {
+				if m := s.Add(filters[text], text, true); m != nil {
+					members[text] = m
+				}
+			} else if random.IntN(3) == 0 {
+				s.Remove(members[text])
+				delete(members, text)
+			}
+			value := func() string {
+				return any(`"1"`, `"a"`, `"\u0061"`, `"é"`, `"\u00e9"`, `""`, `1`, `1.0`, `10e-1`, `0`, `-0`, `-0.0`, `0e5`, `9007199254740991`, `9007199254740992`,
+					`9007199254740993`, `18446744073709551615`, `1e300`, `1e999`, `0.1`, `0.10000000000000001`, `-1`, `true`, `null`, `01`, `tru`, `NaN`, `[1]`, `{}`, `{"b": 1}`,
+					`{"b": "a", "b": 1}`, `{"b": {"c": 1}}`, `{"b": {"c": "a"`)
+			}
+			var data strings.Builder
+			data.WriteString("{")
+			for i := range 1 + random.IntN(4) {
+				if i > 0 {
+					data.WriteString(", ")
+				}
+				data.WriteString(any(`"a"`, `"a"`, `"\u0061"`, `"b"`, `"a\u0000b"`, `"a.b"`, `"é"`, `"\u00e9"`, `""`) + ": " + value())
+			}
+			data.WriteString(any("}", "}", "}", "", ",}"))
+			r := &Record{Subject: []byte(any("1", "a")), Data: []byte(data.String()), Header: []byte(any("", "NATS/1.0\r\nA: 1\r\nA: a\r\n\r\n", "NATS/1.0\r\nA: \r\na: 1\r\n\r\n"))}
+			var want []string
+			for text := range members {
+				if verdict, _ := filters[text].byProgram(r); verdict == Yes {
+					want = append(want, text)
+				}
+			}
+			slices.Sort(want)
+			if got := matches(s, r); !slices.Equal(got, want) {
+				t.Fatalf("seed %d, %s, %q, %s: %q match, want %q", seed, r.Subject, r.Header, r.Data, got, want)
+			}
+		}
+	}
+}
+
 func TestASetCountsWhatItCannotJudge(t *testing.T) {
 	s, members := setOf(t, `json.k == "a"`, `has(json.k) && json.k == "a"`, `json.n > 1`, `json.k == "a" && json.n > 1`)
 	for _, data := range []string{`{"k": "a"}`, `{"k": "b"}`, `{"n": 2}`, `none`} {
@@ -108,6 +186,43 @@ func TestASetRefusesWhatSlowsAllOthers(t *testing.T) {
 	}
 }
 
+// TestALargeRecordIsJudgedByNone: only hashes find its conditions.
+func TestALargeRecordIsJudgedByNone(t *testing.T) {
+	s, _ := setOf(t, `json.k == "a"`, `json.k == "a" && json.n > 1`, `json.k == "b" && json.n > 1`, `json.n > 1`)
+	r := &Record{Data: []byte(`{"k": "a", "n": 2, "x": "` + strings.Repeat("x", judgedLarge) + `"}`)}
+	var found, unsure []string
+	s.Match(r, 0, func(text string) { found = append(found, text) }, func(text string) { unsure = append(unsure, text) })
+	if len(found) != 1 || found[0] != `json.k == "a"` || len(unsure) != 2 || slices.Contains(unsure, `json.k == "b" && json.n > 1`) {
+		t.Errorf("%q match, and %q are not judged", found, unsure)
+	}
+}
+
+// TestARecordIsJudgedByFew: one record may have a value of each group, whose members are judged.
+func TestARecordIsJudgedByFew(t *testing.T) {
+	s := &Set[int]{}
+	taken := 0
+	var last *Member[int]
+	for i := range 4 {
+		for n := range mostJudged {
+			if m := s.Add(compiled(t, fmt.Sprintf(`headers.k%d == "a" && json.n > %d`, i, n)), i, true); m != nil {
+				taken, last = taken+1, m
+			}
+		}
+	}
+	if taken != 2*mostJudged || len(s.groups) != 1 {
+		t.Errorf("a record may be judged by %d conditions, of %d groups", taken, len(s.groups))
+	}
+	s.Remove(last)
+	if s.Add(last.filter, 0, true) == nil {
+		t.Error("there is no room for one that was removed")
+	}
+	for i := range 2 * mostJudged { // those of one value each
+		if s.Add(compiled(t, fmt.Sprintf(`headers.k0 == "%d" && json.n > 1`, i)), i, true) == nil {
+			t.Errorf("%d does not fit", i)
+		}
+	}
+}
+
 // equalities returns a Set of n conditions json.k == i, and a record that matches one of them.
 func equalities(t testing.TB, n int) (*Set[int], *Record) {
 	s := &Set[int]{}
@@ -121,7 +236,7 @@ func TestMatchingAllocatesNothing(t *testing.T) {
 	s, r := equalities(t, 1000)
 	n := 0
 	found := func(int) { n++ }
-	if got := testing.AllocsPerRun(1000, func() { s.Match(r, 0, found) }); got > 0 || n == 0 {
+	if got := testing.AllocsPerRun(1000, func() { s.Match(r, 0, found, found) }); got > 0 || n == 0 {
 		t.Errorf("%v allocations, %d matches", got, n)
 	}
 }
@@ -132,7 +247,7 @@ func BenchmarkMatch(b *testing.B) {
 			s, r := equalities(b, n)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.Match(r, 0, func(int) {})
+				s.Match(r, 0, func(int) {}, nil)
 			}
 		})
 	}

@@ -141,6 +141,7 @@ func (s *Subscription) matchingLag(base, end uint64) (n uint64, exact bool) {
 // mu is held, and released meanwhile.
 func (s *Subscription) judgeAhead(w *worker, start, end uint64) (more bool, err error) {
 	v := s.verdicts
+	v.stuck = false
 	v.pass(s.base(start))
 	limit, byTail, more := s.takeFromTail(w, end)
 	if s.explainFailure(w); w.stale {

@@ -237,6 +237,28 @@ func TestConditionsGoWithEveryKindOfDelivery(t *testing.T) {
 			w.expect("billing", "b", "4", "6")
 		})
 	})
+	t.Run("reset by a client", func(t *testing.T) {
+		story(t, func(t *testing.T, w *world) {
+			w.declare("billing", 1, where("json.k == 1"))
+			s := w.find("billing")
+			s.Pull(pull("a", 9))
+			w.say(payloads...)
+			w.expect("billing", "a", "1", "4", "6")
+			for _, next := range []uint64{2, 1} {
+				if _, err := s.Reset(next, func(error) {}); err != nil {
+					t.Fatal(err)
+				}
+				want := []string{"1", "4", "6"}[min(next-1, 1):]
+				w.expect("billing", "a", want...)
+				s.Pull(pull("a", 9))
+			}
+			w.say(payloads[0])
+			w.expect("billing", "a", "7")
+			if i := s.Info(); i.Lag != 0 || !i.LagExact || i.Pending != 4 {
+				t.Errorf("%+v", i)
+			}
+		})
+	})
 	t.Run("pause", func(t *testing.T) {
 		story(t, func(t *testing.T, w *world) {
 			spec := where("json.k == 1")
@@ -333,6 +355,56 @@ func TestInterestInRecordsThatAConditionPasses(t *testing.T) {
 		if !w.shard.gone.Has(1) || w.shard.gone.Has(3) {
 			t.Error("an acknowledged record stays, or one that is pending went")
 		}
+	})
+}
+
+// TestCompactionTakesMatchesThatAreRemembered: the next record that the log has is one that was not
+// judged.
+func TestCompactionTakesMatchesThatAreRemembered(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		var all []log.Record
+		for range 2 * mostMatches {
+			all = append(all, record("same", `{"k": 1}`))
+		}
+		w.shard.append(append(all, record("last", `{"k": 1}`))...)
+		w.shard.data.Roll()
+		w.say(`{"k": 2}`)
+		w.declare("billing", 1, where("json.k == 1"))
+		time.Sleep(time.Second)
+		w.restart() // the records are no longer in memory
+		s := w.find("billing")
+		s.Info() // remembers as many as it may
+		_, end := w.shard.Offsets()
+		if o, err := w.shard.data.Compact(t.Context(), log.CompactOptions{Below: end}); err != nil || o.Records == 0 {
+			t.Fatal(o, err)
+		}
+		s.Pull(pull("a", 9))
+		w.expect("billing", "a", fmt.Sprint(2*mostMatches), fmt.Sprint(2*mostMatches+1))
+	})
+}
+
+// TestInterestOfWaitingSubscriptions: what no condition matches goes soon, although the cursors of
+// those that wait are behind.
+func TestInterestOfWaitingSubscriptions(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.desired.retention = coordination.InterestPolicy
+		w.restart()
+		for i := range 3 {
+			name := fmt.Sprint("s", i)
+			w.declare(name, int64(i+1), where(fmt.Sprintf("json.k == %d", i)))
+			w.find(name).Pull(pull("a", 9))
+		}
+		for range 3 {
+			w.say(`{"k": 9}`, `{"k": 9}`, `{"k": 9}`)
+			w.holds("what nobody waits for")
+		}
+		w.say(`{"k": 9}`, `{"k": 1}`, `{"k": 9}`)
+		w.holds("a match", 11)
+		w.expect("s1", "a", "11")
+		if err := w.ackNow(w.find("s1"), 11, Done); err != nil {
+			t.Fatal(err)
+		}
+		w.holds("an ack")
 	})
 }
 

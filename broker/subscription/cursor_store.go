@@ -127,6 +127,7 @@ func (k *cursorStore) step(w *worker) (more bool) {
 	}
 	k.reconcile()
 	k.write()
+	k.followTail()
 	if k.release(w) {
 		k.service.tasks.Wake(k, work.Normal) // deliveries don't wait for it
 	}
@@ -137,6 +138,20 @@ func (k *cursorStore) step(w *worker) (more bool) {
 	}
 	k.mu.Unlock()
 	return false
+}
+
+// followTail has cursors follow what the tail has judged, where acks remove. stepping is held.
+func (k *cursorStore) followTail() {
+	if !k.releasing.Load() {
+		return
+	}
+	_, end := k.shard.Offsets()
+	rest := k.tail.follow(end, k.service.now())
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if rest > 0 && !k.armed {
+		k.arm(rest)
+	}
 }
 
 // moved wakes the Subscriptions that wait for new records, or for pending ones to be removed. It

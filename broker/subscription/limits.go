@@ -102,6 +102,9 @@ const (
 	// lazySkips is how many offsets a cursor that waits for a match may be behind. A new leader has
 	// the records judged again, once for all cursors: that takes about 0.1 s.
 	lazySkips = 1 << 16
+	// followRest is the pause for each cursor that waits for a match between two times that all
+	// follow, where acks remove: a step of one takes some microseconds.
+	followRest = 100 * time.Microsecond
 	// judgeFor is how long the records of one Subscription are judged in one step, beside the time of
 	// one record. Others wait for as long.
 	judgeFor = time.Millisecond

@@ -161,6 +161,7 @@ func (s *Subscription) forgetDeliveries(next uint64) {
 	s.cursor = cursor{offset: next - 1, maxDeliver: s.cursor.maxDeliver, due: math.MaxInt64}
 	s.reader, s.readEnd, s.redeliveryReader = *s.store.shard.NewCursor(next), 0, nil
 	s.known, s.newest, s.ahead, s.replay = 0, nil, lookahead{}, replay{}
+	s.verdicts.restart()
 	if e := s.endpoint(); e != nil {
 		e.Forget()
 	}

@@ -426,6 +426,9 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 					return nil, false, nil
 				}
 				if s.settings.where != nil && w.record.Offset >= s.verdicts.to {
+					if judged := s.verdicts.to - 1; judged > s.cursor.offset {
+						s.skip(judged) // compaction took the matches that are remembered
+					}
 					return nil, true, nil // it is to be judged first
 				}
 				if s.wanted(&w.record) {

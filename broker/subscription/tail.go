@@ -3,6 +3,7 @@ package subscription
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/filter"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -14,9 +15,9 @@ import (
 // for 10,000 that compare the same thing with different constants.
 //
 // A waiting Subscription's cursor stays behind meanwhile. It follows when it has a match, when it
-// is asked, or after lazySkips offsets, so that the next leader does not judge much again. What a
-// tail knows is in memory only: a new one begins lazySkips before the end, where such cursors
-// are.
+// is asked, or after lazySkips offsets, so that the next leader does not judge much again. Where
+// acks remove, it follows soon, so that what nobody needs goes. What a tail knows is in memory
+// only: a new one begins lazySkips before the end, where such cursors are.
 //
 // A Subscription that is further behind judges for itself, as does one whose condition could slow
 // down the others (filter.Set).
@@ -27,18 +28,23 @@ type tail struct {
 	waiting atomic.Int32
 
 	// mu is locked after mu of a Subscription.
-	mu      sync.Mutex
-	begun   bool
-	to      uint64 // records below were judged
-	swept   uint64 // where cursors that are far behind were woken last
-	cursor  *log.Cursor
-	set     filter.Set[*watched]
-	watched map[watchedKey]*watched
-	offset  uint64 // of the record that is judged
-	subject []byte // its subject
-	judging filter.Record
-	found   []*watched // by conditions in the records that are judged
-	foundBy func(*watched)
+	mu    sync.Mutex
+	begun bool
+	to    uint64 // records below were judged
+	swept uint64 // where cursors that are far behind were woken last
+	// followed is what was judged when all that wait were woken last to follow, and followNext when
+	// they are again at the earliest.
+	followed   uint64
+	followNext int64
+	cursor     *log.Cursor
+	set        filter.Set[*watched]
+	watched    map[watchedKey]*watched
+	offset     uint64 // of the record that is judged
+	subject    []byte // its subject
+	judging    filter.Record
+	found      []*watched // by conditions in the records that are judged
+	// foundBy and passedBy are note and pass.
+	foundBy, passedBy func(*watched)
 }
 
 // watchedKey is a condition, with the filters by subject beside it.
@@ -65,7 +71,7 @@ type recentMatch struct{ offset, failed uint64 }
 
 func newTail(k *cursorStore) *tail {
 	t := &tail{store: k, watched: map[watchedKey]*watched{}}
-	t.foundBy = t.note
+	t.foundBy, t.passedBy = t.note, t.pass
 	return t
 }
 
@@ -135,7 +141,7 @@ func (t *tail) judge(v *log.View, end uint64, watch *stopwatch) (bytes int, read
 			}
 			t.offset, t.subject = r.Offset, r.Subject
 			setJudged(&t.judging, &r)
-			t.set.Match(&t.judging, r.Offset, t.foundBy)
+			t.set.Match(&t.judging, r.Offset, t.foundBy, t.passedBy)
 			t.to = r.Offset + 1
 			bytes += len(r.Data) + 64
 			if watch.ends(&r, true) {
@@ -161,6 +167,21 @@ func (t *tail) note(e *watched) {
 		e.recent = e.recent[:copy(e.recent, e.recent[mostRecent/2:])]
 	}
 	e.recent = append(e.recent, recentMatch{t.offset, e.member.Failed()})
+	t.find(e)
+}
+
+// pass passes over a record that is too large to be judged by a condition for all: its
+// Subscriptions judge it, each in its turn.
+func (t *tail) pass(e *watched) {
+	if !e.by.matches(t.subject) {
+		return
+	}
+	e.from, e.failed, e.recent = t.offset+1, e.member.Failed(), e.recent[:0]
+	t.find(e)
+}
+
+// find has the Subscriptions of a condition woken.
+func (t *tail) find(e *watched) {
 	if !e.isFound && len(e.waiting) > 0 {
 		e.isFound = true
 		t.found = append(t.found, e)
@@ -198,6 +219,29 @@ func (t *tail) wakeAll(e *watched, before uint64) {
 	}
 	clear(e.waiting[len(left):])
 	e.waiting = left
+}
+
+// follow wakes the Subscriptions whose cursors are behind what was judged, so that what none of
+// them needs is removed. They rest in between: then it returns when it is to be called again; 0:
+// after the next record.
+func (t *tail) follow(end uint64, now int64) (rest time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.waiting.Load()
+	switch {
+	case n == 0 || t.followed == t.to && t.to >= end:
+		return 0
+	case now < t.followNext:
+		return time.Duration(t.followNext - now)
+	}
+	for _, e := range t.watched {
+		t.wakeAll(e, t.to)
+	}
+	t.followed, t.followNext = t.to, now+int64(max(lazyFor, time.Duration(n)*followRest))
+	if t.to < end {
+		return lazyFor
+	}
+	return 0
 }
 
 // giveUp passes over records that can't be read: the Subscriptions judge for themselves.
@@ -358,6 +402,10 @@ func (s *Subscription) waitForMatch() (waits, again bool) {
 	}
 	if _, end := s.store.shard.Offsets(); end > t.to {
 		s.service.tasks.wake(t)
+	}
+	if v.to < t.to && s.store.releasing.Load() {
+		t.followed = 0
+		s.service.tasks.wake(s.store)
 	}
 	return true, false
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,4 +220,29 @@ func matchAll(t *testing.T, w *world, random *rand.Rand) {
 			t.Errorf("%s: a lag of %d, exact: %v", name, i.Lag, i.LagExact)
 		}
 	}
+}
+
+// TestALargeRecordMissesNoSubscription: the tail passes over it, and each judges it for itself.
+func TestALargeRecordMissesNoSubscription(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		conditions := []string{"json.k == 1", "json.k == 1 && json.n > 0", "json.n > 0", "json.n > 5"}
+		for i, text := range conditions {
+			name := fmt.Sprint("s", i)
+			w.declare(name, int64(i+1), where(text))
+			w.find(name).Pull(pull("a", 9))
+		}
+		large := strings.Repeat("x", 1<<16)
+		w.say(`{"k": 1, "n": 1}`, `{"k": 1, "n": 1, "x": "`+large+`"}`, `{"k": 2, "n": 1, "x": "`+large+`"}`, `{"k": 1, "n": 1}`)
+		w.expect("s0", "a", "1", "2", "4")
+		w.expect("s1", "a", "1", "2", "4")
+		w.expect("s2", "a", "1", "2", "3", "4")
+		w.expect("s3", "a")
+		w.say(`{"k": 1, "n": 9, "x": "` + large + `"}`)
+		for i := range conditions {
+			w.expect(fmt.Sprint("s", i), "a", "5")
+			if i := w.find(fmt.Sprint("s", i)).Info(); i.Lag != 0 || !i.LagExact || i.Unjudged != 0 {
+				t.Errorf("%+v", i)
+			}
+		}
+	})
 }
