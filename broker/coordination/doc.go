@@ -4,6 +4,7 @@
 // All keys of one Broker resource are below /carillon/<namespace>/<name>/. Values are small JSON
 // objects with a version in "v":
 //
+//	attributes/subjects/<subject>     a subject's attributes, who set them, and their holder
 //	generation            how often etcd was restored from a backup (history)
 //	settling              the generation that began lately, on a lease of its own (G5)
 //	owner                 the identity of the Broker resource that the keys belong to
@@ -69,6 +70,8 @@
 //	C11 A State has a whole set of users, or the whole one before it. A user whose value can't be
 //	    read is left out, and takes no other one away.
 //
+//	C13 Attributes of subjects have a client, a connection and a watch of their own (Attributes). The
+//	    watch of the State begins behind them.
 //	C12 What clients declare takes at most ClientBytes, and all else has room (clientRoom).
 //	    What a user makes counts towards its limits (usage).
 //

@@ -26,8 +26,13 @@ func newGather[T any]() *txnQueue[T] {
 // carryOut. It returns ctx's error if ctx ends first; then one will not be carried out later, but
 // may have been.
 func (g *txnQueue[T]) do(ctx context.Context, one *T, done <-chan struct{}, carryOut func(context.Context)) error {
+	return g.doAll(ctx, []*T{one}, done, carryOut)
+}
+
+// doAll is do for several, in order. done is closed when all are done.
+func (g *txnQueue[T]) doAll(ctx context.Context, all []*T, done <-chan struct{}, carryOut func(context.Context)) error {
 	g.mu.Lock()
-	g.queue = append(g.queue, one)
+	g.queue = append(g.queue, all...)
 	g.mu.Unlock()
 	for {
 		select {
@@ -42,7 +47,7 @@ func (g *txnQueue[T]) do(ctx context.Context, one *T, done <-chan struct{}, carr
 			g.turn <- struct{}{}
 		case <-ctx.Done():
 			g.mu.Lock()
-			g.queue = slices.DeleteFunc(g.queue, func(other *T) bool { return other == one })
+			g.queue = slices.DeleteFunc(g.queue, func(other *T) bool { return slices.Contains(all, other) })
 			g.mu.Unlock()
 			return ctx.Err()
 		}

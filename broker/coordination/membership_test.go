@@ -305,8 +305,8 @@ func TestAQuietEtcdIsNotSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := mirror{
-		c: c, prefix: c.prefix, keys: func() []string { return nil }, complete: func(int64) {},
-		put: func(kv *mvccpb.KeyValue) {}, remove: func([]byte) {},
+		c: c, prefix: c.prefix, keys: func() []string { return nil }, complete: func(int64) error { return nil },
+		put: func(kv *mvccpb.KeyValue) {}, remove: func([]byte, int64) {},
 	}
 	revision, err := m.read(context.Background())
 	if err != nil {

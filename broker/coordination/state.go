@@ -189,6 +189,10 @@ func (c *Changes) any() bool {
 	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || c.Brokers || c.Controller || c.Drains || c.Reports || c.Users || c.Unreadable || c.Restored
 }
 
+// stateFrom returns the first key that a State is made of. Those before it are attributes, which
+// are so many, and change so often, that they have a watch and a connection of their own.
+func (c *Client) stateFrom() string { return c.prefix + "b" }
+
 // WatchState calls changed with the State and its changes, at first and after each change, until
 // ctx ends; then it returns nil. Calls are sequential, on the caller's goroutine. The changes of
 // one etcd transaction arrive in one call.
@@ -196,7 +200,9 @@ func (c *Changes) any() bool {
 // It uses one read and one watch. While etcd is unreachable the last State stands.
 func (c *Client) WatchState(ctx context.Context, changed func(*State, Changes)) error {
 	f := newFollower(c, changed)
-	m := mirror{c: c, prefix: c.prefix, put: f.put, remove: f.remove, keys: f.keys, complete: f.settled, history: c.history,
+	m := mirror{c: c, prefix: c.prefix, first: c.stateFrom(), put: f.put, keys: f.keys, history: c.history,
+		remove:   func(key []byte, _ int64) { f.remove(key) },
+		complete: func(revision int64) error { f.settled(revision); return nil },
 		restored: func() { f.distrust, f.changes.Restored = true, true }, generation: func() int64 { return f.generation }}
 	saving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var saver sync.WaitGroup

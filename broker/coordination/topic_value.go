@@ -105,7 +105,12 @@ const pageKeys = 1000
 
 // pages reads all keys under a prefix at one revision.
 func (c *Client) pages(ctx context.Context, prefix string, each func(*mvccpb.KeyValue)) (revision int64, err error) {
-	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	return c.pagesFrom(ctx, prefix, prefix, each)
+}
+
+// pagesFrom is pages without the keys below from.
+func (c *Client) pagesFrom(ctx context.Context, from, prefix string, each func(*mvccpb.KeyValue)) (revision int64, err error) {
+	end := clientv3.GetPrefixRangeEnd(prefix)
 	for {
 		got, err := c.page(ctx, from, end, revision)
 		if err != nil {

@@ -29,11 +29,14 @@ const (
 type mirror struct {
 	c      *Client
 	prefix string
+	first  string // the keys below it are left out; empty: none
 
-	put      func(*mvccpb.KeyValue)
-	remove   func(key []byte)
-	keys     func() []string      // the keys that were put and not removed
-	complete func(revision int64) // everything up to a revision was put and removed
+	put    func(*mvccpb.KeyValue)
+	remove func(key []byte, revision int64) // of the deletion, or of the read that lacks the key
+	keys   func() []string                  // the keys that were put and not removed; called once in each read
+	// complete says that everything up to a revision was put and removed. After an error everything
+	// is read again.
+	complete func(revision int64) error
 
 	history    *history     // nil: a restored etcd is not noticed
 	restored   func()       // etcd was restored: what was put may have been restored away
@@ -86,7 +89,7 @@ func (m *mirror) skipEndpoints(ctx context.Context) {
 	for range m.skips {
 		asking, stop := context.WithTimeout(ctx, m.c.probe)
 		// The answer does not matter.
-		_, _ = m.c.etcd.Get(asking, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		_, _ = m.c.etcd.Get(asking, m.prefix, clientv3.WithKeysOnly())
 		stop()
 	}
 }
@@ -114,13 +117,16 @@ func (m *mirror) verify(ctx context.Context) error {
 }
 
 // finish completes what was put up to a revision.
-func (m *mirror) finish(revision int64) {
+func (m *mirror) finish(revision int64) error {
 	if m.history != nil {
 		m.history.saw(m.count, revision, m.generation(), m.marks)
 		m.marks = m.marks[:0]
 	}
-	m.complete(revision)
+	return m.complete(revision)
 }
+
+// from returns the first key that is followed.
+func (m *mirror) from() string { return cmp.Or(m.first, m.prefix) }
 
 // note puts a key, and marks it as a newest one.
 func (m *mirror) note(kv *mvccpb.KeyValue) {
@@ -145,7 +151,7 @@ func (m *mirror) read(ctx context.Context) (revision int64, err error) {
 		m.marks = m.marks[:0]
 	}
 	present := map[string]bool{}
-	revision, err = m.c.pages(ctx, m.prefix, func(kv *mvccpb.KeyValue) {
+	revision, err = m.c.pagesFrom(ctx, m.from(), m.prefix, func(kv *mvccpb.KeyValue) {
 		present[string(kv.GetKey())] = true
 		m.note(kv)
 	})
@@ -154,14 +160,16 @@ func (m *mirror) read(ctx context.Context) (revision int64, err error) {
 	}
 	for _, key := range m.keys() {
 		if !present[key] {
-			m.remove([]byte(key))
+			m.remove([]byte(key), revision)
 		}
 	}
 	// Not before the read: etcd may be restored in between.
 	if err := m.verify(ctx); err != nil {
 		return 0, err
 	}
-	m.finish(revision)
+	if err := m.finish(revision); err != nil {
+		return 0, err
+	}
 	m.c.hear()
 	return revision, nil
 }
@@ -175,7 +183,7 @@ func (m *mirror) watch(ctx context.Context, after int64) (last int64, err error)
 	opening := time.AfterFunc(m.c.silent, cancel) // Watch blocks until the endpoint has answered
 	// It begins with a known revision: etcd answers no progress requests on a watch that begins
 	// with a future one.
-	changes := m.c.etcd.Watch(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(after), clientv3.WithCreatedNotify())
+	changes := m.c.etcd.Watch(ctx, m.from(), clientv3.WithRange(clientv3.GetPrefixRangeEnd(m.prefix)), clientv3.WithRev(after), clientv3.WithCreatedNotify())
 	opening.Stop()
 	probe := work.NewTicker(m.c.probe)
 	defer probe.Stop()
@@ -201,14 +209,16 @@ func (m *mirror) watch(ctx context.Context, after int64) (last int64, err error)
 			events := slices.DeleteFunc(answer.Events, func(e *clientv3.Event) bool { return e.Kv.GetModRevision() <= after })
 			for _, event := range events {
 				if event.Type == clientv3.EventTypeDelete {
-					m.remove(event.Kv.Key)
+					m.remove(event.Kv.Key, event.Kv.GetModRevision())
 				} else {
 					m.note(event.Kv)
 				}
 			}
 			if len(events) > 0 {
 				after = events[len(events)-1].Kv.GetModRevision()
-				m.finish(after)
+				if err := m.finish(after); err != nil {
+					return after, err
+				}
 			}
 		case <-probe.C:
 			probe.Next()
