@@ -70,10 +70,10 @@
 //	C11 A State has a whole set of users, or the whole one before it. A user whose value can't be
 //	    read is left out, and takes no other one away.
 //
-//	C13 Attributes of subjects have a client, a connection and a watch of their own (Attributes). The
-//	    watch of the State begins behind them.
 //	C12 What clients declare takes at most ClientBytes, and all else has room (clientRoom).
 //	    What a user makes counts towards its limits (usage).
+//	C13 Attributes of subjects have a client, a connection and a watch of their own (Attributes). The
+//	    watch of the State begins behind them.
 //
 // Who may read and write the keys is in etcd, too (Access). A request that its users may not make
 // ends with a *RefusedError. A change of users fails no request: see refusals.

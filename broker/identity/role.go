@@ -11,8 +11,8 @@ type Role string
 
 // The roles. Every user may ask for Topics and brokers, which clients need to find their way.
 const (
-	Publisher  Role = "publisher"  // nothing beyond that, yet
-	Subscriber Role = "subscriber" // reads records, snapshots and Subscriptions
+	Publisher  Role = "publisher"  // changes attributes of subjects
+	Subscriber Role = "subscriber" // reads records, snapshots, Subscriptions and attributes
 	Operator   Role = "operator"   // every request: creates, drains, deletes, asks servers
 )
 
@@ -58,25 +58,29 @@ func (r Roles) String() string {
 	return strings.Join(names, ",")
 }
 
-// Subjects on which requests need a role. What begins with a reserved prefix, and is in neither
+// Subjects on which requests need a role. What begins with a reserved prefix, and is in no
 // list, is for operators, and so are subscriptions there.
 var (
 	reserved = newPatterns([]string{"$CARILLON.>", "$SYS.>"})
-	// everyone and subscribers are who may make these requests.
+	// everyone, publishers and subscribers are who may make these requests.
 	everyone = newPatterns([]string{
 		"$CARILLON.API.TOPIC.LIST", "$CARILLON.API.TOPIC.INFO.*", "$CARILLON.API.BROKER.LIST",
 		"$SYS.REQ.USER.INFO",
 	})
+	publishers = newPatterns([]string{
+		"$CARILLON.API.ATTRIBUTES.SET", "$CARILLON.API.ATTRIBUTES.DELETE",
+	})
 	subscribers = newPatterns([]string{
 		"$CARILLON.API.RECORDS.>", "$CARILLON.API.SNAPSHOT.>",
 		"$CARILLON.API.SUBSCRIPTION.LIST.>", "$CARILLON.API.SUBSCRIPTION.INFO.>",
+		"$CARILLON.API.ATTRIBUTES.GET", "$CARILLON.API.ATTRIBUTES.LIST",
 	})
 )
 
 // mayAsk reports whether a user with the roles may publish on the subject, as far as roles decide.
 func (r Roles) mayAsk(to []byte) bool {
 	return len(to) == 0 || to[0] != '$' || r&isOperator != 0 || !reserved.matches(to) ||
-		everyone.matches(to) || r&isSubscriber != 0 && subscribers.matches(to)
+		everyone.matches(to) || r&isSubscriber != 0 && subscribers.matches(to) || r&isPublisher != 0 && publishers.matches(to)
 }
 
 // mayAskAll reports whether a user with the roles may publish on all subjects of the pattern, as
