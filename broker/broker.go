@@ -134,10 +134,12 @@ type Broker struct {
 
 	clock  *clock.Clock
 	topics topics
-	pages  *monitoring.Config // what tools are told
-	member *membership.Member
-	stall  *stall.Watch
-	ready  atomic.Bool
+	// attributes are those of subjects.
+	attributes *coordination.Attributes
+	pages      *monitoring.Config // what tools are told
+	member     *membership.Member
+	stall      *stall.Watch
+	ready      atomic.Bool
 
 	abandoned chan error // the error if this broker ended without waiting for its goroutines
 }
@@ -248,6 +250,10 @@ func (b *Broker) run(ctx context.Context) error {
 		return err
 	}
 	defer store.Close()
+	if err := b.openAttributes(); err != nil {
+		return err
+	}
+	defer b.attributes.Close()
 	if b.users.etcd != nil {
 		b.users.etcd.heard = store.Heard
 	}
@@ -289,6 +295,7 @@ func (b *Broker) run(ctx context.Context) error {
 	running.Go(func() { b.config.Clock.Follow(outlasting) })
 	running.Go(func() { b.clock.Run(outlasting) })
 	running.Go(func() { b.users.follow(ctx, b.log, b.hub) })
+	running.Go(func() { b.followAttributes(outlasting) })
 	running.Go(func() { b.clock.Keep(outlasting) })
 	running.Go(func() { memory.GiveBack(outlasting) })
 	running.Go(func() { b.member.EvictDead(outlasting, store) })
@@ -447,7 +454,7 @@ func (b *Broker) serveHTTP(store *coordination.Client, failed context.CancelCaus
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
 		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS, EtcdTLS: c.EtcdTLS, ClientTLS: c.ClientTLS.Files,
 		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, Push: t.push, JetStream: t.api, Admin: t.admin, Sourcing: t.sourcing, Disk: t.disk, Clock: b.clock,
-		Definitions: store,
+		Definitions: store, Attributes: b.attributes,
 	}
 	if b.mesh != nil {
 		read.Routes = b.mesh

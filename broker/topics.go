@@ -132,7 +132,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	})
 	t.api.Start()
 	t.sourcing.Start()
-	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients).Users(user, t.behalf).Accounts(b.hub.Account).Paced(t.api.Pace)
+	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients).Users(user, t.behalf).Accounts(b.hub.Account).Paced(t.api.Pace).Attributes(b.attributes, b.started.UnixMilli(), b.hub.Identity, b.changeRate)
 	hub.Offer(t.admin).Set(admin.Subjects)
 	t.controller = placement.NewController(store, t.topics, b.log)
 	return nil

@@ -155,8 +155,11 @@ func (s *Server) notWritten(what string, err error) *Error {
 		missing *coordination.NotFoundError
 		owner   *coordination.NotOwnerError
 		full    *coordination.FullError
+		crowded *coordination.AttributesFullError
 	)
 	switch {
+	case errors.As(err, &crowded):
+		return refuse(Refused, "%s", crowded.Error())
 	case errors.As(err, &full):
 		return refuse(Refused, "%s", full.Error())
 	case errors.As(err, &invalid):

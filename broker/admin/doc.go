@@ -25,6 +25,11 @@
 //	$CARILLON.API.SNAPSHOT.<topic>                    a SnapshotRequest           SnapshotAnswer
 //	$CARILLON.API.SNAPSHOT.<topic>.<shard>            a SnapshotRequest           SnapshotAnswer
 //
+//	$CARILLON.API.ATTRIBUTES.SET                      an AttributesRequest        SubjectAttributes
+//	$CARILLON.API.ATTRIBUTES.GET                      a SubjectRequest            SubjectAttributes
+//	$CARILLON.API.ATTRIBUTES.DELETE                   a SubjectRequest            SubjectAttributes
+//	$CARILLON.API.ATTRIBUTES.LIST                     an AttributesListRequest    AttributesList
+//
 // An error is an Error in the same object. Requests are answered by:
 //
 //  1. Records: the shard's leader. Another broker forwards the request, once.
@@ -56,6 +61,10 @@
 //	A8  Every pool and queue is shared by client: clients take turns, and a client that waits with
 //	    more than another one loses its newest request to it. Held snapshots are shared by account
 //	    and never taken away: an account may hold as many as there is room for others.
+//
+//	A9  Changes of attributes have a rate, of which each broker has its part, and clients take turns.
+//	    They are made on behalf of the connection that asks, whose rights are judged as it asks. No
+//	    other broker is asked.
 //
 // When the process dies in it, the client gets no answer and repeats its request. The package keeps
 // no state, and a write is one transaction of etcd.

@@ -131,7 +131,10 @@ const (
 	// again with its start and high.
 	Expired Code = "Expired"
 	Exists  Code = "Exists"  // it exists with other settings
-	Refused Code = "Refused" // not possible now, for example because another Topic claims the subjects
+	Changed Code = "Changed" // it is at another revision than the request names
+	// Forbidden: the user has no right to it.
+	Forbidden Code = "Forbidden"
+	Refused   Code = "Refused" // not possible now, for example because another Topic claims the subjects
 	// Unavailable: the write failed, or its result is unknown. Try again.
 	Unavailable Code = "Unavailable"
 )
@@ -154,6 +157,10 @@ const (
 	brokerDeleteSetAside
 	subscriptionStates
 	topicCopies
+	attributesGet
+	attributesList
+	attributesSet // of their own way to etcd, as attributesDelete
+	attributesDelete
 	// These write to etcd.
 	topicCreate
 	subscriptionCreate
@@ -175,6 +182,7 @@ type request struct {
 	confirm             ConfirmClockRequest
 	aside               DeleteSetAsideRequest
 	states              StatesRequest
+	attributes          *attributesRequest // nil: of another kind
 }
 
 func (r *request) writes() bool { return r.kind >= topicCreate }
@@ -183,14 +191,23 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES or SUBSCRIPTION.STATES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.80q (use TOPIC.LIST, TOPIC.INFO or .CREATE.<topic>, TOPIC.COPIES or SUBSCRIPTION.STATES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic>[.<shard>], ATTRIBUTES.SET, .GET, .DELETE or .LIST)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
 	most := maxRequest
 	var into any
 	var example string
+	if r.kind.ofAttributes() {
+		r.attributes = new(attributesRequest)
+	}
 	switch r.kind {
+	case attributesSet:
+		most, into, example = maxAttributes, &r.attributes.set, `a change's (write for example {"subject":"sensors.7","set":{"room":"410"}})`
+	case attributesGet, attributesDelete:
+		into, example = &r.attributes.one, `one for a subject (write for example {"subject":"sensors.7"})`
+	case attributesList:
+		into, example = &r.attributes.list, `a list's (write for example {"subjects":"sensors.>","limit":100})`
 	case topicList, subscriptionList, brokerList, brokerSetAside:
 		into, example = &r.page, `a list's (write for example {"after":"orders","limit":100})`
 	case topicCreate:
@@ -209,7 +226,7 @@ func parse(subject, payload []byte) (request, *Error) {
 		into, example = &r.aside, `a deletion's (write {"name":"NAME"}, as BROKER.SETASIDE lists it)`
 	}
 	switch {
-	case len(payload) == 0 && (r.kind == topicCreate || r.kind == subscriptionCreate || r.kind == subscriptionReset || r.kind == brokerConfirmClock || r.kind == brokerDeleteSetAside):
+	case len(payload) == 0 && (r.kind.ofAttributes() && r.kind != attributesList || r.kind == topicCreate || r.kind == subscriptionCreate || r.kind == subscriptionReset || r.kind == brokerConfirmClock || r.kind == brokerDeleteSetAside):
 		return request{}, refuse(BadRequest, "the request is not %s: it is empty", example)
 	case len(payload) == 0:
 	case into == nil:
@@ -229,6 +246,11 @@ func parse(subject, payload []byte) (request, *Error) {
 	}
 	if r.kind == subscriptionStates {
 		r.page = r.states.ListRequest
+	}
+	if r.attributes != nil {
+		if refusal := r.parseAttributes(); refusal != nil {
+			return request{}, refusal
+		}
 	}
 	if r.page.Limit < 0 || r.page.Limit > MaxPage {
 		return request{}, refuse(BadRequest, "a page of %d (use 1 to %d)", r.page.Limit, MaxPage)
@@ -267,6 +289,9 @@ func parseSubject(subject []byte) (r request, ok bool) {
 		return r, false
 	}
 	names := tokens[2:]
+	if kind, ok := attributeKinds[string(tokens[1])]; ok && string(tokens[0]) == "ATTRIBUTES" {
+		return request{kind: kind}, len(names) == 0
+	}
 	switch string(tokens[0]) + "." + string(tokens[1]) {
 	case "TOPIC.LIST":
 		return request{kind: topicList}, len(names) == 0

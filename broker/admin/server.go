@@ -61,6 +61,7 @@ type Server struct {
 	readers        *activity.Clients
 	stateTasks     *tasks
 	writes         *tasks
+	attributes     *attributes                  // nil: requests about them are refused
 	topicSnapshots *tasks                       // snapshots of whole Topics
 	holdRequests   session.Requests[holdAnswer] // of topicSnapshots
 	account        func(client uint64) string   // nil: all count together
@@ -92,6 +93,9 @@ func (s *Server) Close() {
 	s.volumeTasks.close()
 	s.stateTasks.close()
 	s.writes.close()
+	if s.attributes != nil {
+		s.attributes.gate.close()
+	}
 }
 
 // resume queues a request again whose wait is over.
@@ -113,10 +117,17 @@ func (s *Server) submit(r *read) bool {
 // Stats are counters since the start of the broker.
 type Stats struct {
 	Overloaded uint64 // requests refused because too much was under way
+	TooFast    uint64 // requests to change attributes, refused beyond their rate
 }
 
 // Stats returns the server's counters.
-func (s *Server) Stats() Stats { return Stats{s.refused.Load()} }
+func (s *Server) Stats() Stats {
+	is := Stats{Overloaded: s.refused.Load()}
+	if s.attributes != nil {
+		is.TooFast = s.attributes.gate.refused.Load()
+	}
+	return is
+}
 
 func (s *Server) send(m protocol.Message) { s.hub.Send([]protocol.Message{m}) }
 
@@ -226,6 +237,9 @@ func (s *Server) answer(m *protocol.Message, by origin) []byte {
 	}
 	if refusal != nil {
 		return encodeError(refusal)
+	}
+	if r.kind.ofAttributes() {
+		return s.answerAttributes(&r, m, by)
 	}
 	if r.kind == brokerClock || r.kind == brokerConfirmClock {
 		return s.answerClock(&r, m, by)

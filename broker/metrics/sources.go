@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/attribute"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
@@ -38,6 +39,12 @@ type Sources struct {
 	// Definitions are what clients have declared in etcd.
 	Definitions interface {
 		ClientRoom() coordination.ClientRoom
+	}
+
+	// Attributes are those of subjects.
+	Attributes interface {
+		Store() *attribute.Store
+		Stats() coordination.AttributeStats
 	}
 
 	Controller interface {

@@ -1,0 +1,43 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"sync"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/attribute"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/lapse"
+)
+
+// openAttributes opens the attributes of subjects, with a connection to etcd of their own.
+func (b *Broker) openAttributes() (err error) {
+	b.attributes, err = coordination.OpenAttributes(coordination.Config{
+		Endpoints: b.config.Endpoints, TLS: cmp.Or(b.config.EtcdTLS, b.config.TLS), Cluster: b.config.Cluster, Logger: b.log,
+	}, attribute.NewStore())
+	return err
+}
+
+// changeRate returns how many changes of attributes this broker may make a second: its part of the
+// cluster's rate.
+func (b *Broker) changeRate() float64 {
+	brokers := 1
+	if state := b.topics.topics.State(); state != nil {
+		brokers = max(len(state.Brokers), 1)
+	}
+	return admin.ChangeRate / float64(brokers)
+}
+
+// followAttributes follows the attributes of subjects, and deletes what lapses, until ctx ends.
+func (b *Broker) followAttributes(ctx context.Context) {
+	var lapsing sync.WaitGroup
+	defer lapsing.Wait()
+	lapsing.Go(func() {
+		lapse.Run(ctx, lapse.Config{
+			Self: b.identity.ID, Process: b.self().Started.UnixMilli(), Attributes: b.attributes, Connected: b.hub.Connected,
+			State: b.topics.topics.State, Controls: func() bool { return b.topics.controller.Stats().Leads }, Logger: b.log,
+		})
+	})
+	b.attributes.Follow(ctx)
+}
