@@ -13,6 +13,7 @@ func subcommands() []*cobra.Command {
 		newSubCommand(),
 		newTopicCommand(),
 		newSubscriptionCommand(),
+		newAttributesCommand(),
 		newQueryCommand(),
 		newBrokersCommand(),
 		newUserCommand(),
