@@ -41,9 +41,10 @@ type Attributes struct {
 	queue *txnQueue[attributeWrite]
 	most  attributeRoom // tests have less
 
-	unseen  unseenWrites // of the holder of the queue's turn
-	refused atomic.Uint64
-	written atomic.Uint64
+	unseen   unseenWrites // of the holder of the queue's turn
+	restored atomic.Bool  // since the last transaction
+	refused  atomic.Uint64
+	written  atomic.Uint64
 }
 
 // OpenAttributes returns Attributes that keep the store up. It does not wait for etcd.
@@ -136,11 +137,17 @@ func (a *Attributes) decode(kv *mvccpb.KeyValue) (attribute.Entry, error) {
 	return e, nil
 }
 
+// distrust is called when etcd was restored from a backup.
+func (a *Attributes) distrust() {
+	a.store.Distrust()
+	a.restored.Store(true)
+}
+
 // Follow keeps the store up until ctx ends.
 func (a *Attributes) Follow(ctx context.Context) {
 	listing := false
 	m := mirror{
-		c: a.c, prefix: a.prefix(), history: a.c.history, restored: a.store.Distrust,
+		c: a.c, prefix: a.prefix(), history: a.c.history, restored: a.distrust,
 		generation: func() int64 { return 0 }, // that of the State's client decides
 		put: func(kv *mvccpb.KeyValue) {
 			e, err := a.decode(kv)
@@ -164,7 +171,7 @@ func (a *Attributes) Follow(ctx context.Context) {
 				listing = false
 				a.store.Listed(revision)
 			} else if !a.store.Watched(revision) {
-				a.store.Distrust()
+				a.distrust()
 				return errors.New("etcd lacks a change that it had acknowledged; reading all attributes")
 			}
 			return nil

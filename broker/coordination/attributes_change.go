@@ -141,7 +141,7 @@ func (a *Attributes) changeSome(ctx context.Context) {
 	}
 	done, err := a.c.transact(ctx, nil, ops)
 	if err != nil {
-		a.unseen.add(grown, 0)
+		a.unseen.fail(grown)
 		for _, w := range these {
 			w.sent = cmp.Or(w.value, w.sent)
 		}
@@ -151,7 +151,9 @@ func (a *Attributes) changeSome(ctx context.Context) {
 		return
 	}
 	at := done.Header.GetRevision()
-	a.unseen.add(grown, at)
+	if slices.ContainsFunc(done.Responses, wrote) { // otherwise no watch brings this revision
+		a.unseen.add(grown, at)
+	}
 	var again []*attributeWrite
 	for i, w := range these {
 		if !a.settle(w, done.Responses[i].GetResponseTxn(), at) {
@@ -227,7 +229,11 @@ func (a *Attributes) settle(w *attributeWrite, done *etcdserverpb.TxnResponse, a
 	case w.refusal != nil:
 		if full := (*AttributesFullError)(nil); errors.As(w.refusal, &full) {
 			a.refused.Add(1)
-		} else if moved := (*attribute.MovedError)(nil); !errors.As(w.refusal, &moved) {
+		} else if moved := (*attribute.MovedError)(nil); errors.As(w.refusal, &moved) {
+			if w.sent != nil { // it may have been carried out, and then changed by another
+				w.refusal = fmt.Errorf("the answer to the change was lost, and now %s", moved)
+			}
+		} else {
 			w.refusal = &InvalidError{"change attributes", w.refusal.Error()}
 		}
 		w.after = attribute.Entry{}
@@ -239,6 +245,12 @@ func (a *Attributes) settle(w *attributeWrite, done *etcdserverpb.TxnResponse, a
 	}
 	w.finish(w.after, w.refusal)
 	return true
+}
+
+// wrote reports whether a change of a transaction has written.
+func wrote(op *etcdserverpb.ResponseOp) bool {
+	each := op.GetResponseTxn().GetResponses()
+	return len(each) > 0 && each[0].GetResponseRange() == nil
 }
 
 // growth is how many subjects and bytes a transaction adds.
@@ -269,17 +281,20 @@ func (a *Attributes) admit(w *attributeWrite, before *attribute.Entry, grown *gr
 type unseenWrites struct {
 	all []unseenWrite
 	sum growth
+	// unknown is what failed transactions may have written. It delays nothing: no watch brings what
+	// was not written, and the next transaction is what clears it up.
+	unknown growth
 }
 
 type unseenWrite struct {
 	growth
-	revision int64 // 0: unknown, so that of the next transaction
+	revision int64
 }
 
+// add notes a transaction that has written, at a revision, and so all those before it.
 func (u *unseenWrites) add(g growth, revision int64) {
-	for i := len(u.all) - 1; revision > 0 && i >= 0 && u.all[i].revision == 0; i-- {
-		u.all[i].revision = revision
-	}
+	g = growth{g.subjects + u.unknown.subjects, g.bytes + u.unknown.bytes}
+	u.unknown = growth{}
 	if g == (growth{}) {
 		return
 	}
@@ -288,10 +303,16 @@ func (u *unseenWrites) add(g growth, revision int64) {
 	u.sum.bytes += g.bytes
 }
 
+// fail notes a transaction that failed, and may have been carried out.
+func (u *unseenWrites) fail(g growth) {
+	u.unknown.subjects += g.subjects
+	u.unknown.bytes += g.bytes
+}
+
 // pass forgets what the watch has brought.
 func (u *unseenWrites) pass(watched int64) {
 	n := 0
-	for n < len(u.all) && u.all[n].revision > 0 && u.all[n].revision <= watched {
+	for n < len(u.all) && u.all[n].revision <= watched {
 		u.sum.subjects -= u.all[n].subjects
 		u.sum.bytes -= u.all[n].bytes
 		n++
@@ -303,6 +324,9 @@ func (u *unseenWrites) pass(watched int64) {
 // returns false if ctx ends.
 func (a *Attributes) awaitWatch(ctx context.Context) bool {
 	for {
+		if a.restored.Swap(false) { // revisions are given again
+			a.unseen = unseenWrites{}
+		}
 		a.unseen.pass(a.store.Stats().Revision)
 		if a.unseen.sum.subjects < a.most.unseenSubjects && a.unseen.sum.bytes < a.most.unseenBytes {
 			return ctx.Err() == nil

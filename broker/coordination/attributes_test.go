@@ -349,8 +349,17 @@ func TestChangesSurviveLostAnswers(t *testing.T) {
 // lossyKV loses the answers of transactions.
 type lossyKV struct {
 	clientv3.KV
-	mu   sync.Mutex
-	left int
+	mu      sync.Mutex
+	left    int
+	refused int    // transactions that are not carried out
+	lost    func() // called when an answer is lost
+}
+
+// refuse has the next n transactions with writes fail.
+func (l *lossyKV) refuse(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused = n
 }
 
 func (l *lossyKV) lose(n int) {
@@ -359,22 +368,38 @@ func (l *lossyKV) lose(n int) {
 	l.left = n
 }
 
-func (l *lossyKV) Txn(ctx context.Context) clientv3.Txn { return &lossyTxn{l.KV.Txn(ctx), l} }
+func (l *lossyKV) Txn(ctx context.Context) clientv3.Txn { return &lossyTxn{Txn: l.KV.Txn(ctx), l: l} }
 
 type lossyTxn struct {
 	clientv3.Txn
-	l *lossyKV
+	l       *lossyKV
+	changes bool // it has changes, each a transaction
 }
 
-func (t *lossyTxn) If(cs ...clientv3.Cmp) clientv3.Txn   { t.Txn = t.Txn.If(cs...); return t }
-func (t *lossyTxn) Then(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Then(ops...); return t }
+func (t *lossyTxn) If(cs ...clientv3.Cmp) clientv3.Txn { t.Txn = t.Txn.If(cs...); return t }
+func (t *lossyTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	t.Txn, t.changes = t.Txn.Then(ops...), ops[0].IsTxn()
+	return t
+}
 func (t *lossyTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(ops...); return t }
 
 func (t *lossyTxn) Commit() (*clientv3.TxnResponse, error) {
-	done, err := t.Txn.Commit()
 	t.l.mu.Lock()
 	defer t.l.mu.Unlock()
-	if err == nil && t.l.left > 0 {
+	if t.changes && t.l.refused > 0 {
+		t.l.refused--
+		return nil, status.Error(codes.Unavailable, "etcdserver: no leader")
+	}
+	done, err := t.Txn.Commit()
+	if t.l.lost != nil && t.changes && err == nil && t.l.left > 0 {
+		lost := t.l.lost
+		t.l.lost, t.l.left = nil, 0
+		t.l.mu.Unlock()
+		lost()
+		t.l.mu.Lock()
+		return nil, status.Error(codes.Unavailable, "etcdserver: leader changed")
+	}
+	if t.l.lost == nil && err == nil && t.l.left > 0 {
 		t.l.left--
 		return nil, status.Error(codes.Unavailable, "etcdserver: leader changed")
 	}
@@ -465,6 +490,55 @@ func TestABrokerWaitsForItsWatch(t *testing.T) {
 		t.Error(err)
 	}
 	a.sees("last", `{"room":"1"}`)
+}
+
+// TestAFailingEtcdDelaysNoLaterChanges: many transactions fail, so that a broker may have written
+// as much as its watch may lack, or nothing. It goes on when etcd does.
+func TestAFailingEtcdDelaysNoLaterChanges(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	a := etcd.attributes()
+	a.most.unseenSubjects = 3
+	a.set(room("first", "1"))
+	lossy := &lossyKV{KV: a.c.etcd.KV}
+	a.stop()
+	a.c.etcd.KV = lossy
+	a.follow()
+	lossy.refuse(5)
+	a.set(room("s", "1"))
+	lossy.refuse(5)
+	a.set(room("s", "2"))
+	// What is found to be there needs no write. So the watch brings none.
+	lossy.refuse(5)
+	a.set(room("first", "1"))
+	a.set(room("t", "1"))
+}
+
+// TestAChangeWhoseAnswerWasLostHasNotFailed: another broker changes the subject before it is sent
+// again. That it was at another revision would say that it was not made.
+func TestAChangeWhoseAnswerWasLostHasNotFailed(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	a, b := etcd.attributes(), etcd.attributes()
+	a.stop()
+	lossy := &lossyKV{KV: a.c.etcd.KV}
+	a.c.etcd.KV = lossy
+	a.follow()
+	lossy.mu.Lock()
+	lossy.left = 1
+	lossy.lost = func() {
+		b.sees("s", `{"room":"1"}`)
+		b.set(room("s", "2"))
+		a.sees("s", `{"room":"2"}`)
+	}
+	lossy.mu.Unlock()
+	none := int64(0)
+	change := room("s", "1")
+	change.If = &none
+	err := a.change(change)[0].Err
+	if moved := (*attribute.MovedError)(nil); err == nil || errors.As(err, &moved) {
+		t.Errorf("it was answered by %v", err)
+	}
 }
 
 // TestHeldAttributesGoInBatches: a broker with many bound subjects is gone. They are deleted a
