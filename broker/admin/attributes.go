@@ -29,7 +29,8 @@ const (
 	// with their subjects.
 	maxAttributes = 768 << 10
 	// listLooks is how many subjects a request for a list looks at: some milliseconds. A page may
-	// have few then, and another one follows.
+	// have few then, and another one follows. If the last one is not for the client, it looks at as
+	// many again: at all of them at most, which are attribute.MaxSubjects.
 	listLooks = 10_000
 )
 
@@ -157,7 +158,7 @@ func (s *Server) answerAttributes(r *request, m *protocol.Message, by origin) []
 	reply := bytes.Clone(m.Reply)
 	busy := refuse(Busy, "more changes of attributes are asked for than this broker's part of %d a second (ask again in a moment, or wait for the answers)", ChangeRate)
 	if !s.attributes.gate.submit(by.key, len(changes), len(m.Data), func(ctx context.Context) {
-		s.send(protocol.Message{Subject: reply, Data: s.changeAttributes(ctx, changes, single)})
+		s.send(protocol.Message{Subject: reply, Data: s.changeAttributes(ctx, is, changes, single)})
 	}, func() { s.refuse(reply, busy) }) {
 		return encodeError(busy)
 	}
@@ -185,15 +186,18 @@ func (a *attributes) change(is *identity.Identity, asked *AttributesChange, brok
 	return c, nil
 }
 
-// changeAttributes makes changes, and returns their answer.
-func (s *Server) changeAttributes(ctx context.Context, changes []attribute.Change, single bool) []byte {
+// changeAttributes makes changes, and returns their answer, which shows no more than a request for
+// the attributes would.
+func (s *Server) changeAttributes(ctx context.Context, is *identity.Identity, changes []attribute.Change, single bool) []byte {
 	out, err := s.attributes.all.Change(ctx, changes)
 	if err != nil {
 		return encodeError(s.notWritten("change attributes", err))
 	}
 	results := make([]SubjectAttributes, len(out))
 	for i := range out {
-		results[i] = shown(&out[i].Entry)
+		if results[i] = shown(&out[i].Entry); !maySee(is, changes[i].Subject) {
+			results[i] = SubjectAttributes{Revision: results[i].Revision}
+		}
 		if moved, ok := errors.AsType[*attribute.MovedError](out[i].Err); ok {
 			results[i].Error, results[i].Revision = refuse(Changed, "%v", moved), moved.Revision
 		} else if out[i].Err != nil {
@@ -205,6 +209,11 @@ func (s *Server) changeAttributes(ctx context.Context, changes []attribute.Chang
 		return encode(results[0])
 	}
 	return encode(AttributesResults{Results: results})
+}
+
+// maySee reports whether a client may be shown the attributes of a subject.
+func maySee(is *identity.Identity, of string) bool {
+	return is.MayPublish([]byte(AttributesGetSubject)) && is.MaySubscribe([]byte(of), nil)
 }
 
 func shown(e *attribute.Entry) SubjectAttributes {
@@ -235,14 +244,20 @@ func (a *attributes) list(is *identity.Identity, asked *AttributesListRequest, p
 	if is.MaySubscribe([]byte(">"), nil) {
 		list.Total = all.Subjects
 	}
-	var found []attribute.Entry
-	found, list.Next = a.all.Store().Page(page.After, page.Limit, maxAnswer, listLooks, func(s string) bool {
-		return (len(pattern) == 0 || subject.Matches(pattern, []byte(s))) && is.MaySubscribe([]byte(s), nil)
-	})
-	for i := range found {
-		list.Subjects = append(list.Subjects, shown(&found[i]))
+	list.Next = page.After
+	for room := maxAnswer; ; {
+		var found []attribute.Entry
+		found, list.Next = a.all.Store().Page(list.Next, page.Limit-len(list.Subjects), room, listLooks, func(s string) bool {
+			return (len(pattern) == 0 || subject.Matches(pattern, []byte(s))) && is.MaySubscribe([]byte(s), nil)
+		})
+		for i := range found {
+			list.Subjects, room = append(list.Subjects, shown(&found[i])), room-found[i].Bytes
+		}
+		// A subject that the client may not know ends no page, since the answer would name it.
+		if list.Next == "" || is.MaySubscribe([]byte(list.Next), nil) {
+			return list
+		}
 	}
-	return list
 }
 
 // parseAttributes checks a decoded request.

@@ -230,6 +230,50 @@ func TestAttributesAreShownByRights(t *testing.T) {
 	}
 }
 
+// TestChangesShowNoMoreThanRequests: a publisher that may not see attributes learns them from no
+// answer to its changes, of which one that changes nothing would do.
+func TestChangesShowNoMoreThanRequests(t *testing.T) {
+	s, box, _ := attributesServer(t, `{"users":[
+		{"name":"user1","certificates":["dns:one"],"permissions":{"subscribe":{"allow":["mine"]}}},
+		{"name":"user2","certificates":["dns:two"]},
+		{"name":"user3","certificates":["dns:three"],"roles":["publisher"]}]}`, 1e6)
+	for _, subject := range []string{"mine", "s"} {
+		var one SubjectAttributes
+		box.asks(t, s, 2, AttributesSetSubject, `{"subject":"`+subject+`","set":{"a":1},"bound":true}`, &one)
+		if string(one.Attributes) != `{"a":1}` || !one.Bound {
+			t.Fatalf("%+v", one)
+		}
+	}
+	for client, subjects := range map[uint64]map[string]bool{1: {"mine": true, "s": false}, 3: {"mine": false, "s": false}} {
+		for subject, sees := range subjects {
+			var one SubjectAttributes
+			box.asks(t, s, client, AttributesSetSubject, `{"subject":"`+subject+`","set":{}}`, &one)
+			if one.Error != nil || one.Subject != subject || one.Revision == 0 || (one.Attributes != nil) != sees || one.Bound != sees || (one.User != "") != sees {
+				t.Errorf("user%d, %s: %+v", client, subject, one)
+			}
+		}
+	}
+}
+
+// TestAPageEndsWithNoHiddenSubject: a request looks at a bounded number of subjects, and the one
+// where it ends is named in the answer.
+func TestAPageEndsWithNoHiddenSubject(t *testing.T) {
+	s, box, all := attributesServer(t, `{"users":[
+		{"name":"user1","certificates":["dns:one"],"permissions":{"subscribe":{"allow":["mine.>"]}}}]}`, 1e6)
+	names := []string{"mine.z"}
+	for i := range listLooks + 10 {
+		names = append(names, fmt.Sprintf("hidden.%05d", i))
+	}
+	for i, subject := range names {
+		all.store.Put(attribute.Entry{Subject: subject, Revision: int64(i + 1), Text: `{"a":1}`, Bytes: 20})
+	}
+	var list AttributesList
+	box.asks(t, s, 1, AttributesListSubject, ``, &list)
+	if len(list.Subjects) != 1 || list.Subjects[0].Subject != "mine.z" || list.Next != "" {
+		t.Errorf("%+v", list)
+	}
+}
+
 // TestChangesPassInTurn: a client has all places, and many requests that wait. Another one passes
 // after the one that has its turn, and one more.
 func TestChangesPassInTurn(t *testing.T) {
