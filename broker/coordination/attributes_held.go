@@ -16,12 +16,17 @@ type Registered struct {
 	Generation  int64 // of etcd
 }
 
-// DeleteHeld deletes the attributes of up to attribute.MaxChanges subjects that are bound to a
-// holder, unless they have changed meanwhile. It returns how many it deleted, and how many it found
+// DeleteHeld deletes the attributes of up to attribute.MaxChanges subjects that are bound to one of
+// several holders, unless they have changed meanwhile. It returns how many it deleted, and how many it found
 // changed. when, if not nil, must still be so: otherwise it deletes nothing, and returns a
 // *StaleError.
-func (a *Attributes) DeleteHeld(ctx context.Context, of attribute.Holder, when *Registered) (deleted, changed int, err error) {
-	held := a.store.HeldBy(of, attribute.MaxChanges)
+func (a *Attributes) DeleteHeld(ctx context.Context, of []attribute.Holder, when *Registered) (deleted, changed int, err error) {
+	var held []attribute.Entry
+	for _, h := range of {
+		if held = append(held, a.store.HeldBy(h, attribute.MaxChanges-len(held))...); len(held) == attribute.MaxChanges {
+			break
+		}
+	}
 	if len(held) == 0 {
 		return 0, 0, nil
 	}
@@ -42,10 +47,10 @@ func (a *Attributes) DeleteHeld(ctx context.Context, of attribute.Holder, when *
 	}
 	done, err := a.c.transact(ctx, conditions, ops)
 	if err != nil {
-		return 0, 0, fmt.Errorf("delete the attributes of %d subjects that connection %d of broker %s held: %w", len(held), of.Connection, of.Broker, err)
+		return 0, 0, fmt.Errorf("delete the attributes of %d subjects that connections of broker %s held: %w", len(held), of[0].Broker, err)
 	}
 	if !done.Succeeded {
-		return 0, 0, &StaleError{"the registration of broker " + of.Broker}
+		return 0, 0, &StaleError{"the registration of broker " + of[0].Broker}
 	}
 	at := done.Header.GetRevision()
 	for i, e := range held {

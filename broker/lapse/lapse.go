@@ -3,6 +3,7 @@ package lapse
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/attribute"
@@ -13,7 +14,7 @@ import (
 // Attributes are all attributes. *coordination.Attributes implements it.
 type Attributes interface {
 	Store() *attribute.Store
-	DeleteHeld(ctx context.Context, of attribute.Holder, when *coordination.Registered) (deleted, changed int, err error)
+	DeleteHeld(ctx context.Context, of []attribute.Holder, when *coordination.Registered) (deleted, changed int, err error)
 }
 
 // Config configures Run.
@@ -31,9 +32,7 @@ type Config struct {
 func Run(ctx context.Context, c Config) {
 	w := watch{Config: c, since: map[attribute.Holder]time.Time{}}
 	for work.Sleep(ctx, every) {
-		for _, of := range w.due(time.Now()) {
-			w.delete(ctx, of)
-		}
+		w.deleteAll(ctx, w.due(time.Now()))
 	}
 }
 
@@ -63,10 +62,13 @@ func (w *watch) due(now time.Time) (due []attribute.Holder) {
 	return due
 }
 
+// mine reports whether a connection is one of this process.
+func (w *watch) mine(h attribute.Holder) bool { return h.Broker == w.Self && h.Process == w.Process }
+
 // gone reports whether a connection is gone as far as this broker is to judge, and how its broker
 // must be registered for that; nil: in whatever way.
 func (w *watch) gone(h attribute.Holder) (gone bool, when *coordination.Registered) {
-	if h.Broker == w.Self && h.Process == w.Process {
+	if w.mine(h) {
 		return !w.Connected(h.Connection), nil
 	}
 	state := w.State()
@@ -83,24 +85,57 @@ func (w *watch) gone(h attribute.Holder) (gone bool, when *coordination.Register
 	return true, when
 }
 
-// delete deletes what a holder has, batch by batch.
-func (w *watch) delete(ctx context.Context, h attribute.Holder) {
-	total := 0
-	for {
-		gone, when := w.gone(h)
-		if !gone {
-			break
+// deleteAll deletes what holders have. Those of one broker share batches: a broker that dies may
+// have had as many connections as there are subjects, each with its own.
+func (w *watch) deleteAll(ctx context.Context, due []attribute.Holder) {
+	type owner struct {
+		broker string
+		mine   bool // of this process
+	}
+	owned := map[owner][]attribute.Holder{}
+	for _, h := range due {
+		by := owner{h.Broker, w.mine(h)}
+		owned[by] = append(owned[by], h)
+	}
+	for by, of := range owned {
+		total := 0
+		for some := range slices.Chunk(of, attribute.MaxChanges) {
+			deleted, err := w.delete(ctx, some)
+			if total += deleted; err != nil {
+				if ctx.Err() == nil {
+					w.Logger.Warn("Could not delete the attributes of connections that are gone; trying again", "broker", by.broker, "connections", len(of), "error", err)
+				}
+				break
+			}
 		}
-		deleted, _, err := w.Attributes.DeleteHeld(ctx, h, when)
-		total += deleted
-		if err != nil && ctx.Err() == nil {
-			w.Logger.Warn("Could not delete the attributes of a connection that is gone; trying again", "broker", h.Broker, "connection", h.Connection, "error", err)
-		}
-		if err != nil || deleted == 0 || !work.Sleep(ctx, pause) {
-			break
+		if total > 0 {
+			w.Logger.Info("Deleted the attributes of connections that are gone", "broker", by.broker, "connections", len(of), "subjects", total)
 		}
 	}
-	if total > 0 {
-		w.Logger.Info("Deleted the attributes of a connection that is gone", "broker", h.Broker, "connection", h.Connection, "subjects", total)
+}
+
+// delete deletes what some holders of one owner have, batch by batch.
+func (w *watch) delete(ctx context.Context, some []attribute.Holder) (total int, err error) {
+	for {
+		var of []attribute.Holder
+		var when *coordination.Registered
+		for _, h := range some {
+			gone, now := w.gone(h)
+			// Not on another condition, which changes just now: it is none that the first are gone.
+			if gone && (len(of) == 0 || when == nil || *now == *when) {
+				of, when = append(of, h), now
+			}
+		}
+		if len(of) == 0 {
+			return total, nil
+		}
+		deleted, _, err := w.Attributes.DeleteHeld(ctx, of, when)
+		total += deleted
+		if err != nil || deleted == 0 {
+			return total, err
+		}
+		if !work.Sleep(ctx, pause) {
+			return total, ctx.Err()
+		}
 	}
 }

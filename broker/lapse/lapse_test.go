@@ -21,7 +21,7 @@ type held struct {
 
 func (h *held) Store() *attribute.Store { return h.store }
 
-func (h *held) DeleteHeld(_ context.Context, of attribute.Holder, when *coordination.Registered) (deleted, changed int, err error) {
+func (h *held) DeleteHeld(_ context.Context, of []attribute.Holder, when *coordination.Registered) (deleted, changed int, err error) {
 	condition := "whatever"
 	if when != nil {
 		condition = fmt.Sprintf("%s in %d of generation %d", when.Broker, when.Incarnation, when.Generation)
@@ -30,12 +30,16 @@ func (h *held) DeleteHeld(_ context.Context, of attribute.Holder, when *coordina
 	if h.fail != nil {
 		return 0, 0, h.fail
 	}
-	for _, e := range h.store.HeldBy(of, 2) {
-		h.store.Delete(e.Subject, 1000)
-		deleted++
+	for _, holder := range of {
+		for _, e := range h.store.HeldBy(holder, max(batch-deleted, 0)) {
+			h.store.Delete(e.Subject, 1000)
+			deleted++
+		}
 	}
 	return deleted, 0, nil
 }
+
+const batch = 2 // of held
 
 func (h *held) bind(subject string, to attribute.Holder) {
 	h.store.Put(attribute.Entry{Subject: subject, Revision: h.store.Stats().Revision + int64(h.store.Stats().Subjects) + 1, Text: `{"a":1}`, Holder: to})
@@ -67,11 +71,9 @@ func TestAttributesLapseWithTheirConnection(t *testing.T) {
 	now := time.UnixMilli(0)
 	round := func(after time.Duration) (due int) {
 		now = now.Add(after)
-		for _, h := range w.due(now) {
-			due++
-			w.delete(context.Background(), h)
-		}
-		return due
+		these := w.due(now)
+		w.deleteAll(context.Background(), these)
+		return len(these)
 	}
 	round(0)
 	if due := round(Grace - time.Millisecond); due != 0 {
@@ -103,6 +105,41 @@ func TestAttributesLapseWithTheirConnection(t *testing.T) {
 			t.Errorf("nothing was deleted on the condition %s: %q", want, all.asked)
 		}
 	}
+}
+
+// TestConnectionsOfABrokerShareBatches: each of them holds one subject.
+func TestConnectionsOfABrokerShareBatches(t *testing.T) {
+	all := &held{store: attribute.NewStore()}
+	for i := range 3 * attribute.MaxChanges {
+		all.bind(fmt.Sprintf("s.%d", i), attribute.Holder{Broker: "a", Process: 1, Connection: uint64(i)})
+	}
+	w := watch{since: map[attribute.Holder]time.Time{}, Config: Config{
+		Self: "a", Process: 1, Attributes: all, Connected: func(uint64) bool { return false }, Logger: slog.New(slog.DiscardHandler),
+	}}
+	w.due(time.UnixMilli(0))
+	due := w.due(time.UnixMilli(0).Add(Grace))
+	w.Config.Attributes = &counted{held: all}
+	w.deleteAll(context.Background(), due)
+	if calls := w.Config.Attributes.(*counted).calls; all.store.Stats().Subjects != 0 || calls > 2*3 {
+		t.Errorf("%d are left after %d batches", all.store.Stats().Subjects, calls)
+	}
+}
+
+// counted is held with batches as large as those of etcd.
+type counted struct {
+	*held
+	calls int
+}
+
+func (c *counted) DeleteHeld(_ context.Context, of []attribute.Holder, _ *coordination.Registered) (deleted, changed int, err error) {
+	c.calls++
+	for _, holder := range of {
+		for _, e := range c.store.HeldBy(holder, attribute.MaxChanges-deleted) {
+			c.store.Delete(e.Subject, 1000)
+			deleted++
+		}
+	}
+	return deleted, 0, nil
 }
 
 // TestAConnectionThatReturnsKeepsItsAttributes: a process that is registered again within Grace is
