@@ -320,6 +320,36 @@ func TestChangesPassInTurn(t *testing.T) {
 	g.close()
 }
 
+// TestLargeRequestsTakeSeveralPlaces: short numbers take many times their text in memory. So few
+// requests of them are under way at once.
+func TestLargeRequestsTakeSeveralPlaces(t *testing.T) {
+	change := `{"subject":"s","set":{"a":[1` + strings.Repeat(",1", 1999) + `]}}`
+	payload := `{"changes":[` + change + strings.Repeat(","+change, attribute.MaxChanges-1) + `]}`
+	r, refusal := parse([]byte(AttributesSetSubject), []byte(payload))
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	memory := 0
+	for _, c := range r.attributes.set.Changes {
+		memory += (&attribute.Change{Subject: c.Subject, Set: c.Set}).Memory()
+	}
+	if memory < 20*len(payload) || memory > changesBytes {
+		t.Errorf("a request of %d bytes counts as %d of memory, with a bound of %d", len(payload), memory, changesBytes)
+	}
+	g := newChangeGate(func() float64 { return 1e9 })
+	defer g.close()
+	for size, want := range map[int]int{100: 1, changesBytes / 2: changesAtOnce/2 + 1, changesBytes: changesAtOnce} {
+		took := make(chan int)
+		if !g.submit(1, 1, size, func(context.Context) { took <- len(g.places) }, func() { took <- -1 }) {
+			t.Fatal("too much waits")
+		}
+		if got := <-took; got != want {
+			t.Errorf("a request of %d bytes takes %d places, want %d", size, got, want)
+		}
+		testutil.EventuallyTrue(t, "the places to be free", func() bool { return len(g.places) == 0 })
+	}
+}
+
 // TestChangesBeyondTheirRateAreRefused: what could not pass in time is dropped, and counted.
 func TestChangesBeyondTheirRateAreRefused(t *testing.T) {
 	s, box, all := attributesServer(t, "", 1)

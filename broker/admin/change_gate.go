@@ -19,7 +19,7 @@ const (
 	// changesWaiting and changesBytes bound the requests that wait for their turn. A broker makes
 	// as many within the time for which they may wait.
 	changesWaiting = 4096
-	changesBytes   = 16 << 20
+	changesBytes   = 16 << 20 // of memory, and as many again of those under way
 	// changeBurst is for how long a rate that was not used may be used later.
 	changeBurst = 100 * time.Millisecond
 )
@@ -42,6 +42,7 @@ type changeGate struct {
 type passage struct {
 	of       *changeGate
 	weight   int
+	places   int // that it takes: several if it is large
 	deadline time.Time
 	do       func(context.Context)
 	drop     func()
@@ -57,7 +58,8 @@ func newChangeGate(rate func() float64) *changeGate {
 // too long, or if another client needs the place. It reports false, and calls neither, if too many
 // wait.
 func (g *changeGate) submit(key uint64, weight, size int, do func(context.Context), drop func()) bool {
-	if g.waiting.Submit(key, &passage{g, weight, time.Now().Add(writeTimeout), do, drop}, size) {
+	places := min(1+size/(changesBytes/changesAtOnce), changesAtOnce)
+	if g.waiting.Submit(key, &passage{g, weight, places, time.Now().Add(writeTimeout), do, drop}, size) {
 		return true
 	}
 	g.refused.Add(1)
@@ -76,19 +78,28 @@ func (p *passage) Run() {
 	}
 	late := time.NewTimer(time.Until(p.deadline))
 	defer late.Stop()
-	select {
-	case g.places <- struct{}{}:
-	case <-late.C:
-		p.Drop()
-		return
+	for taken := range p.places { // nobody else takes any meanwhile
+		select {
+		case g.places <- struct{}{}:
+		case <-late.C:
+			g.free(taken)
+			p.Drop()
+			return
+		}
 	}
 	g.next = g.next.Add(time.Duration(float64(p.weight) / max(g.rate(), 1) * float64(time.Second)))
 	g.passed.Go(func() {
-		defer func() { <-g.places }()
+		defer g.free(p.places)
 		ctx, stop := context.WithDeadline(g.ctx, p.deadline)
 		defer stop()
 		p.do(ctx)
 	})
+}
+
+func (g *changeGate) free(places int) {
+	for range places {
+		<-g.places
+	}
 }
 
 // Drop implements work.Job.
