@@ -17,9 +17,9 @@ type Registered struct {
 }
 
 // DeleteHeld deletes the attributes of up to attribute.MaxChanges subjects that are bound to one of
-// several holders, unless they have changed meanwhile. It returns how many it deleted, and how many it found
-// changed. when, if not nil, must still be so: otherwise it deletes nothing, and returns a
-// *StaleError.
+// several holders of a broker, unless they have changed meanwhile. It returns how many it deleted,
+// and how many it found changed. when, if not nil, must still be so: otherwise it deletes nothing,
+// and returns a *StaleError.
 func (a *Attributes) DeleteHeld(ctx context.Context, of []attribute.Holder, when *Registered) (deleted, changed int, err error) {
 	var held []attribute.Entry
 	for _, h := range of {
