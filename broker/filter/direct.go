@@ -38,7 +38,7 @@ func newState(p *paths) *state {
 	return &state{pass: pass{paths: p, slots: make([]slot, p.count)}, values: make([]seen, p.count)}
 }
 
-func (s *state) begin(r *Record) { s.record, s.passed, s.work = r, false, work{} }
+func (s *state) begin(r *Record, done work) { s.record, s.passed, s.work = r, false, done }
 
 func (s *state) end() {
 	s.record, s.pass.b = nil, nil
@@ -236,6 +236,8 @@ func (d *directs) path(e ast.Expr) node {
 	case !ok:
 	case root == headersName && len(names) == 1:
 		return headerOf{names[0]}
+	case root == attributesName && len(names) == 1:
+		return attributeOf{names[0]}
 	case root == jsonName:
 		if n, ok := d.paths.add(names); ok {
 			return jsonOf{n}
@@ -271,6 +273,8 @@ func (d *directs) has(e ast.Expr) node {
 		return hasJSON(n)
 	case headerOf:
 		return hasHeader(n)
+	case attributeOf:
+		return hasAttribute(n)
 	}
 	return nil
 }
@@ -305,12 +309,22 @@ func turned(operator string) string {
 	return operator
 }
 
-// in returns the node of "x in [constants]" or "name in headers".
+// in returns the node of "x in [constants]", "name in headers" or "constant in attributes.name".
 func (d *directs) in(left, right ast.Expr) node {
-	if right.Kind() == ast.IdentKind && right.AsIdent() == headersName && left.Kind() == ast.LiteralKind {
-		if name, ok := left.AsLiteral().(types.String); ok {
+	if right.Kind() == ast.IdentKind && left.Kind() == ast.LiteralKind {
+		name, ok := left.AsLiteral().(types.String)
+		switch {
+		case ok && right.AsIdent() == headersName:
 			return hasHeader{string(name)}
+		case ok && right.AsIdent() == attributesName:
+			return hasAttribute{string(name)}
 		}
+	}
+	if list, ok := d.path(right).(attributeOf); ok {
+		if v, ok := constant(left); ok {
+			return &element{list.name, v}
+		}
+		return nil
 	}
 	if right.Kind() != ast.ListKind || len(right.AsList().OptionalIndices()) > 0 {
 		return nil

@@ -3,7 +3,6 @@ package filter
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"cel.dev/cel-go/cel"
@@ -20,15 +19,13 @@ const (
 	headersName = "headers"
 	timeName    = "time"
 	jsonName    = "json"
+
+	attributesName = "attributes"
 )
 
-// environment returns the variables and functions of expressions.
-var environment = sync.OnceValues(func() (*cel.Env, error) {
-	return cel.NewEnv(
-		cel.Variable(subjectName, cel.StringType),
-		cel.Variable(headersName, cel.MapType(cel.StringType, cel.StringType)),
-		cel.Variable(timeName, cel.TimestampType),
-		cel.Variable(jsonName, cel.DynType),
+// environment returns the functions of expressions, and the variables that are given.
+func environment(variables ...cel.EnvOption) (*cel.Env, error) {
+	return cel.NewEnv(append(variables,
 		cel.ParserExpressionSizeLimit(maxExpression),
 		cel.ParserRecursionLimit(4*maxNesting), // the grammar takes several levels for one of the expression
 		cel.ExpressionNodeLimit(maxNodes),
@@ -37,8 +34,8 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		cel.DefaultUTCTimeZone(true),
 		cel.CrossTypeNumericComparisons(true),
 		cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateRegexLiterals()),
-	)
-})
+	)...)
+}
 
 // explained returns the first of some issues, in one line.
 func explained(issues *cel.Issues) error {
@@ -89,6 +86,8 @@ func (sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
 		// What it is, is not known. A string has more bytes, and comparing a byte costs a tenth of
 		// an element.
 		most = max(maxElements, maxPayload/10)
+	case attributesName:
+		most = maxAttributes / 2 // elements of a list; or bytes of a string, ten of which cost one
 	default:
 		return nil
 	}
@@ -124,6 +123,8 @@ func (v *variables) ResolveName(name string) (any, bool) {
 			v.whole = v.json.value()
 		}
 		return v.whole, true
+	case attributesName:
+		return v.record.Attributes.Map(), true
 	case workName:
 		return &v.json.work, true
 	}

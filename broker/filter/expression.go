@@ -57,7 +57,7 @@ func compileExpression(text string) (*Expression, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("it is empty (write an expression, such as json.total)")
 	}
-	checked, program, err := bounded(text, func(t *cel.Type) error {
+	checked, program, _, err := records.bounded(text, func(t *cel.Type) error {
 		switch t.Kind() {
 		case types.ListKind, types.MapKind, types.TypeKind, types.StructKind:
 			return fmt.Errorf("it is a %s, and not a single value", cel.FormatCELType(t))
@@ -68,7 +68,7 @@ func compileExpression(text string) (*Expression, error) {
 		return nil, err
 	}
 	e := &Expression{text: text, program: program}
-	e.direct, e.paths = directValue(checked)
+	e.direct, e.paths = directValue(checked.Expr())
 	e.states.New = func() any { return newState(e.paths) }
 	return e, nil
 }
@@ -84,7 +84,7 @@ func (e *Expression) Value(r *Record) Value {
 	}
 	s := e.states.Get().(*state)
 	defer e.states.Put(s)
-	s.begin(r)
+	s.begin(r, work{})
 	v := e.direct.judge(s)
 	s.end()
 	switch v.kind {
@@ -110,7 +110,7 @@ func (e *Expression) Why(r *Record) error {
 
 // byProgram has cel-go evaluate the expression.
 func (e *Expression) byProgram(r *Record) (Value, error) {
-	out, err := evaluate(e.program, r)
+	out, err := evaluate(e.program, r, work{})
 	if err != nil {
 		return Value{}, err
 	}

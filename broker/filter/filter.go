@@ -2,7 +2,6 @@ package filter
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -19,6 +18,8 @@ type Record struct {
 	Header  []byte // the header block, as it was published; empty: there is none
 	Data    []byte // the payload without the header
 	Time    int64  // when it was stored, in ns since 1970
+
+	Attributes Attributes // of the subject, for filters of CompileAttributes only
 }
 
 // Verdict is what a Filter says of a record.
@@ -34,13 +35,15 @@ const (
 // Filter is a compiled expression. Goroutines may share it.
 type Filter struct {
 	text    string
-	program cel.Program
-	direct  node // nil: program judges
+	cost    uint64
+	work    work        // what counts as done before a record is judged
+	program cel.Program // nil: it is made when somebody asks (language.lean)
+	direct  node        // nil: program judges
 	quick   bool
 	// equality is a part of it that has to hold; nil: none is known.
 	equality *equality
 	paths    *paths
-	states   sync.Pool // of *state
+	states   *sync.Pool // of *state
 }
 
 // Error says why an expression is no filter, or has no value.
@@ -60,63 +63,73 @@ func quoted(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Compile compiles an expression. The error is an *Error.
+// Compile compiles an expression over a record. The error is an *Error.
 func Compile(text string) (*Filter, error) {
-	f, err := compile(text)
-	if err != nil {
-		return nil, &Error{text, err}
-	}
-	return f, nil
+	f, _, err := records.filter(text)
+	return f, err
 }
 
-func compile(text string) (*Filter, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, errors.New("it is empty (write a condition, such as json.total > 100)")
+// filter compiles an expression, and returns it as cel-go has read it, too.
+func (l *language) filter(text string) (*Filter, *ast.AST, error) {
+	f, checked, err := l.compile(text)
+	if err != nil {
+		return nil, nil, &Error{text, err}
 	}
-	checked, program, err := bounded(text, func(t *cel.Type) error {
+	if l.lean && f.direct != nil {
+		f.program = nil
+	}
+	return f, checked, nil
+}
+
+func (l *language) compile(text string) (*Filter, *ast.AST, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil, fmt.Errorf("it is empty (write a condition, such as %s)", l.example)
+	}
+	checked, program, cost, err := l.bounded(text, func(t *cel.Type) error {
 		if t.IsExactType(cel.BoolType) || t.IsExactType(cel.DynType) {
 			return nil
 		}
 		return fmt.Errorf("it is a %s, and not a condition (compare it with something)", cel.FormatCELType(t))
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	f := &Filter{text: text, program: program}
-	f.direct, f.paths = direct(checked)
-	f.quick, f.equality = isQuick(f.direct), equalityOf(checked)
-	f.states.New = func() any { return newState(f.paths) }
-	return f, nil
+	f := &Filter{text: text, cost: cost, work: l.work, program: program, states: &pathless}
+	if f.direct, f.paths = direct(checked.Expr()); f.paths.count > 0 {
+		f.states = &sync.Pool{New: func() any { return newState(f.paths) }}
+	}
+	f.quick, f.equality = isQuick(f.direct), equalityOf(checked.Expr())
+	return f, checked, nil
 }
 
 // bounded compiles an expression of a type that is accepted, and whose cost is within the bound.
-func bounded(text string, accept func(*cel.Type) error) (ast.Expr, cel.Program, error) {
+func (l *language) bounded(text string, accept func(*cel.Type) error) (*ast.AST, cel.Program, uint64, error) {
 	if len(text) > maxExpression {
-		return nil, nil, fmt.Errorf("it has %d bytes, and the bound is %d", len(text), maxExpression)
+		return nil, nil, 0, fmt.Errorf("it has %d bytes, and the bound is %d", len(text), maxExpression)
 	}
-	env, err := environment()
+	env, err := l.environment()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	checked, issues := env.Compile(text)
 	if issues.Err() != nil {
-		return nil, nil, explained(issues)
+		return nil, nil, 0, explained(issues)
 	}
 	if err := accept(checked.OutputType()); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	if err := constantPatterns(checked.NativeRep().Expr()); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	cost, err := env.EstimateCost(checked, sizes{})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
-	if cost.Max > maxCost {
-		return nil, nil, fmt.Errorf("a record may cost %s, and the bound is %d (for each element of a list, neither pass over another list nor compare two values of the message)", units(cost.Max), maxCost)
+	if cost.Max > l.maxCost {
+		return nil, nil, 0, fmt.Errorf("a %s may cost %s, and the bound is %d (for each element of a list, neither pass over another list nor compare two values of the %s)", l.judged, units(cost.Max), l.maxCost, l.of)
 	}
 	program, err := env.Program(checked, cel.CustomDecoratorV2(counted), cel.EvalOptions(cel.OptOptimize))
-	return checked.NativeRep().Expr(), program, err
+	return checked.NativeRep(), program, cost.Max, err
 }
 
 func units(cost uint64) string {
@@ -126,11 +139,28 @@ func units(cost uint64) string {
 	return fmt.Sprintf("%d units", cost)
 }
 
+// pathless has the states of all filters that look at no path of a payload.
+var pathless = sync.Pool{New: func() any { return newState(noPaths) }}
+
+var noPaths = newPaths()
+
 // String returns the expression.
 func (f *Filter) String() string { return f.text }
 
+// Cost returns the most that judging may cost, in the units of cel-go, without the work that is
+// counted as it is done.
+func (f *Filter) Cost() uint64 { return f.cost }
+
 // IsQuick reports whether judging a small record takes less than some microseconds.
 func (f *Filter) IsQuick() bool { return f.quick }
+
+// Bytes returns about what the filter takes in memory, as measured: cel-go's program takes most.
+func (f *Filter) Bytes() int {
+	if f.program == nil {
+		return 400 + 20*len(f.text)
+	}
+	return 1500 + 60*len(f.text)
+}
 
 // Judge returns the verdict about a record.
 func (f *Filter) Judge(r *Record) Verdict {
@@ -140,7 +170,7 @@ func (f *Filter) Judge(r *Record) Verdict {
 	}
 	s := f.states.Get().(*state)
 	defer f.states.Put(s)
-	s.begin(r)
+	s.begin(r, f.work)
 	v := f.direct.judge(s)
 	s.end()
 	if v.kind != isBool {
@@ -160,7 +190,15 @@ func (f *Filter) Why(r *Record) error {
 
 // byProgram has cel-go judge a record.
 func (f *Filter) byProgram(r *Record) (Verdict, error) {
-	out, err := evaluate(f.program, r)
+	program := f.program
+	if program == nil {
+		again, _, err := subjects.compile(f.text)
+		if err != nil {
+			return Failed, err
+		}
+		program = again.program
+	}
+	out, err := evaluate(program, r, f.work)
 	if err != nil {
 		return Failed, err
 	}
@@ -173,9 +211,9 @@ func (f *Filter) byProgram(r *Record) (Verdict, error) {
 	return No, nil
 }
 
-// evaluate has cel-go evaluate an expression.
-func evaluate(program cel.Program, r *Record) (ref.Val, error) {
-	v := &variables{record: r}
+// evaluate has cel-go evaluate an expression. Some work counts as done.
+func evaluate(program cel.Program, r *Record, done work) (ref.Val, error) {
+	v := &variables{record: r, json: payload{work: done}}
 	out, _, err := program.Eval(v)
 	return out, cmp.Or(v.json.failed, err)
 }

@@ -50,6 +50,17 @@ const (
 	judgedLarge = 16 << 10
 	// mostGroups bounds the paths, headers and subjects that a Set looks up for each record.
 	mostGroups = 64
+	// maxAttributes is the size of a subject's attributes.
+	maxAttributes = 4 << 10
+	// maxSubjectCost is the estimated cost of judging one subject: a millisecond or less, since a
+	// change may have many conditions judge. It allows several passes over a list of the largest
+	// size.
+	maxSubjectCost = 200_000
+	// maxSubjectMade is maxMade for a subject: 16 times its attributes.
+	maxSubjectMade = 16 * maxAttributes
+	// maxSubjectScanned is maxScanned for a subject. It allows a long pattern to look at a usual
+	// text, and a short one at the largest.
+	maxSubjectScanned = 16 * maxAttributes
 	// maxPaths is the number of JSON paths that one pass over the payload finds.
 	maxPaths = 32
 )

@@ -99,7 +99,7 @@ func (s *Set[T]) Match(r *Record, at uint64, found, unsure func(T)) {
 		if s.stale {
 			s.renew()
 		}
-		s.state.begin(r)
+		s.state.begin(r, work{})
 		for _, g := range s.groups {
 			v := g.of.judge(s.state)
 			b := g.look(&v)
