@@ -1,6 +1,6 @@
 // Package filter judges records by their content: CEL expressions over the subject, the headers,
-// the time, and the payload of a record as JSON. An Expression has a value instead of a verdict. The
-// same judges subjects by their attributes, for live queries. It is pure: no I/O, no clock.
+// the time, and the payload of a record as JSON. An Expression has a value instead of a verdict.
+// The same judges subjects by their attributes, for live queries. It is pure: no I/O, no clock.
 //
 // Invariants:
 //

@@ -1,0 +1,169 @@
+package live
+
+import (
+	"errors"
+
+	"github.com/carillon-mq/carillon/broker/query"
+	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/work"
+)
+
+// live is an open query. The Server's mu guards it.
+type live struct {
+	id     query.ID
+	name   string // for clients
+	client uint64
+	feed   *session.Feed
+	// waiting are members that are to join the feed; order has them, and others. known says that
+	// the client knows the member already, since it resumes the query.
+	waiting map[string]known
+	order   []string
+	resumed bool
+	next    notice              // changes that are not sent yet
+	in      map[string]struct{} // the subjects of next
+}
+
+type known bool
+
+// open opens a query. It announces its members in pieces; changes are told between two of them.
+func (r *request) open() *Error {
+	var of OpenRequest
+	if refusal := r.parse(&of); refusal != nil {
+		return refusal
+	}
+	syntax := query.CEL
+	switch of.Syntax {
+	case "", "cel":
+	case "cqbs":
+		syntax = query.CQBS
+	default:
+		return refuse(BadRequest, "syntax %q: choose cel or cqbs", of.Syntax)
+	}
+	if !subject.Valid([]byte(of.Inbox)) {
+		return refuse(BadRequest, "inbox %q is no subject (give one to which this connection is subscribed)", of.Inbox)
+	}
+	if of.Subjects != "" && !subject.ValidPattern([]byte(of.Subjects)) {
+		return refuse(BadRequest, "subjects %q is no pattern of subjects", of.Subjects)
+	}
+	asks, err := query.Compile(of.Where, syntax)
+	if err != nil {
+		return refuse(BadRequest, "%v", err)
+	}
+	var q *live
+	var refusal *Error
+	r.s.locked(func() { q, refusal = r.begin(&of, asks) })
+	for more := refusal == nil; more; {
+		var behind work.Behind
+		r.s.locked(func() { behind, more = r.s.announce(q) })
+		behind.Wait()
+	}
+	return refusal
+}
+
+// begin opens the query and answers. mu is held.
+func (r *request) begin(of *OpenRequest, asks *query.Query) (*live, *Error) {
+	s := r.s
+	if s.turn(); s.closed || !s.loaded {
+		return nil, refuse(NotReady, "the broker does not know all attributes yet (try again in a moment)")
+	}
+	s.last++
+	q := &live{id: s.last, name: newName(), client: r.client, waiting: map[string]known{}, resumed: of.Resume != nil, in: map[string]struct{}{}}
+	var err error
+	if q.feed, err = s.hub.OpenFeed(r.client, of.Inbox, func() { s.touch(q.id) }); err != nil {
+		return nil, refuse(BadRequest, "inbox %s: %v", of.Inbox, err)
+	}
+	may := func(name string) bool {
+		return (of.Subjects == "" || subject.Matches([]byte(of.Subjects), []byte(name))) && q.feed.May(name)
+	}
+	var missed []query.Delta
+	switch {
+	case q.resumed && of.Resume.Revision > s.set.Revision():
+		err = query.ErrTooOld // it is of another broker that knows more, or of before etcd was restored
+	case q.resumed:
+		missed, err = s.set.Resume(q.id, r.owner, asks, may, of.Resume.Revision, nil)
+	default:
+		err = s.set.Add(q.id, r.owner, asks, may)
+	}
+	if err != nil {
+		s.gone = append(s.gone, q.feed)
+		if errors.Is(err, query.ErrTooOld) {
+			return nil, refuse(TooOld, "%v", err)
+		}
+		return nil, refuse(TooLarge, "%v", err)
+	}
+	s.open[q.id], s.names[q.name] = q, q
+	for name := range s.set.Members(q.id) {
+		q.waiting[name] = known(q.resumed)
+		q.order = append(q.order, name)
+	}
+	n := len(q.order)
+	s.answer(r.reply, answer{Query: q.name, Revision: s.set.Revision(), Members: &n})
+	for _, d := range missed {
+		s.tell(q, d)
+	}
+	s.flush(q)
+	return q, nil
+}
+
+// announce has some of the waiting members of a query join. It reports whether more are waiting. mu
+// is held.
+func (s *Server) announce(q *live) (behind work.Behind, more bool) {
+	if s.open[q.id] != q {
+		return behind, false
+	}
+	n := notice{kind: members, revision: s.set.Revision()}
+	for len(q.order) > 0 && !n.full() {
+		name := q.order[0]
+		q.order = q.order[1:]
+		if _, waits := q.waiting[name]; waits {
+			delete(q.waiting, name)
+			n.join(name, s.attributes(name))
+		}
+	}
+	more = len(q.order) > 0
+	if n.done = !more; n.done {
+		q.order, q.waiting = nil, nil
+	}
+	var data []byte
+	header := 0
+	if !q.resumed {
+		data, header = n.data()
+	}
+	behind, err := q.feed.Change(nil, data, header, n.joined)
+	s.failed(q, err)
+	return behind, more
+}
+
+// attributes returns those of a subject as JSON.
+func (s *Server) attributes(of string) string {
+	if e := s.store.Get(of); e.Text != "" {
+		return e.Text
+	}
+	return "{}" // it has lost them, and the notice follows
+}
+
+// end ends a query, and tells its client why if there is a reason. mu is held.
+func (s *Server) end(q *live, why *Error) {
+	if s.open[q.id] != q {
+		return
+	}
+	delete(s.open, q.id)
+	delete(s.names, q.name)
+	s.set.Remove(q.id)
+	s.gone = append(s.gone, q.feed)
+	if why != nil {
+		data, header := endOf(why)
+		_, _ = q.feed.Change(nil, data, header, nil) // without a receiver nobody is to be told
+	}
+}
+
+// failed ends a query whose feed can't be changed. mu is held.
+func (s *Server) failed(q *live, err error) {
+	switch {
+	case errors.Is(err, session.ErrFeedTooLarge):
+		s.end(q, refuse(TooLarge, "the members of the query: %v", err))
+	case err != nil:
+		s.end(q, nil)
+	}
+}
