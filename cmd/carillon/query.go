@@ -34,6 +34,7 @@ type queryFlags struct {
 	from, to string
 	count    int
 	follow   bool
+	file     string
 	results  aggregateFlags
 }
 
@@ -67,7 +68,9 @@ exact up to 1,024 values, and has a standard error of 0.8 % beyond.`,
   carillon query orders --where '"Priority" in headers' --from 2h --filter 'orders.eu.>' --follow
   carillon query orders --where 'json.items.exists(i, i.sku == "b-7")' --output json | jq .json.id
   carillon query orders --aggregate 'count(), sum(json.total) as total, p99(json.latency)' --by json.region --window 1m
-  carillon query orders --aggregate 'distinct(json.user)' --window 1h --slide 10m --follow`,
+  carillon query orders --aggregate 'distinct(json.user)' --window 1h --slide 10m --follow
+  carillon query orders --from 24h --output-file orders.parquet
+  duckdb -c "SELECT subject, json->>'region' FROM 'orders.parquet'"`,
 		Args:              takes(1, 1, "the name of a topic"),
 		ValidArgsFunction: q.completeNames(1),
 		RunE:              func(cmd *cobra.Command, args []string) error { return q.run(cmd, args[0]) },
@@ -80,6 +83,8 @@ exact up to 1,024 values, and has a standard error of 0.8 % beyond.`,
 	f.StringVar(&q.to, "to", "", "`WHEN` to end: messages that are as old, or older, at a time (RFC 3339), or so long ago (1h)")
 	f.IntVar(&q.count, "count", 0, "end after so many messages (default never)")
 	f.BoolVarP(&q.follow, "follow", "f", false, "go on with new messages, until Ctrl-C")
+	f.StringVar(&q.file, "output-file", "", "write a table into this `FILE` instead, which replaces one of that name: .parquet or .arrow")
+	_ = cmd.MarkFlagFilename("output-file", "parquet", "arrow")
 	q.results.flags(cmd)
 	complete(cmd, "from", "earliest", "latest")
 	complete(cmd, "aggregate", "count()")
@@ -109,8 +114,9 @@ type query struct {
 	read     int // records
 	matched  int
 	failed   int
-	why      error        // of the first one that failed
-	taken    atomic.Int64 // of count
+	why      error             // of the first one that failed
+	taken    atomic.Int64      // of count
+	finish   func(error) error // of the file that is written; nil: there is none
 }
 
 // found is a record of a shard.
@@ -131,10 +137,13 @@ func (q *queryFlags) run(cmd *cobra.Command, topic string) error {
 	}
 	defer run.close()
 	run.out = bufio.NewWriter(cmd.OutOrStdout())
-	if err := run.printTo(q.output); err != nil {
+	if err := run.printTo(q.output, q.file); err != nil {
 		return err
 	}
 	err = run.all(cmd.Context(), from, to)
+	if run.finish != nil {
+		err = run.finish(run.interrupted(cmd.Context(), err))
+	}
 	if flushed := run.out.Flush(); err == nil {
 		err = flushed
 	}
@@ -175,6 +184,9 @@ func (q *queryFlags) compile(cmd *cobra.Command, run *query) (from from, to *tim
 	if !cmd.Flags().Changed("output") && !isTerminal(cmd.OutOrStdout()) {
 		q.output = "json"
 	}
+	if err := q.checkFile(); err != nil {
+		return from, nil, err
+	}
 	run.aggregation, err = q.results.compile(cmd, q.follow)
 	if err == nil && run.aggregation != nil && q.output == "raw" {
 		err = errors.New("--output raw and --aggregate: choose table or json")
@@ -182,8 +194,21 @@ func (q *queryFlags) compile(cmd *cobra.Command, run *query) (from from, to *tim
 	return from, to, err
 }
 
-// printTo prints the head, and decides how the rest is printed.
-func (q *query) printTo(output string) error {
+// interrupted returns why a file is not complete. An interrupt also ends what the query waits for
+// at the time, such as its look at the topic, with an error that says less.
+func (q *query) interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !q.full() {
+		return errors.New("interrupted: no file was written")
+	}
+	return err
+}
+
+// printTo prints the head, and decides how the rest is printed, or written into a file.
+func (q *query) printTo(output, file string) (err error) {
+	if file != "" {
+		q.finish, err = q.exportTo(file)
+		return err
+	}
 	q.print = foundPrinters[output]
 	if q.aggregation != nil {
 		var head func() error
@@ -335,6 +360,20 @@ func (q *query) offsetAt(ctx context.Context, stream string, at time.Time, end u
 type part struct {
 	shard   int
 	partial *shardPartial // nil: the messages are printed
+	name    string        // the subject of record
+	wanted  bool          // it is asked for
+	record  filter.Record
+}
+
+// judge returns the record to judge, and whether its subject is asked for. It allocates nothing if
+// the record before had the same subject.
+func (q *query) judge(p *part, r *client.Record) (*filter.Record, bool) {
+	if r.Subject != p.name || p.record.Subject == nil {
+		p.name, p.wanted = r.Subject, q.selects(r.Subject)
+		p.record.Subject = append(p.record.Subject[:0], r.Subject...)
+	}
+	p.record.Header, p.record.Data, p.record.Time = r.Header, r.Data, r.Time.UnixNano()
+	return &p.record, p.wanted
 }
 
 func (q *query) newPart(shard int) *part {
@@ -438,17 +477,17 @@ func (q *query) batch(b *client.Batch, p *part, end uint64, in func(*client.Reco
 			continue
 		}
 		is.read++
-		if !q.selects(record.Subject) {
+		r, wanted := q.judge(p, &record)
+		if !wanted {
 			continue
 		}
-		r := filter.Record{Subject: []byte(record.Subject), Header: record.Header, Data: record.Data, Time: record.Time.UnixNano()}
 		if q.filter != nil {
-			switch q.filter.Judge(&r) {
+			switch q.filter.Judge(r) {
 			case filter.No:
 				continue
 			case filter.Failed:
 				if is.failed++; is.why == nil {
-					is.why = q.filter.Why(&r)
+					is.why = q.filter.Why(r)
 				}
 				continue
 			}
@@ -459,7 +498,7 @@ func (q *query) batch(b *client.Batch, p *part, end uint64, in func(*client.Reco
 		is.matched++
 		if p.partial == nil {
 			is.matching = append(is.matching, found{p.shard, record})
-		} else if err := p.partial.add(&r); err != nil {
+		} else if err := p.partial.add(r); err != nil {
 			return err
 		}
 	}

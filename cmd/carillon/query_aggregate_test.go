@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,40 @@ func TestQueriesComputeResults(t *testing.T) {
 	s.prints("{\"count()\":7}\n", "query orders --aggregate count() --count 7")
 	s.prints("", "query orders --aggregate count() --where false")
 
+	folder := t.TempDir()
+	file := filepath.Join(folder, "orders.parquet")
+	if _, said, code := s.types("", "query orders --where json.region=='eu' --output-file", file); code != 0 || !strings.HasPrefix(said, "21 rows in "+file) {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	parquet, err := os.ReadFile(file)
+	if err != nil || !strings.HasPrefix(string(parquet), "PAR1") || !strings.HasSuffix(string(parquet), "PAR1") {
+		t.Errorf("%d bytes: %v", len(parquet), err)
+	}
+	if _, said, code := s.types("", "query orders --aggregate count() --by json.region --output-file", filepath.Join(folder, "sums.arrow")); code != 0 || !strings.HasPrefix(said, "2 rows in ") {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	s.fails(2, "end it with .parquet or .arrow", "query orders --output-file orders.csv")
+	s.fails(2, "--output-file and --follow", "query orders --follow --output-file", file)
+	s.fails(1, `there is no topic "nobody"`, "query nobody --output-file", file)
+	if again, err := os.ReadFile(file); err != nil || string(again) != string(parquet) {
+		t.Errorf("a query that failed changed the file: %v", err)
+	}
+
+	// One that is interrupted leaves nothing.
+	waiting := exec.Command(os.Args[0], "query", "orders", "--follow", "--count", "1000", "--output-file", filepath.Join(folder, "none.parquet"), "--server", dev.url)
+	waiting.Env = append(os.Environ(), asCarillon+"=1")
+	var why strings.Builder
+	waiting.Stderr = &why
+	testutil.Must(t, waiting.Start())
+	testutil.EventuallyTrue(t, "the file is begun", func() bool { return len(names(t, folder)) == 3 })
+	testutil.Must(t, waiting.Process.Signal(os.Interrupt))
+	if err := waiting.Wait(); err == nil || !strings.Contains(why.String(), "interrupted: no file was written") {
+		t.Errorf("%v: %s", err, why.String())
+	}
+	if got := strings.Join(names(t, folder), " "); got != "orders.parquet sums.arrow" {
+		t.Errorf("there are %s", got)
+	}
+
 	s.fails(2, `--aggregate "count(), sum(json.total +)": column 26: Syntax error`, "query orders --aggregate", "count(), sum(json.total +)")
 	s.fails(2, `--aggregate "avg(json.total)": column 1: there is no function "avg"`, "query orders --aggregate avg(json.total)")
 	s.fails(2, `--by "json.region, x": column 14: undeclared reference to 'x'`, "query orders --aggregate count() --by", "json.region, x")
@@ -59,6 +94,17 @@ func TestQueriesComputeResults(t *testing.T) {
 	s.fails(2, "--window without --aggregate", "query orders --window 1m")
 	s.fails(2, "--output raw and --aggregate", "query orders --aggregate count() --output raw")
 	s.fails(2, "--lateness -1s", "query orders --aggregate count() --lateness -1s")
+}
+
+// names returns the names of a folder's files.
+func names(t *testing.T, folder string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	testutil.Must(t, err)
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
 }
 
 // TestAQueryThatFollowsPrintsCompleteWindows: a window is printed once its time is over, also of a
