@@ -77,9 +77,8 @@ func randomAttributes(r *rand.Rand) attribute.Set {
 type model struct {
 	queries  map[ID]*Query
 	subjects map[string]attribute.Set
-	denied   map[ID]map[string]bool   // subjects that the user of a query may not see
-	shadow   map[ID]map[string]bool   // members as the changes say
-	last     map[string]attribute.Set // for readers of failures
+	denied   map[ID]map[string]bool // subjects that the user of a query may not see
+	shadow   map[ID]map[string]bool // members as the changes say
 }
 
 func (m *model) members(id ID) (names []string) {

@@ -26,7 +26,7 @@ var parquetNodes = [...]parquet.Node{
 // parquetEncoder writes a Parquet file.
 type parquetEncoder struct {
 	columns []column
-	file    *parquet.Writer
+	file    *parquet.GenericWriter[any]
 	row     parquet.Row // reused
 }
 
@@ -49,7 +49,7 @@ func newParquetEncoder(out io.Writer, columns []column) (encoder, error) {
 				parquet.SkipPageBounds(c.name, "key_value", "value", "list", "element"))
 		}
 	}
-	return &parquetEncoder{columns: columns, file: parquet.NewWriter(out, options...)}, nil
+	return &parquetEncoder{columns: columns, file: parquet.NewGenericWriter[any](out, options...)}, nil
 }
 
 // Definition and repetition levels say how the values of a column are nested. A value of headers
