@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -601,67 +599,4 @@ func TestChangesOfUsersFailNoRequest(t *testing.T) {
 	if ctx.Err() != nil || answers.Load() == 0 {
 		t.Errorf("%d requests were answered during %d changes: %v", answers.Load(), changes, ctx.Err())
 	}
-}
-
-// save is `etcdctl snapshot save`, with the certificate of the coordinators.
-func (c *cluster) save() (file string) {
-	c.t.Helper()
-	file = filepath.Join(c.t.TempDir(), "snapshot.db")
-	testutil.Eventually(c.t, "a snapshot is saved", func() error {
-		_, err := snapshot.NewV3(zap.NewNop()).Save(within(c.t), c.etcdctlConfig(names[coordinatorTLS], 0), file)
-		return err
-	})
-	return file
-}
-
-// restore is `etcdutl snapshot restore` of all coordinators, as docs/operations.md has it.
-func (c *cluster) restore(file string) {
-	c.t.Helper()
-	for _, p := range c.coordinators {
-		p.stop()
-	}
-	for n := range c.coordinators {
-		dir := filepath.Join(c.data[n], "etcd")
-		testutil.Must(c.t, os.RemoveAll(dir))
-		testutil.Must(c.t, snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-			SnapshotPath: file, OutputDataDir: dir, Name: fmt.Sprintf("c-%d", n), PeerURLs: []string{fmt.Sprintf("https://localhost:%d", c.peerPort(n))},
-			InitialCluster: c.initialCluster(), InitialClusterToken: "roots",
-		}))
-	}
-	for n := range c.coordinators {
-		c.coordinator(n, false)
-	}
-	c.whole()
-}
-
-// TestARestoredEtcdHasTheUsersOfItsBackup: one of before they were asked for goes the same way
-// again, and one of later asks for them at once. No acknowledged record is lost by it.
-func TestARestoredEtcdHasTheUsersOfItsBackup(t *testing.T) {
-	c := newCluster(t, true)
-	c.start(false)
-	stop := c.load()
-	c.acks("before")
-	without := c.save()
-	c.grant()
-	made := c.save()
-	c.restrict()
-	with := c.save()
-	c.acks("by users")
-	for _, b := range []struct {
-		of             string
-		file           string
-		users, enabled bool
-	}{{"before there were users", without, false, false}, {"before they were asked for", made, true, false}, {"with users", with, true, true}} {
-		c.restore(b.file)
-		if state := c.state(); state.Enabled != b.enabled || (len(state.Lacks) == 0) != b.users {
-			t.Errorf("a backup of %s has %+v", b.of, state)
-		}
-		c.acks("after the restore of a backup of " + b.of)
-		c.grant()
-		c.restrict()
-		c.acks("by users again")
-		c.linked()
-	}
-	acked := stop()
-	c.holds(acked)
 }

@@ -6,6 +6,5 @@
 //     while its files have reached some of the processes only, restarted coordinators find their
 //     quorum, and restarted brokers etcd and each other.
 //  3. etcd gets users and asks for them, under load and without a lost record. Each user may do
-//     its work and nothing else. A coordinator that lost its volume rejoins, and a restored etcd
-//     has the users of its backup.
+//     its work and nothing else. A coordinator that lost its volume rejoins.
 package roots
