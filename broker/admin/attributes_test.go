@@ -230,8 +230,8 @@ func TestAttributesAreShownByRights(t *testing.T) {
 	}
 }
 
-// TestChangesShowNoMoreThanRequests: a publisher that may not see attributes learns them from no
-// answer to its changes, of which one that changes nothing would do.
+// TestChangesShowNoMoreThanRequests: a publisher that may not see attributes does not learn
+// them from the answers to its changes. A change of nothing would be enough to ask for them.
 func TestChangesShowNoMoreThanRequests(t *testing.T) {
 	s, box, _ := attributesServer(t, `{"users":[
 		{"name":"user1","certificates":["dns:one"],"permissions":{"subscribe":{"allow":["mine"]}}},

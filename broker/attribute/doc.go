@@ -14,8 +14,8 @@
 //     only, in whatever order both arrive. A deletion is remembered until the watch has passed it.
 //     Only a restored etcd makes an exception (Distrust).
 //  5. What was taken ahead of the watch is confirmed by it, or the Store says that it was not.
-//  6. Those who are told of changes are told of each one, of one subject in the order of its
-//     revisions.
+//  6. A function that was given to Tell is called for each change. The changes of one subject come
+//     in the order of their revisions.
 //
 // The Store holds the texts, and not the Sets: many small values take many times as much memory as
 // their text, and most Sets are never looked at.

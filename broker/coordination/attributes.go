@@ -13,9 +13,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/attribute"
 )
 
-// Attributes follows and changes the attributes of subjects, of which there are many, and which
-// change often. So they have a client of their own, with its connection and its watch: a flood of
-// them delays no renewal of a lease, and no State.
+// Attributes follows and changes the attributes of subjects. There are many attributes, and they
+// change often. So they have a client of etcd of their own, with its connection and its watch: a
+// flood of changes delays no renewal of a lease, and no State.
 //
 //  1. The attributes of a subject are one key. Its revision is the key's.
 //  2. A change compares the revision that it was made of. If that has passed, the change is made

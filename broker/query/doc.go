@@ -22,8 +22,9 @@
 //     without one of the pairs does not match. They come from equalities, from "in" with constants,
 //     and from bools, in the operands of &&; of || each operand has to have some. The subject
 //     itself counts as an attribute.
-//  4. A change judges the groups with a changed name, and with pairs only those of which the
-//     subject has one, before or after. So of 10,000 queries for one value each, two are judged.
+//  4. After a change of a subject, the groups that name a changed attribute are judged. A group
+//     with pairs is judged only if the subject has one of its pairs, before or after the change. So
+//     of 10,000 queries for one value each, two are judged.
 //  5. A subject that goes leaves the groups that it is a member of, and nothing is judged.
 //
 // # Invariants

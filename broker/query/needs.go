@@ -114,8 +114,8 @@ func stringOf(e ast.Expr) (s string, ok bool) {
 	return string(text), ok
 }
 
-// required returns names of which a subject needs one to match. ok is false if it may match without
-// any.
+// required returns names of attributes: a subject that matches has one of them. ok is false if a
+// subject may match without any.
 func required(e ast.Expr) (names []string, ok bool) {
 	if name, ok := named(e); ok {
 		return []string{name}, true
@@ -145,8 +145,8 @@ func required(e ast.Expr) (names []string, ok bool) {
 	return judged(e)
 }
 
-// judged returns names of which a subject needs one, because an expression fails without. ok is
-// false if it may have a value without any.
+// judged returns names of attributes: for a subject that has none of them the expression fails. ok
+// is false if the expression may have a value there.
 func judged(e ast.Expr) (names []string, ok bool) {
 	if name, ok := accessed(e); ok {
 		return []string{name}, true
@@ -177,8 +177,8 @@ func judged(e ast.Expr) (names []string, ok bool) {
 	return nil, false
 }
 
-// cover returns pairs of which a subject has one if it matches. ok is false if that is not known,
-// or they are too many.
+// cover returns pairs of a name and a value: a subject that matches has one of them. ok is false if
+// no such pairs are known, or if there are too many.
 func cover(e ast.Expr) (pairs []pair, ok bool) {
 	if name, ok := accessed(e); ok {
 		return []pair{pairOf(name, attribute.Bool(true))}, true

@@ -433,8 +433,8 @@ func (s *Set) Members(id ID) iter.Seq[string] {
 	}
 }
 
-// Queries returns the open queries of which a subject is a member that their users may see. The Set
-// must not be changed meanwhile.
+// Queries returns the open queries that have the subject as a member, and whose users may see it.
+// The Set must not be changed meanwhile.
 func (s *Set) Queries(name string) iter.Seq[ID] {
 	return func(yield func(ID) bool) {
 		n, there := s.known[name]
