@@ -40,13 +40,15 @@ type addressed struct {
 	client *eager
 }
 
-// CloseWrite has the client read the end. It may still write.
-func (a addressed) CloseWrite() error {
-	a.client.take(nil, io.EOF)
-	return nil
-}
+// Write hands the client what the hub sends. It doesn't go through the pipe, whose reader could
+// still hold it when CloseWrite is called.
+func (a addressed) Write(data []byte) (int, error) { return len(data), a.client.take(data, nil) }
 
-// eager is a pipe whose input is read at once, as a kernel does.
+// CloseWrite has the client read the end. It may still write.
+func (a addressed) CloseWrite() error { return a.client.take(nil, io.EOF) }
+
+// eager is a pipe whose input is read at once, as a kernel does. What comes after the end is
+// refused.
 type eager struct {
 	net.Conn
 	mu   sync.Mutex
@@ -63,20 +65,21 @@ func newEager(conn net.Conn) *eager {
 		for err := error(nil); err == nil; {
 			var n int
 			n, err = conn.Read(buf)
-			e.take(buf[:n], err)
+			_ = e.take(buf[:n], err)
 		}
 	}()
 	return e
 }
 
-func (e *eager) take(data []byte, err error) {
+func (e *eager) take(data []byte, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.data = append(e.data, data...)
-	if e.err == nil {
-		e.err = err
+	if e.err != nil {
+		return io.ErrClosedPipe
 	}
+	e.data, e.err = append(e.data, data...), err
 	e.more.Broadcast()
+	return nil
 }
 
 func (e *eager) Read(p []byte) (int, error) {
