@@ -83,7 +83,7 @@ func (c *Conn) depart() {
 	if _, half := c.nc.(interface{ CloseWrite() error }); !half {
 		return
 	}
-	_ = c.nc.SetReadDeadline(time.Now().Add(departTime))
+	_ = c.nc.SetReadDeadline(time.Now().Add(c.hub.depart))
 	c.send(nil, true)
 	_, _ = io.Copy(io.Discard, c.nc)
 }

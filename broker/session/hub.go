@@ -48,6 +48,7 @@ type Hub struct {
 	profile limits.Profile
 	auth    Authenticator
 	log     *slog.Logger
+	depart  time.Duration   // departTime, except in tests
 	notable notable         // log of what clients do wrong
 	alive   context.Context // until Close
 	ending  context.CancelFunc
@@ -115,7 +116,7 @@ func NewHub(config Config) *Hub {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	h := &Hub{
-		config: config, profile: config.Profile, auth: config.Auth, log: config.Logger,
+		config: config, profile: config.Profile, auth: config.Auth, log: config.Logger, depart: departTime,
 		index:   subject.NewIndex[*Sub, *Peer](config.Loops),
 		brokers: make(map[string]*Peer),
 		conns:   make(map[uint64]*Conn), users: make(map[string]*user), ended: make(map[Reason]uint64), quit: make(chan struct{}),
@@ -591,7 +592,7 @@ func (h *Hub) Leave(ctx context.Context, over time.Duration) error {
 		due = due.Add(step)
 		next.Reset(time.Until(due))
 	}
-	next.Reset(partingTime + departTime)
+	next.Reset(partingTime + h.depart)
 	look := time.NewTicker(partingTime / 50)
 	defer look.Stop()
 	for waiting := true; waiting && h.Connections() > 0; {
