@@ -19,6 +19,8 @@
 //   - A database at its quota, where etcd refuses writes, is compacted, rewritten and opened again
 //     (upkeep.go). Only live data that exceed half of the quota need a person.
 //   - Data of etcd with inconsistent metadata are set aside and never deleted.
+//   - A member stops within stopTimeout, with or without a quorum, whatever its clients do: their
+//     connections are closed, and not waited for (clients.go).
 //   - Liveness depends on no other member; readiness means that the quorum answers.
 //
 // When the process dies in any step, the next start reads the volume, asks the other members again,

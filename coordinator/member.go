@@ -29,9 +29,13 @@ const (
 	removedAsks = 5
 	// promotePause is the pause between attempts to be promoted while data are copied.
 	promotePause = 500 * time.Millisecond
-	// stopTimeout bounds a graceful stop: the transfer of leadership takes an election at most, the
-	// rest milliseconds. A pod has 60 s.
-	stopTimeout = 20 * time.Second
+	// transferTimeout bounds the transfer of leadership before a stop. Raft gives it up after an
+	// election timeout, as it does where no other member answers.
+	transferTimeout = 2 * electionMillis * time.Millisecond
+	// stopTimeout bounds a stop: the transfer, 5 s of etcd's for writes to members that don't read,
+	// 8 s of its for connections without a request, 1 s for those of members, and the disk. What a
+	// member has acknowledged is on its disk before, so the process may end then. A pod has 60 s.
+	stopTimeout = 30 * time.Second
 )
 
 // Run runs one member until ctx ends. While it can't start it retries, and reports that in its log
@@ -309,8 +313,7 @@ type server struct {
 	stopUpkeep context.CancelFunc
 	upkeep     sync.WaitGroup
 
-	mu      sync.Mutex
-	clients []*grpc.Server // servers of etcd's clients
+	clients clients
 }
 
 func (m *member) start(cluster string, existing bool) (*server, error) {
@@ -325,11 +328,8 @@ func startServer(cfg *embed.Config, log slogCore) (*server, error) {
 	s := &server{}
 	log.closing = &s.closing
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log))
-	cfg.ServiceRegister = func(clients *grpc.Server) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.clients = append(s.clients, clients)
-	}
+	cfg.ServiceRegister = s.clients.register
+	cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.StatsHandler(&s.clients))
 	etcd, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", cfg.Dir, err)
@@ -342,25 +342,21 @@ func startServer(cfg *embed.Config, log slogCore) (*server, error) {
 	return s, nil
 }
 
-// stop transfers the leadership, closes the connections of clients, and closes etcd. etcd's own
-// stop waits up to 9 s for watches to end. In that time it neither renews leases nor tells clients
-// to leave, so leases of live brokers would expire.
+// stop transfers the leadership, closes the connections of clients, and closes etcd, within
+// stopTimeout. etcd's own stop waits up to 9 s for watches to end. In that time it neither renews
+// leases nor tells clients to leave, so leases of live brokers would expire.
 func (s *server) stop() error {
 	s.stopUpkeep()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.etcd.Server.TryTransferLeadershipOnShutdown() // etcd logs errors; others elect
-		s.mu.Lock()
-		clients := s.clients
-		s.mu.Unlock()
+		transferred := s.transfer()
 		s.closing.Store(true)
-		for _, c := range clients {
-			c.Stop()
-		}
+		s.clients.close()
 		// Close waits for requests that wait for a leader, which fail only when the server is
 		// stopped.
 		s.etcd.Server.HardStop()
+		<-transferred
 		s.upkeep.Wait() // what it asked for ends with the server, and it uses the database
 		s.etcd.Close()
 	}()
@@ -372,4 +368,21 @@ func (s *server) stop() error {
 	case <-timer.C:
 		return fmt.Errorf("etcd did not stop within %v", stopTimeout)
 	}
+}
+
+// transfer hands the leadership over, if this member leads, and waits for that up to
+// transferTimeout. etcd's attempt goes on until ended is closed: it ends with the server.
+func (s *server) transfer() (ended <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.etcd.Server.TryTransferLeadershipOnShutdown() // etcd logs errors; others elect
+	}()
+	timer := time.NewTimer(transferTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	return done
 }
