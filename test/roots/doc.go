@@ -7,4 +7,6 @@
 //     quorum, and restarted brokers etcd and each other.
 //  3. etcd gets users and asks for them, under load and without a lost record. Each user may do
 //     its work and nothing else. A coordinator that lost its volume rejoins.
+//  4. A restored etcd has the users of its backup: of before there were any, or of after. There the
+//     coordinators are processes of the command, all of which stop under their clients.
 package roots

@@ -39,6 +39,9 @@ const (
 	brokerEtcdTLS  = "broker-etcd-tls"
 )
 
+// clusterToken distinguishes the coordinators' cluster from others.
+const clusterToken = "roots"
+
 // kinds are the kinds of connections for which the folders are.
 var kinds = map[string]pki.Kind{coordinatorTLS: pki.Etcd, peerTLS: pki.Peer, brokerTLS: pki.Link, brokerEtcdTLS: pki.Etcd}
 
@@ -59,6 +62,7 @@ type cluster struct {
 	leaves map[string]map[string][]byte // by folder, as the operator wrote them
 	dirs   map[string]string            // of the folders, by name
 
+	program      string // carillon, for coordinators as processes
 	ports        []int
 	coordinators [3]*process
 	brokers      [2]*process
@@ -143,7 +147,7 @@ func (c *cluster) coordinator(n int, earlier bool) {
 	config := coordinator.Config{
 		Name: fmt.Sprintf("c-%d", n), DataDir: c.data[n], TLSDir: c.dirs[coordinatorTLS], PeerTLSDir: c.dirs[peerTLS],
 		ClientListen: fmt.Sprintf("127.0.0.1:%d", c.clientPort(n)), PeerListen: fmt.Sprintf("127.0.0.1:%d", c.peerPort(n)), HTTPListen: health,
-		AdvertiseHost: "localhost", InitialCluster: c.initialCluster(), ClusterToken: "roots", Logger: slog.New(slog.DiscardHandler),
+		AdvertiseHost: "localhost", InitialCluster: c.initialCluster(), ClusterToken: clusterToken, Logger: slog.New(slog.DiscardHandler),
 	}
 	if earlier {
 		config.PeerTLSDir = ""
