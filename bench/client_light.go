@@ -24,8 +24,9 @@ type lightDriver struct {
 
 // readers own sockets: they read them and feed what comes to the connection.
 type readers interface {
-	// take makes c the connection's own; worker chooses the loop.
-	take(socket *net.TCPConn, worker int, c *lightConn) error
+	// take makes c the connection's own; worker chooses the loop. Behind TLS socket is no TCP
+	// connection, and has a goroutine.
+	take(socket net.Conn, worker int, c *lightConn) error
 	// close ends every connection and waits until nothing is fed any more.
 	close()
 }
@@ -127,19 +128,15 @@ func (d *lightDriver) close() {
 // open connects, introduces itself, subscribes, waits for the confirmation and hands the
 // socket to the readers.
 func (d *lightDriver) open(ctx context.Context, a Address, c *lightConn, worker int, prefix string, subjects []string) error {
-	if a.TLS {
-		return fmt.Errorf("connect to %s: the light client has no TLS; use --client nats", a.HostPort)
-	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.HostPort)
 	if err != nil {
 		return err
 	}
-	socket := conn.(*net.TCPConn)
-	rest, err := greet(ctx, socket, a, prefix, subjects)
+	socket, rest, err := greet(ctx, conn.(*net.TCPConn), a, prefix, subjects)
 	if err != nil {
-		_ = socket.Close()
+		_ = conn.Close()
 		return fmt.Errorf("greet %s: %w", a.HostPort, err)
 	}
 	c.stash = rest
@@ -178,27 +175,9 @@ func (g *greeting) done(wantPong bool) bool {
 	return g.err != nil || g.informed && (g.ponged || !wantPong)
 }
 
-// greet returns bytes that came behind the handshake.
-func greet(ctx context.Context, socket *net.TCPConn, a Address, prefix string, subjects []string) ([]byte, error) {
-	h := handshake{socket: socket}
-	if err := h.begin(ctx, socket); err != nil {
-		return nil, err
-	}
-	if err := h.await(false); err != nil {
-		return nil, err
-	}
-	if h.info.TLSRequired {
-		return nil, errors.New("the server requires TLS, which the light client does not have; use --client nats")
-	}
-	if err := h.introduce(a, prefix, subjects); err != nil {
-		return nil, err
-	}
-	return h.held, socket.SetDeadline(time.Time{})
-}
-
-// greetSecurely is greet with TLS, if the address or the server asks for it; the connection that it
-// returns is the one to use.
-func greetSecurely(ctx context.Context, tcp *net.TCPConn, a Address, subjects []string) (net.Conn, []byte, error) {
+// greet begins a connection, with TLS if the address or the server asks for it. It returns the one
+// to use, and bytes that came behind the handshake.
+func greet(ctx context.Context, tcp *net.TCPConn, a Address, prefix string, subjects []string) (net.Conn, []byte, error) {
 	h := handshake{socket: tcp}
 	if err := h.begin(ctx, tcp); err != nil {
 		return nil, nil, err
@@ -216,7 +195,7 @@ func greetSecurely(ctx context.Context, tcp *net.TCPConn, a Address, subjects []
 			return nil, nil, err
 		}
 	}
-	if err := h.introduce(a, "", subjects); err != nil {
+	if err := h.introduce(a, prefix, subjects); err != nil {
 		return nil, nil, err
 	}
 	return h.socket, h.held, h.socket.SetDeadline(time.Time{})
@@ -325,12 +304,12 @@ func (p *lightPublisher) flush(ctx context.Context) error {
 type goroutineReaders struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
-	open []*net.TCPConn
+	open []net.Conn
 }
 
 func newGoroutineReaders(int) readers { return &goroutineReaders{} }
 
-func (r *goroutineReaders) take(socket *net.TCPConn, _ int, c *lightConn) error {
+func (r *goroutineReaders) take(socket net.Conn, _ int, c *lightConn) error {
 	c.socket = &connSocket{conn: socket}
 	r.mu.Lock()
 	r.open = append(r.open, socket)

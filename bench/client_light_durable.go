@@ -29,7 +29,7 @@ type lightAckConn struct {
 	address  Address
 	first    int
 	step     int
-	socket   *net.TCPConn
+	socket   net.Conn
 	held     []byte // the beginning of a frame
 	out      []byte
 	heads    []string // of the frames of all the run's publishers: PUB, subject, inbox
@@ -80,19 +80,18 @@ func (c *lightAckClient) drive(ctx context.Context) error {
 
 func (c *lightAckConn) connect(ctx context.Context) error {
 	a := c.address
-	if a.TLS {
-		return fmt.Errorf("connect to %s: the light client has no TLS; use --client nats", a.HostPort)
-	}
 	// Answers go to whoever listens: each connection has an inbox of its own.
 	c.inbox = fmt.Appendf(nil, "_INBOX.%016x.%d.", c.run.id, c.first)
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.HostPort)
 	if err != nil {
 		return err
 	}
-	c.socket = conn.(*net.TCPConn)
-	if c.held, err = greet(ctx, c.socket, a, "", []string{string(c.inbox) + "*"}); err != nil {
+	c.socket = conn
+	secured, held, err := greet(ctx, conn.(*net.TCPConn), a, "", []string{string(c.inbox) + "*"})
+	if err != nil {
 		return fmt.Errorf("greet %s: %w", a.HostPort, err)
 	}
+	c.socket, c.held = secured, held
 	size := c.run.workload.Parameters.PayloadBytes
 	c.payload = make([]byte, size)
 	c.tail = fmt.Sprintf(" %d\r\n", size)

@@ -15,9 +15,10 @@ import (
 // epollReaders read all sockets with a few loops, each over an epoll set of its own: the Go
 // runtime would want a goroutine, its stack and a buffer for each of ten thousand.
 type epollReaders struct {
-	wg    sync.WaitGroup
-	loops []*epollLoop
-	err   error // why loops could not be made
+	wg      sync.WaitGroup
+	loops   []*epollLoop
+	err     error // why loops could not be made
+	secured goroutineReaders
 }
 
 type epollLoop struct {
@@ -67,9 +68,13 @@ func newEpollLoop() (*epollLoop, error) {
 
 // take moves the socket out of the Go runtime's poller, which would otherwise wake for each
 // message too.
-func (r *epollReaders) take(socket *net.TCPConn, worker int, c *lightConn) error {
+func (r *epollReaders) take(conn net.Conn, worker int, c *lightConn) error {
 	if r.err != nil {
 		return r.err
+	}
+	socket, plain := conn.(*net.TCPConn)
+	if !plain {
+		return r.secured.take(conn, worker, c)
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -111,6 +116,7 @@ func (r *epollReaders) close() {
 		// It can't fail: the counter is far from full.
 		_, _ = unix.Write(l.wake, one)
 	}
+	r.secured.close()
 	r.wg.Wait()
 }
 

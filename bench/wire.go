@@ -33,7 +33,7 @@ func dialWireWithin(ctx context.Context, within time.Duration, a Address, subjec
 	// The handshake ends with its context, also when that is cancelled.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if c.socket, c.rest, err = greetSecurely(ctx, conn.(*net.TCPConn), a, subjects); err != nil {
+	if c.socket, c.rest, err = greet(ctx, conn.(*net.TCPConn), a, "", subjects); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("greet %s: %w", a.HostPort, err)
 	}

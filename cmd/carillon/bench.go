@@ -246,7 +246,7 @@ func (f *benchFlags) times(cmd *cobra.Command, warmup, duration time.Duration, c
 	flags := cmd.Flags()
 	flags.DurationVar(&f.warmup, "warmup", warmup, "load before the measurement, left out of the latencies")
 	flags.DurationVar(&f.duration, "duration", duration, "how long to measure each size")
-	flags.StringVar(&f.client, "client", "", "nats (nats.go) or light (made for thousands of subscribers) (default "+client+"; over TLS nats)")
+	flags.StringVar(&f.client, "client", "", "nats (nats.go) or light (made for thousands of subscribers) (default "+client+")")
 	_ = cmd.RegisterFlagCompletionFunc("client", cobra.FixedCompletions([]string{bench.ClientNATS, bench.ClientLight}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -266,37 +266,24 @@ func (f *benchFlags) shorten(flags *pflag.FlagSet) {
 	}
 }
 
-// clientOr returns the kind of client: the one that --client names, or else client, unless a server
-// is measured over TLS, which only nats.go has.
-func (f *benchFlags) clientOr(client string) string {
-	over := strings.Join(append([]string{f.server}, f.against...), ",")
-	switch {
-	case f.client != "":
-		return f.client
-	case f.tls.wanted(), strings.Contains(over, "tls://"), strings.Contains(over, "wss://"):
-		return bench.ClientNATS
-	}
-	return client
-}
-
 func (f *benchFlags) forward(client string) bench.Forward {
 	return bench.Forward{
 		Groups: f.groups, PublishersPerGroup: f.publishers, Rate: f.rate, PayloadBytes: f.forwardSize,
-		Warmup: f.warmup, Duration: f.duration, Client: f.clientOr(client), Seed: f.seed,
+		Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client), Seed: f.seed,
 	}
 }
 
 func (f *benchFlags) fanout(client string) bench.Fanout {
 	return bench.Fanout{
 		Subscribers: f.subscribers, MessagesPerTopic: f.perTopic, Pace: f.pace, Rounds: f.rounds,
-		PayloadBytes: f.fanoutSize, Warmup: f.warmup, Duration: f.duration, Client: f.clientOr(client),
+		PayloadBytes: f.fanoutSize, Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client),
 	}
 }
 
 func (f *benchFlags) durable(client string) bench.Durable {
 	return bench.Durable{
 		Publishers: f.waiting, Window: f.window, Replicas: f.replicas, Connect: f.connectTo, PayloadBytes: f.durableSize,
-		Warmup: f.warmup, Duration: f.duration, Client: f.clientOr(client),
+		Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client),
 	}
 }
 

@@ -28,7 +28,7 @@ func TestBenchNoisy(t *testing.T) {
 	dev.stop()
 }
 
-// TestBenchOverTLS: the scenarios whose client is the program's own measure over TLS.
+// TestBenchOverTLS: the program's own clients measure over TLS.
 func TestBenchOverTLS(t *testing.T) {
 	data := t.TempDir()
 	dev := startDev(t, "--data", data, "--tls")
@@ -36,6 +36,9 @@ func TestBenchOverTLS(t *testing.T) {
 		"bench connections --connections 50 --hold 50ms",
 		"bench throughput --clients 1:1 --size 128 --warmup 0s --duration 200ms",
 		"bench request --pairs 2 --warmup 0s --duration 200ms",
+		"bench forward --client light --groups 2 --publishers 2 --rate 10 --warmup 0s --duration 500ms",
+		"bench fanout --client light --subscribers 5 --messages 4 --warmup 0s --duration 200ms",
+		"bench durable --client light --publishers 2 --window 8 --warmup 0s --duration 200ms",
 		"bench noisy --noise fanout --subscribers 2 --rate 100 --warmup 0s --duration 200ms --drain-timeout 60s",
 	} {
 		_, found := runBench(t, line+" --tls-ca "+filepath.Join(data, "tls", "ca.crt")+" --server "+dev.url)

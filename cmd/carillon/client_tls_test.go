@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carillon-mq/carillon/bench"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/testca"
 	"github.com/carillon-mq/carillon/broker/limits"
@@ -14,18 +13,19 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestCommandsBeginWithTheHandshake: with --tls-first they reach a server that says nothing in
-// plaintext, and without it they don't.
-func TestCommandsBeginWithTheHandshake(t *testing.T) {
-	dir := t.TempDir()
+// serveTLS serves clients with a certificate that a new CA signed, and returns the folder with its
+// files and a server's address. With verify clients need a certificate of the same CA.
+func serveTLS(t *testing.T, first session.First, verify bool) (dir, server string) {
+	t.Helper()
+	dir = t.TempDir()
 	testca.New(t).Issue(t, dir)
-	files, err := env.LoadServerTLS(dir, false)
+	files, err := env.LoadServerTLS(dir, verify)
 	testutil.Must(t, err)
 	profile, err := limits.ForProfile("small")
 	testutil.Must(t, err)
 	hub := session.NewHub(session.Config{
 		ServerID: "S", ServerName: "test", Version: "2.12.0", Profile: profile,
-		TLS: &session.TLS{Config: files.Server(), First: session.FirstYes},
+		TLS: &session.TLS{Config: files.Server(), First: first},
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testutil.Must(t, err)
@@ -37,8 +37,15 @@ func TestCommandsBeginWithTheHandshake(t *testing.T) {
 			t.Errorf("serve: %v", err)
 		}
 	})
+	return dir, listener.Addr().String()
+}
+
+// TestCommandsBeginWithTheHandshake: with --tls-first they reach a server that says nothing in
+// plaintext, and without it they don't.
+func TestCommandsBeginWithTheHandshake(t *testing.T) {
+	dir, server := serveTLS(t, session.FirstYes, false)
 	ca := filepath.Join(dir, "ca.crt")
-	to := " --server tls://" + listener.Addr().String()
+	to := " --server tls://" + server
 	if _, errs, code := command(t, "", strings.Fields("pub a b --tls-ca "+ca+to)...); code != 1 || !strings.Contains(errs, "connect") {
 		t.Errorf("without --tls-first: %d %s", code, errs)
 	}
@@ -52,22 +59,25 @@ func TestCommandsBeginWithTheHandshake(t *testing.T) {
 	}
 }
 
-// TestBenchMeasuresTLSWithAClientThatHasIt: the light client has none, so it is the default without
-// TLS only. Whoever asks for it gets it.
-func TestBenchMeasuresTLSWithAClientThatHasIt(t *testing.T) {
-	for what, c := range map[string]struct {
-		flags benchFlags
-		want  string
-	}{
-		"plaintext":             {benchFlags{server: "nats://a"}, bench.ClientLight},
-		"TLS":                   {benchFlags{server: "tls://a"}, bench.ClientNATS},
-		"TLS of another server": {benchFlags{server: "nats://a", against: []string{"b=nats://b,c=tls://c"}}, bench.ClientNATS},
-		"a CA":                  {benchFlags{server: "nats://a", tls: tlsFlags{ca: "ca.crt"}}, bench.ClientNATS},
-		"the handshake first":   {benchFlags{server: "nats://a", tls: tlsFlags{first: true}}, bench.ClientNATS},
-		"the light one":         {benchFlags{server: "tls://a", client: bench.ClientLight}, bench.ClientLight},
+// TestTheLightClientHasACertificate: where clients need one, the benchmark measures with it, and
+// fails without.
+func TestTheLightClientHasACertificate(t *testing.T) {
+	dir, server := serveTLS(t, session.FirstNo, true)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	ca, certificate := " --tls-ca "+file("ca.crt"), " --tls-cert "+file("tls.crt")+" --tls-key "+file("tls.key")
+	for _, line := range []string{
+		"bench forward --client light --groups 2 --publishers 2 --rate 20 --warmup 0s --duration 500ms",
+		"bench fanout --client light --subscribers 5 --messages 2 --rounds 2 --warmup 0s --duration 100ms",
 	} {
-		if got := c.flags.clientOr(bench.ClientLight); got != c.want {
-			t.Errorf("%s is measured with %s, want %s", what, got, c.want)
+		for _, scheme := range []string{"tls://", "nats://"} { // the server asks for TLS, too
+			to := " --server " + scheme + server
+			_, found := runBench(t, line+ca+certificate+to)
+			if m := found.Results[0].Measured[0]; m.Deliveries.Received == 0 || m.Deliveries.Received != m.Deliveries.Expected {
+				t.Errorf("%s%s: %+v", line, to, m.Deliveries)
+			}
+		}
+		if out, errs, code := command(t, "", strings.Fields(line+" --wait 100ms"+ca+" --server tls://"+server)...); code == 0 {
+			t.Errorf("%s: without a certificate: %s %s", line, out, errs)
 		}
 	}
 }

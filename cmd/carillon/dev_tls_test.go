@@ -46,7 +46,6 @@ func TestDevWithTLS(t *testing.T) {
 			{"pub a b --tls-ca " + filepath.Join(data, "nothing") + " --server " + dev.url, "--tls-ca: open"},
 			{"pub a b --tls-cert " + strange + " --server " + dev.url, "give --tls-cert and --tls-key"},
 			{"bench forward --groups 1 --wait 100ms --server " + dev.url, "give its file with --tls-ca"},
-			{"bench forward --client light --groups 1 --warmup 0s --duration 100ms --tls-ca " + ca + " --server " + dev.url, "use --client nats"},
 		} {
 			if _, errs, code := command(t, "", strings.Fields(tc.args)...); code == 0 || !strings.Contains(errs, tc.want) {
 				t.Errorf("carillon %s: %d %s, want %q", tc.args, code, errs, tc.want)
