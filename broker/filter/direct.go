@@ -21,8 +21,8 @@ type node interface {
 type state struct {
 	record *Record
 	pass   pass
-	passed bool // pass has looked at the payload
-	values []seen
+	passed bool   // pass has looked at the payload
+	values []seen // nil: each slot is looked at once
 	work   work
 }
 
@@ -35,7 +35,11 @@ type seen struct {
 }
 
 func newState(p *paths) *state {
-	return &state{pass: pass{paths: p, slots: make([]slot, p.count)}, values: make([]seen, p.count)}
+	s := &state{pass: pass{paths: p, slots: make([]slot, p.count)}}
+	if p.shared {
+		s.values = make([]seen, p.count)
+	}
+	return s
 }
 
 func (s *state) begin(r *Record, done work) { s.record, s.passed, s.work = r, false, done }
@@ -47,13 +51,16 @@ func (s *state) end() {
 
 // slot returns what was found of a path.
 func (s *state) slot(n int) slot {
+	s.look()
+	return s.pass.slots[n]
+}
+
+// look makes sure that the pass was made.
+func (s *state) look() {
 	if !s.passed {
 		s.passed = true
-		clear(s.pass.slots)
-		s.pass.b, s.pass.seen, s.pass.left = s.record.Data, 0, s.pass.count
-		s.pass.values(0, space(s.record.Data, 0))
+		s.pass.run(s.record.Data)
 	}
-	return s.pass.slots[n]
 }
 
 // value is what a node says. The zero value is an error.
@@ -281,32 +288,67 @@ func (d *directs) has(e ast.Expr) node {
 
 // comparison returns the node of a comparison of something with a constant, on either side.
 func (d *directs) comparison(operator string, left, right ast.Expr) node {
-	c := &comparison{operator: operator}
+	c := &comparison{is: relations[operator]}
 	var ok bool
 	if c.with, ok = constant(right); ok {
 		c.of = d.operand(left)
 	} else if c.with, ok = constant(left); ok {
-		c.of, c.operator = d.operand(right), turned(operator)
+		c.of, c.is = d.operand(right), c.is.turned()
 	}
-	if c.of == nil || c.with.kind == isBool && operator != operators.Equals && operator != operators.NotEquals {
+	if c.of == nil || c.with.kind == isBool && c.is > notEqual {
 		return nil
 	}
 	return c
 }
 
-// turned returns the operator that says the same with its sides exchanged.
-func turned(operator string) string {
-	switch operator {
-	case operators.Less:
-		return operators.Greater
-	case operators.LessEquals:
-		return operators.GreaterEquals
-	case operators.Greater:
-		return operators.Less
-	case operators.GreaterEquals:
-		return operators.LessEquals
+// relation is what a comparison asks of a value and its constant.
+type relation uint8
+
+const (
+	equal relation = iota
+	notEqual
+	less
+	lessOrEqual
+	greater
+	greaterOrEqual
+)
+
+var relations = map[string]relation{
+	operators.Equals: equal, operators.NotEquals: notEqual,
+	operators.Less: less, operators.LessEquals: lessOrEqual,
+	operators.Greater: greater, operators.GreaterEquals: greaterOrEqual,
+}
+
+// turned returns the relation that says the same with its sides exchanged.
+func (r relation) turned() relation {
+	switch r {
+	case less:
+		return greater
+	case lessOrEqual:
+		return greaterOrEqual
+	case greater:
+		return less
+	case greaterOrEqual:
+		return lessOrEqual
 	}
-	return operator
+	return r
+}
+
+// holds reports whether it holds of a value that is below the constant, the same, or neither.
+func (r relation) holds(below, same bool) bool {
+	switch r {
+	case equal:
+		return same
+	case notEqual:
+		return !same
+	case less:
+		return below
+	case lessOrEqual:
+		return below || same
+	case greater:
+		return !below && !same
+	}
+	return !below
 }
 
 // in returns the node of "x in [constants]", "name in headers" or "constant in attributes.name".
@@ -386,6 +428,9 @@ func (n headerOf) judge(s *state) value {
 }
 
 func (n jsonOf) judge(s *state) value {
+	if s.values == nil {
+		return n.read(s)
+	}
 	v := &s.values[n.slot]
 	if !v.known {
 		v.known, v.value = true, n.read(s)
@@ -439,16 +484,18 @@ func (n jsonOf) readable(s *state) bool {
 // The nodes of conditions.
 type (
 	junction struct {
-		of   []node
-		ends bool // the value of one of them that decides: true for "or"
+		of       []node
+		ends     bool // the value of one of them that decides: true for "or"
+		watching int  // how many of them watch the pass over the payload
 	}
 	not        struct{ of node }
 	hasJSON    struct{ slot int }
 	hasHeader  struct{ name string }
 	comparison struct {
-		operator string
-		of       node
-		with     value
+		is      relation
+		of      node
+		with    value
+		watches bool // it is made in the pass over the payload
 	}
 	membership struct {
 		of     node
@@ -477,6 +524,29 @@ func (n *junction) judge(s *state) value {
 	return result
 }
 
+// verdict judges a record by the node of a whole condition.
+func (s *state) verdict(root node) Verdict {
+	if n, ok := root.(*junction); ok && n.watching > 0 && n.watching == len(n.of) {
+		switch s.look(); {
+		case s.pass.decided:
+			return verdictOf(truth(n.ends))
+		case s.pass.passed == n.watching:
+			return verdictOf(truth(!n.ends))
+		}
+	}
+	return verdictOf(root.judge(s))
+}
+
+func verdictOf(v value) Verdict {
+	switch {
+	case v.kind != isBool:
+		return Failed
+	case v.truth:
+		return Yes
+	}
+	return No
+}
+
 func (n *not) judge(s *state) value {
 	v := n.of.judge(s)
 	if v.kind != isBool {
@@ -488,6 +558,12 @@ func (n *not) judge(s *state) value {
 func (n hasJSON) judge(s *state) value {
 	switch s.slot(n.slot).state {
 	case found:
+		if s.values == nil {
+			if jsonOf(n).readable(s) {
+				return truth(true)
+			}
+			return value{}
+		}
 		v := &s.values[n.slot]
 		if !v.asked {
 			v.asked, v.there = true, jsonOf(n).readable(s)
@@ -507,29 +583,25 @@ func (n hasHeader) judge(s *state) value {
 }
 
 func (n *comparison) judge(s *state) value {
+	if n.watches {
+		if of, ok := n.of.(jsonOf); ok {
+			if was := s.slot(of.slot).outcome; was != unknown {
+				return truth(was == isTrue)
+			}
+		}
+	}
 	v := n.of.judge(s)
 	if v.kind == isError {
 		return value{}
 	}
-	switch n.operator {
-	case operators.Equals:
-		return truth(v.equals(&n.with))
-	case operators.NotEquals:
-		return truth(!v.equals(&n.with))
+	if n.is <= notEqual {
+		return truth(v.equals(&n.with) == (n.is == equal))
 	}
 	order, ok := v.compare(&n.with)
 	if !ok {
 		return value{}
 	}
-	switch n.operator {
-	case operators.Less:
-		return truth(order < 0)
-	case operators.LessEquals:
-		return truth(order <= 0)
-	case operators.Greater:
-		return truth(order > 0)
-	}
-	return truth(order >= 0)
+	return truth(n.is.holds(order < 0, order == 0))
 }
 
 // equals reports whether two values are equal. Those of different kinds are not.

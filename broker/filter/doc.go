@@ -14,7 +14,10 @@
 //     within a bound. What passes over the payload again and again, makes texts, or looks in them,
 //     is counted (work.go), in the same way by both. So judging a record takes a bounded time and a
 //     bounded memory.
-//  5. Judging by nodes of our own allocates nothing, unless a string has escapes.
+//  5. A comparison of the payload with a constant that decides ends the reading of the payload, in
+//     whatever order the expression has it: no other part of && and || changes the verdict then, not
+//     even by an error.
+//  6. Judging by nodes of our own allocates nothing, unless a string has escapes.
 //
 // A Set judges a record by many conditions: those that compare something with a constant are
 // found by a hash, so 10,000 of them cost as much as one. Its memory is that of its Filters, and

@@ -109,8 +109,8 @@ func (q *equality) same(other *equality) bool {
 	return q.root == other.root && slices.Equal(q.names, other.names)
 }
 
-// bits returns a number such that equal ones have the same. NaN has none, and equals nothing.
-func bits(number float64) uint64 {
+// hashed returns a number such that equal ones have the same. NaN has none, and equals nothing.
+func hashed(number float64) uint64 {
 	if number == 0 {
 		number = 0 // and not -0
 	}

@@ -98,6 +98,7 @@ func (l *language) compile(text string) (*Filter, *ast.AST, error) {
 	if f.direct, f.paths = direct(checked.Expr()); f.paths.count > 0 {
 		f.states = &sync.Pool{New: func() any { return newState(f.paths) }}
 	}
+	f.direct = rooted(f.direct, f.paths)
 	f.quick, f.equality = isQuick(f.direct), equalityOf(checked.Expr())
 	return f, checked, nil
 }
@@ -169,17 +170,11 @@ func (f *Filter) Judge(r *Record) Verdict {
 		return v
 	}
 	s := f.states.Get().(*state)
-	defer f.states.Put(s)
 	s.begin(r, f.work)
-	v := f.direct.judge(s)
+	v := s.verdict(f.direct)
 	s.end()
-	if v.kind != isBool {
-		return Failed
-	}
-	if v.truth {
-		return Yes
-	}
-	return No
+	f.states.Put(s)
+	return v
 }
 
 // Why returns why the verdict about a record is Failed, or nil if it isn't.

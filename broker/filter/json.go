@@ -2,9 +2,11 @@ package filter
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -27,9 +29,34 @@ func space(b []byte, i int) int {
 	return i
 }
 
+// Each byte of a word is compared with one at once. The lowest bit that is set is the top one of the
+// first byte that equals it. Higher ones may be wrong.
+const (
+	eachByte = 0x0101010101010101
+	topBits  = 0x8080808080808080
+)
+
+func equalBytes(word uint64, c byte) uint64 {
+	x := word ^ eachByte*uint64(c)
+	return (x - eachByte) &^ x & topBits
+}
+
 // textEnd returns the position of the quote that ends the string whose first byte is at i, and
 // whether the string has escapes.
 func textEnd(b []byte, i int) (end int, escaped bool) {
+	for i+8 <= len(b) {
+		word := binary.LittleEndian.Uint64(b[i:])
+		m := equalBytes(word, '"') | equalBytes(word, '\\')
+		if m == 0 {
+			i += 8
+			continue
+		}
+		if i += bits.TrailingZeros64(m) / 8; b[i] == '"' {
+			return i, escaped
+		}
+		escaped = true
+		i += 2
+	}
 	for ; i < len(b); i++ {
 		switch b[i] {
 		case '"':
@@ -56,7 +83,7 @@ func skip(b []byte, i int) int {
 		return skipNested(b, i)
 	}
 	start := i
-	for i < len(b) && !ends(b[i]) {
+	for i < len(b) && !ends[b[i]] {
 		i++
 	}
 	if i == start {
@@ -65,18 +92,27 @@ func skip(b []byte, i int) int {
 	return i
 }
 
-// ends reports whether a byte ends a number or a word.
-func ends(c byte) bool {
-	switch c {
-	case ',', '}', ']', ':', '"', '{', '[', ' ', '\n', '\t', '\r':
-		return true
-	}
-	return false
+// ends are the bytes that end a number or a word.
+var ends = [256]bool{
+	',': true, '}': true, ']': true, ':': true, '"': true, '{': true, '[': true,
+	' ': true, '\n': true, '\t': true, '\r': true,
 }
+
+// bracketBits are those in which brackets differ. Few other bytes differ from them in no others.
+const bracketBits = ('{' ^ '}') | ('{' ^ '[')
 
 // skipNested returns the position behind the array or object at i.
 func skipNested(b []byte, i int) int {
 	for depth := 0; i < len(b); i++ {
+		if i+8 <= len(b) {
+			word := binary.LittleEndian.Uint64(b[i:])
+			m := equalBytes(word, '"') | equalBytes(word|eachByte*bracketBits, '{'|bracketBits)
+			if m == 0 {
+				i += 7
+				continue
+			}
+			i += bits.TrailingZeros64(m) / 8
+		}
 		switch b[i] {
 		case '{', '[':
 			if depth++; depth > maxDepth {
@@ -148,6 +184,9 @@ func memberAt(b []byte, i int) (m member) {
 
 // number parses the number at i. Numbers that no float64 holds are infinite.
 func number(b []byte, i int) (n float64, ok bool) {
+	if n, ok = small(b, i); ok {
+		return n, true
+	}
 	end := skip(b, i)
 	if end < 0 {
 		return 0, false
@@ -155,9 +194,6 @@ func number(b []byte, i int) (n float64, ok bool) {
 	word := b[i:end]
 	if !isNumeral(word) {
 		return 0, false
-	}
-	if n, ok = small(word); ok {
-		return n, true
 	}
 	n, err := strconv.ParseFloat(unsafe.String(&word[0], len(word)), 64)
 	return n, err == nil || math.IsInf(n, 0)
@@ -199,36 +235,40 @@ func decimals(word []byte) (n int) {
 	return n
 }
 
-// small parses a number of up to 15 digits, with or without a point: its digits and the power of
-// ten are exact, so one division rounds as strconv does (Clinger, 1990).
-func small(word []byte) (n float64, ok bool) {
-	digits, point := uint64(0), -1
-	i := 0
-	if word[0] == '-' {
-		i = 1
+// small parses the number at i if it has up to 15 digits, with or without a point, and no exponent:
+// its digits and the power of ten are exact, so one division rounds as strconv does (Clinger, 1990).
+func small(b []byte, i int) (n float64, ok bool) {
+	negative := i < len(b) && b[i] == '-'
+	if negative {
+		i++
 	}
-	if len(word) == i || len(word)-i > 16 {
+	begin, point, digits := i, -1, uint64(0)
+	for ; i < len(b); i++ {
+		c := b[i]
+		if d := c - '0'; d <= 9 {
+			digits = digits*10 + uint64(d)
+			continue
+		}
+		if c != '.' || point >= 0 {
+			break
+		}
+		point = i
+	}
+	if i < len(b) && !ends[b[i]] || i-begin > 16 || i-begin == 16 && point < 0 {
 		return 0, false
 	}
-	begin := i
-	for ; i < len(word); i++ {
-		switch c := word[i]; {
-		case c >= '0' && c <= '9':
-			digits = digits*10 + uint64(c-'0')
-		case c == '.' && point < 0 && i > begin && i+1 < len(word):
-			point = len(word) - i - 1
-		default:
-			return 0, false
-		}
+	whole, fraction := i-begin, 0
+	if point >= 0 {
+		whole, fraction = point-begin, i-point-1
 	}
-	if digits >= 1<<53 {
+	if whole == 0 || whole > 1 && b[begin] == '0' || point >= 0 && fraction == 0 {
 		return 0, false
 	}
 	n = float64(digits)
-	if point > 0 {
-		n /= powers[point]
+	if fraction > 0 {
+		n /= powers[fraction]
 	}
-	if begin == 1 {
+	if negative {
 		n = -n
 	}
 	return n, true

@@ -239,7 +239,7 @@ func (g *group[T]) look(v *value) *bucket[T] {
 	case isText:
 		return g.texts[string(v.text)]
 	case isNumber:
-		return g.numbers[bits(v.number)]
+		return g.numbers[hashed(v.number)]
 	}
 	return nil
 }
@@ -252,7 +252,7 @@ func (g *group[T]) bucket(v *value) *bucket[T] {
 	if v.kind == isText {
 		g.texts[string(v.text)] = b
 	} else {
-		g.numbers[bits(v.number)] = b
+		g.numbers[hashed(v.number)] = b
 	}
 	return b
 }
@@ -280,7 +280,7 @@ func (g *group[T]) remove(v *value, m *Member[T]) {
 	if v.kind == isText {
 		delete(g.texts, string(v.text))
 	} else {
-		delete(g.numbers, bits(v.number))
+		delete(g.numbers, hashed(v.number))
 	}
 }
 
