@@ -21,8 +21,19 @@ type Record struct {
 	Header  []byte // the header block as it was published, or nil; nats.DecodeHeadersMsg reads it
 }
 
+// View is a Record as it is in its Batch, of which its slices are parts. They stay valid as long as
+// something holds them, and keep all of the answer in memory that brought the batch.
+type View struct {
+	Offset uint64
+	Data   []byte
+	// Only with ReaderOptions.Full:
+	Time    int64 // ns since 1970
+	Subject []byte
+	Header  []byte // as Record.Header
+}
+
 // Batch is many records of a shard, with dense offsets, unless compaction has left out some. It is
-// valid until the next call of what returned it.
+// valid until the next call of what returned it; a copy stays valid, and goroutines may share it.
 type Batch struct {
 	First uint64 // offset of the first record
 	Count int
@@ -78,6 +89,43 @@ func (b *Batch) Records() iter.Seq[Record] {
 	}
 }
 
+// Views yields each record, and allocates nothing.
+func (b *Batch) Views() iter.Seq[View] {
+	return func(yield func(View) bool) {
+		v := View{}
+		rest, offset := b.data, b.First
+		for ; len(rest) > 0; offset++ {
+			if b.gapped {
+				gap, n := binary.Uvarint(rest)
+				offset, rest = offset+gap, rest[n:]
+			}
+			v.Offset = offset
+			if v.Data, rest = part(rest); b.full {
+				after, n := binary.Varint(v.Data)
+				subject, fields := part(v.Data[n:])
+				if v.Time = b.time + after; len(subject) > 0 {
+					v.Subject = subject
+				}
+				if v.Header, v.Data = part(fields); len(v.Header) == 0 {
+					v.Header = nil
+				}
+			}
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// part is cut for what was checked.
+func part(data []byte) (piece, rest []byte) {
+	if size := int(data[0]); size < 0x80 {
+		return data[1 : 1+size : 1+size], data[1+size:]
+	}
+	piece, rest, _ = cut(data)
+	return piece, rest
+}
+
 func (b *Batch) iterator() iterator { return iterator{b: b, rest: b.data, offset: b.First} }
 
 // iterator walks a batch that was checked.
@@ -126,18 +174,23 @@ func cut(data []byte) (piece, rest []byte, ok bool) {
 
 // fullEntry is how many bytes stand before a record in the full form; below zero: it is malformed.
 func fullEntry(entry []byte) int {
-	_, n := binary.Varint(entry)
-	if n <= 0 {
+	_, at := binary.Varint(entry)
+	if at <= 0 {
 		return -1
 	}
-	_, rest, ok := cut(entry[n:])
-	if !ok {
-		return -1
+	for range 2 { // the subject and the header
+		size, n := uint64(0), 1
+		if at < len(entry) && entry[at] < 0x80 {
+			size = uint64(entry[at])
+		} else if size, n = binary.Uvarint(entry[at:]); n <= 0 {
+			return -1
+		}
+		if at += n; size > uint64(len(entry)-at) {
+			return -1
+		}
+		at += int(size)
 	}
-	if _, rest, ok = cut(rest); !ok {
-		return -1
-	}
-	return len(entry) - len(rest)
+	return at
 }
 
 // check holds the data to the count.

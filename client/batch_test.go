@@ -69,6 +69,8 @@ func FuzzBatch(f *testing.F) {
 	f.Add("\x01a\x00", 2, false, false)
 	f.Add("\x0f\x00\x09orders.eu\x00two", 1, true, false)
 	f.Add("\x00\x01a\x02\x00", 2, false, true)
+	f.Add("\x09\x04\x03a.b\x02hhx\x04\x06\x00\x00y\x84\x01\x00\x00\x80\x01"+string(make([]byte, 128)), 3, true, false)
+	f.Add("\x00\x06\x04\x01a\x00xy\x03\x05\x00\x01b\x00z", 2, true, true)
 	f.Fuzz(func(t *testing.T, data string, count int, full, gapped bool) {
 		m := answer(count, 1, math.MaxInt, data)
 		if gapped {
@@ -79,11 +81,25 @@ func FuzzBatch(f *testing.F) {
 			return
 		}
 		var walked, again []uint64
+		var records, views []string
 		for offset := range b.Data() {
 			walked = append(walked, offset)
 		}
 		for r := range b.Records() {
 			again = append(again, r.Offset)
+			records = append(records, fmt.Sprintf("%d %q %q %q", r.Offset, r.Subject, r.Header, r.Data))
+			if full {
+				records[len(records)-1] += fmt.Sprint(r.Time.UnixNano())
+			}
+		}
+		for v := range b.Views() {
+			views = append(views, fmt.Sprintf("%d %q %q %q", v.Offset, v.Subject, v.Header, v.Data))
+			if full {
+				views[len(views)-1] += fmt.Sprint(v.Time)
+			}
+		}
+		if !slices.Equal(records, views) {
+			t.Errorf("the records are %q, and the views %q", records, views)
 		}
 		if len(walked) != count || !slices.Equal(walked, again) || count > 0 && (walked[0] != 1 || walked[count-1] != b.Next()-1) {
 			t.Errorf("%v and %v of %d records, behind which is %d", walked, again, count, b.Next())
@@ -106,6 +122,9 @@ func TestWalkingABatchAllocatesNothing(t *testing.T) {
 		}
 		for r := range b.Records() {
 			sum += len(r.Data)
+		}
+		for v := range b.Views() {
+			sum += len(v.Data)
 		}
 	}); n > 0 {
 		t.Errorf("%.0f allocations", n)
