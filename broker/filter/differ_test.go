@@ -102,6 +102,7 @@ func TestConditionsOfManyFormsSayWhatCelGoSays(t *testing.T) {
 		if f.direct == nil {
 			t.Fatalf("%s is judged by cel-go", text)
 		}
+		judge := f.NewJudge()
 		for range 100 {
 			data := object(2)
 			if random.IntN(5) == 0 {
@@ -111,6 +112,9 @@ func TestConditionsOfManyFormsSayWhatCelGoSays(t *testing.T) {
 			theirs, why := f.byProgram(r)
 			if ours := f.Judge(r); ours != theirs {
 				t.Fatalf("%s: our verdict of %q is %d, and cel-go's %d (%v)", text, data, ours, theirs, why)
+			}
+			if again := judge.Judge(r); again != theirs {
+				t.Fatalf("%s: a Judge's verdict of %q is %d, want %d", text, data, again, theirs)
 			}
 			compared++
 		}

@@ -177,6 +177,33 @@ func (f *Filter) Judge(r *Record) Verdict {
 	return v
 }
 
+// Judge judges many records by one Filter. One goroutine uses it at a time. It keeps the last record
+// in memory.
+type Judge struct {
+	filter *Filter
+	state  *state // nil: the Filter has no nodes of our own
+}
+
+// NewJudge returns a Judge.
+func (f *Filter) NewJudge() *Judge {
+	j := &Judge{filter: f}
+	if f.direct != nil {
+		j.state = newState(f.paths)
+	}
+	return j
+}
+
+// Judge returns the Filter's verdict about a record.
+func (j *Judge) Judge(r *Record) Verdict {
+	if j.state == nil {
+		return j.filter.Judge(r)
+	}
+	j.state.begin(r, j.filter.work)
+	v := j.state.verdict(j.filter.direct)
+	clear(j.state.values)
+	return v
+}
+
 // Why returns why the verdict about a record is Failed, or nil if it isn't.
 func (f *Filter) Why(r *Record) error {
 	_, err := f.byProgram(r)
