@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -108,22 +108,28 @@ type query struct {
 
 	aggregation *aggregation // nil: the messages are printed
 
+	free chan *judged // for batches; so it bounds what is judged at once
+
 	printing sync.Mutex
-	print    func(w io.Writer, r *found) error
+	print    func(w io.Writer, r *found) error // several goroutines call it
 	out      *bufio.Writer
 	read     int // records
 	matched  int
 	failed   int
-	why      error             // of the first one that failed
-	taken    atomic.Int64      // of count
-	finish   func(error) error // of the file that is written; nil: there is none
+	why      error // of the first one that failed
+
+	store  func(r *found) error // adds to the file that is written; nil: there is none
+	finish func(error) error    // of that file
 }
 
-// found is a record of a shard.
+// found is a record of a shard that matches.
 type found struct {
-	shard int
-	client.Record
+	shard        int
+	read, failed int // records of its batch, up to it
+	client.View
 }
+
+func (r *found) stored() time.Time { return time.Unix(0, r.Time).UTC() }
 
 // run checks the flags, and runs the query.
 func (q *queryFlags) run(cmd *cobra.Command, topic string) error {
@@ -249,6 +255,7 @@ func (q *query) all(outer context.Context, from from, to *time.Time) error {
 	if q.aggregation != nil {
 		q.aggregation.begin(len(shards))
 	}
+	q.prepare()
 	errs := make([]error, len(shards))
 	var reading sync.WaitGroup
 	for n, shard := range shards {
@@ -304,14 +311,13 @@ func (q *query) shard(ctx context.Context, snapshot *client.Snapshot, shard clie
 	if err != nil {
 		return err
 	}
-	part := q.newPart(shard.Number)
 	options := client.ReaderOptions{Full: true}
 	if begin = max(begin, shard.Start); begin < end {
 		r, err := snapshot.Reader(shard.Number, begin, options)
 		if err != nil {
 			return err
 		}
-		err = q.records(ctx, r, part, end, nil)
+		err = q.records(ctx, r, shard.Number, end, nil)
 		r.Close()
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
@@ -326,8 +332,12 @@ func (q *query) shard(ctx context.Context, snapshot *client.Snapshot, shard clie
 	}
 	defer r.Close()
 	// Where to begin may be in the future.
-	return q.records(ctx, r, part, 0, func(r *client.Record) bool {
-		return r.Offset >= from.sequence && (from.time == nil || !r.Time.Before(*from.time))
+	earliest := int64(math.MinInt64)
+	if from.time != nil {
+		earliest = from.time.UnixNano()
+	}
+	return q.records(ctx, r, shard.Number, 0, func(offset uint64, time int64) bool {
+		return offset >= from.sequence && time >= earliest
 	})
 }
 
@@ -354,200 +364,6 @@ func (q *query) offsetAt(ctx context.Context, stream string, at time.Time, end u
 		return 0, answer.Error
 	}
 	return min(answer.Message.Sequence, end), nil
-}
-
-// part is what one shard's messages are judged with.
-type part struct {
-	shard   int
-	partial *shardPartial // nil: the messages are printed
-	name    string        // the subject of record
-	wanted  bool          // it is asked for
-	record  filter.Record
-}
-
-// judge returns the record to judge, and whether its subject is asked for. It allocates nothing if
-// the record before had the same subject.
-func (q *query) judge(p *part, r *client.Record) (*filter.Record, bool) {
-	if r.Subject != p.name || p.record.Subject == nil {
-		p.name, p.wanted = r.Subject, q.selects(r.Subject)
-		p.record.Subject = append(p.record.Subject[:0], r.Subject...)
-	}
-	p.record.Header, p.record.Data, p.record.Time = r.Header, r.Data, r.Time.UnixNano()
-	return &p.record, p.wanted
-}
-
-func (q *query) newPart(shard int) *part {
-	p := &part{shard: shard}
-	if q.aggregation != nil {
-		p.partial = q.aggregation.newShard()
-	}
-	return p
-}
-
-// records judges the records of a reader up to, not including, end; 0: without an end. It passes
-// over those that are not in the range that is asked for; nil: all are.
-func (q *query) records(ctx context.Context, r *client.Reader, p *part, end uint64, in func(*client.Record) bool) error {
-	for end == 0 || r.Offset() < end {
-		b, err := q.next(ctx, r, p, end == 0)
-		if next := passedOver(r, err); next > 0 {
-			q.note("shard %d: messages from %d to %d can't be read: %v", p.shard, r.Offset(), next-1, err)
-			r.Seek(next)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if err := q.batch(b, p, end, in); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// idlePoll is how often a shard without new messages is asked how late it is there.
-const idlePoll = time.Second
-
-// next returns the next records. While there are none, time goes on for the results' windows.
-func (q *query) next(ctx context.Context, r *client.Reader, p *part, follows bool) (*client.Batch, error) {
-	for {
-		if p.partial == nil || !follows {
-			return r.Batch(ctx)
-		}
-		waiting, cancel := context.WithTimeout(ctx, idlePoll)
-		b, err := r.Batch(waiting)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return b, err
-		}
-		if at, ok := r.CaughtUp(); ok {
-			if err := q.idle(p.shard, at.Add(-idleLateness)); err != nil {
-				return nil, err
-			}
-		}
-	}
-}
-
-// idle notes that all messages of a shard that were stored before a time were read.
-func (q *query) idle(shard int, at time.Time) error {
-	q.printing.Lock()
-	defer q.printing.Unlock()
-	if err := q.aggregation.reached(shard, at.UnixNano()); err != nil {
-		return err
-	}
-	return q.out.Flush()
-}
-
-// ended notes that nothing more comes of a shard.
-func (q *query) ended(shard int) error {
-	q.printing.Lock()
-	defer q.printing.Unlock()
-	if q.aggregation == nil {
-		return nil
-	}
-	if err := q.aggregation.ended(shard); err != nil {
-		return err
-	}
-	return q.out.Flush()
-}
-
-// passedOver returns the offset behind records that no reader gets, or 0 if an error is about
-// something else.
-func passedOver(r *client.Reader, err error) (next uint64) {
-	e, ok := errors.AsType[*client.ReadError](err)
-	switch {
-	case ok && e.Code == client.Damaged && e.Next > r.Offset():
-		return e.Next
-	case ok && e.Code == client.TooLarge && e.Offset >= r.Offset():
-		return e.Offset + 1
-	}
-	return 0
-}
-
-// batch judges the records of a batch.
-func (q *query) batch(b *client.Batch, p *part, end uint64, in func(*client.Record) bool) error {
-	var is judged
-	for record := range b.Records() {
-		if end > 0 && record.Offset >= end {
-			break
-		}
-		if p.partial != nil {
-			p.partial.greatest = max(p.partial.greatest, record.Time.UnixNano())
-		}
-		if in != nil && !in(&record) {
-			continue
-		}
-		is.read++
-		r, wanted := q.judge(p, &record)
-		if !wanted {
-			continue
-		}
-		if q.filter != nil {
-			switch q.filter.Judge(r) {
-			case filter.No:
-				continue
-			case filter.Failed:
-				if is.failed++; is.why == nil {
-					is.why = q.filter.Why(r)
-				}
-				continue
-			}
-		}
-		if !q.take() {
-			break
-		}
-		is.matched++
-		if p.partial == nil {
-			is.matching = append(is.matching, found{p.shard, record})
-		} else if err := p.partial.add(r); err != nil {
-			return err
-		}
-	}
-	return q.took(p, &is)
-}
-
-// selects reports whether a subject is asked for.
-func (q *query) selects(name string) bool {
-	for _, pattern := range q.subjects {
-		if subject.Matches(pattern, []byte(name)) {
-			return true
-		}
-	}
-	return len(q.subjects) == 0
-}
-
-// take reports whether one more message is wanted.
-func (q *query) take() bool {
-	return q.count == 0 || q.taken.Add(1) <= int64(q.count)
-}
-
-// judged is what a batch was found to have.
-type judged struct {
-	read, matched, failed int
-	why                   error // of the first one that failed
-	matching              []found
-}
-
-// took prints what a batch of one shard has, and counts it.
-func (q *query) took(p *part, j *judged) error {
-	q.printing.Lock()
-	defer q.printing.Unlock()
-	if q.read, q.matched, q.failed = q.read+j.read, q.matched+j.matched, q.failed+j.failed; q.why == nil {
-		q.why = j.why
-	}
-	if q.count > 0 && q.matched >= q.count {
-		q.enough()
-	}
-	for i := range j.matching {
-		if err := q.print(q.out, &j.matching[i]); err != nil {
-			return fmt.Errorf("print a message: %w", err)
-		}
-	}
-	if p.partial != nil {
-		if err := q.aggregation.merge(p.shard, p.partial); err != nil {
-			return err
-		}
-	}
-	return q.out.Flush()
 }
 
 func (q *query) full() bool {
@@ -582,7 +398,7 @@ func printable(text string) string {
 
 var foundPrinters = map[string]func(w io.Writer, r *found) error{
 	"table": func(w io.Writer, r *found) error {
-		_, err := fmt.Fprintf(w, foundLine, r.Time.UTC().Format("2006-01-02T15:04:05.000Z"), strconv.Itoa(r.shard), strconv.FormatUint(r.Offset, 10), r.Subject, printable(string(r.Data)))
+		_, err := fmt.Fprintf(w, foundLine, r.stored().Format("2006-01-02T15:04:05.000Z"), strconv.Itoa(r.shard), strconv.FormatUint(r.Offset, 10), r.Subject, printable(string(r.Data)))
 		return err
 	},
 	"json": func(w io.Writer, r *found) error {
@@ -595,7 +411,7 @@ var foundPrinters = map[string]func(w io.Writer, r *found) error{
 			Block   []byte          `json:"header_data,omitempty"` // a block that is none of NATS
 			JSON    json.RawMessage `json:"json,omitempty"`
 			Data    []byte          `json:"data,omitempty"`
-		}{Shard: r.shard, Offset: r.Offset, Time: r.Time.UTC(), Subject: r.Subject}
+		}{Shard: r.shard, Offset: r.Offset, Time: r.stored(), Subject: string(r.Subject)}
 		if len(r.Header) > 0 {
 			var err error
 			if line.Header, err = nats.DecodeHeadersMsg(r.Header); err != nil {

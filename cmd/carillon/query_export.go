@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,9 +31,10 @@ func (q *query) exportTo(name string) (finish func(error) error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	q.print = func(_ io.Writer, r *found) error {
+	q.store = func(r *found) error {
 		m := export.Message{
-			Shard: r.shard, Offset: r.Offset, Time: r.Time, Subject: r.Subject, Data: r.Data,
+			Shard: r.shard, Offset: r.Offset, Time: r.stored(), Subject: string(r.Subject),
+			Data: r.Data,
 		}
 		if len(r.Header) > 0 {
 			m.Headers, _ = nats.DecodeHeadersMsg(r.Header) // a block that is none of NATS has none
