@@ -15,8 +15,8 @@
 //     is counted (work.go), in the same way by both. So judging a record takes a bounded time and a
 //     bounded memory.
 //  5. A comparison of the payload with a constant that decides ends the reading of the payload, in
-//     whatever order the expression has it: no other part of && and || changes the verdict then, not
-//     even by an error.
+//     whatever order the expression has it: no other part of && and || changes the verdict then,
+//     not even by an error.
 //  6. Judging by nodes of our own allocates nothing, unless a string has escapes.
 //
 // A Set judges a record by many conditions: those that compare something with a constant are

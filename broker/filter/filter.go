@@ -177,8 +177,8 @@ func (f *Filter) Judge(r *Record) Verdict {
 	return v
 }
 
-// Judge judges many records by one Filter. One goroutine uses it at a time. It keeps the last record
-// in memory.
+// Judge judges many records by one Filter. One goroutine uses it at a time. It keeps the last
+// record in memory.
 type Judge struct {
 	filter *Filter
 	state  *state // nil: the Filter has no nodes of our own

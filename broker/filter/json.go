@@ -29,13 +29,14 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// Each byte of a word is compared with one at once. The lowest bit that is set is the top one of the
-// first byte that equals it. Higher ones may be wrong.
+// Constants of equalBytes.
 const (
 	eachByte = 0x0101010101010101
 	topBits  = 0x8080808080808080
 )
 
+// equalBytes compares each byte of a word with c. The lowest bit that is set is the top one of the
+// first byte that equals c. Higher ones may be wrong.
 func equalBytes(word uint64, c byte) uint64 {
 	x := word ^ eachByte*uint64(c)
 	return (x - eachByte) &^ x & topBits
@@ -235,8 +236,9 @@ func decimals(word []byte) (n int) {
 	return n
 }
 
-// small parses the number at i if it has up to 15 digits, with or without a point, and no exponent:
-// its digits and the power of ten are exact, so one division rounds as strconv does (Clinger, 1990).
+// small parses the number at i if it has up to 15 digits, with or without a point, and no exponent.
+// Its digits and the power of ten are exact, so one division rounds as strconv does (Clinger,
+// 1990).
 func small(b []byte, i int) (n float64, ok bool) {
 	negative := i < len(b) && b[i] == '-'
 	if negative {

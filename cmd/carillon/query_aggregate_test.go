@@ -62,10 +62,11 @@ func TestQueriesComputeResults(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(parquet), "PAR1") || !strings.HasSuffix(string(parquet), "PAR1") {
 		t.Errorf("%d bytes: %v", len(parquet), err)
 	}
-	if _, said, code := s.types("", "query orders --aggregate count() --by json.region --output-file", filepath.Join(folder, "sums.arrow")); code != 0 || !strings.HasPrefix(said, "2 rows in ") {
+	if _, said, code := s.types("", "query orders --aggregate count() --by json.region --output-file", filepath.Join(folder, "sums.parquet")); code != 0 || !strings.HasPrefix(said, "2 rows in ") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
-	s.fails(2, "end it with .parquet or .arrow", "query orders --output-file orders.csv")
+	s.fails(2, `"orders.csv": files are written as Parquet only`, "query orders --output-file orders.csv")
+	s.fails(2, `--output-file: "x.arrow": files are written as Parquet only, so end the name with .parquet`, "query orders --output-file x.arrow")
 	s.fails(2, "--output-file and --follow", "query orders --follow --output-file", file)
 	s.fails(1, `there is no topic "nobody"`, "query nobody --output-file", file)
 	if again, err := os.ReadFile(file); err != nil || string(again) != string(parquet) {
@@ -83,7 +84,7 @@ func TestQueriesComputeResults(t *testing.T) {
 	if err := waiting.Wait(); err == nil || !strings.Contains(why.String(), "interrupted: no file was written") {
 		t.Errorf("%v: %s", err, why.String())
 	}
-	if got := strings.Join(names(t, folder), " "); got != "orders.parquet sums.arrow" {
+	if got := strings.Join(names(t, folder), " "); got != "orders.parquet sums.parquet" {
 		t.Errorf("there are %s", got)
 	}
 

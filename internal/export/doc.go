@@ -1,5 +1,4 @@
-// Package export writes tables into files of Parquet or Arrow, which DuckDB, pandas, Spark and
-// others read.
+// Package export writes tables into files of Parquet, which DuckDB, pandas, Spark and others read.
 //
 // Invariants:
 //
@@ -9,6 +8,9 @@
 //  3. Texts are UTF-8, whatever they were: readers refuse files with others.
 //
 // Every broker has this package in its binary, so the libraries that it uses have to be small.
+//
+// Rejected: Arrow files beside them. What reads Arrow reads Parquet, too, and arrow-go's writer
+// adds 5 MB to the binary.
 //
 // The process's death leaves the unfinished file, as .NAME.*.tmp, and never a part under the name.
 package export

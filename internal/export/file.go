@@ -3,41 +3,23 @@ package export
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 )
 
-// formats are the formats by the extension of a file's name.
-var formats = map[string]func(out io.Writer, columns []column) (encoder, error){
-	".parquet": newParquetEncoder,
-	".arrow":   newArrowEncoder,
-}
-
-// Valid returns an error unless the name has the extension of a known format.
+// Valid returns an error unless the name has the extension of Parquet.
 func Valid(name string) error {
-	if formats[filepath.Ext(name)] == nil {
-		return fmt.Errorf("%q has no format that is known: end it with .parquet or .arrow", name)
+	if filepath.Ext(name) != ".parquet" {
+		return fmt.Errorf("%q: files are written as Parquet only, so end the name with .parquet", name)
 	}
 	return nil
-}
-
-// encoder encodes the rows of a table as one format.
-type encoder interface {
-	// add buffers a row, which has a cell of the column's kind, or nil, for each column. It keeps
-	// nothing of the row's memory.
-	add(row []any) error
-	// flush writes the buffered rows as one row group.
-	flush() error
-	// close writes the end of the file. It doesn't close what the encoder writes to.
-	close() error
 }
 
 // File is a table that is being written. Finish or Abort ends it. One goroutine uses it at a time.
 type File struct {
 	name  string
 	file  *os.File
-	out   encoder
+	out   *parquetEncoder
 	rows  int // buffered by out
 	bytes int // of these rows
 	total int
@@ -52,11 +34,7 @@ func create(name string, columns []column) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", name, err)
 	}
-	f := &File{name: name, file: file}
-	if f.out, err = formats[filepath.Ext(name)](file, columns); err != nil {
-		return nil, errors.Join(f.failed(err), f.Abort())
-	}
-	return f, nil
+	return &File{name: name, file: file, out: newParquetEncoder(file, columns)}, nil
 }
 
 func (f *File) failed(err error) error { return fmt.Errorf("write %s: %w", f.name, err) }

@@ -7,6 +7,6 @@ const (
 	maxBytes = 32 << 20
 )
 
-// maxDictionary bounds the bytes of a column's different texts in a row group of Parquet. A column
+// maxDictionary bounds the bytes of a column's different texts in a row group. A column
 // that has more is written text by text: a dictionary of texts that hardly repeat only costs.
 const maxDictionary = 1 << 20

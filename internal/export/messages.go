@@ -33,7 +33,7 @@ var messages = []column{
 	{name: "data", kind: raw, optional: true},
 }
 
-// CreateMessages begins a file, whose extension is its format: .parquet or .arrow.
+// CreateMessages begins a file, whose name ends with .parquet.
 func CreateMessages(name string) (*Messages, error) {
 	f, err := create(name, messages)
 	return &Messages{File: f, row: make([]any, len(messages))}, err

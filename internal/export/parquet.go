@@ -30,7 +30,7 @@ type parquetEncoder struct {
 	row     parquet.Row // reused
 }
 
-func newParquetEncoder(out io.Writer, columns []column) (encoder, error) {
+func newParquetEncoder(out io.Writer, columns []column) *parquetEncoder {
 	options := []parquet.WriterOption{
 		parquet.NewSchema("carillon", root{columns: columns}),
 		parquet.Compression(&parquet.Zstd),
@@ -49,7 +49,7 @@ func newParquetEncoder(out io.Writer, columns []column) (encoder, error) {
 				parquet.SkipPageBounds(c.name, "key_value", "value", "list", "element"))
 		}
 	}
-	return &parquetEncoder{columns: columns, file: parquet.NewGenericWriter[any](out, options...)}, nil
+	return &parquetEncoder{columns: columns, file: parquet.NewGenericWriter[any](out, options...)}
 }
 
 // Definition and repetition levels say how the values of a column are nested. A value of headers
@@ -60,6 +60,8 @@ const (
 	valueLevel  = 2 // one more of its values
 )
 
+// add buffers a row, which has a cell of the column's kind, or nil, for each column. It keeps
+// nothing of the row's memory.
 func (e *parquetEncoder) add(row []any) error {
 	e.row = e.row[:0]
 	at := 0 // the column of leaves
@@ -124,8 +126,10 @@ func (e *parquetEncoder) addHeaders(all map[string][]string, keys int) {
 	}
 }
 
+// flush writes the buffered rows as one row group.
 func (e *parquetEncoder) flush() error { return e.file.Flush() }
 
+// close writes the end of the file, which stays open.
 func (e *parquetEncoder) close() error { return e.file.Close() }
 
 // root is the root of a schema. Unlike that of parquet.Group its columns keep their order, and may

@@ -19,7 +19,7 @@ type Results struct {
 // typingRows are the rows in which the types of columns are looked for.
 const typingRows = 10_000
 
-// CreateResults begins a file, whose extension is its format: .parquet or .arrow.
+// CreateResults begins a file, whose name ends with .parquet.
 func CreateResults(name string, columns []string) (*Results, error) {
 	return &Results{name: name, columns: columns}, Valid(name)
 }
