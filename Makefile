@@ -106,8 +106,13 @@ soak-judge: ## Prove the judge of the soak: brokers that leak have to be found o
 	CHAOS_RUN='^TestTheSoakFindsALeak$$' test/chaos/run
 
 .PHONY: test-clients
-test-clients: build $(NATS_SERVER) $(NATS_CLI) ## Tours of clients in other languages, from their registries, at nats-server and here (5 minutes; TOURS='cli python')
+test-clients: build $(NATS_SERVER) $(NATS_CLI) ## Tours of clients in other languages, from their registries, at nats-server and here (5 minutes; TOURS='cli python'), then test-duckdb
 	NATS_SERVER=$(NATS_SERVER) NATS_CLI=$(NATS_CLI) CACHE=$(CACHE)/clients test/compat/clients/run $(TOURS)
+	$(if $(TOURS),,$(MAKE) test-duckdb)
+
+.PHONY: test-duckdb
+test-duckdb: build ## DuckDB, from PyPI, reads the Parquet files of carillon query (10 s)
+	CACHE=$(CACHE)/clients test/compat/duckdb/run
 
 .PHONY: test-hostile
 test-hostile: build $(NATS_SERVER) ## Attack brokers beside a bystander, and measure how it fares (Linux; takes root; 1 to 3 hours; HOSTILE=REGEXP)
