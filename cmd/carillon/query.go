@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,7 +112,7 @@ type query struct {
 	free chan *judged // for batches; so it bounds what is judged at once
 
 	printing sync.Mutex
-	print    func(w io.Writer, r *found) error // several goroutines call it
+	print    func(out *bytes.Buffer, r *found) error // several goroutines call it
 	out      *bufio.Writer
 	read     int // records
 	matched  int
@@ -396,37 +397,61 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, "�"))
 }
 
-var foundPrinters = map[string]func(w io.Writer, r *found) error{
-	"table": func(w io.Writer, r *found) error {
-		_, err := fmt.Fprintf(w, foundLine, r.stored().Format("2006-01-02T15:04:05.000Z"), strconv.Itoa(r.shard), strconv.FormatUint(r.Offset, 10), r.Subject, printable(string(r.Data)))
+// foundPrinters print a record behind what is in memory.
+var foundPrinters = map[string]func(out *bytes.Buffer, r *found) error{
+	"table": func(out *bytes.Buffer, r *found) error {
+		_, err := fmt.Fprintf(out, foundLine, r.stored().Format("2006-01-02T15:04:05.000Z"), strconv.Itoa(r.shard), strconv.FormatUint(r.Offset, 10), r.Subject, printable(string(r.Data)))
 		return err
 	},
-	"json": func(w io.Writer, r *found) error {
-		line := struct {
-			Shard   int             `json:"shard"`
-			Offset  uint64          `json:"offset"`
-			Time    time.Time       `json:"time"`
-			Subject string          `json:"subject"`
-			Header  nats.Header     `json:"header,omitempty"`
-			Block   []byte          `json:"header_data,omitempty"` // a block that is none of NATS
-			JSON    json.RawMessage `json:"json,omitempty"`
-			Data    []byte          `json:"data,omitempty"`
-		}{Shard: r.shard, Offset: r.Offset, Time: r.stored(), Subject: string(r.Subject)}
-		if len(r.Header) > 0 {
-			var err error
-			if line.Header, err = nats.DecodeHeadersMsg(r.Header); err != nil {
-				line.Block = r.Header
+	"json": jsonFound,
+	"raw": func(out *bytes.Buffer, r *found) error {
+		out.Write(r.Data)
+		return out.WriteByte('\n')
+	},
+}
+
+// jsonFound prints a record as an object in a line, piece by piece: encoding/json would read the
+// payload three times.
+func jsonFound(out *bytes.Buffer, r *found) error {
+	b := strconv.AppendInt(append(out.AvailableBuffer(), `{"shard":`...), int64(r.shard), 10)
+	b = strconv.AppendUint(append(b, `,"offset":`...), r.Offset, 10)
+	b = append(r.stored().AppendFormat(append(b, `,"time":"`...), time.RFC3339Nano), `","subject":`...)
+	out.Write(b)
+	if err := jsonValue(out, string(r.Subject)); err != nil {
+		return err
+	}
+	if len(r.Header) > 0 {
+		header, err := nats.DecodeHeadersMsg(r.Header)
+		switch {
+		case err != nil: // a block that is none of NATS
+			out.WriteString(`,"header_data":`)
+			err = jsonValue(out, r.Header)
+		case len(header) > 0:
+			out.WriteString(`,"header":`)
+			err = jsonValue(out, header)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	before := out.Len()
+	out.WriteString(`,"json":`)
+	if json.Compact(out, r.Data) != nil {
+		if out.Truncate(before); len(r.Data) > 0 {
+			out.WriteString(`,"data":`)
+			if err := jsonValue(out, r.Data); err != nil {
+				return err
 			}
 		}
-		if json.Valid(r.Data) {
-			line.JSON = r.Data
-		} else {
-			line.Data = r.Data
-		}
-		return json.NewEncoder(w).Encode(line)
-	},
-	"raw": func(w io.Writer, r *found) error {
-		_, err := w.Write(append(r.Data[:len(r.Data):len(r.Data)], '\n'))
-		return err
-	},
+	}
+	out.WriteString("}\n")
+	return nil
+}
+
+func jsonValue(out *bytes.Buffer, v any) error {
+	encoded, err := json.Marshal(v)
+	if err == nil {
+		out.Write(encoded)
+	}
+	return err
 }

@@ -348,7 +348,7 @@ func (q *query) take(j *judged, f *found) error {
 	case q.store != nil:
 		return q.store(f)
 	}
-	if err := q.print(q.out, f); err != nil {
+	if err := q.print(&j.out, f); err != nil {
 		return fmt.Errorf("print a message: %w", err)
 	}
 	return nil

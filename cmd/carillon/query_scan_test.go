@@ -176,6 +176,25 @@ func TestAScanKeepsTheOrderOfAShard(t *testing.T) {
 	}
 }
 
+// TestAMessageIsPrintedAsALineOfJSON: whatever its payload, its header and its subject are.
+func TestAMessageIsPrintedAsALineOfJSON(t *testing.T) {
+	for _, c := range []struct{ subject, header, data, want string }{
+		{"a.b", "", "{\n \"x\": [1, \"<&\u2028\"]}\n", `"subject":"a.b","json":{"x":[1,"<&` + "\u2028" + `"]}`},
+		{`a"\`, "NATS/1.0\r\nK: v\r\nK: w\r\n\r\n", "7", `"subject":"a\"\\","header":{"K":["v","w"]},"json":7`},
+		{"a", "NATS/1.0\r\n\r\n", `{"a":1`, `"subject":"a","data":"eyJhIjox"`},
+		{"a", "no header", "", `"subject":"a","header_data":"bm8gaGVhZGVy"`},
+		{"\xff", "", "{} {}", `"subject":"\ufffd","data":"e30ge30="`},
+	} {
+		out := bytes.NewBufferString("before\n")
+		r := &found{shard: 2, View: client.View{Offset: 1 << 63, Time: 1_800_000_000_120_000_000, Subject: []byte(c.subject), Header: []byte(c.header), Data: []byte(c.data)}}
+		testutil.Must(t, jsonFound(out, r))
+		want := "before\n" + `{"shard":2,"offset":9223372036854775808,"time":"2027-01-15T08:00:00.12Z",` + c.want + "}\n"
+		if got := out.String(); got != want || !json.Valid([]byte(got[len("before\n"):])) {
+			t.Errorf("printed\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
 // TestAScanEndsAtItsCount: with the first messages that match. It says how many it read for them.
 func TestAScanEndsAtItsCount(t *testing.T) {
 	shard, want := newCannedShard(100), ""
@@ -222,7 +241,7 @@ func TestAScanThatIsEndedLeavesNothing(t *testing.T) {
 	shard := newCannedShard(500)
 	full := errors.New("the disk is full")
 	_, q, err := shard.scan(t, "", 1<<20, func(q *query) {
-		q.print = func(_ io.Writer, r *found) error {
+		q.print = func(_ *bytes.Buffer, r *found) error {
 			if r.Offset == 3000 {
 				return errors.Join(full, allJudged(q))
 			}
@@ -233,7 +252,7 @@ func TestAScanThatIsEndedLeavesNothing(t *testing.T) {
 		t.Errorf("%d match: %v", q.matched, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	q = &query{out: bufio.NewWriter(io.Discard), print: func(_ io.Writer, r *found) error {
+	q = &query{out: bufio.NewWriter(io.Discard), print: func(_ *bytes.Buffer, r *found) error {
 		if r.Offset == 3000 {
 			err := allJudged(q)
 			cancel()
@@ -256,11 +275,15 @@ func BenchmarkScan(b *testing.B) {
 		"all":       "",
 		"selective": `json.total > 100.0 && json.region == "eu"`,
 		"subject":   `subject == "orders.3"`,
+		"json":      `json.total > 100.0 && json.region == "eu"`,
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			r := shard.reader(b)
 			q := &query{out: bufio.NewWriter(io.Discard), print: foundPrinters["raw"]}
+			if name == "json" {
+				q.print = foundPrinters[name]
+			}
 			if where != "" {
 				var err error
 				q.filter, err = filter.Compile(where)
