@@ -37,9 +37,7 @@ func measureConnections(ctx context.Context, t Target, w Workload, limits Limits
 	err := r.play(ctx, &run)
 	r.close()
 	run.Latency, run.Late, run.OverTime = r.times.summary(), r.late.summary(), r.over.points()
-	if encoded, encodeErr := r.times.encoded(); encodeErr == nil && r.times.count > 0 {
-		run.HDR = encoded
-	}
+	run.HDR = r.times.hdr()
 	run.Partial = ctx.Err() != nil
 	if err != nil && !errors.Is(err, context.Canceled) {
 		run.Error = err.Error()

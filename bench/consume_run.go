@@ -72,9 +72,7 @@ func measureConsume(ctx context.Context, t Target, w Workload, limits Limits, st
 	run.Latency, run.Late = r.account.latency.summary(), r.late.summary()
 	run.OverTime = r.account.over.points()
 	run.Partial = ctx.Err() != nil
-	if encoded, encodeErr := r.account.latency.encoded(); encodeErr == nil && run.Latency.Count > 0 {
-		run.HDR = encoded
-	}
+	run.HDR = r.account.latency.hdr()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		run.Error = err.Error()
 	}

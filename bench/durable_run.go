@@ -180,9 +180,7 @@ func (r *durableRun) report(run *Run, err error) {
 					run.ServerCPU, run.ServerRSS = new(cpu(u.server, used, latency.count)), u.rss
 				}
 			}
-			if encoded, err := latency.encoded(); err == nil {
-				run.HDR = encoded
-			}
+			run.HDR = latency.hdr()
 		}
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {

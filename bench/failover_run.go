@@ -45,9 +45,7 @@ func measureFailover(ctx context.Context, t Target, w Workload, limits Limits, s
 	err := r.play(ctx, &run)
 	run.Partial = run.Outage == nil || len(run.Outage.Tries) < r.plan.Tries
 	run.Latency = r.latency.summary()
-	if encoded, encodeErr := r.latency.encoded(); encodeErr == nil && run.Latency.Count > 0 {
-		run.HDR = encoded
-	}
+	run.HDR = r.latency.hdr()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		run.Error = err.Error()
 	}

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -85,13 +84,17 @@ func (r *recorder) summary() Latency {
 	}
 }
 
-// encoded is the histogram in the HdrHistogram V2 format, for tools that read it.
-func (r *recorder) encoded() (string, error) {
+// hdr is the histogram in the HdrHistogram V2 format, for tools that read it; empty: there are no
+// durations.
+func (r *recorder) hdr() string {
+	if r.count == 0 {
+		return ""
+	}
 	data, err := r.histogram.EncodeV2()
 	if err != nil {
-		return "", fmt.Errorf("encode the histogram: %w", err)
+		return ""
 	}
-	return string(data), nil
+	return string(data)
 }
 
 // enoughAbove is how many samples must lie above a percentile for it to be shown without a

@@ -250,9 +250,7 @@ func (r *kvRun) phase(ctx context.Context, what string, clients int, step kvStep
 	wg.Wait()
 	u.finish()
 	p.Operations, p.Latency, p.OverTime = all.count, all.summary(), over.points()
-	if encoded, err := all.encoded(); err == nil && all.count > 0 {
-		p.HDR = encoded
-	}
+	p.HDR = all.hdr()
 	if measured := min(to, now()) - from; measured > 0 {
 		p.Rate = float64(all.count) / (float64(measured) / 1e9)
 	}

@@ -44,9 +44,7 @@ func measureLog(ctx context.Context, t Target, w Workload, limits Limits, status
 	err := r.play(ctx, &run)
 	run.Latency = r.latency.summary()
 	run.Partial = ctx.Err() != nil
-	if encoded, encodeErr := r.latency.encoded(); encodeErr == nil && run.Latency.Count > 0 {
-		run.HDR = encoded
-	}
+	run.HDR = r.latency.hdr()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		run.Error = err.Error()
 	}

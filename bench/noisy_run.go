@@ -93,21 +93,11 @@ func (r *noisyRun) missing(ctx context.Context, acked int64) (int64, error) {
 }
 
 func (r *noisyRun) load(ctx context.Context, run *Run) error {
-	start := now()
 	r.status("connecting")
-	connectCtx, cancel := context.WithTimeoutCause(ctx, r.limits.Connect, fmt.Errorf("%d connections took more than %v", r.workload.sockets(), r.limits.Connect))
-	defer cancel()
-	if err := r.answering.connect(connectCtx); err != nil {
+	err := connectAll(ctx, r.workload, r.limits, run, r.answering, r.asking, r.flood)
+	if err != nil {
 		return err
 	}
-	if err := r.asking.connect(connectCtx); err != nil {
-		return err
-	}
-	if err := r.flood.connect(connectCtx); err != nil {
-		return err
-	}
-	run.ConnectNS = now() - start
-	var err error
 	if run.Noisy.Alone, err = r.phase(ctx, "alone", nil); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -135,11 +125,10 @@ func (r *noisyRun) phase(ctx context.Context, name string, noise func(from, to i
 		r.usage.finish()
 	}
 	latency := r.asking.latency()
-	p = NoisyPhase{Answered: latency.count, Latency: latency.summary(), Late: r.asking.late.summary(), OverTime: r.asking.over.Load().points()}
-	if encoded, encodeErr := latency.encoded(); encodeErr == nil && latency.count > 0 {
-		p.HDR = encoded
-	}
-	return p, err
+	return NoisyPhase{
+		Answered: latency.count, Latency: latency.summary(), Late: r.asking.late.summary(),
+		OverTime: r.asking.over.Load().points(), HDR: latency.hdr(),
+	}, err
 }
 
 // checkAck wants the ack of a stream as a reply.

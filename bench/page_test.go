@@ -31,7 +31,7 @@ func samplePage(t *testing.T) *Report {
 			}
 			run := sampleRun(n+1, 1000, time.Duration(i+1)*time.Millisecond)
 			run.Latency, run.OverTime = latency.summary(), over.points()
-			run.HDR, _ = latency.encoded()
+			run.HDR = latency.hdr()
 			run.Request = &RequestFigures{Answered: 1000, Rate: 10_000 / float64(i+1), Server: &CPU{PerDelivery: 20_000}}
 			result.Measured[i].Runs = append(result.Measured[i].Runs, run)
 		}
@@ -233,7 +233,7 @@ func TestEveryScenarioHasAPage(t *testing.T) {
 	for _, scenario := range []string{"forward", "fanout", scenarioDurable, scenarioFailover, scenarioLog, scenarioConsume, scenarioKV, scenarioThroughput, scenarioRequest, scenarioConnections, scenarioNoisy} {
 		hdr := newRecorder()
 		hdr.record(5)
-		encoded, _ := hdr.encoded()
+		encoded := hdr.hdr()
 		phase := KVPhase{HDR: encoded, OverTime: []LatencyPoint{{At: 1, Count: 1, P50: 5, P99: 5, Max: 5}}}
 		noisy := NoisyPhase{HDR: encoded, OverTime: phase.OverTime}
 		result := Result{Scenario: scenario, Measured: []Measured{{Server: "a", Runs: []Run{{HDR: encoded, OverTime: phase.OverTime, KV: &KVFigures{Put: phase, Get: phase, One: phase}, Noisy: &NoisyFigures{Alone: noisy, Beside: noisy}}}}, {Server: "b"}}}

@@ -39,17 +39,10 @@ type requestRun struct {
 }
 
 func (r *requestRun) play(ctx context.Context, run *Run) error {
-	start := now()
 	r.status("connecting")
-	connectCtx, cancel := context.WithTimeoutCause(ctx, r.limits.Connect, fmt.Errorf("%d connections took more than %v", r.workload.sockets(), r.limits.Connect))
-	defer cancel()
-	if err := r.answering.connect(connectCtx); err != nil {
+	if err := connectAll(ctx, r.workload, r.limits, run, r.answering, r.asking); err != nil {
 		return err
 	}
-	if err := r.asking.connect(connectCtx); err != nil {
-		return err
-	}
-	run.ConnectNS = now() - start
 	p := r.workload.Parameters
 	zero := now() + int64(leadIn)
 	from, to := zero+p.WarmupNS, zero+p.WarmupNS+p.DurationNS
@@ -71,12 +64,26 @@ func (r *requestRun) play(ctx context.Context, run *Run) error {
 	return err
 }
 
+// connectAll connects clients, one kind after the other, and notes how long that took.
+func connectAll(
+	ctx context.Context, w Workload, limits Limits, run *Run, all ...interface{ connect(context.Context) error },
+) error {
+	start := now()
+	late := fmt.Errorf("%d connections took more than %v", w.sockets(), limits.Connect)
+	ctx, cancel := context.WithTimeoutCause(ctx, limits.Connect, late)
+	defer cancel()
+	for _, clients := range all {
+		if err := clients.connect(ctx); err != nil {
+			return err
+		}
+	}
+	run.ConnectNS = now() - start
+	return nil
+}
+
 func (r *requestRun) report(run *Run, err error) {
 	latency := r.asking.latency()
-	run.Latency, run.Late = latency.summary(), r.asking.late.summary()
-	if encoded, encodeErr := latency.encoded(); encodeErr == nil && latency.count > 0 {
-		run.HDR = encoded
-	}
+	run.Latency, run.Late, run.HDR = latency.summary(), r.asking.late.summary(), latency.hdr()
 	f := RequestFigures{Answered: latency.count}
 	if over := r.asking.over.Load(); over != nil {
 		run.OverTime = over.points()

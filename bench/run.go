@@ -355,9 +355,7 @@ func (r *runner) report(run *Run, err error) {
 		}
 	}
 	run.OverTime = r.collector.over.points()
-	if encoded, err := latency.encoded(); err == nil && run.Latency.Count > 0 {
-		run.HDR = encoded
-	}
+	run.HDR = latency.hdr()
 }
 
 func cpu(d time.Duration, window float64, deliveries int64) CPU {
