@@ -175,7 +175,9 @@ func (q *queryFlags) compile(cmd *cobra.Command, run *query) (from from, to *tim
 		if err != nil || where.time == nil {
 			return from, nil, fmt.Errorf("--to %q: write a time like 2026-01-31T12:00:00Z, or how long ago, like 2h", q.to)
 		}
-		to = where.time
+		if to = where.time; from.time != nil && from.time.After(*to) {
+			return from, nil, fmt.Errorf("--from %q is later than --to %q: exchange them", q.from, q.to)
+		}
 	}
 	if q.where != "" {
 		if run.filter, err = filter.Compile(q.where); err != nil {
