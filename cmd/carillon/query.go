@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -118,6 +119,7 @@ type query struct {
 	matched  int
 	failed   int
 	why      error // of the first one that failed
+	lost     error // the first one of printing or storing what was found
 
 	store  func(r *found) error // adds to the file that is written; nil: there is none
 	finish func(error) error    // of that file
@@ -269,12 +271,25 @@ func (q *query) all(outer context.Context, from from, to *time.Time) error {
 		})
 	}
 	reading.Wait()
-	for _, err := range errs {
-		if err != nil && !errors.Is(err, context.Canceled) && outer.Err() == nil && !q.full() {
-			return q.notRead(err)
-		}
+	if err := q.failure(errs, outer.Err() != nil); err != nil {
+		return q.notRead(err)
 	}
 	return q.rest(outer.Err() != nil) // Ctrl-C is no error
+}
+
+// failure returns why a query is not complete, of what the shards say. Once it was ended from
+// outside, or has all that is wanted, shards that can't be read do not matter. That what was found
+// is lost does: a file lacks it.
+func (q *query) failure(shards []error, ended bool) error {
+	if q.lost != nil {
+		return q.lost
+	}
+	for _, err := range shards {
+		if err != nil && !errors.Is(err, context.Canceled) && !ended && !q.full() {
+			return err
+		}
+	}
+	return nil
 }
 
 // rest prints the results that are open at the end. If the query was ended from outside, windows
@@ -438,7 +453,8 @@ func jsonFound(out *bytes.Buffer, r *found) error {
 	}
 	before := out.Len()
 	out.WriteString(`,"json":`)
-	if json.Compact(out, r.Data) != nil {
+	// json.Compact lets bytes pass that are no UTF-8, for which readers refuse the line.
+	if !utf8.Valid(r.Data) || json.Compact(out, r.Data) != nil {
 		if out.Truncate(before); len(r.Data) > 0 {
 			out.WriteString(`,"data":`)
 			if err := jsonValue(out, r.Data); err != nil {

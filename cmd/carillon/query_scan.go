@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,10 @@ import (
 // batchesPerCore is how many batches are judged, or wait for those before them, for each core: one
 // more than it works on, so that it has the next one while what it found is printed.
 const batchesPerCore = 2
+
+// mostBatches bounds their memory on machines with many cores. Each has an answer of 1 MiB, or of
+// one large message, and what is printed of it, or up to 65,536 messages that are kept.
+const mostBatches = 32
 
 // recordsPerLook is after how many records of a batch it is looked whether the query has ended. A
 // condition may take some tenths of a second for the most expensive record.
@@ -47,7 +52,7 @@ type findings struct {
 
 // prepare makes room for the batches that are judged at once.
 func (q *query) prepare() {
-	n := batchesPerCore * runtime.GOMAXPROCS(0)
+	n := min(batchesPerCore*runtime.GOMAXPROCS(0), mostBatches)
 	q.free = make(chan *judged, n)
 	for range n {
 		j := &judged{done: make(chan struct{}, 1)}
@@ -305,9 +310,10 @@ func passedOver(r *client.Reader, err error) (next uint64) {
 }
 
 // took prints what a batch of one shard has, and counts it.
-func (q *query) took(j *judged) error {
+func (q *query) took(j *judged) (err error) {
 	q.printing.Lock()
 	defer q.printing.Unlock()
+	defer func() { q.lost = cmp.Or(q.lost, err) }()
 	if q.count > 0 && q.matched+j.matched >= q.count {
 		// What is behind the last message that is wanted was judged for nothing.
 		j.matched = q.count - q.matched

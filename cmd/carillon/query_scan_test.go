@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -184,12 +185,14 @@ func TestAMessageIsPrintedAsALineOfJSON(t *testing.T) {
 		{"a", "NATS/1.0\r\n\r\n", `{"a":1`, `"subject":"a","data":"eyJhIjox"`},
 		{"a", "no header", "", `"subject":"a","header_data":"bm8gaGVhZGVy"`},
 		{"\xff", "", "{} {}", `"subject":"\ufffd","data":"e30ge30="`},
+		{"a", "", "\"\xff\"", `"subject":"a","data":"Iv8i"`},
 	} {
 		out := bytes.NewBufferString("before\n")
 		r := &found{shard: 2, View: client.View{Offset: 1 << 63, Time: 1_800_000_000_120_000_000, Subject: []byte(c.subject), Header: []byte(c.header), Data: []byte(c.data)}}
 		testutil.Must(t, jsonFound(out, r))
 		want := "before\n" + `{"shard":2,"offset":9223372036854775808,"time":"2027-01-15T08:00:00.12Z",` + c.want + "}\n"
-		if got := out.String(); got != want || !json.Valid([]byte(got[len("before\n"):])) {
+		if got := out.String(); got != want || !utf8.ValidString(got) ||
+			!json.Valid([]byte(got[len("before\n"):])) {
 			t.Errorf("printed\n%s\nwant\n%s", got, want)
 		}
 	}
@@ -223,6 +226,53 @@ func TestAScanEndsAtItsCount(t *testing.T) {
 	testutil.Must(t, q.rest(false))
 	if len(row.Values) != 1 || row.Values[0].Count != 60 {
 		t.Errorf("counted %+v", row)
+	}
+}
+
+// TestAScanCountsWhatItCantJudge: several goroutines judge by one program of cel-go, too.
+func TestAScanCountsWhatItCantJudge(t *testing.T) {
+	const count, answers = 500, 20
+	shard := newCannedShard(count)
+	for where, failed := range map[string]int{
+		`json.missing == 1 || json.region == "eu"`:               count * 3 / 5,
+		`json.region.size() == 2 && json.lines.note == "x"`:      count * 3 / 5,
+		`json.region == "eu" && json.lines.note == "x"`:          count * 2 / 5,
+		`(json.customer.vip ? json.missing : json.region) == ""`: (count + 2) / 3,
+	} {
+		_, q, err := shard.scan(t, where, answers, func(*query) {})
+		testutil.Must(t, err)
+		if q.read != count*answers || q.failed != failed*answers || q.why == nil {
+			t.Errorf("%s: %d of %d can't be judged: %v", where, q.failed, q.read, q.why)
+		}
+	}
+}
+
+// TestAnErrorOfTheLastMessageIsTold: that all that is wanted was found excuses shards that can't be
+// read, and not a file that lacks some of it.
+func TestAnErrorOfTheLastMessageIsTold(t *testing.T) {
+	full := errors.New("the disk is full")
+	_, q, err := newCannedShard(100).scan(t, "", 3, func(q *query) {
+		q.count = 150
+		q.store = func(r *found) error {
+			if r.Offset == 150 {
+				return full
+			}
+			return nil
+		}
+	})
+	if !errors.Is(err, full) || !q.full() {
+		t.Fatalf("%d were found: %v", q.matched, err)
+	}
+	for _, ended := range []bool{false, true} {
+		if err := q.failure([]error{err}, ended); !errors.Is(err, full) {
+			t.Errorf("ended from outside %v: %v", ended, err)
+		}
+	}
+	if err := (&query{count: 1, matched: 1}).failure([]error{io.ErrUnexpectedEOF}, false); err != nil {
+		t.Errorf("a shard that isn't needed: %v", err)
+	}
+	if err := new(query).failure([]error{nil, io.ErrUnexpectedEOF}, false); err == nil {
+		t.Error("a shard can't be read, which nobody is told")
 	}
 }
 
