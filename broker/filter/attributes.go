@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 )
 
@@ -20,6 +21,15 @@ type Attributes interface {
 	Has(name string, element Operand) (has, ok bool)
 	// Map returns the attributes as a map of cel-go, with strings, doubles, bools and lists.
 	Map() ref.Val
+}
+
+// noAttributes are those of a subject without any.
+type noAttributes struct{}
+
+func (noAttributes) Find(string) Operand                { return Operand{} }
+func (noAttributes) Has(string, Operand) (has, ok bool) { return false, false }
+func (noAttributes) Map() ref.Val {
+	return types.DefaultTypeAdapter.NativeToValue(map[string]any{})
 }
 
 // Operand is the value of an attribute, or what it is compared with.
@@ -52,14 +62,14 @@ type (
 	}
 )
 
-func (n attributeOf) judge(s *state) value { return s.record.Attributes.Find(n.name).value }
+func (n attributeOf) judge(s *state) value { return s.record.attributes().Find(n.name).value }
 
 func (n hasAttribute) judge(s *state) value {
-	return truth(s.record.Attributes.Find(n.name).value.kind != isError)
+	return truth(s.record.attributes().Find(n.name).value.kind != isError)
 }
 
 func (n *element) judge(s *state) value {
-	has, ok := s.record.Attributes.Has(n.list, Operand{n.with})
+	has, ok := s.record.attributes().Has(n.list, Operand{n.with})
 	if !ok {
 		return value{}
 	}

@@ -1,6 +1,7 @@
 // Package filter judges records by their content: CEL expressions over the subject, the headers,
 // the time, and the payload of a record as JSON. An Expression has a value instead of a verdict.
-// The same judges subjects by their attributes, for live queries. It is pure: no I/O, no clock.
+// The same judges subjects by their attributes, for live queries; records together with these, for
+// views; and results of functions, for triggers. It is pure: no I/O, no clock.
 //
 // Invariants:
 //

@@ -67,12 +67,15 @@ func constantPatterns(e ast.Expr) (err error) {
 }
 
 // sizes are the bounds of what a record has, for the estimate of a cost.
-type sizes struct{}
+type sizes struct{ results bool }
 
-func (sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
+func (s sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
 	path := element.Path()
 	if len(path) == 0 {
 		return nil
+	}
+	if s.results {
+		return &cost.SizeEstimate{Max: maxResult}
 	}
 	most := uint64(0)
 	switch path[0] {
@@ -124,7 +127,7 @@ func (v *variables) ResolveName(name string) (any, bool) {
 		}
 		return v.whole, true
 	case attributesName:
-		return v.record.Attributes.Map(), true
+		return v.record.attributes().Map(), true
 	case workName:
 		return &v.json.work, true
 	}

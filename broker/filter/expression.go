@@ -45,19 +45,25 @@ type Value struct {
 
 // CompileExpression compiles an expression whose value is asked for, within the bounds of Compile.
 // The error is an *Error.
-func CompileExpression(text string) (*Expression, error) {
-	e, err := compileExpression(text)
+func CompileExpression(text string) (*Expression, error) { return records.expression(text) }
+
+// CompileStoredExpression is CompileExpression for expressions that may name attributes, too: those
+// of the record's subject.
+func CompileStoredExpression(text string) (*Expression, error) { return stored.expression(text) }
+
+func (l *language) expression(text string) (*Expression, error) {
+	e, err := l.compileExpression(text)
 	if err != nil {
 		return nil, &Error{text, err}
 	}
 	return e, nil
 }
 
-func compileExpression(text string) (*Expression, error) {
+func (l *language) compileExpression(text string) (*Expression, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("it is empty (write an expression, such as json.total)")
 	}
-	checked, program, _, err := records.bounded(text, func(t *cel.Type) error {
+	checked, program, _, err := l.bounded(text, func(t *cel.Type) error {
 		switch t.Kind() {
 		case types.ListKind, types.MapKind, types.TypeKind, types.StructKind:
 			return fmt.Errorf("it is a %s, and not a single value", cel.FormatCELType(t))

@@ -19,7 +19,16 @@ type Record struct {
 	Data    []byte // the payload without the header
 	Time    int64  // when it was stored, in ns since 1970
 
-	Attributes Attributes // of the subject, for filters of CompileAttributes only
+	// Attributes are those of the subject, for filters and expressions that may name them. nil: it
+	// has none.
+	Attributes Attributes
+}
+
+func (r *Record) attributes() Attributes {
+	if r.Attributes == nil {
+		return noAttributes{}
+	}
+	return r.Attributes
 }
 
 // Verdict is what a Filter says of a record.
@@ -66,6 +75,13 @@ func quoted(text string) string {
 // Compile compiles an expression over a record. The error is an *Error.
 func Compile(text string) (*Filter, error) {
 	f, _, err := records.filter(text)
+	return f, err
+}
+
+// CompileStored is Compile for expressions that may name attributes, too: those of the record's
+// subject.
+func CompileStored(text string) (*Filter, error) {
+	f, _, err := stored.filter(text)
 	return f, err
 }
 
@@ -122,7 +138,7 @@ func (l *language) bounded(text string, accept func(*cel.Type) error) (*ast.AST,
 	if err := constantPatterns(checked.NativeRep().Expr()); err != nil {
 		return nil, nil, 0, err
 	}
-	cost, err := env.EstimateCost(checked, sizes{})
+	cost, err := env.EstimateCost(checked, sizes{l.results})
 	if err != nil {
 		return nil, nil, 0, err
 	}

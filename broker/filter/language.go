@@ -14,6 +14,7 @@ type language struct {
 	judged, of  string // what is judged, and whose values these are, for errors
 	example     string
 	lean        bool // forgets cel-go's program, some KiB, if our own nodes judge
+	results     bool // variables are results of functions
 }
 
 // records is the language of conditions on records.
@@ -24,6 +25,21 @@ var records = language{
 			cel.Variable(headersName, cel.MapType(cel.StringType, cel.StringType)),
 			cel.Variable(timeName, cel.TimestampType),
 			cel.Variable(jsonName, cel.DynType))
+	}),
+	maxCost: maxCost,
+	judged:  "record", of: "message",
+	example: "json.total > 100",
+}
+
+// stored is the language of conditions on records with the attributes of their subjects.
+var stored = language{
+	environment: sync.OnceValues(func() (*cel.Env, error) {
+		return environment(
+			cel.Variable(subjectName, cel.StringType),
+			cel.Variable(headersName, cel.MapType(cel.StringType, cel.StringType)),
+			cel.Variable(timeName, cel.TimestampType),
+			cel.Variable(jsonName, cel.DynType),
+			cel.Variable(attributesName, cel.MapType(cel.StringType, cel.DynType)))
 	}),
 	maxCost: maxCost,
 	judged:  "record", of: "message",

@@ -56,6 +56,8 @@ const (
 	// change may have many conditions judge. It allows several passes over a list of the largest
 	// size.
 	maxSubjectCost = 200_000
+	// maxResult is the size of a result that is a text, such as that of max.
+	maxResult = 1 << 10
 	// maxSubjectMade is maxMade for a subject: 16 times its attributes.
 	maxSubjectMade = 16 * maxAttributes
 	// maxSubjectScanned is maxScanned for a subject. It allows a long pattern to look at a usual
