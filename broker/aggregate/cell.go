@@ -15,10 +15,11 @@ type cell interface {
 	add(v *filter.Value) (ok bool)
 	// merge adds what another cell of the same type knows, and leaves that unchanged.
 	merge(o cell)
-	// bytes is the memory that the cell takes beside its own size.
+	// bytes is what the cell takes beside its own size: a function of the values that were added, as
+	// the encoding is, and not less than the bytes of that.
 	bytes() int
 	append(b []byte) []byte
-	decode(d *decoder)
+	decode(d *Decoder)
 }
 
 // cellKind is the type of a cell.
@@ -53,7 +54,7 @@ func (c *counter) add(*filter.Value) bool { *c++; return true }
 func (c *counter) merge(o cell)           { *c += *o.(*counter) }
 func (c *counter) bytes() int             { return 0 }
 func (c *counter) append(b []byte) []byte { return binary.AppendUvarint(b, uint64(*c)) }
-func (c *counter) decode(d *decoder)      { *c = counter(d.uvarint()) }
+func (c *counter) decode(d *Decoder)      { *c = counter(d.Uvarint()) }
 
 // extremes are the least and the greatest value; None: there is none.
 type extremes struct{ least, greatest Value }
@@ -91,10 +92,10 @@ func (e *extremes) merge(o cell) {
 func (e *extremes) bytes() int             { return len(e.least.Text) + len(e.greatest.Text) }
 func (e *extremes) append(b []byte) []byte { return e.greatest.append(e.least.append(b)) }
 
-func (e *extremes) decode(d *decoder) {
+func (e *extremes) decode(d *Decoder) {
 	e.least, e.greatest = d.value(), d.value()
-	d.must((e.least.Kind == None) == (e.greatest.Kind == None) && e.least.compare(&e.greatest) <= 0)
-	d.must(len(e.least.Text) <= maxExtreme && len(e.greatest.Text) <= maxExtreme)
+	d.Must((e.least.Kind == None) == (e.greatest.Kind == None) && e.least.compare(&e.greatest) <= 0)
+	d.Must(len(e.least.Text) <= maxExtreme && len(e.greatest.Text) <= maxExtreme)
 }
 
 // sum64 is a sum of numbers.
@@ -114,8 +115,8 @@ func (s *sum64) append(b []byte) []byte {
 	return s.below.append(s.above.append(binary.AppendUvarint(b, s.count)))
 }
 
-func (s *sum64) decode(d *decoder) {
-	s.count = d.uvarint()
+func (s *sum64) decode(d *Decoder) {
+	s.count = d.Uvarint()
 	s.above.decode(d)
 	s.below.decode(d)
 }
@@ -132,17 +133,17 @@ func (m *magnitude) append(b []byte) []byte {
 // mostWords are the words of the greatest magnitude: 2^64 times the greatest float64.
 const mostWords = (2098+64)/64 + 1
 
-func (m *magnitude) decode(d *decoder) {
-	m.low = int(d.byte())
-	n := int(d.byte())
-	d.must(m.low+n <= mostWords && (n > 0 || m.low == 0))
+func (m *magnitude) decode(d *Decoder) {
+	m.low = int(d.Byte())
+	n := int(d.Byte())
+	d.Must(m.low+n <= mostWords && (n > 0 || m.low == 0))
 	for range n {
 		if d.failed {
 			return
 		}
-		m.words = append(m.words, d.word())
+		m.words = append(m.words, d.Word())
 	}
-	d.must(n == 0 || !d.failed && m.words[0] > 0 && m.words[n-1] > 0)
+	d.Must(n == 0 || !d.failed && m.words[0] > 0 && m.words[n-1] > 0)
 }
 
 // quantileCell is a distribution of numbers.
@@ -174,25 +175,25 @@ func (c *quantileCell) append(b []byte) []byte {
 	return b
 }
 
-func (c *quantileCell) decode(d *decoder) {
-	c.level = int(d.byte())
-	n := d.uvarint()
-	d.must(c.level <= lastLevel && n <= maxBins && (n > 0 || c.level == 0))
+func (c *quantileCell) decode(d *Decoder) {
+	c.level = int(d.Byte())
+	n := d.Uvarint()
+	d.Must(c.level <= lastLevel && n <= maxBins && (n > 0 || c.level == 0))
 	for last := int64(0); n > 0 && !d.failed; n-- {
-		key := last + d.varint()
-		one := bin{int32(key), d.uvarint()}
+		key := last + d.Varint()
+		one := bin{int32(key), d.Uvarint()}
 		greatest := int64(keyOf(math.MaxFloat64, c.level))
-		d.must(one.count > 0 && c.count+one.count > c.count && (key > last || len(c.bins) == 0) && -greatest <= key && key <= greatest)
+		d.Must(one.count > 0 && c.count+one.count > c.count && (key > last || len(c.bins) == 0) && -greatest <= key && key <= greatest)
 		c.bins, c.count, last = append(c.bins, one), c.count+one.count, key
 	}
 	if c.count == 0 || d.failed {
 		return
 	}
-	c.min, c.max = math.Float64frombits(d.word()), math.Float64frombits(d.word())
+	c.min, c.max = math.Float64frombits(d.Word()), math.Float64frombits(d.Word())
 	for _, x := range []float64{c.min, c.max} {
-		d.must(!math.IsInf(x, 0) && x == x && (x != 0 || !math.Signbit(x)))
+		d.Must(!math.IsInf(x, 0) && x == x && (x != 0 || !math.Signbit(x)))
 	}
-	d.must(c.min <= c.max && keyOf(c.min, c.level) == c.bins[0].key && keyOf(c.max, c.level) == c.bins[len(c.bins)-1].key)
+	d.Must(c.min <= c.max && keyOf(c.min, c.level) == c.bins[0].key && keyOf(c.max, c.level) == c.bins[len(c.bins)-1].key)
 }
 
 // distinctValues is a set of values of any kind.
@@ -220,22 +221,22 @@ func (c *distinctValues) append(b []byte) []byte {
 	return b
 }
 
-func (c *distinctValues) decode(d *decoder) {
-	switch d.byte() {
+func (c *distinctValues) decode(d *Decoder) {
+	switch d.Byte() {
 	case 0:
-		n := d.uvarint()
-		d.must(n <= maxHashes)
+		n := d.Uvarint()
+		d.Must(n <= maxHashes)
 		for ; n > 0 && !d.failed; n-- {
-			h := d.word()
-			d.must(len(c.hashes) == 0 || h > c.hashes[len(c.hashes)-1])
+			h := d.Word()
+			d.Must(len(c.hashes) == 0 || h > c.hashes[len(c.hashes)-1])
 			c.hashes = append(c.hashes, h)
 		}
 	case 1:
-		c.registers = append([]uint8(nil), d.take(registers)...)
+		c.registers = append([]uint8(nil), d.Take(registers)...)
 		for _, r := range c.registers {
-			d.must(r <= rankBits+1)
+			d.Must(r <= rankBits+1)
 		}
 	default:
-		d.must(false)
+		d.Must(false)
 	}
 }

@@ -70,7 +70,7 @@ func (d *distinct) merge(o *distinct) {
 	}
 }
 
-func (d *distinct) bytes() int { return 8*cap(d.hashes) + cap(d.registers) }
+func (d *distinct) bytes() int { return 8*len(d.hashes) + len(d.registers) }
 
 // value returns an estimate of the number of values, by the estimator of Ertl (2017), which needs
 // no table and no correction of bias. While all hashes are kept, it is their number.

@@ -14,6 +14,12 @@
 //  4. Decode accepts what Encode returns for the same Query, and nothing else. It allocates no more
 //     than a few times the size of its input, and the registers of its sketches.
 //  5. A window that a Merger closed stays closed: what comes later for it is counted as late.
+//  6. AddOpen refuses what is beyond a bound, and counts what is late, so that a Partial may stay
+//     open for years. What it refuses is a function of the records before, too: sizes are those of
+//     contents, and not of memory.
+//
+// Windows have an order, by their end and then by their key: a Position is a place in it. Closed
+// windows are handed over in pages of this order (broker/view).
 //
 // The process's death loses what was not encoded. A Partial can be made again from the records.
 //

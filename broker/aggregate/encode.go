@@ -70,83 +70,31 @@ func (q *Query) Decode(b []byte) (*Partial, error) {
 	case binary.BigEndian.Uint64(b[1:]) != q.fingerprint:
 		return nil, errOtherQuery
 	}
-	p, d := q.NewPartial(), &decoder{rest: b[9 : len(b)-4]}
+	p, d := q.NewPartial(), &Decoder{rest: b[9 : len(b)-4]}
 	d.partial(p)
-	if d.must(len(d.rest) == 0); d.failed {
+	if d.Must(len(d.rest) == 0); d.failed {
 		return nil, errMalformed
 	}
 	return p, p.bounded()
 }
 
-// decoder takes an encoded partial apart. Once it has failed it returns zeros.
-type decoder struct {
-	rest   []byte
-	failed bool
-}
-
-// must makes it fail unless something holds.
-func (d *decoder) must(holds bool) {
-	if !holds {
-		d.failed, d.rest = true, nil
-	}
-}
-
-// take takes n bytes.
-func (d *decoder) take(n uint64) []byte {
-	if d.must(n <= uint64(len(d.rest))); d.failed {
-		return nil
-	}
-	taken := d.rest[:n]
-	d.rest = d.rest[n:]
-	return taken
-}
-
-func (d *decoder) byte() byte {
-	if b := d.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (d *decoder) word() uint64 {
-	if b := d.take(8); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-// uvarint takes a number in the shortest form.
-func (d *decoder) uvarint() uint64 {
-	n, width := binary.Uvarint(d.rest)
-	if d.must(width > 0 && (width == 1 || d.rest[width-1] != 0)); d.failed {
-		return 0
-	}
-	d.rest = d.rest[width:]
-	return n
-}
-
-func (d *decoder) varint() int64 {
-	n := d.uvarint()
-	return int64(n>>1) ^ -int64(n&1)
-}
-
-func (d *decoder) partial(p *Partial) {
+func (d *Decoder) partial(p *Partial) {
 	t := &p.totals
-	t.Records, t.NoTime, t.NoKey, t.NoValue = d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint()
-	switch d.byte() {
+	t.Records, t.NoTime, t.NoKey, t.NoValue = d.Uvarint(), d.Uvarint(), d.Uvarint(), d.Uvarint()
+	switch d.Byte() {
 	case 0:
 	case 1:
-		t.Any, t.Greatest = true, d.varint()
+		t.Any, t.Greatest = true, d.Varint()
 	default:
-		d.must(false)
+		d.Must(false)
 	}
 	last := ""
-	for n := d.uvarint(); n > 0 && !d.failed; n-- {
-		key := string(d.take(d.uvarint()))
-		d.must(len(key) <= maxKeyBytes && (len(p.series) == 0 || key > last) && p.query.isKey(key))
+	for n := d.Uvarint(); n > 0 && !d.failed; n-- {
+		key := string(d.Take(d.Uvarint()))
+		d.Must(len(key) <= maxKeyBytes && (len(p.series) == 0 || key > last) && p.query.isKey(key))
 		s := p.seriesOf([]byte(key))
-		windows := d.uvarint()
-		d.must(windows > 0)
+		windows := d.Uvarint()
+		d.Must(windows > 0)
 		for ; windows > 0 && !d.failed && p.bounded() == nil; windows-- {
 			d.window(p, s)
 		}
@@ -155,38 +103,37 @@ func (d *decoder) partial(p *Partial) {
 		}
 		last = key
 	}
-	d.must(t.Any == (len(p.series) > 0))
 }
 
 // isKey reports whether a key has the parts of the query's.
 func (q *Query) isKey(key string) bool {
-	d := decoder{rest: []byte(key)}
+	d := Decoder{rest: []byte(key)}
 	for range q.keys {
 		d.value()
 	}
 	return !d.failed && len(d.rest) == 0
 }
 
-func (d *decoder) window(p *Partial, s *series) {
+func (d *Decoder) window(p *Partial, s *series) {
 	const last = maxTime + int64(maxWindow)
-	w := p.query.newWindow(d.varint(), 0)
-	length := d.uvarint()
-	w.end, w.count = w.start+int64(length), d.uvarint()
-	d.must(-last <= w.start && w.start <= w.end && w.end <= last && length <= 2*uint64(last))
+	w := p.query.newWindow(d.Varint(), 0)
+	length := d.Uvarint()
+	w.end, w.count = w.start+int64(length), d.Uvarint()
+	d.Must(-last <= w.start && w.start <= w.end && w.end <= last && length <= 2*uint64(last))
 	for _, c := range w.cells {
 		c.decode(d)
 	}
 	o := &p.query.options
-	d.must(w.count > 0)
+	d.Must(w.count > 0)
 	if n := len(s.windows); n > 0 {
 		before := s.windows[n-1]
-		d.must(p.query.Windowed() && w.start > before.start && (o.Session == 0 || w.start >= before.end))
+		d.Must(p.query.Windowed() && w.start > before.start && (o.Session == 0 || w.start >= before.end))
 	}
 	switch {
 	case o.Session > 0:
-		d.must(length >= uint64(o.Session))
+		d.Must(length >= uint64(o.Session))
 	case o.Window > 0:
-		d.must(length == uint64(o.Window) && floor(w.start, int64(o.Slide)) == w.start)
+		d.Must(length == uint64(o.Window) && floor(w.start, int64(o.Slide)) == w.start)
 	}
 	if d.failed {
 		return
@@ -194,4 +141,5 @@ func (d *decoder) window(p *Partial, s *series) {
 	s.windows = append(s.windows, w)
 	p.groups++
 	p.bytes += w.bytes()
+	p.first = min(p.first, w.end)
 }

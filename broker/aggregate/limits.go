@@ -19,6 +19,9 @@ const (
 	maxBytes = 256 << 20
 	// groupBytes is what a window of a key takes without its functions.
 	groupBytes = 160
+	// cellBytes is what a function takes of it, at most, when it is encoded: two numbers of 9 bytes,
+	// and lengths.
+	cellBytes = 24
 	// maxKeyBytes is the size of a key. A record with a longer one is not grouped.
 	maxKeyBytes = 1 << 10
 	// maxExtreme is the size of a text that min and max keep. A longer one has no value.

@@ -10,13 +10,12 @@ const Everything = math.MaxInt64
 type Merger struct {
 	partial *Partial
 	closed  int64 // windows that end here or before are
-	first   int64 // no open window ends before
 	late    uint64
 }
 
 // NewMerger returns a Merger without records.
 func (q *Query) NewMerger() *Merger {
-	return &Merger{partial: q.NewPartial(), closed: math.MinInt64, first: math.MaxInt64}
+	return &Merger{partial: q.NewPartial(), closed: math.MinInt64}
 }
 
 // Merge adds the records of a partial, which stays as it is. What is in windows that are closed is
@@ -24,11 +23,6 @@ func (q *Query) NewMerger() *Merger {
 func (m *Merger) Merge(p *Partial) error {
 	late, err := m.partial.merge(p, m.closed)
 	m.late += late
-	for _, s := range p.series {
-		for _, w := range s.windows {
-			m.first = min(m.first, w.end)
-		}
-	}
 	return err
 }
 
@@ -44,16 +38,16 @@ func (m *Merger) Open() int { return m.partial.groups }
 // Close closes the windows that end at the watermark or before it, and returns their results, by
 // their start and then by their key. A window of all records ends with [Everything].
 func (m *Merger) Close(watermark int64) []Row {
-	if m.closed = max(m.closed, watermark); m.first > m.closed {
+	if m.closed = max(m.closed, watermark); m.partial.first > m.closed {
 		return nil
 	}
 	var rows []Row
-	m.first = math.MaxInt64
+	m.partial.first = math.MaxInt64
 	for key, s := range m.partial.series {
 		ended := m.partial.cut(key, s, m.closed)
 		rows = m.partial.query.rows(rows, key, ended)
 		if len(s.windows) > 0 {
-			m.first = min(m.first, s.windows[0].end)
+			m.partial.first = min(m.partial.first, s.windows[0].end)
 		}
 	}
 	return sorted(rows)

@@ -29,6 +29,7 @@ type Partial struct {
 	series map[string]*series // by key
 	groups int                // windows of all keys
 	bytes  int                // of keys and cells
+	first  int64              // no window ends before
 	err    error              // a bound was exceeded
 
 	key    []byte // scratch
@@ -58,7 +59,7 @@ type window struct {
 
 // NewPartial returns the result of no records.
 func (q *Query) NewPartial() *Partial {
-	return &Partial{query: q, series: map[string]*series{}}
+	return &Partial{query: q, series: map[string]*series{}, first: math.MaxInt64}
 }
 
 // Totals returns what is known of all records.
@@ -69,39 +70,12 @@ func (p *Partial) Add(r *filter.Record) error {
 	if p.err != nil {
 		return p.err
 	}
-	p.totals.Records++
-	at, ok := p.query.time(r)
+	at, ok := p.evaluate(r, math.MaxInt64)
 	if !ok {
-		p.totals.NoTime++
 		return nil
 	}
-	p.values = p.values[:0]
-	for _, e := range p.query.expressions {
-		p.values = append(p.values, e.Value(r))
-	}
-	if p.key, ok = p.query.key(p.key[:0], p.values); !ok {
-		p.totals.NoKey++
-		return nil
-	}
-	if !p.totals.Any || at > p.totals.Greatest {
-		p.totals.Any, p.totals.Greatest = true, at
-	}
-	missing := uint64(0)
-	s := p.seriesOf(p.key)
-	switch o := &p.query.options; {
-	case o.Session > 0:
-		missing = p.fill(p.session(s, at, at+int64(o.Session)))
-	case o.Window > 0:
-		slide, size := int64(o.Slide), int64(o.Window)
-		for start := floor(at, slide); start > at-size; start -= slide {
-			missing = p.fill(p.window(s, start, start+size))
-		}
-	default:
-		w := p.window(s, at, at)
-		w.start, w.end = min(w.start, at), max(w.end, at)
-		missing = p.fill(w)
-	}
-	p.totals.NoValue += missing
+	p.totals.Records++
+	p.put(at, math.MinInt64)
 	return p.bounded()
 }
 
@@ -144,6 +118,7 @@ func (p *Partial) window(s *series, start, end int64) *window {
 	if !there {
 		s.windows = slices.Insert(s.windows, i, p.query.newWindow(start, end))
 		p.groups++
+		p.first = min(p.first, end)
 	}
 	return s.windows[i]
 }
@@ -168,6 +143,7 @@ func (p *Partial) session(s *series, start, end int64) *window {
 		if i == 0 || s.windows[i-1].end <= start {
 			s.windows = slices.Insert(s.windows, i, p.query.newWindow(start, end))
 			p.groups++
+			p.first = min(p.first, end)
 			return s.windows[i]
 		}
 	}
@@ -231,10 +207,16 @@ func (p *Partial) bounded() error {
 	switch {
 	case p.groups > maxGroups:
 		p.err = &LimitError{"windows and keys", maxGroups, coarser}
-	case p.bytes+p.groups*groupBytes > maxBytes:
+	case p.size() > maxBytes:
 		p.err = &LimitError{"bytes in windows and keys", maxBytes, coarser}
 	}
 	return p.err
+}
+
+// size returns the bytes of keys, windows and cells: no less than those of the encoding. It is a
+// function of the records, too.
+func (p *Partial) size() int {
+	return p.bytes + p.groups*(groupBytes+cellBytes*len(p.query.cells))
 }
 
 // Merge adds the records of another partial of the same Query, which stays as it is.
@@ -300,12 +282,14 @@ func (p *Partial) cut(key string, s *series, closed int64) (ended []*window) {
 // Reset forgets all records.
 func (p *Partial) Reset() {
 	clear(p.series)
+	p.first = math.MaxInt64
 	p.totals, p.groups, p.bytes, p.err = Totals{}, 0, 0, nil
 }
 
 // Row is the result of one window of one key.
 type Row struct {
-	Start, End int64 // ns since 1970; without windows: the least and the greatest time
+	Key        string // the same for the same Keys, and else another
+	Start, End int64  // ns since 1970; without windows: the least and the greatest time
 	Keys       []Value
 	Values     []Value
 }
@@ -321,12 +305,12 @@ func (p *Partial) Rows() []Row {
 
 func (q *Query) rows(rows []Row, key string, windows []*window) []Row {
 	var keys []Value
-	d := decoder{rest: []byte(key)}
+	d := Decoder{rest: []byte(key)}
 	for range q.keys {
 		keys = append(keys, d.value())
 	}
 	for _, w := range windows {
-		rows = append(rows, Row{Start: w.start, End: w.end, Keys: keys, Values: q.results(w)})
+		rows = append(rows, Row{Key: key, Start: w.start, End: w.end, Keys: keys, Values: q.results(w)})
 	}
 	return rows
 }

@@ -130,7 +130,7 @@ func (q *quantiles) merge(o *quantiles) {
 	q.shrink()
 }
 
-func (q *quantiles) bytes() int { return 16 * cap(q.bins) }
+func (q *quantiles) bytes() int { return 16 * len(q.bins) }
 
 // value returns the number below or at which the part p of the numbers is: of n numbers the one at
 // rank ⌈p·n⌉, with the relative error of relativeError. There is at least one.

@@ -31,6 +31,16 @@ type Options struct {
 	// Time is the expression of a record's time: a time, a text as RFC 3339 has it, or a number of
 	// seconds since 1970. Empty: when it was stored.
 	Time string
+	// Attributes: expressions may name attributes of the record's subject.
+	Attributes bool
+}
+
+// expression compiles an expression.
+func (o *Options) expression(text string) (*filter.Expression, error) {
+	if o.Attributes {
+		return filter.CompileStoredExpression(text)
+	}
+	return filter.CompileExpression(text)
 }
 
 // Query is compiled Options. Goroutines may share it.
@@ -89,7 +99,7 @@ func Compile(o Options) (*Query, error) {
 		return nil, &Error{"by", o.By, err}
 	}
 	if o.Time != "" {
-		at, err := filter.CompileExpression(o.Time)
+		at, err := o.expression(o.Time)
 		if err != nil {
 			return nil, &Error{"time", o.Time, errors.Unwrap(err)}
 		}
@@ -260,7 +270,7 @@ func (q *Query) expression(text string) (int, error) {
 			return i, nil
 		}
 	}
-	e, err := filter.CompileExpression(text)
+	e, err := q.options.expression(text)
 	if err != nil {
 		return 0, errors.Unwrap(err)
 	}

@@ -81,17 +81,11 @@ func (m *magnitude) merge(o *magnitude) {
 
 // trimmed returns the same number without words of zero at its ends.
 func (m *magnitude) trimmed() magnitude {
-	low, words := m.low, m.words
-	for len(words) > 0 && words[len(words)-1] == 0 {
-		words = words[:len(words)-1]
+	first, last := m.bounds()
+	if first == last {
+		return magnitude{}
 	}
-	for len(words) > 0 && words[0] == 0 {
-		low, words = low+1, words[1:]
-	}
-	if len(words) == 0 {
-		low = 0
-	}
-	return magnitude{low, words}
+	return magnitude{m.low + first, m.words[first:last]}
 }
 
 func (m *magnitude) int() *big.Int {
@@ -125,7 +119,23 @@ func (s *sum) merge(o *sum) {
 	s.below.merge(&o.below)
 }
 
-func (s *sum) bytes() int { return 8 * (cap(s.above.words) + cap(s.below.words)) }
+func (s *sum) bytes() int {
+	above, aboveEnd := s.above.bounds()
+	below, belowEnd := s.below.bounds()
+	return 8 * (aboveEnd - above + belowEnd - below)
+}
+
+// bounds returns the indexes of its words without those of zero at its ends.
+func (m *magnitude) bounds() (first, last int) {
+	last = len(m.words)
+	for last > 0 && m.words[last-1] == 0 {
+		last--
+	}
+	for first < last && m.words[first] == 0 {
+		first++
+	}
+	return first, last
+}
 
 // value returns the sum, rounded once; infinite if no float64 holds it.
 func (s *sum) value() float64 {

@@ -128,22 +128,22 @@ func appendValue(b []byte, v *filter.Value) (_ []byte, ok bool) {
 }
 
 // value returns a value that appendValue appended.
-func (d *decoder) value() (v Value) {
-	switch v.Kind = Kind(d.byte()); v.Kind {
+func (d *Decoder) value() (v Value) {
+	switch v.Kind = Kind(d.Byte()); v.Kind {
 	case None:
 	case Bool:
-		b := d.byte()
-		d.must(b <= 1)
+		b := d.Byte()
+		d.Must(b <= 1)
 		v.Truth = b == 1
 	case Number:
-		v.Number = math.Float64frombits(d.word())
-		d.must(v.Number == v.Number && (v.Number != 0 || !math.Signbit(v.Number)))
+		v.Number = math.Float64frombits(d.Word())
+		d.Must(v.Number == v.Number && (v.Number != 0 || !math.Signbit(v.Number)))
 	case Time:
-		v.Time = int64(d.word())
+		v.Time = int64(d.Word())
 	case Text:
-		v.Text = string(d.take(d.uvarint()))
+		v.Text = string(d.Take(d.Uvarint()))
 	default:
-		d.must(false)
+		d.Must(false)
 	}
 	return v
 }
