@@ -18,9 +18,6 @@ func (d *Decoder) OK() bool { return !d.failed }
 // Whole reports whether nothing was missing or wrong, and nothing is left.
 func (d *Decoder) Whole() bool { return !d.failed && len(d.rest) == 0 }
 
-// Left returns how many bytes are left.
-func (d *Decoder) Left() int { return len(d.rest) }
-
 // Must makes it fail unless something holds.
 func (d *Decoder) Must(holds bool) {
 	if !holds {

@@ -84,7 +84,7 @@ func TestWindowsMoveAndPage(t *testing.T) {
 		for more := true; more; {
 			var page *Partial
 			var next Position
-			page, next, more = p.Page(from, size, nil)
+			page, next, more = p.Page(from, size)
 			for w := range page.Windows() {
 				if w.Position().Compare(from) < 0 || more && w.Position().Compare(next) >= 0 {
 					t.Fatalf("%v in the page from %v to %v", w, from, next)

@@ -92,10 +92,9 @@ func (p *Partial) take(key string, w *window) {
 }
 
 // Page returns windows from a position on, in their order: as many as have about so many bytes
-// together, and at least one, of those that are chosen; nil: of all. next is where the following
-// page begins; more is false if there is none. The page shares its windows with p, so it is encoded
-// or merged before p changes.
-func (p *Partial) Page(from Position, bytes int, chosen func(w Window) bool) (page *Partial, next Position, more bool) {
+// together, and at least one. next is where the following page begins; more is false if there is
+// none. The page shares its windows with p, so it is encoded or merged before p changes.
+func (p *Partial) Page(from Position, bytes int) (page *Partial, next Position, more bool) {
 	type element struct {
 		at Position
 		w  *window
@@ -103,7 +102,7 @@ func (p *Partial) Page(from Position, bytes int, chosen func(w Window) bool) (pa
 	var all []element
 	for key, s := range p.series {
 		for _, w := range s.windows {
-			if at := (Position{w.end, key}); at.Compare(from) >= 0 && (chosen == nil || chosen(w.of(key))) {
+			if at := (Position{w.end, key}); at.Compare(from) >= 0 {
 				all = append(all, element{at, w})
 			}
 		}

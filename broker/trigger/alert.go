@@ -38,7 +38,7 @@ const raised, cleared = "raised", "cleared"
 // Encode returns the alert as JSON.
 func (a *Alert) Encode() ([]byte, error) {
 	w := wire{
-		Trigger: a.Trigger, Serial: a.Serial, State: cleared, Keys: a.Row.Keys, ID: []byte(a.Key), Offsets: a.Offsets,
+		Trigger: a.Trigger, Serial: a.Serial, State: cleared, Keys: append([]aggregate.Value{}, a.Row.Keys...), ID: []byte(a.Key), Offsets: a.Offsets,
 		From: time.Unix(0, a.Row.Start).UTC(), To: time.Unix(0, a.Row.End).UTC(), Values: map[string]aggregate.Value{},
 	}
 	if a.Raised {

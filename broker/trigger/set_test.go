@@ -134,6 +134,15 @@ func TestPresentValuesOfFewerMessagesAreNotJudged(t *testing.T) {
 	present("hot/a 2 false at 10", 0, map[uint32]uint64{0: 100}) // shard 1 was removed
 }
 
+// TestAnAlertIsJSON: as the API page shows it.
+func TestAnAlertIsJSON(t *testing.T) {
+	alerts := judged(t, set(t, hot), "hot/410 1 true at 10", row("410", 10, 31.25))
+	b, err := alerts[0].Encode()
+	if want := `{"trigger":"hot","serial":1,"state":"raised","key":["410"],"from":"1970-01-01T00:00:00Z","to":"1970-01-01T00:00:00.00000001Z","values":{"mean":31.25,"readings":3},"id":"NDEw"}`; err != nil || string(b) != want {
+		t.Errorf("%s\nwant %s: %v", b, want, err)
+	}
+}
+
 // TestStatesAreBounded: one more is an error, and nothing has changed.
 func TestStatesAreBounded(t *testing.T) {
 	s := set(t, hot)

@@ -42,9 +42,6 @@ func Compile(s Spec, results []string) (*Trigger, error) {
 	return t, nil
 }
 
-// Name returns the name of the trigger.
-func (t *Trigger) Name() string { return t.name }
-
 // changes reports whether values change the state. The error says why they can't be judged.
 func (t *Trigger) changes(raised bool, values []filter.Value) (bool, error) {
 	condition, wanted := t.when, filter.Yes

@@ -1,0 +1,273 @@
+package view
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/aggregate"
+)
+
+// ErrAhead says that a shard is so far ahead of others that its windows would take too much memory.
+// It is asked again when the others have handed over.
+var ErrAhead = errors.New("view: the shard is too far ahead of others")
+
+// Owner merges the windows of all shards, and closes them. One goroutine uses it at a time. After a
+// result or an alert could not be written, it is dropped, and made anew.
+type Owner struct {
+	view    *View
+	sources map[uint32]*source
+	pending *aggregate.Partial
+	done    done             // by earlier owners, as far as shards say
+	closed  Position         // windows before are closed, but for sessions with a bar
+	written map[string]int64 // the ends of the last windows in the output, by key, if not done
+	begun   bool             // all shards were heard
+	late    uint64
+	most    int // windows in pending, before shards that are ahead have to wait
+}
+
+// source is what the owner knows of a shard.
+type source struct {
+	next      uint64
+	watermark int64
+	received  Position // all windows before are merged
+	floor     int64    // of a shard that was added: no record may be earlier
+	bars      map[string]int64
+	held      uint64
+	counts    Counts
+}
+
+// Result is a window that is closed. Results of a key come in the order of their ends.
+type Result struct {
+	aggregate.Row
+	// Written: it is in the output already. Only triggers judge it.
+	Written bool
+}
+
+// NewOwner returns an owner of a view of shards. written has the end of the last window in the
+// output Topic, by key; without an output it is empty.
+func (v *View) NewOwner(shards []uint32, written map[string]int64) (*Owner, error) {
+	o := &Owner{view: v, sources: map[uint32]*source{}, pending: v.query.NewPartial(), done: done{upTo: begin}, closed: begin, written: maps.Clone(written), most: maxPending}
+	for _, shard := range shards {
+		if _, err := o.AddShard(shard); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// AddShard adds a shard. Of one that is added to a Topic, the first input is Advance(0, floor),
+// before any record: windows that end there or before are closed. What it hands over of them
+// nonetheless counts as late.
+func (o *Owner) AddShard(shard uint32) (floor int64, err error) {
+	if len(o.sources) >= maxShards {
+		return 0, fmt.Errorf("view: more than %d shards", maxShards)
+	}
+	if o.sources[shard] == nil {
+		o.sources[shard] = &source{received: begin, watermark: begin.End, floor: o.closed.End}
+	}
+	return o.closed.End, nil
+}
+
+// RemoveShard removes a shard that has been advanced to Everything, has handed over all of its
+// windows, and has been acknowledged all of them.
+func (o *Owner) RemoveShard(shard uint32) error {
+	if s := o.sources[shard]; s != nil && (s.received.End != Everything || s.held > 0) {
+		return fmt.Errorf("view: shard %d has windows that are not in the results", shard)
+	}
+	delete(o.sources, shard)
+	return nil
+}
+
+// Wanted returns the position from which a shard hands over next.
+func (o *Owner) Wanted(shard uint32) Position {
+	if s := o.sources[shard]; s != nil {
+		return s.received
+	}
+	return begin
+}
+
+// Take merges what a shard has handed over. Old, lost and repeated hand-overs do no harm. The error
+// is ErrAhead, and nothing has changed, or the owner is of no more use.
+func (o *Owner) Take(shard uint32, b []byte) error {
+	s := o.sources[shard]
+	if s == nil {
+		return fmt.Errorf("view: shard %d is none of the view's", shard)
+	}
+	h, err := o.view.decodeHandover(b)
+	if err != nil {
+		return err
+	}
+	if h.next < s.next || h.watermark < s.watermark {
+		return nil // of an earlier leader, or one that is reading its log
+	}
+	if h.from.Compare(s.received) > 0 {
+		return fmt.Errorf("view: shard %d has left out windows", shard)
+	}
+	h.part.Move(nil, func(w aggregate.Window) bool { return w.Position().Compare(s.received) < 0 })
+	late := uint64(0)
+	h.part.Move(nil, func(w aggregate.Window) bool {
+		if w.End > s.floor && (!o.view.sessions || w.Start >= s.floor) {
+			return false
+		}
+		late += w.Records
+		return true
+	})
+	if o.full(h.part) {
+		if s.received.Compare(o.limit()) > 0 {
+			return ErrAhead
+		}
+		h.shorten(leastBytes, o.view.sessions)
+	}
+	if err := o.pending.Merge(h.part); err != nil {
+		return err
+	}
+	o.late += late
+	if h.done.newer(&o.done) {
+		o.done = h.done
+	}
+	s.next, s.watermark, s.held, s.counts = h.next, h.watermark, h.held, h.counts
+	if h.upTo.Compare(s.received) >= 0 {
+		s.received, s.bars = h.upTo, h.bars
+	}
+	return nil
+}
+
+// full reports whether there is no room for the windows of a shard.
+func (o *Owner) full(part *aggregate.Partial) bool {
+	return part.Len() > 0 && (o.pending.Len()+part.Len() > o.most || o.pending.Size()+part.Size() > maxPendingBytes)
+}
+
+// limit returns the position that all shards have handed over to.
+func (o *Owner) limit() Position {
+	limit := Position{End: Everything}
+	for _, s := range o.sources {
+		if s.received.Compare(limit) < 0 {
+			limit = s.received
+		}
+	}
+	return limit
+}
+
+// Close closes the windows that no shard will change any more, and returns their results in the
+// order of their ends, and then of their keys.
+func (o *Owner) Close() []Result {
+	limit := o.limit()
+	if len(o.sources) == 0 || limit == begin {
+		return nil // of views without windows, too
+	}
+	if !o.begun { // all that is done is known
+		o.begun = true
+		maps.DeleteFunc(o.written, func(_ string, end int64) bool { return end < o.done.upTo.End })
+	}
+	if limit.Compare(o.closed) > 0 {
+		o.closed = limit
+	}
+	if o.pending.First() > o.closed.End {
+		return nil
+	}
+	ended := o.view.query.NewPartial()
+	o.pending.Move(ended, func(w aggregate.Window) bool { return w.Position().Compare(limit) < 0 && !o.barred(w) })
+	return o.results(ended)
+}
+
+// barred reports whether a session may belong to one that goes on in a shard.
+func (o *Owner) barred(w aggregate.Window) bool {
+	for _, s := range o.sources {
+		if start, there := s.bars[w.Key]; there && start < w.End {
+			return true
+		}
+	}
+	return false
+}
+
+// results returns the results of windows that are not done.
+func (o *Owner) results(of *aggregate.Partial) (results []Result) {
+	of.Move(nil, o.done.has) // only a part of the shards may have it still
+	for _, row := range of.Rows() {
+		end, there := o.written[row.Key]
+		results = append(results, Result{row, there && row.End <= end})
+	}
+	slices.SortFunc(results, func(a, b Result) int {
+		return Position{End: a.End, Key: a.Key}.Compare(Position{End: b.End, Key: b.Key})
+	})
+	return results
+}
+
+// Ack returns the acknowledgement for a shard. It is sent after everything that Close returned is
+// in the outputs for good, and the alerts about it, too. ok is false if there is none: the sessions
+// that are not closed are too many to name.
+func (o *Owner) Ack(shard uint32) (ack []byte, ok bool) {
+	s := o.sources[shard]
+	if s == nil {
+		return nil, false
+	}
+	d := done{upTo: o.closed, keep: map[string]int64{}}
+	if s.received.Compare(d.upTo) < 0 {
+		d.upTo = s.received
+	}
+	bytes := 0
+	if o.view.sessions {
+		for w := range o.pending.Windows() {
+			if start, there := d.keep[w.Key]; w.Start < d.upTo.End && (!there || w.Start < start) {
+				d.keep[w.Key] = w.Start
+				bytes += len(w.Key)
+			}
+		}
+	}
+	if bytes > maxKeepBytes {
+		return nil, false
+	}
+	ack, err := o.view.seal(ackKind, d.append(nil))
+	return ack, err == nil
+}
+
+// Present returns the present values: of windows that are not closed, and of views without windows.
+// present has what [Shard.Present] returned for each shard, from the position that it is wanted
+// from. offsets are the next offsets of the shards, as triggers take them.
+func (o *Owner) Present(present map[uint32][]byte) (rows []aggregate.Row, offsets map[uint32]uint64, err error) {
+	all := o.view.query.NewPartial()
+	if err := all.Merge(o.pending); err != nil {
+		return nil, nil, err
+	}
+	offsets = map[uint32]uint64{}
+	for shard, s := range o.sources {
+		b, there := present[shard]
+		if !there {
+			return nil, nil, fmt.Errorf("view: nothing is known of shard %d: it may have no leader", shard)
+		}
+		h, err := o.view.decodeHandover(b)
+		if err != nil {
+			return nil, nil, err
+		}
+		if h.next < s.next || h.watermark < s.watermark || h.from.Compare(s.received) > 0 {
+			return nil, nil, fmt.Errorf("view: the leader of shard %d is still reading its log: ask again", shard)
+		}
+		if o.view.Windowed() {
+			h.part.Move(nil, func(w aggregate.Window) bool { return w.Position().Compare(s.received) < 0 })
+		}
+		if err := all.Merge(h.part); err != nil {
+			return nil, nil, err
+		}
+		offsets[shard] = h.next
+	}
+	for _, r := range o.results(all) {
+		if !r.Written {
+			rows = append(rows, r.Row)
+		}
+	}
+	return rows, offsets, nil
+}
+
+// Watermark returns the time up to which windows are closed.
+func (o *Owner) Watermark() int64 { return o.closed.End }
+
+// Counts returns what is known of the records of all shards.
+func (o *Owner) Counts() (c Counts) {
+	for _, s := range o.sources {
+		c.add(&s.counts)
+	}
+	c.Late += o.late
+	return c
+}

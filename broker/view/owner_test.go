@@ -1,0 +1,240 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/trigger"
+)
+
+// present returns the present values of shards.
+func present(t testing.TB, o *Owner, shards ...*Shard) (string, map[uint32]uint64) {
+	t.Helper()
+	all := map[uint32][]byte{}
+	for i, s := range shards {
+		b, err := s.Present(o.Wanted(uint32(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[uint32(i)] = b
+	}
+	rows, offsets, err := o.Present(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, r := range rows {
+		lines = append(lines, fmt.Sprintf("%g-%g %s %s", float64(r.Start)/1e9, float64(r.End)/1e9, r.Keys[0], r.Values[0]))
+	}
+	return strings.Join(lines, ", "), offsets
+}
+
+// TestPresentValuesAreThoseOfWindowsThatAreNotClosed: whether the owner has them, or only a shard.
+func TestPresentValuesAreThoseOfWindowsThatAreNotClosed(t *testing.T) {
+	v := compiled(t, counting())
+	a, b, o := v.NewShard(), v.NewShard(), owner(t, v, 0, 1)
+	add(t, a, at(0, "x"), at(1, "x"), at(2, "y"), at(3, "x"))
+	add(t, b, at(0, "x"), at(1, "x"), at(1, "y"))
+	const want = "1-2 x 2, 1-2 y 1, 2-3 y 1, 3-4 x 1"
+	if got, offsets := present(t, o, a, b); got != "0-1 x 2, "+want || offsets[0] != 4 || offsets[1] != 3 {
+		t.Errorf("%s at %v", got, offsets)
+	}
+	old, err := a.Present(begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take(t, o, 0, a)
+	take(t, o, 1, b)
+	closes(t, o, "0-1 x 2")
+	if got, _ := present(t, o, a, b); got != want {
+		t.Error(got)
+	}
+	acked(t, o, 0, a)
+	acked(t, o, 1, b)
+	if got, _ := present(t, o, a, b); got != want {
+		t.Error(got)
+	}
+	if _, _, err := o.Present(map[uint32][]byte{0: old}); err == nil || !strings.Contains(err.Error(), "nothing is known of shard 1") {
+		t.Error(err)
+	}
+	reading := v.NewShard()
+	add(t, reading, at(0, "x"))
+	behind, err := reading.Present(o.Wanted(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := o.Present(map[uint32][]byte{0: behind, 1: old}); err == nil {
+		t.Error("the values of a leader that is reading its log are present")
+	}
+}
+
+// TestAViewWithoutWindows: has its values on request, over all messages, and its triggers judge
+// these. Nothing closes.
+func TestAViewWithoutWindows(t *testing.T) {
+	spec := counting()
+	spec.Window = Window{}
+	spec.Triggers = []trigger.Spec{{Name: "many", When: "n >= 3.0"}}
+	v := compiled(t, spec)
+	a, b, o := v.NewShard(), v.NewShard(), owner(t, v, 0, 1)
+	set := v.Triggers()
+	judge := func(want int) {
+		t.Helper()
+		all := map[uint32][]byte{}
+		for i, s := range []*Shard{a, b} {
+			var err error
+			if all[uint32(i)], err = s.Present(o.Wanted(uint32(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows, offsets, err := o.Present(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alerts, err := set.JudgePresent(rows, offsets)
+		if err != nil || len(alerts) != want {
+			t.Errorf("%d alerts, want %d: %v", len(alerts), want, err)
+		}
+	}
+	add(t, a, at(5, "x"), at(900, "x"))
+	judge(0)
+	add(t, b, at(3, "x"), at(3, "y"))
+	take(t, o, 0, a)
+	take(t, o, 1, b)
+	closes(t, o, "")
+	if got, _ := present(t, o, a, b); got != "3-3 y 1, 3-900 x 3" && got != "3-900 x 3, 3-3 y 1" {
+		t.Error(got)
+	}
+	judge(1)
+	judge(0)
+	b, o = v.NewShard(), owner(t, v, 0, 1) // a new owner, and a leader that reads its log
+	judge(0)
+	add(t, b, at(3, "x"), at(3, "y"))
+	judge(0)
+	if a.Held() != 1 || b.Held() != 2 || a.Counts().Late+b.Counts().Late > 0 {
+		t.Errorf("%d and %d keys", a.Held(), b.Held())
+	}
+}
+
+// TestShardsComeAndGo: one that is added begins where the others are, and one that is removed has
+// handed over all.
+func TestShardsComeAndGo(t *testing.T) {
+	v := compiled(t, counting())
+	a, b, o := v.NewShard(), v.NewShard(), owner(t, v, 0)
+	add(t, a, at(0, "x"), at(2, "x"))
+	closes(t, o, "") // nothing was heard
+	take(t, o, 0, a)
+	closes(t, o, "0-1 x 1")
+	floor, err := o.AddShard(1)
+	if err != nil || floor != o.Watermark() {
+		t.Fatal(floor, err)
+	}
+	add(t, a, at(5, "x"))
+	take(t, o, 0, a)
+	closes(t, o, "") // until shard 1 is heard
+	if err := b.Advance(0, floor); err != nil {
+		t.Fatal(err)
+	}
+	add(t, b, at(0.5, "x"), at(2.5, "x"), at(3, "x"))
+	if b.Counts().Late != 1 {
+		t.Errorf("%+v", b.Counts())
+	}
+	take(t, o, 1, b)
+	closes(t, o, "2-3 x 2")
+	if err := o.RemoveShard(0); err == nil {
+		t.Error("a shard with open windows is removed")
+	}
+	if err := a.Advance(a.Next(), Everything); err != nil {
+		t.Fatal(err)
+	}
+	take(t, o, 0, a)
+	closes(t, o, "")
+	if err := o.RemoveShard(0); err == nil {
+		t.Error("a shard with windows that are not acknowledged is removed")
+	}
+	add(t, b, at(9, "x"))
+	take(t, o, 1, b)
+	closes(t, o, "3-4 x 1, 5-6 x 1")
+	acked(t, o, 0, a)
+	take(t, o, 0, a)
+	if err := o.RemoveShard(0); err != nil {
+		t.Error(err)
+	}
+	if err := o.Take(0, nil); err == nil || !strings.Contains(err.Error(), "shard 0 is none of the view's") {
+		t.Error(err)
+	}
+	unruly := v.NewShard() // without an advance to the floor
+	if _, err := o.AddShard(2); err != nil {
+		t.Fatal(err)
+	}
+	acked(t, o, 2, unruly) // it has handed over nothing
+	add(t, unruly, at(1, "x"), at(1, "x"), at(9, "x"), at(10, "x"))
+	take(t, o, 2, unruly)
+	add(t, b, at(10, "x"))
+	take(t, o, 1, b)
+	closes(t, o, "9-10 x 2")
+	if c := o.Counts(); c.Late != 2+1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestAGapIsRefused: windows that a hand-over leaves out would never be in the results.
+func TestAGapIsRefused(t *testing.T) {
+	v := compiled(t, counting())
+	s, o := v.NewShard(), owner(t, v, 0)
+	add(t, s, at(0, "x"), at(1, "x"), at(2, "x"))
+	b, err := s.HandOver(Position{End: 2e9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Take(0, b); err == nil || o.Wanted(0) != begin {
+		t.Error(err)
+	}
+	if _, err := v.NewOwner(make([]uint32, maxShards+1), nil); err != nil {
+		t.Error(err) // all of them are shard 0
+	}
+	for i := range uint32(maxShards) {
+		_, err = o.AddShard(i + 1)
+	}
+	if err == nil {
+		t.Error("too many shards are added")
+	}
+}
+
+func BenchmarkAdd(b *testing.B) {
+	spec := Spec{
+		Filter: Filter{Subjects: []string{"s"}}, By: "json.k", Window: Window{Tumbling: time.Second},
+		Values: map[string]string{"mean": "mean(json.n)", "readings": "count()"},
+	}
+	s := compiled(b, spec).NewShard()
+	r := at(1, "room-410")
+	r.Data = fmt.Appendf(nil, `{"k":"room-410","n":21.5,"rest":%q}`, strings.Repeat("x", 160))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Add(s.Next(), r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWindow is the cost of a window of 1,000 keys from two shards, from the first record to
+// the acknowledgement.
+func BenchmarkWindow(b *testing.B) {
+	v := compiled(b, counting())
+	s, o := []*Shard{v.NewShard(), v.NewShard()}, owner(b, v, 0, 1)
+	second := 0
+	for b.Loop() {
+		second++
+		for shard, s := range s {
+			for i := range 1000 {
+				add(b, s, at(float64(second), fmt.Sprint(i)))
+			}
+			take(b, o, uint32(shard), s)
+		}
+		o.Close()
+		for shard, s := range s {
+			acked(b, o, uint32(shard), s)
+		}
+	}
+}
