@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"cmp"
+	"container/heap"
 	"iter"
 	"math"
 	"slices"
@@ -95,27 +96,44 @@ func (p *Partial) take(key string, w *window) {
 // together, and at least one. next is where the following page begins; more is false if there is
 // none. The page shares its windows with p, so it is encoded or merged before p changes.
 func (p *Partial) Page(from Position, bytes int) (page *Partial, next Position, more bool) {
-	type element struct {
-		at Position
-		w  *window
-	}
-	var all []element
+	var all places
 	for key, s := range p.series {
 		for _, w := range s.windows {
 			if at := (Position{w.end, key}); at.Compare(from) >= 0 {
-				all = append(all, element{at, w})
+				all = append(all, place{at, w})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b element) int { return a.at.Compare(b.at) })
 	page = p.query.NewPartial()
-	for _, e := range all {
+	heap.Init(&all) // a page is a small part of many windows, which would all be sorted else
+	for len(all) > 0 {
 		if page.groups > 0 && page.size() >= bytes {
-			return page, e.at, true
+			return page, all[0].at, true
 		}
-		page.take(e.at.Key, e.w)
+		first := heap.Pop(&all).(place)
+		page.take(first.at.Key, first.w)
 	}
 	return page, Position{}, false
+}
+
+// place is a window at its position; places are a heap of them.
+type place struct {
+	at Position
+	w  *window
+}
+
+type places []place
+
+func (p places) Len() int           { return len(p) }
+func (p places) Less(i, j int) bool { return p[i].at.Compare(p[j].at) < 0 }
+func (p places) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p *places) Push(one any)      { *p = append(*p, one.(place)) }
+
+func (p *places) Pop() any {
+	last := len(*p) - 1
+	one := (*p)[last]
+	*p = (*p)[:last]
+	return one
 }
 
 // Join makes one session of those of a key that are chosen. What is between them belongs to it.
