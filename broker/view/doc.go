@@ -16,14 +16,16 @@
 //  1. The leader of each shard adds all records below the high watermark, in order, and writes
 //     checkpoints into the shard's state log. A new leader decodes the last one, and goes on with
 //     the record at Next.
-//  2. The owner asks each shard for its closed windows, from Wanted on, again and again.
+//  2. The owner asks each shard for its closed windows, from Wanted on, again and again. Between
+//     two pages of a shard it closes what it can (Close): only that makes room.
 //  3. It appends each result that is not Written to the output Topic, on the subject of its key,
 //     on condition that the last message there is the one it knows of. It does the same with the
 //     alerts that [trigger.Set.Judge] returns of all results.
-//  4. When all of that is durable it sends an Ack to each shard. If an append is refused there is
-//     another owner, and this one is dropped.
-//  5. A new owner begins with the end of the last window of each key, and the last alert of each
-//     trigger and key, from the output Topics.
+//  4. When all of that is durable it sends an Ack to each shard. If an append is refused, or Take
+//     returns ErrReplaced, there is another owner, and this one is dropped.
+//  5. A new owner asks all shards first. When all were heard, and not before, it reads the end of
+//     the last window of each key, and the last alert of each trigger and key, from the output
+//     Topics. With these it begins.
 //
 // # Time
 //
@@ -61,8 +63,12 @@
 //	    owner knows by what the first say (done) that such a window is complete in the output.
 //	V6  Results of a key come in the order of their ends. So "the end of the last message" says which
 //	    are written, and an append on condition of it is exactly once.
-//	V7  Nothing here relies on epochs. An owner that was replaced and goes on appends nothing, since
-//	    its conditions fail; and what it acknowledged is true.
+//	V7  Nothing here relies on epochs. What an owner acknowledged is true, if it was replaced, too.
+//	    Of two owners that go on, one is refused an append, or hears of an acknowledgement that is
+//	    not its own (ErrReplaced). What was acknowledged before an owner was heard is in the outputs
+//	    that it reads after that. So it never judges results on an old state of triggers.
+//	V8  An acknowledgement changes how sessions are held that go on: they are joined. An owner has
+//	    all that is before an acknowledged position from one state of a shard, or begins anew.
 //
 // # Bounds
 //

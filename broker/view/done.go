@@ -31,6 +31,8 @@ func (d *done) newer(o *done) bool {
 	return len(d.keep) < len(o.keep)
 }
 
+func (d *done) equal(o *done) bool { return d.upTo == o.upTo && maps.Equal(d.keep, o.keep) }
+
 func (d *done) append(b []byte) []byte { return appendStarts(appendPosition(b, d.upTo), d.keep) }
 
 func decodeDone(d *aggregate.Decoder) done {

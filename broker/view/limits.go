@@ -38,13 +38,15 @@ const (
 	// pageBytes is the size of a hand-over: what a link sends as one piece.
 	pageBytes = 1 << 20
 	// maxPending is how many windows the owner merges at a time. It takes no more of a shard that is
-	// ahead of others, and of the others as little as leastBytes: of 1,024 shards they fit beside them
-	// into the 100,000 of an aggregate.
+	// ahead of others, and of the others their part of spareBytes: they fit beside them into the
+	// 100,000 of an aggregate.
 	maxPending = 70_000
 	// maxPendingBytes bounds their memory, for the same reason.
 	maxPendingBytes = 192 << 20
-	// leastBytes is what the owner takes of a shard that others wait for: 20 windows, or one.
-	leastBytes = 4 << 10
+	// spareBytes is what the owner takes of shards that others wait for, beyond maxPending, of all of
+	// them together: some 20,000 windows. Of 1,024 shards each has 20 windows, or one; of a few, a
+	// page, since a shard makes and sends the whole page again for what was not taken of it.
+	spareBytes = 4 << 20
 	// maxShards is how many shards a view reads.
 	maxShards = 1024
 )

@@ -13,8 +13,18 @@ import (
 // It is asked again when the others have handed over.
 var ErrAhead = errors.New("view: the shard is too far ahead of others")
 
+// ErrReplaced says that another owner has acknowledged windows meanwhile. What this one knows of
+// the outputs, and of sessions, may be old: it is dropped, and made anew.
+var ErrReplaced = errors.New("view: another owner of the view has acknowledged windows: this one begins anew")
+
+// errNotBegun says that the outputs are not read yet.
+var errNotBegun = errors.New("view: the owner has not read the outputs yet: ask again")
+
 // Owner merges the windows of all shards, and closes them. One goroutine uses it at a time. After a
 // result or an alert could not be written, it is dropped, and made anew.
+//
+// It hears all shards first (Take, until Heard). Only then its user reads the outputs, and calls
+// Begin. So what the shards say to be done was in the outputs before they were read.
 type Owner struct {
 	view    *View
 	sources map[uint32]*source
@@ -22,7 +32,9 @@ type Owner struct {
 	done    done             // by earlier owners, as far as shards say
 	closed  Position         // windows before are closed, but for sessions with a bar
 	written map[string]int64 // the ends of the last windows in the output, by key, if not done
-	begun   bool             // all shards were heard
+	acked   done             // by this owner
+	heard   bool             // all shards were
+	begun   bool             // the outputs are known
 	late    uint64
 	most    int // windows in pending, before shards that are ahead have to wait
 }
@@ -32,6 +44,8 @@ type source struct {
 	next      uint64
 	watermark int64
 	received  Position // all windows before are merged
+	heard     bool     // it has handed over
+	done      done     // what it said then
 	floor     int64    // of a shard that was added: no record may be earlier
 	bars      map[string]int64
 	held      uint64
@@ -45,10 +59,9 @@ type Result struct {
 	Written bool
 }
 
-// NewOwner returns an owner of a view of shards. written has the end of the last window in the
-// output Topic, by key; without an output it is empty.
-func (v *View) NewOwner(shards []uint32, written map[string]int64) (*Owner, error) {
-	o := &Owner{view: v, sources: map[uint32]*source{}, pending: v.query.NewPartial(), done: done{upTo: begin}, closed: begin, written: maps.Clone(written), most: maxPending}
+// NewOwner returns an owner of a view of shards.
+func (v *View) NewOwner(shards []uint32) (*Owner, error) {
+	o := &Owner{view: v, sources: map[uint32]*source{}, pending: v.query.NewPartial(), done: done{upTo: begin}, acked: done{upTo: begin}, closed: begin, most: maxPending}
 	for _, shard := range shards {
 		if _, err := o.AddShard(shard); err != nil {
 			return nil, err
@@ -65,7 +78,7 @@ func (o *Owner) AddShard(shard uint32) (floor int64, err error) {
 		return 0, fmt.Errorf("view: more than %d shards", maxShards)
 	}
 	if o.sources[shard] == nil {
-		o.sources[shard] = &source{received: begin, watermark: begin.End, floor: o.closed.End}
+		o.sources[shard] = &source{received: begin, watermark: begin.End, floor: o.closed.End, done: done{upTo: begin}}
 	}
 	return o.closed.End, nil
 }
@@ -88,6 +101,38 @@ func (o *Owner) Wanted(shard uint32) Position {
 	return begin
 }
 
+// Heard reports whether all shards have handed over. From then on an acknowledgement of another
+// owner makes this one useless.
+func (o *Owner) Heard() bool { return o.heard }
+
+// Begin says what is in the outputs, which were read after all shards had been heard: written has
+// the end of the last window in the output Topic, by key; without an output it is empty. Before
+// that nothing closes.
+func (o *Owner) Begin(written map[string]int64) error {
+	if !o.heard || o.begun {
+		return errors.New("view: an owner begins once, and after all shards were heard")
+	}
+	o.begun, o.written = true, maps.Clone(written)
+	maps.DeleteFunc(o.written, func(_ string, end int64) bool { return end < o.done.upTo.End })
+	return nil
+}
+
+// replaced reports whether what a shard says is not of one piece with what this owner knows:
+//
+//  1. Another owner has acknowledged windows after this one was to read the outputs. Of these
+//     windows it might never see those that their triggers were raised by.
+//  2. An acknowledgement has changed how the shard holds sessions that this owner has a part of:
+//     those that are joined have moved, so they would be merged twice, or not at all.
+func (o *Owner) replaced(s *source, h *handover) bool {
+	if o.heard && h.done.newer(&o.done) && h.done.newer(&o.acked) {
+		return true
+	}
+	if !o.view.sessions || s.received == begin || h.done.equal(&s.done) {
+		return false
+	}
+	return s.received.Compare(h.done.upTo) < 0 || s.received.Compare(s.done.upTo) < 0
+}
+
 // Take merges what a shard has handed over. Old, lost and repeated hand-overs do no harm. The error
 // is ErrAhead, and nothing has changed, or the owner is of no more use.
 func (o *Owner) Take(shard uint32, b []byte) error {
@@ -101,6 +146,9 @@ func (o *Owner) Take(shard uint32, b []byte) error {
 	}
 	if h.next < s.next || h.watermark < s.watermark {
 		return nil // of an earlier leader, or one that is reading its log
+	}
+	if o.replaced(s, h) {
+		return ErrReplaced
 	}
 	if h.from.Compare(s.received) > 0 {
 		return fmt.Errorf("view: shard %d has left out windows", shard)
@@ -118,7 +166,7 @@ func (o *Owner) Take(shard uint32, b []byte) error {
 		if s.received.Compare(o.limit()) > 0 {
 			return ErrAhead
 		}
-		h.shorten(leastBytes, o.view.sessions)
+		h.shorten(spareBytes/len(o.sources), o.view.sessions)
 	}
 	if err := o.pending.Merge(h.part); err != nil {
 		return err
@@ -129,7 +177,13 @@ func (o *Owner) Take(shard uint32, b []byte) error {
 	}
 	s.next, s.watermark, s.held, s.counts = h.next, h.watermark, h.held, h.counts
 	if h.upTo.Compare(s.received) >= 0 {
-		s.received, s.bars = h.upTo, h.bars
+		s.received, s.bars, s.done = h.upTo, h.bars, h.done
+	}
+	if s.heard = true; !o.heard {
+		o.heard = true
+		for _, s := range o.sources {
+			o.heard = o.heard && s.heard
+		}
 	}
 	return nil
 }
@@ -154,12 +208,8 @@ func (o *Owner) limit() Position {
 // order of their ends, and then of their keys.
 func (o *Owner) Close() []Result {
 	limit := o.limit()
-	if len(o.sources) == 0 || limit == begin {
+	if !o.begun || len(o.sources) == 0 || limit == begin {
 		return nil // of views without windows, too
-	}
-	if !o.begun { // all that is done is known
-		o.begun = true
-		maps.DeleteFunc(o.written, func(_ string, end int64) bool { return end < o.done.upTo.End })
 	}
 	if limit.Compare(o.closed) > 0 {
 		o.closed = limit
@@ -168,7 +218,20 @@ func (o *Owner) Close() []Result {
 		return nil
 	}
 	ended := o.view.query.NewPartial()
-	o.pending.Move(ended, func(w aggregate.Window) bool { return w.Position().Compare(limit) < 0 && !o.barred(w) })
+	goesOn := map[string]bool{} // elsewhere, so all of it that ended is one session
+	o.pending.Move(ended, func(w aggregate.Window) bool {
+		if w.Position().Compare(limit) >= 0 {
+			return false
+		}
+		if o.barred(w) {
+			goesOn[w.Key] = true
+			return false
+		}
+		return true
+	})
+	for key := range goesOn {
+		o.pending.Join(key, func(w aggregate.Window) bool { return w.Position().Compare(limit) < 0 })
+	}
 	return o.results(ended)
 }
 
@@ -220,6 +283,9 @@ func (o *Owner) Ack(shard uint32) (ack []byte, ok bool) {
 		return nil, false
 	}
 	ack, err := o.view.seal(ackKind, d.append(nil))
+	if err == nil && d.newer(&o.acked) {
+		o.acked = d
+	}
 	return ack, err == nil
 }
 
@@ -227,6 +293,9 @@ func (o *Owner) Ack(shard uint32) (ack []byte, ok bool) {
 // present has what [Shard.Present] returned for each shard, from the position that it is wanted
 // from. offsets are the next offsets of the shards, as triggers take them.
 func (o *Owner) Present(present map[uint32][]byte) (rows []aggregate.Row, offsets map[uint32]uint64, err error) {
+	if o.view.Windowed() && !o.begun {
+		return nil, nil, errNotBegun
+	}
 	all := o.view.query.NewPartial()
 	if err := all.Merge(o.pending); err != nil {
 		return nil, nil, err
@@ -243,6 +312,9 @@ func (o *Owner) Present(present map[uint32][]byte) (rows []aggregate.Row, offset
 		}
 		if h.next < s.next || h.watermark < s.watermark || h.from.Compare(s.received) > 0 {
 			return nil, nil, fmt.Errorf("view: the leader of shard %d is still reading its log: ask again", shard)
+		}
+		if o.replaced(s, h) {
+			return nil, nil, ErrReplaced
 		}
 		if o.view.Windowed() {
 			h.part.Move(nil, func(w aggregate.Window) bool { return w.Position().Compare(s.received) < 0 })

@@ -35,6 +35,11 @@ func present(t testing.TB, o *Owner, shards ...*Shard) (string, map[uint32]uint6
 func TestPresentValuesAreThoseOfWindowsThatAreNotClosed(t *testing.T) {
 	v := compiled(t, counting())
 	a, b, o := v.NewShard(), v.NewShard(), owner(t, v, 0, 1)
+	if _, _, err := o.Present(nil); err != errNotBegun {
+		t.Error(err)
+	}
+	take(t, o, 0, a)
+	take(t, o, 1, b)
 	add(t, a, at(0, "x"), at(1, "x"), at(2, "y"), at(3, "x"))
 	add(t, b, at(0, "x"), at(1, "x"), at(1, "y"))
 	const want = "1-2 x 2, 1-2 y 1, 2-3 y 1, 3-4 x 1"
@@ -179,6 +184,90 @@ func TestShardsComeAndGo(t *testing.T) {
 	}
 }
 
+// TestSessionsThatWereJoinedMeanwhileAreNotMergedTwice: another owner's acknowledgement has a shard
+// join sessions, and this owner has one of them. It is the same if a leader that has the
+// acknowledgement is replaced by one that has not: then the owner would miss one.
+func TestSessionsThatWereJoinedMeanwhileAreNotMergedTwice(t *testing.T) {
+	spec := counting()
+	spec.Window = Window{Session: time.Second, Time: "json.t"}
+	v := compiled(t, spec)
+	a, b := v.NewShard(), v.NewShard()
+	old, next, last := owner(t, v, 0, 1), owner(t, v, 0, 1), owner(t, v, 0, 1)
+	add(t, b, at(0, "x"), at(0.8, "x"), at(1.6, "x"), at(2.4, "x"), at(3.2, "x"), at(3.5, "y"), at(4, "x"))
+	add(t, a, at(0, "x"), at(2.75, "y"), at(3, "x"))
+	take(t, next, 0, a) // the first session
+	add(t, a, at(6, "x"))
+	before, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	take(t, old, 0, a)
+	take(t, old, 1, b)
+	closes(t, old, "")
+	acked(t, old, 0, a)
+	page, err := a.handOver(next.Wanted(0), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Take(0, page); err != ErrReplaced {
+		t.Error(err)
+	}
+	first, err := a.handOver(last.Wanted(0), 1)
+	if err == nil {
+		err = last.Take(0, first)
+	}
+	if err != nil || last.Wanted(0).End != 4e9 {
+		t.Fatal(last.Wanted(0), err)
+	}
+	restored, err := v.DecodeShard(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := restored.HandOver(last.Wanted(0)); err != nil || last.Take(0, b) != ErrReplaced {
+		t.Error("a leader without the acknowledgement goes on")
+	}
+	add(t, b, at(9, "x"))
+	anew := owner(t, v, 0, 1)
+	take(t, anew, 0, a)
+	take(t, anew, 1, b)
+	closes(t, anew, "2.75-4.5 y 2, 0-5 x 8")
+}
+
+// TestAnOwnerIsReplacedOnceAnotherAcknowledges: it would never see what raised an alert since it
+// has read the outputs, and so would not clear it.
+func TestAnOwnerIsReplacedOnceAnotherAcknowledges(t *testing.T) {
+	v := compiled(t, counting())
+	s, old, next := v.NewShard(), owner(t, v, 0), owner(t, v, 0)
+	take(t, old, 0, s)
+	take(t, next, 0, s) // and reads the outputs
+	add(t, s, at(0, "x"), at(1, "x"))
+	take(t, old, 0, s)
+	closes(t, old, "0-1 x 1") // and writes it, and an alert
+	acked(t, old, 0, s)
+	add(t, s, at(2, "x"))
+	b, err := s.HandOver(next.Wanted(0))
+	if err == nil {
+		err = next.Take(0, b)
+	}
+	if err != ErrReplaced {
+		t.Error(err)
+	}
+	if b, err = s.Present(next.Wanted(0)); err == nil {
+		_, _, err = next.Present(map[uint32][]byte{0: b})
+	}
+	if err != ErrReplaced {
+		t.Error(err)
+	}
+	if err := next.Begin(nil); err == nil {
+		t.Error("an owner begins twice")
+	}
+	take(t, old, 0, s) // its own acknowledgement is no other's
+	closes(t, old, "1-2 x 1")
+	if early := owner(t, v, 0); early.Begin(nil) == nil {
+		t.Error("an owner begins that has heard nothing")
+	}
+}
+
 // TestAGapIsRefused: windows that a hand-over leaves out would never be in the results.
 func TestAGapIsRefused(t *testing.T) {
 	v := compiled(t, counting())
@@ -191,7 +280,7 @@ func TestAGapIsRefused(t *testing.T) {
 	if err := o.Take(0, b); err == nil || o.Wanted(0) != begin {
 		t.Error(err)
 	}
-	if _, err := v.NewOwner(make([]uint32, maxShards+1), nil); err != nil {
+	if _, err := v.NewOwner(make([]uint32, maxShards+1)); err != nil {
 		t.Error(err) // all of them are shard 0
 	}
 	for i := range uint32(maxShards) {
@@ -199,6 +288,41 @@ func TestAGapIsRefused(t *testing.T) {
 	}
 	if err == nil {
 		t.Error("too many shards are added")
+	}
+}
+
+// TestAShardThatOthersWaitForGivesWholePages: also when the owner has no room, if shards are few.
+// The shard would make and send each page hundreds of times.
+func TestAShardThatOthersWaitForGivesWholePages(t *testing.T) {
+	v := compiled(t, counting())
+	ahead, behind, o := v.NewShard(), v.NewShard(), owner(t, v, 0, 1)
+	o.most = 10
+	for i := range 3000 {
+		add(t, behind, at(0, fmt.Sprint(i)))
+	}
+	add(t, behind, at(1, "x"))
+	add(t, ahead, at(0, "x"), at(1, "x"))
+	take(t, o, 0, ahead)
+	take(t, o, 1, behind)
+	if want := (Position{End: 1e9 + 1}); o.Wanted(1) != want {
+		t.Errorf("handed over up to %v", o.Wanted(1))
+	}
+	if n := len(o.Close()); n != 3001 {
+		t.Errorf("%d results", n)
+	}
+	for i := range uint32(maxShards - 2) {
+		if _, err := o.AddShard(i + 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := v.NewShard() // one of many
+	for i := range 3000 {
+		add(t, late, at(2, fmt.Sprint(i)))
+	}
+	add(t, late, at(3, "x"))
+	take(t, o, 2, late)
+	if n := o.pending.Len(); n == 0 || n > 30 {
+		t.Errorf("%d windows are taken of one of %d shards", n, maxShards)
 	}
 }
 
