@@ -32,15 +32,19 @@ func NewSet(triggers []*Trigger, names []string) *Set {
 }
 
 // Restore makes the Set go on after the last alert of a trigger and key. It is called before any
-// result is judged. States of triggers that are not in the Set are ignored.
+// result is judged, and for alerts that another owner has appended since: what the Set knows of
+// later ones stays. States of triggers that are not in the Set are ignored.
 func (s *Set) Restore(last State) error {
 	for _, t := range s.triggers {
 		if t.name != last.Trigger {
 			continue
 		}
 		k := stateKey{last.Trigger, last.Key}
-		if s.states[k] == nil && len(s.states) >= maxStates {
+		switch known := s.states[k]; {
+		case known == nil && len(s.states) >= maxStates:
 			return errStates()
+		case known != nil && known.serial > last.Serial:
+			continue
 		}
 		s.states[k] = &state{last.Serial, last.Raised, last.End}
 		for shard, offset := range last.Offsets {

@@ -55,6 +55,18 @@ func judged(t *testing.T, s *Set, want string, rows ...aggregate.Row) []Alert {
 
 var hot = Spec{Name: "hot", When: "mean > 30.0", Until: "mean < 28.0"}
 
+// TestAnAlertOfAnotherIsGoneOnFrom: one that was appended since, and not an older one.
+func TestAnAlertOfAnotherIsGoneOnFrom(t *testing.T) {
+	s := set(t, hot)
+	judged(t, s, "hot/x 1 true at 10", row("x", 10, 31))
+	for _, serial := range []uint64{3, 2} { // raised again, and the message before
+		if err := s.Restore(State{Trigger: "hot", Key: "x", Serial: serial, Raised: serial == 3, End: int64(10 * serial)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	judged(t, s, "hot/x 4 false at 40", row("x", 30, 27), row("x", 40, 27))
+}
+
 // TestATriggerHasHysteresis: between both conditions the state stays, of each key on its own.
 // Without until it clears when when is false. What has no result changes nothing.
 func TestATriggerHasHysteresis(t *testing.T) {
