@@ -26,6 +26,9 @@
 //  5. A new owner asks all shards first. When all were heard, and not before, it reads the end of
 //     the last window of each key, and the last alert of each trigger and key, from the output
 //     Topics. With these it begins.
+//  6. Without windows nothing is acknowledged. So the owner also follows the Topic of alerts, and
+//     restores those that it has not appended itself: else one that an earlier owner appends late
+//     would stay raised.
 //
 // # Time
 //
@@ -75,7 +78,8 @@
 // Beyond the bound of open windows and keys, a shard refuses records of more, and counts them.
 // Beyond the bound of windows that nobody has acknowledged, it pauses (ErrPaused), and goes on
 // where it was. An owner makes shards that are ahead wait (ErrAhead). Nothing is dropped without a
-// count.
+// count. A session that has ended in one shard and goes on in another is held by both: beyond some
+// 40,000 of them shards pause that wait for each other.
 //
 // The process's death loses what is not in a checkpoint. It comes again from the log.
 //
