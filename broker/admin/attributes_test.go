@@ -26,6 +26,7 @@ type described struct {
 	at    int64
 	calls int
 	block chan struct{} // if not nil, changes wait for it
+	err   error         // of changes
 }
 
 func (d *described) Store() *attribute.Store { return d.store }
@@ -40,6 +41,9 @@ func (d *described) Change(ctx context.Context, changes []attribute.Change) (out
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.err != nil {
+		return []coordination.Outcome{{Err: d.err}}, nil
+	}
 	d.calls++
 	for i := range changes {
 		d.at++

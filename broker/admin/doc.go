@@ -63,6 +63,7 @@
 //	    and never taken away: an account may hold as many as there is room for others.
 //
 //	A9  Changes of attributes have a rate, of which each broker has its part, and clients take turns.
+//	    Those that messages declare count, too.
 //	    They are made on behalf of the connection that asks, whose rights are judged as it asks. No
 //	    other broker is asked.
 //

@@ -279,6 +279,16 @@ func (s *Store) Get(subject string) Entry {
 	return Entry{}
 }
 
+// Revision returns at which revision the attributes of a subject were written; 0: it has none.
+func (s *Store) Revision(of []byte) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if e := s.entries[string(of)]; e != nil {
+		return e.Revision
+	}
+	return 0
+}
+
 // Page returns entries in the order of their subjects, from those after a subject on: up to limit
 // for which want is true, of bytes in total or a little more. It looks at a bounded number of them.
 // next, if not empty, is the subject to go on after. want must not use the Store.

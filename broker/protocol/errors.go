@@ -1,5 +1,7 @@
 package protocol
 
+import "strings"
+
 // Error is a client's error that is reported by -ERR. The texts are those of nats-server: client
 // libraries compare them, and most close the connection on an unknown text.
 type Error struct {
@@ -76,6 +78,12 @@ var (
 // PublishViolation is the error of a client that may not publish on the subject.
 func PublishViolation(subject []byte) *Error {
 	return &Error{text: `Permissions Violation for Publish to "` + string(subject) + `"`}
+}
+
+// NotDeclared is the error of a client that publishes a message whose attributes of the subject
+// were not set. It begins as PublishViolation does, after which clients stay connected.
+func NotDeclared(subject []byte, why string) *Error {
+	return &Error{text: `Permissions Violation for Publish to "` + string(subject) + `": ` + strings.ReplaceAll(why, "'", "’")}
 }
 
 // ReplyViolation is the error of a client that publishes with a reply subject which clients may not

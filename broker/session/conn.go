@@ -99,6 +99,8 @@ type Conn struct {
 	claim        *claim        // of room for large operations; nil: there was none yet
 	claimed      bool          // claim is held, for the operation that is being read
 	over         time.Duration // how long there is no room for the next message of its user; 0: there is
+	declarer     Declarer      // nil: no message has declared anything yet
+	declared     *declaration  // of the message that is read next; nil: nothing, or it is as declared
 	readErr      error
 	readFn       func(fd uintptr) bool
 

@@ -68,6 +68,9 @@
 //	S16 A receiver is close to its bound when its pending bytes and what its loop has queued exceed
 //	    three quarters of it. Then publishers with few receivers are delayed. So what is queued when
 //	    they begin to wait does not close a receiver that would have read it.
+//	S17 A message that declares attributes of its subject is handled when its Declarer has set them.
+//	    Until then its reader waits, holding no lock and no batch, and keeps its input as it is. If
+//	    they are not set, the message goes nowhere, and its client is told.
 //
 // Rejected: a goroutine per subscriber that is woken for each message. With thousands of receivers
 // most of the time goes into wake-ups and copies.

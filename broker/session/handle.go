@@ -101,6 +101,8 @@ func (c *Conn) readAll() error {
 		switch {
 		case c.over > 0:
 			err = c.waitForRate()
+		case c.waitsDeclared():
+			err = c.awaitDeclared()
 		case !c.more:
 			err = c.fill()
 		case c.closed():
@@ -116,7 +118,7 @@ func (c *Conn) readAll() error {
 		if err != nil {
 			return err
 		}
-		if c.over == 0 && !c.more { // or else complete messages wait in the slab
+		if c.over == 0 && !c.more && !c.waitsDeclared() { // or else complete messages wait in the slab
 			if c.claimed || need > freeInput {
 				if err := c.claimRoom(need); err != nil {
 					return err
@@ -160,7 +162,7 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 		if err == nil && n == 0 {
 			break
 		}
-		if err == nil && op.Verb == protocol.VerbPub && !c.spend(len(op.Data)) {
+		if err == nil && op.Verb == protocol.VerbPub && (op.HasHeader && c.declares(op) || !c.spend(len(op.Data))) {
 			break
 		}
 		c.start += n
@@ -314,6 +316,10 @@ func (c *Conn) connect(b *batch, text []byte) error {
 }
 
 func (c *Conn) publish(b *batch, op *protocol.Op) error {
+	var refusal *Refusal
+	if c.declared != nil {
+		refusal, c.declared = c.declared.refusal, nil
+	}
 	if op.HasHeader && !c.headers.Load() {
 		return protocol.ErrHeadersNotSupported
 	}
@@ -330,10 +336,13 @@ func (c *Conn) publish(b *batch, op *protocol.Op) error {
 	if bytes.HasPrefix(op.Reply, ackPrefix) {
 		return c.violate(protocol.ReplyViolation(op.Reply))
 	}
-	// As nats-server does, confirm before the client can receive its own message.
-	c.confirm(b)
 	m := &b.msg
 	*m = Message{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Data: op.Data}
+	if refusal != nil {
+		return c.refuse(b, m, refusal)
+	}
+	// As nats-server does, confirm before the client can receive its own message.
+	c.confirm(b)
 	if to, only, wants := wantsTrace(m); wants {
 		if !is.MayPublish(to) {
 			return c.violate(protocol.PublishViolation(to))

@@ -92,7 +92,8 @@ type Hub struct {
 	violations atomic.Uint64
 	informed   atomic.Uint64 // how often all clients were sent INFO
 
-	computing chan struct{} // turns of handshakes
+	declarer  func(client uint64) Declarer // nil: messages declare nothing
+	computing chan struct{}                // turns of handshakes
 	input     input
 
 	running sync.WaitGroup // readers, sweeper

@@ -1,0 +1,166 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/attribute"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/lapse"
+	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/work"
+)
+
+const (
+	// claimAgain is how often the messages of a connection claim a subject that another one holds:
+	// often enough that its attributes stay when that connection is gone.
+	claimAgain = lapse.Grace / 2
+	// maxClaimed bounds the subjects of which a connection knows that. Beyond it, one is forgotten
+	// for each new one, and may be claimed more often.
+	maxClaimed = 1000
+	// awaitAttributes is how often a message that comes before they are read looks for them.
+	awaitAttributes = 10 * time.Millisecond
+)
+
+// Declarer returns the session.Declarer of a client of this broker.
+func (s *Server) Declarer(client uint64) session.Declarer {
+	return &declarer{server: s, of: s.attributes, client: client}
+}
+
+// declarer sets the attributes that messages of one connection declare.
+//
+//  1. What is as declared takes no write: this broker's copy says so. It may be milliseconds
+//     behind, and the next message is compared again.
+//  2. A message waits until its attributes are set, and until live queries of linked brokers know.
+//  3. A message whose attributes are there, held by another connection, waits for nothing. Its
+//     connection claims them meanwhile. So publishers that connect elsewhere publish while etcd is
+//     away.
+//  4. Two connections that publish on one subject don't take it from each other all the time: each
+//     claims it every claimAgain at most.
+type declarer struct {
+	server *Server
+	of     *attributes
+	client uint64
+
+	last    declared
+	claimed map[string]time.Time // when the connection last claimed a subject
+}
+
+// declared is what a message declared, and the revision at which the subject was like that.
+type declared struct {
+	subject, text []byte
+	bound         bool
+	revision      int64
+}
+
+// Declare implements session.Declarer.
+func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *session.Refusal, refusal *session.Refusal) {
+	store := d.of.all.Store()
+	if d.last.bound == bound && bytes.Equal(d.last.subject, subject) && bytes.Equal(d.last.text, text) && store.Revision(subject) == d.last.revision {
+		return nil, nil
+	}
+	change := attribute.Change{Subject: string(subject), Holder: &attribute.Holder{}}
+	if is := d.of.rights(d.client); is != nil {
+		change.User = is.Name
+	}
+	if bound {
+		change.Holder = &attribute.Holder{Broker: d.server.self, Process: d.of.process, Connection: d.client}
+	}
+	var err error
+	if change.Set, err = attribute.SetFromJSON(text); err == nil {
+		err = change.Check()
+	}
+	if err != nil {
+		return nil, refusalOf(refuse(BadRequest, "header Carillon-Attributes: %v", err))
+	}
+	if store.Stats().Ready {
+		before := store.Get(change.Subject)
+		after, err := change.Apply(before)
+		switch {
+		case err != nil || after.Text != before.Text: // etcd decides
+		case after.Holder == before.Holder:
+			d.last = declared{append(d.last.subject[:0], subject...), append(d.last.text[:0], text...), bound, before.Revision}
+			return nil, nil
+		default:
+			d.claim(change)
+			return nil, nil
+		}
+	}
+	outcome := make(chan *session.Refusal, 1)
+	d.submit(change, func(refused *Error) { outcome <- refusalOf(refused) })
+	return outcome, nil
+}
+
+// claim binds the attributes of a subject to the connection, or to none, without anybody waiting.
+func (d *declarer) claim(change attribute.Change) {
+	now := time.Now()
+	if last, known := d.claimed[change.Subject]; known && now.Sub(last) < claimAgain {
+		return
+	}
+	if d.claimed == nil {
+		d.claimed = map[string]time.Time{}
+	}
+	for subject := range d.claimed {
+		if len(d.claimed) < maxClaimed {
+			break
+		}
+		delete(d.claimed, subject)
+	}
+	d.claimed[change.Subject] = now
+	// Without what is set: a later change may pass it.
+	change.Set = nil
+	d.submit(change, func(*Error) {})
+}
+
+// submit makes a change in its turn, and calls done once with the error of it.
+func (d *declarer) submit(change attribute.Change, done func(*Error)) {
+	busy := refuse(Busy, "more changes of attributes are asked for than this broker's part of %d a second (publish again in a moment)", ChangeRate)
+	if !d.of.gate.submit(d.client, 1, change.Memory(), func(ctx context.Context) {
+		done(d.server.declare(ctx, change))
+	}, func() { done(busy) }) {
+		done(busy)
+	}
+}
+
+// declare makes a change as soon as this broker has read the attributes.
+func (s *Server) declare(ctx context.Context, change attribute.Change) *Error {
+	for !s.attributes.all.Store().Stats().Ready {
+		if !work.Sleep(ctx, awaitAttributes) {
+			return refuse(NotReady, "this broker has not read the attributes of subjects yet (publish again in a second)")
+		}
+	}
+	out, err := s.attributes.all.Change(ctx, []attribute.Change{change})
+	if err == nil {
+		err = out[0].Err
+	}
+	if err == nil {
+		return nil
+	}
+	full, invalid := (*coordination.AttributesFullError)(nil), (*coordination.InvalidError)(nil)
+	if errors.As(err, &full) || errors.As(err, &invalid) {
+		return s.notWritten("change attributes", err)
+	}
+	// Without a line in the log for each message.
+	return refuse(Unavailable, "the coordinators did not take the change of the attributes of subject %.100s, or not in time: %v (publish again)", change.Subject, err)
+}
+
+// refusalOf returns what a publisher is told, also in the form of a PubAck.
+func refusalOf(e *Error) *session.Refusal {
+	if e == nil {
+		return nil
+	}
+	of := *jsapi.ErrClusterNotAvailable
+	switch e.Code {
+	case BadRequest:
+		of = *jsapi.ErrBadRequest
+	case Refused:
+		of = *jsapi.ErrInsufficientResources
+	}
+	of.Description = jsapi.OneLine("the attributes of its subject were not set: " + e.Text)
+	return &session.Refusal{Code: of.Code, Text: of.Description, Answer: encode(struct {
+		Error jsapi.Error `json:"error"`
+	}{of})}
+}
