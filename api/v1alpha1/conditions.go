@@ -27,6 +27,9 @@ const (
 	// ConditionUncleanElection is True of a Topic whose acknowledged records may be given up to
 	// keep it available.
 	ConditionUncleanElection = "UncleanElection"
+	// ConditionAttributesRefused is True of a Topic whose manifest declares attributes of subjects
+	// that could not be set.
+	ConditionAttributesRefused = "AttributesRefused"
 	// ConditionDeadLettersRefused is True of a Subscription with records that were given up, and
 	// that its dead-letter Topic does not store. They stay pending until it does.
 	ConditionDeadLettersRefused = "DeadLettersRefused"

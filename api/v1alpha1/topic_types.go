@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -201,6 +202,13 @@ type TopicSpec struct {
 	// +optional
 	AtomicBatches Permission `json:"atomicBatches,omitempty"`
 
+	// Attributes of subjects that the Topic keeps. They stay until they are taken out here.
+	// +kubebuilder:validation:MaxItems=50
+	// +listType=map
+	// +listMapKey=subject
+	// +optional
+	Attributes []SubjectAttributes `json:"attributes,omitempty"`
+
 	// UncleanElection Allowed prefers being available to keeping acknowledged records.
 	// +kubebuilder:default=Forbidden
 	// +optional
@@ -210,6 +218,22 @@ type TopicSpec struct {
 	// +kubebuilder:default=Retain
 	// +optional
 	DeletionPolicy TopicPolicy `json:"deletionPolicy,omitempty"`
+}
+
+// SubjectAttributes are attributes of a subject.
+type SubjectAttributes struct {
+	// Subject that the Topic keeps, without wildcards.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^ .*>]+([.][^ .*>]+)*$')",message="the subject of attributes has no wildcards and no empty parts; write for example sensors.7"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('$') && !self.startsWith('_INBOX.')",message="subjects that begin with $ or _INBOX. have no attributes; write for example sensors.7"
+	Subject string `json:"subject"`
+
+	// Set are names with values: strings, numbers, booleans, and lists of these. A name has letters,
+	// digits, _, . and -, and begins with a letter or _.
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=256
+	Set map[string]apiextensionsv1.JSON `json:"set"`
 }
 
 // RetentionSpec says when old records go: when any of its limits is exceeded.
@@ -251,8 +275,8 @@ type TopicStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled, RetentionPaused, DurabilityReduced and
-	// UncleanElection while they hold.
+	// Conditions are Ready; Reconciling, Stalled, RetentionPaused, DurabilityReduced,
+	// UncleanElection and AttributesRefused while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

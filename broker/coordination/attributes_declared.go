@@ -7,10 +7,10 @@ import (
 	"maps"
 	"slices"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/carillon-mq/carillon/broker/attribute"
+	"github.com/carillon-mq/carillon/broker/subject"
 )
 
 const (
@@ -20,6 +20,35 @@ const (
 	// declareAttempts bounds how often a transaction may lose against changes by others.
 	declareAttempts = 16
 )
+
+// Declared are the attributes that a manifest declares, by subject.
+type Declared map[string]attribute.Set
+
+// ParseDeclared returns what a manifest declares: the values by subject and name, as JSON. kept are
+// the subjects that its Topic keeps.
+func ParseDeclared(kept []string, texts map[string]map[string]json.RawMessage) (Declared, error) {
+	all := Declared{}
+	for _, of := range slices.Sorted(maps.Keys(texts)) {
+		if err := attribute.CheckSubject(of); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(kept, func(pattern string) bool { return subject.Matches([]byte(pattern), []byte(of)) }) {
+			return nil, fmt.Errorf("subject %.100s is none of this Topic (declare its attributes in the manifest of the Topic that keeps it)", of)
+		}
+		all[of] = attribute.Set{}
+		for name, text := range texts[of] {
+			value, err := attribute.FromJSON(text)
+			if err != nil {
+				return nil, fmt.Errorf("subject %.100s: attribute %.100q: %w", of, name, err)
+			}
+			all[of][name] = value
+		}
+		if err := all[of].Check(); err != nil {
+			return nil, fmt.Errorf("subject %.100s: %w", of, err)
+		}
+	}
+	return all, nil
+}
 
 func (c *Client) declaredKey(topic string) string { return c.prefix + "attributes/manifests/" + topic }
 
@@ -38,7 +67,7 @@ const declaredValueVersion = 1
 //
 // The error is an *InvalidError, or etcd's. Only the bound of subjects is
 // looked at: manifests are few, and only brokers know the sum of the bytes.
-func (c *Client) DeclareAttributes(ctx context.Context, topic string, want map[string]attribute.Set) error {
+func (c *Client) DeclareAttributes(ctx context.Context, topic string, want Declared) error {
 	if len(want) > MaxDeclared {
 		return &InvalidError{"declare attributes", fmt.Sprintf("%d subjects (a manifest may declare attributes of %d)", len(want), MaxDeclared)}
 	}
@@ -51,7 +80,7 @@ func (c *Client) DeclareAttributes(ctx context.Context, topic string, want map[s
 }
 
 // declareOnce is one attempt. done is false if others have written meanwhile.
-func (c *Client) declareOnce(ctx context.Context, topic string, want map[string]attribute.Set) (done bool, err error) {
+func (c *Client) declareOnce(ctx context.Context, topic string, want Declared) (done bool, err error) {
 	a, noted := &Attributes{c: c}, c.declaredKey(topic)
 	got, err := c.transact(ctx, nil, []clientv3.Op{clientv3.OpGet(noted)})
 	if err != nil {
@@ -153,22 +182,14 @@ func (a *Attributes) entries(ctx context.Context, subjects []string) (map[string
 	is := map[string]attribute.Entry{}
 	for _, response := range got.Responses {
 		for _, kv := range response.GetResponseRange().GetKvs() {
-			e, err := a.decodeOrNone(kv)
+			e, err := a.decode(kv)
 			if err != nil {
-				return nil, err
+				return nil, &InvalidError{"declare attributes", err.Error()}
 			}
 			is[e.Subject] = e
 		}
 	}
 	return is, nil
-}
-
-func (a *Attributes) decodeOrNone(kv *mvccpb.KeyValue) (attribute.Entry, error) {
-	e, err := a.decode(kv)
-	if err != nil {
-		return attribute.Entry{}, &InvalidError{"declare attributes", err.Error()}
-	}
-	return e, nil
 }
 
 // declared returns the operation of a change of what a subject has, if it writes.

@@ -47,6 +47,7 @@ type Keys interface {
 	OrphanTopic(ctx context.Context, name string, by coordination.Owner) (*coordination.Topic, error)
 	DeleteTopic(ctx context.Context, name, id string, by coordination.Owner) error
 	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
+	DeclareAttributes(ctx context.Context, topic string, want coordination.Declared) error
 
 	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
 	UpdateSubscription(ctx context.Context, topic, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error)

@@ -53,6 +53,9 @@ type TopicFacts struct {
 	Refused error
 	// Trouble is the error that the broker Troubled reports for a shard that it leads; empty: none.
 	Trouble, Troubled string
+	// AttributesRefused is why attributes that it declares of subjects could not be set; empty: they
+	// are.
+	AttributesRefused string
 }
 
 // Link is facts about the Broker that a manifest refers to, and its etcd.

@@ -15,6 +15,8 @@ const (
 	ReasonUsersNotEnabled = "UsersNotEnabled"
 	// ReasonNotStored: a Topic refuses what is to be stored there.
 	ReasonNotStored = "NotStored"
+	// ReasonNotSet: what is declared could not be set.
+	ReasonNotSet = "NotSet"
 	// ReasonDeletedSoon: retention is about to delete records.
 	ReasonDeletedSoon = "DeletedSoon"
 	// ReasonRequested: the spec asks for it.

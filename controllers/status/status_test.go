@@ -22,7 +22,7 @@ func brokerOf() *v1alpha1.Broker {
 // say returns the conditions in short: "Ready=False:RollingPod".
 func say(conditions []metav1.Condition) string {
 	var words []string
-	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "EtcdRestored", "RestartPending", "RetentionPaused", "DurabilityReduced", "UncleanElection", "UsersInvalid", "Open"} {
+	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "EtcdRestored", "RestartPending", "RetentionPaused", "DurabilityReduced", "UncleanElection", "AttributesRefused", "UsersInvalid", "Open"} {
 		if c := meta.FindStatusCondition(conditions, kind); c != nil {
 			words = append(words, kind+"="+string(c.Status)+":"+c.Reason)
 		}

@@ -44,6 +44,7 @@ func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers
 		status.LedBy = ledBy(f.Shards)
 	}
 	conditions.risks(spec, status.Replicas)
+	conditions.only(f.AttributesRefused != "", v1alpha1.ConditionAttributesRefused, ReasonNotSet, "the attributes of subjects are as before: "+f.AttributesRefused)
 	switch {
 	case numbers != nil:
 		status.Messages, status.Bytes = numbers.Messages, numbers.Bytes

@@ -50,6 +50,15 @@ func TestTheStatusOfATopicShowsItsFacts(t *testing.T) {
 	if s := Topic(of, plan.TopicFacts{Self: self, Name: "orders"}, served, nil); say(s.Conditions) != "Ready=True:Served" {
 		t.Errorf("gone, it is %+v", s)
 	}
+	refused := facts
+	refused.AttributesRefused = "subject x is none of this Topic"
+	told := Topic(topic, refused, served, nil)
+	if say(told.Conditions) != "Ready=True:Served AttributesRefused=True:NotSet" {
+		t.Errorf("with attributes that can't be set it is %+v", told)
+	}
+	if s := Topic(&v1alpha1.Topic{Status: told}, facts, served, nil); say(s.Conditions) != "Ready=True:Served" {
+		t.Errorf("with attributes that are set again it is %+v", s)
+	}
 	// With several shards, the leaders are named with their counts, and the lowest number of
 	// in-sync replicas is shown.
 	wide, first := facts, facts.Shards[0]

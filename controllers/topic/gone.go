@@ -75,6 +75,11 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 		facts.Records = m.Records(ctx, t.ID)
 	}
 	action := plan.Gone(facts)
+	if action.Kind == plan.Delete || action.Kind == plan.Orphan {
+		if err := m.Keys.DeclareAttributes(ctx, t.Name, nil); err != nil {
+			return 0, fmt.Errorf("delete the attributes that topic %s declared, whose manifest is gone: %w", t.Name, err)
+		}
+	}
 	switch action.Kind {
 	case plan.Delete:
 		err = m.Keys.DeleteTopic(ctx, t.Name, t.ID, t.Owner)

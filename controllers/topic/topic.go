@@ -54,6 +54,8 @@ type Reconciler struct {
 
 	mu        sync.Mutex
 	contested map[types.NamespacedName]bool // manifests with a subject that an older one also has
+	// undeclared are the Topics of which it is known that no attributes are declared.
+	undeclared map[string]bool
 }
 
 // SetupWithManager registers the Reconciler and its watches with the manager.
@@ -104,6 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	p.declare(ctx)
 	r.Mirrors.Await(request.NamespacedName, action.Kind == plan.Stall)
 	if p.facts.Found != nil {
 		for _, doubt := range p.mirror.Doubts(p.facts.Found.ID) {
@@ -127,7 +130,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.report(ctx, topic, wanted, action)
 	}
 	result, err := r.leave(ctx, request.NamespacedName, topic)
-	waits := action.Kind == plan.Wait && p.facts.Refused != nil || action.Reason == plan.LimitUnsupported || action.Reason == plan.SettingUnsupported || action.Reason == plan.SourceCycle
+	waits := p.facts.AttributesRefused != "" || action.Kind == plan.Wait && p.facts.Refused != nil || action.Reason == plan.LimitUnsupported || action.Reason == plan.SettingUnsupported || action.Reason == plan.SourceCycle
 	if waits && result.RequeueAfter == 0 { // nothing else triggers a pass when the cause ends
 		result.RequeueAfter = pollTrouble
 	}

@@ -92,6 +92,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.StartSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StorageSpec"):
 		return &apiv1alpha1.StorageSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SubjectAttributes"):
+		return &apiv1alpha1.SubjectAttributesApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SubjectMappingSpec"):
 		return &apiv1alpha1.SubjectMappingSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SubjectPermissions"):

@@ -571,6 +571,17 @@ var schemaYAML = typed.YAMLObject(`types:
       default: 10Gi
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Subject
   scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.SubjectAttributes
+  map:
+    fields:
+    - name: set
+      type:
+        map:
+          elementType:
+            namedType: io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON
+    - name: subject
+      type:
+        scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.SubjectMappingSpec
   map:
     fields:
@@ -746,6 +757,14 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.Permission
       default: Forbidden
+    - name: attributes
+      type:
+        list:
+          elementType:
+            namedType: com.github.carillon-mq.carillon.api.v1alpha1.SubjectAttributes
+          elementRelationship: associative
+          keys:
+          - subject
     - name: brokerRef
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.BrokerReference
@@ -937,6 +956,16 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
 - name: io.k8s.api.core.v1.TolerationOperator
   scalar: string
+- name: io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON
+  scalar: untyped
+  list:
+    elementType:
+      namedType: __untyped_atomic_
+    elementRelationship: atomic
+  map:
+    elementType:
+      namedType: __untyped_deduced_
+    elementRelationship: separable
 - name: io.k8s.apimachinery.pkg.api.resource.Quantity
   scalar: untyped
   list:

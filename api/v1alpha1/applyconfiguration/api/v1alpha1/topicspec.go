@@ -59,6 +59,8 @@ type TopicSpecApplyConfiguration struct {
 	Counters *apiv1alpha1.Permission `json:"counters,omitempty"`
 	// AtomicBatches Allowed lets clients publish messages that are kept together or not at all.
 	AtomicBatches *apiv1alpha1.Permission `json:"atomicBatches,omitempty"`
+	// Attributes of subjects that the Topic keeps. They stay until they are taken out here.
+	Attributes []SubjectAttributesApplyConfiguration `json:"attributes,omitempty"`
 	// UncleanElection Allowed prefers being available to keeping acknowledged records.
 	UncleanElection *apiv1alpha1.UncleanElection `json:"uncleanElection,omitempty"`
 	// DeletionPolicy says what becomes of the records when this manifest is deleted.
@@ -229,6 +231,19 @@ func (b *TopicSpecApplyConfiguration) WithCounters(value apiv1alpha1.Permission)
 // If called multiple times, the AtomicBatches field is set to the value of the last call.
 func (b *TopicSpecApplyConfiguration) WithAtomicBatches(value apiv1alpha1.Permission) *TopicSpecApplyConfiguration {
 	b.AtomicBatches = &value
+	return b
+}
+
+// WithAttributes adds the given value to the Attributes field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Attributes field.
+func (b *TopicSpecApplyConfiguration) WithAttributes(values ...*SubjectAttributesApplyConfiguration) *TopicSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithAttributes")
+		}
+		b.Attributes = append(b.Attributes, *values[i])
+	}
 	return b
 }
 

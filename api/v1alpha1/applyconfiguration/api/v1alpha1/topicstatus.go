@@ -13,8 +13,8 @@ import (
 type TopicStatusApplyConfiguration struct {
 	// ObservedGeneration is the generation of the spec that this status answers.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready; Reconciling, Stalled, RetentionPaused, DurabilityReduced and
-	// UncleanElection while they hold.
+	// Conditions are Ready; Reconciling, Stalled, RetentionPaused, DurabilityReduced,
+	// UncleanElection and AttributesRefused while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// Name by which clients know the Topic.
 	Name *string `json:"name,omitempty"`
