@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"hash/maphash"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/attribute"
@@ -18,12 +20,18 @@ const (
 	// claimAgain is how often the messages of a connection claim a subject that another one holds:
 	// often enough that its attributes stay when that connection is gone.
 	claimAgain = lapse.Grace / 2
-	// maxClaimed bounds the subjects of which a connection knows that. Beyond it, one is forgotten
-	// for each new one, and may be claimed more often.
+	// maxClaimed bounds the subjects of which a connection knows that: some 40 KiB. Beyond it, one
+	// is forgotten for each new one, and may be claimed more often.
 	maxClaimed = 1000
+	// maxDeclaredText is the size of what a message declares, as it is written: with blanks, escapes
+	// and repetitions. It is read for each message that repeats nothing.
+	maxDeclaredText = 4 * attribute.MaxBytes
 	// awaitAttributes is how often a message that comes before they are read looks for them.
 	awaitAttributes = 10 * time.Millisecond
 )
+
+// claimSeed is of the hashes of claimed subjects. Equal ones only delay a claim.
+var claimSeed = maphash.MakeSeed()
 
 // Declarer returns the session.Declarer of a client of this broker.
 func (s *Server) Declarer(client uint64) session.Declarer {
@@ -46,7 +54,7 @@ type declarer struct {
 	client uint64
 
 	last    declared
-	claimed map[string]time.Time // when the connection last claimed a subject
+	claimed map[uint64]time.Time // when the connection last claimed a subject, by its hash
 }
 
 // declared is what a message declared, and the revision at which the subject was like that.
@@ -69,9 +77,11 @@ func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *sessi
 	if bound {
 		change.Holder = &attribute.Holder{Broker: d.server.self, Process: d.of.process, Connection: d.client}
 	}
-	var err error
-	if change.Set, err = attribute.SetFromJSON(text); err == nil {
-		err = change.Check()
+	err := fmt.Errorf("%d bytes (there may be %d)", len(text), maxDeclaredText)
+	if len(text) <= maxDeclaredText {
+		if change.Set, err = attribute.SetFromJSON(text); err == nil {
+			err = change.Check()
+		}
 	}
 	if err != nil {
 		return nil, refusalOf(refuse(BadRequest, "header Carillon-Attributes: %v", err))
@@ -82,7 +92,9 @@ func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *sessi
 		switch {
 		case err != nil || after.Text != before.Text: // etcd decides
 		case after.Holder == before.Holder:
-			d.last = declared{append(d.last.subject[:0], subject...), append(d.last.text[:0], text...), bound, before.Revision}
+			if len(text) <= attribute.MaxBytes { // it stays in memory
+				d.last = declared{append(d.last.subject[:0], subject...), append(d.last.text[:0], text...), bound, before.Revision}
+			}
 			return nil, nil
 		default:
 			d.claim(change)
@@ -96,20 +108,20 @@ func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *sessi
 
 // claim binds the attributes of a subject to the connection, or to none, without anybody waiting.
 func (d *declarer) claim(change attribute.Change) {
-	now := time.Now()
-	if last, known := d.claimed[change.Subject]; known && now.Sub(last) < claimAgain {
+	now, of := time.Now(), maphash.String(claimSeed, change.Subject)
+	if last, known := d.claimed[of]; known && now.Sub(last) < claimAgain {
 		return
 	}
 	if d.claimed == nil {
-		d.claimed = map[string]time.Time{}
+		d.claimed = map[uint64]time.Time{}
 	}
-	for subject := range d.claimed {
+	for other := range d.claimed {
 		if len(d.claimed) < maxClaimed {
 			break
 		}
-		delete(d.claimed, subject)
+		delete(d.claimed, other)
 	}
-	d.claimed[change.Subject] = now
+	d.claimed[of] = now
 	// Without what is set: a later change may pass it.
 	change.Set = nil
 	d.submit(change, func(*Error) {})

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"errors"
+	"hash/maphash"
 	"strings"
 	"testing"
 	"time"
@@ -90,11 +91,11 @@ func TestAMessageWhoseAttributesAreThereWaitsForNothing(t *testing.T) {
 	declares(t, s.Declarer(5), "s", `{"room":"410"}`, true)
 	testutil.EventuallyTrue(t, "the other claim", func() bool { return all.store.Get("s").Holder.Connection == 5 })
 	declares(t, d, "s", `{"room":"410"}`, true)
-	d.(*declarer).claimed["s"] = time.Now().Add(-claimAgain)
+	d.(*declarer).claimed[maphash.String(claimSeed, "s")] = time.Now().Add(-claimAgain)
 	declares(t, d, "s", `{"room":"410"}`, true)
 	testutil.EventuallyTrue(t, "a later claim", func() bool { return all.store.Get("s").Holder.Connection == 6 })
 	declares(t, d, "s", `{"room":"410"}`, false)
-	d.(*declarer).claimed["s"] = time.Now().Add(-claimAgain)
+	d.(*declarer).claimed[maphash.String(claimSeed, "s")] = time.Now().Add(-claimAgain)
 	declares(t, d, "s", `{"room":"410"}`, false)
 	testutil.EventuallyTrue(t, "none holds it", func() bool { return all.store.Get("s").Holder == attribute.Holder{} })
 	if got := all.count(); got != 5 {
@@ -121,6 +122,7 @@ func TestMessagesAreRefusedWithTheReason(t *testing.T) {
 	d := s.Declarer(5)
 	for text, says := range map[string]string{
 		``: "unexpected end", `{`: "unexpected end", `{"1":2}`: "named", `{"a":null}`: "attribute a", `{"a":"` + strings.Repeat("x", 5000) + `"}`: "4096",
+		`{"a":1` + strings.Repeat(" ", maxDeclaredText) + `}`: "bytes (there may be",
 	} {
 		refusal, _ := declares(t, d, "s", text, true)
 		refusedFor(t, refusal, jsapi.ErrBadRequest, says)
