@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +19,10 @@ const (
 	// claimAgain is how often the messages of a connection claim a subject that another one holds:
 	// often enough that its attributes stay when that connection is gone.
 	claimAgain = lapse.Grace / 2
-	// maxClaimed bounds the subjects of which a connection knows that: some 40 KiB. Beyond it, one
-	// is forgotten for each new one, and may be claimed more often.
-	maxClaimed = 1000
+	// maxNoted bounds the subjects of which a connection knows when it claimed them, and those of
+	// which it knows what they were declared: some 40 KiB each. Beyond it, one is forgotten for each
+	// new one: it may be claimed more often, and what is declared is read again.
+	maxNoted = 1000
 	// maxDeclaredText is the size of what a message declares, as it is written: with blanks, escapes
 	// and repetitions. It is read for each message that repeats nothing.
 	maxDeclaredText = 4 * attribute.MaxBytes
@@ -30,8 +30,8 @@ const (
 	awaitAttributes = 10 * time.Millisecond
 )
 
-// claimSeed is of the hashes of claimed subjects. Equal ones only delay a claim.
-var claimSeed = maphash.MakeSeed()
+// hashSeed is of hashes. Equal ones of claimed subjects only delay a claim.
+var hashSeed = maphash.MakeSeed()
 
 // Declarer returns the session.Declarer of a client of this broker.
 func (s *Server) Declarer(client uint64) session.Declarer {
@@ -53,21 +53,45 @@ type declarer struct {
 	of     *attributes
 	client uint64
 
-	last    declared
+	known   map[uint64]int64     // revisions of subjects that were as a message declared, by keyOf
 	claimed map[uint64]time.Time // when the connection last claimed a subject, by its hash
 }
 
-// declared is what a message declared, and the revision at which the subject was like that.
-type declared struct {
-	subject, text []byte
-	bound         bool
-	revision      int64
+// keyOf returns a hash of what a message declares. Two equal ones would have to be at the same
+// revision to be taken for each other, which not even many messages make likely.
+func keyOf(subject, text []byte, bound bool) uint64 {
+	var h maphash.Hash
+	h.SetSeed(hashSeed)
+	_, _ = h.Write(subject)
+	end := byte(' ') // which no subject has
+	if bound {
+		end = '\t'
+	}
+	_ = h.WriteByte(end)
+	_, _ = h.Write(text)
+	return h.Sum64()
+}
+
+// note sets a value. If there are many, it forgets some other one.
+func note[V any](of map[uint64]V, key uint64, value V) map[uint64]V {
+	if of == nil {
+		of = map[uint64]V{}
+	}
+	for other := range of {
+		if len(of) < maxNoted {
+			break
+		}
+		delete(of, other)
+	}
+	of[key] = value
+	return of
 }
 
 // Declare implements session.Declarer.
 func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *session.Refusal, refusal *session.Refusal) {
 	store := d.of.all.Store()
-	if d.last.bound == bound && bytes.Equal(d.last.subject, subject) && bytes.Equal(d.last.text, text) && store.Revision(subject) == d.last.revision {
+	key := keyOf(subject, text, bound)
+	if at, known := d.known[key]; known && at == store.Revision(subject) {
 		return nil, nil
 	}
 	change := attribute.Change{Subject: string(subject), Holder: &attribute.Holder{}}
@@ -92,9 +116,7 @@ func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *sessi
 		switch {
 		case err != nil || after.Text != before.Text: // etcd decides
 		case after.Holder == before.Holder:
-			if len(text) <= attribute.MaxBytes { // it stays in memory
-				d.last = declared{append(d.last.subject[:0], subject...), append(d.last.text[:0], text...), bound, before.Revision}
-			}
+			d.known = note(d.known, key, before.Revision)
 			return nil, nil
 		default:
 			d.claim(change)
@@ -108,20 +130,11 @@ func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *sessi
 
 // claim binds the attributes of a subject to the connection, or to none, without anybody waiting.
 func (d *declarer) claim(change attribute.Change) {
-	now, of := time.Now(), maphash.String(claimSeed, change.Subject)
+	now, of := time.Now(), maphash.String(hashSeed, change.Subject)
 	if last, known := d.claimed[of]; known && now.Sub(last) < claimAgain {
 		return
 	}
-	if d.claimed == nil {
-		d.claimed = map[uint64]time.Time{}
-	}
-	for other := range d.claimed {
-		if len(d.claimed) < maxClaimed {
-			break
-		}
-		delete(d.claimed, other)
-	}
-	d.claimed[of] = now
+	d.claimed = note(d.claimed, of, now)
 	// Without what is set: a later change may pass it.
 	change.Set = nil
 	d.submit(change, func(*Error) {})

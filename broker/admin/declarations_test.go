@@ -91,20 +91,20 @@ func TestAMessageWhoseAttributesAreThereWaitsForNothing(t *testing.T) {
 	declares(t, s.Declarer(5), "s", `{"room":"410"}`, true)
 	testutil.EventuallyTrue(t, "the other claim", func() bool { return all.store.Get("s").Holder.Connection == 5 })
 	declares(t, d, "s", `{"room":"410"}`, true)
-	d.(*declarer).claimed[maphash.String(claimSeed, "s")] = time.Now().Add(-claimAgain)
+	d.(*declarer).claimed[maphash.String(hashSeed, "s")] = time.Now().Add(-claimAgain)
 	declares(t, d, "s", `{"room":"410"}`, true)
 	testutil.EventuallyTrue(t, "a later claim", func() bool { return all.store.Get("s").Holder.Connection == 6 })
 	declares(t, d, "s", `{"room":"410"}`, false)
-	d.(*declarer).claimed[maphash.String(claimSeed, "s")] = time.Now().Add(-claimAgain)
+	d.(*declarer).claimed[maphash.String(hashSeed, "s")] = time.Now().Add(-claimAgain)
 	declares(t, d, "s", `{"room":"410"}`, false)
 	testutil.EventuallyTrue(t, "none holds it", func() bool { return all.store.Get("s").Holder == attribute.Holder{} })
 	if got := all.count(); got != 5 {
 		t.Errorf("%d changes were made", got)
 	}
-	for i := range maxClaimed + 10 {
+	for i := range maxNoted + 10 {
 		d.(*declarer).claim(attribute.Change{Subject: "s." + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + time.Duration(i).String(), Holder: &attribute.Holder{}})
 	}
-	if known := len(d.(*declarer).claimed); known > maxClaimed {
+	if known := len(d.(*declarer).claimed); known > maxNoted {
 		t.Errorf("a connection knows %d claims", known)
 	}
 }
