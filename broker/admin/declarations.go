@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/attribute"
@@ -26,6 +27,9 @@ const (
 	// maxDeclaredText is the size of what a message declares, as it is written: with blanks, escapes
 	// and repetitions. It is read for each message that repeats nothing.
 	maxDeclaredText = 4 * attribute.MaxBytes
+	// maxClaiming bounds the claims of a connection that are under way: messages of the same client
+	// that wait for their attributes come after them. It is a few of the etcd's answers' worth.
+	maxClaiming = 32
 	// awaitAttributes is how often a message that comes before they are read looks for them.
 	awaitAttributes = 10 * time.Millisecond
 )
@@ -46,12 +50,16 @@ func (s *Server) Declarer(client uint64) session.Declarer {
 //  3. A message whose attributes are there, held by another connection, waits for nothing. Its
 //     connection claims them meanwhile. So publishers that connect elsewhere publish while etcd is
 //     away.
-//  4. Two connections that publish on one subject don't take it from each other all the time: each
+//  4. Attributes that are bound to none, such as a manifest's, stay so if messages of a connection
+//     declare the same, or more: they would go with it.
+//  5. Two connections that publish on one subject don't take it from each other all the time: each
 //     claims it every claimAgain at most.
 type declarer struct {
 	server *Server
 	of     *attributes
 	client uint64
+
+	claiming atomic.Int32 // claims under way
 
 	known   map[uint64]int64     // revisions of subjects that were as a message declared, by keyOf
 	claimed map[uint64]time.Time // when the connection last claimed a subject, by its hash
@@ -88,13 +96,13 @@ func note[V any](of map[uint64]V, key uint64, value V) map[uint64]V {
 }
 
 // Declare implements session.Declarer.
-func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *session.Refusal, refusal *session.Refusal) {
+func (d *declarer) Declare(subject, text []byte, bound bool) (set func() <-chan *session.Refusal, refusal *session.Refusal) {
 	store := d.of.all.Store()
 	key := keyOf(subject, text, bound)
 	if at, known := d.known[key]; known && at == store.Revision(subject) {
 		return nil, nil
 	}
-	change := attribute.Change{Subject: string(subject), Holder: &attribute.Holder{}}
+	change := attribute.Change{Subject: string(subject), Holder: &attribute.Holder{}, KeepsUnbound: bound}
 	if is := d.of.rights(d.client); is != nil {
 		change.User = is.Name
 	}
@@ -119,25 +127,35 @@ func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *sessi
 			d.known = note(d.known, key, before.Revision)
 			return nil, nil
 		default:
-			d.claim(change)
-			return nil, nil
+			if !d.claims(change.Subject) {
+				return nil, nil
+			}
+			return func() <-chan *session.Refusal { d.claim(change); return nil }, nil
 		}
 	}
-	outcome := make(chan *session.Refusal, 1)
-	d.submit(change, func(refused *Error) { outcome <- refusalOf(refused) })
-	return outcome, nil
+	return func() <-chan *session.Refusal {
+		outcome := make(chan *session.Refusal, 1)
+		d.submit(change, func(refused *Error) { outcome <- refusalOf(refused) })
+		return outcome
+	}, nil
+}
+
+// claims reports whether the connection is to claim a subject now, and notes that it does.
+func (d *declarer) claims(subject string) bool {
+	now, of := time.Now(), maphash.String(hashSeed, subject)
+	if last, known := d.claimed[of]; known && now.Sub(last) < claimAgain || d.claiming.Load() >= maxClaiming {
+		return false
+	}
+	d.claimed = note(d.claimed, of, now)
+	return true
 }
 
 // claim binds the attributes of a subject to the connection, or to none, without anybody waiting.
 func (d *declarer) claim(change attribute.Change) {
-	now, of := time.Now(), maphash.String(hashSeed, change.Subject)
-	if last, known := d.claimed[of]; known && now.Sub(last) < claimAgain {
-		return
-	}
-	d.claimed = note(d.claimed, of, now)
 	// Without what is set: a later change may pass it.
 	change.Set = nil
-	d.submit(change, func(*Error) {})
+	d.claiming.Add(1)
+	d.submit(change, func(*Error) { d.claiming.Add(-1) })
 }
 
 // submit makes a change in its turn, and calls done once with the error of it.

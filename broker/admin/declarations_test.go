@@ -19,9 +19,13 @@ import (
 // whether the message did.
 func declares(t *testing.T, d session.Declarer, subject, text string, bound bool) (refusal *session.Refusal, waited bool) {
 	t.Helper()
-	made, refusal := d.Declare([]byte(subject), []byte(text), bound)
-	if made == nil {
+	set, refusal := d.Declare([]byte(subject), []byte(text), bound)
+	if set == nil {
 		return refusal, false
+	}
+	made := set()
+	if made == nil {
+		return nil, false
 	}
 	select {
 	case refusal = <-made:
@@ -102,7 +106,9 @@ func TestAMessageWhoseAttributesAreThereWaitsForNothing(t *testing.T) {
 		t.Errorf("%d changes were made", got)
 	}
 	for i := range maxNoted + 10 {
-		d.(*declarer).claim(attribute.Change{Subject: "s." + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + time.Duration(i).String(), Holder: &attribute.Holder{}})
+		if !d.(*declarer).claims("s." + time.Duration(i).String()) {
+			t.Fatal("it does not claim another subject")
+		}
 	}
 	if known := len(d.(*declarer).claimed); known > maxNoted {
 		t.Errorf("a connection knows %d claims", known)
@@ -167,10 +173,11 @@ func refusedFor(t *testing.T, refusal *session.Refusal, want *jsapi.Error, says 
 func TestMessagesWaitForABrokerThatHasJustStarted(t *testing.T) {
 	s, _, all := attributesServer(t, "", 1e6)
 	all.store = attribute.NewStore()
-	made, refusal := s.Declarer(5).Declare([]byte("s"), []byte(`{"a":1}`), true)
-	if refusal != nil || made == nil {
+	set, refusal := s.Declarer(5).Declare([]byte("s"), []byte(`{"a":1}`), true)
+	if refusal != nil || set == nil {
 		t.Fatalf("it does not wait: %+v", refusal)
 	}
+	made := set()
 	select {
 	case refusal := <-made:
 		t.Fatalf("it did not wait: %+v", refusal)
@@ -180,4 +187,54 @@ func TestMessagesWaitForABrokerThatHasJustStarted(t *testing.T) {
 	if refusal := <-made; refusal != nil || all.store.Get("s").Text != `{"a":1}` {
 		t.Errorf("then it was refused for %+v, or has %+v", refusal, all.store.Get("s"))
 	}
+}
+
+// TestMessagesBindNothingThatStays: what is bound to none, as by a manifest, stays so when messages
+// repeat it, or add to it. Otherwise it would go with their connection.
+func TestMessagesBindNothingThatStays(t *testing.T) {
+	s, _, all := attributesServer(t, "", 1e6)
+	if _, err := all.Change(t.Context(), []attribute.Change{{Subject: "s", Set: attribute.Set{"room": attribute.String("410")}}}); err != nil {
+		t.Fatal(err)
+	}
+	d := s.Declarer(5)
+	if refusal, waited := declares(t, d, "s", `{"room":"410"}`, true); refusal != nil || waited || all.count() != 1 {
+		t.Errorf("a repetition is refused for %+v, waited: %v, and there were %d changes", refusal, waited, all.count())
+	}
+	if refusal, _ := declares(t, d, "s", `{"floor":4}`, true); refusal != nil {
+		t.Errorf("refused for %+v", refusal)
+	}
+	if got := all.store.Get("s"); got.Text != `{"floor":4,"room":"410"}` || got.Holder != (attribute.Holder{}) {
+		t.Errorf("the subject has %+v", got)
+	}
+	if refusal, _ := declares(t, d, "new", `{"floor":4}`, true); refusal != nil || all.store.Get("new").Holder.Connection != 5 {
+		t.Errorf("refused for %+v, and a new subject has %+v", refusal, all.store.Get("new"))
+	}
+}
+
+// TestClaimsKeepNoMessageWaiting: a connection that publishes on many subjects of another one, as
+// after a reconnect, has few claims under way. Looking at a message submits none: the hub is locked.
+func TestClaimsKeepNoMessageWaiting(t *testing.T) {
+	s, _, all := attributesServer(t, "", 1e6)
+	const subjects = 2 * maxClaiming
+	subject := func(i int) string { return "s." + time.Duration(i).String() }
+	for i := range subjects {
+		declares(t, s.Declarer(5), subject(i), `{"a":1}`, true)
+	}
+	all.block = make(chan struct{})
+	d := s.Declarer(6).(*declarer)
+	d.Declare([]byte(subject(0)), []byte(`{"a":1}`), true)
+	d.Declare([]byte("new"), []byte(`{"a":1}`), true)
+	if n := d.claiming.Load(); n != 0 || len(s.attributes.gate.places) != 0 || s.attributes.gate.waiting.Waiting() != 0 {
+		t.Errorf("messages that were only looked at made %d claims", n)
+	}
+	for i := range subjects {
+		if refusal, waited := declares(t, d, subject(i), `{"a":1}`, true); refusal != nil || waited {
+			t.Errorf("refused for %+v, waited: %v", refusal, waited)
+		}
+	}
+	if n := d.claiming.Load(); n != maxClaiming {
+		t.Errorf("%d claims are under way", n)
+	}
+	close(all.block)
+	testutil.EventuallyTrue(t, "they end", func() bool { return d.claiming.Load() == 0 })
 }

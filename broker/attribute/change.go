@@ -27,6 +27,9 @@ type Change struct {
 	Replace bool     // all others go
 	// Holder is what the attributes are bound to from now on; nil: as it was before.
 	Holder *Holder
+	// KeepsUnbound has attributes that are bound to none stay so, whatever Holder says. It is for
+	// new ones then, and for those of another connection.
+	KeepsUnbound bool
 	// If, if not nil, is the revision that the subject's attributes have to be at; 0: there are
 	// none.
 	If *int64
@@ -119,7 +122,8 @@ func (c *Change) Apply(before Entry) (after Entry, err error) {
 		return Entry{}, fmt.Errorf("subject %s: %w", c.Subject, err)
 	}
 	after = Entry{Subject: c.Subject, Revision: before.Revision, Text: string(attributes.AppendJSON(nil)), Holder: before.Holder, User: c.User}
-	if c.Holder != nil {
+	unbound := before.Text != "" && before.Holder == (Holder{})
+	if c.Holder != nil && !(c.KeepsUnbound && unbound) {
 		after.Holder = *c.Holder
 	}
 	return after, nil

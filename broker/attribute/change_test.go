@@ -28,6 +28,15 @@ func TestChangesMergeReplaceAndDelete(t *testing.T) {
 			t.Errorf("%+v makes %+v, %v", tc.change, after, err)
 		}
 	}
+	for _, tc := range []struct {
+		before Entry
+		bound  Holder
+	}{{Entry{}, Holder{"b", 1, 9}}, {before, Holder{"b", 1, 9}}, {Entry{Subject: "s", Revision: 7, Text: before.Text}, Holder{}}} {
+		after, err := (&Change{Subject: "s", Set: Set{"x": Bool(true)}, Holder: &Holder{"b", 1, 9}, KeepsUnbound: true}).Apply(tc.before)
+		if err != nil || after.Holder != tc.bound {
+			t.Errorf("of %+v becomes %+v, %v", tc.before, after, err)
+		}
+	}
 	if before.Text != `{"floor":3,"room":"410"}` {
 		t.Error("a change has changed what it was applied to")
 	}

@@ -22,9 +22,13 @@ var declareMark = []byte("\n" + declareHeader + ":")
 // connection's reader calls it.
 type Declarer interface {
 	// Declare returns nil, nil if a subject has the attributes of a text, and the message is to be
-	// published. Otherwise they are being set, and made is sent the outcome, within a bounded
-	// time; or refusal says why they can't be. subject and text are valid during the call.
-	Declare(subject, text []byte, bound bool) (made <-chan *Refusal, refusal *Refusal)
+	// published; or refusal says why they can't be set. Otherwise set is called later, once. Then
+	// made is sent the outcome, within a bounded time; nil: the message waits for nothing. subject
+	// and text are valid during the call of Declare.
+	//
+	// The Hub is locked while Declare runs, and not while set does. So Declare must not use it, not
+	// even to refuse what another client has asked for, and set may.
+	Declare(subject, text []byte, bound bool) (set func() (made <-chan *Refusal), refusal *Refusal)
 }
 
 // Refusal is why what a message declares was not set, so that it is not published.
@@ -41,22 +45,22 @@ func (h *Hub) Declaring(open func(client uint64) Declarer) { h.declarer = open }
 
 // declaration is what the message that is read next declares, while the reader waits for it.
 type declaration struct {
-	made    <-chan *Refusal // nil: the outcome is there
+	set     func() (made <-chan *Refusal) // nil: the outcome is there
 	refusal *Refusal
 }
 
-// declares begins to set what a message declares about its subject. It reports true if the message
-// is to wait. One that declares nothing costs a search in its headers. What publish refuses sets
-// nothing.
+// declares looks at what a message declares about its subject. It reports true if the message is to
+// wait until awaitDeclared has set that. One that declares nothing costs a search in its headers.
+// What publish refuses sets nothing.
 func (c *Conn) declares(op *protocol.Op) (wait bool) {
 	if c.declared != nil || c.hub.declarer == nil || !bytes.Contains(op.Data[:op.Header], declareMark) {
 		return false
 	}
 	is := c.identity.Load()
 	m := Message{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Data: op.Data}
-	_, only, wants := wantsTrace(&m)
+	to, only, wants := wantsTrace(&m)
 	switch {
-	case !declarable(op.Subject), wants && only, !c.headers.Load(), bytes.HasPrefix(op.Reply, ackPrefix),
+	case !declarable(op.Subject), wants && (only || !is.MayPublish(to)), !c.headers.Load(), bytes.HasPrefix(op.Reply, ackPrefix),
 		is != nil && is.Limits.Payload > 0 && len(op.Data) > is.Limits.Payload,
 		!is.MayPublish(op.Subject), is != nil && maySchedule(is, &m) != nil:
 		return false
@@ -67,12 +71,12 @@ func (c *Conn) declares(op *protocol.Op) (wait bool) {
 	header := protocol.Header(op.Data[:op.Header])
 	text, _ := header.Get(declareHeader)
 	bound, _ := header.Get(declareBound)
-	made, refusal := c.declarer.Declare(op.Subject, text, !strings.EqualFold(string(bound), "false"))
-	if made == nil && refusal == nil {
+	set, refusal := c.declarer.Declare(op.Subject, text, !strings.EqualFold(string(bound), "false"))
+	if set == nil && refusal == nil {
 		return false
 	}
-	c.declared = &declaration{made, refusal}
-	return made != nil
+	c.declared = &declaration{set, refusal}
+	return set != nil
 }
 
 // declarable reports whether the header means something on a subject. Programs copy the headers of
@@ -82,16 +86,24 @@ func declarable(subject []byte) bool {
 }
 
 // waitsDeclared reports whether the message that is read next waits for what it declares.
-func (c *Conn) waitsDeclared() bool { return c.declared != nil && c.declared.made != nil }
+func (c *Conn) waitsDeclared() bool { return c.declared != nil && c.declared.set != nil }
 
-// awaitDeclared waits for what the message that is read next declares. Its input stays where it is.
+// awaitDeclared has what the message that is read next declares set, and waits for that. Its input
+// stays where it is.
 func (c *Conn) awaitDeclared() error {
+	if c.closed() {
+		return net.ErrClosed
+	}
+	made := c.declared.set()
+	c.declared.set = nil
+	if made == nil {
+		return nil
+	}
 	look := time.NewTicker(rateStep)
 	defer look.Stop()
 	for !c.closed() {
 		select {
-		case c.declared.refusal = <-c.declared.made:
-			c.declared.made = nil
+		case c.declared.refusal = <-made:
 			return nil
 		case <-look.C:
 		case <-c.hub.quit:
@@ -107,6 +119,7 @@ func (c *Conn) refuse(b *batch, m *Message, why *Refusal) error {
 	if len(m.Reply) == 0 {
 		return protocol.NotDeclared(m.Subject, why.Text)
 	}
+	c.confirm(b) // a verbose client waits for one answer to each operation
 	block := fmt.Appendf(nil, "NATS/1.0\r\nNats-Service-Error-Code: %d\r\nNats-Service-Error: %s\r\n\r\n", why.Code, why.Text)
 	answer := Message{Subject: m.Reply, Header: len(block), Data: append(block, why.Answer...)}
 	b.pause()

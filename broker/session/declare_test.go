@@ -16,6 +16,7 @@ type declarers struct {
 	mu      sync.Mutex
 	asked   []string
 	waiting chan chan *session.Refusal
+	setting func() // is called by each that sets something
 }
 
 type declarer struct {
@@ -23,7 +24,7 @@ type declarer struct {
 	client uint64
 }
 
-func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *session.Refusal, refusal *session.Refusal) {
+func (d *declarer) Declare(subject, text []byte, bound bool) (set func() <-chan *session.Refusal, refusal *session.Refusal) {
 	d.of.mu.Lock()
 	d.of.asked = append(d.of.asked, fmt.Sprintf("%s %s %v", subject, text, bound))
 	d.of.mu.Unlock()
@@ -33,9 +34,18 @@ func (d *declarer) Declare(subject, text []byte, bound bool) (made <-chan *sessi
 	case "wrong":
 		return nil, &session.Refusal{Code: 400, Text: "it's wrong", Answer: []byte(`{"error":{}}`)}
 	}
-	outcome := make(chan *session.Refusal, 1)
-	d.of.waiting <- outcome
-	return outcome, nil
+	none := string(text) == "none" // to wait for
+	return func() <-chan *session.Refusal {
+		if d.of.setting != nil {
+			d.of.setting()
+		}
+		if none {
+			return nil
+		}
+		outcome := make(chan *session.Refusal, 1)
+		d.of.waiting <- outcome
+		return outcome
+	}, nil
 }
 
 func (d *declarers) all() string {
@@ -120,6 +130,33 @@ func TestAMessageWaitsForWhatItDeclares(t *testing.T) {
 	}
 }
 
+// TestSettingHoldsNoLock: it may send messages, such as the refusal of another client's request,
+// while others subscribe. What its client has published before has been sent then.
+func TestSettingHoldsNoLock(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	d := newDeclarers(h)
+	publisher, other := dial(t, address, ""), dial(t, address, "")
+	other.send("SUB > 1\r\n")
+	other.sync()
+	set := make(chan struct{})
+	d.setting = func() {
+		defer close(set)
+		if _, got := other.message(); got != "1" {
+			t.Errorf("got %q", got)
+		}
+		other.send("SUB refusal 2\r\n")
+		other.sync()
+		h.Send([]session.Message{{Subject: []byte("refusal"), Data: []byte("no")}})
+	}
+	publisher.send("PUB s 1\r\n1\r\n%s", hpub("s", "", "2", "Carillon-Attributes: none"))
+	<-set
+	for _, want := range []string{"no", "no", "2"} {
+		if _, got := other.message(); !strings.HasSuffix(got, want) {
+			t.Errorf("got %q, want %s", got, want)
+		}
+	}
+}
+
 // TestAMessageWithoutItsAttributesIsRefused: it goes nowhere. Its publisher is told on its reply
 // subject, or by an -ERR after which clients stay connected.
 func TestAMessageWithoutItsAttributesIsRefused(t *testing.T) {
@@ -151,6 +188,10 @@ func TestWhatMayNotBePublishedDeclaresNothing(t *testing.T) {
 	h := newUsersHub(t, identity.User{Name: "ann", Permissions: may(deny("denied"), nil)})
 	d := newDeclarers(h.Hub)
 	c := h.dial("ann")
+	c.send("%s", hpub("s", "", "", "Nats-Trace-Dest: denied", "Carillon-Attributes: same"))
+	if got := c.line(); got != `-ERR 'Permissions Violation for Publish to "denied"'` {
+		t.Errorf("got %s", got)
+	}
 	c.send("%s%s%s%s", hpub("denied", "", "a", "Carillon-Attributes: same"), hpub("_INBOX.x", "", "", "Carillon-Attributes: same"),
 		hpub("$other", "", "", "Carillon-Attributes: same"), hpub("s", "", "", "Nats-Trace-Dest: t", "Nats-Trace-Only: true", "Carillon-Attributes: same"))
 	if got := c.line(); got != `-ERR 'Permissions Violation for Publish to "denied"'` {
