@@ -214,7 +214,8 @@ func (a *Attributes) declared(change *attribute.Change, was attribute.Entry) (op
 	return clientv3.OpPut(a.key(change.Subject), value), true, nil
 }
 
-// roomFor returns an error if there is no room for the attributes of more subjects.
+// roomFor returns an error if there is no room for the attributes of more subjects. Its text is the
+// same as long as that lasts: it stands in a status, whose changes are writes.
 func (a *Attributes) roomFor(ctx context.Context, subject string, more int) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -223,7 +224,7 @@ func (a *Attributes) roomFor(ctx context.Context, subject string, more int) erro
 		return fmt.Errorf("count the subjects with attributes: %w", err)
 	}
 	if int(got.Count)+more > attribute.MaxSubjects {
-		return &InvalidError{"declare attributes", fmt.Sprintf("subject %s: %d of %d subjects of the cluster have attributes, and there is no room for more (delete those that are not needed, or bind them to connections)", subject, got.Count, attribute.MaxSubjects)}
+		return &InvalidError{"declare attributes", fmt.Sprintf("subject %s: %d more subjects would be beyond the %d of the cluster that may have attributes (delete those that are not needed, or bind them to connections)", subject, more, attribute.MaxSubjects)}
 	}
 	return nil
 }

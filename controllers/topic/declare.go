@@ -2,8 +2,10 @@ package topic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers/build"
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
@@ -16,7 +18,8 @@ func (p *pass) declare(ctx context.Context) {
 	if f.Found == nil || f.Found.Deleting || !plan.SameManifest(f.Found.Owner, f.Self) {
 		return
 	}
-	want, err := build.Attributes(p.topic, f.Found.Spec.Subjects)
+	want, parsed := build.Attributes(p.topic, f.Found.Spec.Subjects)
+	err := parsed
 	none := fmt.Sprint(p.mirror.Broker, f.Found.ID, p.mirror.State().Generation)
 	if err == nil {
 		if len(want) == 0 && p.isUndeclared(none) {
@@ -26,8 +29,13 @@ func (p *pass) declare(ctx context.Context) {
 			p.setUndeclared(none, len(want) == 0)
 		}
 	}
-	if err != nil {
+	var invalid *coordination.InvalidError
+	switch {
+	case err == nil:
+	case parsed != nil, errors.As(err, &invalid):
 		f.AttributesRefused = err.Error()
+	default:
+		f.AttributesRefused = "etcd did not answer, or refused, and is asked again: " + plan.Cause(err)
 	}
 }
 
