@@ -61,8 +61,8 @@ type declarer struct {
 
 	claiming atomic.Int32 // claims under way
 
-	known   map[uint64]int64     // revisions of subjects that were as a message declared, by keyOf
-	claimed map[uint64]time.Time // when the connection last claimed a subject, by its hash
+	known   map[uint64]attribute.Revision // of subjects that were as a message declared, by keyOf
+	claimed map[uint64]time.Time          // when the connection last claimed a subject, by its hash
 }
 
 // keyOf returns a hash of what a message declares. Two equal ones would have to be at the same
@@ -98,8 +98,8 @@ func note[V any](of map[uint64]V, key uint64, value V) map[uint64]V {
 // Declare implements session.Declarer.
 func (d *declarer) Declare(subject, text []byte, bound bool) (set func() <-chan *session.Refusal, refusal *session.Refusal) {
 	store := d.of.all.Store()
-	key := keyOf(subject, text, bound)
-	if at, known := d.known[key]; known && at == store.Revision(subject) {
+	key, at := keyOf(subject, text, bound), store.Revision(subject)
+	if last, known := d.known[key]; known && last == at {
 		return nil, nil
 	}
 	change := attribute.Change{Subject: string(subject), Holder: &attribute.Holder{}, KeepsUnbound: bound}
@@ -124,7 +124,9 @@ func (d *declarer) Declare(subject, text []byte, bound bool) (set func() <-chan 
 		switch {
 		case err != nil || after.Text != before.Text: // etcd decides
 		case after.Holder == before.Holder:
-			d.known = note(d.known, key, before.Revision)
+			if at.Number == before.Revision { // it has not changed meanwhile
+				d.known = note(d.known, key, at)
+			}
 			return nil, nil
 		default:
 			if !d.claims(change.Subject) {

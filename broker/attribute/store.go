@@ -47,6 +47,7 @@ type Store struct {
 	// taken before the watch brought it.
 	deleted, ahead map[string]int64
 	distrust       bool
+	restores       int64 // how often it was distrusted
 	changes        uint64
 	told           []*told
 }
@@ -226,6 +227,7 @@ func (s *Store) Distrust() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.distrust = true
+	s.restores++
 	s.watched = 0
 	clear(s.deleted)
 	clear(s.ahead)
@@ -279,14 +281,18 @@ func (s *Store) Get(subject string) Entry {
 	return Entry{}
 }
 
-// Revision returns at which revision the attributes of a subject were written; 0: it has none.
-func (s *Store) Revision(of []byte) int64 {
+// Revision is of etcd, and of how many of its restores: each gives revisions again.
+type Revision struct{ Restores, Number int64 }
+
+// Revision returns at which revision the attributes of a subject were written; number 0: it has
+// none.
+func (s *Store) Revision(of []byte) Revision {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if e := s.entries[string(of)]; e != nil {
-		return e.Revision
+		return Revision{s.restores, e.Revision}
 	}
-	return 0
+	return Revision{s.restores, 0}
 }
 
 // Page returns entries in the order of their subjects, from those after a subject on: up to limit
