@@ -28,7 +28,7 @@ const (
 	// and repetitions. It is read for each message that repeats nothing.
 	maxDeclaredText = 4 * attribute.MaxBytes
 	// maxClaiming bounds the claims of a connection that are under way: messages of the same client
-	// that wait for their attributes come after them. It is a few of the etcd's answers' worth.
+	// that wait for their attributes come after them. They share transactions.
 	maxClaiming = 32
 	// awaitAttributes is how often a message that comes before they are read looks for them.
 	awaitAttributes = 10 * time.Millisecond

@@ -219,7 +219,8 @@ func TestMessagesBindNothingThatStays(t *testing.T) {
 }
 
 // TestClaimsKeepNoMessageWaiting: a connection that publishes on many subjects of another one, as
-// after a reconnect, has few claims under way. Looking at a message submits none: the hub is locked.
+// after a reconnect, has few claims under way. Looking at a message submits none, since the hub is
+// locked meanwhile.
 func TestClaimsKeepNoMessageWaiting(t *testing.T) {
 	s, _, all := attributesServer(t, "", 1e6)
 	const subjects = 2 * maxClaiming
