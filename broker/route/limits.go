@@ -96,6 +96,10 @@ const (
 	quietAfter    = 800 * time.Millisecond
 	keepAliveTick = 200 * time.Millisecond
 
+	// lateAfter is how long a peer may take to answer what Sync asks. It is as long as the pause
+	// between two pings, since a peer that reads answers within milliseconds.
+	lateAfter = 500 * time.Millisecond
+
 	// writeTimeout bounds one write of at most chunkSize. It is longer than deadAfter, since a peer
 	// that pings but does not read is alive and applies back-pressure.
 	writeTimeout = 10 * time.Second

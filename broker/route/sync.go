@@ -24,11 +24,15 @@ type await struct {
 	over  chan struct{}
 }
 
-// open returns a channel that is closed when the barrier is passed that begins at that time.
-func (b *barrier) open(since time.Duration) <-chan struct{} {
+// open returns a channel that is closed when the barrier is passed that begins at that time. It
+// returns nil if the peer has not passed one yet that began at the earlier time or before.
+func (b *barrier) open(since, earlier time.Duration) <-chan struct{} {
 	over := make(chan struct{})
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.waits) > 0 && b.waits[0].since <= earlier {
+		return nil
+	}
 	if b.ended {
 		close(over)
 	} else {
@@ -65,33 +69,46 @@ func (b *barrier) end() {
 	b.waits = nil
 }
 
-// Sync waits until each linked broker has handled what was queued for it before the call, or its
-// link has ended. It returns the error of ctx if that ends first.
-func (m *Mesh) Sync(ctx context.Context) error {
+// Sync waits until each linked broker that has the feature has handled what was queued for it
+// before the call, or its link has ended. It returns when ctx ends, with how many brokers have not.
+// A broker that has been late for lateAfter is not waited for until it has answered: one that hangs
+// delays one call, and not all.
+func (m *Mesh) Sync(ctx context.Context, feature coordination.Feature) (late int) {
 	var all []<-chan struct{}
 	for _, l := range m.links() {
-		if !l.up.Load() {
+		if !l.up.Load() || !l.peer.Features.Has(feature) {
 			continue
 		}
 		since := m.now()
-		all = append(all, l.barrier.open(since))
+		over := l.barrier.open(since, since-lateAfter)
+		if over == nil {
+			late++
+			continue
+		}
+		all = append(all, over)
 		l.sendControl(func(f *frames) { f.token(framePing, uint64(since)) })
 	}
 	for _, over := range all {
 		select {
 		case <-over:
+			continue
+		default:
+		}
+		select {
+		case <-over:
 		case <-ctx.Done():
-			return ctx.Err()
+			late++
 		}
 	}
-	return nil
+	return late
 }
 
 // Notify queues a notice of at most 64 KiB for each linked broker that has the feature. It never
-// waits. Peers take it in order with messages and interest.
+// waits, and leaves out brokers for which so much is queued that publishers wait. Peers take it in
+// order with messages and interest.
 func (m *Mesh) Notify(feature coordination.Feature, notice []byte) {
 	for _, l := range m.links() {
-		if l.up.Load() && l.peer.Features.Has(feature) {
+		if l.up.Load() && l.peer.Features.Has(feature) && l.Pending() < maxPending {
 			l.sendControl(func(f *frames) { f.notice(notice) })
 		}
 	}

@@ -55,14 +55,16 @@ func TestAfterSyncPeersHaveHandledAll(t *testing.T) {
 		a.hub.publish("work", fmt.Sprint("message ", i))
 		a.Notify(noted, fmt.Append(nil, "notice ", i))
 		a.hub.set(fmt.Sprint("interest.", i), "", 1)
-		testutil.Must(t, a.Sync(ctx))
+		if late := a.Sync(ctx, noted); late > 0 {
+			t.Fatalf("%d brokers have not answered", late)
+		}
 		if n := len(ofB.list()); n != i+1 {
 			t.Fatalf("%d notices after %d calls", n, i+1)
 		}
 		if n := len(b.hub.messages()); n != i+1 {
 			t.Fatalf("%d messages after %d calls", n, i+1)
 		}
-		if !b.hub.sees(a.hub, c.hub) || !c.hub.sees(a.hub, b.hub) {
+		if !b.hub.sees(a.hub, c.hub) {
 			t.Fatal("the interest has not arrived")
 		}
 	}
@@ -77,7 +79,7 @@ func TestAfterSyncPeersHaveHandledAll(t *testing.T) {
 // TestSyncWaitsForAPeerThatDoesNotRead: until its time is over, or the link ends.
 func TestSyncWaitsForAPeerThatDoesNotRead(t *testing.T) {
 	ca := newAuthority(t)
-	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca, notifying(&notices{}))
 	b.hub.set("work", "", 1)
 	linkAll(t, a, b)
 	letGo := b.hub.holdBack()
@@ -86,17 +88,54 @@ func TestSyncWaitsForAPeerThatDoesNotRead(t *testing.T) {
 	testutil.EventuallyTrue(t, "the message arrives", func() bool { return len(b.hub.messages()) == 1 })
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := a.Sync(soon); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the peer has handled nothing: %v", err)
+	if late := a.Sync(soon, noted); late != 1 {
+		t.Error("the peer has handled nothing, and is not late")
 	}
-	over := make(chan error)
-	go func() { over <- a.Sync(t.Context()) }()
+	over := make(chan int)
+	go func() { over <- a.Sync(t.Context(), noted) }()
 	letGo()
-	testutil.Must(t, <-over)
+	if late := <-over; late != 0 {
+		t.Error("the peer is late")
+	}
 	go b.Close()
 	for len(a.links()) > 0 {
-		testutil.Must(t, a.Sync(t.Context()))
+		a.Sync(t.Context(), noted)
 	}
+}
+
+// TestALateBrokerIsWaitedForOnce: until it has answered. One without the feature is not at all.
+func TestALateBrokerIsWaitedForOnce(t *testing.T) {
+	ca := newAuthority(t)
+	a, b, c := startNode(t, "a", ca), startNode(t, "b", ca, notifying(&notices{})), startNode(t, "c", ca)
+	b.hub.set("work", "", 1)
+	c.hub.set("work", "", 1)
+	linkAll(t, a, b, c)
+	letGo, letGoC := b.hub.holdBack(), c.hub.holdBack()
+	defer letGoC()
+	defer letGo()
+	a.hub.publish("work", "x")
+	testutil.EventuallyTrue(t, "the message arrives", func() bool { return len(b.hub.messages()) == 1 && len(c.hub.messages()) == 1 })
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if late := a.Sync(soon, noted); late != 1 {
+		t.Errorf("%d brokers are late", late)
+	}
+	testutil.EventuallyTrue(t, "it is late for long enough", func() bool {
+		for _, l := range a.links() {
+			l.barrier.mu.Lock()
+			late := len(l.barrier.waits) > 0 && l.barrier.waits[0].since <= a.now()-lateAfter
+			l.barrier.mu.Unlock()
+			if late {
+				return true
+			}
+		}
+		return false
+	})
+	if late := a.Sync(t.Context(), noted); late != 1 { // it would wait forever
+		t.Errorf("%d brokers are late, and were not waited for", late)
+	}
+	letGo()
+	testutil.EventuallyTrue(t, "it has answered", func() bool { return a.Sync(t.Context(), noted) == 0 })
 }
 
 // slowTopics are Topics that handle a read when they are let go.
@@ -120,7 +159,7 @@ func TestSyncWaitsForWhatTopicsHandle(t *testing.T) {
 	var xa testTopics
 	xb := slowTopics{let: make(chan struct{})}
 	a := startNode(t, "a", nil, func(c *Config) { xa.hub = c.Hub.(*testHub); c.Topics = &xa })
-	b := startNode(t, "b", nil, func(c *Config) { xb.hub = c.Hub.(*testHub); c.Topics = &xb })
+	b := startNode(t, "b", nil, notifying(&notices{}), func(c *Config) { xb.hub = c.Hub.(*testHub); c.Topics = &xb })
 	b.hub.set("work", "", 1)
 	linkAll(t, a, b)
 	letGo := b.hub.holdBack()
@@ -128,8 +167,8 @@ func TestSyncWaitsForWhatTopicsHandle(t *testing.T) {
 	a.hub.publish("work", "x")
 	testutil.EventuallyTrue(t, "b's reader is held back", func() bool { return len(b.hub.messages()) == 1 })
 	xa.way.Carry([]byte("a frame"))
-	over := make(chan error, 1)
-	go func() { over <- a.Sync(t.Context()) }()
+	over := make(chan int, 1)
+	go func() { over <- a.Sync(t.Context(), noted) }()
 	testutil.EventuallyTrue(t, "both are on their way", func() bool {
 		l := a.links()[0]
 		l.barrier.mu.Lock()
@@ -139,13 +178,15 @@ func TestSyncWaitsForWhatTopicsHandle(t *testing.T) {
 	letGo()
 	testutil.EventuallyTrue(t, "b has the frame", func() bool { return xb.called() == 1 })
 	select {
-	case err := <-over:
-		t.Errorf("Topics have not handled the frame: %v", err)
-		over <- err
+	case late := <-over:
+		t.Error("Topics have not handled the frame")
+		over <- late
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(xb.let)
-	testutil.Must(t, <-over)
+	if late := <-over; late != 0 {
+		t.Error("the peer is late")
+	}
 	if n := xb.called(); n < 2 {
 		t.Error("Topics were not called")
 	}
