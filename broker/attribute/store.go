@@ -42,6 +42,9 @@ type Store struct {
 	holders map[Holder]map[string]struct{}
 	bytes   int64
 	watched int64 // the watch has brought everything up to this revision
+	newest  int64 // revision of the newest change that it has brought, as far as known
+	history string
+	lists   uint64
 	ready   bool
 	// deleted are revisions of deletions that the watch has not passed; ahead are those of what was
 	// taken before the watch brought it.
@@ -86,6 +89,7 @@ func (s *Store) Put(e Entry) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.confirm(e.Subject, e.Revision)
+	s.newest = max(s.newest, e.Revision)
 	return s.put(e)
 }
 
@@ -228,7 +232,7 @@ func (s *Store) Distrust() {
 	defer s.mu.Unlock()
 	s.distrust = true
 	s.restores++
-	s.watched = 0
+	s.watched, s.newest = 0, 0
 	clear(s.deleted)
 	clear(s.ahead)
 }
@@ -248,11 +252,20 @@ func (s *Store) Watched(revision int64) bool {
 	return true
 }
 
+// Of names the history of etcd of which everything is, from the next Watched or Listed on.
+// Revisions of another one say nothing.
+func (s *Store) Of(history string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history = history
+}
+
 // Listed notes that everything there is at a revision was put, and everything else deleted.
 func (s *Store) Listed(revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.distrust, s.ready = false, true
+	s.lists++
 	s.pass(revision)
 	for subject, at := range s.ahead {
 		if at <= revision {
@@ -357,11 +370,23 @@ type Stats struct {
 	Bytes    int64
 	Revision int64 // up to which it has everything
 	Changes  uint64
+	// Newest is the revision of the newest change up to Revision, as far as known: a list does not
+	// say when something was deleted.
+	Newest int64
+	// History is that of etcd which Revision counts in; empty: unknown.
+	History string
+	// Lists is how often everything was read. Changes between two lists may have been missed.
+	Lists uint64
+	// Distrusted is true from a restore of etcd until everything is read again.
+	Distrusted bool
 }
 
 // Stats returns the figures.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return Stats{s.ready, len(s.entries), s.bytes, s.watched, s.changes}
+	return Stats{
+		Ready: s.ready, Subjects: len(s.entries), Bytes: s.bytes, Revision: s.watched, Changes: s.changes,
+		Newest: min(s.newest, s.watched), History: s.history, Lists: s.lists, Distrusted: s.distrust,
+	}
 }

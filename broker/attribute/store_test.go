@@ -146,6 +146,34 @@ func TestARestoredEtcdIsTaken(t *testing.T) {
 	}
 }
 
+// TestWhatRevisionsAreOf: of which history, and since which list. What was taken ahead of the watch
+// counts when the watch brings it.
+func TestWhatRevisionsAreOf(t *testing.T) {
+	s := NewStore()
+	is := func(when string, want Stats) {
+		t.Helper()
+		got := s.Stats()
+		got.Ready, got.Subjects, got.Bytes, got.Changes = false, 0, 0, 0
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", when, got, want)
+		}
+	}
+	s.Of("x")
+	s.list(map[string]int64{"a": 5}, 7)
+	is("a list", Stats{History: "x", Revision: 7, Newest: 5, Lists: 1})
+	s.PutAhead(entry("b", 9))
+	is("ahead", Stats{History: "x", Revision: 7, Newest: 5, Lists: 1})
+	s.Put(entry("b", 9))
+	is("brought", Stats{History: "x", Revision: 7, Newest: 7, Lists: 1})
+	s.Watched(9)
+	is("complete", Stats{History: "x", Revision: 9, Newest: 9, Lists: 1})
+	s.Distrust()
+	is("a restored etcd", Stats{History: "x", Lists: 1, Distrusted: true})
+	s.Of("y")
+	s.list(map[string]int64{"a": 5}, 6)
+	is("read again", Stats{History: "y", Revision: 6, Newest: 5, Lists: 2})
+}
+
 // TestWhatTheWatchDoesNotConfirmIsDoubted: a write was acknowledged, and etcd was restored to
 // before it, without anybody noticing.
 func TestWhatTheWatchDoesNotConfirmIsDoubted(t *testing.T) {

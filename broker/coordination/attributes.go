@@ -167,6 +167,7 @@ func (a *Attributes) Follow(ctx context.Context) {
 			return keys
 		},
 		complete: func(revision int64) error {
+			a.store.Of(a.c.history.name())
 			if listing {
 				listing = false
 				a.store.Listed(revision)

@@ -53,6 +53,8 @@ func (e *AttributesFullError) Error() string {
 type Outcome struct {
 	// Entry is what the subject has; without a Text: no attributes, as of its Revision.
 	Entry attribute.Entry
+	// Written is true if the change wrote something, at the Entry's revision.
+	Written bool
 	// Err is an *InvalidError, an *attribute.MovedError or an *AttributesFullError, or one after
 	// which nobody knows whether the change was made, or nil.
 	Err error
@@ -79,7 +81,7 @@ type attributeWrites struct {
 
 // finish notes what became of a change. It is called once, by the holder of the turn.
 func (w *attributeWrite) finish(e attribute.Entry, err error) {
-	w.outcome = Outcome{e, err}
+	w.outcome.Entry, w.outcome.Err = e, err
 	if w.of.left--; w.of.left == 0 {
 		close(w.of.done)
 	}
@@ -219,12 +221,13 @@ func (a *Attributes) settle(w *attributeWrite, done *etcdserverpb.TxnResponse, a
 		}
 		return false
 	case op.GetResponsePut() != nil:
-		w.after.Revision = at
+		w.after.Revision, w.outcome.Written = at, true
 		a.store.PutAhead(w.after)
 		a.written.Add(1)
 	case op.GetResponseDeleteRange() != nil:
 		w.after = attribute.Entry{Subject: subject, Revision: at}
 		a.store.DeleteAhead(subject, at, true)
+		w.outcome.Written = true
 		a.written.Add(1)
 	case w.refusal != nil:
 		if full := (*AttributesFullError)(nil); errors.As(w.refusal, &full) {

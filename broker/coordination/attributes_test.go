@@ -124,6 +124,18 @@ func TestAttributesAreChangedAndFollowed(t *testing.T) {
 			t.Errorf("of deleted attributes, revision %d is named", moved.Revision)
 		}
 	}
+	for i, want := range []bool{true, false, true, false} {
+		set := room("s.2", "1")
+		if i >= 2 {
+			set = attribute.Change{Subject: "s.2", Replace: true}
+		}
+		if out := a.change(set)[0]; out.Written != want {
+			t.Errorf("change %d is answered by %+v", i, out)
+		}
+	}
+	if is := a.Store().Stats(); is.History == "" || is.History != b.Store().Stats().History {
+		t.Errorf("the histories are %q and %q", is.History, b.Store().Stats().History)
+	}
 	as[*InvalidError](t, a.change(attribute.Change{Subject: "s.1", Set: attribute.Set{"x": attribute.String(strings.Repeat("x", 3000))}},
 		attribute.Change{Subject: "s.1", Set: attribute.Set{"y": attribute.String(strings.Repeat("y", 3000))}})[1].Err)
 	if _, err := a.Change(context.Background(), []attribute.Change{{Subject: "*"}}); err == nil {

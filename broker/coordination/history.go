@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -45,6 +46,7 @@ type history struct {
 	dirty    chan struct{} // a token: there is something to save
 	since    time.Time     // since when a restore is noticed that brokers of an earlier version hide
 	term     uint64        // of etcd's leader; another one extends all leases
+	cluster  uint64        // etcd's id; a restore may make another one
 	restores uint64        // what was seen before the last one is void
 
 	resolving sync.Mutex
@@ -196,7 +198,7 @@ func (h *history) check(ctx context.Context) (generation int64, err error) {
 		case err != nil:
 			return 0, fmt.Errorf("compare etcd with what was seen of it: %w", err)
 		}
-		h.ruled(done.Header.GetRaftTerm())
+		h.ruled(done.Header)
 		if generation, err = decodeGeneration(readResult(done, 0)); err != nil {
 			return 0, err
 		}
@@ -212,16 +214,25 @@ func (h *history) generation(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the generation of etcd: %w", err)
 	}
-	h.ruled(done.Header.GetRaftTerm())
+	h.ruled(done.Header)
 	return decodeGeneration(readResult(done, 0))
 }
 
-// ruled notes the term of etcd's leader. A new leader extends all leases, also of brokers that are
-// gone, so what behind waits for begins anew.
-func (h *history) ruled(term uint64) {
+// name returns a name for what revisions are counted in: another one after a restore of etcd, if
+// that has raised the generation, or made another cluster.
+func (h *history) name() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if term != h.term {
+	return fmt.Sprintf("%x-%x", h.cluster, h.seen.Generation)
+}
+
+// ruled notes the cluster, and the term of its leader, of an answer of etcd. A new leader extends
+// all leases, also of brokers that are gone, so what behind waits for begins anew.
+func (h *history) ruled(by *etcdserverpb.ResponseHeader) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cluster = by.GetClusterId()
+	if term := by.GetRaftTerm(); term != h.term {
 		h.term, h.since = term, time.Time{}
 	}
 }

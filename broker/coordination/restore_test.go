@@ -354,12 +354,12 @@ func TestALaterGenerationAfterCompaction(t *testing.T) {
 // be of living brokers only if they outlast their leases under one leader of etcd.
 func TestANewLeaderOfEtcdExtendsLeases(t *testing.T) {
 	h := newHistory(nil, nil)
-	h.ruled(5)
+	h.ruled(&etcdserverpb.ResponseHeader{RaftTerm: 5})
 	h.since = time.Now()
-	if h.ruled(5); h.since.IsZero() {
+	if h.ruled(&etcdserverpb.ResponseHeader{RaftTerm: 5}); h.since.IsZero() {
 		t.Error("the wait begins again under the same leader")
 	}
-	if h.ruled(6); !h.since.IsZero() {
+	if h.ruled(&etcdserverpb.ResponseHeader{RaftTerm: 6}); !h.since.IsZero() {
 		t.Error("the wait goes on under another leader")
 	}
 }
