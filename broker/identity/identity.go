@@ -1,7 +1,11 @@
 package identity
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 )
@@ -111,6 +115,28 @@ func (i *Identity) MayPublishAll(pattern string) bool {
 // it is empty, in none.
 func (i *Identity) MaySubscribe(pattern, queue []byte) bool {
 	return i == nil || i.Roles.maySubscribe(pattern) && i.rights.maySubscribe(pattern, queue)
+}
+
+// SubscribeDigest returns a number that is equal for users with equal rights to subscribe, at every
+// broker.
+func (i *Identity) SubscribeDigest() uint64 {
+	if i == nil {
+		return 0
+	}
+	is := struct {
+		Roles     Roles
+		All       bool
+		Subscribe *Subjects
+	}{i.Roles, i.rights == nil, nil}
+	if i.Permissions != nil {
+		is.Subscribe = i.Permissions.Subscribe
+	}
+	text, err := json.Marshal(is)
+	if err != nil {
+		return rand.Uint64() // never; equal to no other
+	}
+	sum := sha256.Sum256(text)
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // Filters reports whether the messages of an allowed subscription need MayReceive.

@@ -118,17 +118,42 @@ func TestADenyListWins(t *testing.T) {
 	}
 }
 
+// TestEqualRightsHaveEqualDigests: whoever has them, and only then.
+func TestEqualRightsHaveEqualDigests(t *testing.T) {
+	table, err := (&Document{Users: []User{
+		{Name: "all"}, {Name: "too"}, {Name: "operator", Roles: []Role{Operator}},
+		{Name: "some", Permissions: &Permissions{Subscribe: &Subjects{Allow: []string{"a.>"}}}},
+		{Name: "same", Permissions: &Permissions{Subscribe: &Subjects{Allow: []string{"a.>"}}, Publish: &Subjects{}}},
+		{Name: "less", Permissions: &Permissions{Subscribe: &Subjects{Allow: []string{"a.>"}, Deny: []string{"a.b"}}}},
+	}}).Table()
+	testutil.Must(t, err)
+	digests := map[uint64]string{(*Identity)(nil).SubscribeDigest(): "nobody"}
+	for _, u := range []struct{ name, as string }{{"all", ""}, {"too", "all"}, {"operator", ""}, {"some", ""}, {"same", "some"}, {"less", ""}} {
+		is := table.User(u.name).Identity
+		if as := digests[is.SubscribeDigest()]; as != u.as {
+			t.Errorf("%s has the digest of %q, want %q", u.name, as, u.as)
+		}
+		digests[is.SubscribeDigest()] = u.name
+		if u.as != "" {
+			digests[is.SubscribeDigest()] = u.as
+		}
+		if digests[is.Revoked().SubscribeDigest()] != "" {
+			t.Errorf("without rights, %s has the digest of somebody", u.name)
+		}
+	}
+}
+
 func TestRolesGuardCarillonsRequests(t *testing.T) {
 	for _, c := range []struct {
 		roles []Role
 		may   map[string]bool
 	}{
 		{nil, map[string]bool{
-			"$CARILLON.API.TOPIC.INFO.t": true, "$CARILLON.API.RECORDS.t.0": true, "$CARILLON.API.TOPIC.CREATE.t": false,
+			"$CARILLON.API.TOPIC.INFO.t": true, "$CARILLON.API.RECORDS.t.0": true, "$CARILLON.API.QUERY.OPEN": true, "$CARILLON.API.TOPIC.CREATE.t": false,
 			"$CARILLON.API.BROKER.DRAIN.b": false, "$SYS.REQ.SERVER.PING": false, "$SYS.REQ.USER.INFO": true, "$JS.API.INFO": true, "x": true,
 		}},
 		{[]Role{}, map[string]bool{"$CARILLON.API.TOPIC.INFO.t": true, "$CARILLON.API.RECORDS.t.0": false, "x": true}},
-		{[]Role{Publisher}, map[string]bool{"$CARILLON.API.RECORDS.t.0": false, "$CARILLON.ASK.b": false}},
+		{[]Role{Publisher}, map[string]bool{"$CARILLON.API.RECORDS.t.0": false, "$CARILLON.API.QUERY.OPEN": false, "$CARILLON.ASK.b": false}},
 		{[]Role{Operator}, map[string]bool{"$CARILLON.API.BROKER.DRAIN.b": true, "$SYS.REQ.SERVER.PING": true}},
 	} {
 		roles, err := parseRoles(c.roles)

@@ -3,7 +3,10 @@
 //
 //	server.go   requests, and the queries that are open
 //	opening.go  a query's members, piece by piece
+//	resume.go   what a client knows of its query, as a token
+//	ahead.go    clients that know more than this broker
 //	turn.go     changes of attributes and of rights
+//	spread.go   changes on their way to linked brokers
 //	notice.go   what clients are sent beside messages
 //	limits.go   every bound, with its reason
 //
@@ -20,17 +23,28 @@
 //	    interest in new members is on its way to linked brokers.
 //	V3  Whoever changes attributes through this broker has its answer after all linked brokers have
 //	    done the same (Spread). So a message that is published here after the answer reaches the
-//	    queries of all of them. A broker that does not do so within syncTimeout is not waited for:
-//	    its queries get the first messages a moment later.
+//	    queries of all of them. A broker that does not do so within syncTimeout is not waited for
+//	    until it answers again, and neither is one of an earlier version: their queries get the
+//	    first messages a moment later.
 //	V4  A query ends with its client's subscription. It shows and delivers what the client's user
 //	    may subscribe to, and nothing else: the feed takes a lost right away at once, and the notice
-//	    follows.
+//	    follows. It ends if the user may not open queries any more.
 //	V5  No request, and no client that does not read, holds up changes: requests are compiled and
 //	    opened on a bounded number of goroutines, and notices wait in the client's outbox, whose
-//	    bound closes the connection.
+//	    bound closes the connection. A request that has held up changes rests as long.
+//	V6  A client that resumes with a token knows all changes of its query up to the token's revision,
+//	    and may know later ones. So notices have a token only if everything up to it was sent. If
+//	    the token is of another history of etcd, of other rights or another condition, or if
+//	    changes since then are not known, the client gets all members instead of the difference.
+//	V7  Locks are taken in this order: mu; then the hub's index or the Store; then incoming. The
+//	    index and the Store call note and touch, which take incoming alone.
 //
 // When the process dies, its clients connect to other brokers and open their queries again. With
-// the revision that they were told last they get the difference.
+// the token that they were told last they get the difference.
+//
+// A token can't tell that etcd was restored if only attributes were lost by that, and no client of
+// etcd has raised its generation. Brokers that have noticed give no difference since what they knew
+// before; one that starts later may.
 //
 // Rejected: queries that travel on links, and are judged by the broker of each publisher. Each
 // broker would hold and judge the queries of all. The interest in members says the same, and is

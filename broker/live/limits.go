@@ -11,6 +11,22 @@ const (
 	openingsAtOnce  = 2
 	openingsWaiting = 1024
 	openingsBytes   = 4 << 20
+	// restAfter and maxRest bound how long the goroutine of a request rests that has held up changes:
+	// as long as it did. So requests alone hold up changes for half of the time at most.
+	restAfter = time.Millisecond
+	maxRest   = 100 * time.Millisecond
+	// aheadTimeout is how long a request to resume may wait until this broker knows what the client
+	// knows: far longer than a watch takes, and short beside what clients wait for an answer.
+	// maxAhead bounds how many wait; others get all members.
+	aheadTimeout = 2 * time.Second
+	// aheadEvery is how often a broker looks meanwhile how far its watch has come.
+	aheadEvery = 10 * time.Millisecond
+	maxAhead   = 1024
+	// maxToken is more than a token to resume with has: five numbers.
+	maxToken = 128
+	// maxList and listBytes bound a page of a list of queries.
+	maxList   = 256
+	listBytes = 256 << 10
 	// maxAnswers bounds the requests of one read that are taken, since what is refused is answered
 	// while the connection's reader waits.
 	maxAnswers = 64

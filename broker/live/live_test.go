@@ -3,6 +3,7 @@ package live_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -25,6 +26,9 @@ import (
 
 func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
+// history is the name of that of etcd.
+const history = "7-0"
+
 // world is a broker's hub, its copy of all attributes, and its live queries. Revisions are counted
 // as etcd does.
 type world struct {
@@ -34,6 +38,7 @@ type world struct {
 	store    *attribute.Store
 	live     *live.Server
 	revision int64
+	close    func() // the Server
 }
 
 func newWorld(t testing.TB, change func(*session.Config)) *world {
@@ -45,9 +50,11 @@ func newWorld(t testing.TB, change func(*session.Config)) *world {
 		change(&config)
 	}
 	w := &world{t: t, hub: session.NewHub(config), store: attribute.NewStore()}
+	w.store.Of(history)
 	w.store.Listed(0)
 	w.live, err = live.New(w.hub, w.store, slog.New(slog.DiscardHandler))
 	testutil.Must(t, err)
+	w.close = sync.OnceFunc(w.live.Close)
 	w.hub.Offer(w.live).Set([]string{live.Prefix + ">"})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	testutil.Must(t, err)
@@ -55,7 +62,7 @@ func newWorld(t testing.TB, change func(*session.Config)) *world {
 	served := make(chan error, 1)
 	go func() { served <- w.hub.Serve(ln) }()
 	t.Cleanup(func() {
-		w.live.Close()
+		w.close()
 		w.hub.Close()
 		testutil.Must(t, <-served)
 	})
@@ -87,6 +94,8 @@ type follower struct {
 	resumed bool // what leaves may be unknown
 	order   []string
 	at      uint64
+	token   string // to resume with
+	first   string // the kind of the first notice
 	end     string
 }
 
@@ -106,6 +115,9 @@ type reply struct {
 	Query    string
 	Revision uint64
 	Members  int
+	Queries  []live.Listed
+	Total    int
+	Next     string
 	Error    *live.Error
 }
 
@@ -148,9 +160,10 @@ type noticed struct {
 		Subject    string
 		Attributes json.RawMessage
 	}
-	Del   []string
-	Done  bool
-	Error *live.Error
+	Del    []string
+	Done   bool
+	Resume string
+	Error  *live.Error
 }
 
 // next takes the next message of the inbox. Of a notice it returns nothing. It fails if a message
@@ -173,6 +186,12 @@ func (f *follower) next() (subject, payload string) {
 		f.t.Errorf("revision %d comes after %d", n.Revision, f.at)
 	}
 	f.at = n.Revision
+	if f.first == "" {
+		f.first = of
+	}
+	if n.Resume != "" {
+		f.token = n.Resume
+	}
 	switch of {
 	case "Members", "Change":
 		for _, gone := range n.Del {
@@ -183,7 +202,7 @@ func (f *follower) next() (subject, payload string) {
 			f.order = append(f.order, "-"+gone)
 		}
 		for _, came := range append(n.Members, n.New...) {
-			if _, member := f.members[came.Subject]; member {
+			if _, member := f.members[came.Subject]; member && !f.resumed {
 				f.t.Errorf("%s joins twice", came.Subject)
 			}
 			f.members[came.Subject] = string(came.Attributes)
@@ -379,6 +398,10 @@ func TestWhatIsAskedWrongly(t *testing.T) {
 		{live.OpenSubject, `{"where":"true","inbox":"` + f.inbox + `","syntax":"sql"}`, live.BadRequest, "cel or cqbs"},
 		{live.OpenSubject, `{"where":"attributes.x == ","inbox":"` + f.inbox + `"}`, live.BadRequest, "column"},
 		{live.OpenSubject, `{"where":"true","inbox":"` + f.inbox + `","resume":{"revision":-1}}`, live.BadRequest, "can't be read"},
+		{live.OpenSubject, `{"where":"true","inbox":"` + f.inbox + `","resume":"812"}`, live.BadRequest, "resume: it is none"},
+		{live.OpenSubject, `{"where":"true","inbox":"` + f.inbox + `","resume":"1.a.-1.b"}`, live.BadRequest, "resume: it is none"},
+		{live.OpenSubject, `{"where":"true","inbox":"` + f.inbox + `","resume":"1.` + strings.Repeat("a", 200) + `.1.1"}`, live.BadRequest, "resume: it is none"},
+		{live.ListSubject, `{"limit":-1}`, live.BadRequest, "limit"},
 		{live.CloseSubject, `{"query":"q-none"}`, live.NotFound, "q-none"},
 		{live.Prefix + "NONE", ``, live.BadRequest, "no request"},
 	} {
@@ -404,33 +427,6 @@ func TestTheSyntaxOfCQBS(t *testing.T) {
 	}
 }
 
-// TestAQueryIsResumed: after a reconnect the client gets what it has missed, and nothing twice.
-func TestAQueryIsResumed(t *testing.T) {
-	w := newWorld(t, nil)
-	for _, name := range []string{"a", "b", "c"} {
-		w.set(name, `{"on":true}`)
-	}
-	first := w.follow()
-	first.open(`attributes.on`)
-	first.untilWhole()
-	first.nc.Close()
-	w.set("b", `{"on":false}`)
-	w.set("d", `{"on":true}`)
-	w.set("e", `{"on":true}`)
-	w.set("e", "")
-	again := w.follow()
-	again.members, again.resumed = maps.Clone(first.members), true
-	if r := again.open(`attributes.on`, func(r *live.OpenRequest) { r.Resume = &live.Resume{Revision: first.at} }); r.Members != 3 {
-		t.Errorf("opened with %+v", r)
-	}
-	again.until("all has come", func() bool { return again.has("a", "c", "d") })
-	w.publish("b", "no")
-	w.publish("a", "known")
-	if subject, _ := again.next(); subject != "a" {
-		t.Errorf("a message of %q", subject)
-	}
-}
-
 // TestAQueryWithTooManyMembersEnds: and says so.
 func TestAQueryWithTooManyMembersEnds(t *testing.T) {
 	w := newWorld(t, func(c *session.Config) { c.Profile.Interest = 200_000 })
@@ -447,27 +443,11 @@ func TestAQueryWithTooManyMembersEnds(t *testing.T) {
 	testutil.EventuallyTrue(t, "nothing is left of it", func() bool { return w.live.Stats().Queries == 0 && w.hub.Stats().Subscriptions <= 2 })
 }
 
-// TestARevisionMayBeTooOld: then the client opens its query anew.
-func TestARevisionMayBeTooOld(t *testing.T) {
-	w := newWorld(t, nil)
-	w.set("a", `{}`)
-	w.store.Distrust() // etcd is restored: its revisions begin again
-	w.live.Flush()
-	w.revision = 0
-	w.set("b", `{}`)
-	w.store.Listed(1)
-	w.live.Flush()
-	f := w.follow()
-	r := f.ask(live.OpenSubject, live.OpenRequest{Where: `true`, Inbox: f.inbox, Resume: &live.Resume{Revision: 2}})
-	if r.Error == nil || r.Error.Code != live.TooOld {
-		t.Errorf("resumed with %+v", r)
-	}
-}
-
 // fakeMesh notes the order in which a Server uses its links.
 type fakeMesh struct {
 	to    *live.Server
 	calls []string
+	late  int
 }
 
 func (m *fakeMesh) Notify(of coordination.Feature, notice []byte) {
@@ -477,9 +457,9 @@ func (m *fakeMesh) Notify(of coordination.Feature, notice []byte) {
 	}
 }
 
-func (m *fakeMesh) Sync(context.Context) error {
-	m.calls = append(m.calls, "sync")
-	return nil
+func (m *fakeMesh) Sync(_ context.Context, of coordination.Feature) (late int) {
+	m.calls = append(m.calls, "sync "+string(of))
+	return m.late
 }
 
 // TestAChangeIsSpread: linked brokers have it before whoever has made it is answered, ahead of
@@ -491,22 +471,47 @@ func TestAChangeIsSpread(t *testing.T) {
 	f := there.follow()
 	f.open(`has(attributes.x)`)
 	f.untilWhole()
-	e := attribute.Entry{Subject: "a", Revision: 7, Text: `{"x":1}`}
+	of := attribute.Holder{Broker: "b", Process: 1, Connection: 2}
+	e := attribute.Entry{Subject: "a", Revision: 7, Text: `{"x":1}`, Holder: of, User: "ann", Bytes: 100}
 	here.store.PutAhead(e)
-	here.live.Spread(t.Context(), []attribute.Entry{e})
+	here.live.Spread(t.Context(), []coordination.Outcome{{Entry: e, Written: true}, {Err: errors.New("it failed")}})
+	if got := there.store.Get("a"); got != e {
+		t.Errorf("the other broker has %+v", got)
+	}
 	there.publish("a", "first")
 	f.until("a has come", func() bool { return f.has("a") })
 	if subject, _ := f.next(); subject != "a" {
 		t.Errorf("a message of %q", subject)
 	}
 	here.store.DeleteAhead("a", 8, true)
-	here.live.Spread(t.Context(), []attribute.Entry{{Subject: "a", Revision: 8}})
+	mesh.late = 1
+	here.live.Spread(t.Context(), []coordination.Outcome{{Entry: attribute.Entry{Subject: "a", Revision: 8}, Written: true}})
 	f.until("a has left", func() bool { return f.has() })
-	if want := []string{"notify attributes", "sync", "notify attributes", "sync"}; !slices.Equal(mesh.calls, want) {
+	here.live.Spread(t.Context(), []coordination.Outcome{{Err: errors.New("it failed")}})
+	if want := []string{"notify attributes", "sync attributes", "notify attributes", "sync attributes"}; !slices.Equal(mesh.calls, want) {
 		t.Errorf("%q", mesh.calls)
 	}
-	if err := there.live.Notice("b", []byte("x")); err == nil {
-		t.Error("a broken notice is taken")
+	if late := here.live.Stats().Late; late != 1 {
+		t.Errorf("%d changes were late", late)
+	}
+	// What was found deleted was not written, so the watch does not bring it.
+	here.live.Spread(t.Context(), []coordination.Outcome{{Entry: attribute.Entry{Subject: "none", Revision: 9}}})
+	there.store.Delete("a", 8)
+	if !there.store.Watched(20) {
+		t.Error("the other broker waits for what was not written")
+	}
+	// It is of an etcd that was restored since, or before.
+	there.store.Of("2")
+	there.store.Watched(20)
+	mesh.calls = nil
+	here.live.Spread(t.Context(), []coordination.Outcome{{Entry: attribute.Entry{Subject: "a", Revision: 30, Text: `{"x":1}`}, Written: true}})
+	if got := there.store.Get("a"); got.Text != "" || len(mesh.calls) != 2 {
+		t.Errorf("the other broker has %+v after %q", got, mesh.calls)
+	}
+	for _, broken := range []string{"x", `{"history":"1"}`, `{"subject":"a"}`} {
+		if err := there.live.Notice("b", []byte(broken)); err == nil {
+			t.Errorf("the broken notice %s is taken", broken)
+		}
 	}
 }
 

@@ -23,7 +23,8 @@ const (
 type notice struct {
 	kind     kind
 	revision uint64
-	done     bool // the last one of kind members
+	resume   string // a token; empty: none
+	done     bool   // all members are known, and in the feed
 	joined   []string
 	left     []string
 	body     []byte // the members that have joined, as JSON
@@ -53,9 +54,6 @@ func (n *notice) data() (data []byte, header int) {
 	switch {
 	case n.kind == members:
 		data = append(append(append(data, `,"members":[`...), n.body...), ']')
-		if n.done {
-			data = append(data, `,"done":true`...)
-		}
 	default:
 		if len(n.joined) > 0 {
 			data = append(append(append(data, `,"new":[`...), n.body...), ']')
@@ -71,6 +69,12 @@ func (n *notice) data() (data []byte, header int) {
 		if len(n.left) > 0 {
 			data = append(data, ']')
 		}
+	}
+	if n.done {
+		data = append(data, `,"done":true`...)
+	}
+	if n.resume != "" {
+		data = append(append(append(data, `,"resume":"`...), n.resume...), '"')
 	}
 	return append(data, '}'), header
 }

@@ -14,12 +14,16 @@ type live struct {
 	id     query.ID
 	name   string // for clients
 	client uint64
+	of     OpenRequest
+	asks   *query.Query
+	rights uint64 // of the user, as its members were judged (identity.SubscribeDigest)
 	feed   *session.Feed
 	// waiting are members that are to join the feed; order has them, and others. known says that
 	// the client knows the member already, since it resumes the query.
 	waiting map[string]known
 	order   []string
-	resumed bool
+	resumed bool                // the client knew members, and is told the difference
+	whole   bool                // the client has been told all members
 	next    notice              // changes that are not sent yet
 	in      map[string]struct{} // the subjects of next
 }
@@ -46,50 +50,59 @@ func (r *request) open() *Error {
 	if of.Subjects != "" && !subject.ValidPattern([]byte(of.Subjects)) {
 		return refuse(BadRequest, "subjects %q is no pattern of subjects", of.Subjects)
 	}
+	var knows token
+	if of.Resume != "" {
+		var err error
+		if knows, err = parseToken(of.Resume); err != nil {
+			return refuse(BadRequest, "resume: %v", err)
+		}
+	}
 	asks, err := query.Compile(of.Where, syntax)
 	if err != nil {
 		return refuse(BadRequest, "%v", err)
 	}
 	var q *live
 	var refusal *Error
-	r.s.locked(func() { q, refusal = r.begin(&of, asks) })
-	for more := refusal == nil; more; {
+	r.locked(func() { q, refusal = r.begin(&of, asks, knows) })
+	for more := q != nil; more; {
 		var behind work.Behind
-		r.s.locked(func() { behind, more = r.s.announce(q) })
+		r.locked(func() { behind, more = r.s.announce(q) })
 		behind.Wait()
 	}
 	return refusal
 }
 
-// begin opens the query and answers. mu is held.
-func (r *request) begin(of *OpenRequest, asks *query.Query) (*live, *Error) {
+// begin opens the query and answers, or has the request wait, and returns nothing. mu is held.
+func (r *request) begin(of *OpenRequest, asks *query.Query, knows token) (*live, *Error) {
 	s := r.s
 	if s.turn(); s.closed || !s.loaded {
-		return nil, refuse(NotReady, "the broker does not know all attributes yet (try again in a moment)")
+		return nil, s.notReady()
+	}
+	if s.ahead(knows) && s.park(r, knows.latest) {
+		return nil, nil
 	}
 	s.last++
-	q := &live{id: s.last, name: newName(), client: r.client, waiting: map[string]known{}, resumed: of.Resume != nil, in: map[string]struct{}{}}
+	q := &live{id: s.last, name: newName(), client: r.client, of: *of, asks: asks, waiting: map[string]known{}, in: map[string]struct{}{}}
 	var err error
 	if q.feed, err = s.hub.OpenFeed(r.client, of.Inbox, func() { s.touch(q.id) }); err != nil {
 		return nil, refuse(BadRequest, "inbox %s: %v", of.Inbox, err)
 	}
+	q.rights = q.feed.Identity().SubscribeDigest()
 	may := func(name string) bool {
 		return (of.Subjects == "" || subject.Matches([]byte(of.Subjects), []byte(name))) && q.feed.May(name)
 	}
 	var missed []query.Delta
-	switch {
-	case q.resumed && of.Resume.Revision > s.set.Revision():
-		err = query.ErrTooOld // it is of another broker that knows more, or of before etcd was restored
-	case q.resumed:
-		missed, err = s.set.Resume(q.id, r.owner, asks, may, of.Resume.Revision, nil)
-	default:
+	err = query.ErrTooOld
+	if s.resumes(knows, q) {
+		missed, err = s.set.Resume(q.id, r.owner, asks, may, knows.revision, nil)
+		q.resumed = err == nil
+	}
+	if errors.Is(err, query.ErrTooOld) {
 		err = s.set.Add(q.id, r.owner, asks, may)
 	}
 	if err != nil {
 		s.gone = append(s.gone, q.feed)
-		if errors.Is(err, query.ErrTooOld) {
-			return nil, refuse(TooOld, "%v", err)
-		}
+		s.counts.Refused++
 		return nil, refuse(TooLarge, "%v", err)
 	}
 	s.open[q.id], s.names[q.name] = q, q
@@ -103,6 +116,9 @@ func (r *request) begin(of *OpenRequest, asks *query.Query) (*live, *Error) {
 		s.tell(q, d)
 	}
 	s.flush(q)
+	if q.resumed {
+		s.counts.Resumed++
+	}
 	return q, nil
 }
 
@@ -113,6 +129,9 @@ func (s *Server) announce(q *live) (behind work.Behind, more bool) {
 		return behind, false
 	}
 	n := notice{kind: members, revision: s.set.Revision()}
+	if q.resumed {
+		n.kind = change // which has no members, and says that there is no other difference
+	}
 	for len(q.order) > 0 && !n.full() {
 		name := q.order[0]
 		q.order = q.order[1:]
@@ -123,11 +142,15 @@ func (s *Server) announce(q *live) (behind work.Behind, more bool) {
 	}
 	more = len(q.order) > 0
 	if n.done = !more; n.done {
-		q.order, q.waiting = nil, nil
+		q.order, q.waiting, q.whole = nil, nil, true
+		n.resume = s.resumable(q)
 	}
 	var data []byte
 	header := 0
-	if !q.resumed {
+	if q.resumed {
+		n.body = nil
+	}
+	if !q.resumed || n.done {
 		data, header = n.data()
 	}
 	behind, err := q.feed.Change(nil, data, header, n.joined)
@@ -143,6 +166,15 @@ func (s *Server) attributes(of string) string {
 	return "{}" // it has lost them, and the notice follows
 }
 
+// notReady refuses a request while the members of queries are not known, or not any more. mu is
+// held.
+func (s *Server) notReady() *Error {
+	if s.closed {
+		return refuse(NotReady, stops)
+	}
+	return refuse(NotReady, "the broker does not know all attributes yet (try again in a moment)")
+}
+
 // end ends a query, and tells its client why if there is a reason. mu is held.
 func (s *Server) end(q *live, why *Error) {
 	if s.open[q.id] != q {
@@ -153,6 +185,9 @@ func (s *Server) end(q *live, why *Error) {
 	s.set.Remove(q.id)
 	s.gone = append(s.gone, q.feed)
 	if why != nil {
+		if why.Code == TooLarge {
+			s.counts.Ended++
+		}
 		data, header := endOf(why)
 		_, _ = q.feed.Change(nil, data, header, nil) // without a receiver nobody is to be told
 	}

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/attribute"
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -28,26 +30,47 @@ const Prefix = "$CARILLON.API.QUERY."
 const (
 	OpenSubject  = Prefix + "OPEN"
 	CloseSubject = Prefix + "CLOSE"
+	ListSubject  = Prefix + "LIST"
 )
 
 // OpenRequest opens a query. Everything else comes to Inbox, to which the client is subscribed on
 // the same connection.
 type OpenRequest struct {
-	Where    string  `json:"where"`
-	Syntax   string  `json:"syntax,omitempty"`   // cel, or cqbs; empty: cel
-	Subjects string  `json:"subjects,omitempty"` // a pattern; empty: all
-	Inbox    string  `json:"inbox"`
-	Resume   *Resume `json:"resume,omitempty"`
-}
-
-// Resume says what the client knows from a query that it had open before.
-type Resume struct {
-	Revision uint64 `json:"revision"`
+	Where    string `json:"where"`
+	Syntax   string `json:"syntax,omitempty"`   // cel, or cqbs; empty: cel
+	Subjects string `json:"subjects,omitempty"` // a pattern; empty: all
+	Inbox    string `json:"inbox"`
+	// Resume is from the last notice of the same query that had it, of any broker. The client gets
+	// the difference since then if that is known, and all members otherwise.
+	Resume string `json:"resume,omitempty"`
 }
 
 // CloseRequest closes a query of the same connection.
 type CloseRequest struct {
 	Query string `json:"query"`
+}
+
+// ListRequest requests a page of the queries of the same connection, in the order of their names.
+type ListRequest struct {
+	After string `json:"after,omitempty"` // the name of a query
+	Limit int    `json:"limit,omitempty"` // 0: as many as a page has
+}
+
+// Listed is a query in a list.
+type Listed struct {
+	Query    string `json:"query"`
+	Where    string `json:"where"`
+	Syntax   string `json:"syntax,omitempty"`
+	Subjects string `json:"subjects,omitempty"`
+	Inbox    string `json:"inbox"`
+	Members  int    `json:"members"`
+}
+
+// List is a page of queries.
+type List struct {
+	Queries []Listed `json:"queries"`
+	Total   int      `json:"total"`          // of this connection
+	Next    string   `json:"next,omitempty"` // there are more: ask for those after this one
 }
 
 // answer is the answer to a request. Of a query that resumes, Members counts the present ones.
@@ -65,9 +88,9 @@ type Code string
 const (
 	BadRequest Code = "BadRequest" // the request is malformed
 	NotFound   Code = "NotFound"   // no such query of this connection
+	Forbidden  Code = "Forbidden"  // the user has lost the right to open queries
 	Busy       Code = "Busy"       // too many requests
 	NotReady   Code = "NotReady"   // the broker has just started
-	TooOld     Code = "TooOld"     // the revision is too old to resume from
 	TooLarge   Code = "TooLarge"   // beyond a bound of queries or members
 )
 
@@ -77,13 +100,16 @@ type Error struct {
 	Text string `json:"text"`
 }
 
+// stops is the text of an Error at the broker's end.
+const stops = "the broker stops (connect to another one)"
+
 func (e *Error) Error() string { return e.Text }
 
 func refuse(code Code, format string, args ...any) *Error {
 	return &Error{code, fmt.Sprintf(format, args...)}
 }
 
-func encode(a answer) []byte {
+func encode(a any) []byte {
 	data, err := json.Marshal(a)
 	if err != nil {
 		return []byte(`{"error":{"code":"BadRequest","text":"the answer can't be encoded"}}`)
@@ -101,7 +127,7 @@ type Hub interface {
 // Mesh is the part of *route.Mesh that is used.
 type Mesh interface {
 	Notify(feature coordination.Feature, notice []byte)
-	Sync(ctx context.Context) error
+	Sync(ctx context.Context, feature coordination.Feature) (late int)
 }
 
 // Server serves live queries. It is a session.ClientTaker, and safe for concurrent use.
@@ -115,6 +141,8 @@ type Server struct {
 	mesh     Mesh // nil: there are no other brokers
 	feature  coordination.Feature
 	late     atomic.Uint64 // changes for which a linked broker was not waited for
+	busy     atomic.Uint64
+	patience time.Duration // aheadTimeout, except in tests
 
 	// What has come in and waits for the next turn.
 	incoming sync.Mutex
@@ -122,7 +150,7 @@ type Server struct {
 	touched  []query.ID // whose feeds have changed
 	wake     chan struct{}
 
-	// The queries. Guarded by mu; feeds lock the hub's index under it.
+	// The queries. Guarded by mu; feeds lock the hub's index and the Store under it.
 	mu     sync.Mutex
 	set    *query.Set
 	open   map[query.ID]*live
@@ -131,8 +159,18 @@ type Server struct {
 	gone   []*session.Feed // to be closed, without mu
 	deltas []query.Delta   // scratch of turn
 	turned []*live         // queries with something to tell
-	loaded bool            // the set has had all attributes once
+	parked []parked
+	again  []*request // parked ones that go on, without mu
 	closed bool
+	counts counts
+
+	// What is known of the attributes, as of the last turn.
+	loaded  bool // the set has had all of them once
+	doubted bool // etcd was restored, and not all is read again
+	lists   uint64
+	history string
+	newest  uint64
+	latest  uint64 // revision of the latest change that was told, also ahead of the watch
 
 	running sync.WaitGroup
 	quit    chan struct{}
@@ -141,7 +179,7 @@ type Server struct {
 // New returns the Server of a broker. Close ends it.
 func New(hub Hub, store *attribute.Store, logger *slog.Logger) (*Server, error) {
 	s := &Server{
-		hub: hub, store: store, log: logger, openings: work.NewFairJobs(openingsAtOnce, openingsWaiting, openingsBytes), seed: maphash.MakeSeed(),
+		hub: hub, store: store, log: logger, openings: work.NewFairJobs(openingsAtOnce, openingsWaiting, openingsBytes), seed: maphash.MakeSeed(), patience: aheadTimeout,
 		wake: make(chan struct{}, 1), set: query.NewSet(query.DefaultLimits()), open: map[query.ID]*live{}, names: map[string]*live{}, quit: make(chan struct{}),
 	}
 	stop, ok := store.Tell(s.note)
@@ -156,40 +194,59 @@ func New(hub Hub, store *attribute.Store, logger *slog.Logger) (*Server, error) 
 // Link has changes spread to linked brokers that have the feature. Call it before the first change.
 func (s *Server) Link(mesh Mesh, feature coordination.Feature) { s.mesh, s.feature = mesh, feature }
 
-// Close ends all queries. Their clients are told.
+// Close ends all queries, and refuses requests that wait. Clients are told. What is called later
+// has no effect.
 func (s *Server) Close() {
 	s.unwatch()
-	s.openings.Finish()
-	close(s.quit)
-	s.running.Wait()
 	s.locked(func() {
 		s.closed = true
+		s.unpark()
 		for _, q := range s.open {
-			s.end(q, refuse(NotReady, "the broker stops (open the query at another one)"))
+			s.end(q, s.notReady())
 		}
 	})
+	close(s.quit)
+	s.openings.Finish()
+	s.running.Wait()
 }
 
-// locked runs do with mu held, and then closes the feeds of queries that have ended.
+// locked runs do with mu held, and then what was left for later: it closes the feeds of queries
+// that have ended, and queues requests again that have waited.
 func (s *Server) locked(do func()) {
 	s.mu.Lock()
 	do()
-	gone := s.gone
-	s.gone = nil
+	gone, again := s.gone, s.again
+	s.gone, s.again = nil, nil
 	s.mu.Unlock()
 	for _, f := range gone {
 		f.Close()
 	}
+	for _, r := range again {
+		s.submit(r)
+	}
 }
 
 // Stats are the figures of a Server.
-type Stats struct{ query.Stats }
+type Stats struct {
+	query.Stats
+	counts
+	Late uint64 // changes of attributes that were answered before all linked brokers had them
+	Busy uint64 // requests that were refused, since too many were under way
+}
+
+// counts are counters of what happened to queries.
+type counts struct {
+	Told    uint64 // members that came or went
+	Resumed uint64 // queries whose clients got a difference
+	Refused uint64 // queries that were not opened, since they are beyond a bound
+	Ended   uint64 // queries that ended, since they were beyond a bound
+}
 
 // Stats returns the figures.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Stats{s.set.Stats()}
+	return Stats{s.set.Stats(), s.counts, s.late.Load(), s.busy.Load()}
 }
 
 // Take implements session.Taker. What comes from links or from this broker itself has no
@@ -212,15 +269,24 @@ func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.M
 		if len(m.Reply) == 0 || m.Header > len(m.Data) {
 			continue
 		}
-		r := &request{s: s, client: client, owner: query.Owner(account), reply: bytes.Clone(m.Reply), close: string(m.Subject) == CloseSubject, body: bytes.Clone(m.Data[m.Header:])}
-		switch {
-		case i >= maxAnswers:
-			r.refuse(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
-		case string(m.Subject) != OpenSubject && !r.close:
-			r.refuse(refuse(BadRequest, "there is no request %s", m.Subject))
-		case !s.openings.Submit(account, r, len(r.body)+requestBytes):
-			r.Drop()
+		r := &request{s: s, client: client, owner: query.Owner(account), reply: bytes.Clone(m.Reply), body: bytes.Clone(m.Data[m.Header:])}
+		switch string(m.Subject) {
+		case OpenSubject:
+			r.do = r.open
+		case CloseSubject:
+			r.do = r.closeQuery
+		case ListSubject:
+			r.do = r.list
+		default:
+			r.refuse(refuse(BadRequest, "there is no request %.100s", m.Subject))
+			continue
 		}
+		if i >= maxAnswers {
+			s.busy.Add(1)
+			r.refuse(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
+			continue
+		}
+		s.submit(r)
 	}
 }
 
@@ -236,12 +302,15 @@ type request struct {
 	client uint64
 	owner  query.Owner
 	reply  []byte
-	close  bool
+	do     func() *Error
 	body   []byte
+	waited bool          // it was parked
+	held   time.Duration // how long it held mu
 }
 
 // Drop implements work.Job.
 func (r *request) Drop() {
+	r.s.busy.Add(1)
 	r.refuse(refuse(Busy, "too many requests for queries are under way (try again later)"))
 }
 
@@ -249,13 +318,33 @@ func (r *request) refuse(why *Error) { r.s.answer(r.reply, answer{Error: why}) }
 
 // Run implements work.Job.
 func (r *request) Run() {
-	do := r.open
-	if r.close {
-		do = r.closeQuery
+	select {
+	case <-r.s.quit:
+		r.refuse(refuse(NotReady, stops))
+		return
+	default:
 	}
-	if refusal := do(); refusal != nil {
+	if refusal := r.do(); refusal != nil {
 		r.refuse(refusal)
 	}
+	if r.held < restAfter {
+		return
+	}
+	rested := time.NewTimer(min(r.held, maxRest))
+	defer rested.Stop()
+	select {
+	case <-rested.C:
+	case <-r.s.quit:
+	}
+}
+
+// locked runs do as Server.locked does, and counts how long that takes.
+func (r *request) locked(do func()) {
+	r.s.locked(func() {
+		began := time.Now()
+		do()
+		r.held += time.Since(began)
+	})
 }
 
 func (r *request) parse(into any) *Error {
@@ -276,7 +365,7 @@ func (r *request) closeQuery() *Error {
 		return refusal
 	}
 	var refusal *Error
-	r.s.locked(func() {
+	r.locked(func() {
 		q := r.s.names[of.Query]
 		if q == nil || q.client != r.client {
 			refusal = refuse(NotFound, "this connection has no query %q", of.Query)
@@ -286,6 +375,45 @@ func (r *request) closeQuery() *Error {
 		r.s.answer(r.reply, answer{Query: of.Query})
 	})
 	return refusal
+}
+
+// list answers with the queries of the connection.
+func (r *request) list() *Error {
+	var of ListRequest
+	if refusal := r.parse(&of); refusal != nil {
+		return refusal
+	}
+	if of.Limit < 0 {
+		return refuse(BadRequest, "limit %d: give 1 to %d, or leave it out", of.Limit, maxList)
+	}
+	limit := maxList
+	if of.Limit > 0 {
+		limit = min(of.Limit, maxList)
+	}
+	page := List{Queries: []Listed{}}
+	r.locked(func() {
+		var mine []*live
+		for _, q := range r.s.open {
+			if q.client != r.client {
+				continue
+			}
+			if page.Total++; q.name > of.After {
+				mine = append(mine, q)
+			}
+		}
+		slices.SortFunc(mine, func(a, b *live) int { return strings.Compare(a.name, b.name) })
+		bytes := 0
+		for i, q := range mine {
+			if i == limit || bytes > listBytes {
+				page.Next = mine[i-1].name
+				break
+			}
+			page.Queries = append(page.Queries, Listed{q.name, q.of.Where, q.of.Syntax, q.of.Subjects, q.of.Inbox, r.s.set.Size(q.id)})
+			bytes += len(q.of.Where) + len(q.of.Subjects) + len(q.of.Inbox) + requestBytes
+		}
+	})
+	r.s.hub.Send([]protocol.Message{{Subject: r.reply, Data: encode(page)}})
+	return nil
 }
 
 func newName() string { return "q-" + strings.ToLower(rand.Text()[:12]) }

@@ -1,10 +1,8 @@
 package live
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/attribute"
 	"github.com/carillon-mq/carillon/broker/query"
@@ -35,13 +33,17 @@ func (s *Server) nudge() {
 }
 
 func (s *Server) run() {
+	late := time.NewTimer(time.Hour)
+	defer late.Stop()
 	for {
 		select {
 		case <-s.quit:
 			return
 		case <-s.wake:
-			s.Flush()
+		case <-late.C:
 		}
+		s.Flush()
+		late.Reset(s.untilLate())
 	}
 }
 
@@ -57,6 +59,7 @@ func (s *Server) turn() {
 	s.incoming.Unlock()
 	for i := range events {
 		e := &events[i]
+		s.latest = max(s.latest, uint64(e.Revision))
 		attributes := ""
 		for _, d := range s.apply(e) {
 			q := s.open[d.Query]
@@ -69,14 +72,8 @@ func (s *Server) turn() {
 			s.tellOf(q, d, attributes)
 		}
 	}
-	switch passed := uint64(store.Revision); {
-	case !store.Ready:
-	case !s.loaded, passed < s.set.Revision(): // or etcd was restored from a backup
-		s.set.Loaded(passed)
-		s.loaded = true
-	default:
-		s.set.Passed(passed)
-	}
+	s.pass(&store)
+	s.unpark()
 	for _, id := range touched {
 		s.recheck(id)
 	}
@@ -85,6 +82,25 @@ func (s *Server) turn() {
 	}
 	clear(s.turned)
 	s.turned = s.turned[:0]
+}
+
+// pass takes over up to where all changes are known. mu is held.
+func (s *Server) pass(store *attribute.Stats) {
+	s.doubted = store.Distrusted
+	if !store.Ready || store.Distrusted {
+		return
+	}
+	if passed := uint64(store.Revision); s.lists == store.Lists && s.history == store.History {
+		s.set.Passed(passed)
+	} else {
+		told := s.set.Revision()
+		if s.set.Loaded(passed); s.loaded && passed < told {
+			s.latest = 0
+			s.set.Forget(told) // etcd was restored from a backup, in which it may not have happened
+		}
+		s.loaded, s.lists, s.history = true, store.Lists, store.History
+	}
+	s.newest = uint64(store.Newest)
 }
 
 func (s *Server) apply(e *attribute.Event) []query.Delta {
@@ -99,13 +115,17 @@ func (s *Server) recheck(id query.ID) {
 	case q == nil:
 	case q.feed.Ended():
 		s.end(q, nil)
+	case !q.feed.Identity().MayPublish([]byte(OpenSubject)):
+		s.end(q, refuse(Forbidden, "the user may not open queries any more"))
 	default:
+		rights := q.feed.Identity().SubscribeDigest() // before they are judged: later ones are rechecked
 		s.deltas = s.set.Refresh(id, s.deltas[:0])
 		for _, d := range slices.Clone(s.deltas) {
 			if of := s.open[d.Query]; of != nil {
 				s.tell(of, d)
 			}
 		}
+		q.rights = rights // after what was sent in between, which is not all
 	}
 }
 
@@ -128,6 +148,7 @@ func (s *Server) tellOf(q *live, d query.Delta, attributes string) {
 	if d.Kind == query.Del && waits && !bool(knows) {
 		return // it was never announced
 	}
+	s.counts.Told++
 	if _, twice := q.in[d.Subject]; twice || q.next.full() {
 		s.flush(q)
 	}
@@ -148,60 +169,10 @@ func (s *Server) flush(q *live) {
 		return
 	}
 	n := q.next
-	n.kind, n.revision = change, s.set.Revision()
+	n.kind, n.revision, n.resume = change, s.set.Revision(), s.resumable(q)
 	q.next = notice{}
 	clear(q.in)
 	data, header := n.data()
 	_, err := q.feed.Change(n.left, data, header, n.joined)
 	s.failed(q, err)
-}
-
-// announced is a change of attributes on its way to linked brokers, ahead of their watches.
-type announced struct {
-	Entry   *attribute.Entry `json:"entry,omitempty"` // nil: the subject has none any more
-	Subject string           `json:"subject,omitempty"`
-	At      int64            `json:"at,omitempty"` // revision of a deletion
-}
-
-// Spread has changes that etcd has answered, and that the Store has, reach the queries of this and
-// of all linked brokers. It returns when that is done, or after a bounded time. A deleted subject
-// is an Entry without Text.
-func (s *Server) Spread(ctx context.Context, changes []attribute.Entry) {
-	s.Flush()
-	if s.mesh == nil {
-		return
-	}
-	for i := range changes {
-		e := &changes[i]
-		a := announced{Entry: e}
-		if e.Text == "" {
-			a = announced{Subject: e.Subject, At: e.Revision}
-		}
-		data, err := json.Marshal(a)
-		if err != nil {
-			s.log.Error("A change of attributes can't be encoded; other brokers learn of it from etcd", "subject", e.Subject, "error", err)
-			continue
-		}
-		s.mesh.Notify(s.feature, data)
-	}
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	if err := s.mesh.Sync(ctx); err != nil {
-		s.late.Add(1)
-	}
-}
-
-// Notice takes a change from a linked broker (route.Config.Notices).
-func (s *Server) Notice(_ string, data []byte) error {
-	var a announced
-	if err := json.Unmarshal(data, &a); err != nil {
-		return fmt.Errorf("a change of attributes: %w", err)
-	}
-	if a.Entry != nil {
-		s.store.PutAhead(*a.Entry)
-	} else {
-		s.store.DeleteAhead(a.Subject, a.At, true)
-	}
-	s.Flush()
-	return nil
 }

@@ -75,6 +75,9 @@ func Compile(text string, syntax Syntax) (*Query, error) {
 	}, nil
 }
 
+// Key returns a text that is equal for queries that differ in the order of their clauses only.
+func (q *Query) Key() string { return q.key }
+
 // String returns the text.
 func (q *Query) String() string { return q.text }
 

@@ -99,6 +99,7 @@ type owned struct {
 // Stats are counters of a Set.
 type Stats struct {
 	Queries, Distinct, Subjects int
+	Members                     int    // of all queries together
 	Memory                      int    // bytes, about, with the history
 	Costs                       uint64 // of distinct queries
 	Judged, Turned              uint64 // verdicts about changes, and those that were another than before
@@ -120,6 +121,9 @@ func (s *Set) Stats() Stats {
 	c := s.stats
 	c.Queries, c.Distinct, c.Subjects = len(s.opens), len(s.groups), len(s.known)
 	c.Memory, c.Costs = s.memory+s.history.bytes, s.costs
+	for _, o := range s.opens {
+		c.Members += o.size()
+	}
 	return c
 }
 
@@ -135,6 +139,10 @@ func (s *Set) Loaded(revision uint64) {
 	s.complete = revision
 	s.history.clear(revision)
 }
+
+// Forget notes that what was told up to a revision may not have happened: queries can't resume from
+// before it or from it.
+func (s *Set) Forget(revision uint64) { s.history.floor = max(s.history.floor, revision+1) }
 
 // Add opens a query; Members has its members then. may says whether its user may subscribe to a
 // subject, and nil allows all. Refresh follows when the rights have changed. The error says which
@@ -432,6 +440,16 @@ func (s *Set) Members(id ID) iter.Seq[string] {
 		}
 	}
 }
+
+// Size returns how many members a query has that its user may see.
+func (s *Set) Size(id ID) int {
+	if o := s.opens[id]; o != nil {
+		return o.size()
+	}
+	return 0
+}
+
+func (o *open) size() int { return o.group.members.len() - o.denied.len() }
 
 // Queries returns the open queries that have the subject as a member, and whose users may see it.
 // The Set must not be changed meanwhile.

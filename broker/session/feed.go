@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -141,6 +142,9 @@ func (f *Feed) remove(s *Sub) {
 func (f *Feed) May(subject string) bool {
 	return f.to.conn.identity.Load().MaySubscribe([]byte(subject), nil)
 }
+
+// Identity returns who the client is; nil: there are no users.
+func (f *Feed) Identity() *identity.Identity { return f.to.conn.identity.Load() }
 
 // Ended reports whether the Feed has ended, with the client's subscription or before.
 func (f *Feed) Ended() bool {

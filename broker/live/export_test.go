@@ -1,0 +1,17 @@
+package live
+
+import "time"
+
+// Patience sets how long requests to resume wait for what their clients know. Call it before them.
+func (s *Server) Patience(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.patience = d
+}
+
+// Parked returns how many requests wait for that.
+func (s *Server) Parked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.parked)
+}
