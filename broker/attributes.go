@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/attribute"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/lapse"
+	"github.com/carillon-mq/carillon/broker/live"
 )
 
 // openAttributes opens the attributes of subjects, with a connection to etcd of their own.
@@ -17,6 +18,23 @@ func (b *Broker) openAttributes() (err error) {
 		Endpoints: b.config.Endpoints, TLS: cmp.Or(b.config.EtcdTLS, b.config.TLS), Cluster: b.config.Cluster, Logger: b.log,
 	}, attribute.NewStore())
 	return err
+}
+
+// attributeChanges are how this broker changes attributes: whoever does so is answered after the
+// queries of this and of linked brokers have the change (live invariant V3). What lapses is not
+// spread: nobody publishes after it, and the watch of each broker brings it.
+type attributeChanges struct {
+	*coordination.Attributes
+	queries *live.Server
+}
+
+// Change carries out changes, as coordination.Attributes does, and spreads them.
+func (c attributeChanges) Change(ctx context.Context, changes []attribute.Change) ([]coordination.Outcome, error) {
+	made, err := c.Attributes.Change(ctx, changes)
+	if err == nil {
+		c.queries.Spread(ctx, made)
+	}
+	return made, err
 }
 
 // changeRate returns how many changes of attributes this broker may make a second: its part of the

@@ -273,6 +273,7 @@ func (b *Broker) run(ctx context.Context) error {
 		}
 		defer b.mesh.Close()
 		b.member.SetLinks(b.mesh)
+		b.topics.live.Link(b.mesh, coordination.FeatureAttributeNotices)
 	}
 	b.describe()
 	if b.http != nil {
@@ -406,7 +407,7 @@ func (b *Broker) routes() route.Config {
 		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: route.Clients(b.hub),
 		Listener: b.route, MaxPayload: b.config.Profile.Payload, Features: coordination.Features(), Logger: b.log,
 		Replication: b.topics.exchange.Serve, Dead: b.member.Evict, Topics: ways{b.topics.topics, b.topics.api},
-		Changed: b.member.Changed, RouteOf: b.member.RouteOf,
+		Changed: b.member.Changed, RouteOf: b.member.RouteOf, Notices: b.topics.live.Notice,
 	}
 	if t := b.config.TLS; t != nil {
 		c.ServerTLS = func() *tls.Config { return t.Server() }
@@ -454,7 +455,7 @@ func (b *Broker) serveHTTP(store *coordination.Client, failed context.CancelCaus
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
 		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS, EtcdTLS: c.EtcdTLS, ClientTLS: c.ClientTLS.Files,
 		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, Push: t.push, JetStream: t.api, Admin: t.admin, Sourcing: t.sourcing, Disk: t.disk, Clock: b.clock,
-		Definitions: store, Attributes: b.attributes,
+		Definitions: store, Attributes: b.attributes, Queries: t.live,
 	}
 	if b.mesh != nil {
 		read.Routes = b.mesh

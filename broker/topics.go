@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/live"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/producer"
@@ -46,6 +47,8 @@ type topics struct {
 	exchange      *replica.Exchange
 	sourcing      *sourcing.Sourcing[*topic.ShardLeader]
 	admin         *admin.Server
+	live          *live.Server // queries
+	changes       attributeChanges
 	behalf        *identity.Behalf // nil: there are no users
 	system        *system.Server   // nil: clients must authenticate
 	stop          sync.Once
@@ -75,6 +78,11 @@ func (b *Broker) openDisk() (err error) {
 func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t := &b.topics
 	t.behalf = b.users.behalf()
+	if t.live, err = live.New(b.hub, b.attributes.Store(), b.log); err != nil {
+		return err
+	}
+	b.hub.Offer(t.live).Set([]string{live.Prefix + ">"})
+	t.changes = attributeChanges{b.attributes, t.live}
 	hub := clients{b.hub}
 	letters := producer.New(func(name string) producer.Topic {
 		if found := t.topics.Topic(name); found != nil {
@@ -132,7 +140,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	})
 	t.api.Start()
 	t.sourcing.Start()
-	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients).Users(user, t.behalf).Accounts(b.hub.Account).Paced(t.api.Pace).Attributes(b.attributes, b.started.UnixMilli(), b.hub.Identity, b.changeRate)
+	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients).Users(user, t.behalf).Accounts(b.hub.Account).Paced(t.api.Pace).Attributes(t.changes, b.started.UnixMilli(), b.hub.Identity, b.changeRate)
 	hub.Offer(t.admin).Set(admin.Subjects)
 	b.hub.Declaring(t.admin.Declarer)
 	t.controller = placement.NewController(store, t.topics, b.log)
@@ -230,6 +238,9 @@ func (b *Broker) stopTopics() { b.topics.stop.Do(b.closeTopics) }
 func (b *Broker) closeTopics() {
 	t := &b.topics
 	began := time.Now()
+	if t.live != nil {
+		t.live.Close() // changes of attributes that are under way find no queries
+	}
 	var failed error
 	if t.topics != nil {
 		t.sourcing.Close()

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/identity"
+	"github.com/carillon-mq/carillon/broker/live"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/session"
@@ -159,7 +160,7 @@ func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.M
 	s.take(client, messages, false)
 }
 
-// Take answers requests. It ignores those without a reply subject.
+// Take answers requests. It ignores those without a reply subject, and those of package live.
 func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded bool) (behind bool) {
 	return s.take(0, messages, forwarded)
 }
@@ -172,7 +173,7 @@ func (s *Server) take(client uint64, messages []protocol.Message, forwarded bool
 			s.takeHold(m)
 			continue
 		}
-		if len(m.Reply) == 0 || m.Header > len(m.Data) {
+		if len(m.Reply) == 0 || m.Header > len(m.Data) || bytes.HasPrefix(m.Subject, []byte(live.Prefix)) {
 			continue
 		}
 		var data []byte

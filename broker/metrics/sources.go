@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/live"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/push"
@@ -46,6 +47,8 @@ type Sources struct {
 		Store() *attribute.Store
 		Stats() coordination.AttributeStats
 	}
+
+	Queries interface{ Stats() live.Stats } // of subjects, by their attributes
 
 	Controller interface {
 		Stats() placement.ControllerStats
