@@ -111,7 +111,10 @@ type Conn struct {
 	sent      uint64
 	sentBytes uint64
 	wroteErr  error
-	writeFn   func(fd uintptr) bool
+	// judged are the bytes that conditions of its Feeds have passed over since judgedSince.
+	judged      int
+	judgedSince time.Time
+	writeFn     func(fd uintptr) bool
 
 	// Output that a full socket did not accept. Guarded by parking.
 	parking sync.Mutex

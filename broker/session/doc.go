@@ -64,7 +64,9 @@
 //	    waits for all that is queued.
 //	S15 The members of a Feed are subscriptions in the index, with rights, cost and interest of their
 //	    own. They change together with a notice, under the index lock: no message of a member comes
-//	    before the notice that adds it, or behind the one that removes it.
+//	    before the notice that adds it, or behind the one that removes it. A Condition of the Feed
+//	    is judged by the loop at the delivery, so it changes nothing in this order. Conditions are
+//	    quick, and those of one client have a bound, beyond which a Feed delivers nothing more.
 //	S16 A receiver is close to its bound when its pending bytes and what its loop has queued exceed
 //	    three quarters of it. Then publishers with few receivers are delayed. So what is queued when
 //	    they begin to wait does not close a receiver that would have read it.

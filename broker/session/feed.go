@@ -23,6 +23,9 @@ type Feed struct {
 	as   []byte // the subject that messages come under
 	// changed is called with the index lock held.
 	changed func()
+	only    Condition // nil: all messages are delivered
+
+	slow bool // owned by the client's loop: only took too much of it
 
 	// Guarded by the index lock.
 	members map[string]*Sub

@@ -346,7 +346,7 @@ func (l *loop) encode(m *visible) {
 
 func (l *loop) deliver(s *Sub, e *entry) {
 	c := s.conn
-	if c.closed() || s.feed != nil && s.feed.to.ended {
+	if c.closed() || s.feed != nil && (s.feed.to.ended || s.feed.only != nil && !l.judge(s.feed, &e.msg)) {
 		return
 	}
 	if open := c.replies.Load(); open != nil && len(e.msg.Reply) > 0 {
