@@ -6,8 +6,11 @@ import (
 	"time"
 )
 
-// ErrClosed is what a Publisher, Reader or Snapshot answers that was closed.
+// ErrClosed is what a Publisher, Reader, Snapshot or LiveQuery answers that was closed.
 var ErrClosed = errors.New("it was closed")
+
+// ErrSlowConsumer is why a LiveQuery has ended whose program takes less than comes.
+var ErrSlowConsumer = errors.New("the live query has ended, because what came was not taken in time: call Next more often, raise MaxPending and MaxPendingBytes, or ask for fewer subjects")
 
 // RecordTooLargeError is a record that fits no message, or an option that asks for more than one
 // can have. Nothing was published.
@@ -103,3 +106,16 @@ func (e *ReadError) passes() bool {
 	}
 	return false
 }
+
+// QueryError is why a broker does not open a live query, or has ended it.
+type QueryError struct {
+	// Code is one of docs/queries.md's, such as BadRequest for a condition that is none, and TooLarge
+	// for one with too many members.
+	Code string `json:"code"`
+	Text string `json:"text"` // the broker's, with the way out
+}
+
+func (e *QueryError) Error() string { return fmt.Sprintf("%s (%s)", e.Text, e.Code) }
+
+// passes reports whether opening the query again helps.
+func (e *QueryError) passes() bool { return e.Code == "NotReady" || e.Code == "Busy" }

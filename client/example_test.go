@@ -150,3 +150,46 @@ func ExampleTakeSnapshot() {
 	fmt.Println(records, "records")
 	// Output: 1000 records
 }
+
+func ExampleQuery() {
+	nc, end := exampleConnection()
+	defer end()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	room := func(sensor, room string) {
+		request := fmt.Sprintf(`{"subject":%q,"set":{"room":%q}}`, sensor, room)
+		if _, err := nc.RequestWithContext(ctx, "$CARILLON.API.ATTRIBUTES.SET", []byte(request)); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	room("sensors.7", "410")
+	q, err := client.Query(ctx, nc, client.QueryOptions{Where: `attributes.room == "410"`})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	for e, err := range q.Events(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		switch e.Kind {
+		case client.EventNew:
+			fmt.Println("new", e.Subject)
+		case client.EventReady: // what changes from now on is told, too
+			room("sensors.8", "410")
+			_ = nc.Publish("sensors.8", []byte("21 degrees"))
+		case client.EventMessage:
+			fmt.Println("message", e.Subject, string(e.Data))
+			room("sensors.7", "411")
+		case client.EventDel:
+			fmt.Println("del", e.Subject)
+			return
+		}
+	}
+	// Output:
+	// new sensors.7
+	// new sensors.8
+	// message sensors.8 21 degrees
+	// del sensors.7
+}

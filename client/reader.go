@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrNotCarillon says that nobody answers requests for records where the connection leads to.
-var ErrNotCarillon = errors.New("no broker answers requests for records: is it Carillon, and a version that knows them?")
+// ErrNotCarillon says that nobody answers requests of this package where the connection leads to.
+var ErrNotCarillon = errors.New("no broker answers this request: is it Carillon, and a version that knows it?")
 
 // answerTime is how much longer than it was told to wait a broker may take for an answer, before it
 // is asked again.

@@ -7,6 +7,7 @@ cluster, the stories run between the two nodes. With --connect, they are those o
 
 import asyncio
 import inspect
+import os
 import sys
 import traceback
 
@@ -15,6 +16,7 @@ import connecting
 import consumers
 import core
 import objects
+import queries
 import streams
 from site_under_test import PATIENCE, Site
 
@@ -33,6 +35,8 @@ async def main():
         site, chapters = None, [connecting]
     else:
         site, chapters = Site(sys.argv[1], sys.argv[-1]), [core, streams, consumers, buckets, objects]
+        if os.environ.get("SITE") != "nats-server":
+            chapters.append(queries)
     told = failed = 0
     for name, story in stories(chapters):
         told += 1
