@@ -16,9 +16,9 @@ import (
 )
 
 func newAttributesCommand() *cobra.Command {
-	cmd := group("attributes", "List, show, set and delete the attributes of subjects", newAttributesListCommand(), newAttributesGetCommand(),
-		newAttributesSetCommand(), newAttributesDeleteCommand())
-	cmd.Long = `List, show, set and delete the attributes of subjects: names with values, which say what the messages
+	cmd := group("attributes", "List, show, set, delete and query the attributes of subjects", newAttributesListCommand(), newAttributesGetCommand(),
+		newAttributesSetCommand(), newAttributesDeleteCommand(), newAttributesQueryCommand())
+	cmd.Long = `List, show, set, delete and query the attributes of subjects: names with values, which say what the messages
 on a subject are about.
 
 Setting and deleting takes the right to publish on the subject, seeing them that to subscribe to it.`
