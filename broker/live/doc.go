@@ -7,6 +7,7 @@
 //	ahead.go    clients that know more than this broker
 //	turn.go     changes of attributes and of rights
 //	spread.go   changes on their way to linked brokers
+//	content.go  conditions on messages
 //	notice.go   what clients are sent beside messages
 //	limits.go   every bound, with its reason
 //
@@ -31,13 +32,14 @@
 //	    follows. It ends if the user may not open queries any more.
 //	V5  No request, and no client that does not read, holds up changes: requests are compiled and
 //	    opened on a bounded number of goroutines, and notices wait in the client's outbox, whose
-//	    bound closes the connection. A request that has held up changes rests as long.
+//	    bound closes the connection. A request that has held up changes rests as long. Contents are
+//	    quick conditions, which the loops judge; they and their memory are bounded.
 //	V6  A client that resumes with a token knows all changes of its query up to the token's revision,
 //	    and may know later ones. So notices have a token only if everything up to it was sent. If
 //	    the token is of another history of etcd, of other rights or another condition, or if
 //	    changes since then are not known, the client gets all members instead of the difference.
 //	V7  Locks are taken in this order: mu; then the hub's index or the Store; then incoming. The
-//	    index and the Store call note and touch, which take incoming alone.
+//	    index and the Store call note and touch, which take incoming alone, and so do loops.
 //
 // When the process dies, its clients connect to other brokers and open their queries again. With
 // the token that they were told last they get the difference.

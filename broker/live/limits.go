@@ -35,4 +35,8 @@ const (
 	syncTimeout = 500 * time.Millisecond
 	// requestBytes is about what a request takes that waits, beside its text.
 	requestBytes = 256
+	// contentBytes and ownedContentBytes bound what the conditions on messages take in memory: those
+	// of a broker, and those of one owner. One of 60 bytes takes 5 KiB. Equal ones count each.
+	contentBytes      = 64 << 20
+	ownedContentBytes = 8 << 20
 )

@@ -390,7 +390,7 @@ func TestWhatIsAskedWrongly(t *testing.T) {
 		words         string
 	}{
 		{live.OpenSubject, `{`, live.BadRequest, "can't be read"},
-		{live.OpenSubject, `{"where":"true","inbox":"i","content":"true"}`, live.BadRequest, `unknown field "content"`},
+		{live.OpenSubject, `{"where":"true","inbox":"i","contents":"true"}`, live.BadRequest, `unknown field "contents"`},
 		{live.OpenSubject, `{"where":"true","inbox":"i"}{}`, live.BadRequest, "more than one"},
 		{live.OpenSubject, `{"where":"true","inbox":"a.*"}`, live.BadRequest, "no subject"},
 		{live.OpenSubject, `{"where":"true","inbox":"nobody.1"}`, live.BadRequest, "subscribe to it first"},

@@ -17,6 +17,8 @@ type live struct {
 	of     OpenRequest
 	asks   *query.Query
 	rights uint64 // of the user, as its members were judged (identity.SubscribeDigest)
+	owner  query.Owner
+	only   *content // nil: all messages are delivered
 	feed   *session.Feed
 	// waiting are members that are to join the feed; order has them, and others. known says that
 	// the client knows the member already, since it resumes the query.
@@ -61,6 +63,11 @@ func (r *request) open() *Error {
 	if err != nil {
 		return refuse(BadRequest, "%v", err)
 	}
+	if of.Content != "" {
+		if r.only, err = compileContent(of.Content); err != nil {
+			return refuse(BadRequest, "content: %v", err)
+		}
+	}
 	var q *live
 	var refusal *Error
 	r.locked(func() { q, refusal = r.begin(&of, asks, knows) })
@@ -82,10 +89,14 @@ func (r *request) begin(of *OpenRequest, asks *query.Query, knows token) (*live,
 		return nil, nil
 	}
 	s.last++
-	q := &live{id: s.last, name: newName(), client: r.client, of: *of, asks: asks, waiting: map[string]known{}, in: map[string]struct{}{}}
+	q := &live{id: s.last, name: newName(), client: r.client, owner: r.owner, of: *of, asks: asks, waiting: map[string]known{}, in: map[string]struct{}{}}
 	var err error
 	if q.feed, err = s.hub.OpenFeed(r.client, of.Inbox, func() { s.touch(q.id) }); err != nil {
 		return nil, refuse(BadRequest, "inbox %s: %v", of.Inbox, err)
+	}
+	if refusal := s.setContent(q, r.only); refusal != nil {
+		s.gone = append(s.gone, q.feed)
+		return nil, refusal
 	}
 	q.rights = q.feed.Identity().SubscribeDigest()
 	may := func(name string) bool {
@@ -102,6 +113,7 @@ func (r *request) begin(of *OpenRequest, asks *query.Query, knows token) (*live,
 	}
 	if err != nil {
 		s.gone = append(s.gone, q.feed)
+		s.dropContent(q)
 		s.counts.Refused++
 		return nil, refuse(TooLarge, "%v", err)
 	}
@@ -184,8 +196,9 @@ func (s *Server) end(q *live, why *Error) {
 	delete(s.names, q.name)
 	s.set.Remove(q.id)
 	s.gone = append(s.gone, q.feed)
+	s.dropContent(q)
 	if why != nil {
-		if why.Code == TooLarge {
+		if why.Code == TooLarge || why.Code == TooSlow {
 			s.counts.Ended++
 		}
 		data, header := endOf(why)

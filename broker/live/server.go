@@ -39,6 +39,7 @@ type OpenRequest struct {
 	Where    string `json:"where"`
 	Syntax   string `json:"syntax,omitempty"`   // cel, or cqbs; empty: cel
 	Subjects string `json:"subjects,omitempty"` // a pattern; empty: all
+	Content  string `json:"content,omitempty"`  // a condition on each message; empty: all are delivered
 	Inbox    string `json:"inbox"`
 	// Resume is from the last notice of the same query that had it, of any broker. The client gets
 	// the difference since then if that is known, and all members otherwise.
@@ -62,6 +63,8 @@ type Listed struct {
 	Where    string `json:"where"`
 	Syntax   string `json:"syntax,omitempty"`
 	Subjects string `json:"subjects,omitempty"`
+	Content  string `json:"content,omitempty"`
+	Unjudged uint64 `json:"unjudged,omitempty"` // messages that Content could not judge
 	Inbox    string `json:"inbox"`
 	Members  int    `json:"members"`
 }
@@ -92,6 +95,7 @@ const (
 	Busy       Code = "Busy"       // too many requests
 	NotReady   Code = "NotReady"   // the broker has just started
 	TooLarge   Code = "TooLarge"   // beyond a bound of queries or members
+	TooSlow    Code = "TooSlow"    // judging messages takes too much
 )
 
 // Error is why a request was refused, or why a query has ended.
@@ -142,6 +146,7 @@ type Server struct {
 	feature  coordination.Feature
 	late     atomic.Uint64 // changes for which a linked broker was not waited for
 	busy     atomic.Uint64
+	unjudged atomic.Uint64 // messages that conditions could not judge
 	patience time.Duration // aheadTimeout, except in tests
 
 	// What has come in and waits for the next turn.
@@ -163,6 +168,9 @@ type Server struct {
 	again  []*request // parked ones that go on, without mu
 	closed bool
 	counts counts
+	// contents and contentsOf are about what conditions on messages take in memory.
+	contents   int
+	contentsOf map[query.Owner]int
 
 	// What is known of the attributes, as of the last turn.
 	loaded  bool // the set has had all of them once
@@ -180,7 +188,7 @@ type Server struct {
 func New(hub Hub, store *attribute.Store, logger *slog.Logger) (*Server, error) {
 	s := &Server{
 		hub: hub, store: store, log: logger, openings: work.NewFairJobs(openingsAtOnce, openingsWaiting, openingsBytes), seed: maphash.MakeSeed(), patience: aheadTimeout,
-		wake: make(chan struct{}, 1), set: query.NewSet(query.DefaultLimits()), open: map[query.ID]*live{}, names: map[string]*live{}, quit: make(chan struct{}),
+		wake: make(chan struct{}, 1), set: query.NewSet(query.DefaultLimits()), open: map[query.ID]*live{}, names: map[string]*live{}, contentsOf: map[query.Owner]int{}, quit: make(chan struct{}),
 	}
 	stop, ok := store.Tell(s.note)
 	if !ok {
@@ -232,6 +240,8 @@ type Stats struct {
 	counts
 	Late uint64 // changes of attributes that were answered before all linked brokers had them
 	Busy uint64 // requests that were refused, since too many were under way
+	// Unjudged are messages that the content of a query could not judge.
+	Unjudged uint64
 }
 
 // counts are counters of what happened to queries.
@@ -246,7 +256,7 @@ type counts struct {
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Stats{s.set.Stats(), s.counts, s.late.Load(), s.busy.Load()}
+	return Stats{s.set.Stats(), s.counts, s.late.Load(), s.busy.Load(), s.unjudged.Load()}
 }
 
 // Take implements session.Taker. What comes from links or from this broker itself has no
@@ -303,6 +313,7 @@ type request struct {
 	owner  query.Owner
 	reply  []byte
 	do     func() *Error
+	only   *content // of a query to open
 	body   []byte
 	waited bool          // it was parked
 	held   time.Duration // how long it held mu
@@ -408,8 +419,12 @@ func (r *request) list() *Error {
 				page.Next = mine[i-1].name
 				break
 			}
-			page.Queries = append(page.Queries, Listed{q.name, q.of.Where, q.of.Syntax, q.of.Subjects, q.of.Inbox, r.s.set.Size(q.id)})
-			bytes += len(q.of.Where) + len(q.of.Subjects) + len(q.of.Inbox) + requestBytes
+			is := Listed{q.name, q.of.Where, q.of.Syntax, q.of.Subjects, q.of.Content, 0, q.of.Inbox, r.s.set.Size(q.id)}
+			if q.only != nil {
+				is.Unjudged = q.only.failed.Load()
+			}
+			page.Queries = append(page.Queries, is)
+			bytes += len(q.of.Where) + len(q.of.Content) + len(q.of.Subjects) + len(q.of.Inbox) + requestBytes
 		}
 	})
 	r.s.hub.Send([]protocol.Message{{Subject: r.reply, Data: encode(page)}})

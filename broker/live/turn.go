@@ -16,8 +16,8 @@ func (s *Server) note(e attribute.Event) {
 	s.nudge()
 }
 
-// touch notes that a feed has ended or that its client's rights have changed. The index of the hub
-// is locked.
+// touch notes that a feed has ended or that its client's rights have changed, and the index of the
+// hub is locked; or that its messages take too much to judge, and a loop calls.
 func (s *Server) touch(of query.ID) {
 	s.incoming.Lock()
 	s.touched = append(s.touched, of)
@@ -115,6 +115,8 @@ func (s *Server) recheck(id query.ID) {
 	case q == nil:
 	case q.feed.Ended():
 		s.end(q, nil)
+	case q.only != nil && q.only.tooSlow.Load():
+		s.end(q, refuse(TooSlow, "judging the messages of this connection's queries takes too much (ask for fewer subjects, or open queries with content on several connections)"))
 	case !q.feed.Identity().MayPublish([]byte(OpenSubject)):
 		s.end(q, refuse(Forbidden, "the user may not open queries any more"))
 	default:
