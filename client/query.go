@@ -19,6 +19,8 @@ type QueryOptions struct {
 	Syntax string
 	// Subjects is a pattern; only subjects that match it are members. Empty: all.
 	Subjects string
+	// Content is a condition on each message; only those that match come. Empty: all.
+	Content string
 	// MaxPending and MaxPendingBytes bound what has come and was not taken by Next: so many
 	// messages, or so many bytes of them. Beyond, the query ends with ErrSlowConsumer. 0: 65,536
 	// and 64 MiB.

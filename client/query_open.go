@@ -13,11 +13,12 @@ import (
 // openTime is how long a broker may take to open a query, before it is asked again.
 const openTime = 10 * time.Second
 
-// openRequest is docs/api.md's.
+// openRequest is docs/queries.md's.
 type openRequest struct {
 	Where    string `json:"where"`
 	Syntax   string `json:"syntax,omitempty"`
 	Subjects string `json:"subjects,omitempty"`
+	Content  string `json:"content,omitempty"`
 	Inbox    string `json:"inbox"`
 	Resume   string `json:"resume,omitempty"`
 }
@@ -106,7 +107,7 @@ func (q *LiveQuery) open(ctx context.Context) error {
 		q.leave()
 		return err
 	}
-	request, err := json.Marshal(openRequest{q.options.Where, q.options.Syntax, q.options.Subjects, inbox, resume})
+	request, err := json.Marshal(openRequest{q.options.Where, q.options.Syntax, q.options.Subjects, q.options.Content, inbox, resume})
 	if err != nil {
 		return err
 	}

@@ -141,6 +141,22 @@ func TestALiveQueryIsKeptCurrent(t *testing.T) {
 	}
 }
 
+// TestALiveQueryBringsWhatItsContentAccepts, and tells all members.
+func TestALiveQueryBringsWhatItsContentAccepts(t *testing.T) {
+	nc, _ := oneBroker(t)
+	change(t, nc, "a=410", "b=410")
+	q, err := client.Query(within(t), nc, client.QueryOptions{Content: `json.n > 1`})
+	testutil.Must(t, err)
+	defer q.Close()
+	if got := events(t, q, client.EventReady); len(got) != 2 {
+		t.Errorf("told %q", got)
+	}
+	for _, data := range []string{`{"n":1}`, `none`, `{"n":2}`} {
+		testutil.Must(t, nc.Publish("a", []byte(data)))
+	}
+	wantWords(t, message(t, q, `a={"n":2}`), "")
+}
+
 // TestALiveQueryOutlivesItsConnection: it is opened again with the difference to what it has told.
 func TestALiveQueryOutlivesItsConnection(t *testing.T) {
 	address, _ := newCluster(t).broker("main-0", "127.0.0.1:0", t.TempDir())
@@ -194,7 +210,7 @@ func TestALiveQueryOutlivesItsBroker(t *testing.T) {
 // TestWhatIsNoLiveQueryIsRefused: by the broker, or before it is asked.
 func TestWhatIsNoLiveQueryIsRefused(t *testing.T) {
 	nc, _ := oneBroker(t)
-	for _, options := range []client.QueryOptions{{Where: "attributes.room = 410"}, {Where: "true", Syntax: "sql"}, {Subjects: "a..b"}} {
+	for _, options := range []client.QueryOptions{{Where: "attributes.room = 410"}, {Where: "true", Syntax: "sql"}, {Subjects: "a..b"}, {Content: `json.text.contains("x")`}} {
 		_, err := client.Query(within(t), nc, options)
 		if e, ok := errors.AsType[*client.QueryError](err); !ok || e.Code != "BadRequest" {
 			t.Errorf("%+v: %v", options, err)

@@ -26,7 +26,8 @@ func newAttributesQueryCommand() *cobra.Command {
 are published on them meanwhile, until Ctrl-C. Without a condition all subjects with attributes match.
 
 CONDITION is a CEL expression (https://cel.dev) over "attributes" and "subject". With --syntax cqbs it is
-one of the CQBS paper, with =, !=, like, has, not, and, or.
+one of the CQBS paper, with =, !=, like, has, not, and, or. --content judges messages, over "subject",
+"headers" and "json".
 
 A subject is printed as new before its first message, and after del nothing of it comes. What is published
 while the connection is lost does not come; what came and went meanwhile is printed afterwards.
@@ -36,6 +37,7 @@ lost) or ready (at the beginning, and after reopened: all that match were printe
 of a message if that is JSON, else "data" is its base64.`,
 		Example: `  carillon attributes query 'attributes.room == "410" && has(attributes.floor)'
   carillon attributes query 'attributes.floor > 3' --filter 'sensors.>' --messages=false
+  carillon attributes query 'attributes.floor > 3' --content 'json.celsius > 30.0'
   carillon attributes query --syntax cqbs 'room = "410" and not has floor'
   carillon attributes query 'attributes.room == "410"' --output json | jq -c .subject`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -67,6 +69,7 @@ of a message if that is JSON, else "data" is its base64.`,
 	f := cmd.Flags()
 	f.StringVar(&asked.Syntax, "syntax", "cel", "the language of the condition: cel or cqbs")
 	f.StringVar(&asked.Subjects, "filter", "", "only these `SUBJECTS`, with wildcards")
+	f.StringVar(&asked.Content, "content", "", "only messages whose content matches this CEL `EXPRESSION`")
 	f.BoolVar(&messages, "messages", true, "print the messages, too")
 	complete(cmd, "syntax", "cel", "cqbs")
 	return cmd

@@ -40,7 +40,9 @@ func (f *following) prints(want ...string) {
 	for _, line := range want {
 		got, err := f.stdout.ReadString('\n')
 		if got != line+"\n" {
-			f.Fatalf("printed %q, want %q (%v)", got, line, err)
+			_ = f.cmd.Process.Kill()
+			_ = f.cmd.Wait() // which is when errs may be read
+			f.Fatalf("printed %q, want %q (%v)\n%s", got, line, err, f.errs.String())
 		}
 	}
 }
@@ -64,14 +66,19 @@ func TestALiveQueryFromTheCommandLine(t *testing.T) {
 	s := shell{t, dev.url}
 	s.does("attributes set sensors.7 room=410 floor:=4")
 	s.does("attributes set sensors.8 room=411")
+	some := s.follows(`attributes.room == "410"`, "--content", "json.n == 7")
 	text, lines := s.follows(`attributes.room == "410"`), s.follows("--syntax", "cqbs", `room = '410'`, "--filter", "sensors.>", "--output", "json", "--messages=false")
 	text.prints("new      sensors.7  floor:=4 room=410")
 	lines.prints(`{"event":"new","subject":"sensors.7","attributes":{"floor":4,"room":"410"},"initial":true}`, `{"event":"ready"}`)
 	s.does("attributes set sensors.8 room=410")
 	s.does("pub sensors.8", "a\x1b[2Jb")
+	some.prints("new      sensors.7  floor:=4 room=410", "new      sensors.8  room=410")
+	s.does("pub sensors.8", `{"n":7}`)
+	some.prints(`message  sensors.8  {"n":7}`)
+	some.stops()
 	s.does("attributes set other room=410")
 	s.does("attributes delete sensors.7")
-	text.prints("new      sensors.8  room=410", "message  sensors.8  a [2Jb", "new      other  room=410", "del      sensors.7")
+	text.prints("new      sensors.8  room=410", "message  sensors.8  a [2Jb", `message  sensors.8  {"n":7}`, "new      other  room=410", "del      sensors.7")
 	lines.prints(`{"event":"new","subject":"sensors.8","attributes":{"room":"410"}}`, `{"event":"del","subject":"sensors.7"}`)
 	text.stops()
 	lines.stops()
