@@ -4,6 +4,7 @@
 //	cqbs.go     TranslateCQBS: the syntax of CQBS, as CEL
 //	query.go    Query: a compiled condition
 //	needs.go    which changes a condition may depend on
+//	judged.go   what a query that is opened matches, found meanwhile
 //	view.go     attributes as filters see them
 //	set.go      Set: open queries, subjects, members; what a change changes
 //	index.go    index: the conditions that a change may affect

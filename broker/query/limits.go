@@ -24,6 +24,12 @@ const (
 	// second, as the costliest filter of a record takes.
 	maxCosts      = 50_000_000
 	maxOwnedCosts = 5_000_000
+	// maxOpenCosts bounds the estimated costs of a query for all subjects, which are judged when it
+	// is opened: some seconds of a processor, while nobody waits for it but those who open queries.
+	maxOpenCosts = 2_000_000_000
+	// maxResumeCosts bounds those of the changes that a query resumes over: some tenths of a second.
+	// Changes wait meanwhile.
+	maxResumeCosts = 50_000_000
 	// maxMemory is about what the subjects, the queries and their members take in a broker. 100,000
 	// subjects are 20 MiB. A member of a query takes 8 bytes, or two bits per subject if that is
 	// less, so 10,000 queries with a hundredth of the subjects each take 80 MiB.
@@ -48,6 +54,8 @@ const (
 type Limits struct {
 	Queries, Owned    int    // open queries: of all, of one owner
 	Costs, OwnedCosts uint64 // of distinct queries, in the units of cel-go
+	OpenCosts         uint64 // of a query for all subjects
+	ResumeCosts       uint64 // of a query for the changes that it resumes over
 	Memory            int    // bytes, about
 	OwnedMemory       int
 	HistoryEntries    int
@@ -58,6 +66,6 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		Queries: maxQueries, Owned: maxOwned, Costs: maxCosts, OwnedCosts: maxOwnedCosts,
-		Memory: maxMemory, OwnedMemory: maxOwnedMemory, HistoryEntries: historyEntries, HistoryBytes: historyBytes,
+		OpenCosts: maxOpenCosts, ResumeCosts: maxResumeCosts, Memory: maxMemory, OwnedMemory: maxOwnedMemory, HistoryEntries: historyEntries, HistoryBytes: historyBytes,
 	}
 }

@@ -2,8 +2,8 @@ package query
 
 import "errors"
 
-// ErrTooOld is returned when changes since a revision are not known any more. The client needs all
-// members instead.
+// ErrTooOld is returned when changes since a revision are not known any more, or may cost too much
+// to judge. The client needs all members instead.
 var ErrTooOld = errors.New("the revision is too old to resume from (open the query anew, without it)")
 
 // Resume opens a query like Add, for a client that had it open at this or another broker, and
@@ -14,6 +14,9 @@ var ErrTooOld = errors.New("the revision is too old to resume from (open the que
 // The rights of the user must not have changed meanwhile. If they have, the caller uses Add.
 func (s *Set) Resume(id ID, owner Owner, q *Query, may func(subject string) bool, since uint64, to []Delta) ([]Delta, error) {
 	if since < s.history.floor {
+		return to, ErrTooOld
+	}
+	if changes := s.history.len - s.history.since(since); uint64(changes)*q.cost > s.limits.ResumeCosts {
 		return to, ErrTooOld
 	}
 	if err := s.Add(id, owner, q, may); err != nil {
@@ -48,7 +51,7 @@ func (s *Set) Resume(id ID, owner Owner, q *Query, may func(subject string) bool
 			if seen[name].no {
 				to = append(to, Delta{id, name, New})
 			}
-		case seen[name].yes:
+		case seen[name].yes && (may == nil || may(name)): // the client knew of no other
 			to = append(to, Delta{id, name, Del})
 		}
 	}

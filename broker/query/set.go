@@ -55,6 +55,8 @@ type Set struct {
 	history  history
 	complete uint64 // all changes up to this revision were applied
 
+	judged     *Judged  // ahead, for the query that is opened next
+	changes    uint64   // of subjects
 	round      uint64   // of Apply
 	candidates []*group // of Apply; kept for its memory
 	changed    []string // of Apply; kept for its memory
@@ -67,6 +69,7 @@ type Set struct {
 type subject struct {
 	name       string
 	attributes attribute.Set // nil: the number is free
+	change     uint64        // the number of its last one
 	groups     idSet         // whose members it is
 }
 
@@ -205,7 +208,7 @@ func (s *Set) newGroup(q *Query) *group {
 	s.index.add(g)
 	for n := range s.subjects {
 		if at := &s.subjects[n]; at.attributes != nil {
-			if s.look(at.name, at.attributes); q.matches(&s.record) {
+			if s.matches(q, n) {
 				s.join(g, uint32(n))
 			}
 		}
@@ -298,7 +301,8 @@ func (s *Set) Apply(name string, attributes attribute.Set, revision uint64, to [
 		}
 		slices.Sort(names)
 		s.changed = names
-		s.subjects[n].attributes = attributes
+		s.changes++
+		s.subjects[n].attributes, s.subjects[n].change = attributes, s.changes
 		to = s.turn(n, before, to)
 	}
 	clear(s.changed)
