@@ -29,6 +29,7 @@ type Feed struct {
 
 	// Guarded by the index lock.
 	members map[string]*Sub
+	reduced bool // a member was removed, or not added, since its right was lost
 	ended   bool
 }
 
@@ -122,6 +123,7 @@ func (f *Feed) add(of string) error {
 	}
 	is := c.identity.Load()
 	if !is.MaySubscribe([]byte(of), nil) {
+		f.reduced = true
 		return nil // its right was lost meanwhile, and changed was called
 	}
 	s := &Sub{conn: c, pattern: of, sid: f.to.sid, feed: f, counted: !c.echo}
@@ -148,6 +150,16 @@ func (f *Feed) May(subject string) bool {
 
 // Identity returns who the client is; nil: there are no users.
 func (f *Feed) Identity() *identity.Identity { return f.to.conn.identity.Load() }
+
+// Reduced reports whether members are missing since their rights were lost, since it was called
+// last. If the client has the rights again, the caller adds them again.
+func (f *Feed) Reduced() bool {
+	f.hub.lock.Lock()
+	defer f.hub.lock.Unlock()
+	was := f.reduced
+	f.reduced = false
+	return was
+}
 
 // Ended reports whether the Feed has ended, with the client's subscription or before.
 func (f *Feed) Ended() bool {
@@ -211,6 +223,7 @@ func (h *Hub) reduceFeeds(c *Conn) {
 			h.lock.Lock()
 			for _, s := range chunk {
 				if !s.removed {
+					f.reduced = true
 					f.remove(s)
 				}
 			}
