@@ -25,13 +25,13 @@
 //	V3  Whoever changes attributes through this broker has its answer after all linked brokers have
 //	    done the same (Spread). So a message that is published here after the answer reaches the
 //	    queries of all of them. A broker that does not do so within syncTimeout is not waited for
-//	    until it answers again, and neither is one of an earlier version: their queries get the
-//	    first messages a moment later.
+//	    until it answers again, one for which too much is queued is not told, and neither is one of
+//	    an earlier version: their queries get the first messages a moment later.
 //	V4  A query ends with its client's subscription. It shows and delivers what the client's user
 //	    may subscribe to, and nothing else: the feed takes a lost right away at once, and the notice
 //	    follows. It ends if the user may not open queries any more.
 //	V5  No request, and no client that does not read, holds up changes: requests are compiled and
-//	    opened on a bounded number of goroutines, and notices wait in the client's outbox, whose
+//	    opened on a bounded number of goroutines, subjects are judged for them without mu, and notices wait in the client's outbox, whose
 //	    bound closes the connection. A request that has held up changes rests as long. Contents are
 //	    quick conditions, which the loops judge; they and their memory are bounded.
 //	V6  A client that resumes with a token knows all changes of its query up to the token's revision,

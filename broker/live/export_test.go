@@ -15,3 +15,9 @@ func (s *Server) Parked() int {
 	defer s.mu.Unlock()
 	return len(s.parked)
 }
+
+// Hold has changes and requests wait until release is called.
+func (s *Server) Hold() (release func()) {
+	s.mu.Lock()
+	return s.mu.Unlock
+}

@@ -33,6 +33,11 @@ const (
 	// syncTimeout bounds how long a change of attributes waits for linked brokers: as long as a link
 	// may be silent before it counts as suspect, and far less than clients wait for an answer.
 	syncTimeout = 500 * time.Millisecond
+	// maxRequest is more than the largest conditions and subjects take as JSON. maxSubject is the
+	// size of a subject with attributes: an inbox or a pattern of members need not be longer.
+	// Open queries keep both.
+	maxRequest = 32 << 10
+	maxSubject = 1 << 10
 	// requestBytes is about what a request takes that waits, beside its text.
 	requestBytes = 256
 	// contentBytes and ownedContentBytes bound what the conditions on messages take in memory: those

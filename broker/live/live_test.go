@@ -401,6 +401,9 @@ func TestWhatIsAskedWrongly(t *testing.T) {
 		{live.OpenSubject, `{"where":"true","inbox":"` + f.inbox + `","resume":"812"}`, live.BadRequest, "resume: it is none"},
 		{live.OpenSubject, `{"where":"true","inbox":"` + f.inbox + `","resume":"1.a.-1.b"}`, live.BadRequest, "resume: it is none"},
 		{live.OpenSubject, `{"where":"true","inbox":"` + f.inbox + `","resume":"1.` + strings.Repeat("a", 200) + `.1.1"}`, live.BadRequest, "resume: it is none"},
+		{live.OpenSubject, strings.Repeat(" ", 32<<10) + `{"where":"true","inbox":"` + f.inbox + `"}`, live.BadRequest, "32768 at most"},
+		{live.OpenSubject, `{"where":"true","inbox":"` + f.inbox + `","subjects":"` + strings.Repeat("a", 1025) + `"}`, live.BadRequest, "1024 at most"},
+		{live.OpenSubject, `{"where":"true","inbox":"` + strings.Repeat("a", 1025) + `"}`, live.BadRequest, "1024 at most"},
 		{live.ListSubject, `{"limit":-1}`, live.BadRequest, "limit"},
 		{live.CloseSubject, `{"query":"q-none"}`, live.NotFound, "q-none"},
 		{live.Prefix + "NONE", ``, live.BadRequest, "no request"},
@@ -448,13 +451,15 @@ type fakeMesh struct {
 	to    *live.Server
 	calls []string
 	late  int
+	left  int
 }
 
-func (m *fakeMesh) Notify(of coordination.Feature, notice []byte) {
+func (m *fakeMesh) Notify(of coordination.Feature, notice []byte) (left int) {
 	m.calls = append(m.calls, "notify "+string(of))
 	if err := m.to.Notice("b", notice); err != nil {
 		m.calls = append(m.calls, err.Error())
 	}
+	return m.left
 }
 
 func (m *fakeMesh) Sync(_ context.Context, of coordination.Feature) (late int) {
@@ -494,6 +499,13 @@ func TestAChangeIsSpread(t *testing.T) {
 	if late := here.live.Stats().Late; late != 1 {
 		t.Errorf("%d changes were late", late)
 	}
+	// A broker for which too much is queued has not been told.
+	mesh.late, mesh.left = 0, 1
+	here.live.Spread(t.Context(), []coordination.Outcome{{Entry: attribute.Entry{Subject: "a", Revision: 8}, Written: true}})
+	if late := here.live.Stats().Late; late != 2 {
+		t.Errorf("%d changes were late", late)
+	}
+	mesh.left = 0
 	// What was found deleted was not written, so the watch does not bring it.
 	here.live.Spread(t.Context(), []coordination.Outcome{{Entry: attribute.Entry{Subject: "none", Revision: 9}}})
 	there.store.Delete("a", 8)

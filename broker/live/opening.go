@@ -49,6 +49,9 @@ func (r *request) open() *Error {
 	if !subject.Valid([]byte(of.Inbox)) {
 		return refuse(BadRequest, "inbox %q is no subject (give one to which this connection is subscribed)", of.Inbox)
 	}
+	if len(of.Inbox) > maxSubject || len(of.Subjects) > maxSubject {
+		return refuse(BadRequest, "the inbox has %d bytes, and subjects %d (make each %d at most)", len(of.Inbox), len(of.Subjects), maxSubject)
+	}
 	if of.Subjects != "" && !subject.ValidPattern([]byte(of.Subjects)) {
 		return refuse(BadRequest, "subjects %q is no pattern of subjects", of.Subjects)
 	}
@@ -70,7 +73,20 @@ func (r *request) open() *Error {
 	}
 	var q *live
 	var refusal *Error
-	r.locked(func() { q, refusal = r.begin(&of, asks, knows) })
+	for known := false; !known; {
+		var judged *query.Judged
+		r.locked(func() { judged, err = r.s.set.Ahead(asks) })
+		if err != nil {
+			return refuse(TooLarge, "%v", err)
+		}
+		judged.Judge(r.s.quit) // may take seconds, for which no change is to wait
+		r.locked(func() {
+			if known = r.s.set.Use(asks, judged); known {
+				q, refusal = r.begin(&of, asks, knows)
+			}
+			r.s.set.Used()
+		})
+	}
 	for more := q != nil; more; {
 		var behind work.Behind
 		r.locked(func() { behind, more = r.s.announce(q) })
@@ -94,6 +110,11 @@ func (r *request) begin(of *OpenRequest, asks *query.Query, knows token) (*live,
 	if q.feed, err = s.hub.OpenFeed(r.client, of.Inbox, func() { s.touch(q.id) }); err != nil {
 		return nil, refuse(BadRequest, "inbox %s: %v", of.Inbox, err)
 	}
+	// The request may have waited. A right that is lost from here on has the feed call touch.
+	if !q.feed.Identity().MayPublish([]byte(OpenSubject)) {
+		s.gone = append(s.gone, q.feed)
+		return nil, refuse(Forbidden, "the user may not open queries any more")
+	}
 	if refusal := s.setContent(q, r.only); refusal != nil {
 		s.gone = append(s.gone, q.feed)
 		return nil, refusal
@@ -106,7 +127,10 @@ func (r *request) begin(of *OpenRequest, asks *query.Query, knows token) (*live,
 	err = query.ErrTooOld
 	if s.resumes(knows, q) {
 		missed, err = s.set.Resume(q.id, r.owner, asks, may, knows.revision, nil)
-		q.resumed = err == nil
+		if q.resumed = err == nil; q.resumed && q.rights != q.feed.Identity().SubscribeDigest() {
+			s.set.Remove(q.id) // rights have changed meanwhile, and the difference is of both
+			q.resumed, missed, err = false, nil, query.ErrTooOld
+		}
 	}
 	if errors.Is(err, query.ErrTooOld) {
 		err = s.set.Add(q.id, r.owner, asks, may)

@@ -91,7 +91,7 @@ type Code string
 const (
 	BadRequest Code = "BadRequest" // the request is malformed
 	NotFound   Code = "NotFound"   // no such query of this connection
-	Forbidden  Code = "Forbidden"  // the user has lost the right to open queries
+	Forbidden  Code = "Forbidden"  // the user has lost the right to open queries, perhaps meanwhile
 	Busy       Code = "Busy"       // too many requests
 	NotReady   Code = "NotReady"   // the broker has just started
 	TooLarge   Code = "TooLarge"   // beyond a bound of queries or members
@@ -130,7 +130,7 @@ type Hub interface {
 
 // Mesh is the part of *route.Mesh that is used.
 type Mesh interface {
-	Notify(feature coordination.Feature, notice []byte)
+	Notify(feature coordination.Feature, notice []byte) (left int)
 	Sync(ctx context.Context, feature coordination.Feature) (late int)
 }
 
@@ -279,7 +279,8 @@ func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.M
 		if len(m.Reply) == 0 || m.Header > len(m.Data) {
 			continue
 		}
-		r := &request{s: s, client: client, owner: query.Owner(account), reply: bytes.Clone(m.Reply), body: bytes.Clone(m.Data[m.Header:])}
+		r := &request{s: s, client: client, owner: query.Owner(account), reply: bytes.Clone(m.Reply)}
+		body := m.Data[m.Header:]
 		switch string(m.Subject) {
 		case OpenSubject:
 			r.do = r.open
@@ -296,6 +297,11 @@ func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.M
 			r.refuse(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
 			continue
 		}
+		if len(body) > maxRequest {
+			r.refuse(refuse(BadRequest, "the request has %d bytes (make it %d at most)", len(body), maxRequest))
+			continue
+		}
+		r.body = bytes.Clone(body)
 		s.submit(r)
 	}
 }

@@ -29,7 +29,7 @@ func (s *Server) Spread(ctx context.Context, changes []coordination.Outcome) {
 	if s.mesh == nil {
 		return
 	}
-	history, some := s.store.Stats().History, false
+	history, some, left := s.store.Stats().History, false, 0
 	for i := range changes {
 		of := &changes[i]
 		if of.Err != nil || of.Entry.Subject == "" {
@@ -47,7 +47,7 @@ func (s *Server) Spread(ctx context.Context, changes []coordination.Outcome) {
 			s.log.Error("A change of attributes can't be encoded; other brokers learn of it from etcd", "subject", a.Subject, "error", err)
 			continue
 		}
-		s.mesh.Notify(s.feature, data)
+		left += s.mesh.Notify(s.feature, data)
 		some = true
 	}
 	if !some {
@@ -55,7 +55,7 @@ func (s *Server) Spread(ctx context.Context, changes []coordination.Outcome) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
-	if s.mesh.Sync(ctx, s.feature) > 0 {
+	if s.mesh.Sync(ctx, s.feature)+left > 0 {
 		s.late.Add(1)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/attribute"
 	"github.com/carillon-mq/carillon/broker/query"
+	"github.com/carillon-mq/carillon/broker/session"
 )
 
 // note is told of each change of attributes, with the Store locked.
@@ -127,8 +128,35 @@ func (s *Server) recheck(id query.ID) {
 				s.tell(of, d)
 			}
 		}
+		s.restore(q)
 		q.rights = rights // after what was sent in between, which is not all
 	}
+}
+
+// restore has members join the feed again that it lost with a right which the user has again. No
+// notice told that they left. mu is held.
+func (s *Server) restore(q *live) {
+	if s.open[q.id] != q || !q.feed.Reduced() {
+		return
+	}
+	s.flush(q) // first those that come now, with their notice
+	var some []string
+	join := func() {
+		if s.open[q.id] == q {
+			_, err := q.feed.Change(nil, nil, 0, some)
+			s.failed(q, err)
+		}
+		some = some[:0]
+	}
+	for _, name := range slices.Collect(s.set.Members(q.id)) {
+		if _, waits := q.waiting[name]; waits {
+			continue
+		}
+		if some = append(some, name); len(some) == session.FeedChunk {
+			join()
+		}
+	}
+	join()
 }
 
 // tell notes a change of a query's members for its client. mu is held.

@@ -104,12 +104,17 @@ func (m *Mesh) Sync(ctx context.Context, feature coordination.Feature) (late int
 }
 
 // Notify queues a notice of at most 64 KiB for each linked broker that has the feature. It never
-// waits, and leaves out brokers for which so much is queued that publishers wait. Peers take it in
-// order with messages and interest.
-func (m *Mesh) Notify(feature coordination.Feature, notice []byte) {
+// waits, and leaves out brokers for which so much is queued that publishers wait: it returns how
+// many. Peers take it in order with messages and interest.
+func (m *Mesh) Notify(feature coordination.Feature, notice []byte) (left int) {
 	for _, l := range m.links() {
-		if l.up.Load() && l.peer.Features.Has(feature) && l.Pending() < maxPending {
+		switch {
+		case !l.up.Load() || !l.peer.Features.Has(feature):
+		case l.Pending() >= maxPending:
+			left++
+		default:
 			l.sendControl(func(f *frames) { f.notice(notice) })
 		}
 	}
+	return left
 }
