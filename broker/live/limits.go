@@ -7,7 +7,8 @@ const (
 	// message, and large enough that 100,000 members take some hundred notices.
 	noticeBytes = 64 << 10
 	// openingsAtOnce and openingsWaiting bound the requests that are opened, and that wait for it.
-	// To open one takes a millisecond, and 0.1 s if all of 100,000 subjects match.
+	// To open one takes a millisecond, 0.1 s if all of 100,000 subjects match, and some seconds if
+	// its condition is as costly as one may be.
 	openingsAtOnce  = 2
 	openingsWaiting = 1024
 	openingsBytes   = 4 << 20
