@@ -168,7 +168,9 @@ func TestALiveQueryOutlivesItsBrokers(t *testing.T) {
 	set("s.end", true)
 	l.open(c.urls[1+tries(6, 40)%2])
 	for !l.done || !l.members["s.end"] {
-		l.next()
+		if !l.next() {
+			t.Fatal("the connection has ended")
+		}
 	}
 	maps.DeleteFunc(on, func(_ string, is bool) bool { return !is })
 	if want, got := slices.Sorted(maps.Keys(on)), slices.Sorted(maps.Keys(l.members)); !slices.Equal(want, got) {
