@@ -146,6 +146,9 @@ func (p *pass) members(node *pathNode, i int) (done bool) {
 		i = space(b, i+1)
 		m := member{b[start:end], escaped, i}
 		for _, c := range node.children {
+			if m.escaped && m.canBe(p.nodes[c].name) { // read once, and not for each node
+				m.name, m.escaped = unescaped(m.name), false
+			}
 			if p.seen&(1<<c) == 0 && m.is(p.nodes[c].name) {
 				if p.met(c, i) {
 					return true

@@ -2,9 +2,9 @@ package filter
 
 // Reads is what judging a record by a quick Filter looks at.
 type Reads struct {
-	Parts   int  // that compare something
-	Headers int  // of these, those that look for a header in the block
-	Payload bool // one pass over it
+	Parts   int // that compare something
+	Headers int // of these, those that look for a header in the block
+	Names   int // that are looked for in one pass over the payload; 0: it is not read
 	Time    bool
 }
 
@@ -13,7 +13,7 @@ func (f *Filter) Reads() (r Reads, ok bool) {
 	if !f.quick {
 		return r, false
 	}
-	r.Payload = f.paths.count > 0
+	r.Names = len(f.paths.nodes) - 1
 	r.add(f.direct)
 	return r, true
 }
@@ -50,15 +50,20 @@ func (r *Reads) operand(n node) {
 	}
 }
 
-// partWork is about how many bytes of a payload take as long as a comparison.
-const partWork = 32
+const (
+	// partWork is about how many bytes of a payload take as long as a comparison.
+	partWork = 32
+	// namesWork is how many names that are looked for take about as long as reading the payload, if
+	// that is an object of many short members, each of which is compared with all names.
+	namesWork = 4
+)
 
 // Work returns about how many bytes of a record are passed over to judge it; a comparison counts as
 // some.
 func (r *Reads) Work(header, data int) int {
 	n := r.Parts*partWork + r.Headers*header
-	if r.Payload {
-		n += data
+	if r.Names > 0 {
+		n += data + data/namesWork*(r.Names-1)
 	}
 	return n
 }

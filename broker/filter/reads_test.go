@@ -1,15 +1,18 @@
 package filter
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestReadsOfQuickFilters(t *testing.T) {
 	for text, want := range map[string]Reads{
 		`subject == "a"`: {Parts: 1},
-		`json.a > 1 && (json.b == "x" || !has(json.c))`:                         {Parts: 3, Payload: true},
+		`json.a > 1 && (json.b == "x" || !has(json.c))`:                         {Parts: 3, Names: 3},
 		`headers["A"] == "1" || "B" in headers`:                                 {Parts: 2, Headers: 2},
 		`headers.A.startsWith("x") && time > timestamp("2026-01-01T00:00:00Z")`: {Parts: 2, Headers: 1, Time: true},
-		`json.n in [1, 2, 3]`:                                                   {Parts: 4, Payload: true},
-		`json.flag`:                                                             {Parts: 1, Payload: true},
+		`json.n in [1, 2, 3]`:                                                   {Parts: 4, Names: 1},
+		`json.flag`:                                                             {Parts: 1, Names: 1},
 	} {
 		f, err := Compile(text)
 		if err != nil {
@@ -28,8 +31,30 @@ func TestReadsOfQuickFilters(t *testing.T) {
 			t.Errorf("%s is quick", text)
 		}
 	}
-	r := Reads{Parts: 2, Headers: 1, Payload: true}
-	if got := r.Work(10, 100); got != 2*partWork+110 {
-		t.Errorf("work of %d", got)
+	for names, payload := range []int{0, 100, 125, 150} {
+		r := Reads{Parts: 2, Headers: 1, Names: names}
+		if got, want := r.Work(10, 100), 2*partWork+10+payload; got != want {
+			t.Errorf("work of %d with %d names, want %d", got, names, want)
+		}
+	}
+}
+
+// TestEscapedNamesAreReadOnce: looking for many names in an object with escapes takes as many
+// allocations as looking for one.
+func TestEscapedNamesAreReadOnce(t *testing.T) {
+	data := []byte("{" + strings.Repeat(`"\u007az":1,`, 100) + `"zy":1}`)
+	allocations := func(text string) float64 {
+		f, err := Compile(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := f.Judge(&Record{Data: data}); v != No {
+			t.Errorf("%s is judged %v", text, v)
+		}
+		return testing.AllocsPerRun(100, func() { f.Judge(&Record{Data: data}) })
+	}
+	one := allocations(`json.zy == 2`)
+	if many := allocations(`json.zy == 2 || has(json.za) || has(json.zb) || has(json.zc) || has(json.zd) || has(json.ze)`); many > 2*one+10 {
+		t.Errorf("%v allocations to look for six names, and %v for one", many, one)
 	}
 }
