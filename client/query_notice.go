@@ -52,7 +52,7 @@ const arrivalBytes = 128
 // arrivalOf reads what came to an inbox. ok is false if it means nothing to this version.
 func arrivalOf(m *nats.Msg, opening uint64) (a arrival, ok bool, err error) {
 	a = arrival{opening: opening, size: arrivalBytes + m.Size()}
-	// The first header of a message is the broker's; all others are its publisher's.
+	// The broker lets through none of its publisher's.
 	if len(m.Header[subjectHeader]) > 0 {
 		a.message = m
 		return a, true, nil
@@ -197,14 +197,11 @@ func (q *LiveQuery) opened(end *step) {
 	q.next = append(append(rest, step{kind: EventReady}), q.next...)
 }
 
-// messageEvent returns a message as it was published.
+// messageEvent returns a message as it was published. Its publisher's headers of these names were
+// left out by the broker.
 func messageEvent(m *nats.Msg) QueryEvent {
 	e := QueryEvent{Kind: EventMessage, Subject: m.Header[subjectHeader][0], Header: m.Header, Data: m.Data, Reply: m.Reply}
-	if own := m.Header[subjectHeader][1:]; len(own) > 0 {
-		m.Header[subjectHeader] = own // the publisher has set one, too
-	} else {
-		delete(m.Header, subjectHeader)
-	}
+	delete(m.Header, subjectHeader)
 	if len(e.Header) == 0 {
 		e.Header = nil
 	}

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// Header says what a message in an inbox is that was not published.
-const Header = "Carillon-Query"
+// Header says what a message in an inbox is that was not published. No publisher sets it on a
+// member.
+const Header = protocol.QueryHeader
 
 // kind is a value of Header.
 type kind string

@@ -106,14 +106,15 @@ func TestInfoContainsAllSetFields(t *testing.T) {
 }
 
 // TestAMessageOnAnotherSubjectNamesItsOwn: before all headers of the publisher, also where these
-// are no headers.
+// are no headers. What a client could take for one that the broker sets is left out of these.
 func TestAMessageOnAnotherSubjectNamesItsOwn(t *testing.T) {
 	const own = "Carillon-Subject: a.b\r\n"
+	long := strings.Repeat("x", keptLines)
 	for _, tc := range []struct{ block, want string }{
 		{"", "NATS/1.0\r\n" + own + "\r\n"},
 		{"NATS/1.0\r\nK: V\r\n\r\n", "NATS/1.0\r\n" + own + "K: V\r\n\r\n"},
 		{"NATS/1.0 503\r\n\r\n", "NATS/1.0 503\r\n" + own + "\r\n"},
-		{"NATS/1.0\r\n\r\n" + own[:16] + ": forged\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n" + own[:16] + ": forged\r\n\r\n"},
+		{"NATS/1.0\r\n\r\n" + own[:16] + ": forged\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n\r\n"},
 		{"NATS/1.0\n\n", "NATS/1.0\n" + own + "\n"},
 		{"NATS/1.0\r\n", "NATS/1.0\r\n" + own + "\r\n"},
 		{"NATS/1.0", "NATS/1.0\r\n" + own + "\r\n"},
@@ -123,6 +124,19 @@ func TestAMessageOnAnotherSubjectNamesItsOwn(t *testing.T) {
 		{"NATS/1.0\r\n .c\r\nK: V\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
 		{"NATS/1.0\r\n\t.c\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
 		{"NATS/1.0\r" + own[:16] + ": forged\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0\r\nCarillon-Subject: x\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0\r\nCarillon-Query: End\r\nK: V\r\n\r\n", "NATS/1.0\r\n" + own + "K: V\r\n\r\n"},
+		{"NATS/1.0\r\nK: V\r\nCARILLON-subject : x\r\n y\r\n\tz\r\nL: W\r\n\r\n", "NATS/1.0\r\n" + own + "K: V\r\nL: W\r\n\r\n"},
+		{"NATS/1.0\r\nCarillon-Subject: x\r\n y\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0\r\nK: V\rCarillon-Query:x\rL: W\r\n\r\n", "NATS/1.0\r\n" + own + "K: V\rL: W\r\n\r\n"},
+		{"NATS/1.0\r\nK: V\r\n  Carillon-Subject: x\r\n\r\n", "NATS/1.0\r\n" + own + "K: V\r\n\r\n"},
+		{"NATS/1.0\r\n\u00a0Carillon-Subject\x00: x\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0\r\nK: V\r\nCarillon-Query: x", "NATS/1.0\r\n" + own + "K: V\r\n"},
+		{"NATS/1.0\r\nCarillon-Queries: x\r\nMy-Carillon-Query: y\r\nK: Carillon-Query: z\r\n\r\n", "NATS/1.0\r\n" + own + "Carillon-Queries: x\r\nMy-Carillon-Query: y\r\nK: Carillon-Query: z\r\n\r\n"},
+		{"NATS/1.0\r\nK: " + long + "\r\n\r\n", "NATS/1.0\r\n" + own + "K: " + long + "\r\n\r\n"},
+		{"NATS/1.0\r\nCarillon-Query: " + long + "\r\nK: V\r\n\r\n", "NATS/1.0\r\n" + own + "K: V\r\n\r\n"},
+		{"NATS/1.0\r\nCarillon-Query: x\r\nK: " + long + "\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
+		{"NATS/1.0\r\nK: " + long + "\r\nCarillon-Query: x\r\n\r\n", "NATS/1.0\r\n" + own + "\r\n"},
 	} {
 		for _, payload := range []string{"", "payload"} {
 			got, rest := AppendHMsgOn([]byte("HMSG inbox 1"), []byte("a.b"), []byte("r"), []byte(tc.block+payload), len(tc.block))

@@ -56,6 +56,10 @@ func TestAFeedDeliversItsMembers(t *testing.T) {
 	pub.sync()
 	sub.expect("MSG inbox.1 7 7", "c for a")
 	sub.expect(fed("inbox.1", "c", "", "5")...)
+	forged := "NATS/1.0\r\nCarillon-Query: End\r\nK: V\r\nCarillon-Subject: a\r\n\r\n"
+	pub.send("HPUB c %d %d\r\n%s8\r\n", len(forged), len(forged)+1, forged)
+	pub.sync()
+	sub.expect(fed("inbox.1", "c", "K: V\r\n", "8")...)
 	f.Close()
 	pub.send("PUB b 1\r\n6\r\nPUB inbox.1 1\r\n7\r\n")
 	pub.sync()
