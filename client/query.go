@@ -21,6 +21,8 @@ type QueryOptions struct {
 	Subjects string
 	// Content is a condition on each message; only those that match come. Empty: all.
 	Content string
+	// NoMessages: only members are told, and brokers send no messages.
+	NoMessages bool
 	// MaxPending and MaxPendingBytes bound what has come and was not taken by Next: so many
 	// messages, or so many bytes of them. Beyond, the query ends with ErrSlowConsumer. 0: 65,536
 	// and 64 MiB.
@@ -30,6 +32,9 @@ type QueryOptions struct {
 func (o *QueryOptions) complete() error {
 	if o.MaxPending < 0 || o.MaxPendingBytes < 0 {
 		return fmt.Errorf("a bound below zero (use 0 for what is usual)")
+	}
+	if o.NoMessages && o.Content != "" {
+		return fmt.Errorf("content chooses among messages, and NoMessages asks for none")
 	}
 	if o.Where == "" {
 		if o.Syntax == "cqbs" {

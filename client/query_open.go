@@ -19,6 +19,7 @@ type openRequest struct {
 	Syntax   string `json:"syntax,omitempty"`
 	Subjects string `json:"subjects,omitempty"`
 	Content  string `json:"content,omitempty"`
+	Messages *bool  `json:"messages,omitempty"`
 	Inbox    string `json:"inbox"`
 	Resume   string `json:"resume,omitempty"`
 }
@@ -107,7 +108,7 @@ func (q *LiveQuery) open(ctx context.Context) error {
 		q.leave()
 		return err
 	}
-	request, err := json.Marshal(openRequest{q.options.Where, q.options.Syntax, q.options.Subjects, q.options.Content, inbox, resume})
+	request, err := json.Marshal(q.request(inbox, resume))
 	if err != nil {
 		return err
 	}
@@ -132,6 +133,15 @@ func (q *LiveQuery) open(ctx context.Context) error {
 	q.mu.Unlock()
 	q.poke()
 	return nil
+}
+
+func (q *LiveQuery) request(inbox, resume string) openRequest {
+	o := &q.options
+	r := openRequest{Where: o.Where, Syntax: o.Syntax, Subjects: o.Subjects, Content: o.Content, Inbox: inbox, Resume: resume}
+	if o.NoMessages {
+		r.Messages = new(bool)
+	}
+	return r
 }
 
 // leave ends the present subscription, and with it the query of the broker.

@@ -157,6 +157,21 @@ func TestALiveQueryBringsWhatItsContentAccepts(t *testing.T) {
 	wantWords(t, message(t, q, `a={"n":2}`), "")
 }
 
+// TestALiveQueryWithoutMessages tells members alone.
+func TestALiveQueryWithoutMessages(t *testing.T) {
+	nc, _ := oneBroker(t)
+	change(t, nc, "a=410")
+	q, err := client.Query(within(t), nc, client.QueryOptions{NoMessages: true})
+	testutil.Must(t, err)
+	defer q.Close()
+	wantWords(t, events(t, q, client.EventReady), "new:a")
+	testutil.Must(t, nc.Publish("a", []byte("1")))
+	change(t, nc, "b=410")
+	if e, err := q.Next(within(t)); err != nil || e.Kind != client.EventNew || e.Subject != "b" {
+		t.Errorf("%v of %s, %v", e.Kind, e.Subject, err)
+	}
+}
+
 // TestALiveQueryOutlivesItsConnection: it is opened again with the difference to what it has told.
 func TestALiveQueryOutlivesItsConnection(t *testing.T) {
 	address, _ := newCluster(t).broker("main-0", "127.0.0.1:0", t.TempDir())
@@ -216,7 +231,7 @@ func TestWhatIsNoLiveQueryIsRefused(t *testing.T) {
 			t.Errorf("%+v: %v", options, err)
 		}
 	}
-	for _, options := range []client.QueryOptions{{MaxPending: -1}, {Syntax: "cqbs"}} {
+	for _, options := range []client.QueryOptions{{MaxPending: -1}, {Syntax: "cqbs"}, {NoMessages: true, Content: "json.n > 1"}} {
 		if _, err := client.Query(within(t), nc, options); err == nil {
 			t.Errorf("%+v is opened", options)
 		}

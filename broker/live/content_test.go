@@ -53,6 +53,37 @@ func TestAQueryDeliversWhatItsContentAccepts(t *testing.T) {
 	}
 }
 
+// TestAQueryWithoutMessages: members are told, and nothing that is published on them comes.
+func TestAQueryWithoutMessages(t *testing.T) {
+	w := newWorld(t, nil)
+	w.set("a", `{"on":true}`)
+	f := w.follow()
+	none := func(r *live.OpenRequest) { r.Messages = new(bool) }
+	f.open(`attributes.on`, none)
+	f.untilWhole()
+	w.publish("a", "1")
+	w.set("b", `{"on":true}`)
+	w.publish("b", "2")
+	members := func(want ...string) {
+		for !f.has(want...) {
+			if subject, payload := f.next(); subject != "" {
+				t.Fatalf("%q of %s", payload, subject)
+			}
+		}
+	}
+	members("a", "b")
+	w.publish("b", "3")
+	w.set("a", "")
+	members("b")
+	if list := f.ask(live.ListSubject, live.ListRequest{}); len(list.Queries) != 1 || list.Queries[0].Messages == nil || *list.Queries[0].Messages {
+		t.Errorf("listed %+v", list)
+	}
+	r := f.ask(live.OpenSubject, live.OpenRequest{Where: "true", Inbox: f.inbox, Content: "json.n > 1", Messages: new(bool)})
+	if r.Error == nil || r.Error.Code != live.BadRequest {
+		t.Errorf("with content: %+v", r.Error)
+	}
+}
+
 // TestContentThatIsRefused: with the reason.
 func TestContentThatIsRefused(t *testing.T) {
 	w := newWorld(t, nil)

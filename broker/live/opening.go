@@ -32,6 +32,18 @@ type live struct {
 
 type known bool
 
+// quiet reports whether no messages are asked for.
+func (of *OpenRequest) quiet() bool { return of.Messages != nil && !*of.Messages }
+
+// feeds returns which of the members that join have their messages delivered. If none are asked
+// for, no broker sends any.
+func (q *live) feeds(joined []string) []string {
+	if q.of.quiet() {
+		return nil
+	}
+	return joined
+}
+
 // open opens a query. It announces its members in pieces; changes are told between two of them.
 func (r *request) open() *Error {
 	var of OpenRequest
@@ -65,6 +77,9 @@ func (r *request) open() *Error {
 	asks, err := query.Compile(of.Where, syntax)
 	if err != nil {
 		return refuse(BadRequest, "%v", err)
+	}
+	if of.Content != "" && of.quiet() {
+		return refuse(BadRequest, "content chooses among messages, and messages is false (leave out one of them)")
 	}
 	if of.Content != "" {
 		if r.only, err = compileContent(of.Content); err != nil {
@@ -189,7 +204,7 @@ func (s *Server) announce(q *live) (behind work.Behind, more bool) {
 	if !q.resumed || n.done {
 		data, header = n.data()
 	}
-	behind, err := q.feed.Change(nil, data, header, n.joined)
+	behind, err := q.feed.Change(nil, data, header, q.feeds(n.joined))
 	s.failed(q, err)
 	return behind, more
 }

@@ -40,6 +40,7 @@ type OpenRequest struct {
 	Syntax   string `json:"syntax,omitempty"`   // cel, or cqbs; empty: cel
 	Subjects string `json:"subjects,omitempty"` // a pattern; empty: all
 	Content  string `json:"content,omitempty"`  // a condition on each message; empty: all are delivered
+	Messages *bool  `json:"messages,omitempty"` // false: only notices come
 	Inbox    string `json:"inbox"`
 	// Resume is from the last notice of the same query that had it, of any broker. The client gets
 	// the difference since then if that is known, and all members otherwise.
@@ -65,6 +66,7 @@ type Listed struct {
 	Subjects string `json:"subjects,omitempty"`
 	Content  string `json:"content,omitempty"`
 	Unjudged uint64 `json:"unjudged,omitempty"` // messages that Content could not judge
+	Messages *bool  `json:"messages,omitempty"` // as it was asked for
 	Inbox    string `json:"inbox"`
 	Members  int    `json:"members"`
 }
@@ -425,7 +427,7 @@ func (r *request) list() *Error {
 				page.Next = mine[i-1].name
 				break
 			}
-			is := Listed{q.name, q.of.Where, q.of.Syntax, q.of.Subjects, q.of.Content, 0, q.of.Inbox, r.s.set.Size(q.id)}
+			is := Listed{q.name, q.of.Where, q.of.Syntax, q.of.Subjects, q.of.Content, 0, q.of.Messages, q.of.Inbox, r.s.set.Size(q.id)}
 			if q.only != nil {
 				is.Unjudged = q.only.failed.Load()
 			}

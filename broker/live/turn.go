@@ -203,6 +203,6 @@ func (s *Server) flush(q *live) {
 	q.next = notice{}
 	clear(q.in)
 	data, header := n.data()
-	_, err := q.feed.Change(n.left, data, header, n.joined)
+	_, err := q.feed.Change(n.left, data, header, q.feeds(n.joined))
 	s.failed(q, err)
 }

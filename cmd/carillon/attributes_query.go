@@ -56,13 +56,16 @@ of a message if that is JSON, else "data" is its base64.`,
 				return usageError{fmt.Errorf("--syntax %q: choose cel or cqbs", asked.Syntax)}
 			case asked.Where == "" && asked.Syntax == "cqbs":
 				return usageError{errors.New("--syntax cqbs: write a condition in it")}
+			case asked.Content != "" && !messages:
+				return usageError{errors.New("--content chooses among messages, and --messages=false asks for none (leave out one of them)")}
 			}
+			asked.NoMessages = !messages
 			b, err := m.connect(cmd)
 			if err != nil {
 				return err
 			}
 			defer b.close()
-			return b.follow(cmd.Context(), asked, messages, followPrinters[m.output], cmd.OutOrStdout())
+			return b.follow(cmd.Context(), asked, followPrinters[m.output], cmd.OutOrStdout())
 		},
 	}
 	m.flags(cmd, "text", "json")
@@ -70,13 +73,13 @@ of a message if that is JSON, else "data" is its base64.`,
 	f.StringVar(&asked.Syntax, "syntax", "cel", "the language of the condition: cel or cqbs")
 	f.StringVar(&asked.Subjects, "filter", "", "only these `SUBJECTS`, with wildcards")
 	f.StringVar(&asked.Content, "content", "", "only messages whose content matches this CEL `EXPRESSION`")
-	f.BoolVar(&messages, "messages", true, "print the messages, too")
+	f.BoolVar(&messages, "messages", true, "print the messages, too; with false none are sent")
 	complete(cmd, "syntax", "cel", "cqbs")
 	return cmd
 }
 
 // follow opens a live query, and prints what comes until ctx ends.
-func (b *brokers) follow(ctx context.Context, asked client.QueryOptions, messages bool, show func(io.Writer, *client.QueryEvent) error, to io.Writer) error {
+func (b *brokers) follow(ctx context.Context, asked client.QueryOptions, show func(io.Writer, *client.QueryEvent) error, to io.Writer) error {
 	b.nc.SetDisconnectErrHandler(func(_ *nats.Conn, err error) {
 		if err != nil {
 			b.note("disconnected: %v; connecting again", err)
@@ -95,8 +98,6 @@ func (b *brokers) follow(ctx context.Context, asked client.QueryOptions, message
 			return nil // Ctrl-C is a good end
 		case err != nil:
 			return b.notFollowed(err)
-		case e.Kind == client.EventMessage && !messages:
-			continue
 		case e.Kind == client.EventReady:
 			b.note("matching subjects: %d; what changes follows, until Ctrl-C", len(q.Members()))
 		case e.Kind == client.EventReopened:

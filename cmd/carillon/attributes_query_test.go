@@ -87,6 +87,7 @@ func TestALiveQueryFromTheCommandLine(t *testing.T) {
 	}
 	s.fails(exitFailure, "(BadRequest)", "attributes query", "attributes.room = 410")
 	s.fails(exitUsage, "choose cel or cqbs", "attributes query --syntax sql x")
+	s.fails(exitUsage, "leave out one", "attributes query --messages=false --content json.n==7")
 	s.fails(exitUsage, "takes one condition", "attributes query a b")
 	s.fails(exitUsage, "write a condition", "attributes query --syntax cqbs")
 }
