@@ -7,6 +7,8 @@ import pathlib
 import re
 import urllib.parse
 
+import nats
+
 from site_under_test import PATIENCE
 
 PAGE = pathlib.Path(__file__).parents[4] / "docs" / "live-queries-python.md"
@@ -107,6 +109,35 @@ async def live_query(site):
         await asyncio.gather(running, return_exceptions=True)
     await _change(a, *(_room(n) for n in "1234"))
     await a.close()
+    await b.close()
+
+
+async def a_live_query_tells_whole_events(site):
+    """A program that takes its time for an event is not cancelled when the connection is lost."""
+    b = await nats.connect(site.first)
+    taking, may_end, events = asyncio.Event(), asyncio.Event(), asyncio.Queue()
+
+    async def told(event, subject, value):
+        taking.set()
+        await may_end.wait()
+        await events.put((event, subject))
+
+    await _change(b, _room("slow", "410"))
+    query = _live_query()(told, where='attributes.room == "410"', subjects="py.q.slow")
+    async with _Way(site.first) as way:
+        running = asyncio.create_task(query.run(way.url, reconnect_time_wait=0.05))
+        await asyncio.wait_for(taking.wait(), PATIENCE)
+        first = len(way.tasks)
+        way.cut()
+        while len(way.tasks) == first:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # in which it would open the query again
+        may_end.set()
+        got = [await asyncio.wait_for(events.get(), PATIENCE) for _ in range(2)]
+        assert got == [("new", "py.q.slow"), ("ready", None)], got
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    await _change(b, _room("slow"))
     await b.close()
 
 
