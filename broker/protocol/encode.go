@@ -138,8 +138,8 @@ func lineEnd(b []byte, i int) int {
 	return end
 }
 
-// isOwn reports whether a line of headers could be taken for one that the broker sets: also in other
-// letters, or with what some client trims.
+// isOwn reports whether a line of headers could be taken for one that the broker sets: also in
+// other letters, or with what some client trims.
 func isOwn(line []byte) bool {
 	name, _, named := bytes.Cut(line, []byte{':'})
 	if !named || len(name) < len(QueryHeader) {
