@@ -56,11 +56,6 @@ func (t *tlsFlags) config() (*tls.Config, error) {
 	return c, nil
 }
 
-// wanted reports whether the flags ask for TLS.
-func (t *tlsFlags) wanted() bool {
-	return t.first || t.authority() != "" || cmp.Or(t.cert, os.Getenv("CARILLON_TLS_CERT")) != ""
-}
-
 func (t *tlsFlags) authority() string { return cmp.Or(t.ca, os.Getenv("CARILLON_TLS_CA")) }
 
 // explain says what to do about an error of TLS, or returns nil.
