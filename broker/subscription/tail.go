@@ -341,13 +341,15 @@ func (s *Subscription) takeFromTail(w *worker, end uint64) (upTo uint64, ok, mor
 	if v.to < e.from {
 		return min(e.from, end), false, false
 	}
-	more = t.advance(w, end)
+	// First to where the Subscription is: what could not be judged before that is not to be counted.
+	if more = t.advance(w, min(v.to, end)); !more {
+		v.meet(t, e)
+		more = t.advance(w, end)
+	}
 	if v.to < e.from { // what it knew last was more than it remembers
 		return min(e.from, end), false, false
 	}
-	if t.to == v.to {
-		v.tailAt, v.tailFailed = v.to, e.member.Failed()
-	}
+	v.meet(t, e)
 	if t.to <= v.to {
 		return end, true, more
 	}
@@ -380,6 +382,14 @@ func (s *Subscription) takeFromTail(w *worker, end uint64) (upTo uint64, ok, mor
 	v.tailAt, v.tailFailed, v.failedAt = v.to, failed, e.member.FailedAt()
 	s.service.unjudged.Add(j.failed)
 	return end, true, more
+}
+
+// meet notes how many records the tail could not judge, if it is where the Subscription is. Both mu
+// are held.
+func (v *verdicts) meet(t *tail, e *watched) {
+	if t.to == v.to {
+		v.tailAt, v.tailFailed = v.to, e.member.Failed()
+	}
 }
 
 // waitForMatch has the tail wake the Subscription for the next match, if it judges for it. again
