@@ -270,7 +270,8 @@ func startEtcd(t *testing.T) []string {
 
 // TestLiveQueriesOfAllBrokersFollowAChange: a publisher sets attributes by one broker, and
 // publishes as soon as that is answered. The clients of the other brokers hear of the subject
-// before its first message, which they get. They get nothing of it after it has left.
+// before its first message, which they get, unless the subject leaves at once: they may hear of
+// that from etcd before the message has come by the link. They get nothing of it after it has left.
 func TestLiveQueriesOfAllBrokersFollowAChange(t *testing.T) {
 	t.Parallel()
 	endpoints := startEtcd(t)
@@ -302,8 +303,14 @@ func TestLiveQueriesOfAllBrokersFollowAChange(t *testing.T) {
 				heard[subject] = true
 			}
 		}
-		if len(heard) < subjects-late {
-			t.Errorf("client %d got the first message of %d subjects of %d, and %d changes were answered before all brokers had them", i, len(heard), subjects, late)
+		missed := 0
+		for n := range subjects {
+			if n%3 != 0 && !heard[fmt.Sprint("p.", n)] {
+				missed++
+			}
+		}
+		if missed > late {
+			t.Errorf("client %d missed the first message of %d subjects that stay, and %d changes were answered before all brokers had them", i, missed, late)
 		}
 		want := []string{"end"}
 		for n := range subjects {
