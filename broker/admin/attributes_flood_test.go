@@ -83,7 +83,7 @@ func floodedBroker(t *testing.T, etcd *etcdtest.Server, id string, rate float64)
 	return f
 }
 
-// Send implements Hub: it passes answers to who waits for them.
+// Send implements Hub: it passes answers to the requests that wait for them.
 func (f *flooded) Send(messages []protocol.Message) (behind work.Behind) {
 	for _, m := range messages {
 		f.mu.Lock()

@@ -157,7 +157,7 @@ func TestWhoCantResumeGetsAllMembers(t *testing.T) {
 	}
 }
 
-// TestAnUnfinishedQueryCantBeResumed: who has not been told all members has no token.
+// TestAnUnfinishedQueryCantBeResumed: a client that was not told all members has no token.
 func TestAnUnfinishedQueryCantBeResumed(t *testing.T) {
 	w := newWorld(t, nil)
 	const subjects = 3000
