@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// lookEvery is how often memory is looked at. If no collection ended in that time, the broker
-	// is quiet.
+	// lookEvery is how often memory is looked at. If no collection ended in that time, the
+	// process is quiet.
 	lookEvery = 5 * time.Second
 	// growthShare is by how much the process must have grown for a collection, as a part of what
 	// it had, and growthLeast is the least growth in bytes. A collection of a large heap takes half

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/carillon-mq/carillon/broker/memory"
 	"github.com/carillon-mq/carillon/controllers"
 )
 
@@ -48,6 +49,9 @@ func newOperatorCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding the Kubernetes API: %w (run it in a pod, or set KUBECONFIG)", err)
 			}
+			// A thousand manifests that are applied at once leave garbage, and an operator at rest
+			// allocates too little for the runtime to collect it.
+			go memory.GiveBack(cmd.Context())
 			return controllers.Run(cmd.Context(), kube, options)
 		},
 	}
