@@ -52,7 +52,7 @@ func TestPushingAllocatesNothing(t *testing.T) {
 // TestIdleSubscriptionsAreCheap: 10,000 idle Subscriptions share the workers' goroutines and take
 // little memory, and those that push to a subject without a subscriber hardly more.
 func TestIdleSubscriptionsAreCheap(t *testing.T) {
-	testIdle(t, earliest(), 1650)
+	testIdle(t, earliest(), 1500)
 	testIdle(t, pushing(nil), 2500)
 }
 

@@ -21,11 +21,10 @@ type cursor struct {
 	ahead []uint64
 	// kept are the records that were given up after their maximum of deliveries, and that stay in
 	// the log because nobody acknowledged them. Sorted, and at most mostKept.
-	kept []uint64
+	kept     []uint64
+	repeated int // pending records that were delivered more than once
 	// lost reports that the cursor was on a damaged part of the state log.
 	lost bool
-
-	repeated int // pending records that were delivered more than once
 
 	// The rest exists on the leader only.
 	maxDeliver uint32   // maximum deliveries of one record; 0: no bound

@@ -8,9 +8,9 @@ import (
 )
 
 // pin is the client that is served alone. Deliveries carry its id, by which its next requests are
-// known. It is in memory only: the next leader pins anew.
+// known. It is in memory only: the next leader pins anew. A nil pin pins nobody.
 type pin struct {
-	id    string // empty: nobody is pinned
+	id    string
 	group string // of the request that was pinned
 	since int64  // as of Service.now
 	until int64  // it is unpinned then, if it requested nothing before
@@ -20,7 +20,7 @@ type pin struct {
 // until the given time.
 func (p *pin) admits(id string, until int64) bool {
 	switch {
-	case p.id == "" || id == "":
+	case p == nil || id == "":
 		return true
 	case id == p.id:
 		p.until = until
@@ -28,6 +28,9 @@ func (p *pin) admits(id string, until int64) bool {
 	}
 	return false
 }
+
+// holds reports whether the request is of the pinned client.
+func (p *pin) holds(r *request) bool { return p != nil && r.pin == p.id }
 
 // PinSink is optionally implemented by a DeliverySink. Its methods do not block.
 type PinSink interface {
@@ -55,7 +58,7 @@ func (s *Subscription) choose(start, end uint64) bool {
 		return s.waiting.promote(func(r *request) bool { return r.priority == best })
 	case coordination.PriorityPinned:
 		s.endFormerlyPinned()
-		return s.waiting.promote(func(r *request) bool { return s.pin.id == "" || r.pin == s.pin.id })
+		return s.waiting.promote(func(r *request) bool { return s.pin == nil || s.pin.holds(r) })
 	}
 	return true
 }
@@ -69,7 +72,7 @@ func (r *request) flowsOver(lag uint64, pending int) bool {
 
 // endFormerlyPinned ends the requests of clients that were pinned before. mu is held.
 func (s *Subscription) endFormerlyPinned() {
-	former := func(r *request) bool { return r.pin != "" && r.pin != s.pin.id }
+	former := func(r *request) bool { return r.pin != "" && !s.pin.holds(r) }
 	for i := range s.waiting.n {
 		if !former(s.waiting.at(i)) {
 			continue
@@ -88,31 +91,34 @@ func (s *Subscription) endFormerlyPinned() {
 // pinned returns the id of the pinned client, for a delivery to r. If nobody is pinned, the client
 // of r is from now on, unless its request names no group. mu and sinkMu are held.
 func (s *Subscription) pinned(r *request, now int64) string {
-	if s.settings.priority == coordination.PriorityPinned && s.pin.id == "" && r.group != "" {
-		s.pin = pin{id: rand.Text()[:pinLength], group: r.group, since: now, until: now + s.settings.pinFor}
+	if s.settings.priority == coordination.PriorityPinned && s.pin == nil && r.group != "" {
+		s.pin = &pin{id: rand.Text()[:pinLength], group: r.group, since: now, until: now + s.settings.pinFor}
 		r.pin = s.pin.id
 		if sink, ok := s.sink.(PinSink); ok {
 			sink.Pinned(s.pin.group, s.pin.id)
 		}
+	}
+	if s.pin == nil {
+		return ""
 	}
 	return s.pin.id
 }
 
 // unpinSilent unpins a client that requested nothing for too long. mu and sinkMu are held.
 func (s *Subscription) unpinSilent(now int64) {
-	if s.pin.id == "" || now < s.pin.until {
+	if s.pin == nil || now < s.pin.until {
 		return
 	}
 	if sink, ok := s.sink.(PinSink); ok {
 		sink.Unpinned(s.pin.group)
 	}
-	s.pin = pin{}
+	s.pin = nil
 }
 
 // Unpin unpins the pinned client, if there is one.
 func (s *Subscription) Unpin() {
 	s.mu.Lock()
-	s.pin = pin{}
+	s.pin = nil
 	s.mu.Unlock()
 	s.service.tasks.wake(s)
 }

@@ -18,21 +18,21 @@ type settings struct {
 	policy     coordination.AckPolicy
 	wait       int64   // milliseconds
 	backoff    []int64 // milliseconds
-	maxDeliver uint32  // maximum deliveries of one record; 0: no bound
 	maxPending int
 	maxWaiting int
+	maxDeliver uint32 // maximum deliveries of one record; 0: no bound
+
+	replayOriginal bool
 
 	endpoint      bool   // it pushes to an Endpoint
+	flowControl   bool   // it awaits answers of the receiver
+	relayed       bool   // a relay pulls for the push, from all shards (Pull.Relay)
 	deliverTo     string // destination of a push to a subject; empty: none
 	deliverGroup  string // queue group
 	user          string // on whose behalf it is delivered there; empty: nobody's
-	flowControl   bool
-	relayed       bool   // a relay pulls for the push, from all shards (Pull.Relay)
 	idleHeartbeat int64  // nanoseconds; 0: none
 	rateLimit     uint64 // bits per second; 0: none
 	every         int64  // nanoseconds between deliveries; 0: none
-
-	replayOriginal bool
 
 	priority coordination.PriorityPolicy
 	pinFor   int64 // how long a pinned client may be silent, in nanoseconds

@@ -710,7 +710,7 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 	if s.push != nil {
 		at = min(at, s.push.dueAt(now))
 	}
-	if s.pin.id != "" {
+	if s.pin != nil {
 		at = min(at, s.pin.until)
 	}
 	at = min(at, s.dead.due(now))
