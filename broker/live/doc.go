@@ -6,6 +6,7 @@
 //	resume.go   what a client knows of its query, as a token
 //	ahead.go    clients that know more than this broker
 //	turn.go     changes of attributes and of rights
+//	hold.go     changes that wait for messages on links
 //	spread.go   changes on their way to linked brokers
 //	content.go  conditions on messages
 //	notice.go   what clients are sent beside messages
@@ -20,8 +21,8 @@
 //
 //	V1  In an inbox a subject is announced before its first message. After it has left, nothing of
 //	    it comes.
-//	V2  When Flush returns, all changes that the Store has taken have reached the feeds, and the
-//	    interest in new members is on its way to linked brokers.
+//	V2  When Flush returns, all changes that the Store has taken have reached the feeds, but those
+//	    that are held (V8), and the interest in new members is on its way to linked brokers.
 //	V3  Whoever changes attributes through this broker has its answer after all linked brokers have
 //	    done the same (Spread). So a message that is published here after the answer reaches the
 //	    queries of all of them. A broker that does not do so within syncTimeout is not waited for
@@ -41,6 +42,12 @@
 //	    changes since then are not known, the client gets all members instead of the difference.
 //	V7  Locks are taken in this order: mu; then the hub's index or the Store; then incoming. The
 //	    index and the Store call note and touch, which take incoming alone, and so do loops.
+//	V8  A change takes a member away behind what was published before it, through the broker that
+//	    made it: etcd may be faster than the link of that broker. So a change of a member is held
+//	    until that broker has told of it, or until all linked brokers have answered a ping. Both
+//	    come behind the messages. That takes syncTimeout at most, and about a round trip mostly.
+//	    Changes of a subject stay in their order, other subjects do not wait, and no token goes
+//	    past a held change. After a gap in the watch or a restore of etcd nothing is held.
 //
 // When the process dies, its clients connect to other brokers and open their queries again. With
 // the token that they were told last they get the difference.

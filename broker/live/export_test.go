@@ -21,3 +21,6 @@ func (s *Server) Hold() (release func()) {
 	s.mu.Lock()
 	return s.mu.Unlock
 }
+
+// MaxHeld is how many changes may wait for messages on links.
+const MaxHeld = maxHeld

@@ -31,9 +31,17 @@ const (
 	// maxAnswers bounds the requests of one read that are taken, since what is refused is answered
 	// while the connection's reader waits.
 	maxAnswers = 64
-	// syncTimeout bounds how long a change of attributes waits for linked brokers: as long as a link
-	// may be silent before it counts as suspect, and far less than clients wait for an answer.
+	// syncTimeout bounds how long a change of attributes waits for linked brokers, and how long the
+	// watch's changes of members do: as long as a link may be silent before it counts as suspect, and
+	// far less than clients wait for an answer.
 	syncTimeout = 500 * time.Millisecond
+	// madeTimeout is how long a change of a member that the watch has brought waits for the broker
+	// that has made it to tell of it, before links are asked: a few times what both differ by. It
+	// bounds how often links are asked, too.
+	madeTimeout = 5 * time.Millisecond
+	// maxHeld bounds the changes that wait for messages on links: what a cluster changes in
+	// syncTimeout at its highest rate. Beyond it all are applied at once.
+	maxHeld = 1024
 	// maxRequest is more than the largest conditions and subjects take as JSON. maxSubject is the
 	// size of a subject with attributes: an inbox or a pattern of members need not be longer.
 	// Open queries keep both.

@@ -94,7 +94,7 @@ func (r *request) open() *Error {
 		if err != nil {
 			return refuse(TooLarge, "%v", err)
 		}
-		judged.Judge(r.s.quit) // may take seconds, for which no change is to wait
+		judged.Judge(r.s.ctx.Done()) // may take seconds, for which no change is to wait
 		r.locked(func() {
 			if known = r.s.set.Use(asks, judged); known {
 				q, refusal = r.begin(&of, asks, knows)

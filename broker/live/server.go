@@ -168,11 +168,17 @@ type Server struct {
 	turned []*live         // queries with something to tell
 	parked []parked
 	again  []*request // parked ones that go on, without mu
+	held   []held     // changes that wait, in the order in which they came
 	closed bool
 	counts counts
 	// contents and contentsOf are about what conditions on messages take in memory.
 	contents   int
 	contentsOf map[query.Owner]int
+
+	// What is held is applied in rounds of Sync: this is how many have begun, and whether one is
+	// under way.
+	round   uint64
+	syncing bool
 
 	// What is known of the attributes, as of the last turn.
 	loaded  bool // the set has had all of them once
@@ -183,15 +189,17 @@ type Server struct {
 	latest  uint64 // revision of the latest change that was told, also ahead of the watch
 
 	running sync.WaitGroup
-	quit    chan struct{}
+	ctx     context.Context // of what runs; quit ends it
+	quit    context.CancelFunc
 }
 
 // New returns the Server of a broker. Close ends it.
 func New(hub Hub, store *attribute.Store, logger *slog.Logger) (*Server, error) {
 	s := &Server{
 		hub: hub, store: store, log: logger, openings: work.NewFairJobs(openingsAtOnce, openingsWaiting, openingsBytes), seed: maphash.MakeSeed(), patience: aheadTimeout,
-		wake: make(chan struct{}, 1), set: query.NewSet(query.DefaultLimits()), open: map[query.ID]*live{}, names: map[string]*live{}, contentsOf: map[query.Owner]int{}, quit: make(chan struct{}),
+		wake: make(chan struct{}, 1), set: query.NewSet(query.DefaultLimits()), open: map[query.ID]*live{}, names: map[string]*live{}, contentsOf: map[query.Owner]int{},
 	}
+	s.ctx, s.quit = context.WithCancel(context.Background())
 	stop, ok := store.Tell(s.note)
 	if !ok {
 		return nil, errors.New("live queries: too many are told of changes of attributes")
@@ -215,7 +223,7 @@ func (s *Server) Close() {
 			s.end(q, s.notReady())
 		}
 	})
-	close(s.quit)
+	s.quit()
 	s.openings.Finish()
 	s.running.Wait()
 }
@@ -338,7 +346,7 @@ func (r *request) refuse(why *Error) { r.s.answer(r.reply, answer{Error: why}) }
 // Run implements work.Job.
 func (r *request) Run() {
 	select {
-	case <-r.s.quit:
+	case <-r.s.ctx.Done():
 		r.refuse(refuse(NotReady, stops))
 		return
 	default:
@@ -353,7 +361,7 @@ func (r *request) Run() {
 	defer rested.Stop()
 	select {
 	case <-rested.C:
-	case <-r.s.quit:
+	case <-r.s.ctx.Done():
 	}
 }
 

@@ -25,7 +25,11 @@ type announced struct {
 // Spread has changes that etcd has answered, and that the Store has, reach the queries of this and
 // of all linked brokers. It returns when that is done, or after a bounded time.
 func (s *Server) Spread(ctx context.Context, changes []coordination.Outcome) {
-	s.Flush()
+	told := make([]made, len(changes))
+	for i := range changes {
+		told[i] = made{changes[i].Entry.Subject, changes[i].Entry.Revision}
+	}
+	s.flushMade(told...)
 	if s.mesh == nil {
 		return
 	}
@@ -86,6 +90,6 @@ func (s *Server) Notice(_ string, data []byte) error {
 		}
 		s.store.PutAhead(e)
 	}
-	s.Flush()
+	s.flushMade(made{a.Subject, a.Revision})
 	return nil
 }

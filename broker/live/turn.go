@@ -38,7 +38,7 @@ func (s *Server) run() {
 	defer late.Stop()
 	for {
 		select {
-		case <-s.quit:
+		case <-s.ctx.Done():
 			return
 		case <-s.wake:
 		case <-late.C:
@@ -48,30 +48,36 @@ func (s *Server) run() {
 	}
 }
 
-// Flush returns when all changes that the Store has taken have reached the feeds of queries.
-func (s *Server) Flush() { s.locked(s.turn) }
+// Flush returns when all changes that the Store has taken have reached the feeds of queries, but
+// those that are held (V8).
+func (s *Server) Flush() { s.flushMade() }
 
-// turn applies what has come in, and tells the queries that it changes. mu is held.
-func (s *Server) turn() {
+// flushMade is Flush, which takes changes that brokers have told of.
+func (s *Server) flushMade(changes ...made) { s.locked(func() { s.turn(changes...) }) }
+
+// turn applies what has come in, and tells the queries that it changes. Changes that brokers have
+// told of are not held. mu is held.
+func (s *Server) turn(changes ...made) {
 	store := s.store.Stats() // before the events: they have all up to its revision
 	s.incoming.Lock()
 	events, touched := s.events, s.touched
 	s.events, s.touched = nil, nil
 	s.incoming.Unlock()
+	mayHold := s.mayHold(&store)
+	if !mayHold {
+		s.release(func(*held) bool { return true })
+	}
 	for i := range events {
-		e := &events[i]
-		s.latest = max(s.latest, uint64(e.Revision))
-		attributes := ""
-		for _, d := range s.apply(e) {
-			q := s.open[d.Query]
-			if q == nil {
-				continue
-			}
-			if d.Kind == query.New && attributes == "" {
-				attributes = string(e.After.AppendJSON(nil))
-			}
-			s.tellOf(q, d, attributes)
+		if e := &events[i]; !mayHold || !s.hold(e) {
+			s.take(e)
 		}
+	}
+	for _, of := range changes {
+		s.release(of.releases)
+	}
+	if len(s.held) > 0 && !s.syncing {
+		s.syncing = true
+		s.running.Go(s.sync)
 	}
 	s.pass(&store)
 	s.unpark()
@@ -85,13 +91,32 @@ func (s *Server) turn() {
 	s.turned = s.turned[:0]
 }
 
-// pass takes over up to where all changes are known. mu is held.
+// take applies a change, and notes what its queries are told. mu is held.
+func (s *Server) take(e *attribute.Event) {
+	s.latest = max(s.latest, uint64(e.Revision))
+	attributes := ""
+	for _, d := range s.apply(e) {
+		q := s.open[d.Query]
+		if q == nil {
+			continue
+		}
+		if d.Kind == query.New && attributes == "" {
+			attributes = string(e.After.AppendJSON(nil))
+		}
+		s.tellOf(q, d, attributes)
+	}
+}
+
+// pass takes over up to where all changes were applied. mu is held.
 func (s *Server) pass(store *attribute.Stats) {
 	s.doubted = store.Distrusted
 	if !store.Ready || store.Distrusted {
 		return
 	}
 	if passed := uint64(store.Revision); s.lists == store.Lists && s.history == store.History {
+		for i := range s.held {
+			passed = min(passed, uint64(s.held[i].event.Revision)-1)
+		}
 		s.set.Passed(passed)
 	} else {
 		told := s.set.Revision()

@@ -21,7 +21,8 @@
 //	    so that losing etcd does not stop messages.
 //	L7  A link is with a broker that is, or was, registered under its id, and whose certificate is
 //	    for the host at which it is.
-//	L8  Sync returns when each peer has handled what was queued for it before, or its link has ended.
+//	L8  Sync returns when each peer has handled what was queued for it before, and this broker what
+//	    each peer had queued for it before, or the link has ended.
 //
 // The broker with the smaller id dials, at once and again until it succeeds. The other one also
 // dials, after a short wait without a link, because it may be the only one of the two that can

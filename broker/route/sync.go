@@ -70,7 +70,9 @@ func (b *barrier) end() {
 }
 
 // Sync waits until each linked broker that has the feature has handled what was queued for it
-// before the call, or its link has ended. It returns when ctx ends, with how many brokers have not.
+// before the call, or its link has ended. What that broker had queued for this one before the call
+// has been handled then, too: its answer comes behind that. Sync returns when ctx ends, with how
+// many brokers have not.
 // A broker that has been late for lateAfter is not waited for until it has answered: one that hangs
 // delays one call, and not all.
 func (m *Mesh) Sync(ctx context.Context, feature coordination.Feature) (late int) {

@@ -76,6 +76,25 @@ func TestAfterSyncPeersHaveHandledAll(t *testing.T) {
 	}
 }
 
+// TestAfterSyncWhatPeersHaveSentIsHandled: what they had queued for this broker before the call.
+func TestAfterSyncWhatPeersHaveSentIsHandled(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca, notifying(&notices{}))
+	a.hub.set("work", "", 1)
+	linkAll(t, a, b)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
+	defer cancel()
+	for i := range 200 {
+		b.hub.publish("work", fmt.Sprint("message ", i))
+		if late := a.Sync(ctx, noted); late > 0 {
+			t.Fatalf("%d brokers have not answered", late)
+		}
+		if n := len(a.hub.messages()); n != i+1 {
+			t.Fatalf("%d messages after %d calls", n, i+1)
+		}
+	}
+}
+
 // TestSyncWaitsForAPeerThatDoesNotRead: until its time is over, or the link ends.
 func TestSyncWaitsForAPeerThatDoesNotRead(t *testing.T) {
 	ca := newAuthority(t)
