@@ -76,14 +76,19 @@ type Options struct {
 	PollInterval time.Duration
 }
 
-// Run runs the operator until ctx ends.
+// UseLogger has the libraries of Kubernetes log to the logger, in the whole process. Call it once,
+// before anything else of them: their goroutines read it without a lock, and outlive an operator.
+func UseLogger(logger *slog.Logger) {
+	log := logr.FromSlogHandler(logger.Handler())
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+}
+
+// Run runs the operator until ctx ends. UseLogger was called before.
 func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	if o.Image == "" {
 		return errors.New("no image for brokers was given")
 	}
-	logger := logr.FromSlogHandler(o.Logger.Handler())
-	ctrl.SetLogger(logger)
-	klog.SetLogger(logger)
 	// Tests run several operators in one process, one after the other.
 	anyName := true
 	scheme := runtime.NewScheme()
@@ -96,7 +101,7 @@ func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	kube.QPS, kube.Burst = requestRate, requestBurst
 	manager, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                        scheme,
-		Logger:                        logger,
+		Logger:                        logr.FromSlogHandler(o.Logger.Handler()),
 		Cache:                         cacheOptions(o.Namespaces),
 		Client:                        clientOptions(),
 		LeaderElection:                o.LeaderElect,

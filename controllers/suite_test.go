@@ -2,6 +2,7 @@ package controllers_test
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers"
 	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/internal/testutil/apiserver"
 )
@@ -46,6 +48,7 @@ func runSuite(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
 		return 1
 	}
+	controllers.UseLogger(slog.New(slog.DiscardHandler)) // operators have logs of their own
 	assets, err := apiserver.Assets()
 	if err != nil {
 		return fail("finding the API server", err)

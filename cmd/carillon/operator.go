@@ -30,6 +30,7 @@ func newOperatorCommand() *cobra.Command {
 				return err
 			}
 			options.Logger = logger
+			controllers.UseLogger(logger)
 			options.Namespace = os.Getenv("POD_NAMESPACE")
 			resolver, err := os.ReadFile("/etc/resolv.conf")
 			if err != nil {

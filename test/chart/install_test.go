@@ -68,7 +68,8 @@ func apiServer(t *testing.T) (client.Client, *rest.Config, string) {
 	return kube, config, kubeconfig
 }
 
-// operate runs the operator as the service account of the chart until done, and returns its log.
+// operate runs the operator as the service account of the chart until done, and returns its log,
+// which the libraries of Kubernetes write into, too.
 func operate(t *testing.T, config *rest.Config, done func() bool) string {
 	t.Helper()
 	config = rest.CopyConfig(config)
@@ -79,11 +80,13 @@ func operate(t *testing.T, config *rest.Config, done func() bool) string {
 	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
 	defer cancel()
 	var log bytes.Buffer // of the operator until it has stopped
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	controllers.UseLogger(logger)
 	stopped := make(chan error, 1)
 	go func() {
 		stopped <- controllers.Run(ctx, config, controllers.Options{
 			Image: "example.test/carillon", Namespaces: []string{"red", "blue"}, Namespace: "messaging", LeaderElect: true,
-			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Logger: logger,
 		})
 	}()
 	tick := time.NewTicker(100 * time.Millisecond)
