@@ -236,7 +236,11 @@ func (f *Filter) byProgram(r *Record) (Verdict, error) {
 		}
 		program = again.program
 	}
-	out, err := evaluate(program, r, f.work)
+	return verdict(evaluate(program, r, f.work))
+}
+
+// verdict returns what the result of a condition says, or why it has none.
+func verdict(out ref.Val, err error) (Verdict, error) {
 	if err != nil {
 		return Failed, err
 	}

@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"fmt"
 	"time"
 
 	"cel.dev/cel-go/cel"
@@ -55,16 +54,7 @@ func (r *Results) Judge(values []Value) (Verdict, error) {
 	v := &resultVariables{of: r, values: values}
 	v.work.made, v.work.scanned = maxMade-maxSubjectMade, maxScanned-maxSubjectScanned
 	out, _, err := r.program.Eval(v)
-	if err != nil {
-		return Failed, err
-	}
-	switch truth, ok := out.Value().(bool); {
-	case !ok:
-		return Failed, fmt.Errorf("the condition is a %s, and not a bool", out.Type().TypeName())
-	case truth:
-		return Yes, nil
-	}
-	return No, nil
+	return verdict(out, err)
 }
 
 // resultVariables are values, for cel-go.
