@@ -20,9 +20,10 @@ const (
 	// claimAgain is how often the messages of a connection claim a subject that another one holds:
 	// often enough that its attributes stay when that connection is gone.
 	claimAgain = lapse.Grace / 2
-	// maxNoted bounds the subjects of which a connection knows when it claimed them, and those of
-	// which it knows what they were declared: some 40 KiB each. Beyond it, one is forgotten for each
-	// new one: it may be claimed more often, and what is declared is read again.
+	// maxNoted bounds each of two maps of a connection: when it claimed a subject, and at which
+	// revision a subject was as a message declared it. Each takes some 40 KiB. Beyond the bound some
+	// entry is dropped for a new one: its subject is claimed more often, or its declaration is read
+	// again.
 	maxNoted = 1000
 	// maxDeclaredText is the size of what a message declares, as it is written: with blanks, escapes
 	// and repetitions. It is read for each message that repeats nothing.

@@ -185,8 +185,8 @@ func TestShardsComeAndGo(t *testing.T) {
 }
 
 // TestSessionsThatWereJoinedMeanwhileAreNotMergedTwice: another owner's acknowledgement has a shard
-// join sessions, and this owner has one of them. It is the same if a leader that has the
-// acknowledgement is replaced by one that has not: then the owner would miss one.
+// join sessions, and this owner has one of them. It is also replaced if leadership moves to a copy
+// of the shard that lacks the acknowledgement: it would miss a session.
 func TestSessionsThatWereJoinedMeanwhileAreNotMergedTwice(t *testing.T) {
 	spec := counting()
 	spec.Window = Window{Session: time.Second, Time: "json.t"}

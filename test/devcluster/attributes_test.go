@@ -158,8 +158,8 @@ func TestAttributesLapseOnceWithTheirBrokers(t *testing.T) {
 			t.Errorf("subject %s has the attributes %q", subject, store.Get(subject).Text)
 		}
 	}
-	// Two brokers with 200 subjects each, of which a batch takes a hundred. A batch whose answer
-	// was lost may have had only a part of them.
+	// The subjects of two brokers lapsed, 200 of each, in batches of up to a hundred. A batch whose
+	// answer was lost may have had only a part of them.
 	if lapsed := len(want) - len(claimed) - 2; len(batches) > lapsed/20 {
 		t.Errorf("%d subjects lapsed in %d transactions", lapsed, len(batches))
 	}
