@@ -15,8 +15,9 @@ import (
 // What clients declare has a bound in etcd, so that etcd always has room for leases, leaders,
 // reports, users, and what manifests declare:
 //
-//  1. The definitions of clients are the Topics and Subscriptions that clients may change. Each
-//     counts with its key, its value, and definitionBytes for every key that brokers write for it.
+//  1. The definitions of clients are the Topics, Subscriptions and Views that clients may change.
+//     Each counts with its key, its value, and definitionBytes for every key that brokers write for
+//     it.
 //  2. The sum is that of the State, so all brokers judge by the same. Each adds what it has
 //     written itself and does not see in its State yet.
 //  3. A write by a client that would exceed ClientBytes is refused, unless it makes its definition
@@ -51,7 +52,7 @@ type FullError struct {
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("%s: the definitions of all clients' streams and consumers take %d of %d bytes in etcd, and this one needs %d more (delete streams or consumers, or give them less metadata; those of manifests don't count)",
+	return fmt.Sprintf("%s: the definitions of all clients' streams, consumers and views take %d of %d bytes in etcd, and this one needs %d more (delete some, or give them less metadata; those of manifests don't count)",
 		e.What, e.Used, e.Most, e.Bytes)
 }
 

@@ -21,6 +21,7 @@
 //	reports/<id>/<n>      what does not fit there, in parts
 //	shards/<topic id>/<n>             a Shard: epoch, leader, replicas, in-sync members
 //	subscriptions/<topic id>/<name>   a Subscription: spec, generation, owner, created
+//	views/<name>                      a View: spec, generation, owner, created
 //	users                             what users share, and whether their set is whole: settings
 //	users/<name>                      a user: verifiers and permissions; the name as in URLs
 //	tombstones/<topic id>             the name of a deleted Topic, and when it was deleted
@@ -39,7 +40,7 @@
 //     of what was seen before: the generation is raised, and everything is read again.
 //   - Nothing waits without a context or a bound, and Close leaves no goroutine.
 //
-// Invariants of Topics, shards and Subscriptions:
+// Invariants of Topics, shards, Subscriptions and Views:
 //
 //	C1  No two Topics claim one subject. A transaction that adds a claim compares and writes the
 //	    gate. A deletion only frees claims, and needs no gate.
@@ -48,7 +49,7 @@
 //	    recreated Topic does not inherit them.
 //	C3  Shards and Subscriptions are created by comparing the Topic's key, and a deletion marks that
 //	    key first. So nothing is created after the mark, and what exists then is complete.
-//	C4  Only its owner changes a Topic or a Subscription. All clients are one owner, and also own
+//	C4  Only its owner changes a Topic, a Subscription or a View. All clients are one owner, and also own
 //	    what a deleted manifest left. A manifest adopts only what a manifest of its namespace and
 //	    name declared.
 //	C5  A shard is changed by comparing its revision. The controller also compares its term and the
@@ -74,6 +75,8 @@
 //	    What a user makes counts towards its limits (usage).
 //	C13 Attributes of subjects have a client, a connection and a watch of their own (Attributes). The
 //	    watch of the State begins behind them.
+//	C14 No results of Views go in a circle, and there are at most MaxViews. A write of a View compares
+//	    that none was written since its writer has read all.
 //
 // Who may read and write the keys is in etcd, too (Access). A request that its users may not make
 // ends with a *RefusedError. A change of users fails no request: see refusals.

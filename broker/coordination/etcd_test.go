@@ -259,8 +259,8 @@ func (h *hearing) Handle(ctx context.Context, record slog.Record) error {
 	return h.Handler.Handle(ctx, record)
 }
 
-// view is the membership in the last State of a WatchState.
-type view struct {
+// membershipSeen is the membership in the last State of a WatchState.
+type membershipSeen struct {
 	t     *testing.T
 	news  news
 	mu    sync.Mutex
@@ -268,9 +268,9 @@ type view struct {
 	calls int
 }
 
-func (c *Client) follow(t *testing.T) *view {
+func (c *Client) follow(t *testing.T) *membershipSeen {
 	t.Helper()
-	v := &view{t: t}
+	v := &membershipSeen{t: t}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -290,13 +290,13 @@ func (c *Client) follow(t *testing.T) *view {
 	return v
 }
 
-func (v *view) get() (members []Broker, calls int) {
+func (v *membershipSeen) get() (members []Broker, calls int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.last, v.calls
 }
 
-func (v *view) names() string {
+func (v *membershipSeen) names() string {
 	members, calls := v.get()
 	if calls == 0 {
 		return "?"
@@ -309,7 +309,7 @@ func (v *view) names() string {
 }
 
 // wait waits until the members' names, in the order of their ids, are want.
-func (v *view) wait(want string) []Broker {
+func (v *membershipSeen) wait(want string) []Broker {
 	v.t.Helper()
 	v.news.await(v.t, "members "+want, func() bool { return v.names() == want })
 	members, _ := v.get()

@@ -146,7 +146,7 @@ const FeatureAttributeNotices Feature = "attribute-notices"
 
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureAttributeNotices, FeatureBarrier, FeatureBatches, FeatureClock, FeatureConditions, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureAttributeNotices, FeatureBarrier, FeatureBatches, FeatureClock, FeatureConditions, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureViews, FeatureVouches)
 }
 
 const (

@@ -27,6 +27,7 @@ type State struct {
 	drains     map[string]DrainMode // by the key behind drains/
 	reports    map[string][]report  // by id of the broker: the parts, in their order
 	users      *UserSet
+	views      views
 }
 
 // topicKeys are the keys of a Topic's id. topic may be nil, because a shard or Subscription may
@@ -126,6 +127,33 @@ func findSubscription(all []*Subscription, name string) (int, bool) {
 	return slices.BinarySearchFunc(all, name, func(s *Subscription, name string) int { return strings.Compare(s.Name, name) })
 }
 
+// View returns the View of that name, or nil.
+func (s *State) View(name string) *View { return s.views.byName[name] }
+
+// Views iterates over all Views, in no particular order.
+func (s *State) Views() iter.Seq[*View] { return maps.Values(s.views.byName) }
+
+// ViewsOf returns the Views that read a Topic, by its name, sorted by theirs.
+func (s *State) ViewsOf(topic string) []*View { return s.views.ofTopic[topic] }
+
+// views are those of a State. There are few, so a change makes all of this anew.
+type views struct {
+	byName  map[string]*View
+	ofTopic map[string][]*View // sorted by name
+}
+
+func newViews(all iter.Seq[*View]) views {
+	v := views{byName: map[string]*View{}, ofTopic: map[string][]*View{}}
+	for one := range all {
+		v.byName[one.Name] = one
+		v.ofTopic[one.Spec.Topic] = append(v.ofTopic[one.Spec.Topic], one)
+	}
+	for _, of := range v.ofTopic {
+		slices.SortFunc(of, func(a, b *View) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return v
+}
+
 // Broker returns the member with that id.
 func (s *State) Broker(id string) (Broker, bool) {
 	i, ok := slices.BinarySearchFunc(s.Brokers, id, func(b Broker, id string) int { return strings.Compare(b.ID, id) })
@@ -168,12 +196,13 @@ func (s *State) UnreadableTopic() string {
 // Change is an addition (Before is nil), a deletion (After is nil), or a change.
 type Change[T any] struct{ Before, After *T }
 
-// Changes are the differences to the previous State, in the order of their revisions. A Topic or
-// Subscription that was deleted and recreated is a deletion and an addition.
+// Changes are the differences to the previous State, in the order of their revisions. A Topic,
+// Subscription or View that was deleted and recreated is a deletion and an addition.
 type Changes struct {
 	Topics        []Change[Topic]
 	Shards        []Change[Shard]
 	Subscriptions []Change[Subscription]
+	Views         []Change[View]
 	Brokers       bool
 	Controller    bool
 	Drains        bool
@@ -186,7 +215,7 @@ type Changes struct {
 }
 
 func (c *Changes) any() bool {
-	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || c.Brokers || c.Controller || c.Drains || c.Reports || c.Users || c.Unreadable || c.Restored
+	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || len(c.Views) > 0 || c.Brokers || c.Controller || c.Drains || c.Reports || c.Users || c.Unreadable || c.Restored
 }
 
 // stateFrom returns the first key that a State is made of. Those before it are attributes, which

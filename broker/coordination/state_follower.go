@@ -22,6 +22,7 @@ type follower struct {
 	ofClients  int64            // bytes of the definitions of clients
 	ofUsers    map[string]usage // what the users of clients have made
 	usersOf    map[string]bool  // the users for whom that has changed since the last State
+	views      map[string]*View
 	brokers    map[string]Broker
 	controller Controller
 	unreadable map[string]int64 // key -> revision
@@ -44,7 +45,7 @@ type follower struct {
 
 func newFollower(c *Client, changed func(*State, Changes)) *follower {
 	return &follower{
-		c: c, brokers: map[string]Broker{}, unreadable: map[string]int64{}, fresh: map[string]bool{},
+		c: c, views: map[string]*View{}, brokers: map[string]Broker{}, unreadable: map[string]int64{}, fresh: map[string]bool{},
 		drains: map[string]DrainMode{}, reports: map[string]report{}, reported: map[string]int64{}, users: userKeys{users: map[string]userKey{}}, ofUsers: map[string]usage{}, usersOf: map[string]bool{}, changed: changed,
 	}
 }
@@ -60,6 +61,8 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 		err = f.putShard(kv)
 	case "subscriptions":
 		err = f.putSubscription(kv)
+	case "views":
+		err = f.putView(kv, rest)
 	case "brokers":
 		var broker Broker
 		if broker, err = decodeBroker(rest, kv.GetCreateRevision(), kv.GetValue()); err == nil && f.brokers[rest] != broker {
@@ -258,6 +261,8 @@ func (f *follower) remove(raw []byte) {
 		f.removeShard(topic, last)
 	case "subscriptions":
 		f.removeSubscription(topic, last)
+	case "views":
+		f.removeView(rest)
 	case "brokers":
 		if _, ok := f.brokers[rest]; ok {
 			delete(f.brokers, rest)
@@ -333,6 +338,38 @@ func (f *follower) removeSubscription(topic, name string) {
 	f.changes.Subscriptions = append(f.changes.Subscriptions, Change[Subscription]{before, nil})
 }
 
+func (f *follower) putView(kv *mvccpb.KeyValue, name string) error {
+	before := f.views[name]
+	if before != nil && before.Revision == kv.GetModRevision() && !f.distrust {
+		return nil
+	}
+	after, err := f.c.decodeView(kv)
+	if err != nil {
+		return err
+	}
+	if before != nil && before.Made != after.Made {
+		f.removeView(name)
+		before = nil
+	}
+	if before != nil {
+		f.count(before.Owner, -before.bytes, usage{}.minus(before.usage))
+	}
+	f.count(after.Owner, after.bytes, after.usage)
+	f.views[name] = after
+	f.changes.Views = append(f.changes.Views, Change[View]{before, after})
+	return nil
+}
+
+func (f *follower) removeView(name string) {
+	before := f.views[name]
+	if before == nil {
+		return
+	}
+	f.count(before.Owner, -before.bytes, usage{}.minus(before.usage))
+	delete(f.views, name)
+	f.changes.Views = append(f.changes.Views, Change[View]{before, nil})
+}
+
 // putUser puts the key of a user, or, without rest, the settings of all.
 func (f *follower) putUser(kv *mvccpb.KeyValue, rest string) error {
 	key := string(kv.GetKey())
@@ -390,6 +427,9 @@ func (f *follower) keys() []string {
 			keys = append(keys, f.c.subscriptionKey(id, s.Name))
 		}
 	}
+	for name := range f.views {
+		keys = append(keys, f.c.viewKey(name))
+	}
 	for id := range f.brokers {
 		keys = append(keys, f.c.brokerKey(id))
 	}
@@ -432,6 +472,9 @@ func (f *follower) settled(revision int64) {
 	next.users = f.wholeUsers
 	next.topics, next.byTopic = f.topics.share(), f.byTopic.share()
 	clear(f.fresh)
+	if len(f.changes.Views) > 0 {
+		next.views = newViews(maps.Values(f.views))
+	}
 	if f.changes.Brokers || !f.known {
 		next.Brokers = slices.SortedFunc(maps.Values(f.brokers), func(a, b Broker) int { return strings.Compare(a.ID, b.ID) })
 		former := func(b Broker) bool { return GenerationOf(b.Incarnation) != f.generation }

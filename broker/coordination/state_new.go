@@ -56,3 +56,10 @@ func (s *State) WithUsers(users *UserSet) *State {
 	other.users = users
 	return &other
 }
+
+// WithViews returns a copy of the State with these Views.
+func (s *State) WithViews(all ...*View) *State {
+	other := *s
+	other.views = newViews(slices.Values(all))
+	return &other
+}

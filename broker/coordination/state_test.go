@@ -69,6 +69,12 @@ func text(s *State) string {
 			lines = append(lines, subscriptionText(subscription))
 		}
 	}
+	for v := range s.Views() {
+		lines = append(lines, viewText(v))
+		if s.View(v.Name) != v || !slices.Contains(s.ViewsOf(v.Spec.Topic), v) {
+			lines = append(lines, "not found: "+v.Name)
+		}
+	}
 	slices.Sort(lines)
 	return fmt.Sprintf("%v %v %v %v %d %d %v\n%s", s.Drains(), s.reports, s.Controller, s.Brokers, s.TopicCount(), s.ShardCount(), s.Unreadable(), strings.Join(lines, "\n"))
 }
@@ -78,6 +84,13 @@ func subscriptionText(s *Subscription) string {
 	all := *s
 	all.Spec = nil
 	return fmt.Sprintf("subscription %+v %+v", all, *s.Spec)
+}
+
+// viewText returns all of a View, with its spec.
+func viewText(v *View) string {
+	all := *v
+	all.Spec = nil
+	return fmt.Sprintf("view %+v %+v", all, *v.Spec)
 }
 
 // wait waits for a State for which ok returns true.

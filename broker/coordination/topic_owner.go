@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Owner is the manifest or client that declared a Topic or a Subscription, and that may change and
-// delete it.
+// Owner is the manifest or client that declared a Topic, a Subscription or a View, and that may
+// change and delete it.
 type Owner struct {
 	Kind OwnerKind `json:"kind"`
 	// Namespace, Name and UID of the manifest.
@@ -68,7 +68,7 @@ func (o Owner) mayChange(by Owner) bool {
 	return o.is(by) || by.Kind == ClientOwner && !o.Orphaned.IsZero()
 }
 
-// ExistsError reports that a Topic or Subscription of that name exists.
+// ExistsError reports that a Topic, Subscription or View of that name exists.
 type ExistsError struct {
 	What  string // "topic orders"
 	Owner Owner

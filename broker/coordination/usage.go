@@ -9,8 +9,9 @@ import (
 
 // usage is what definitions use of the limits of the user who made them:
 //
-//  1. Topics and Subscriptions count for the user in their Owner, whoever changes them later. Those
-//     of manifests, and those that were made before there were users, count for nobody.
+//  1. Topics, Subscriptions and Views, as a consumer each, count for the user in their Owner,
+//     whoever changes them later. Those of manifests, and those that were made before there were
+//     users, count for nobody.
 //  2. The sums are those of the State. Each broker adds what it has written itself and does not see
 //     yet, so one broker alone never exceeds a limit.
 //  3. A broker has at most unseenOfUser such writes of a limited user. So brokers that admit at the
