@@ -7,6 +7,7 @@
 //	done.go     which windows are in the outputs for good
 //	owner.go    Owner: merges the windows of all shards, and closes them; one broker has it
 //	encode.go   checkpoints, hand-overs, acknowledgements
+//	report.go   Report: what brokers say of a View
 //
 // # How it is wired
 //
