@@ -48,6 +48,7 @@ type counted struct {
 	endpoint        string // why the endpoint is not reached
 	silent          bool   // they don't answer
 	clients         int64  // of each Subscription, of each broker
+	heldUp          string // why Views can't go on
 }
 
 // member is one broker of the fleet.
@@ -288,8 +289,14 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 			}
 			subscriptions = append(subscriptions, map[string]any{"endpoint": unreached, "endpointWhy": counts.endpoint, "name": s.Name, "lag": counts.lag, "pending": 1, "redelivered": 0, "deadLettered": 2, "givenUp": 1, "deadLetterTrouble": counts.dead, "endangered": counts.endangered})
 		}
+		var views []map[string]any
+		for _, v := range state.ViewsOf(topic.Name) {
+			views = append(views, map[string]any{"name": v.Name, "keys": 3, "late": 1, "failed": 2, "refused": 4, "removedUnread": 5, "trouble": counts.heldUp,
+				"watermark": time.Date(2026, 1, 2, 3, 4, 5+shard.Number, 6, time.UTC)})
+		}
 		topics = append(topics, map[string]any{
-			"id": shard.Topic, "shard": shard.Number, "name": topic.Name, "epoch": shard.Epoch, "first": 1, "last": counts.messages,
+			"views": views,
+			"id":    shard.Topic, "shard": shard.Number, "name": topic.Name, "epoch": shard.Epoch, "first": 1, "last": counts.messages,
 			"messages": counts.messages, "bytes": counts.bytes, "trouble": counts.trouble, "subscriptions": subscriptions,
 		})
 	}
@@ -331,6 +338,19 @@ func (f *fleet) subscription(topic, name string) *coordination.Subscription {
 		f.t.Fatal(err)
 	}
 	return s
+}
+
+// view returns a View in etcd, or nil.
+func (f *fleet) view(name string) *coordination.View {
+	f.t.Helper()
+	v, err := f.keys.GetView(f.t.Context(), name)
+	if gone := (*coordination.NotFoundError)(nil); errors.As(err, &gone) {
+		return nil
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return v
 }
 
 // until waits until a condition about etcd holds.

@@ -34,6 +34,7 @@ import (
 	"github.com/carillon-mq/carillon/controllers/subscription"
 	"github.com/carillon-mq/carillon/controllers/topic"
 	"github.com/carillon-mq/carillon/controllers/users"
+	"github.com/carillon-mq/carillon/controllers/view"
 )
 
 // LeaseName is the name of the lease by which one of several operators is elected to act.
@@ -201,6 +202,7 @@ func addControllers(manager ctrl.Manager, o Options) error {
 		"Mirror":       &mirror.Reconciler{Client: manager.GetClient(), Live: manager.GetAPIReader(), Set: mirrors, OpenEtcd: o.OpenEtcd, Now: o.Now},
 		"Topic":        &topic.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now},
 		"Subscription": &subscription.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now},
+		"View":         &view.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now},
 	} {
 		if err := reconciler.SetupWithManager(manager); err != nil {
 			return fmt.Errorf("setting up the controller of %ss: %w", kind, err)

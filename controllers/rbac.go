@@ -11,8 +11,8 @@ package controllers
 // users. ConfigMaps and cert-manager's Certificates are its own, of spec.tls, and read by name
 // only.
 
-// +kubebuilder:rbac:groups=carillon.dev,resources=brokers;topics;subscriptions,verbs=get;list;watch,namespace=carillon-system,roleName=carillon-operator
-// +kubebuilder:rbac:groups=carillon.dev,resources=brokers/status;topics/status;subscriptions/status,verbs=patch,namespace=carillon-system,roleName=carillon-operator
+// +kubebuilder:rbac:groups=carillon.dev,resources=brokers;topics;subscriptions;views,verbs=get;list;watch,namespace=carillon-system,roleName=carillon-operator
+// +kubebuilder:rbac:groups=carillon.dev,resources=brokers/status;topics/status;subscriptions/status;views/status,verbs=patch,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups=carillon.dev,resources=brokers/finalizers,verbs=update,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch;create;patch;delete,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups="",resources=services;serviceaccounts;secrets,verbs=get;list;watch;create;patch,namespace=carillon-system,roleName=carillon-operator

@@ -204,7 +204,7 @@ func TestTopicAndSubscriptionAreServed(t *testing.T) {
 	}
 }
 
-// revision returns the last revision that changed a Topic, a shard or a Subscription of the Broker.
+// revision returns the last revision that changed a Topic, a Subscription or a View of the Broker.
 func (f *fleet) revision() (last int64) {
 	f.t.Helper()
 	state := keys.State(f.t, f.keys)
@@ -213,6 +213,9 @@ func (f *fleet) revision() (last int64) {
 		for _, s := range state.Subscriptions(topic.ID) {
 			last = max(last, s.Revision)
 		}
+	}
+	for v := range state.Views() {
+		last = max(last, v.Revision)
 	}
 	return last
 }

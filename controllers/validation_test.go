@@ -27,6 +27,12 @@ func object(t *testing.T, kind, namespace, name, spec string) *unstructured.Unst
 	return u
 }
 
+// counts is a View without windows, and windowed one whose window is to follow.
+const (
+	counts   = "topicRef: {name: readings}\nvalues: {n: count()}\n"
+	windowed = counts + "output: {topicRef: {name: room-means}}\n"
+)
+
 // TestWrongManifestsAreRefusedWithTheWayOut: the API server refuses these manifests, and says what
 // to write instead.
 func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
@@ -168,6 +174,30 @@ func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
 		{"Subscription", "s", subscription + `reset: {id: again}`, "from"},
 		{"Subscription", "s", subscription + "ack: {maxDeliver: 3}\ndeadLetter: {topicRef: {name: orders}}", "deadLetter.topicRef can't be the Topic that is read"},
 		{"Subscription", "s", subscription + `deletionPolicy: Keep`, `supported values: "Retain", "Delete"`},
+
+		{"View", "a.b", counts, "the name of a View has no dots"},
+		{"View", "v", "topicRef: {name: a}", "spec.values"},
+		{"View", "v", "topicRef: {name: a}\nvalues: {}", "should have at least 1 properties"},
+		{"View", "v", counts + "window: {tumbling: 1m}", "window and output go together"},
+		{"View", "v", counts + "output: {topicRef: {name: b}}", "window and output go together"},
+		{"View", "v", counts + "window: {tumbling: 1m}\noutput: {topicRef: {name: readings}}", "output.topicRef can't be the Topic that is read"},
+		{"View", "v", windowed + "window: {}", "window needs one of tumbling, sliding and session"},
+		{"View", "v", windowed + "window: {tumbling: 1m, session: 1m}", "window needs one of tumbling, sliding and session"},
+		{"View", "v", windowed + "window: {sliding: {size: 1m, every: 2m}}", "window.sliding.every must be at most window.sliding.size"},
+		{"View", "v", windowed + "window: {sliding: {size: 1m, every: 0s}}", "window.sliding.every must be at least 1ms"},
+		{"View", "v", windowed + "window: {tumbling: 0s}", "window.tumbling must be between"},
+		{"View", "v", windowed + "window: {session: 0s}", "window.session must be between"},
+		{"View", "v", windowed + "window: {session: 1m, idle: 0s}", "window.idle must be more than 0s"},
+		{"View", "v", windowed + "window: {session: 1m, lateness: -1s}", "spec.window.lateness"},
+		{"View", "v", windowed + "window: {session: 1m, lateness: 200000h}", "window.lateness must be at most"},
+		{"View", "v", counts + "filter: {}", "filter needs subjects or where"},
+		{"View", "v", counts + "filter: {subjects: [\"a..b\"]}", "spec.filter.subjects"},
+		{"View", "v", counts + "triggers: []", "should have at least 1 items"},
+		{"View", "v", counts + "triggers: [{name: Hot, when: n > 1.0, output: {topicRef: {name: b}}}]", "spec.triggers[0].name"},
+		{"View", "v", counts + "triggers: [{name: hot, when: n > 1.0}]", "spec.triggers[0].output"},
+		{"View", "v", counts + "triggers: [{name: hot, when: n > 1.0, output: {topicRef: {name: readings}}}]", "of a trigger can't be the Topic that is read"},
+		{"View", "v", counts + "triggers: [{name: a, when: b, output: {topicRef: {name: b}}}, {name: a, when: c, output: {topicRef: {name: b}}}]", "Duplicate value"},
+		{"View", "v", counts + "deletionPolicy: Keep", `supported values: "Retain", "Delete"`},
 	} {
 		err := k8s.Create(t.Context(), object(t, c.kind, namespace, c.name, c.spec), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 		refused(t, c.kind+" "+c.name+" "+strings.TrimSpace(c.spec), err, c.want)
@@ -215,6 +245,9 @@ func TestWrongChangesAreRefusedWithTheWayOut(t *testing.T) {
 		{"Topic", topic + "mirror: {topic: a, transforms: [{source: a}]}\nshards: 2", topic + "shards: 2", ""},
 		{"Topic", topic + "shards: 2", topic + "sources: [{topic: a, transforms: [{source: a, destination: b}]}]\nshards: 2", ""},
 		{"Topic", topic, topic + "messageTTL: {markerTTL: 1h}\nrepublish: {destination: x}\nsources: [{topic: a}]\nschedules: Allowed\natomicBatches: Allowed", ""},
+
+		{"View", counts, windowed + "window: {sliding: {size: 1m, every: 10s}, time: json.at, lateness: 10s, idle: 30s}\nby: json.room\nfilter: {subjects: [a.>], where: json.a > 1}\ntriggers: [{name: hot, when: n > 1.0, until: n < 1.0, output: {topicRef: {name: b}}}]", ""},
+		{"View", counts, "topicRef: {name: other}\nvalues: {n: count()}", ""},
 
 		{"Subscription", subscription, subscription + "paused: true\nrateLimit: {messagesPerSecond: 100}\nreset: {id: again, from: Offset, offset: 5}", ""},
 		{"Subscription", subscription, `topicRef: {name: other}`, "topicRef can't change"},
@@ -309,6 +342,9 @@ topicRef: {name: orders}
 start: {from: Latest}
 ack: {wait: 30s, maxPending: 1000}
 deletionPolicy: Delete`},
+		{"View", windowed + `window: {tumbling: 1m}`, windowed + `
+window: {tumbling: 1m, lateness: 0s}
+deletionPolicy: Delete`},
 	} {
 		o := object(t, c.kind, namespace, "defaults", c.spec)
 		if err := k8s.Create(t.Context(), o); err != nil {
@@ -334,7 +370,7 @@ deletionPolicy: Delete`},
 // TestCRDsStaySmall: CRDs fit into the annotation of client-side apply, so that kubectl apply can
 // install them.
 func TestCRDsStaySmall(t *testing.T) {
-	for _, name := range []string{"brokers", "topics", "subscriptions"} {
+	for _, name := range []string{"brokers", "topics", "subscriptions", "views"} {
 		crd := &unstructured.Unstructured{}
 		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 		if err := k8s.Get(t.Context(), client.ObjectKey{Name: name + ".carillon.dev"}, crd); err != nil {

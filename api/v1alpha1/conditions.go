@@ -41,6 +41,9 @@ const (
 	// ConditionEndpointUnreached is True of a Subscription whose endpoint does not take records. They
 	// stay pending.
 	ConditionEndpointUnreached = "EndpointUnreached"
+	// ConditionHeldUp is True of a View that brokers can't keep up to date, because of a Topic that it
+	// writes into, or of a bound. It goes on when the cause has ended.
+	ConditionHeldUp = "HeldUp"
 	// ConditionUsersInvalid is True of a Broker with Secrets that are wrong as users. Their users may
 	// not connect; the others may.
 	ConditionUsersInvalid = "UsersInvalid"

@@ -28,6 +28,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&Broker{}, &BrokerList{},
 		&Topic{}, &TopicList{},
 		&Subscription{}, &SubscriptionList{},
+		&View{}, &ViewList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -49,9 +49,9 @@
 //	    recreated Topic does not inherit them.
 //	C3  Shards and Subscriptions are created by comparing the Topic's key, and a deletion marks that
 //	    key first. So nothing is created after the mark, and what exists then is complete.
-//	C4  Only its owner changes a Topic, a Subscription or a View. All clients are one owner, and also own
-//	    what a deleted manifest left. A manifest adopts only what a manifest of its namespace and
-//	    name declared.
+//	C4  Only its owner changes a Topic, a Subscription or a View. All clients are one owner, and
+//	    also own what a deleted manifest left. A manifest adopts only what a manifest of its
+//	    namespace and name declared.
 //	C5  A shard is changed by comparing its revision. The controller also compares its term and the
 //	    incarnation of the leader that it names. A leader compares its own incarnation and that of
 //	    a broker that joins its in-sync set. A broker that vouches for its copy, withdraws it or
@@ -75,8 +75,8 @@
 //	    What a user makes counts towards its limits (usage).
 //	C13 Attributes of subjects have a client, a connection and a watch of their own (Attributes). The
 //	    watch of the State begins behind them.
-//	C14 No results of Views go in a circle, and there are at most MaxViews. A write of a View compares
-//	    that none was written since its writer has read all.
+//	C14 No results of Views go in a circle, and there are at most MaxViews. A write of a View
+//	    compares that none was written since its writer has read all.
 //
 // Who may read and write the keys is in etcd, too (Access). A request that its users may not make
 // ends with a *RefusedError. A change of users fails no request: see refusals.

@@ -55,8 +55,8 @@ const (
 	// MaxViews bounds the Views of a cluster: whoever writes one reads all of them first, and leaders
 	// judge each message for all Views of its Topic.
 	MaxViews = 1000
-	// maxViewName is the longest name of a View: as that of a Subscription's manifest. It has its place
-	// in subjects.
+	// maxViewName is the longest name of a View: as that of a Subscription's manifest. It has its
+	// place in subjects.
 	maxViewName = 128
 	// maxViewValue is the size of a View's value: 16 triggers with two conditions of 1 KiB, beside a
 	// filter, a key and values of 4 KiB each. MaxViews of them take 64 MB in each broker.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -25,6 +26,12 @@ func (c *Client) viewsAsOf(ctx context.Context) (all []*View, count int, since c
 		}
 	})
 	return all, count, clientv3.Compare(clientv3.ModRevision(c.allViews()), "<", revision+1).WithPrefix(), err
+}
+
+// ViewCycle returns the Topics through which what a View of that name and spec writes would come
+// back to it, from the one that it reads back to that, or nil.
+func (s *State) ViewCycle(name string, spec *ViewSpec) []string {
+	return viewCycle(name, spec, slices.Collect(s.Views()))
 }
 
 // CreateView creates a View. It may be repeated as CreateTopic may. The Topic that it reads exists

@@ -6,8 +6,7 @@ import "time"
 // about a View for all shards together.
 type Report struct {
 	Name string `json:"name"`
-	// Keys is how many keys the View knows. It is said for one shard alone, by the owner, or of each
-	// shard those that are open there.
+	// Keys is how many keys have open windows, or a value. One in several shards counts in each.
 	Keys int64 `json:"keys"`
 	// Watermark is the time up to which windows are closed. Zero: none is, or there are no windows.
 	Watermark     time.Time `json:"watermark,omitzero"`
@@ -18,10 +17,11 @@ type Report struct {
 	Trouble       string    `json:"trouble,omitempty"`
 }
 
-// Plus returns the sum with the report of another shard. Of the troubles it has the first.
+// Plus returns the sum with the report of another shard. The watermark is the least: a shard
+// without one keeps all windows open. Of the troubles it has the first.
 func (r Report) Plus(o Report) Report {
 	r.Keys += o.Keys
-	if r.Watermark.IsZero() || !o.Watermark.IsZero() && o.Watermark.Before(r.Watermark) {
+	if o.Watermark.Before(r.Watermark) {
 		r.Watermark = o.Watermark
 	}
 	r.Late, r.Failed, r.Refused, r.RemovedUnread = r.Late+o.Late, r.Failed+o.Failed, r.Refused+o.Refused, r.RemovedUnread+o.RemovedUnread

@@ -52,6 +52,7 @@ type Mirror struct {
 type teller struct {
 	topic        func(types.NamespacedName)
 	subscription func(types.NamespacedName)
+	view         func(types.NamespacedName)
 	// referring triggers all manifests that refer to the Broker.
 	referring func(context.Context, types.NamespacedName)
 	// waiting triggers the manifests of a namespace that wait for a name or a subject.
@@ -60,7 +61,7 @@ type teller struct {
 	broker func(types.NamespacedName)
 	// users triggers the users of the Broker.
 	users func(types.NamespacedName)
-	// readers triggers the Subscriptions whose manifests refer to that Topic.
+	// readers triggers the Subscriptions and Views whose manifests refer to that Topic.
 	readers func(ctx context.Context, topic types.NamespacedName)
 }
 
@@ -153,6 +154,9 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 	for _, c := range changes.Subscriptions {
 		m.owners.subscription(c)
 	}
+	for _, c := range changes.Views {
+		m.owners.view(c)
+	}
 	for _, b := range state.Brokers {
 		if len(m.names) >= maxNames {
 			clear(m.names) // absent brokers are shown by their ids then
@@ -198,6 +202,16 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 			m.tell.subscription(types.NamespacedName{Namespace: m.Broker.Namespace, Name: c.Before.Name})
 		}
 	}
+	for _, c := range changes.Views {
+		for _, v := range []*coordination.View{c.Before, c.After} {
+			if v != nil {
+				m.tellView(v)
+			}
+		}
+		if c.After == nil { // a manifest of that name may have waited
+			m.tell.view(types.NamespacedName{Namespace: m.Broker.Namespace, Name: c.Before.Name})
+		}
+	}
 	if changes.Brokers && before != nil {
 		m.tellMoved(before, state)
 	}
@@ -232,11 +246,14 @@ func frees(c coordination.Change[coordination.Topic]) bool {
 	return false
 }
 
-// tellOf triggers the manifests of a Topic and of its Subscriptions.
+// tellOf triggers the manifests of a Topic, of its Subscriptions, and of the Views that read it.
 func (m *Mirror) tellOf(state *coordination.State, topicID string) {
 	if t := state.TopicByID(topicID); t != nil {
 		if manifest, ok := manifestOf(t.Owner); ok {
 			m.tell.topic(manifest)
+		}
+		for _, v := range state.ViewsOf(t.Name) {
+			m.tellView(v)
 		}
 	}
 	for _, s := range state.Subscriptions(topicID) {
@@ -247,6 +264,12 @@ func (m *Mirror) tellOf(state *coordination.State, topicID string) {
 func (m *Mirror) tellSubscription(s *coordination.Subscription) {
 	if manifest, ok := manifestOf(s.Owner); ok {
 		m.tell.subscription(manifest)
+	}
+}
+
+func (m *Mirror) tellView(v *coordination.View) {
+	if manifest, ok := manifestOf(v.Owner); ok {
+		m.tell.view(manifest)
 	}
 }
 
@@ -287,6 +310,9 @@ func (m *Mirror) tellOwners() {
 	for manifest := range m.owners.subscriptions {
 		m.tell.subscription(manifest)
 	}
+	for manifest := range m.owners.views {
+		m.tell.view(manifest)
+	}
 }
 
 // TopicsOf returns the Topics that a manifest of that namespace and name declared, without orphaned
@@ -314,4 +340,17 @@ func (m *Mirror) SubscriptionsOf(manifest types.NamespacedName) (subscriptions [
 		}
 	}
 	return subscriptions
+}
+
+// ViewsOf returns the same for Views.
+func (m *Mirror) ViewsOf(manifest types.NamespacedName) (views []*coordination.View) {
+	state := m.State()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.owners.views[manifest] {
+		if v := state.View(name); v != nil {
+			views = append(views, v)
+		}
+	}
+	return views
 }

@@ -45,6 +45,7 @@ type Numbers struct {
 	// Uncounted means that the log was not open at any poll. Only Trouble is known.
 	Uncounted     bool
 	Subscriptions map[string]SubscriptionNumbers
+	Views         map[string]ViewNumbers
 	// MembersKnown means that all brokers have told their clients. Only the sum over all shards has
 	// it, and the clients.
 	MembersKnown bool
@@ -77,6 +78,23 @@ func (n SubscriptionNumbers) Plus(o SubscriptionNumbers) SubscriptionNumbers {
 		n.Endpoint, n.EndpointWhy = o.Endpoint, o.EndpointWhy
 	}
 	n.Endpoints, n.Clients = max(n.Endpoints, o.Endpoints), n.Clients+o.Clients
+	return n
+}
+
+// ViewNumbers are a broker's counts for a View, as broker/view's Report has them.
+type ViewNumbers struct {
+	Keys, Late, Failed, Refused, RemovedUnread int64
+	Watermark                                  int64  // in ns since 1970; 0: none
+	Trouble                                    string // why it can't go on; empty: it does
+}
+
+// Plus returns the sum with the numbers of another shard. The watermark is the least: a shard
+// without one keeps all windows open.
+func (n ViewNumbers) Plus(o ViewNumbers) ViewNumbers {
+	n.Keys, n.Late, n.Failed = n.Keys+o.Keys, n.Late+o.Late, n.Failed+o.Failed
+	n.Refused, n.RemovedUnread = n.Refused+o.Refused, n.RemovedUnread+o.RemovedUnread
+	n.Watermark = min(n.Watermark, o.Watermark)
+	n.Trouble = cmp.Or(n.Trouble, o.Trouble)
 	return n
 }
 
@@ -114,6 +132,16 @@ type answer struct {
 				Answer string `json:"answer"`
 			} `json:"push"`
 		} `json:"subscriptions"`
+		Views []struct {
+			Name          string    `json:"name"`
+			Keys          int64     `json:"keys"`
+			Watermark     time.Time `json:"watermark"`
+			Late          int64     `json:"late"`
+			Failed        int64     `json:"failed"`
+			Refused       int64     `json:"refused"`
+			RemovedUnread int64     `json:"removedUnread"`
+			Trouble       string    `json:"trouble"`
+		} `json:"views"`
 	} `json:"topics"`
 }
 
@@ -231,6 +259,16 @@ func (n *numbers) get(ctx context.Context, broker coordination.Broker) (*told, e
 			}
 			one.Subscriptions[s.Name] = is
 		}
+		for _, v := range t.Views {
+			if one.Views == nil {
+				one.Views = map[string]ViewNumbers{}
+			}
+			is := ViewNumbers{Keys: v.Keys, Late: v.Late, Failed: v.Failed, Refused: v.Refused, RemovedUnread: v.RemovedUnread, Trouble: v.Trouble}
+			if !v.Watermark.IsZero() {
+				is.Watermark = v.Watermark.UnixNano()
+			}
+			one.Views[v.Name] = is
+		}
 		found[shardKey(t.ID, t.Shard)] = one
 	}
 	return &told{found, said.readers()}, nil
@@ -335,6 +373,15 @@ func (n *Numbers) add(other Numbers) {
 		}
 		n.Subscriptions[name] = n.Subscriptions[name].Plus(s)
 	}
+	for name, v := range other.Views {
+		if n.Views == nil {
+			n.Views = map[string]ViewNumbers{}
+		}
+		if former, ok := n.Views[name]; ok {
+			v = former.Plus(v)
+		}
+		n.Views[name] = v
+	}
 }
 
 // Records asks the leaders whether a Topic holds records. Only the leader of a shard's present
@@ -418,7 +465,7 @@ func (n *numbers) take(broker string, said *told) (changed []string) {
 	for id, is := range found {
 		was, ok := c.regular[id]
 		if is.Epoch == 0 { // the log is not open, so nothing was counted
-			is.Messages, is.Bytes, is.Subscriptions = was.Messages, was.Bytes, was.Subscriptions
+			is.Messages, is.Bytes, is.Subscriptions, is.Views = was.Messages, was.Bytes, was.Subscriptions, was.Views
 			is.Uncounted = !ok || was.Uncounted
 		}
 		if !ok || !was.equal(is) {
@@ -458,7 +505,7 @@ func (n *numbers) forget(state *coordination.State) {
 }
 
 func (n Numbers) equal(o Numbers) bool {
-	if n.Messages != o.Messages || n.Bytes != o.Bytes || n.Trouble != o.Trouble || n.AgePaused != o.AgePaused || n.AgePausedWhy != o.AgePausedWhy || n.Uncounted != o.Uncounted || len(n.Subscriptions) != len(o.Subscriptions) {
+	if n.Messages != o.Messages || n.Bytes != o.Bytes || n.Trouble != o.Trouble || n.AgePaused != o.AgePaused || n.AgePausedWhy != o.AgePausedWhy || n.Uncounted != o.Uncounted || len(n.Subscriptions) != len(o.Subscriptions) || !maps.Equal(n.Views, o.Views) {
 		return false
 	}
 	for name, s := range n.Subscriptions {

@@ -6,18 +6,19 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// owners indexes Topics and Subscriptions by the namespace and name of the manifest that declared
-// them, without orphaned ones.
+// owners indexes Topics, Subscriptions and Views by the namespace and name of the manifest that
+// declared them, without orphaned ones.
 type owners struct {
 	topics        map[types.NamespacedName]map[string]bool // names of Topics
 	subscriptions map[types.NamespacedName]map[subscriptionKey]bool
+	views         map[types.NamespacedName]map[string]bool // names of Views
 }
 
 // subscriptionKey identifies a Subscription.
 type subscriptionKey struct{ topicID, name string }
 
 func newOwners() owners {
-	return owners{map[types.NamespacedName]map[string]bool{}, map[types.NamespacedName]map[subscriptionKey]bool{}}
+	return owners{map[types.NamespacedName]map[string]bool{}, map[types.NamespacedName]map[subscriptionKey]bool{}, map[types.NamespacedName]map[string]bool{}}
 }
 
 // manifestOf returns the manifest of an owner, if it is one.
@@ -40,6 +41,15 @@ func (o owners) subscription(c coordination.Change[coordination.Subscription]) {
 	}
 	if c.After != nil {
 		keep(o.subscriptions, c.After.Owner, subscriptionKey{c.After.Topic, c.After.Name})
+	}
+}
+
+func (o owners) view(c coordination.Change[coordination.View]) {
+	if c.Before != nil {
+		drop(o.views, c.Before.Owner, c.Before.Name)
+	}
+	if c.After != nil {
+		keep(o.views, c.After.Owner, c.After.Name)
 	}
 }
 

@@ -33,6 +33,7 @@ const brokerDelay = time.Second
 type Set struct {
 	Topics        Feed
 	Subscriptions Feed
+	Views         Feed
 	Brokers       Feed
 	Users         Feed
 
@@ -151,6 +152,7 @@ func (s *Set) teller() teller {
 		broker:       s.Brokers.Add,
 		users:        s.Users.Add,
 		subscription: s.Subscriptions.Add,
+		view:         s.Views.Add,
 		referring: func(ctx context.Context, broker types.NamespacedName) {
 			s.eachTopic(ctx, broker, func(t *v1alpha1.Topic) {
 				s.Topics.Add(client.ObjectKeyFromObject(t))
@@ -200,7 +202,7 @@ func (s *Set) eachTopic(ctx context.Context, broker types.NamespacedName, each f
 	}
 }
 
-// TellReaders triggers passes over the Subscriptions that refer to a Topic.
+// TellReaders triggers passes over the Subscriptions and Views that refer to a Topic.
 func (s *Set) TellReaders(ctx context.Context, topic types.NamespacedName) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -211,5 +213,13 @@ func (s *Set) TellReaders(ctx context.Context, topic types.NamespacedName) {
 	}
 	for i := range subscriptions.Items {
 		s.Subscriptions.Add(client.ObjectKeyFromObject(&subscriptions.Items[i]))
+	}
+	views := &v1alpha1.ViewList{}
+	if err := s.cache.List(ctx, views, client.InNamespace(topic.Namespace), client.MatchingFields{FieldTopic: topic.Name}); err != nil {
+		s.log.Warn("Listing the Views of a Topic failed", "topic", topic, "error", err)
+		return
+	}
+	for i := range views.Items {
+		s.Views.Add(client.ObjectKeyFromObject(&views.Items[i]))
 	}
 }

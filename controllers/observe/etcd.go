@@ -33,7 +33,7 @@ type Etcd interface {
 	Close() error
 }
 
-// Keys is the part of it that Topics and Subscriptions use.
+// Keys is the part of it that Topics, Subscriptions and Views use.
 type Keys interface {
 	WatchState(ctx context.Context, changed func(*coordination.State, coordination.Changes)) error
 
@@ -55,6 +55,13 @@ type Keys interface {
 	OrphanSubscription(ctx context.Context, topic, name string, by coordination.Owner) (*coordination.Subscription, error)
 	DeleteSubscription(ctx context.Context, topic, name string, revision int64, by coordination.Owner) error
 	GetSubscription(ctx context.Context, topic, name string) (*coordination.Subscription, error)
+
+	CreateView(ctx context.Context, name string, spec coordination.ViewSpec, owner coordination.Owner) (*coordination.View, error)
+	UpdateView(ctx context.Context, name string, update coordination.ViewUpdate) (*coordination.View, error)
+	AdoptView(ctx context.Context, name string, by coordination.Owner, spec coordination.ViewSpec) (*coordination.View, error)
+	OrphanView(ctx context.Context, name string, by coordination.Owner) (*coordination.View, error)
+	DeleteView(ctx context.Context, name string, revision int64, by coordination.Owner) error
+	GetView(ctx context.Context, name string) (*coordination.View, error)
 }
 
 // OpenEtcd opens a client of the etcd of a Broker ("namespace/name"). The endpoints are in the

@@ -101,8 +101,8 @@ const (
 	CertificatesSpoilt  Reason = "CertificatesSpoilt"
 )
 
-// Reasons of Topics and Subscriptions, besides CoordinationUnavailable. With UnderReplicated they
-// are served. UnderReplicated and NoLeader are also reasons of a Broker's condition.
+// Reasons of Topics, Subscriptions and Views, besides CoordinationUnavailable. With UnderReplicated
+// they are served. UnderReplicated and NoLeader are also reasons of a Broker's condition.
 const (
 	Served           Reason = "Served"
 	UnderReplicated  Reason = "UnderReplicated"
@@ -129,6 +129,8 @@ const (
 	DeadLetterCycle       Reason = "DeadLetterCycle"
 	ResetUnsupported      Reason = "ResetUnsupported"
 	FilterUnsupported     Reason = "FilterUnsupported"
+	ViewUnsupported       Reason = "ViewUnsupported"
+	ViewCycle             Reason = "ViewCycle"
 	DiskFailed            Reason = "DiskFailed"
 	DiskFull              Reason = "DiskFull"
 	RecordsDamaged        Reason = "RecordsDamaged"

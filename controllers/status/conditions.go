@@ -17,6 +17,8 @@ const (
 	ReasonNotStored = "NotStored"
 	// ReasonNotSet: what is declared could not be set.
 	ReasonNotSet = "NotSet"
+	// ReasonNotKept: brokers can't keep a View up to date.
+	ReasonNotKept = "NotKept"
 	// ReasonDeletedSoon: retention is about to delete records.
 	ReasonDeletedSoon = "DeletedSoon"
 	// ReasonRequested: the spec asks for it.

@@ -32,7 +32,7 @@ func TestSamplesAreValid(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"Broker", "Topic", "Subscription"} {
+	for _, kind := range []string{"Broker", "Topic", "Subscription", "View"} {
 		if !kinds[kind] {
 			t.Errorf("no sample shows a %s", kind)
 		}
@@ -98,16 +98,31 @@ func TestSamplesReferToEachOther(t *testing.T) {
 				t.Errorf("%s is made by %s and by %s", id, other, file)
 			}
 			made[id] = file
-			for kind, field := range map[string]string{"Broker": "brokerRef", "Topic": "topicRef"} {
-				if name, found, _ := unstructured.NestedString(object.Object, "spec", field, "name"); found {
-					refers[kind+"/"+name] = file
-				}
-			}
+			eachReference(object.Object, func(id string) { refers[id] = file })
 		}
 	}
 	for id, file := range refers {
 		if _, ok := made[id]; !ok {
 			t.Errorf("%s refers to %s, which no sample makes", file, id)
+		}
+	}
+}
+
+// eachReference calls f with the kind and name of everything that is referred to, at any depth.
+func eachReference(value any, f func(id string)) {
+	switch v := value.(type) {
+	case []any:
+		for _, one := range v {
+			eachReference(one, f)
+		}
+	case map[string]any:
+		for kind, field := range map[string]string{"Broker": "brokerRef", "Topic": "topicRef"} {
+			if name, found, _ := unstructured.NestedString(v, field, "name"); found {
+				f(kind + "/" + name)
+			}
+		}
+		for _, one := range v {
+			eachReference(one, f)
 		}
 	}
 }

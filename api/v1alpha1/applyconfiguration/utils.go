@@ -88,6 +88,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ServiceReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ShardsStatus"):
 		return &apiv1alpha1.ShardsStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SlidingSpec"):
+		return &apiv1alpha1.SlidingSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StartSpec"):
 		return &apiv1alpha1.StartSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StorageSpec"):
@@ -114,12 +116,26 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.TopicSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TopicStatus"):
 		return &apiv1alpha1.TopicStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("TriggerSpec"):
+		return &apiv1alpha1.TriggerSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("UserPermissions"):
 		return &apiv1alpha1.UserPermissionsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("UsersSpec"):
 		return &apiv1alpha1.UsersSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("View"):
+		return &apiv1alpha1.ViewApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ViewFilterSpec"):
+		return &apiv1alpha1.ViewFilterSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ViewOutputSpec"):
+		return &apiv1alpha1.ViewOutputSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ViewSpec"):
+		return &apiv1alpha1.ViewSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ViewStatus"):
+		return &apiv1alpha1.ViewStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WebSocketSpec"):
 		return &apiv1alpha1.WebSocketSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("WindowSpec"):
+		return &apiv1alpha1.WindowSpecApplyConfiguration{}
 
 	}
 	return nil

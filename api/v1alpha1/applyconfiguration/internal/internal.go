@@ -544,6 +544,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: underReplicated
       type:
         scalar: numeric
+- name: com.github.carillon-mq.carillon.api.v1alpha1.SlidingSpec
+  map:
+    fields:
+    - name: every
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
+    - name: size
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
 - name: com.github.carillon-mq.carillon.api.v1alpha1.StartFrom
   scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.StartSpec
@@ -895,6 +904,21 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: atomic
+- name: com.github.carillon-mq.carillon.api.v1alpha1.TriggerSpec
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: output
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ViewOutputSpec
+    - name: until
+      type:
+        scalar: string
+    - name: when
+      type:
+        scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.UncleanElection
   scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.UpdatePolicy
@@ -923,6 +947,118 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: selector
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+- name: com.github.carillon-mq.carillon.api.v1alpha1.View
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ViewSpec
+    - name: status
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ViewStatus
+      default:
+        observedGeneration: -1
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ViewFilterSpec
+  map:
+    fields:
+    - name: subjects
+      type:
+        list:
+          elementType:
+            namedType: com.github.carillon-mq.carillon.api.v1alpha1.Subject
+          elementRelationship: associative
+    - name: where
+      type:
+        scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ViewOutputSpec
+  map:
+    fields:
+    - name: topicRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.TopicReference
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ViewPolicy
+  scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ViewSpec
+  map:
+    fields:
+    - name: by
+      type:
+        scalar: string
+    - name: deletionPolicy
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ViewPolicy
+      default: Delete
+    - name: filter
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ViewFilterSpec
+    - name: output
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ViewOutputSpec
+    - name: topicRef
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.TopicReference
+    - name: triggers
+      type:
+        list:
+          elementType:
+            namedType: com.github.carillon-mq.carillon.api.v1alpha1.TriggerSpec
+          elementRelationship: associative
+          keys:
+          - name
+    - name: values
+      type:
+        map:
+          elementType:
+            namedType: com.github.carillon-mq.carillon.api.v1alpha1.ViewValue
+    - name: window
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.WindowSpec
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ViewStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: failed
+      type:
+        scalar: numeric
+    - name: keys
+      type:
+        scalar: numeric
+    - name: late
+      type:
+        scalar: numeric
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: refused
+      type:
+        scalar: numeric
+    - name: removedUnread
+      type:
+        scalar: numeric
+    - name: topic
+      type:
+        scalar: string
+    - name: watermark
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ViewValue
+  scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.VolumePolicy
   scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.WebSocketSpec
@@ -934,6 +1070,28 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: associative
+- name: com.github.carillon-mq.carillon.api.v1alpha1.WindowSpec
+  map:
+    fields:
+    - name: idle
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
+    - name: lateness
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
+      default: 0s
+    - name: session
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
+    - name: sliding
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.SlidingSpec
+    - name: time
+      type:
+        scalar: string
+    - name: tumbling
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.Duration
 - name: io.k8s.api.core.v1.TaintEffect
   scalar: string
 - name: io.k8s.api.core.v1.Toleration
