@@ -97,7 +97,7 @@ type Subscription struct {
 	Status                                   // its Topic's
 }
 
-// Owner is the owner of a Topic or Subscription.
+// Owner is the owner of a Topic, Subscription or View.
 type Owner struct {
 	Kind      coordination.OwnerKind `json:"kind"`
 	Namespace string                 `json:"namespace,omitempty"`
@@ -132,6 +132,7 @@ const (
 	Placing      Reason = "Placing"      // the controller is about to place it or to elect its leader
 	NoController Reason = "NoController" // no controller, so nothing is placed
 	Trouble      Reason = "Trouble"      // its leader cannot serve it
+	TopicMissing Reason = "TopicMissing" // of a View: there is no Topic that it reads
 	// NotEnoughInSync: publishers wait; stored records can be read.
 	NotEnoughInSync Reason = "NotEnoughInSync"
 	// UnderReplicated: it is served and lacks replicas.

@@ -156,12 +156,18 @@ func (s *Server) notWritten(what string, err error) *Error {
 		owner   *coordination.NotOwnerError
 		full    *coordination.FullError
 		crowded *coordination.AttributesFullError
+		limited *coordination.LimitError
+		stale   *coordination.StaleError
 	)
 	switch {
 	case errors.As(err, &crowded):
 		return refuse(Refused, "%s", crowded.Error())
 	case errors.As(err, &full):
 		return refuse(Refused, "%s", full.Error())
+	case errors.As(err, &limited):
+		return refuse(Refused, "%s", limited.Error())
+	case errors.As(err, &stale):
+		return refuse(Changed, "%s", stale.Error())
 	case errors.As(err, &invalid):
 		return refuse(BadRequest, "%s", invalid.Error())
 	case errors.As(err, &exists):

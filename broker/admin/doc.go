@@ -1,7 +1,8 @@
-// Package admin serves the API of `carillon topic`, `carillon subscription` and `carillon brokers`,
-// through every broker. It covers what JetStream cannot express: owners, leaders, in-sync replicas,
-// why a shard is not served, all settings of a Topic, brokers, drains and clocks, what is set aside
-// on volumes, batches of records, snapshots.
+// Package admin serves the API of `carillon topic`, `carillon subscription`, `carillon view` and
+// `carillon brokers`, through every broker. It covers what JetStream cannot express: owners,
+// leaders, in-sync replicas, why a shard is not served, all settings of a Topic, brokers, drains
+// and clocks, what is set aside on volumes, batches of records, snapshots, attributes of subjects,
+// and the declarations of Views.
 //
 // A request is published with a reply subject, and answered with one JSON object:
 //
@@ -29,6 +30,12 @@
 //	$CARILLON.API.ATTRIBUTES.GET                      a SubjectRequest            SubjectAttributes
 //	$CARILLON.API.ATTRIBUTES.DELETE                   a SubjectRequest            SubjectAttributes
 //	$CARILLON.API.ATTRIBUTES.LIST                     an AttributesListRequest    AttributesList
+//
+//	$CARILLON.API.VIEW.CREATE                         a CreateViewRequest         ViewInfo
+//	$CARILLON.API.VIEW.UPDATE                         a CreateViewRequest         ViewInfo
+//	$CARILLON.API.VIEW.DELETE                         a ViewRequest               ViewInfo
+//	$CARILLON.API.VIEW.LIST                           a ViewListRequest           ViewList
+//	$CARILLON.API.VIEW.INFO                           a ViewRequest               ViewInfo
 //
 // An error is an Error in the same object. Requests are answered by:
 //
@@ -66,6 +73,9 @@
 //	    Those that messages declare count, too.
 //	    They are made on behalf of the connection that asks, whose rights are judged as it asks. No
 //	    other broker is asked.
+//
+//	A10 A View is written on behalf of the client that asks: its rights to what the View reads and
+//	    writes are judged as it asks, and its name is kept with the View.
 //
 // When the process dies in it, the client gets no answer and repeats its request. The package keeps
 // no state, and a write is one transaction of etcd.

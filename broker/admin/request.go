@@ -119,7 +119,7 @@ type Code string
 // The codes.
 const (
 	BadRequest Code = "BadRequest" // the subject or the payload is wrong
-	NotFound   Code = "NotFound"   // no such Topic, Subscription or broker
+	NotFound   Code = "NotFound"   // no such Topic, Subscription, View or broker
 	NotReady   Code = "NotReady"   // this broker has not read the State yet
 	Busy       Code = "Busy"       // too many concurrent requests
 	NotServed  Code = "NotServed"  // the shard has no reachable leader
@@ -161,12 +161,17 @@ const (
 	attributesList
 	attributesSet // of their own way to etcd, as attributesDelete
 	attributesDelete
+	viewList
+	viewInfo
 	// These write to etcd.
 	topicCreate
 	subscriptionCreate
 	subscriptionReset
 	brokerDrain
 	brokerUndrain
+	viewCreate
+	viewUpdate
+	viewDelete
 )
 
 // request is a parsed request.
@@ -183,6 +188,7 @@ type request struct {
 	aside               DeleteSetAsideRequest
 	states              StatesRequest
 	attributes          *attributesRequest // nil: of another kind
+	view                *viewRequest       // nil: of another kind
 }
 
 func (r *request) writes() bool { return r.kind >= topicCreate }
@@ -191,7 +197,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.80q (use TOPIC.LIST, TOPIC.INFO or .CREATE.<topic>, TOPIC.COPIES or SUBSCRIPTION.STATES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic>[.<shard>], ATTRIBUTES.SET, .GET, .DELETE or .LIST)",
+		return request{}, refuse(BadRequest, "there is no request %.80q (use TOPIC.LIST, TOPIC.INFO or .CREATE.<topic>, TOPIC.COPIES or SUBSCRIPTION.STATES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic>[.<shard>], ATTRIBUTES.SET, .GET, .DELETE or .LIST, VIEW.CREATE, .UPDATE, .DELETE, .LIST or .INFO)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
@@ -200,6 +206,10 @@ func parse(subject, payload []byte) (request, *Error) {
 	var example string
 	if r.kind.ofAttributes() {
 		r.attributes = new(attributesRequest)
+	}
+	if r.kind.ofViews() {
+		r.view = new(viewRequest)
+		most, into, example = r.view.payload(r.kind)
 	}
 	switch r.kind {
 	case attributesSet:
@@ -226,7 +236,7 @@ func parse(subject, payload []byte) (request, *Error) {
 		into, example = &r.aside, `a deletion's (write {"name":"NAME"}, as BROKER.SETASIDE lists it)`
 	}
 	switch {
-	case len(payload) == 0 && (r.kind.ofAttributes() && r.kind != attributesList || r.kind == topicCreate || r.kind == subscriptionCreate || r.kind == subscriptionReset || r.kind == brokerConfirmClock || r.kind == brokerDeleteSetAside):
+	case len(payload) == 0 && (r.kind.ofAttributes() && r.kind != attributesList || r.kind.ofViews() && r.kind != viewList || r.kind == topicCreate || r.kind == subscriptionCreate || r.kind == subscriptionReset || r.kind == brokerConfirmClock || r.kind == brokerDeleteSetAside):
 		return request{}, refuse(BadRequest, "the request is not %s: it is empty", example)
 	case len(payload) == 0:
 	case into == nil:
@@ -249,6 +259,11 @@ func parse(subject, payload []byte) (request, *Error) {
 	}
 	if r.attributes != nil {
 		if refusal := r.parseAttributes(); refusal != nil {
+			return request{}, refusal
+		}
+	}
+	if r.view != nil {
+		if refusal := r.parseViews(); refusal != nil {
 			return request{}, refusal
 		}
 	}
@@ -290,6 +305,9 @@ func parseSubject(subject []byte) (r request, ok bool) {
 	}
 	names := tokens[2:]
 	if kind, ok := attributeKinds[string(tokens[1])]; ok && string(tokens[0]) == "ATTRIBUTES" {
+		return request{kind: kind}, len(names) == 0
+	}
+	if kind, ok := viewKinds[string(tokens[1])]; ok && string(tokens[0]) == "VIEW" {
 		return request{kind: kind}, len(names) == 0
 	}
 	switch string(tokens[0]) + "." + string(tokens[1]) {

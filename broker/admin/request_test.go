@@ -113,7 +113,7 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 		{"$CARILLON.API.SUBSCRIPTION.INFO.orders.billing", "", NotFound, `there is no topic "orders"`},
 	} {
 		got := ask[onlyError](t, s, box, tc.subject, tc.payload).Error
-		if got == nil || got.Code != tc.code || !strings.Contains(got.Text, tc.text) || len(got.Text) > 500 {
+		if got == nil || got.Code != tc.code || !strings.Contains(got.Text, tc.text) || len(got.Text) > 600 {
 			t.Errorf("%.60s %.40s: %+v, want %s and %q", tc.subject, tc.payload, got, tc.code, tc.text)
 		}
 	}

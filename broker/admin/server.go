@@ -51,7 +51,8 @@ type Server struct {
 	polls  waitingReads
 	// snapshots are the shards that this broker holds for readers.
 	snapshots      snapshots
-	user           func(client uint64) string // nil: there are no users
+	user           func(client uint64) string             // nil: there are no users
+	rights         func(client uint64) *identity.Identity // nil: there are no users
 	behalf         *identity.Behalf
 	store          Store  // nil: read-only
 	clock          Clock  // nil: requests about it are refused
@@ -238,6 +239,9 @@ func (s *Server) answer(m *protocol.Message, by origin) []byte {
 	}
 	if refusal != nil {
 		return encodeError(refusal)
+	}
+	if r.kind.ofViews() {
+		return s.answerViews(&r)
 	}
 	if r.kind.ofAttributes() {
 		return s.answerAttributes(&r, m, by)

@@ -15,6 +15,10 @@ type Store interface {
 	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
 	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
 	ResetSubscription(ctx context.Context, topic, name string, by coordination.Owner, to coordination.Start) (*coordination.Subscription, error)
+	CreateView(ctx context.Context, name string, spec coordination.ViewSpec, owner coordination.Owner) (*coordination.View, error)
+	UpdateView(ctx context.Context, name string, update coordination.ViewUpdate) (*coordination.View, error)
+	DeleteView(ctx context.Context, name string, revision int64, by coordination.Owner) error
+	GetView(ctx context.Context, name string) (*coordination.View, error)
 	Drain(ctx context.Context, broker coordination.Replica, mode coordination.DrainMode, leased bool) error
 	EndDrain(ctx context.Context, brokerID string) error
 }
@@ -62,6 +66,11 @@ func (s *Server) write(r *request, m *protocol.Message, by origin) *Error {
 	case subscriptionReset:
 		do = func(ctx context.Context) []byte {
 			return encode(s.resetSubscription(ctx, r.topic, r.subscription, r.reset.To))
+		}
+	case viewCreate, viewUpdate, viewDelete:
+		var refusal *Error
+		if do, refusal = s.writeView(r, by); refusal != nil {
+			return refusal
 		}
 	default:
 		do = func(ctx context.Context) []byte { return encode(s.drain(ctx, r)) }

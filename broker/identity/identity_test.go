@@ -149,7 +149,7 @@ func TestRolesGuardCarillonsRequests(t *testing.T) {
 		may   map[string]bool
 	}{
 		{nil, map[string]bool{
-			"$CARILLON.API.TOPIC.INFO.t": true, "$CARILLON.API.RECORDS.t.0": true, "$CARILLON.API.QUERY.OPEN": true, "$CARILLON.API.TOPIC.CREATE.t": false,
+			"$CARILLON.API.TOPIC.INFO.t": true, "$CARILLON.API.RECORDS.t.0": true, "$CARILLON.API.QUERY.OPEN": true, "$CARILLON.API.VIEW.INFO": true, "$CARILLON.API.VIEW.CREATE": false, "$CARILLON.API.TOPIC.CREATE.t": false,
 			"$CARILLON.API.BROKER.DRAIN.b": false, "$SYS.REQ.SERVER.PING": false, "$SYS.REQ.USER.INFO": true, "$JS.API.INFO": true, "x": true,
 		}},
 		{[]Role{}, map[string]bool{"$CARILLON.API.TOPIC.INFO.t": true, "$CARILLON.API.RECORDS.t.0": false, "x": true}},

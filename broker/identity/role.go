@@ -12,7 +12,7 @@ type Role string
 // The roles. Every user may ask for Topics and brokers, which clients need to find their way.
 const (
 	Publisher  Role = "publisher"  // changes attributes of subjects
-	Subscriber Role = "subscriber" // reads records, snapshots, Subscriptions and attributes; opens live queries
+	Subscriber Role = "subscriber" // reads records, snapshots, Subscriptions, Views and attributes; opens live queries
 	Operator   Role = "operator"   // every request: creates, drains, deletes, asks servers
 )
 
@@ -74,6 +74,7 @@ var (
 		"$CARILLON.API.RECORDS.>", "$CARILLON.API.SNAPSHOT.>",
 		"$CARILLON.API.SUBSCRIPTION.LIST.>", "$CARILLON.API.SUBSCRIPTION.INFO.>",
 		"$CARILLON.API.ATTRIBUTES.GET", "$CARILLON.API.ATTRIBUTES.LIST", "$CARILLON.API.QUERY.>",
+		"$CARILLON.API.VIEW.LIST", "$CARILLON.API.VIEW.INFO", "$CARILLON.API.VIEW.GET",
 	})
 )
 

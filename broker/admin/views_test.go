@@ -1,0 +1,212 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/identity"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+const hotRooms = `{"view":"hot-rooms","topic":"readings","filter":{"subjects":["sensors.>"],"where":"json.celsius > -40.0"},"by":"json.room",` +
+	`"window":{"sliding":{"size":"1m","every":"10s"},"time":"json.at","lateness":"10s","idle":"30s"},"values":{"mean":"mean(json.celsius)"},` +
+	`"output":"room-means","triggers":[{"name":"hot","when":"mean > 30.0","until":"mean < 28.0","output":"alerts"}]}`
+
+// viewServer returns a Server over an etcd with the Topics of hotRooms, whose clients 1, 2 … are the
+// users user1, user2 … of a document. An empty document: there are no users.
+func viewServer(t *testing.T, users string) (*cluster, *letterbox) {
+	t.Helper()
+	c, box := startAdmin(t), &letterbox{all: map[string][]byte{}}
+	c.server = New("a", c, box, slog.New(slog.DiscardHandler)).Writing(c.Client)
+	t.Cleanup(c.server.Close)
+	if users != "" {
+		document, err := identity.Parse([]byte(users))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := document.Table()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.server.Rights(func(client uint64) *identity.Identity { return table.User(fmt.Sprint("user", client)).Identity })
+	}
+	for name, subjects := range map[string][]string{"readings": {"sensors.>"}, "room-means": {"room-means.>"}, "alerts": {"alerts.>"}} {
+		if _, err := c.CreateTopic(t.Context(), name, coordination.TopicSpec{Subjects: subjects, Shards: 1}, coordination.Owner{Kind: coordination.ClientOwner}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.await("the topics", func(s *coordination.State) bool { return s.TopicCount() == 3 })
+	return c, box
+}
+
+// asksOfView makes a request about Views, and returns its answer.
+func asksOfView(t *testing.T, c *cluster, box *letterbox, client uint64, subject, payload string) (info ViewInfo) {
+	t.Helper()
+	box.asks(t, c.server, client, subject, payload, &info)
+	return info
+}
+
+func refusedOfView(t *testing.T, info ViewInfo, code Code, says string) {
+	t.Helper()
+	if info.Error == nil || info.Error.Code != code || !strings.Contains(info.Error.Text, says) || info.View != nil {
+		t.Errorf("%+v, want %s and %q", info.Error, code, says)
+	}
+}
+
+func TestAViewIsDeclaredByRequests(t *testing.T) {
+	t.Parallel()
+	c, box := viewServer(t, "")
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewInfoSubject, `{"view":"hot-rooms"}`), NotFound, "there is no view")
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewUpdateSubject, hotRooms), NotFound, "there is no view")
+	made := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms)
+	if made.Error != nil || made.View.Generation != 1 || made.View.Owner.Kind != coordination.ClientOwner || made.View.User != "" {
+		t.Fatalf("made: %+v", made)
+	}
+	// The declaration is answered in the form in which it was asked for.
+	var asked ViewSettings
+	if err := json.Unmarshal([]byte(hotRooms), &asked); err != nil || !reflect.DeepEqual(made.View.Spec, asked) {
+		t.Errorf("%+v, want %+v: %v", made.View.Spec, asked, err)
+	}
+	stored := c.State().View("hot-rooms")
+	if w := stored.Spec.Compute.Window; w.Sliding.Every != 10*time.Second || w.Lateness != 10*time.Second || stored.Spec.Alerts["hot"] != "alerts" {
+		t.Errorf("stored: %+v", stored.Spec)
+	}
+	if again := asksOfView(t, c, box, 2, ViewCreateSubject, hotRooms); again.Error != nil || again.View.Revision != made.View.Revision {
+		t.Errorf("made again: %+v", again)
+	}
+	other := strings.Replace(hotRooms, `"30s"`, `"40s"`, 1)
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewCreateSubject, other), Exists, "view hot-rooms exists already")
+	changed := asksOfView(t, c, box, 1, ViewUpdateSubject, strings.TrimSuffix(other, "}")+`,"generation":1}`)
+	if changed.Error != nil || changed.View.Generation != 2 || changed.View.Spec.Window.Idle != Span(40*time.Second) {
+		t.Fatalf("changed: %+v", changed)
+	}
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewUpdateSubject, strings.TrimSuffix(hotRooms, "}")+`,"generation":1}`), Changed, "has changed in between")
+
+	for _, name := range []string{"b", "a"} {
+		if info := asksOfView(t, c, box, 1, ViewCreateSubject, `{"view":"`+name+`","topic":"alerts","values":{"n":"count()"}}`); info.Error != nil {
+			t.Fatalf("%+v", info.Error)
+		}
+	}
+	list := func(payload, want string) {
+		t.Helper()
+		var list ViewList
+		box.asks(t, c.server, 1, ViewListSubject, payload, &list)
+		names := fmt.Sprintf("%d:", list.Total)
+		for _, v := range list.Views {
+			names += " " + v.Name
+		}
+		if names += ", " + list.Next; names != want {
+			t.Errorf("%s: %s, want %s", payload, names, want)
+		}
+	}
+	list("", "3: a b hot-rooms, ")
+	list(`{"limit":1}`, "3: a, a")
+	list(`{"limit":1,"after":"a"}`, "3: b, b")
+	list(`{"topic":"alerts"}`, "2: a b, ")
+	list(`{"topic":"none"}`, "0:, ")
+
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewDeleteSubject, fmt.Sprintf(`{"view":"hot-rooms","revision":%d}`, made.View.Revision)), Changed, "")
+	if gone := asksOfView(t, c, box, 1, ViewDeleteSubject, `{"view":"hot-rooms"}`); gone.Error != nil || c.State().View("hot-rooms") != nil {
+		t.Errorf("deleted: %+v", gone)
+	}
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewDeleteSubject, `{"view":"hot-rooms"}`), NotFound, "there is no view")
+
+	// A manifest's is its own.
+	manifest := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "m", UID: "1"}
+	if _, err := c.CreateView(t.Context(), "m", *stored.Spec, manifest); err != nil {
+		t.Fatal(err)
+	}
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewDeleteSubject, `{"view":"m"}`), Refused, "the manifest shop/m")
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewUpdateSubject, strings.Replace(hotRooms, "hot-rooms", "m", 1)), Refused, "the manifest shop/m")
+}
+
+func TestAWrongViewIsRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
+	c, box := viewServer(t, "")
+	if _, err := c.CreateTopic(t.Context(), "copy", coordination.TopicSpec{Shards: 1, Stream: coordination.StreamSettings{Mirror: &coordination.StreamSource{Name: "room-means"}}}, coordination.Owner{Kind: coordination.ClientOwner}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("the mirror", func(s *coordination.State) bool { return s.Topic("copy") != nil })
+	with := func(old, new string) string {
+		if !strings.Contains(hotRooms, old) {
+			t.Fatal(old)
+		}
+		return strings.Replace(hotRooms, old, new, 1)
+	}
+	for _, tc := range []struct {
+		subject, payload string
+		code             Code
+		says             string
+	}{
+		{ViewCreateSubject, ``, BadRequest, "it is empty"},
+		{ViewInfoSubject, ``, BadRequest, "it is empty"},
+		{ViewInfoSubject + ".hot-rooms", ``, BadRequest, "there is no request"},
+		{ViewListSubject, `{"limit":257}`, BadRequest, "use 1 to 256"},
+		{ViewInfoSubject, `{"view":"a","revision":3}`, BadRequest, "revision is for deletions"},
+		{ViewCreateSubject, with(`"by"`, `"generation":1,"by"`), BadRequest, "generation is for updates"},
+		{ViewCreateSubject, with(`"by"`, `"color":"red","by"`), BadRequest, "unknown field"},
+		{ViewCreateSubject, with(`"idle":"30s"`, `"idle":"soon"`), BadRequest, `"soon" is no length of time`},
+		{ViewCreateSubject, with(`"hot-rooms"`, `"hot rooms"`), BadRequest, "the name has a blank"},
+		{ViewCreateSubject, with(`"mean(json.celsius)"`, `"average(json.celsius)"`), BadRequest, "values.mean: "},
+		{ViewCreateSubject, with(`"json.room"`, `"attributes.room"`), BadRequest, "attributes of subjects"},
+		{ViewCreateSubject, with(`"topic":"readings"`, `"topic":"none"`), NotFound, `there is no topic "none"`},
+		{ViewCreateSubject, with(`"output":"room-means"`, `"output":"none"`), NotFound, `there is no topic "none", which the view would write into`},
+		{ViewCreateSubject, with(`"output":"alerts"`, `"output":"none"`), NotFound, `there is no topic "none", which the view would write into`},
+		{ViewCreateSubject, with(`"output":"alerts"`, `"output":"copy"`), Refused, "topic copy is a mirror"},
+		{ViewCreateSubject, with(`"output":"alerts"`, `"output":"readings"`), BadRequest, "it reads topic readings"},
+		{ViewCreateSubject, with(`[{"name":"hot"`, `[{"name":"hot","when":"mean > 1.0","output":"room-means"},{"name":"hot"`), BadRequest, "two have the name"},
+	} {
+		if info := asksOfView(t, c, box, 1, tc.subject, tc.payload); info.Error == nil || info.Error.Code != tc.code || !strings.Contains(info.Error.Text, tc.says) {
+			t.Errorf("%s %s: %+v, want %s and %q", tc.subject, tc.payload, info.Error, tc.code, tc.says)
+		}
+	}
+	// A request of a stream, or of another broker, has no user.
+	c.server.Take([]protocol.Message{{Subject: []byte(ViewCreateSubject), Reply: []byte("r"), Data: []byte(hotRooms)}}, nil, false)
+	var info ViewInfo
+	if err := json.Unmarshal(box.all["r"], &info); err != nil {
+		t.Fatal(err)
+	}
+	refusedOfView(t, info, Forbidden, "declared by clients")
+
+	c.join("old") // announces nothing
+	c.await("the broker", func(s *coordination.State) bool { return len(s.Brokers) == 1 })
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms), Refused, "broker main-old is of a version that keeps no views up to date")
+	if _, views := c.State().View("hot-rooms"), c.State().ViewsOf("readings"); len(views) > 0 {
+		t.Error("one was made")
+	}
+}
+
+// TestAViewNeedsTheRightsToAllThatItReadsAndWrites: and it is kept on whose behalf it was declared.
+func TestAViewNeedsTheRightsToAllThatItReadsAndWrites(t *testing.T) {
+	t.Parallel()
+	all := `"publish":{"allow":[">"]},"subscribe":{"allow":[">"]}`
+	user := func(n int, permissions string) string {
+		return fmt.Sprintf(`{"name":"user%d","certificates":["dns:user%d"],"roles":["operator"],"permissions":{%s}}`, n, n, permissions)
+	}
+	c, box := viewServer(t, `{"users":[`+strings.Join([]string{
+		user(1, all),
+		user(2, `"publish":{"allow":[">"]},"subscribe":{"allow":["sensors.1.>"]}`),
+		user(3, `"publish":{"allow":[">"]},"subscribe":{"allow":[">"],"deny":["sensors.secret"]}`),
+		user(4, `"publish":{"allow":[">"],"deny":["room-means.410"]},"subscribe":{"allow":[">"]}`),
+		user(5, `"publish":{"allow":["room-means.>"]},"subscribe":{"allow":[">"]}`),
+	}, ",")+`]}`)
+	refusedOfView(t, asksOfView(t, c, box, 2, ViewCreateSubject, hotRooms), Forbidden, "of subject sensors.> of topic readings")
+	refusedOfView(t, asksOfView(t, c, box, 2, ViewCreateSubject, strings.Replace(hotRooms, `"subjects":["sensors.>"],`, "", 1)), Forbidden, "of subject sensors.> of topic readings")
+	refusedOfView(t, asksOfView(t, c, box, 3, ViewCreateSubject, hotRooms), Forbidden, "of subject sensors.> of topic readings")
+	refusedOfView(t, asksOfView(t, c, box, 4, ViewCreateSubject, hotRooms), Forbidden, "writes into topic room-means")
+	refusedOfView(t, asksOfView(t, c, box, 5, ViewCreateSubject, hotRooms), Forbidden, "writes into topic alerts")
+	if made := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms); made.Error != nil || made.View.User != "user1" || c.State().View("hot-rooms").Owner.User != "user1" {
+		t.Fatalf("made: %+v %+v", made.View, made.Error)
+	}
+	part := strings.Replace(hotRooms, "sensors.>", "sensors.1.>", 1)
+	if changed := asksOfView(t, c, box, 2, ViewUpdateSubject, part); changed.Error != nil || changed.View.User != "user2" || c.State().View("hot-rooms").Owner.User != "user1" {
+		t.Errorf("changed: %+v %+v", changed.View, changed.Error)
+	}
+	refusedOfView(t, asksOfView(t, c, box, 2, ViewUpdateSubject, hotRooms), Forbidden, "of subject sensors.>")
+}
