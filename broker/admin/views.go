@@ -307,8 +307,8 @@ func mayView(state *coordination.State, is *identity.Identity, spec *coordinatio
 	return nil
 }
 
-// readSubjects returns the subjects that a View reads: those of its filter, and else all of the Topic,
-// which may keep messages of others.
+// readSubjects returns the subjects that a View reads: those of its filter, and else all of the
+// Topic, which may keep messages of others.
 func readSubjects(from *coordination.Topic, spec *coordination.ViewSpec) []string {
 	if len(spec.Compute.Filter.Subjects) > 0 {
 		return spec.Compute.Filter.Subjects

@@ -18,8 +18,8 @@ const hotRooms = `{"view":"hot-rooms","topic":"readings","filter":{"subjects":["
 	`"window":{"sliding":{"size":"1m","every":"10s"},"time":"json.at","lateness":"10s","idle":"30s"},"values":{"mean":"mean(json.celsius)"},` +
 	`"output":"room-means","triggers":[{"name":"hot","when":"mean > 30.0","until":"mean < 28.0","output":"alerts"}]}`
 
-// viewServer returns a Server over an etcd with the Topics of hotRooms, whose clients 1, 2 … are the
-// users user1, user2 … of a document. An empty document: there are no users.
+// viewServer returns a Server over an etcd with the Topics of hotRooms, whose clients 1, 2 … are
+// the users user1, user2 … of a document. An empty document: there are no users.
 func viewServer(t *testing.T, users string) (*cluster, *letterbox) {
 	t.Helper()
 	c, box := startAdmin(t), &letterbox{all: map[string][]byte{}}

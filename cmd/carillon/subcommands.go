@@ -13,6 +13,7 @@ func subcommands() []*cobra.Command {
 		newSubCommand(),
 		newTopicCommand(),
 		newSubscriptionCommand(),
+		newViewCommand(),
 		newAttributesCommand(),
 		newQueryCommand(),
 		newBrokersCommand(),

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+)
+
+// TestViewsFromTheCommandLine: of a running broker they are made, changed, seen and deleted.
+func TestViewsFromTheCommandLine(t *testing.T) {
+	dev := startDev(t, "--data", t.TempDir())
+	defer dev.stop()
+	s := shell{t, dev.url}
+	for _, topic := range []string{"readings --subjects sensors.>", "means", "alerts"} {
+		s.does("topic create " + topic)
+	}
+	hot := []string{"--by", "json.room", "--window", "1m", "--slide", "10s", "--value", "mean=mean(json.celsius)", "--value", "n=count()", "--filter", "sensors.>",
+		"--time", "json.at", "--into", "means", "--trigger", "hot=mean > 30.0", "--until", "hot=mean < 28.0", "--alerts", "alerts"}
+	for range 2 {
+		if got := s.does("view create hot-rooms readings", hot...); got != "view hot-rooms of topic readings is made; results go into topic means\n" {
+			t.Errorf("printed %q", got)
+		}
+	}
+	is := read[admin.View](s, "view show hot-rooms")
+	if is.Generation != 1 || is.Spec.Window.Sliding.Every != admin.Span(10*time.Second) || is.Spec.Triggers[0].Output != "alerts" || is.Spec.Triggers[0].Until != "mean < 28.0" {
+		t.Errorf("shown %+v", is)
+	}
+	s.fails(exitFailure, "exists already", "view create hot-rooms readings", "--value", "n=count()")
+	s.fails(exitFailure, "values.n: ", "view create other readings", "--value", "n=average(json.a)")
+	s.fails(exitFailure, "there is no topic", "view create other nothing", "--value", "n=count()")
+	s.fails(exitFailure, "there is no view", "view update other readings", "--value", "n=count()")
+	s.fails(exitFailure, "has changed in between", "view update hot-rooms readings --generation 7", hot...)
+	s.prints("view hot-rooms of topic readings is changed; results go into topic means\n", "view update hot-rooms readings --idle 30s --generation 1", hot...)
+	for _, want := range []string{"Window", "1m every 10s", "On behalf of"} {
+		if got := s.does("view show hot-rooms"); strings.Contains(got, want) == (want == "On behalf of") {
+			t.Errorf("%s of\n%s", want, got)
+		}
+	}
+	s.does("view create count alerts", "--value", "n=count()")
+	if got := s.does("view list"); !strings.Contains(got, "hot-rooms   readings   json.room   1m every 10s   mean,n   means   hot        a client") || !strings.Contains(got, "count       alerts     -") {
+		t.Errorf("listed\n%s", got)
+	}
+	if got := read[struct{ Views []admin.View }](s, "view ls alerts").Views; len(got) != 1 || got[0].Name != "count" {
+		t.Errorf("listed %+v", got)
+	}
+	s.fails(exitFailure, "nothing was deleted", "view delete count")
+	s.prints("view count is deleted\n", "view delete count --yes")
+	s.fails(exitFailure, "there is no view", "view show count")
+}
+
+func TestFlagsOfViewsAreJudged(t *testing.T) {
+	right := viewFlags{values: []string{"mean=mean(json.a == json.b)"}, window: ageFlag(time.Minute), into: "means",
+		triggers: []string{"b=mean >= 1.0", "a=mean > 1.0"}, untils: []string{"a=mean < 0.5"}, alerts: []string{"alerts", "b=others"}}
+	s, err := right.settings("readings")
+	if err != nil || s.Values["mean"] != "mean(json.a == json.b)" || s.Window.Tumbling != admin.Span(time.Minute) || s.Topic != "readings" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	var got []string
+	for _, trigger := range s.Triggers {
+		got = append(got, trigger.Name+": "+trigger.When+", "+trigger.Until+", "+trigger.Output)
+	}
+	if want := []string{"b: mean >= 1.0, , others", "a: mean > 1.0, mean < 0.5, alerts"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for want, spoil := range map[string]func(v *viewFlags){
+		"at least one --value":            func(v *viewFlags) { v.values = nil },
+		`--value "count()": write NAME=…`: func(v *viewFlags) { v.values = []string{"count()"} },
+		"--value: mean is given twice":    func(v *viewFlags) { v.values = append(v.values, "mean=count()") },
+		"--where: ":                       func(v *viewFlags) { v.where = "json." },
+		"--slide needs --window":          func(v *viewFlags) { v.window, v.slide = 0, 1 },
+		"one of --window and --session":   func(v *viewFlags) { v.session = 1 },
+		"--into is needed":                func(v *viewFlags) { v.into = "" },
+		"need --window or --session":      func(v *viewFlags) { v.window, v.into, v.idle = 0, "", 1 },
+		`there is no --trigger "c"`:       func(v *viewFlags) { v.untils = []string{"c=mean > 1.0"} },
+		`there is no --trigger "d"`:       func(v *viewFlags) { v.alerts = append(v.alerts, "d=alerts") },
+		"--alerts is needed":              func(v *viewFlags) { v.alerts = nil },
+	} {
+		v := right
+		spoil(&v)
+		if _, err := v.settings("readings"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\nerror: %v", want, err)
+		}
+	}
+}
