@@ -49,7 +49,7 @@ func newViewWorld(t *testing.T) (*world, *fleet) {
 	w, f, _ := newServingWorld(t)
 	f.features = coordination.Features()
 	f.start("main-0")
-	w.apply("Topic", "readings", `{brokerRef: {name: main}, subjects: ["sensors.>"], shards: 2}`)
+	w.apply("Topic", "readings", `{brokerRef: {name: main}, subjects: ["sensors.>", "readings.>"], shards: 2}`)
 	w.apply("Topic", "room-means", `{brokerRef: {name: main}, name: means}`)
 	return w, f
 }
@@ -184,7 +184,14 @@ func TestAViewThatCannotBeSaysWhy(t *testing.T) {
 
 	w.apply("Topic", "copy", `{brokerRef: {name: main}, mirror: {topic: readings}, shards: 2}`)
 	w.apply("View", "mirrored", `{topicRef: {name: readings}, values: {n: count()}, window: {tumbling: 1m}, output: {topicRef: {name: copy}}}`)
-	w.untilView("mirrored", "Invalid", "Topic copy is a mirror")
+	w.untilView("mirrored", "Invalid", "topic copy is a mirror")
+	w.apply("Topic", "narrow", `{brokerRef: {name: main}, subjects: ["narrow.*"]}`)
+	w.patch(&v1alpha1.View{}, "mirrored", `{"spec": {"output": {"topicRef": {"name": "narrow"}}}}`)
+	w.untilView("mirrored", "Served", "") // without a key, it writes on one subject
+	w.patch(&v1alpha1.View{}, "mirrored", `{"spec": {"by": "json.room"}}`)
+	w.untilView("mirrored", "Invalid", "output.topicRef: topic narrow does not keep narrow.mirrored.>")
+	w.patch(&v1alpha1.Topic{}, "narrow", `{"spec": {"subjects": ["narrow.>"]}}`)
+	w.untilView("mirrored", "Served", "")
 	w.apply("Topic", "elsewhere", `{brokerRef: {name: other}}`)
 	w.patch(&v1alpha1.View{}, "mirrored", `{"spec": {"output": {"topicRef": {"name": "elsewhere"}}}}`)
 	w.untilView("mirrored", "Invalid", "name a Topic of the same Broker")

@@ -236,7 +236,7 @@ func (s *Server) declareView(ctx context.Context, is *identity.Identity, asked *
 	if info.Error = without(state, coordination.FeatureViews, "keeps no views up to date"); info.Error != nil {
 		return info
 	}
-	if info.Error = mayView(state, is, &spec); info.Error != nil {
+	if info.Error = mayView(state, is, asked.View, &spec); info.Error != nil {
 		return info
 	}
 	var written *coordination.View
@@ -280,7 +280,7 @@ func (v *ViewSettings) repeated() *Error {
 
 // mayView returns why a client may not have a View, or nil: it may subscribe to all that the View
 // reads, and publish all that it writes.
-func mayView(state *coordination.State, is *identity.Identity, spec *coordination.ViewSpec) *Error {
+func mayView(state *coordination.State, is *identity.Identity, name string, spec *coordination.ViewSpec) *Error {
 	from := state.Topic(spec.Topic)
 	if from == nil || from.Deleting {
 		return noTopic(spec.Topic)
@@ -290,18 +290,16 @@ func mayView(state *coordination.State, is *identity.Identity, spec *coordinatio
 			return refuse(Forbidden, "this user may not have a view of subject %.100s of topic %s: that takes the right to subscribe to all of it (choose others as filter.subjects)", pattern, spec.Topic)
 		}
 	}
-	for _, name := range spec.Writes() {
-		into := state.Topic(name)
-		switch {
-		case into == nil || into.Deleting:
-			return refuse(NotFound, "there is no topic %.100q, which the view would write into (create it first)", name)
-		case into.Spec.Stream.Mirror != nil:
-			return refuse(Refused, "topic %s is a mirror, which takes the messages of its origin alone (name another topic)", name)
+	for _, o := range spec.Outputs(name) {
+		into := state.Topic(o.Topic)
+		if into == nil || into.Deleting {
+			return refuse(NotFound, "there is no topic %.100q, which the view would write into (create it first)", o.Topic)
 		}
-		for _, pattern := range into.Spec.Subjects {
-			if !is.MayPublishAll(pattern) {
-				return refuse(Forbidden, "this user may not have a view that writes into topic %s: that takes the right to publish on %.100s", name, pattern)
-			}
+		if why := o.Unkept(into); why != "" {
+			return refuse(Refused, "%s", why)
+		}
+		if !is.MayPublishAll(o.Subjects) {
+			return refuse(Forbidden, "this user may not have a view that writes into topic %s: that takes the right to publish on %.300s", o.Topic, o.Subjects)
 		}
 	}
 	return nil

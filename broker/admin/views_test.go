@@ -132,7 +132,10 @@ func TestAWrongViewIsRefusedWithTheReason(t *testing.T) {
 	if _, err := c.CreateTopic(t.Context(), "copy", coordination.TopicSpec{Shards: 1, Stream: coordination.StreamSettings{Mirror: &coordination.StreamSource{Name: "room-means"}}}, coordination.Owner{Kind: coordination.ClientOwner}); err != nil {
 		t.Fatal(err)
 	}
-	c.await("the mirror", func(s *coordination.State) bool { return s.Topic("copy") != nil })
+	if _, err := c.CreateTopic(t.Context(), "narrow", coordination.TopicSpec{Shards: 1, Subjects: []string{"narrow.*"}}, coordination.Owner{Kind: coordination.ClientOwner}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("both topics", func(s *coordination.State) bool { return s.Topic("copy") != nil && s.Topic("narrow") != nil })
 	with := func(old, new string) string {
 		if !strings.Contains(hotRooms, old) {
 			t.Fatal(old)
@@ -159,7 +162,8 @@ func TestAWrongViewIsRefusedWithTheReason(t *testing.T) {
 		{ViewCreateSubject, with(`"output":"room-means"`, `"output":"none"`), NotFound, `there is no topic "none", which the view would write into`},
 		{ViewCreateSubject, with(`"output":"alerts"`, `"output":"none"`), NotFound, `there is no topic "none", which the view would write into`},
 		{ViewCreateSubject, with(`"output":"alerts"`, `"output":"copy"`), Refused, "topic copy is a mirror"},
-		{ViewCreateSubject, with(`"output":"alerts"`, `"output":"readings"`), BadRequest, "it reads topic readings"},
+		{ViewCreateSubject, with(`"output":"alerts"`, `"output":"narrow"`), Refused, "topic narrow does not keep narrow.hot-rooms.hot.>"},
+		{ViewCreateSubject, with(`"output":"alerts"`, `"output":"readings"`), Refused, "topic readings does not keep readings.hot-rooms.hot.>"},
 		{ViewCreateSubject, with(`[{"name":"hot"`, `[{"name":"hot","when":"mean > 1.0","output":"room-means"},{"name":"hot"`), BadRequest, "two have the name"},
 	} {
 		if info := asksOfView(t, c, box, 1, tc.subject, tc.payload); info.Error == nil || info.Error.Code != tc.code || !strings.Contains(info.Error.Text, tc.says) {
@@ -191,10 +195,10 @@ func TestAViewNeedsTheRightsToAllThatItReadsAndWrites(t *testing.T) {
 	}
 	c, box := viewServer(t, `{"users":[`+strings.Join([]string{
 		user(1, all),
-		user(2, `"publish":{"allow":[">"]},"subscribe":{"allow":["sensors.1.>"]}`),
+		user(2, `"publish":{"allow":["room-means.hot-rooms.>","alerts.hot-rooms.hot.*","alerts.hot-rooms.>"]},"subscribe":{"allow":["sensors.1.>"]}`),
 		user(3, `"publish":{"allow":[">"]},"subscribe":{"allow":[">"],"deny":["sensors.secret"]}`),
-		user(4, `"publish":{"allow":[">"],"deny":["room-means.410"]},"subscribe":{"allow":[">"]}`),
-		user(5, `"publish":{"allow":["room-means.>"]},"subscribe":{"allow":[">"]}`),
+		user(4, `"publish":{"allow":[">"],"deny":["room-means.hot-rooms.410"]},"subscribe":{"allow":[">"]}`),
+		user(5, `"publish":{"allow":["room-means.hot-rooms.>"]},"subscribe":{"allow":[">"]}`),
 	}, ",")+`]}`)
 	refusedOfView(t, asksOfView(t, c, box, 2, ViewCreateSubject, hotRooms), Forbidden, "of subject sensors.> of topic readings")
 	refusedOfView(t, asksOfView(t, c, box, 2, ViewCreateSubject, strings.Replace(hotRooms, `"subjects":["sensors.>"],`, "", 1)), Forbidden, "of subject sensors.> of topic readings")

@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/trigger"
 	"github.com/carillon-mq/carillon/broker/view"
 )
@@ -124,6 +125,37 @@ func (s *ViewSpec) Writes() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// ViewOutput is a Topic that a View writes into, and the pattern of the subjects.
+type ViewOutput struct{ Topic, Subjects string }
+
+// Outputs returns all that a View of that name writes: results on TOPIC.VIEW.KEY, and alerts on
+// TOPIC.VIEW.TRIGGER.KEY; without a key nothing follows.
+func (s *ViewSpec) Outputs(name string) (all []ViewOutput) {
+	key := ""
+	if s.Compute.By != "" {
+		key = ".>"
+	}
+	if s.Output != "" {
+		all = append(all, ViewOutput{s.Output, s.Output + "." + name + key})
+	}
+	for _, t := range s.Compute.Triggers {
+		to := s.Alerts[t.Name]
+		all = append(all, ViewOutput{to, to + "." + name + "." + t.Name + key})
+	}
+	return all
+}
+
+// Unkept returns why a Topic does not keep an output, or "".
+func (o ViewOutput) Unkept(into *Topic) string {
+	switch {
+	case into.Spec.Stream.Mirror != nil:
+		return fmt.Sprintf("topic %s is a mirror, which takes the messages of its origin alone (name another topic)", o.Topic)
+	case !slices.ContainsFunc(into.Spec.Subjects, func(s string) bool { return subject.Covers(s, o.Subjects) }):
+		return fmt.Sprintf("topic %s does not keep %s, where the view writes (name a topic that takes its name and what follows it, as topics do by default)", o.Topic, o.Subjects)
+	}
+	return ""
 }
 
 // valid returns why a spec can't be, or "". Expressions are judged by compiles.

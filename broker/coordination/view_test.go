@@ -211,6 +211,28 @@ func TestOfViewsInACircleOneIsRefused(t *testing.T) {
 	}
 }
 
+// TestAViewSaysWhereItWrites: with and without a key, and whether the Topics keep it.
+func TestAViewSaysWhereItWrites(t *testing.T) {
+	s := hotRooms()
+	want := []ViewOutput{{"room-means", "room-means.v.>"}, {"alerts", "alerts.v.hot.>"}}
+	if got := s.Outputs("v"); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	s.Compute.By = ""
+	want = []ViewOutput{{"room-means", "room-means.v"}, {"alerts", "alerts.v.hot"}}
+	if got := s.Outputs("v"); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for subjects, unkept := range map[string]bool{"room-means.>": false, "room-means.*": false, "*.v": false, "room-means": true, "room-means.w": true} {
+		if why := want[0].Unkept(&Topic{Spec: TopicSpec{Subjects: []string{"other", subjects}}}); (why != "") != unkept {
+			t.Errorf("%s: %q", subjects, why)
+		}
+	}
+	if why := want[0].Unkept(&Topic{Spec: TopicSpec{Subjects: []string{">"}, Stream: StreamSettings{Mirror: &StreamSource{Name: "x"}}}}); !strings.Contains(why, "is a mirror") {
+		t.Errorf("a mirror: %q", why)
+	}
+}
+
 // TestACircleOfViewsIsNamed: by each kind of output, and of any length; a View that is replaced
 // does not count.
 func TestACircleOfViewsIsNamed(t *testing.T) {
@@ -243,6 +265,7 @@ func TestAStateHasViews(t *testing.T) {
 	etcd := startEtcd(t)
 	c := etcd.open()
 	seen := etcd.open().watchState(t)
+	seen.wait("the first state, so that each change is one of its own", func(*State) bool { return true })
 	c.mustCreate(t, "readings", spec("sensors.>"), client)
 	for _, name := range []string{"zero", "one"} {
 		if _, err := c.CreateView(ctx, name, counting("readings"), client); err != nil {

@@ -21,6 +21,8 @@ type ViewFacts struct {
 	// exist, and OutputLater if that Topic is not created yet. OutputOf is the field that names it.
 	OutputGone, OutputLater, OutputOf string
 
+	Unkept string // why an output is not kept by its Topic; empty: all are
+
 	Link   Link
 	Topic  *coordination.Topic // the declared Topic that is read; nil: not created yet
 	Shards []ShardFacts        // of that Topic
@@ -83,6 +85,8 @@ func (f ViewFacts) waiting() (Action, bool) {
 		return Action{Kind: Wait, Reason: WaitingForTopic, Message: because(fmt.Sprintf("Topic %s is not there yet", f.TopicRef), f.TopicSays)}, true
 	case f.OutputLater != "":
 		return Action{Kind: Wait, Reason: WaitingForTopic, Message: f.asBefore(fmt.Sprintf("Topic %s, which %s names, is not there yet", f.OutputLater, f.OutputOf))}, true
+	case f.Unkept != "":
+		return Action{Kind: Stall, Reason: Invalid, Message: f.asBefore(f.Unkept)}, true
 	case f.Changes():
 		if why := f.Spec.Misjudged(); why != "" {
 			return Action{Kind: Stall, Reason: Invalid, Message: f.asBefore(why)}, true

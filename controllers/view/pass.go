@@ -108,8 +108,6 @@ func (p *pass) outputs(ctx context.Context, topic *v1alpha1.Topic) error {
 		case f.Invalid != "":
 		case into.Spec.BrokerRef.Name != topic.Spec.BrokerRef.Name:
 			f.Invalid = fmt.Sprintf("%s: Topic %s is of Broker %s, and Topic %s of Broker %s; name a Topic of the same Broker", o.field, o.ref, into.Spec.BrokerRef.Name, topic.Name, topic.Spec.BrokerRef.Name)
-		case into.Spec.Mirror != nil:
-			f.Invalid = fmt.Sprintf("%s: Topic %s is a mirror, which takes the messages of its origin alone; name another Topic", o.field, o.ref)
 		}
 		if at := i - len(all) + len(p.view.Spec.Triggers); at >= 0 {
 			f.Spec.Alerts[p.view.Spec.Triggers[at].Name] = name
@@ -118,6 +116,15 @@ func (p *pass) outputs(ctx context.Context, topic *v1alpha1.Topic) error {
 		}
 		if p.mirror != nil && declared(p.mirror, into) == nil && f.OutputLater == "" && f.OutputGone == "" {
 			f.OutputLater, f.OutputOf = o.ref, o.field
+		}
+	}
+	if p.mirror == nil || f.Invalid != "" || f.OutputGone != "" || f.OutputLater != "" {
+		return nil
+	}
+	for i, o := range f.Spec.Outputs(f.Name) {
+		if why := o.Unkept(p.mirror.State().Topic(o.Topic)); why != "" {
+			f.Unkept = all[i].field + ": " + why
+			break
 		}
 	}
 	return nil

@@ -131,7 +131,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.tellHeldUp(view, wanted.Conditions)
 	}
 	result, err := r.leave(ctx, request.NamespacedName, view)
-	if result.RequeueAfter == 0 && (p.facts.Refused != nil || action.Reason == plan.ViewUnsupported || action.Reason == plan.ViewCycle) {
+	if result.RequeueAfter == 0 && (p.facts.Refused != nil || p.facts.Unkept != "" || action.Reason == plan.ViewUnsupported || action.Reason == plan.ViewCycle) {
 		result.RequeueAfter = pollTrouble // nothing else triggers a pass when their cause ends
 	}
 	return result, err
