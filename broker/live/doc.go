@@ -45,9 +45,12 @@
 //	V8  A change takes a member away behind what was published before it, through the broker that
 //	    made it: etcd may be faster than the link of that broker. So a change of a member is held
 //	    until that broker has told of it, or until all linked brokers have answered a ping. Both
-//	    come behind the messages. That takes syncTimeout at most, and about a round trip mostly.
-//	    Changes of a subject stay in their order, other subjects do not wait, and no token goes
-//	    past a held change. After a gap in the watch or a restore of etcd nothing is held.
+//	    come behind the messages. It is about a round trip mostly, and twice syncTimeout at most:
+//	    the rest of one round of pings, and the next. It ends before that if a broker tells of a
+//	    later change of the subject, of which queries are to know (V3), and for all changes if
+//	    more than maxHeld wait. Changes of a subject stay in their order, other subjects do not
+//	    wait, and no token goes past a held change. After a gap in the watch, a restore of etcd or
+//	    in another history of it nothing is held.
 //
 // When the process dies, its clients connect to other brokers and open their queries again. With
 // the token that they were told last they get the difference.

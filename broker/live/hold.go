@@ -13,6 +13,9 @@ import (
 type held struct {
 	event attribute.Event
 	round uint64 // it is applied at the end of this round of Sync
+	// passed is up to where all changes had been applied. The event may be of a later revision than
+	// the change: of one at which a broker found that a subject had no attributes any more.
+	passed uint64
 }
 
 // made is a change of a subject whose broker, this or a linked one, has told of it, and so has sent
@@ -24,15 +27,15 @@ type made struct {
 
 // hold keeps a change of a member back, and reports whether it does. mu is held.
 func (s *Server) hold(e *attribute.Event) bool {
-	waits := slices.ContainsFunc(s.held, func(h held) bool { return h.event.Subject == e.Subject })
-	if !waits && !s.hasMember(e.Subject) {
+	if s.holds[e.Subject] == 0 && !s.hasMember(e.Subject) {
 		return false
 	}
 	if len(s.held) >= maxHeld {
 		s.release(func(*held) bool { return true })
 		return false
 	}
-	s.held = append(s.held, held{*e, s.round + 1})
+	s.held = append(s.held, held{*e, s.round + 1, s.set.Revision()})
+	s.holds[e.Subject]++
 	return true
 }
 
@@ -47,7 +50,10 @@ func (s *Server) hasMember(subject string) bool {
 // mayHold reports whether changes may wait. Without links nothing is on its way, and after a gap in
 // the watch, or a restore of etcd, the order of changes says little. mu is held.
 func (s *Server) mayHold(store *attribute.Stats) bool {
-	return s.mesh != nil && !s.closed && store.Ready && !store.Distrusted && s.lists == store.Lists
+	if s.mesh == nil || s.closed || !store.Ready || store.Distrusted {
+		return false
+	}
+	return s.lists == store.Lists && s.history == store.History
 }
 
 // release applies the held changes that are ready. mu is held.
@@ -55,6 +61,9 @@ func (s *Server) release(ready func(h *held) bool) {
 	s.held = slices.DeleteFunc(s.held, func(h held) bool {
 		if !ready(&h) {
 			return false
+		}
+		if s.holds[h.event.Subject]--; s.holds[h.event.Subject] == 0 {
+			delete(s.holds, h.event.Subject)
 		}
 		s.take(&h.event)
 		return true

@@ -223,6 +223,46 @@ func TestARestoreEndsWhatIsHeld(t *testing.T) {
 	f.until("both have left", func() bool { return f.has() })
 }
 
+// TestAnotherHistoryEndsWhatIsHeld: revisions are counted anew, also if not all is read again.
+func TestAnotherHistoryEndsWhatIsHeld(t *testing.T) {
+	w := newWorld(t, nil)
+	mesh := w.linkSlow()
+	w.set("s.1", `{"on":true}`)
+	f := w.follow()
+	f.open(`attributes.on`)
+	f.untilWhole()
+	w.set("s.1", "")
+	mesh.begun()
+	w.store.Of("8-0")
+	w.set("s.2", `{"on":true}`)
+	f.until("s.1 has left, and s.2 has come", func() bool { return f.has("s.2") })
+}
+
+// TestAClientMissesNoDeletionThatWasFound: a broker that finds no attributes tells at which
+// revision that was, and not when they went. A token of what was told meanwhile is good for other
+// brokers.
+func TestAClientMissesNoDeletionThatWasFound(t *testing.T) {
+	w, other := newWorld(t, nil), newWorld(t, nil)
+	mesh := w.linkSlow()
+	for _, w := range []*world{w, other} {
+		w.set("s.1", `{"on":true}`)
+		w.set("s.2", `{"on":true}`)
+	}
+	first, again := w.follow(), other.follow()
+	first.open(`attributes.on`)
+	first.untilWhole()
+	w.store.DeleteAhead("s.1", w.revision+10, false)
+	mesh.begun()
+	w.set("s.1", "") // the watch brings the deletion, which is no news
+	other.set("s.1", "")
+	for _, w := range []*world{w, other} {
+		w.set("s.3", `{"on":true}`)
+	}
+	first.until("s.3 has come", func() bool { return first.has("s.1", "s.2", "s.3") })
+	again.resume(first, `attributes.on`)
+	again.until("s.1 has left", func() bool { return again.has("s.2", "s.3") })
+}
+
 // TestALostRightIsNotHeld: it takes effect at once, and the change that is held tells no more.
 func TestALostRightIsNotHeld(t *testing.T) {
 	all := identity.User{Roles: []identity.Role{identity.Subscriber}}

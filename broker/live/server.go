@@ -167,8 +167,9 @@ type Server struct {
 	deltas []query.Delta   // scratch of turn
 	turned []*live         // queries with something to tell
 	parked []parked
-	again  []*request // parked ones that go on, without mu
-	held   []held     // changes that wait, in the order in which they came
+	again  []*request     // parked ones that go on, without mu
+	held   []held         // changes that wait, in the order in which they came
+	holds  map[string]int // how many of each subject
 	closed bool
 	counts counts
 	// contents and contentsOf are about what conditions on messages take in memory.
@@ -198,6 +199,7 @@ func New(hub Hub, store *attribute.Store, logger *slog.Logger) (*Server, error) 
 	s := &Server{
 		hub: hub, store: store, log: logger, openings: work.NewFairJobs(openingsAtOnce, openingsWaiting, openingsBytes), seed: maphash.MakeSeed(), patience: aheadTimeout,
 		wake: make(chan struct{}, 1), set: query.NewSet(query.DefaultLimits()), open: map[query.ID]*live{}, names: map[string]*live{}, contentsOf: map[query.Owner]int{},
+		holds: map[string]int{},
 	}
 	s.ctx, s.quit = context.WithCancel(context.Background())
 	stop, ok := store.Tell(s.note)

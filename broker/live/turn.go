@@ -73,7 +73,9 @@ func (s *Server) turn(changes ...made) {
 		}
 	}
 	for _, of := range changes {
-		s.release(of.releases)
+		if s.holds[of.subject] > 0 {
+			s.release(of.releases)
+		}
 	}
 	if len(s.held) > 0 && !s.syncing {
 		s.syncing = true
@@ -115,7 +117,7 @@ func (s *Server) pass(store *attribute.Stats) {
 	}
 	if passed := uint64(store.Revision); s.lists == store.Lists && s.history == store.History {
 		for i := range s.held {
-			passed = min(passed, uint64(s.held[i].event.Revision)-1)
+			passed = min(passed, s.held[i].passed)
 		}
 		s.set.Passed(passed)
 	} else {
