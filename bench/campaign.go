@@ -98,6 +98,14 @@ func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Repor
 	stored := func(w Workload) bool {
 		return w.durable != nil || w.failover != nil || w.log != nil || w.consume != nil || w.kv != nil || w.noisy != nil && w.noisy.stream
 	}
+	live := func(w Workload) bool { return w.requery != nil }
+	if slices.ContainsFunc(c.Workloads, live) {
+		for _, t := range targets {
+			if err := t.hasQueries(ctx); err != nil {
+				return err
+			}
+		}
+	}
 	first := slices.IndexFunc(c.Workloads, stored)
 	if first < 0 {
 		return nil
@@ -198,6 +206,7 @@ func (m *Measured) summarize() {
 	m.Deliveries, m.Dropped, m.Acks, m.Outage, m.Log = Deliveries{}, 0, nil, summarizeOutages(m.Runs), summarizeLogs(m.Runs)
 	m.Consume, m.KV, m.Throughput = summarizeConsume(m.Runs), summarizeKV(m.Runs), summarizeThroughput(m.Runs)
 	m.Request, m.Connections, m.Noisy = summarizeRequest(m.Runs), summarizeConnections(m.Runs), summarizeNoisy(m.Runs)
+	m.Requery = summarizeRequery(m.Runs)
 	for _, run := range m.Runs {
 		if run.Acks != nil {
 			if m.Acks == nil {

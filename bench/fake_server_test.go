@@ -139,7 +139,7 @@ func (s *fakeServer) serve(c *fakeConn) {
 			switch {
 			case s.streams != nil && s.streams.takes(m.subject):
 				s.streams.take(s, c, m)
-			case strings.HasPrefix(m.subject, "$JS."):
+			case strings.HasPrefix(m.subject, "$JS."), strings.HasPrefix(m.subject, "$CARILLON."):
 				s.routeHeaders(fakeMessage{subject: m.reply}, "NATS/1.0 503\r\n\r\n")
 			default:
 				s.publish(m)

@@ -62,6 +62,8 @@ func metricsOf(scenario string) (list []pageMetric) {
 		latency("alone: ", func(m Measured) Latency { return f(m).Alone.Latency })
 		latency("beside the noise: ", func(m Measured) Latency { return f(m).Beside.Latency })
 		rate("messages of the noise", func(m Measured) float64 { return f(m).Noise.ReceiveRate })
+	case scenarioRequery:
+		latency("change acknowledged: ", func(m Measured) Latency { return valueOr(m.Requery).Answer })
 	case scenarioConsume:
 		f := func(m Measured) ConsumeFigures { return valueOr(m.Consume) }
 		rate("messages taken", func(m Measured) float64 { return f(m).Rate })

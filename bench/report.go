@@ -74,6 +74,7 @@ type Measured struct {
 	Request     *RequestFigures     `json:"request,omitempty"`    // medians, but the sum of counts
 	Connections *ConnectionsFigures `json:"connections,omitempty"`
 	Noisy       *NoisyFigures       `json:"noisy,omitempty"`
+	Requery     *RequeryFigures     `json:"requery,omitempty"` // medians, but the sum of counts
 	Runs        []Run               `json:"runs"`
 }
 
@@ -108,7 +109,7 @@ func (r Result) unit() string {
 	switch r.Scenario {
 	case "forward":
 		return "groups"
-	case scenarioDurable, scenarioFailover, scenarioLog, scenarioThroughput:
+	case scenarioDurable, scenarioFailover, scenarioLog, scenarioThroughput, scenarioRequery:
 		return "publishers"
 	case scenarioConsume:
 		return "consumers"

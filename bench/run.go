@@ -60,6 +60,7 @@ type Run struct {
 	Request     *RequestFigures     `json:"request,omitempty"`
 	Connections *ConnectionsFigures `json:"connections,omitempty"`
 	Noisy       *NoisyFigures       `json:"noisy,omitempty"`
+	Requery     *RequeryFigures     `json:"requery,omitempty"`
 	ClientCPU   CPU                 `json:"client_cpu"`
 	ServerCPU   *CPU                `json:"server_cpu,omitempty"`
 	ServerRSS   int64               `json:"server_rss_bytes,omitempty"`
@@ -118,6 +119,9 @@ func measure(ctx context.Context, t Target, w Workload, limits Limits, status fu
 	}
 	if w.noisy != nil {
 		return measureNoisy(ctx, t, w, limits, status)
+	}
+	if w.requery != nil {
+		return measureRequery(ctx, t, w, limits, status)
 	}
 	if w.request != nil {
 		return measureRequest(ctx, t, w, limits, status)

@@ -133,6 +133,9 @@ func (t *table) notes() {
 	if has[scenarioNoisy] {
 		t.noisyNotes()
 	}
+	if has[scenarioRequery] {
+		t.requeryNotes()
+	}
 	if has[scenarioRequest] {
 		t.requestNotes()
 	}
@@ -181,6 +184,7 @@ func (t *table) section(results []Result) {
 	}
 	t.conditions(results)
 	t.slopes(results)
+	t.answers(results)
 	if t.originals {
 		t.linef("* %s.", publishedBy[results[0].Scenario])
 	}
@@ -193,6 +197,9 @@ func headline(results []Result) string {
 		return fmt.Sprintf("forward: groups of %d publishers and 1 subscriber, %s msg/s per publisher, %d B, client %s",
 			p.PublishersPerGroup, number(p.RatePerPublisher), p.PayloadBytes, results[0].Client)
 	}
+	if results[0].Scenario == scenarioRequery {
+		return requeryHeadline(p)
+	}
 	return fmt.Sprintf("fanout: subscribers over %d topics, %d messages of %d B on each per round, client %s",
 		p.Topics, p.MessagesPerTopic, p.PayloadBytes, results[0].Client)
 }
@@ -203,6 +210,9 @@ func extent(results []Result) string {
 	if results[0].Scenario == "forward" {
 		return fmt.Sprintf("%s s measured after %s s of warm-up",
 			number(float64(p.DurationNS)/1e9), number(float64(p.WarmupNS)/1e9))
+	}
+	if results[0].Scenario == scenarioRequery {
+		return requeryExtent(p)
 	}
 	var parts []string
 	for _, r := range results {
@@ -232,8 +242,8 @@ func (t *table) result(r Result) {
 			}
 			return padLeft(duration(v*1e6), timeWidth)
 		}
-		t.line(padRight("  published *", nameWidth+countWidth), ms(figures.mean), ms(figures.sd), ms(0), ms(figures.p95),
-			ms(0), ms(0), ms(0))
+		t.line(padRight("  published *", nameWidth+countWidth), ms(figures.mean), ms(figures.sd), ms(figures.p50), ms(figures.p95),
+			ms(figures.p99), ms(0), ms(0))
 	}
 }
 

@@ -35,6 +35,7 @@ type Workload struct {
 	request     *requestPlan
 	connections *connectionsPlan
 	noisy       *noisyPlan
+	requery     *requeryPlan
 }
 
 // A listener is one subscriber: what it subscribes to, and whose messages it must get.
@@ -72,6 +73,12 @@ type Parameters struct {
 	RequestRate        float64 `json:"requests_per_s,omitempty"`    // of an open loop
 	ConnectRate        float64 `json:"connections_per_s,omitempty"` // 0: all at once
 	Noise              string  `json:"noise,omitempty"`
+	Sessions           int     `json:"sessions,omitempty"`
+	Queries            int     `json:"queries,omitempty"`
+	Share              float64 `json:"matching_share,omitempty"`
+	Changes            int     `json:"changes,omitempty"`
+	LeastNS            int64   `json:"least_between_changes_ns,omitempty"`
+	MostNS             int64   `json:"most_between_changes_ns,omitempty"`
 	PayloadBytes       int     `json:"payload_bytes"`
 	WarmupNS           int64   `json:"warmup_ns"`
 	DurationNS         int64   `json:"duration_ns"`
@@ -282,6 +289,9 @@ func (w Workload) sockets() int {
 	}
 	if w.connections != nil {
 		return w.connections.connections
+	}
+	if w.requery != nil {
+		return 2 * w.requery.sessions
 	}
 	if w.noisy != nil {
 		return w.noisy.publishers + w.noisy.subscribers + 3 // requester, responder, and one to manage the stream

@@ -67,13 +67,15 @@ Lost, duplicated and reordered messages are counted exactly. The table goes to s
 a terminal, progress goes to standard error. Ctrl-C prints what was measured until then.
 
 The exit code is 0 if every message arrived once and in order (in failover: every acknowledged
-one; in consume: again only after the ack wait; in kv: every key has its last value), 1 if not, or
-if a server could not be reached, or after an interrupt; 2 for a wrong command line.`,
+one; in consume: again only after the ack wait; in kv: every key has its last value; in requery:
+every notice), 1 if not, or if a server could not be reached, or after an interrupt; 2 for a wrong
+command line.`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchLogCommand(), newBenchConsumeCommand(),
-		newBenchKVCommand(), newBenchThroughputCommand(), newBenchRequestCommand(), newBenchConnectionsCommand(), newBenchNoisyCommand(), newBenchAllCommand())
+		newBenchKVCommand(), newBenchThroughputCommand(), newBenchRequestCommand(), newBenchConnectionsCommand(), newBenchNoisyCommand(),
+		newBenchRequeryCommand(), newBenchAllCommand())
 	return cmd
 }
 
