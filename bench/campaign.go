@@ -88,6 +88,7 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 		result.summarize()
 		report.Results = append(report.Results, result)
 	}
+	report.compareSizes()
 	report.Partial = ctx.Err() != nil
 	return report, nil
 }
@@ -98,7 +99,7 @@ func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Repor
 	stored := func(w Workload) bool {
 		return w.durable != nil || w.failover != nil || w.log != nil || w.consume != nil || w.kv != nil || w.noisy != nil && w.noisy.stream
 	}
-	live := func(w Workload) bool { return w.requery != nil }
+	live := func(w Workload) bool { return w.requery != nil || w.filter != nil }
 	if slices.ContainsFunc(c.Workloads, live) {
 		for _, t := range targets {
 			if err := t.hasQueries(ctx); err != nil {

@@ -78,8 +78,8 @@ func (l Log) Workloads() ([]Workload, error) {
 	if l.Window < 0 || l.Window > maxLogWindow {
 		return nil, fmt.Errorf("window is %d messages; give 1 to %d, or 0 for what is usual", l.Window, maxLogWindow)
 	}
-	if !slices.Contains([]string{DurabilitySynced, DurabilityReplicated, DurabilityMemory}, l.Durability) {
-		return nil, fmt.Errorf("durability is %q; give %s, %s or %s", l.Durability, DurabilitySynced, DurabilityReplicated, DurabilityMemory)
+	if err := checkDurability(l.Durability); err != nil {
+		return nil, err
 	}
 	if l.MostRecords < 1 {
 		return nil, fmt.Errorf("at most %d records; give 1 or more", l.MostRecords)

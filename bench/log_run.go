@@ -54,15 +54,10 @@ func measureLog(ctx context.Context, t Target, w Workload, limits Limits, status
 func (r *logRun) play(ctx context.Context, run *Run) (err error) {
 	r.status("making a stream")
 	config := jetstream.StreamConfig{
-		Name: r.stream, Subjects: []string{r.subject}, Replicas: r.plan.replicas, Storage: jetstream.FileStorage,
+		Name: r.stream, Subjects: []string{r.subject}, Replicas: r.plan.replicas,
 		Description: "made by carillon bench; delete it if no benchmark is running",
 	}
-	switch r.plan.durability {
-	case DurabilityMemory:
-		config.Storage = jetstream.MemoryStorage
-	case DurabilityReplicated:
-		config.PersistMode = jetstream.AsyncPersistMode
-	}
+	setDurability(&config, r.plan.durability)
 	s, err := openStreamAs(ctx, r.target, r.id, r.plan.replicas, r.limits, config)
 	if err != nil {
 		return err

@@ -1,6 +1,9 @@
 package bench
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // A pageMetric is one row of the page's tables.
 type pageMetric struct {
@@ -64,6 +67,14 @@ func metricsOf(scenario string) (list []pageMetric) {
 		rate("messages of the noise", func(m Measured) float64 { return f(m).Noise.ReceiveRate })
 	case scenarioRequery:
 		latency("change acknowledged: ", func(m Measured) Latency { return valueOr(m.Requery).Answer })
+	case scenarioFilter:
+		cpu("server CPU per message", func(m Measured) *CPU {
+			return medianCPU(m.Runs, func(r Run) *CPU { return r.ServerCPU })
+		})
+		times := func(v float64) string { return fmt.Sprintf("%.3f ×", v) }
+		list = append(list, pageMetric{
+			name: "over the first size", format: times, of: func(m Measured) float64 { return m.OverFirst },
+		})
 	case scenarioConsume:
 		f := func(m Measured) ConsumeFigures { return valueOr(m.Consume) }
 		rate("messages taken", func(m Measured) float64 { return f(m).Rate })

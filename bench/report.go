@@ -75,7 +75,9 @@ type Measured struct {
 	Connections *ConnectionsFigures `json:"connections,omitempty"`
 	Noisy       *NoisyFigures       `json:"noisy,omitempty"`
 	Requery     *RequeryFigures     `json:"requery,omitempty"` // medians, but the sum of counts
-	Runs        []Run               `json:"runs"`
+	// OverFirst is the server's CPU time per delivery over that of the scenario's first size.
+	OverFirst float64 `json:"server_cpu_over_first_size,omitempty"`
+	Runs      []Run   `json:"runs"`
 }
 
 // A Ratio is the first server's medians over another's: below 1, the first is quicker.
@@ -113,6 +115,8 @@ func (r Result) unit() string {
 		return "publishers"
 	case scenarioConsume:
 		return "consumers"
+	case scenarioFilter:
+		return "filters"
 	case scenarioKV:
 		return "writers"
 	case scenarioConnections:

@@ -123,6 +123,9 @@ func measure(ctx context.Context, t Target, w Workload, limits Limits, status fu
 	if w.requery != nil {
 		return measureRequery(ctx, t, w, limits, status)
 	}
+	if w.filter != nil {
+		return measureFilter(ctx, t, w, limits, status)
+	}
 	if w.request != nil {
 		return measureRequest(ctx, t, w, limits, status)
 	}

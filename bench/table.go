@@ -133,6 +133,9 @@ func (t *table) notes() {
 	if has[scenarioNoisy] {
 		t.noisyNotes()
 	}
+	if has[scenarioFilter] {
+		t.filterNotes()
+	}
 	if has[scenarioRequery] {
 		t.requeryNotes()
 	}
@@ -185,8 +188,9 @@ func (t *table) section(results []Result) {
 	t.conditions(results)
 	t.slopes(results)
 	t.answers(results)
-	if t.originals {
-		t.linef("* %s.", publishedBy[results[0].Scenario])
+	t.overFirst(results)
+	if source := publishedBy[results[0].Scenario]; t.originals && source != "" {
+		t.linef("* %s.", source)
 	}
 }
 
@@ -197,8 +201,11 @@ func headline(results []Result) string {
 		return fmt.Sprintf("forward: groups of %d publishers and 1 subscriber, %s msg/s per publisher, %d B, client %s",
 			p.PublishersPerGroup, number(p.RatePerPublisher), p.PayloadBytes, results[0].Client)
 	}
-	if results[0].Scenario == scenarioRequery {
+	switch results[0].Scenario {
+	case scenarioRequery:
 		return requeryHeadline(p)
+	case scenarioFilter:
+		return filterHeadline(results[0])
 	}
 	return fmt.Sprintf("fanout: subscribers over %d topics, %d messages of %d B on each per round, client %s",
 		p.Topics, p.MessagesPerTopic, p.PayloadBytes, results[0].Client)
@@ -211,8 +218,11 @@ func extent(results []Result) string {
 		return fmt.Sprintf("%s s measured after %s s of warm-up",
 			number(float64(p.DurationNS)/1e9), number(float64(p.WarmupNS)/1e9))
 	}
-	if results[0].Scenario == scenarioRequery {
+	switch results[0].Scenario {
+	case scenarioRequery:
 		return requeryExtent(p)
+	case scenarioFilter:
+		return filterExtent(p)
 	}
 	var parts []string
 	for _, r := range results {

@@ -36,6 +36,7 @@ type Workload struct {
 	connections *connectionsPlan
 	noisy       *noisyPlan
 	requery     *requeryPlan
+	filter      *filterPlan
 }
 
 // A listener is one subscriber: what it subscribes to, and whose messages it must get.
@@ -292,6 +293,9 @@ func (w Workload) sockets() int {
 	}
 	if w.requery != nil {
 		return 2 * w.requery.sessions
+	}
+	if w.filter != nil {
+		return 3 // publisher, subscriber, and one to manage the stream
 	}
 	if w.noisy != nil {
 		return w.noisy.publishers + w.noisy.subscribers + 3 // requester, responder, and one to manage the stream

@@ -75,7 +75,7 @@ command line.`,
 	}
 	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchLogCommand(), newBenchConsumeCommand(),
 		newBenchKVCommand(), newBenchThroughputCommand(), newBenchRequestCommand(), newBenchConnectionsCommand(), newBenchNoisyCommand(),
-		newBenchRequeryCommand(), newBenchAllCommand())
+		newBenchRequeryCommand(), newBenchFilterCommand(), newBenchAllCommand())
 	return cmd
 }
 

@@ -40,13 +40,11 @@ Everything that is written is kept until the end, 64 MB for a million records: -
 	flags.IntSliceVar(&l.Batches, "batch", []int{1, 16384}, "numbers of records in a message to measure with")
 	flags.IntVar(&l.PayloadBytes, "size", 64, "`bytes` of a record, a multiple of 8")
 	flags.IntVar(&l.Window, "window", 0, "messages, or answers, under way of each client (default 4; with small batches 1024 messages and 32 answers)")
-	flags.StringVar(&l.Durability, "durability", bench.DurabilitySynced, "what an ack promises: synced, replicated or memory")
+	durabilityFlag(cmd, &l.Durability, bench.DurabilitySynced)
 	flags.IntVar(&l.Replicas, "replicas", 1, "replicas of the stream, 1 to 5")
 	flags.Int64Var(&l.MostRecords, "records", 50_000_000, "records in all, after which writing ends; they are kept until the end")
 	flags.DurationVar(&f.warmup, "warmup", 500*time.Millisecond, "load before each measurement")
 	flags.DurationVar(&f.duration, "duration", 3*time.Second, "how long to measure writing, and again reading")
-	complete := cobra.FixedCompletions([]string{bench.DurabilitySynced, bench.DurabilityReplicated, bench.DurabilityMemory}, cobra.ShellCompDirectiveNoFileComp)
-	_ = cmd.RegisterFlagCompletionFunc("durability", complete)
 	// Its load runs at the highest rate: nothing in it is random, and no paper reports it.
 	hideUnused(cmd)
 	return cmd
