@@ -99,7 +99,7 @@ func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Repor
 	stored := func(w Workload) bool {
 		return w.durable != nil || w.failover != nil || w.log != nil || w.consume != nil || w.kv != nil || w.noisy != nil && w.noisy.stream
 	}
-	live := func(w Workload) bool { return w.requery != nil || w.filter != nil }
+	live := func(w Workload) bool { return w.requery != nil || w.filter != nil || w.query != nil }
 	if slices.ContainsFunc(c.Workloads, live) {
 		for _, t := range targets {
 			if err := t.hasQueries(ctx); err != nil {
@@ -194,6 +194,7 @@ func (r *Result) summarize() {
 			ratio.Request = ratioOfRequest(r.Measured[0].Request, m.Request)
 			ratio.Connections = ratioOfConnections(r.Measured[0].Connections, m.Connections)
 			ratio.Noisy = ratioOfNoisy(r.Measured[0].Noisy, m.Noisy)
+			ratio.Query = ratioOfQuery(r.Measured[0].Query, m.Query)
 			ratio.Against = m.Server
 			r.Ratios = append(r.Ratios, *ratio)
 		}
@@ -207,7 +208,7 @@ func (m *Measured) summarize() {
 	m.Deliveries, m.Dropped, m.Acks, m.Outage, m.Log = Deliveries{}, 0, nil, summarizeOutages(m.Runs), summarizeLogs(m.Runs)
 	m.Consume, m.KV, m.Throughput = summarizeConsume(m.Runs), summarizeKV(m.Runs), summarizeThroughput(m.Runs)
 	m.Request, m.Connections, m.Noisy = summarizeRequest(m.Runs), summarizeConnections(m.Runs), summarizeNoisy(m.Runs)
-	m.Requery = summarizeRequery(m.Runs)
+	m.Requery, m.Query = summarizeRequery(m.Runs), summarizeQuery(m.Runs)
 	for _, run := range m.Runs {
 		if run.Acks != nil {
 			if m.Acks == nil {

@@ -67,6 +67,18 @@ func metricsOf(scenario string) (list []pageMetric) {
 		rate("messages of the noise", func(m Measured) float64 { return f(m).Noise.ReceiveRate })
 	case scenarioRequery:
 		latency("change acknowledged: ", func(m Measured) Latency { return valueOr(m.Requery).Answer })
+	case scenarioQuery:
+		f := func(m Measured) QueryFigures { return valueOr(m.Query) }
+		rate("records written", func(m Measured) float64 { return f(m).FillRate })
+		for i, name := range []string{"all", "selective", "none"} {
+			of := func(m Measured) KVPhase {
+				figures := f(m)
+				return *figures.phases()[i]
+			}
+			rate(name+": records scanned", func(m Measured) float64 { return of(m).Rate })
+			cpu(name+": client CPU per record", func(m Measured) *CPU { return new(of(m).Client) })
+			cpu(name+": server CPU per record", func(m Measured) *CPU { return of(m).Server })
+		}
 	case scenarioFilter:
 		cpu("server CPU per message", func(m Measured) *CPU {
 			return medianCPU(m.Runs, func(r Run) *CPU { return r.ServerCPU })
@@ -98,7 +110,8 @@ func metricsOf(scenario string) (list []pageMetric) {
 	case scenarioDurable:
 		rate("acks", func(m Measured) float64 { return m.AckRate })
 	}
-	if scenario != scenarioThroughput && scenario != scenarioNoisy && scenario != scenarioKV {
+	if scenario != scenarioThroughput && scenario != scenarioNoisy && scenario != scenarioKV &&
+		scenario != scenarioQuery {
 		latency("latency ", func(m Measured) Latency { return m.Median })
 	}
 	if scenario == scenarioConnections {

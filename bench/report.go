@@ -75,6 +75,7 @@ type Measured struct {
 	Connections *ConnectionsFigures `json:"connections,omitempty"`
 	Noisy       *NoisyFigures       `json:"noisy,omitempty"`
 	Requery     *RequeryFigures     `json:"requery,omitempty"` // medians, but the sum of counts
+	Query       *QueryFigures       `json:"query,omitempty"`   // medians, but sums of counts
 	// OverFirst is the server's CPU time per delivery over that of the scenario's first size.
 	OverFirst float64 `json:"server_cpu_over_first_size,omitempty"`
 	Runs      []Run   `json:"runs"`
@@ -97,6 +98,7 @@ type Ratio struct {
 	Request     *RequestRatio     `json:"request,omitempty"`
 	Connections *ConnectionsRatio `json:"connections,omitempty"`
 	Noisy       *NoisyRatio       `json:"noisy,omitempty"`
+	Query       *QueryRatio       `json:"query,omitempty"`
 }
 
 func newResult(w Workload, targets []Target) Result {
@@ -115,6 +117,8 @@ func (r Result) unit() string {
 		return "publishers"
 	case scenarioConsume:
 		return "consumers"
+	case scenarioQuery:
+		return "records"
 	case scenarioFilter:
 		return "filters"
 	case scenarioKV:

@@ -61,6 +61,7 @@ type Run struct {
 	Connections *ConnectionsFigures `json:"connections,omitempty"`
 	Noisy       *NoisyFigures       `json:"noisy,omitempty"`
 	Requery     *RequeryFigures     `json:"requery,omitempty"`
+	Query       *QueryFigures       `json:"query,omitempty"`
 	ClientCPU   CPU                 `json:"client_cpu"`
 	ServerCPU   *CPU                `json:"server_cpu,omitempty"`
 	ServerRSS   int64               `json:"server_rss_bytes,omitempty"`
@@ -122,6 +123,9 @@ func measure(ctx context.Context, t Target, w Workload, limits Limits, status fu
 	}
 	if w.requery != nil {
 		return measureRequery(ctx, t, w, limits, status)
+	}
+	if w.query != nil {
+		return measureQuery(ctx, t, w, limits, status)
 	}
 	if w.filter != nil {
 		return measureFilter(ctx, t, w, limits, status)

@@ -133,6 +133,9 @@ func (t *table) notes() {
 	if has[scenarioNoisy] {
 		t.noisyNotes()
 	}
+	if has[scenarioQuery] {
+		t.queryNotes()
+	}
 	if has[scenarioFilter] {
 		t.filterNotes()
 	}
@@ -154,6 +157,9 @@ func (t *table) section(results []Result) {
 		return
 	case scenarioLog:
 		t.log(results)
+		return
+	case scenarioQuery:
+		t.query(results)
 		return
 	case scenarioConsume:
 		t.consume(results)

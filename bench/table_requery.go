@@ -26,9 +26,13 @@ func (t *table) answers(results []Result) {
 			if i == 0 {
 				t.line()
 			}
-			t.line(cut(fmt.Sprintf("%s, %s %s: queries open after %s; %s changes acknowledged: p50 %s, p99 %s, max %s", m.Server,
-				thousands(int64(r.Size)), r.unit(), duration(float64(f.OpenNS)), thousands(f.Answered),
-				duration(float64(f.Answer.P50)), duration(float64(f.Answer.P99)), duration(float64(f.Answer.Max))), maxWidth))
+			l := f.Answer
+			t.linef("%s, %s %s: all queries were open after %s;", cut(m.Server, 24),
+				thousands(int64(r.Size)),
+				r.unit(), duration(float64(f.OpenNS)))
+			t.linef("  %s changes were acknowledged: p50 %s, p99 %s, max %s.",
+				thousands(f.Answered),
+				duration(float64(l.P50)), duration(float64(l.P99)), duration(float64(l.Max)))
 		}
 	}
 }

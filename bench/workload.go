@@ -37,6 +37,7 @@ type Workload struct {
 	noisy       *noisyPlan
 	requery     *requeryPlan
 	filter      *filterPlan
+	query       *queryPlan
 }
 
 // A listener is one subscriber: what it subscribes to, and whose messages it must get.
@@ -78,6 +79,7 @@ type Parameters struct {
 	Queries            int     `json:"queries,omitempty"`
 	Share              float64 `json:"matching_share,omitempty"`
 	Changes            int     `json:"changes,omitempty"`
+	Scans              int     `json:"scans,omitempty"`
 	LeastNS            int64   `json:"least_between_changes_ns,omitempty"`
 	MostNS             int64   `json:"most_between_changes_ns,omitempty"`
 	PayloadBytes       int     `json:"payload_bytes"`
@@ -293,6 +295,9 @@ func (w Workload) sockets() int {
 	}
 	if w.requery != nil {
 		return 2 * w.requery.sessions
+	}
+	if w.query != nil {
+		return 2 // one that publishes and scans, and one to manage the stream
 	}
 	if w.filter != nil {
 		return 3 // publisher, subscriber, and one to manage the stream

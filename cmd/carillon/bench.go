@@ -75,7 +75,8 @@ command line.`,
 	}
 	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchLogCommand(), newBenchConsumeCommand(),
 		newBenchKVCommand(), newBenchThroughputCommand(), newBenchRequestCommand(), newBenchConnectionsCommand(), newBenchNoisyCommand(),
-		newBenchRequeryCommand(), newBenchFilterCommand(), newBenchAllCommand())
+		newBenchRequeryCommand(), newBenchFilterCommand(), newBenchQueryCommand(),
+		newBenchAllCommand())
 	return cmd
 }
 

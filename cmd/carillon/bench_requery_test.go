@@ -49,7 +49,7 @@ func TestBenchRequery(t *testing.T) {
 	}
 	if !strings.Contains(table,
 		"requery: 25 live queries on 3 connections, each matches 10 % of the publishers") ||
-		!strings.Contains(table, "50 changes acknowledged") {
+		!strings.Contains(table, "50 changes were acknowledged") {
 		t.Errorf("the table is\n%s", table)
 	}
 	noAttributes(t, dev.url)
