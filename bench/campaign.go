@@ -99,7 +99,9 @@ func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Repor
 	stored := func(w Workload) bool {
 		return w.durable != nil || w.failover != nil || w.log != nil || w.consume != nil || w.kv != nil || w.noisy != nil && w.noisy.stream
 	}
-	live := func(w Workload) bool { return w.requery != nil || w.filter != nil || w.query != nil }
+	live := func(w Workload) bool {
+		return w.requery != nil || w.filter != nil || w.query != nil || w.Parameters.Queries > 0
+	}
 	if slices.ContainsFunc(c.Workloads, live) {
 		for _, t := range targets {
 			if err := t.hasQueries(ctx); err != nil {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -43,6 +44,9 @@ func (a Address) connect(ctx context.Context, name string, ended func(error)) (*
 		options = append(options, nats.UserInfo(a.User, a.Password))
 	case a.Token != "":
 		options = append(options, nats.Token(a.Token))
+	}
+	if a.from != nil {
+		options = append(options, nats.Dialer(&net.Dialer{Timeout: timeout, LocalAddr: a.from}))
 	}
 	if a.Secure != nil {
 		options = append(options, nats.Secure(a.Secure))

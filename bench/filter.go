@@ -123,7 +123,13 @@ func (r *Report) compareSizes() {
 
 // sizeOf tells results of the same load with different sizes.
 func (r Result) sizeOf(other Result) bool {
-	return r.Scenario == scenarioFilter && r.besides(other)
+	switch r.Scenario {
+	case scenarioFilter:
+		return r.besides(other)
+	case scenarioForward:
+		return r.Parameters.Queries > 0 && r.besides(other) && r.Size == other.Size
+	}
+	return false
 }
 
 // serverCPU returns nanoseconds per delivery, or 0 if they are not known.

@@ -79,7 +79,7 @@ func metricsOf(scenario string) (list []pageMetric) {
 			cpu(name+": client CPU per record", func(m Measured) *CPU { return new(of(m).Client) })
 			cpu(name+": server CPU per record", func(m Measured) *CPU { return of(m).Server })
 		}
-	case scenarioFilter:
+	case scenarioFilter, scenarioForward:
 		cpu("server CPU per message", func(m Measured) *CPU {
 			return medianCPU(m.Runs, func(r Run) *CPU { return r.ServerCPU })
 		})

@@ -8,13 +8,13 @@ type published struct {
 
 // publishedBy names the sources, for the footnote.
 var publishedBy = map[string]string{
-	"forward": "CQBS (Fierro, Krogen, 2016): t2.medium, about 5 ms of network in every figure",
-	"requery": "CQBS, replicated: 10 brokers, 500 queries that match 10 %, EC2; p50, p99 from their data",
-	"fanout":  "Newsome, Jones, 2016: a list per topic, UDP, two hosts on a LAN",
+	scenarioForward: "CQBS (Fierro, Krogen, 2016): t2.medium, about 5 ms of network in every figure",
+	"requery":       "CQBS, replicated: 10 brokers, 500 queries that match 10 %, EC2; p50, p99 from their data",
+	"fanout":        "Newsome, Jones, 2016: a list per topic, UDP, two hosts on a LAN",
 }
 
 var publishedFigures = map[string]map[int]published{
-	"forward": {
+	scenarioForward: {
 		1:   {mean: 4.67, sd: 0.55, p95: 4.85},
 		10:  {mean: 4.62, sd: 0.37, p95: 4.77},
 		100: {mean: 13.58, sd: 67.13, p95: 8.87},

@@ -111,7 +111,7 @@ func newResult(w Workload, targets []Target) Result {
 
 func (r Result) unit() string {
 	switch r.Scenario {
-	case "forward":
+	case scenarioForward:
 		return "groups"
 	case scenarioDurable, scenarioFailover, scenarioLog, scenarioThroughput, scenarioRequery:
 		return "publishers"
@@ -155,14 +155,18 @@ func (r Result) load() string {
 	if r.Parameters.Window > 1 {
 		return fmt.Sprintf("%s%s, %d in flight", r.Scenario, replicas, r.Parameters.Window)
 	}
-	return fmt.Sprintf("%s%s %d %s", r.Scenario, replicas, r.Size, r.unit())
+	queries := ""
+	if r.Scenario == scenarioForward && r.Parameters.Queries > 0 {
+		queries = fmt.Sprintf(", %s other queries", thousands(int64(r.Parameters.Queries)))
+	}
+	return fmt.Sprintf("%s%s %d %s%s", r.Scenario, replicas, r.Size, r.unit(), queries)
 }
 
 // besides tells whether the other result stands in the same table.
 func (r Result) besides(other Result) bool {
 	return r.Scenario == other.Scenario && r.Parameters.Replicas == other.Parameters.Replicas &&
 		r.Parameters.Connect == other.Parameters.Connect && r.Parameters.Durability == other.Parameters.Durability &&
-		r.Parameters.Noise == other.Parameters.Noise
+		r.Parameters.Noise == other.Parameters.Noise && (r.Parameters.Queries > 0) == (other.Parameters.Queries > 0)
 }
 
 // WriteJSON writes the report as indented JSON.

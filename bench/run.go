@@ -143,6 +143,9 @@ func measure(ctx context.Context, t Target, w Workload, limits Limits, status fu
 		published: make([]int, len(w.topics)), failed: make([]error, len(w.topics)), late: newRecorder(),
 	}
 	d := newDriver(w.Client, r.collector)
+	if w.Scenario == scenarioForward && w.Parameters.Queries > 0 {
+		d = newQueryDriver(w, r.collector, limits)
+	}
 	run := Run{Started: time.Now().UTC().Truncate(time.Millisecond), Planned: w.schedule.len()}
 	err := r.play(ctx, d, &run)
 	d.close()
@@ -175,8 +178,9 @@ func (r *runner) play(ctx context.Context, d driver, run *Run) error {
 }
 
 func (r *runner) connect(ctx context.Context, d driver) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Connect,
-		fmt.Errorf("%d connections took more than %v", r.workload.sockets(), r.limits.Connect))
+	within := r.workload.connectWithin(r.limits)
+	ctx, cancel := context.WithTimeoutCause(ctx, within,
+		fmt.Errorf("%d connections took more than %v", r.workload.sockets(), within))
 	defer cancel()
 	r.status("connecting")
 	if err := d.subscribe(ctx, r.target, r.prefix, r.workload.subscribers); err != nil {

@@ -100,7 +100,7 @@ func (t *table) notes() {
 	for _, r := range t.report.Results {
 		has[r.Scenario] = true
 	}
-	if has["forward"] || has["fanout"] {
+	if has[scenarioForward] || has["fanout"] {
 		t.line("Latency counts from the time a message was due (open loop), warm-up left out.")
 		t.line("late: how long after that it left its publisher. bench CPU: of this program, 100% is one core.")
 	}
@@ -184,7 +184,7 @@ func (t *table) section(results []Result) {
 	t.line(headline(results))
 	t.line(extent(results))
 	t.line()
-	t.line(padRight(results[0].unit(), nameWidth), padLeft("count", countWidth),
+	t.line(padRight(results[0].labelHead(), nameWidth), padLeft("count", countWidth),
 		padLeft("mean", timeWidth), padLeft("sd", timeWidth), padLeft("p50", timeWidth), padLeft("p95", timeWidth),
 		padLeft("p99", timeWidth), padLeft("p99.9", timeWidth), padLeft("max", timeWidth),
 		padLeft("lost", lostWidth), padLeft("dup", faultWidth), padLeft("ooo", faultWidth))
@@ -203,7 +203,10 @@ func (t *table) section(results []Result) {
 // headline says what the workload is.
 func headline(results []Result) string {
 	p := results[0].Parameters
-	if results[0].Scenario == "forward" {
+	if results[0].Scenario == scenarioForward {
+		if p.Queries > 0 {
+			return forwardByQueries(results[0])
+		}
 		return fmt.Sprintf("forward: groups of %d publishers and 1 subscriber, %s msg/s per publisher, %d B, client %s",
 			p.PublishersPerGroup, number(p.RatePerPublisher), p.PayloadBytes, results[0].Client)
 	}
@@ -220,7 +223,7 @@ func headline(results []Result) string {
 // extent says how much was measured.
 func extent(results []Result) string {
 	p := results[0].Parameters
-	if results[0].Scenario == "forward" {
+	if results[0].Scenario == scenarioForward {
 		return fmt.Sprintf("%s s measured after %s s of warm-up",
 			number(float64(p.DurationNS)/1e9), number(float64(p.WarmupNS)/1e9))
 	}
@@ -237,8 +240,30 @@ func extent(results []Result) string {
 	return cut("rounds of warm-up + measured: "+strings.Join(parts, ", "), maxWidth)
 }
 
+// label is the size of a result, in the first column.
+func (r Result) label() string {
+	if r.Scenario == scenarioForward && r.Parameters.Queries > 0 {
+		return fmt.Sprintf("%s; %s", thousands(int64(r.Size)), thousands(int64(r.Parameters.Queries)))
+	}
+	return thousands(int64(r.Size))
+}
+
+// labelHead is what stands above.
+func (r Result) labelHead() string {
+	if r.Scenario == scenarioForward && r.Parameters.Queries > 0 {
+		return r.unit() + "; queries"
+	}
+	return r.unit()
+}
+
+func forwardByQueries(r Result) string {
+	p := r.Parameters
+	return cut(fmt.Sprintf("forward: groups of %d publishers, chosen by live queries beside others; %s msg/s each, %d B",
+		p.PublishersPerGroup, number(p.RatePerPublisher), p.PayloadBytes), maxWidth)
+}
+
 func (t *table) result(r Result) {
-	size := thousands(int64(r.Size))
+	size := r.label()
 	if len(r.Measured) == 1 && !t.originals {
 		t.measured(size, r.Measured[0])
 		return
@@ -317,7 +342,7 @@ func (t *table) conditions(results []Result) {
 	}
 	t.line(header...)
 	for _, r := range results {
-		size := thousands(int64(r.Size))
+		size := r.label()
 		if len(r.Measured) == 1 {
 			t.condition(size, r, r.Measured[0])
 			continue

@@ -1,6 +1,9 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 func filterHeadline(r Result) string {
 	p := r.Parameters
@@ -15,25 +18,28 @@ func filterExtent(p Parameters) string {
 
 // overFirst shows what the server's CPU time is over that of the first size.
 func (t *table) overFirst(results []Result) {
+	began := false
 	for i, r := range results {
+		first := slices.IndexFunc(results[:i], func(other Result) bool { return other.sizeOf(r) })
 		for _, m := range r.Measured {
-			if m.OverFirst == 0 {
+			if m.OverFirst == 0 || first < 0 {
 				continue
 			}
-			if i == 1 {
+			if !began {
+				began = true
 				t.line()
 			}
-			first := results[0]
-			t.linef("%s: %s %s take %.3f × the server's CPU time of %s, per message.", m.Server,
-				thousands(int64(r.sizeAbout())), r.sizeUnit(), m.OverFirst, thousands(int64(first.sizeAbout())))
+			name, of, size := cut(m.Server, 24), "filters", Result.label
+			if r.Scenario == scenarioForward {
+				name += fmt.Sprintf(", %s groups", thousands(int64(r.Size)))
+				of = "other queries"
+				size = func(r Result) string { return thousands(int64(r.Parameters.Queries)) }
+			}
+			t.linef("%s: %s %s take %.3f × the server's CPU time of %s, per message.", name, size(r), of,
+				m.OverFirst, size(results[first]))
 		}
 	}
 }
-
-// sizeAbout and sizeUnit are what a comparison of sizes is about.
-func (r Result) sizeAbout() int { return r.Size }
-
-func (r Result) sizeUnit() string { return r.unit() }
 
 func (t *table) filterNotes() {
 	t.line("filter: from when a message was due until the Subscription that it matches has it, stored before.")

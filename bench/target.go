@@ -31,6 +31,7 @@ type Address struct {
 	Secure                *tls.Config // nil: the machine's CAs
 	HandshakeFirst        bool        // the server says nothing in plaintext
 	User, Password, Token string
+	from                  *net.TCPAddr // where it connects from; nil: anywhere
 }
 
 const defaultPort = "4222"

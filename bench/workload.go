@@ -105,7 +105,12 @@ type Forward struct {
 	Warmup, Duration   time.Duration
 	Client             string
 	Seed               uint64
+	// Queries are numbers of live queries that are open beside those of the subscribers, which then
+	// choose publishers by their attributes. None: subscribers have wildcards.
+	Queries []int
 }
+
+const scenarioForward = "forward"
 
 // Workloads makes one plan for each number of groups.
 func (f Forward) Workloads() ([]Workload, error) {
@@ -118,10 +123,13 @@ func (f Forward) Workloads() ([]Workload, error) {
 	if !(f.Rate >= 0.01 && f.Rate <= 100_000) {
 		return nil, fmt.Errorf("rate is %v messages a second; give 0.01 to 100000", f.Rate)
 	}
+	if err := f.checkQueries(); err != nil {
+		return nil, err
+	}
 	var made []Workload
 	for _, groups := range f.Groups {
 		s := newTicking(groups*f.PublishersPerGroup, f.Rate, f.Warmup, f.Duration, f.Seed)
-		w := Workload{Scenario: "forward", Size: groups, Client: f.Client, schedule: s}
+		w := Workload{Scenario: scenarioForward, Size: groups, Client: f.Client, schedule: s}
 		for g := range groups {
 			// Each publisher is a stream with a subject of its own; the group is a wildcard over
 			// them.
@@ -142,9 +150,30 @@ func (f Forward) Workloads() ([]Workload, error) {
 		if err := w.checkLedger(); err != nil {
 			return nil, err
 		}
-		made = append(made, w)
+		if len(f.Queries) == 0 {
+			made = append(made, w)
+		}
+		for _, queries := range f.Queries {
+			w.Parameters.Queries = queries
+			made = append(made, w)
+		}
 	}
 	return made, nil
+}
+
+// maxForwardQueries bounds the other queries: a broker accepts 20,000.
+const maxForwardQueries = 20_000
+
+func (f Forward) checkQueries() error {
+	for _, queries := range f.Queries {
+		if queries < 1 || queries > maxForwardQueries {
+			return fmt.Errorf("number of other queries is %d; give 1 to %d", queries, maxForwardQueries)
+		}
+		if f.Client != ClientNATS {
+			return fmt.Errorf("live queries have the client %s only, and %q is given", ClientNATS, f.Client)
+		}
+	}
+	return nil
 }
 
 // Fanout configures many subscribers over three topics: the workload of Newsome and Jones.
@@ -305,5 +334,6 @@ func (w Workload) sockets() int {
 	if w.noisy != nil {
 		return w.noisy.publishers + w.noisy.subscribers + 3 // requester, responder, and one to manage the stream
 	}
-	return len(w.subscribers) + len(w.topics)
+	others := (w.Parameters.Queries + queriesOfAnAddress - 1) / queriesOfAnAddress
+	return len(w.subscribers) + len(w.topics) + others + min(others, 1)
 }

@@ -39,6 +39,7 @@ type benchFlags struct {
 	client                  string
 	warmup, duration        time.Duration
 	groups, subscribers     []int
+	queries                 []int // beside those of forward
 	publishers, perTopic    int
 	waiting                 []int // publishers of durable
 	window                  int
@@ -85,8 +86,19 @@ func newBenchForwardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forward",
 		Short: "Groups of publishers with one subscriber each, at a steady rate",
+		Long: `Groups of publishers with one subscriber each, at a steady rate.
+
+A subscriber has a wildcard for the subjects of its group. With --queries it has a live query over
+the publishers' attributes instead, and so many other queries are open that no publisher matches:
+with --queries 10,10000 the table has the server's CPU time per message with 10,000 queries over
+that with ten. It needs --server-pid. The attributes are deleted at the end.
+
+A broker accepts 1,000 queries of a user, or of an address where there are no users. From the
+broker's own machine under Linux, other queries come from several addresses of 127.0.0.0/8; else
+name several users in --server.`,
 		Example: `  carillon bench forward --server nats://127.0.0.1:4222
-  carillon bench forward --against nats://127.0.0.1:4223 --against-name nats-server --repeat 5`,
+  carillon bench forward --against nats://127.0.0.1:4223 --against-name nats-server --repeat 5
+  carillon bench forward --queries 10,10000 --groups 100 --rate 20 --server-pid $(pidof -s carillon)`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd, func() ([]bench.Workload, error) { return f.forward(bench.ClientNATS).Workloads() })
@@ -96,6 +108,7 @@ func newBenchForwardCommand() *cobra.Command {
 	f.forwardFlags(cmd)
 	f.times(cmd, 5*time.Second, 30*time.Second, "nats")
 	cmd.Flags().IntVar(&f.forwardSize, "size", 32, "payload `bytes`, at least 32")
+	cmd.Flags().IntSliceVar(&f.queries, "queries", nil, "subscribers choose publishers by attributes, with live queries; so many other queries are open (default subscribers use wildcards)")
 	return cmd
 }
 
@@ -272,7 +285,7 @@ func (f *benchFlags) shorten(flags *pflag.FlagSet) {
 func (f *benchFlags) forward(client string) bench.Forward {
 	return bench.Forward{
 		Groups: f.groups, PublishersPerGroup: f.publishers, Rate: f.rate, PayloadBytes: f.forwardSize,
-		Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client), Seed: f.seed,
+		Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client), Seed: f.seed, Queries: f.queries,
 	}
 }
 
