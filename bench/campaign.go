@@ -100,7 +100,7 @@ func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Repor
 		return w.durable != nil || w.failover != nil || w.log != nil || w.consume != nil || w.kv != nil || w.noisy != nil && w.noisy.stream
 	}
 	live := func(w Workload) bool {
-		return w.requery != nil || w.filter != nil || w.query != nil || w.Parameters.Queries > 0
+		return w.requery != nil || w.cluster != nil || w.filter != nil || w.query != nil || w.Parameters.Queries > 0
 	}
 	if slices.ContainsFunc(c.Workloads, live) {
 		for _, t := range targets {
@@ -211,6 +211,7 @@ func (m *Measured) summarize() {
 	m.Consume, m.KV, m.Throughput = summarizeConsume(m.Runs), summarizeKV(m.Runs), summarizeThroughput(m.Runs)
 	m.Request, m.Connections, m.Noisy = summarizeRequest(m.Runs), summarizeConnections(m.Runs), summarizeNoisy(m.Runs)
 	m.Requery, m.Query = summarizeRequery(m.Runs), summarizeQuery(m.Runs)
+	m.Cluster = summarizeCluster(m.Runs)
 	for _, run := range m.Runs {
 		if run.Acks != nil {
 			if m.Acks == nil {

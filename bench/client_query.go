@@ -160,8 +160,7 @@ func (d *queryDriver) close() {
 	d.natsDriver.closing = true
 	d.natsDriver.mu.Unlock()
 	if len(d.subjects) > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), min(d.limits.Connect,
-			connectTimeout))
+		ctx, cancel := context.WithTimeout(context.Background(), d.limits.Connect)
 		_ = removeAttributes(ctx, d.manager, d.subjects)
 		cancel()
 	}

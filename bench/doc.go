@@ -7,9 +7,10 @@
 //
 // What holds:
 //
-//   - The load of forward and fanout is open loop, and so is that of request and of noisy's
-//     bystander at a rate. Every message is due at a time fixed before the run starts, a
-//     late publisher skips nothing, and latency counts from the time when the message was due.
+//   - The load of forward, fanout, filter, requery and cluster is open loop, and so is that of
+//     request and of noisy's bystander at a rate. Every message is due at a time fixed before the
+//     run starts, a late publisher skips nothing, and latency counts from the time when the
+//     message was due.
 //   - Publishers and subscribers share one process and one monotonic clock.
 //   - Each message says which run, publisher and sequence it is, under a checksum, so lost,
 //     duplicated, reordered, damaged and misrouted messages are counted exactly.

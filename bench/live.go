@@ -22,6 +22,10 @@ const (
 	attributesBytes = 4 << 10
 )
 
+// removeTimeout bounds how long deleting attributes may take, also while coordinators elect a
+// leader.
+const removeTimeout = time.Minute
+
 // ErrNoQueries marks a server that does not know attributes of subjects.
 var ErrNoQueries = errors.New("knows no attributes and no live queries")
 
@@ -33,8 +37,11 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.Code + ": " + r.Text }
 
-// passes tells refusals that a repetition may avoid.
-func (r *refusal) passes() bool { return r.Code == "Busy" || r.Code == "NotReady" }
+// passes tells refusals that a repetition may avoid. After Unavailable nobody knows whether a
+// change was made; those of this package may be made again.
+func (r *refusal) passes() bool {
+	return r.Code == "Busy" || r.Code == "NotReady" || r.Code == "Unavailable"
+}
 
 // attributeChange is a change of the attributes of one subject.
 type attributeChange struct {
@@ -115,7 +122,7 @@ func setAttributes(ctx context.Context, nc *nats.Conn, changes []attributeChange
 // removeAttributes deletes all attributes of subjects. Those that a run leaves behind are bound to
 // its connections, and go with them.
 func removeAttributes(ctx context.Context, nc *nats.Conn, subjects []string) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	changes := make([]attributeChange, len(subjects))
 	for i, subject := range subjects {

@@ -67,6 +67,11 @@ func metricsOf(scenario string) (list []pageMetric) {
 		rate("messages of the noise", func(m Measured) float64 { return f(m).Noise.ReceiveRate })
 	case scenarioRequery:
 		latency("change acknowledged: ", func(m Measured) Latency { return valueOr(m.Requery).Answer })
+	case scenarioCluster:
+		list = append(list, pageMetric{
+			name: "missed by new members", format: wholeNumber, always: true,
+			of: func(m Measured) float64 { return float64(valueOr(m.Cluster).Missed) },
+		})
 	case scenarioQuery:
 		f := func(m Measured) QueryFigures { return valueOr(m.Query) }
 		rate("records written", func(m Measured) float64 { return f(m).FillRate })

@@ -6,10 +6,23 @@ type published struct {
 	mean, sd, p50, p95, p99 float64
 }
 
+// published returns what the source of a result's workload reported of the same load.
+func (r Result) published() (figures published, known bool) {
+	p := r.Parameters
+	switch {
+	case r.Scenario == scenarioRequery && (p.Queries != 500 || p.Share != 0.1),
+		r.Scenario == scenarioCluster && (p.Brokers != 3 || p.RatePerPublisher != 5):
+		return figures, false
+	}
+	figures, known = publishedFigures[r.Scenario][r.Size]
+	return figures, known
+}
+
 // publishedBy names the sources, for the footnote.
 var publishedBy = map[string]string{
 	scenarioForward: "CQBS (Fierro, Krogen, 2016): t2.medium, about 5 ms of network in every figure",
-	"requery":       "CQBS, replicated: 10 brokers, 500 queries that match 10 %, EC2; p50, p99 from their data",
+	scenarioRequery: "CQBS, replicated: 10 brokers, 500 queries that match 10 %, EC2; p50, p99 from their data",
+	scenarioCluster: "CQBS: 3 brokers, 3 coordinators, 30 subscribers, on t2.medium in EC2",
 	"fanout":        "Newsome, Jones, 2016: a list per topic, UDP, two hosts on a LAN",
 }
 
@@ -21,6 +34,9 @@ var publishedFigures = map[string]map[int]published{
 	},
 	scenarioRequery: {
 		1000: {mean: 95.5, p50: 60.3, p95: 191.2, p99: 447.9},
+	},
+	scenarioCluster: {
+		360: {mean: 129.6, sd: 891, p95: 7.59},
 	},
 	"fanout": {
 		10:     {mean: 0.786, sd: 0.0096},

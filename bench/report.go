@@ -76,6 +76,7 @@ type Measured struct {
 	Noisy       *NoisyFigures       `json:"noisy,omitempty"`
 	Requery     *RequeryFigures     `json:"requery,omitempty"` // medians, but the sum of counts
 	Query       *QueryFigures       `json:"query,omitempty"`   // medians, but sums of counts
+	Cluster     *ClusterFigures     `json:"cluster,omitempty"` // sums
 	// OverFirst is the server's CPU time per delivery over that of the scenario's first size.
 	OverFirst float64 `json:"server_cpu_over_first_size,omitempty"`
 	Runs      []Run   `json:"runs"`
@@ -113,7 +114,8 @@ func (r Result) unit() string {
 	switch r.Scenario {
 	case scenarioForward:
 		return "groups"
-	case scenarioDurable, scenarioFailover, scenarioLog, scenarioThroughput, scenarioRequery:
+	case scenarioDurable, scenarioFailover, scenarioLog, scenarioThroughput, scenarioRequery,
+		scenarioCluster:
 		return "publishers"
 	case scenarioConsume:
 		return "consumers"

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -19,7 +20,8 @@ type Requery struct {
 	Share       float64 // of the publishers, that each query matches
 	Changes     int     // after all publishers have arrived
 	Least, Most time.Duration
-	Midway      string // command for sh, halfway
+	Midway      string                      // command for sh, halfway
+	Strike      func(context.Context) error // instead of a command; or nil
 	Seed        uint64
 }
 
@@ -49,6 +51,7 @@ type requeryPlan struct {
 	seed                          uint64
 	due                           []time.Duration // of each event
 	midway                        string
+	strike                        func(context.Context) error
 }
 
 // Workloads makes one plan for each number of publishers.
@@ -96,6 +99,7 @@ func (c Requery) Workloads() ([]Workload, error) {
 		plan := &requeryPlan{
 			publishers: publishers, sessions: c.Sessions, queries: c.Queries, keys: keys, values: values,
 			changes: c.Changes, seed: c.Seed, midway: c.Midway,
+			strike: c.Strike,
 		}
 		random := rand.New(rand.NewPCG(c.Seed, uint64(publishers)))
 		for at := time.Duration(0); len(plan.due) < publishers+c.Changes; {
@@ -169,8 +173,11 @@ func (p *requeryPlan) attributes(publisher, generation int) map[string]any {
 // RequeryFigures are the findings of a run of the requery scenario.
 type RequeryFigures struct {
 	Answered int64   `json:"answered_changes"`
-	Answer   Latency `json:"answer_latency"` // from when a change was due until it was acknowledged
+	Answer   Latency `json:"answer_latency"`   // from when a change was due until it was acknowledged
+	Repeated int64   `json:"repeated_changes"` // since coordinators or brokers were not ready
 	OpenNS   int64   `json:"open_queries_ns"`
+	// StruckNS is when what is done halfway was done, since the first change was due; 0: nothing was.
+	StruckNS int64 `json:"struck_after_ns,omitempty"`
 }
 
 // summarizeRequery returns medians, but the sum of counts.
@@ -187,7 +194,7 @@ func summarizeRequery(runs []Run) *RequeryFigures {
 		OpenNS: median(runs, func(r Run) int64 { return r.Requery.OpenNS }),
 	}
 	for _, run := range runs {
-		s.Answered += run.Requery.Answered
+		s.Answered, s.Repeated = s.Answered+run.Requery.Answered, s.Repeated+run.Requery.Repeated
 	}
 	return s
 }

@@ -33,11 +33,17 @@ type requeryRun struct {
 	late     *recorder
 	usage    usage
 
-	mu       sync.Mutex
-	closing  bool
-	answer   *recorder
-	answered int64
-	failed   error // the first refusal, or what else is wrong
+	lives context.Context // until the run ends
+	again sync.WaitGroup  // changes that are to be repeated
+
+	mu         sync.Mutex
+	closing    bool
+	unanswered []bool // by publisher
+	answer     *recorder
+	answered   int64
+	repeated   int64
+	struck     int64 // when what is done halfway was done
+	failed     error // the first refusal, or what else is wrong
 }
 
 // measureRequery never returns an error: what went wrong is in the Run, beside what was measured.
@@ -61,7 +67,13 @@ func measureRequery(ctx context.Context, t Target, w Workload, limits Limits,
 func (r *requeryRun) play(ctx context.Context, run *Run) (err error) {
 	r.status("connecting")
 	start := now()
-	defer r.close()
+	lives, end := context.WithCancel(context.WithoutCancel(ctx))
+	r.lives, r.unanswered = lives, make([]bool, r.plan.publishers)
+	defer func() {
+		end()
+		r.again.Wait()
+		r.close()
+	}()
 	if err := r.connect(ctx); err != nil {
 		return err
 	}
@@ -237,8 +249,11 @@ func (r *requeryRun) changeAll(ctx context.Context, zero int64) error {
 		if err := awaitDue(ctx, due, longestSpin); err != nil {
 			return err
 		}
-		if e == middle && r.plan.midway != "" {
-			commands.Go(func() { r.strike(ctx) })
+		if e == middle && (r.plan.midway != "" || r.plan.strike != nil) {
+			commands.Go(func() { r.strike(ctx, zero) })
+		}
+		if e == len(r.plan.due)-len(r.plan.due)/4 {
+			commands.Wait() // so that changes follow what is done halfway
 		}
 		if err := r.awaitNotices(ctx, publisher); err != nil {
 			return err
@@ -253,8 +268,10 @@ func (r *requeryRun) changeAll(ctx context.Context, zero int64) error {
 		}
 		r.account.begin(publisher, generation, due)
 		r.late.record(now() - due)
-		nc := r.conns[r.plan.sessions+publisher%r.plan.sessions]
-		if err := r.send(nc, data, due); err != nil {
+		r.mu.Lock()
+		r.unanswered[publisher] = true
+		r.mu.Unlock()
+		if err := r.send(requeryChange{publisher, due, data}); err != nil {
 			return fmt.Errorf("send a change to %s: %w", r.target.Name, err)
 		}
 		if e%10 == 0 {
@@ -264,10 +281,16 @@ func (r *requeryRun) changeAll(ctx context.Context, zero int64) error {
 	return nil
 }
 
-// awaitNotices waits until the notices of a publisher's last change have come, so that each notice
-// belongs to one change; or for as long as the limit allows.
+// awaitNotices waits until a publisher's last change was answered and its notices have come, so
+// that each notice belongs to one change; or for as long as the limit allows.
 func (r *requeryRun) awaitNotices(ctx context.Context, publisher int) error {
-	for end := now() + int64(r.limits.Drain); !r.account.settled(publisher) && now() < end; {
+	for end := now() + int64(r.limits.Drain); now() < end; {
+		r.mu.Lock()
+		open := r.unanswered[publisher]
+		r.mu.Unlock()
+		if !open && r.account.settled(publisher) {
+			break
+		}
 		if err := sleep(ctx, time.Millisecond); err != nil {
 			return err
 		}
@@ -275,49 +298,95 @@ func (r *requeryRun) awaitNotices(ctx context.Context, publisher int) error {
 	return nil
 }
 
+// A requeryChange is a request that is under way.
+type requeryChange struct {
+	publisher int
+	due       int64
+	data      []byte
+}
+
 // send makes a request whose answer nobody waits for here.
-func (r *requeryRun) send(nc *nats.Conn, data []byte, due int64) error {
-	inbox := nats.NewInbox()
-	s, err := nc.Subscribe(inbox, func(m *nats.Msg) { r.onAnswer(m, now()-due) })
+func (r *requeryRun) send(c requeryChange) error {
+	nc, inbox := r.conns[r.plan.sessions+c.publisher%r.plan.sessions], nats.NewInbox()
+	s, err := nc.Subscribe(inbox, func(m *nats.Msg) {
+		if r.onAnswer(&c, m, now()) {
+			r.sendAgain(c)
+		}
+	})
 	if err != nil {
 		return err
 	}
 	if err := s.AutoUnsubscribe(1); err != nil {
 		return err
 	}
-	return nc.PublishRequest(attributesSet, inbox, data)
+	return nc.PublishRequest(attributesSet, inbox, c.data)
 }
 
-func (r *requeryRun) onAnswer(m *nats.Msg, took int64) {
-	err := error(nil)
-	if m.Header.Get("Status") == "503" {
-		err = ErrNoQueries
-	} else {
+// sendAgain repeats a change, a little later. It changes nothing if the first one was made.
+func (r *requeryRun) sendAgain(c requeryChange) {
+	r.again.Go(func() {
+		if sleep(r.lives, askAgain) != nil {
+			return
+		}
+		if err := r.send(c); err != nil {
+			r.fail(fmt.Errorf("repeat a change on %s: %w", r.target.Name, err))
+		}
+	})
+}
+
+// onAnswer takes the answer to a change, and tells whether it is to be made again: while no
+// coordinator leads, nobody knows whether it was made.
+func (r *requeryRun) onAnswer(c *requeryChange, m *nats.Msg, at int64) (again bool) {
+	err := ErrNoQueries
+	if m.Header.Get("Status") != "503" {
 		err = readAnswer(m.Data, nil)
 	}
+	var refused *refusal
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil {
+	switch {
+	case errors.As(err, &refused) && refused.passes():
+		r.repeated++
+		return true
+	case err != nil:
 		if r.failed == nil {
 			r.failed = fmt.Errorf("%s refused a change: %w", r.target.Name, err)
 		}
-		return
+		return false
 	}
+	r.unanswered[c.publisher] = false
 	r.answered++
-	r.answer.record(took)
+	r.answer.record(at - c.due)
+	return false
 }
 
-// strike runs the command for the middle of the run.
-func (r *requeryRun) strike(ctx context.Context) {
+// strike does what is to be done in the middle of the run.
+func (r *requeryRun) strike(ctx context.Context, zero int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	defer cancel()
+	do := r.command
+	if r.plan.strike != nil {
+		do = r.plan.strike
+	}
+	if err := do(ctx); err != nil {
+		r.fail(err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.struck = now() - zero
+}
+
+// command runs the command for the middle of the run.
+func (r *requeryRun) command(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "sh", "-c", r.plan.midway)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &said, &said, time.Second
 	if err := cmd.Run(); err != nil {
-		r.fail(fmt.Errorf("run %s: %w: %.*s", r.plan.midway, err, commandOutput,
-			strings.TrimSpace(said.String())))
+		return fmt.Errorf("run %s: %w: %.*s", r.plan.midway, err, commandOutput,
+			strings.TrimSpace(said.String()))
 	}
+	return nil
 }
 
 // drain waits until every notice and every answer has come, or for as long as the limit allows.
@@ -370,6 +439,7 @@ func (r *requeryRun) report(run *Run, err error) {
 	run.Deliveries, run.Late, run.Published = found, r.late.summary(), r.account.events()
 	run.Latency, run.HDR, run.OverTime = r.account.latency.summary(), r.account.latency.hdr(), r.account.over.points()
 	run.Requery.Answered, run.Requery.Answer = r.answered, r.answer.summary()
+	run.Requery.Repeated, run.Requery.StruckNS = r.repeated, r.struck
 	if r.failed != nil {
 		err = errors.Join(r.failed, err)
 	}

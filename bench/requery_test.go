@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 func smallRequery() Requery {
@@ -145,9 +147,35 @@ func TestNoticesAreCountedExactly(t *testing.T) {
 	}
 }
 
+// TestAChangeIsRepeatedWhileNobodyLeads: what a broker could not carry out for now is made again,
+// and other refusals end the run.
+func TestAChangeIsRepeatedWhileNobodyLeads(t *testing.T) {
+	none := nats.Header{"Status": {"503"}}
+	for _, c := range []struct {
+		header        nats.Header
+		data          string
+		again, failed bool
+	}{
+		{data: `{"subject":"a","revision":3}`},
+		{data: `{"error":{"code":"Unavailable","text":"etcd"}}`, again: true},
+		{data: `{"error":{"code":"Busy","text":"later"}}`, again: true},
+		{data: `{"error":{"code":"NotReady","text":"later"}}`, again: true},
+		{data: `{"error":{"code":"Refused","text":"no room"}}`, failed: true},
+		{header: none, failed: true},
+		{data: `no JSON`, failed: true},
+	} {
+		r := &requeryRun{unanswered: []bool{true}, answer: newRecorder()}
+		again := r.onAnswer(&requeryChange{due: 2}, &nats.Msg{Header: c.header, Data: []byte(c.data)}, 7)
+		done := !c.again && !c.failed
+		if again != c.again || (r.failed != nil) != c.failed || r.unanswered[0] == done || (r.answer.max == 5) != done {
+			t.Errorf("%+v: again %t, %+v", c, again, r)
+		}
+	}
+}
+
 func TestRequerysTable(t *testing.T) {
 	c := smallRequery()
-	c.Publishers = []int{100, 1000}
+	c.Publishers, c.Queries = []int{100, 1000}, 500
 	made, err := c.Workloads()
 	if err != nil {
 		t.Fatal(err)
@@ -156,15 +184,15 @@ func TestRequerysTable(t *testing.T) {
 	for _, w := range made {
 		result := newResult(w, []Target{{Name: "carillon"}})
 		run := sampleRun(1, 20_000, time.Millisecond)
-		run.Requery = &RequeryFigures{Answered: 20, OpenNS: 3e6, Answer: run.Latency}
+		run.Requery = &RequeryFigures{Answered: 20, Repeated: 4, OpenNS: 3e6, Answer: run.Latency}
 		result.Measured[0].Runs = append(result.Measured[0].Runs, run)
 		result.summarize()
 		r.Results = append(r.Results, result)
 	}
 	table := string(tableOf(t, r, true))
 	for _, want := range []string{
-		"requery: 25 live queries on 2 connections, each matches 10 % of the publishers", "every 1ms to 5ms; then 12 changes", "published *", "95.5ms", "191ms", "60.3ms", "448ms",
-		"carillon, 1,000 publishers: all queries were open after 3.00ms;", "  20 changes were acknowledged: p50 1.00ms", "* CQBS",
+		"requery: 500 live queries on 2 connections, each matches 10 % of the publishers", "every 1ms to 5ms; then 12 changes", "published *", "95.5ms", "191ms", "60.3ms", "448ms",
+		"carillon, 1,000 publishers: all queries were open after 3.00ms;", "  20 changes were acknowledged: p50 1.00ms", "; 4 were repeated.", "* CQBS",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("no %q in\n%s", want, table)

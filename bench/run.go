@@ -62,6 +62,7 @@ type Run struct {
 	Noisy       *NoisyFigures       `json:"noisy,omitempty"`
 	Requery     *RequeryFigures     `json:"requery,omitempty"`
 	Query       *QueryFigures       `json:"query,omitempty"`
+	Cluster     *ClusterFigures     `json:"cluster,omitempty"`
 	ClientCPU   CPU                 `json:"client_cpu"`
 	ServerCPU   *CPU                `json:"server_cpu,omitempty"`
 	ServerRSS   int64               `json:"server_rss_bytes,omitempty"`
@@ -123,6 +124,9 @@ func measure(ctx context.Context, t Target, w Workload, limits Limits, status fu
 	}
 	if w.requery != nil {
 		return measureRequery(ctx, t, w, limits, status)
+	}
+	if w.cluster != nil {
+		return measureCluster(ctx, t, w, limits, status)
 	}
 	if w.query != nil {
 		return measureQuery(ctx, t, w, limits, status)

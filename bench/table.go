@@ -133,6 +133,9 @@ func (t *table) notes() {
 	if has[scenarioNoisy] {
 		t.noisyNotes()
 	}
+	if has[scenarioCluster] {
+		t.clusterNotes()
+	}
 	if has[scenarioQuery] {
 		t.queryNotes()
 	}
@@ -195,7 +198,9 @@ func (t *table) section(results []Result) {
 	t.slopes(results)
 	t.answers(results)
 	t.overFirst(results)
-	if source := publishedBy[results[0].Scenario]; t.originals && source != "" {
+	t.memberships(results)
+	compared := slices.ContainsFunc(results, func(r Result) bool { _, known := r.published(); return known })
+	if source := publishedBy[results[0].Scenario]; t.originals && compared {
 		t.linef("* %s.", source)
 	}
 }
@@ -215,6 +220,8 @@ func headline(results []Result) string {
 		return requeryHeadline(p)
 	case scenarioFilter:
 		return filterHeadline(results[0])
+	case scenarioCluster:
+		return clusterHeadline(p)
 	}
 	return fmt.Sprintf("fanout: subscribers over %d topics, %d messages of %d B on each per round, client %s",
 		p.Topics, p.MessagesPerTopic, p.PayloadBytes, results[0].Client)
@@ -232,6 +239,8 @@ func extent(results []Result) string {
 		return requeryExtent(p)
 	case scenarioFilter:
 		return filterExtent(p)
+	case scenarioCluster:
+		return clusterExtent(p)
 	}
 	var parts []string
 	for _, r := range results {
@@ -276,7 +285,7 @@ func (t *table) result(r Result) {
 		t.line(padRight(r.ratioName(q), nameWidth+countWidth), ratio(q.Mean), ratio(q.SD), ratio(q.P50), ratio(q.P95),
 			ratio(q.P99), ratio(q.P999), ratio(q.Max))
 	}
-	if figures, known := publishedFigures[r.Scenario][r.Size]; known && t.originals {
+	if figures, known := r.published(); known && t.originals {
 		ms := func(v float64) string {
 			if v == 0 {
 				return padLeft("–", timeWidth)

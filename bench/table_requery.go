@@ -30,9 +30,12 @@ func (t *table) answers(results []Result) {
 			t.linef("%s, %s %s: all queries were open after %s;", cut(m.Server, 24),
 				thousands(int64(r.Size)),
 				r.unit(), duration(float64(f.OpenNS)))
-			t.linef("  %s changes were acknowledged: p50 %s, p99 %s, max %s.",
-				thousands(f.Answered),
-				duration(float64(l.P50)), duration(float64(l.P99)), duration(float64(l.Max)))
+			repeated := ""
+			if f.Repeated > 0 {
+				repeated = fmt.Sprintf("; %s were repeated", thousands(f.Repeated))
+			}
+			t.linef("  %s changes were acknowledged: p50 %s, p99 %s, max %s%s.", thousands(f.Answered),
+				duration(float64(l.P50)), duration(float64(l.P99)), duration(float64(l.Max)), repeated)
 		}
 	}
 }

@@ -38,6 +38,7 @@ type Workload struct {
 	requery     *requeryPlan
 	filter      *filterPlan
 	query       *queryPlan
+	cluster     *clusterPlan
 }
 
 // A listener is one subscriber: what it subscribes to, and whose messages it must get.
@@ -75,6 +76,7 @@ type Parameters struct {
 	RequestRate        float64 `json:"requests_per_s,omitempty"`    // of an open loop
 	ConnectRate        float64 `json:"connections_per_s,omitempty"` // 0: all at once
 	Noise              string  `json:"noise,omitempty"`
+	Brokers            int     `json:"brokers,omitempty"`
 	Sessions           int     `json:"sessions,omitempty"`
 	Queries            int     `json:"queries,omitempty"`
 	Share              float64 `json:"matching_share,omitempty"`
@@ -324,6 +326,9 @@ func (w Workload) sockets() int {
 	}
 	if w.requery != nil {
 		return 2 * w.requery.sessions
+	}
+	if w.cluster != nil {
+		return w.cluster.subscribers + w.cluster.publishers + 1 // one to delete attributes
 	}
 	if w.query != nil {
 		return 2 // one that publishes and scans, and one to manage the stream

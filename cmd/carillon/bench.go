@@ -61,22 +61,22 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure a server: latency percentiles, losses and duplicates, rates",
 		Long: `Measure a server that speaks the NATS protocol.
 
-In forward, fanout, connections, noisy, request with --rate, and the second phase of consume the
-load is open loop: every message is due at a time fixed beforehand, and latency counts from then,
-so a server that stalls can't hide it.
+In forward, fanout, connections, noisy, filter, requery, cluster, request with --rate, and the
+second phase of consume the load is open loop: every message is due at a time fixed beforehand, and
+latency counts from then, so a server that stalls can't hide it.
 Lost, duplicated and reordered messages are counted exactly. The table goes to standard output; on
 a terminal, progress goes to standard error. Ctrl-C prints what was measured until then.
 
 The exit code is 0 if every message arrived once and in order (in failover: every acknowledged
 one; in consume: again only after the ack wait; in kv: every key has its last value; in requery:
-every notice), 1 if not, or if a server could not be reached, or after an interrupt; 2 for a wrong
-command line.`,
+every notice came; in query: every scan found what matches), 1 if not, or if a server could not be
+reached, or after an interrupt; 2 for a wrong command line.`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchLogCommand(), newBenchConsumeCommand(),
 		newBenchKVCommand(), newBenchThroughputCommand(), newBenchRequestCommand(), newBenchConnectionsCommand(), newBenchNoisyCommand(),
-		newBenchRequeryCommand(), newBenchFilterCommand(), newBenchQueryCommand(),
+		newBenchRequeryCommand(), newBenchFilterCommand(), newBenchQueryCommand(), newBenchClusterCommand(),
 		newBenchAllCommand())
 	return cmd
 }

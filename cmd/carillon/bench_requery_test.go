@@ -55,3 +55,21 @@ func TestBenchRequery(t *testing.T) {
 	noAttributes(t, dev.url)
 	dev.stop()
 }
+
+// TestBenchRequeryWithoutALeader: of three coordinators the one that leads is killed, and every
+// notice still comes, and comes once.
+func TestBenchRequeryWithoutALeader(t *testing.T) {
+	t.Setenv(asCarillon, "1") // its processes are this test's program
+	_, found := runBench(t,
+		"bench requery --start --kill-leader --data "+t.TempDir()+" --sessions 3 --queries 25"+
+			" --publishers 20 --changes 30 --interval 10ms,20ms --connect-timeout 60s --drain-timeout 60s")
+	m := found.Results[0].Measured[0]
+	if d := m.Deliveries; d.Expected == 0 || d.Received != d.Expected ||
+		d.Lost+d.Duplicated+d.Unexpected != 0 {
+		t.Errorf("%+v", d)
+	}
+	// Those that were due meanwhile have waited for another leader.
+	if f := m.Runs[0].Requery; f == nil || f.Answered != 50 || f.StruckNS <= 0 {
+		t.Errorf("%+v", f)
+	}
+}
