@@ -86,8 +86,9 @@ func (r *logRun) play(ctx context.Context, run *Run) (err error) {
 	}
 	var mu sync.Mutex
 	var found Deliveries
-	u = usage{}
-	records, window, failed := r.phase(ctx, "reading", r.plan.readers, &u, func(ctx context.Context, reader int) (int64, error) {
+	// Another one: what ends the first phase at its time may still use the first.
+	var reading usage
+	records, window, failed := r.phase(ctx, "reading", r.plan.readers, &reading, func(ctx context.Context, reader int) (int64, error) {
 		counted, d, err := r.read(ctx, reader)
 		mu.Lock()
 		defer mu.Unlock()
@@ -98,7 +99,7 @@ func (r *logRun) play(ctx context.Context, run *Run) (err error) {
 	run.Deliveries = found
 	if window > 0 {
 		f.ReadRate = float64(records) / window
-		f.ReadCPU, f.ReadServer, _ = u.of(records)
+		f.ReadCPU, f.ReadServer, _ = reading.of(records)
 	}
 	return errors.Join(err, failed)
 }
