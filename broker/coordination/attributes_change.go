@@ -26,6 +26,14 @@ const (
 	awaitWatch = 5 * time.Millisecond
 	// attributeAttempts bounds how often a change may lose against others of its subject.
 	attributeAttempts = 100
+	// soonTimeout bounds the first transactions of a change. A member of etcd that doesn't lead
+	// forwards them, and those that the leader had when it died are never answered, though the next
+	// leader is elected meanwhile. So a change is made within a second of the election.
+	soonTimeout = 750 * time.Millisecond
+	// soonAttempts is how many transactions without an answer are bounded so: for longer than an
+	// election takes. Later ones have requestTimeout, since an etcd that is slow for another reason
+	// is not to be asked more often.
+	soonAttempts = 5
 )
 
 // attributeRoom bounds all attributes, and those of this broker that its watch has not brought.
@@ -66,6 +74,7 @@ type attributeWrite struct {
 	of      *attributeWrites
 	outcome Outcome
 	tried   int
+	silent  int     // transactions that were not answered in time
 	sent    *string // the value of a transaction that may have been carried out; empty: a deletion
 	after   attribute.Entry
 	value   *string // that is sent; empty: a deletion; nil: nothing
@@ -136,16 +145,26 @@ func (a *Attributes) changeSome(ctx context.Context) {
 		a.queue.putBack(these)
 		return
 	}
-	grown := growth{}
+	grown, silent := growth{}, 0
 	ops := make([]clientv3.Op, len(these))
 	for i, w := range these {
 		ops[i] = a.prepare(w, &grown)
+		silent = max(silent, w.silent)
 	}
-	done, err := a.c.transact(ctx, nil, ops)
+	timeout := soonTimeout
+	if silent >= soonAttempts {
+		timeout = requestTimeout
+	}
+	within, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	done, err := a.c.transact(within, nil, ops)
 	if err != nil {
 		a.unseen.fail(grown)
 		for _, w := range these {
 			w.sent = cmp.Or(w.value, w.sent)
+			if within.Err() != nil {
+				w.silent++
+			}
 		}
 		a.queue.putBack(these)
 		a.c.log.Debug("changes of attributes are sent again", "changes", len(these), "error", err)

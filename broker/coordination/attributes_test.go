@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -363,8 +364,10 @@ type lossyKV struct {
 	clientv3.KV
 	mu      sync.Mutex
 	left    int
-	refused int    // transactions that are not carried out
-	lost    func() // called when an answer is lost
+	refused int             // transactions that are not carried out
+	lost    func()          // called when an answer is lost
+	silent  int             // transactions with changes that are never answered, and not carried out
+	times   []time.Duration // what transactions with changes had until their deadline
 }
 
 // refuse has the next n transactions with writes fail.
@@ -380,10 +383,13 @@ func (l *lossyKV) lose(n int) {
 	l.left = n
 }
 
-func (l *lossyKV) Txn(ctx context.Context) clientv3.Txn { return &lossyTxn{Txn: l.KV.Txn(ctx), l: l} }
+func (l *lossyKV) Txn(ctx context.Context) clientv3.Txn {
+	return &lossyTxn{Txn: l.KV.Txn(ctx), ctx: ctx, l: l}
+}
 
 type lossyTxn struct {
 	clientv3.Txn
+	ctx     context.Context
 	l       *lossyKV
 	changes bool // it has changes, each a transaction
 }
@@ -398,6 +404,14 @@ func (t *lossyTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(op
 func (t *lossyTxn) Commit() (*clientv3.TxnResponse, error) {
 	t.l.mu.Lock()
 	defer t.l.mu.Unlock()
+	if deadline, ok := t.ctx.Deadline(); t.changes && ok {
+		t.l.times = append(t.l.times, time.Until(deadline))
+	}
+	if t.changes && t.l.silent > 0 {
+		t.l.silent--
+		<-t.ctx.Done()
+		return nil, t.ctx.Err()
+	}
 	if t.changes && t.l.refused > 0 {
 		t.l.refused--
 		return nil, status.Error(codes.Unavailable, "etcdserver: no leader")
@@ -524,6 +538,30 @@ func TestAFailingEtcdDelaysNoLaterChanges(t *testing.T) {
 	lossy.refuse(5)
 	a.set(room("first", "1"))
 	a.set(room("t", "1"))
+}
+
+// TestAChangeIsSentAgainSoon: the leader of etcd dies, and what it was asked is never answered. A
+// change is sent to its successor long before requestTimeout, and a slow etcd is given that later.
+func TestAChangeIsSentAgainSoon(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	a := etcd.attributes()
+	a.stop()
+	lossy := &lossyKV{KV: a.c.etcd.KV, silent: soonAttempts}
+	a.c.etcd.KV = lossy
+	a.follow()
+	a.set(room("s", "1"))
+	a.sees("s", `{"room":"1"}`)
+	lossy.mu.Lock()
+	defer lossy.mu.Unlock()
+	if len(lossy.times) <= soonAttempts {
+		t.Fatalf("the change was sent %d times", len(lossy.times))
+	}
+	for i, left := range lossy.times {
+		if soon := left <= soonTimeout; soon != (i < soonAttempts) {
+			t.Errorf("transaction %d was given %v", i, left)
+		}
+	}
 }
 
 // TestAChangeWhoseAnswerWasLostHasNotFailed: another broker changes the subject before it is sent
