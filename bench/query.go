@@ -164,4 +164,4 @@ func (p *queryPlan) payloadOf(to []byte, size, n int) []byte {
 }
 
 // scanTimeout bounds one scan: it is given up if a record takes longer than this on the average.
-const scanTimeout = 10 * time.Microsecond
+const scanTimeout = 100 * time.Microsecond

@@ -235,24 +235,35 @@ func (c *benchCluster) pids() (all []int) {
 	return all
 }
 
-// killLeader kills the coordinator that leads, which is started again.
+// killLeader kills the coordinator that leads, which is started again. On a busy machine it may
+// take a while until one leads and says so.
 func (c *benchCluster) killLeader(ctx context.Context) error {
 	client := &http.Client{Timeout: devProbeTimeout,
 		Transport: &http.Transport{DisableKeepAlives: true}}
-	for _, b := range c.coordinators {
-		if !leads(ctx, client, b.http) {
-			continue
+	for {
+		for _, b := range c.coordinators {
+			if leads(ctx, client, b.http) {
+				return killProcess(b)
+			}
 		}
-		pid, err := pidIn(b.dir)
-		if err != nil {
-			return fmt.Errorf("kill %s, which leads: %w", b.name, err)
+		select {
+		case <-time.After(devProbe):
+		case <-ctx.Done():
+			return fmt.Errorf("kill the coordinator that leads: none does: %w", context.Cause(ctx))
 		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			return fmt.Errorf("kill %s, which leads, process %d: %w", b.name, pid, err)
-		}
-		return nil
 	}
-	return errors.New("kill the coordinator that leads: none does")
+}
+
+// killProcess kills a process, which is started again.
+func killProcess(b *devBroker) error {
+	pid, err := pidIn(b.dir)
+	if err != nil {
+		return fmt.Errorf("kill %s, which leads: %w", b.name, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill %s, which leads, process %d: %w", b.name, pid, err)
+	}
+	return nil
 }
 
 // leads tells whether a coordinator leads, by its metrics.
