@@ -33,8 +33,8 @@ const (
 	maxRequeryQueries    = 20_000
 	maxRequerySessions   = 1000
 	maxRequeryChanges    = 1_000_000
-	// maxRequeryKeys keeps the attributes of a publisher within what a broker accepts: a key and its
-	// value take up to 16 bytes.
+	// maxRequeryKeys keeps the attributes of a publisher within what a broker accepts: a key and
+	// its value take up to 16 bytes.
 	maxRequeryKeys = attributesBytes / 16 / 2
 	// maxRequeryBits bounds what keeping account of every notice may take, in bits.
 	maxRequeryBits = maxLedgerBytes * 8
@@ -176,7 +176,8 @@ type RequeryFigures struct {
 	Answer   Latency `json:"answer_latency"`   // from when a change was due until it was acknowledged
 	Repeated int64   `json:"repeated_changes"` // since coordinators or brokers were not ready
 	OpenNS   int64   `json:"open_queries_ns"`
-	// StruckNS is when what is done halfway was done, since the first change was due; 0: nothing was.
+	// StruckNS is when what is done halfway was done, since the first change was due; 0: nothing
+	// was.
 	StruckNS int64 `json:"struck_after_ns,omitempty"`
 }
 
