@@ -90,7 +90,10 @@ type Client struct {
 	swaps  *txnQueue[swap]
 	leased leasedValues
 	room   *clientRoom
-	heard  atomic.Pointer[time.Time] // when a watch last heard from etcd
+	// viewWrites has room for the one write of a View that is under way.
+	viewWrites chan struct{}
+
+	heard atomic.Pointer[time.Time] // when a watch last heard from etcd
 	// history is of the keys that WatchState follows.
 	history *history
 
@@ -120,7 +123,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
-		claims: newClaims(), specs: newSharedSpecs(), puts: newGather[topicPut](), swaps: newGather[swap](), room: newClientRoom(), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch, tombstones: maxTombstones,
+		claims: newClaims(), specs: newSharedSpecs(), puts: newGather[topicPut](), swaps: newGather[swap](), room: newClientRoom(), viewWrites: make(chan struct{}, 1), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch, tombstones: maxTombstones,
 	}
 	if cfg.Limits != nil {
 		c.room.limits = cfg.Limits

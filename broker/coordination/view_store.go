@@ -15,14 +15,26 @@ import (
 // that it leads would be missing in the results.
 const FeatureViews Feature = "views"
 
-// viewsAsOf returns all Views that this version understands, and the condition that none was
-// written since. So of Views that are written at the same moment, each knows the others. There are
-// few, and they are rarely written.
+// writeViews begins a write of a View, which done ends. A client makes one at a time: so the writes
+// of one broker do not make each other start over, until one of them gives up.
+func (c *Client) writeViews(ctx context.Context) (done func(), err error) {
+	select {
+	case c.viewWrites <- struct{}{}:
+		return func() { <-c.viewWrites }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// viewsAsOf returns the names and Topics of all Views that this version understands, and the
+// condition that none was written since. So of Views that are written at the same moment, each
+// knows the others. There are few, and they are rarely written.
 func (c *Client) viewsAsOf(ctx context.Context) (all []*View, count int, since clientv3.Cmp, err error) {
 	revision, err := c.pages(ctx, c.allViews(), func(kv *mvccpb.KeyValue) {
 		count++
 		if v, err := c.decodeView(kv); err == nil { // one of a later version is checked by its writer
-			all = append(all, v)
+			// The rest is up to 64 MB of all Views.
+			all = append(all, &View{Name: v.Name, Spec: &ViewSpec{Topic: v.Spec.Topic, Output: v.Spec.Output, Alerts: v.Spec.Alerts}})
 		}
 	})
 	return all, count, clientv3.Compare(clientv3.ModRevision(c.allViews()), "<", revision+1).WithPrefix(), err
@@ -49,6 +61,11 @@ func (c *Client) CreateView(ctx context.Context, name string, spec ViewSpec, own
 	}
 	key := c.viewKey(name)
 	v.bytes, v.usage = v.room(key, len(value)), v.uses()
+	end, err := c.writeViews(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", what, err)
+	}
+	defer end()
 	for range reviseAttempts {
 		if found, err := c.get(ctx, key); err != nil {
 			return nil, err
@@ -163,6 +180,11 @@ func (c *Client) OrphanView(ctx context.Context, name string, by Owner) (*View, 
 // is equal. If another write came first, it starts over. by is who needs room for what is added.
 func (c *Client) reviseView(ctx context.Context, name string, by Owner, spec *ViewSpec, change func(*View) error) (*View, error) {
 	what := "view " + name
+	end, err := c.writeViews(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("change %s: %w", what, err)
+	}
+	defer end()
 	for range reviseAttempts {
 		before, err := c.GetView(ctx, name)
 		if err != nil {

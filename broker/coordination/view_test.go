@@ -369,3 +369,27 @@ func TestViewsOfClientsAreBounded(t *testing.T) {
 		t.Errorf("one of as many as possible can't change: %v", err)
 	}
 }
+
+// TestManyViewsAreWrittenAtOnceByOneClient: more than there are attempts, and none gives up.
+func TestManyViewsAreWrittenAtOnceByOneClient(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	c.mustCreate(t, "readings", spec("sensors.>"), client)
+	errs := make([]error, 4*reviseAttempts)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { _, errs[i] = c.CreateView(ctx, fmt.Sprint("v", i), counting("readings"), client) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	// Who waits gives up with its context.
+	c.viewWrites <- struct{}{}
+	over, stop := context.WithCancel(ctx)
+	stop()
+	if _, err := c.CreateView(over, "more", counting("readings"), client); !errors.Is(err, context.Canceled) {
+		t.Errorf("while another is written: %v", err)
+	}
+}
