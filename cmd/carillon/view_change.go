@@ -100,7 +100,7 @@ func (v *viewFlags) alarms(s *admin.ViewSettings) error {
 			every = text
 			continue
 		}
-		topics[name] = topic
+		topics[strings.TrimSpace(name)] = topic
 	}
 	for _, of := range []map[string]string{untils, topics} {
 		for name := range of {
@@ -110,9 +110,10 @@ func (v *viewFlags) alarms(s *admin.ViewSettings) error {
 		}
 	}
 	for _, text := range v.triggers { // in their order
-		name, when, _ := strings.Cut(text, "=")
+		name, _, _ := strings.Cut(text, "=")
+		name = strings.TrimSpace(name) // as named does
 		t := admin.ViewTrigger{Output: every}
-		t.Name, t.When, t.Until = name, when, untils[name]
+		t.Name, t.When, t.Until = name, whens[name], untils[name]
 		if topics[name] != "" {
 			t.Output = topics[name]
 		}

@@ -53,7 +53,7 @@ func TestViewsFromTheCommandLine(t *testing.T) {
 
 func TestFlagsOfViewsAreJudged(t *testing.T) {
 	right := viewFlags{values: []string{"mean=mean(json.a == json.b)"}, window: ageFlag(time.Minute), into: "means",
-		triggers: []string{"b=mean >= 1.0", "a=mean > 1.0"}, untils: []string{"a=mean < 0.5"}, alerts: []string{"alerts", "b=others"}}
+		triggers: []string{"b=mean >= 1.0", " a =mean > 1.0"}, untils: []string{"a=mean < 0.5"}, alerts: []string{"alerts", "b=others"}}
 	s, err := right.settings("readings")
 	if err != nil || s.Values["mean"] != "mean(json.a == json.b)" || s.Window.Tumbling != admin.Span(time.Minute) || s.Topic != "readings" {
 		t.Fatalf("%+v, %v", s, err)
