@@ -158,8 +158,7 @@ func TestAViewIsRetained(t *testing.T) {
 	w.wantEvent("Adopted", "took over view count")
 }
 
-// TestAViewThatCannotBeSaysWhy: beside one of a client, in a circle, into a mirror, by a broker of
-// an earlier version.
+// TestAViewThatCannotBeSaysWhy: beside one of a client, in a circle, into a mirror.
 func TestAViewThatCannotBeSaysWhy(t *testing.T) {
 	w, f := newViewWorld(t)
 	w.untilTopic("readings", "Served")
@@ -195,12 +194,21 @@ func TestAViewThatCannotBeSaysWhy(t *testing.T) {
 	w.apply("Topic", "elsewhere", `{brokerRef: {name: other}}`)
 	w.patch(&v1alpha1.View{}, "mirrored", `{"spec": {"output": {"topicRef": {"name": "elsewhere"}}}}`)
 	w.untilView("mirrored", "Invalid", "name a Topic of the same Broker")
+}
 
-	f.features = ""
-	f.start("main-1")
+// TestAViewWaitsForTheUpdateOfTheBrokers: the shards of one of an earlier version would be missing.
+func TestAViewWaitsForTheUpdateOfTheBrokers(t *testing.T) {
+	w, f, _ := newServingWorld(t)
+	earlier := f.start("main-0")
+	w.apply("Topic", "readings", `{brokerRef: {name: main}}`)
+	w.untilTopic("readings", "Served") // so the operator knows the broker
 	w.apply("View", "later", `{topicRef: {name: readings}, values: {n: count()}}`)
-	w.untilView("later", "ViewUnsupported", "broker main-1 is of a version that keeps no Views")
+	w.untilView("later", "ViewUnsupported", "broker main-0 is of a version that keeps no Views")
 	if f.view("later") != nil {
 		t.Error("it is in etcd, and this broker's shards would be missing")
 	}
+	earlier.stop()
+	f.features = coordination.Features()
+	f.start("main-0")
+	w.untilView("later", "Served", "")
 }
