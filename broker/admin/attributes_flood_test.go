@@ -99,6 +99,8 @@ func (f *flooded) SendLent(_ *session.Loan, messages []protocol.Message) work.Be
 	return f.Send(messages)
 }
 
+func (f *flooded) Interested([]byte) bool { return true }
+
 func (f *flooded) Forward(string, *protocol.Message) (linked bool, behind work.Behind) {
 	return false, behind
 }

@@ -59,6 +59,8 @@
 //	A4  An unknown field of a request is refused, and so is a payload where none is expected.
 //	A5  Records are returned up to the high watermark, without gaps, or with each gap marked. The
 //	    number of concurrent, queued and waiting reads is bounded; further requests are refused.
+//	    Requests with a condition have goroutines and a queue of their own, judge for a bounded time
+//	    each, and on a part of the cores: no other request waits for them.
 //	A6  A snapshot of a whole Topic holds all shards or none, each at a moment between request and
 //	    answer. Only the shards' leaders keep state about it, each for its shards, until a lease
 //	    ends. Rejected: holding all shards at one moment. It would promise more, and stop all acks

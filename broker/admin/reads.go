@@ -31,6 +31,9 @@ const (
 type reads struct {
 	serve func(*worker, *read)
 	flush func(*worker)
+	most  int // goroutines
+	// queued is how many requests wait for those.
+	queued int
 
 	mu      sync.Mutex
 	queue   *work.FairQueue[*read]
@@ -39,8 +42,8 @@ type reads struct {
 	running sync.WaitGroup
 }
 
-func (p *reads) init(serve func(*worker, *read), flush func(*worker)) {
-	p.serve, p.flush, p.queue = serve, flush, work.NewFairQueue[*read](readsQueued, 0)
+func (p *reads) init(serve func(*worker, *read), flush func(*worker), most, queued int) {
+	p.serve, p.flush, p.most, p.queued, p.queue = serve, flush, most, queued, work.NewFairQueue[*read](queued, 0)
 }
 
 // submit queues a request. taken is false if there is no room for it. dropped are the requests of
@@ -51,7 +54,7 @@ func (p *reads) submit(r *read) (taken bool, dropped []*read) {
 	switch {
 	case p.closed:
 		return false, nil
-	case p.busy < readsAtOnce:
+	case p.busy < p.most:
 		p.busy++
 		p.running.Go(func() { p.work(r) })
 		return true, nil

@@ -55,6 +55,12 @@ type RecordsRequest struct {
 	Gaps    bool   `json:"gaps,omitempty"` // the answer may skip offsets, and says so
 	// Snapshot is the id of a snapshot to read; reading renews it. Empty: the current log.
 	Snapshot string `json:"snapshot,omitempty"`
+
+	// Where is a condition, and Subjects are patterns: only records that match both are returned. The
+	// answer has gaps. Empty: all match.
+	Where    string   `json:"where,omitempty"`
+	Subjects []string `json:"subjects,omitempty"`
+	End      uint64   `json:"end,omitempty"` // records from here on are not looked at; 0: all are
 }
 
 // Form is the encoding of records in an answer.
@@ -77,6 +83,9 @@ func (r *RecordsRequest) check() *Error {
 		return refuse(BadRequest, "wait_ms of %d (use 0 to %d)", r.Wait, MaxRecordsWait/time.Millisecond)
 	case r.Form != "" && r.Form != Plain && r.Form != Full:
 		return refuse(BadRequest, "form %.20q (use plain or full)", r.Form)
+	}
+	if refusal := r.checkJudged(); refusal != nil {
+		return refusal
 	}
 	if r.Bytes == 0 {
 		r.Bytes = usualRecordsBytes
@@ -122,8 +131,8 @@ func (s *Server) takeRead(m *protocol.Message, by origin) *Error {
 	}
 	r := &read{reply: bytes.Clone(m.Reply), client: by.key, topic: name, number: number}
 	payload := m.Data[m.Header:]
-	if len(payload) > maxRequest {
-		return refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRequest)
+	if len(payload) > maxRecordsRequest {
+		return refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRecordsRequest)
 	}
 	if len(bytes.TrimSpace(payload)) > 0 {
 		if err := decode(payload, &r.request); err != nil {
@@ -137,15 +146,16 @@ func (s *Server) takeRead(m *protocol.Message, by origin) *Error {
 		r.deadline = time.Now().Add(time.Duration(r.request.Wait) * time.Millisecond)
 	}
 	if !s.submit(r) {
-		return s.tooMany()
+		return s.tooMany(r)
 	}
 	return nil
 }
 
 // tooMany refuses a request for records for which there is no turn soon.
-func (s *Server) tooMany() *Error {
+func (s *Server) tooMany(r *read) *Error {
 	s.refused.Add(1)
-	return refuse(Busy, "too many requests for records are under way on this broker: %d are served, %d wait for that, and this client has as many as any (ask again in a moment, and for more at once)", readsAtOnce, readsQueued)
+	of := s.poolOf(r)
+	return refuse(Busy, "too many requests for records are under way on this broker: %d are served, %d wait for that, and this client has as many as any (ask again in a moment, and for more at once)", of.most, of.queued)
 }
 
 // tooManyWait refuses a request that would have to wait for records.
@@ -200,7 +210,7 @@ func notServed(name string, err error) *Error {
 
 // serve answers a request, or makes it wait for new records.
 func (s *Server) serve(w *worker, r *read) {
-	need := len(r.reply) + headerRoom + r.request.Bytes + records.ReadRoom
+	need := len(r.reply) + headerRoom + judgedRoom + r.request.Bytes + records.ReadRoom
 	if w.loan != nil && (len(w.out) == gatheredAnswers || w.used+need > len(w.loan.Bytes())) {
 		s.flush(w)
 	}
@@ -222,22 +232,19 @@ func (s *Server) serve(w *worker, r *read) {
 	memory := w.loan.Bytes()
 	begin := w.used + len(r.reply) + headerRoom
 	full := r.request.Form == Full
-	data, got, err := w.Read(&shard.Reader, records.Query{
+	q := records.Query{
 		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Gaps: r.request.Gaps, Pin: pin,
-	}, memory[:begin])
+	}
+	if r.request.judged() {
+		s.serveJudged(w, r, shard, q)
+		return
+	}
+	data, got, err := w.Read(&shard.Reader, q, memory[:begin])
 	if err != nil {
 		s.refuse(r.reply, unreadable(r, err))
 		return
 	}
-	if got.Count == 0 && pin == nil && !r.deadline.IsZero() && time.Now().Before(r.deadline) {
-		r.request.Offset = got.Next
-		taken, dropped := s.polls.wait(shard, r)
-		if !taken {
-			dropped = append(dropped, r)
-		}
-		for _, other := range dropped {
-			s.refuse(other.reply, s.tooManyWait())
-		}
+	if got.Count == 0 && pin == nil && s.waits(r, shard, got.Next) {
 		return
 	}
 	w.header = appendRecordsHeader(w.header[:0], &got, full)
@@ -295,22 +302,28 @@ func (w *worker) release() {
 }
 
 func appendRecordsHeader(dst []byte, got *records.Range, full bool) []byte {
-	line := func(key string, value uint64) {
-		dst = append(append(dst, key...), ": "...)
-		dst = append(strconv.AppendUint(dst, value, 10), "\r\n"...)
-	}
+	return append(appendRecordsLines(dst, got, full), "\r\n"...)
+}
+
+// appendRecordsLines appends a header without the line that ends it.
+func appendRecordsLines(dst []byte, got *records.Range, full bool) []byte {
 	dst = append(dst, "NATS/1.0\r\n"...)
-	line(headerRecords, uint64(got.Count))
-	line(headerOffset, got.First)
-	line(headerNext, got.Next)
-	line(headerHigh, got.High)
+	dst = appendLine(dst, headerRecords, uint64(got.Count))
+	dst = appendLine(dst, headerOffset, got.First)
+	dst = appendLine(dst, headerNext, got.Next)
+	dst = appendLine(dst, headerHigh, got.High)
 	if full {
-		line(headerTime, uint64(got.Time))
+		dst = appendLine(dst, headerTime, uint64(got.Time))
 	}
 	if got.Gapped {
-		line(headerGaps, 1)
+		dst = appendLine(dst, headerGaps, 1)
 	}
-	return append(dst, "\r\n"...)
+	return dst
+}
+
+func appendLine(dst []byte, key string, value uint64) []byte {
+	dst = append(append(dst, key...), ": "...)
+	return append(strconv.AppendUint(dst, value, 10), "\r\n"...)
 }
 
 // unreadable translates the error of a read.

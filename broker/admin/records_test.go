@@ -39,6 +39,7 @@ type node struct {
 	asked   int
 	others  map[string]*node // linked brokers; nil: requests to them are recorded only
 	deaf    bool             // requests of others are lost
+	gone    map[string]bool  // reply subjects without a subscriber
 	slow    chan struct{}    // if set, the clients are behind until it is closed
 }
 
@@ -65,7 +66,11 @@ type gate chan struct{}
 
 func (g gate) Wait() { <-g }
 
-func (n *node) Interested([]byte) bool { return true }
+func (n *node) Interested(of []byte) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.gone[string(of)]
+}
 
 func (n *node) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
 	if n.others != nil {
@@ -389,7 +394,7 @@ func TestInvalidRecordRequestsAreRefused(t *testing.T) {
 		{ordersSubject, `{"max_records":65537}`, BadRequest, "use 1 to 65536"},
 		{ordersSubject, `{"wait_ms":30001}`, BadRequest, "use 0 to 30000"},
 		{ordersSubject, `{"form":"short"}`, BadRequest, "use plain or full"},
-		{ordersSubject, strings.Repeat(" ", 5000), BadRequest, "use at most 4096"},
+		{ordersSubject, strings.Repeat(" ", 33000), BadRequest, "use at most 32768"},
 		{ordersSubject, `{"offset":1}`, OutOfRange, "begins at 3"},
 		{ordersSubject, `{"offset":9}`, OutOfRange, "the high watermark, which is 4"},
 	} {

@@ -30,6 +30,8 @@ func (i *inbox) Send(messages []protocol.Message) (behind work.Behind) {
 	return behind
 }
 
+func (i *inbox) Interested([]byte) bool { return true }
+
 func (i *inbox) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
 	i.forwarded = append(i.forwarded, broker+" "+string(m.Subject))
 	return true, behind

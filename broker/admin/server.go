@@ -32,6 +32,8 @@ type Hub interface {
 	Send(messages []protocol.Message) work.Behind
 	SendLent(l *session.Loan, messages []protocol.Message) work.Behind
 	Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind)
+	// Interested reports whether a message on the subject would have a receiver.
+	Interested(of []byte) bool
 }
 
 // maxAnswers bounds the requests of one read that are answered, since the connection's reader waits
@@ -49,6 +51,10 @@ type Server struct {
 	log    *slog.Logger
 	reads  reads
 	polls  waitingReads
+	// judges are the requests for records with a condition, and judging is who of them judges.
+	judges     reads
+	judging    chan struct{}
+	conditions conditions
 	// snapshots are the shards that this broker holds for readers.
 	snapshots      snapshots
 	user           func(client uint64) string             // nil: there are no users
@@ -79,7 +85,9 @@ func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s.stateTasks = newTasks(statesAtOnce, writeTimeout, &s.refused)
 	s.writes = newTasks(writesAtOnce, writeTimeout, &s.refused)
 	s.topicSnapshots = newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout, &s.refused)
-	s.reads.init(s.serve, s.flush)
+	s.reads.init(s.serve, s.flush, readsAtOnce, readsQueued)
+	s.judges.init(s.serve, s.flush, judgesAtOnce, judgesQueued)
+	s.judging = newJudging()
 	s.polls.init(s.resume)
 	return s
 }
@@ -90,6 +98,7 @@ func (s *Server) Close() {
 		s.resume(r)
 	}
 	s.reads.close()
+	s.judges.close()
 	s.topicSnapshots.close()
 	s.snapshots.close()
 	s.volumeTasks.close()
@@ -103,17 +112,25 @@ func (s *Server) Close() {
 // resume queues a request again whose wait is over.
 func (s *Server) resume(r *read) {
 	if !s.submit(r) {
-		s.refuse(r.reply, s.tooMany())
+		s.refuse(r.reply, s.tooMany(r))
 	}
 }
 
 // submit queues a request for records. It reports false if there is no room for it.
 func (s *Server) submit(r *read) bool {
-	taken, dropped := s.reads.submit(r)
+	taken, dropped := s.poolOf(r).submit(r)
 	for _, other := range dropped {
-		s.refuse(other.reply, s.tooMany())
+		s.refuse(other.reply, s.tooMany(other))
 	}
 	return taken
+}
+
+// poolOf returns the pool that serves a request for records.
+func (s *Server) poolOf(r *read) *reads {
+	if r.request.judged() {
+		return &s.judges
+	}
+	return &s.reads
 }
 
 // Stats are counters since the start of the broker.

@@ -70,19 +70,25 @@ func (r *BulkReader) Read(s *Reader, q Query, dst []byte) ([]byte, Range, error)
 	if g.Count == 0 {
 		g.First = g.Next
 	}
-	switch e := err.(type) {
-	case nil:
-	case *log.RangeError: // retention was faster
-		err = &OffsetError{Topic: s.name, Offset: e.Asked, Start: e.Start, High: high}
-	case *SizeError:
-		e.Topic = s.name
-	default:
-		err = s.source.Unreadable(err)
-	}
+	err = s.failure(err, high)
 	if g.Count > 0 { // the next read, from there, returns the error
 		return g.dst, g.Range, nil
 	}
 	return nil, g.Range, err
+}
+
+// failure is the error of a read that ended with err.
+func (s *Reader) failure(err error, high uint64) error {
+	switch e := err.(type) {
+	case nil:
+	case *log.RangeError: // retention was faster
+		return &OffsetError{Topic: s.name, Offset: e.Asked, Start: e.Start, High: high}
+	case *SizeError:
+		e.Topic = s.name
+	default:
+		return s.source.Unreadable(err)
+	}
+	return err
 }
 
 // gathering is one Read under way.
@@ -252,48 +258,56 @@ func (g *gathering) walk(b log.Batch) error {
 			g.done = true
 			return nil
 		}
-		if g.Count == 0 {
-			g.First, g.behind = r.Offset, r.Offset
-			g.Time = r.Time
+		if err := g.take(&r); err != nil || g.done {
+			return err
 		}
-		g.Next = r.Offset
-		header, data := protocol.SplitData(r.Data, r.Header)
-		entry := g.entry[:0]
-		if g.Full {
-			entry = binary.AppendVarint(entry, r.Time-g.Time)
-			if string(g.subject) == string(r.Subject) {
-				entry = append(entry, 0)
-			} else {
-				entry = append(binary.AppendUvarint(entry, uint64(len(r.Subject))), r.Subject...)
-				g.subject = append(g.subject[:0], r.Subject...)
-			}
-			entry = append(binary.AppendUvarint(entry, uint64(len(header))), header...)
-			g.entry = entry
-		}
-		size := len(entry) + len(data)
-		whole := uvarintSize(size) + size
-		if g.Gapped {
-			whole += uvarintSize(int(r.Offset - g.behind))
-		}
-		if !g.fits(whole) {
-			if g.Count == 0 {
-				return &SizeError{Offset: r.Offset, Size: whole, Most: g.Most}
-			}
-			return nil
-		}
-		if g.Gapped {
-			g.dst = binary.AppendUvarint(g.dst, r.Offset-g.behind)
-		}
-		g.dst = binary.AppendUvarint(g.dst, uint64(size))
-		g.dst = append(append(g.dst, entry...), data...)
-		g.Count++
-		g.Next++
-		g.behind = g.Next
 	}
 	if it.Err() != nil {
 		return it.Err()
 	}
 	g.Next = max(g.Next, all)
+	return nil
+}
+
+// take adds a record. If it does not fit, the next answer begins with it.
+func (g *gathering) take(r *log.Record) error {
+	if g.Count == 0 {
+		g.First, g.behind = r.Offset, r.Offset
+		g.Time = r.Time
+	}
+	g.Next = r.Offset
+	header, data := protocol.SplitData(r.Data, r.Header)
+	entry := g.entry[:0]
+	if g.Full {
+		entry = binary.AppendVarint(entry, r.Time-g.Time)
+		if string(g.subject) == string(r.Subject) {
+			entry = append(entry, 0)
+		} else {
+			entry = append(binary.AppendUvarint(entry, uint64(len(r.Subject))), r.Subject...)
+			g.subject = append(g.subject[:0], r.Subject...)
+		}
+		entry = append(binary.AppendUvarint(entry, uint64(len(header))), header...)
+		g.entry = entry
+	}
+	size := len(entry) + len(data)
+	whole := uvarintSize(size) + size
+	if g.Gapped {
+		whole += uvarintSize(int(r.Offset - g.behind))
+	}
+	if !g.fits(whole) {
+		if g.Count == 0 {
+			return &SizeError{Offset: r.Offset, Size: whole, Most: g.Most}
+		}
+		return nil
+	}
+	if g.Gapped {
+		g.dst = binary.AppendUvarint(g.dst, r.Offset-g.behind)
+	}
+	g.dst = binary.AppendUvarint(g.dst, uint64(size))
+	g.dst = append(append(g.dst, entry...), data...)
+	g.Count++
+	g.Next++
+	g.behind = g.Next
 	return nil
 }
 

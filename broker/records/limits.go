@@ -21,4 +21,12 @@ const (
 	lastPatience = 100 * time.Millisecond
 	// ReadAtOnce is how much of a log is read for them while publishers wait: some 20 ms.
 	ReadAtOnce = 16 << 20
+	// judgeTime is how long one judged read looks at records: others take their turns in between, and
+	// a client that is gone has no more judged for it. It is long compared with the way of an answer.
+	judgeTime = 20 * time.Millisecond
+	// The clock is looked at after lookAfter bytes of records, where each record counts as lookCost
+	// more, and as slowCost more if a condition is not quick: some 50 µs, or 8 records.
+	lookAfter = 64 << 10
+	lookCost  = 64
+	slowCost  = 8 << 10
 )

@@ -49,7 +49,7 @@ func newShard(t *testing.T, batches ...log.Append) *shard {
 	return newShardOn(t, log.Options{}, batches...)
 }
 
-func newShardOn(t *testing.T, options log.Options, batches ...log.Append) *shard {
+func newShardOn(t testing.TB, options log.Options, batches ...log.Append) *shard {
 	t.Helper()
 	disk, err := log.OpenDisk(crashfs.New(), "data", options)
 	if err != nil {
@@ -68,7 +68,7 @@ func newShardOn(t *testing.T, options log.Options, batches ...log.Append) *shard
 }
 
 // fill appends batches to a log.
-func fill(t *testing.T, data *log.Log, batches []log.Append) {
+func fill(t testing.TB, data *log.Log, batches []log.Append) {
 	t.Helper()
 	for i := range batches {
 		d := make(done, 1)

@@ -1,0 +1,235 @@
+package records
+
+import (
+	"bytes"
+	"runtime"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/filter"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// Judge decides which records a judged read returns. One goroutine uses it at a time.
+type Judge interface {
+	// Judge returns the verdict about a record, whose slices it only reads, and does not keep.
+	Judge(r *log.Record) filter.Verdict
+	// Why returns why the verdict about a record was Failed.
+	Why(r *log.Record) error
+}
+
+// Selection is what a judged read returns of the records that it looks at. The zero value is all.
+type Selection struct {
+	End      uint64   // records from here on are not looked at; 0: all below the high watermark are
+	Subjects [][]byte // patterns, one of which the subject matches; none: all subjects do
+	Judge    Judge    // nil: it accepts all
+	Slow     bool     // judging a small record may take more than some microseconds
+}
+
+// Judged is what was read, and what was looked at for that: all records from the offset that was
+// asked for up to, not including, Next.
+type Judged struct {
+	Range
+	Examined int   // records; removed ones do not count
+	Failed   int   // those that could not be judged
+	Why      error // of the first of these
+	Latest   int64 // the greatest time of all that were examined
+}
+
+// ReadJudged is Read for the records that a Selection accepts. It looks at a bounded part of the
+// log, for a bounded time, so it may return none and still have come further: then Next is behind
+// the offset that was asked for. Gaps are always marked.
+//
+// A record that fits into no answer, and damage, end a read; the next one, from there, returns the
+// error.
+func (r *BulkReader) ReadJudged(s *Reader, q Query, of Selection, dst []byte) ([]byte, Judged, error) {
+	start, high := s.source.Offsets()
+	if q.Pin != nil {
+		start, high = q.Pin.Start, q.Pin.High
+	}
+	if q.Offset == 0 {
+		q.Offset = start
+	}
+	got := Judged{Range: Range{First: q.Offset, Next: q.Offset, High: high}}
+	if q.Offset < start || q.Offset > high {
+		return nil, got, &OffsetError{Topic: s.name, Offset: q.Offset, Start: start, High: high}
+	}
+	j := judging{
+		Selection: of, limit: high, largest: q.Most, ends: time.Now().Add(judgeTime),
+	}
+	if of.End > 0 {
+		j.limit = min(high, of.End)
+	}
+	q.Gaps, q.Most = true, q.Most+1 // the first gap takes a byte, for which a large record has room
+	got.Gapped = true
+	j.gathering = gathering{Query: q, Range: got.Range, passed: s.passed(), dst: dst[len(dst):], entry: r.entry[:0]}
+	c := s.data.NewCursor(q.Offset)
+	c.Lend(r.memory)
+	err := j.read(c)
+	r.memory, r.entry = c.Lend(nil), j.entry[:0]
+	if j.Count == 0 {
+		j.First = j.Next
+	}
+	got.Range, got.Examined, got.Failed, got.Why, got.Latest = j.Range, j.examined, j.failed, j.why, j.latest
+	if err = s.failure(err, high); j.Next > q.Offset {
+		err = nil // the next read, from there, returns it
+	}
+	return j.dst, got, err
+}
+
+// judging is one ReadJudged under way.
+type judging struct {
+	gathering
+	Selection
+	limit   uint64 // records from here on are not looked at
+	largest int    // size of a record that fits into an answer
+	ends    time.Time
+
+	examined, failed int
+	why              error
+	latest           int64
+	unseen           int // work since the clock was looked at
+
+	record log.Record
+	of     []byte // the subject of the record before, in the same batch
+	wanted bool   // a pattern matches it
+}
+
+func (j *judging) read(c *log.Cursor) error {
+	for !j.done && j.Next < j.limit {
+		if j.passed != nil {
+			if j.Next = min(j.passed.Next(j.Next), j.limit); j.Next == j.limit {
+				break
+			}
+		}
+		if c.Next() != j.Next {
+			c.Seek(j.Next)
+		}
+		v, err := c.Read(readBytes)
+		if err != nil {
+			return err
+		}
+		err = j.view(&v)
+		v.Release()
+		if err != nil {
+			return err
+		}
+		j.done = j.done || time.Now().After(j.ends) // batches may have no records
+		runtime.Gosched()                           // clients that publish and receive come first
+	}
+	return nil
+}
+
+// view looks at what one look at the log brings.
+func (j *judging) view(v *log.View) error {
+	for b, ok := v.Next(); ok && !j.done && b.Base() < j.limit; b, ok = v.Next() {
+		j.of = nil
+		it := b.Records()
+		for r := &j.record; !j.done && it.Next(r); {
+			if r.Offset < j.Next || j.passed != nil && j.passed.Has(r.Offset) {
+				continue
+			}
+			if r.Offset >= j.limit {
+				j.Next, j.done = j.limit, true
+				break
+			}
+			if err := j.look(r); err != nil {
+				return err
+			}
+		}
+		if err := it.Err(); err != nil {
+			return err
+		}
+		if !j.done {
+			j.Next = max(j.Next, min(b.End(), j.limit)) // compaction left a gap
+		}
+	}
+	return nil
+}
+
+// look looks at the next record.
+func (j *judging) look(r *log.Record) error {
+	if len(r.Data) >= j.largest/2 { // else it fits, with the largest subject
+		if size := wholeSize(r, j.Full); size > j.largest {
+			return &SizeError{Offset: r.Offset, Size: size, Most: j.largest}
+		}
+	}
+	verdict := filter.No
+	switch {
+	case len(j.Subjects) > 0 && !j.selects(r.Subject):
+	case j.Judge == nil:
+		verdict = filter.Yes
+	default:
+		verdict = j.Judge.Judge(r)
+	}
+	switch verdict {
+	case filter.Yes:
+		if err := j.take(r); err != nil || j.done {
+			return err
+		}
+		j.done = j.Count == j.Query.Records
+	case filter.Failed:
+		if j.failed++; j.why == nil {
+			j.why = j.Judge.Why(r)
+		}
+	}
+	j.Next = r.Offset + 1
+	j.examined++
+	j.latest = max(j.latest, r.Time)
+	if j.unseen += lookCost + len(r.Data); j.Slow {
+		j.unseen += slowCost
+	}
+	if j.unseen >= lookAfter {
+		j.unseen = 0
+		j.done = j.done || time.Now().After(j.ends)
+	}
+	return nil
+}
+
+// selects reports whether a subject is asked for. Neighbouring records often have the same one.
+func (j *judging) selects(name []byte) bool {
+	if j.of == nil || !bytes.Equal(j.of, name) {
+		j.of, j.wanted = name, false
+		for _, pattern := range j.Subjects {
+			if j.wanted = subject.Matches(pattern, name); j.wanted {
+				break
+			}
+		}
+	}
+	return j.wanted
+}
+
+// wholeSize is the size of an answer that has a record alone.
+func wholeSize(r *log.Record, full bool) int {
+	size := len(r.Data) - r.Header
+	if full {
+		size = 1 + uvarintSize(len(r.Subject)) + len(r.Subject) + uvarintSize(r.Header) + len(r.Data)
+	}
+	return uvarintSize(size) + size
+}
+
+// condition judges records by a Filter.
+type condition struct {
+	filter *filter.Filter
+	judge  *filter.Judge
+	record filter.Record
+}
+
+// ByFilter returns a Judge for a Filter.
+func ByFilter(f *filter.Filter) Judge { return &condition{filter: f, judge: f.NewJudge()} }
+
+func (c *condition) Judge(r *log.Record) filter.Verdict {
+	c.set(r)
+	return c.judge.Judge(&c.record)
+}
+
+func (c *condition) Why(r *log.Record) error {
+	c.set(r)
+	return c.filter.Why(&c.record)
+}
+
+// set sets what is judged to a record of a log.
+func (c *condition) set(r *log.Record) {
+	c.record.Subject, c.record.Time = r.Subject, r.Time
+	c.record.Header, c.record.Data = r.Data[:r.Header], r.Data[r.Header:]
+}
