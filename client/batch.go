@@ -39,6 +39,15 @@ type Batch struct {
 	Count int
 	High  uint64 // the high watermark when it was read: offsets below could be read
 
+	// With Where or Subjects, a Batch may have no records. These are about all records from the end
+	// of the Batch before up to Next:
+	Examined int    // how many the broker looked at
+	Unjudged int    // how many it could not judge; they do not match
+	Why      string // why the first one of these could not be judged
+	Latest   int64  // time of the newest one, in ns since 1970; 0: none was looked at
+
+	judged  bool
+	next    uint64 // if judged: where reading goes on
 	data    []byte
 	full    bool
 	time    int64
@@ -46,8 +55,16 @@ type Batch struct {
 	missing uint64 // how many are, in all
 }
 
-// Next is the offset behind the last record.
-func (b *Batch) Next() uint64 { return b.First + uint64(b.Count) + b.missing }
+// Next is the offset behind the last record, or behind the last one that was looked at.
+func (b *Batch) Next() uint64 {
+	if b.judged {
+		return b.next
+	}
+	return b.end()
+}
+
+// end is the offset behind the last record.
+func (b *Batch) end() uint64 { return b.First + uint64(b.Count) + b.missing }
 
 // Size is how many bytes the records have, with their lengths.
 func (b *Batch) Size() int { return len(b.data) }
@@ -126,12 +143,15 @@ func part(data []byte) (piece, rest []byte) {
 	return piece, rest
 }
 
-func (b *Batch) iterator() iterator { return iterator{b: b, rest: b.data, offset: b.First} }
+func (b *Batch) iterator() iterator {
+	return iterator{b: b, rest: b.data, left: b.Count, offset: b.First}
+}
 
 // iterator walks a batch that was checked.
 type iterator struct {
 	b       *Batch
 	rest    []byte
+	left    int // records in rest
 	offset  uint64
 	subject string
 }
@@ -146,6 +166,7 @@ func (it *iterator) next(r *Record) bool {
 	}
 	*r = Record{Offset: it.offset}
 	r.Data, it.rest, _ = cut(it.rest)
+	it.left--
 	it.offset++
 	if !it.b.full {
 		return true
@@ -222,7 +243,7 @@ func (b *Batch) check() error {
 }
 
 // parseBatch reads an answer. ok is false if it isn't one with records.
-func parseBatch(answer *nats.Msg, full bool) (b Batch, next uint64, ok bool, err error) {
+func parseBatch(answer *nats.Msg, options *ReaderOptions) (b Batch, next uint64, ok bool, err error) {
 	count := answer.Header.Get("Carillon-Records")
 	if count == "" {
 		return b, 0, false, nil
@@ -234,7 +255,7 @@ func parseBatch(answer *nats.Msg, full bool) (b Batch, next uint64, ok bool, err
 		}
 		return n
 	}
-	b = Batch{First: number("Carillon-Offset"), High: number("Carillon-High"), data: answer.Data, full: full}
+	b = Batch{First: number("Carillon-Offset"), High: number("Carillon-High"), data: answer.Data, full: options.Full}
 	next = number("Carillon-Next")
 	b.gapped = answer.Header.Get("Carillon-Gaps") != ""
 	n := number("Carillon-Records")
@@ -242,14 +263,21 @@ func parseBatch(answer *nats.Msg, full bool) (b Batch, next uint64, ok bool, err
 		return b, 0, true, fmt.Errorf("%d records in one answer", n)
 	}
 	b.Count = int(n)
-	if full {
+	if options.Full {
 		b.time = int64(number("Carillon-Time"))
+	}
+	if options.judged() {
+		b.judged, b.next, b.Why = true, next, answer.Header.Get("Carillon-Unjudged-Why")
+		b.Examined, b.Unjudged = int(number("Carillon-Examined")), int(number("Carillon-Unjudged"))
+		if b.Examined > 0 {
+			b.Latest = int64(number("Carillon-Latest"))
+		}
 	}
 	if err == nil {
 		err = b.check()
 	}
-	if err == nil && next < b.Next() {
-		err = fmt.Errorf("the answer goes on at %d, behind records up to %d", next, b.Next())
+	if err == nil && next < b.end() {
+		err = fmt.Errorf("the answer goes on at %d, behind records up to %d", next, b.end())
 	}
 	return b, next, true, err
 }

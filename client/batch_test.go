@@ -17,7 +17,7 @@ func answer(count, offset, next int, data string) *nats.Msg {
 
 func TestInconsistentAnswersAreRejected(t *testing.T) {
 	for _, good := range []*nats.Msg{answer(2, 1, 3, "\x01a\x00"), answer(0, 4, 4, ""), answer(1, 1, 5, "\x80\x01"+string(make([]byte, 128)))} {
-		if _, _, ok, err := parseBatch(good, false); !ok || err != nil {
+		if _, _, ok, err := parseBatch(good, &ReaderOptions{}); !ok || err != nil {
 			t.Errorf("%q: %v", good.Data, err)
 		}
 	}
@@ -25,14 +25,14 @@ func TestInconsistentAnswersAreRejected(t *testing.T) {
 		answer(1, 1, 3, "\x01a\x00"), answer(3, 1, 4, "\x01a\x00"), answer(1, 1, 2, "\x02a"), answer(1, 1, 2, "\x80"), answer(1, 1, 1, "\x01a"),
 		answer(70_000, 1, 70_001, string(make([]byte, 70_000))), {Header: nats.Header{"Carillon-Records": {"one"}}},
 	} {
-		if _, _, ok, err := parseBatch(bad, false); !ok || err == nil {
+		if _, _, ok, err := parseBatch(bad, &ReaderOptions{}); !ok || err == nil {
 			t.Errorf("%.20q: it was taken", bad.Data)
 		}
 	}
-	if _, _, _, err := parseBatch(answer(1, 1, 2, "\x01a"), true); err == nil {
+	if _, _, _, err := parseBatch(answer(1, 1, 2, "\x01a"), &ReaderOptions{Full: true}); err == nil {
 		t.Error("a plain record was taken for a full one")
 	}
-	if _, _, ok, _ := parseBatch(&nats.Msg{}, false); ok {
+	if _, _, ok, _ := parseBatch(&nats.Msg{}, &ReaderOptions{}); ok {
 		t.Error("what has no header was taken")
 	}
 }
@@ -41,7 +41,7 @@ func TestInconsistentAnswersAreRejected(t *testing.T) {
 func TestAnAnswerWithGaps(t *testing.T) {
 	m := answer(3, 4, 20, "\x00\x01a\x07\x00\x00\x02bc")
 	m.Header.Set("Carillon-Gaps", "1")
-	b, next, ok, err := parseBatch(m, false)
+	b, next, ok, err := parseBatch(m, &ReaderOptions{})
 	if !ok || err != nil || next != 20 || b.Next() != 14 {
 		t.Fatalf("%+v goes on at %d, then %d: %v", b, b.Next(), next, err)
 	}
@@ -58,7 +58,7 @@ func TestAnAnswerWithGaps(t *testing.T) {
 	for _, bad := range []string{"\x01\x01a", "\x00\x01a\x07", "\x00\x01a\x80", "\x00\x01a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00"} {
 		m := answer(2, 4, 20, bad)
 		m.Header.Set("Carillon-Gaps", "1")
-		if _, _, ok, err := parseBatch(m, false); !ok || err == nil {
+		if _, _, ok, err := parseBatch(m, &ReaderOptions{}); !ok || err == nil {
 			t.Errorf("%q: it was taken", bad)
 		}
 	}
@@ -76,7 +76,7 @@ func FuzzBatch(f *testing.F) {
 		if gapped {
 			m.Header.Set("Carillon-Gaps", "1")
 		}
-		b, _, ok, err := parseBatch(m, full)
+		b, _, ok, err := parseBatch(m, &ReaderOptions{Full: full})
 		if !ok || err != nil {
 			return
 		}
@@ -111,7 +111,7 @@ func FuzzBatch(f *testing.F) {
 }
 
 func TestWalkingABatchAllocatesNothing(t *testing.T) {
-	b, _, _, err := parseBatch(answer(1000, 1, 1001, string(make([]byte, 1000))), false)
+	b, _, _, err := parseBatch(answer(1000, 1, 1001, string(make([]byte, 1000))), &ReaderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

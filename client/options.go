@@ -74,7 +74,21 @@ type ReaderOptions struct {
 	Wait time.Duration
 	// Full has the answers bring each record's subject, time and header, too.
 	Full bool
+
+	// Where is a condition on the content, and Subjects are patterns: the broker returns only records
+	// that match both. Empty: all match. A broker of an earlier version refuses them with a
+	// [*ReadError] with [BadRequest], as it does an expression that is no condition.
+	Where    string
+	Subjects []string
+	// End is where the broker ends to look for them: Next and Batch return io.EOF then. 0: without
+	// an end.
+	End uint64
+	// Limit ends reading after so many records, with io.EOF. 0: without a limit.
+	Limit int
 }
+
+// judged reports whether the broker chooses among the records.
+func (o *ReaderOptions) judged() bool { return o.Where != "" || len(o.Subjects) > 0 }
 
 func (o *ReaderOptions) complete() error {
 	switch {
@@ -84,6 +98,10 @@ func (o *ReaderOptions) complete() error {
 		return fmt.Errorf("MaxBytes of %d (use 1 to %d)", o.MaxBytes, MaxBytes)
 	case o.Ahead < 0 || o.Ahead > 16:
 		return fmt.Errorf("an Ahead of %d (use 1 to 16)", o.Ahead)
+	case o.Limit < 0:
+		return fmt.Errorf("a Limit of %d (use 1 or more, or 0 for none)", o.Limit)
+	case o.End > 0 && !o.judged():
+		return fmt.Errorf("an End of %d without Where and Subjects (use a Limit)", o.End)
 	case o.Wait < 0 || o.Wait > MaxWait:
 		return fmt.Errorf("a Wait of %s (use up to %s)", o.Wait, MaxWait)
 	}

@@ -45,12 +45,23 @@ type Reader struct {
 	next  uint64 // where the next request begins
 	// gaps: answers may leave out offsets in between. Brokers of earlier versions refuse that.
 	gaps    bool
+	left    int    // records until options.Limit
 	number  uint64 // of the request that is under way
 	asking  bool
 	timer   *time.Timer // asks again
 	backoff time.Duration
 	caught  time.Time // when it was answered that there is nothing behind next; zero: there was something
 	closed  bool
+}
+
+// readRequest is what all requests of a Reader have, in docs/protocol.md's words.
+type readRequest struct {
+	MaxBytes int      `json:"max_bytes"`
+	Wait     int64    `json:"wait_ms"`
+	Form     string   `json:"form"`
+	Where    string   `json:"where,omitempty"`
+	Subjects []string `json:"subjects,omitempty"`
+	End      uint64   `json:"end,omitempty"`
 }
 
 // fetched is a batch, or why there is none.
@@ -76,16 +87,22 @@ func newReader(nc *nats.Conn, topic string, shard int, offset uint64, options Re
 		form = "full"
 	}
 	r := &Reader{
-		nc: nc, subject: "$CARILLON.API.RECORDS." + topic + "." + strconv.Itoa(shard), options: options, offset: offset, next: offset, gaps: true,
+		nc: nc, subject: "$CARILLON.API.RECORDS." + topic + "." + strconv.Itoa(shard), options: options, offset: offset, next: offset, gaps: !options.judged(), left: options.Limit,
 		inbox: nc.NewInbox(), come: make(chan struct{}, 1),
-		more: fmt.Sprintf(`,"max_records":%d,"max_bytes":%d,"wait_ms":%d,"form":%q}`, options.MaxRecords, options.MaxBytes, options.Wait.Milliseconds(), form),
 	}
+	more, err := json.Marshal(readRequest{
+		MaxBytes: options.MaxBytes, Wait: options.Wait.Milliseconds(), Form: form,
+		Where: options.Where, Subjects: options.Subjects, End: options.End,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read shard %d of topic %s: %w", shard, topic, err)
+	}
+	r.more = "," + string(more[1:])
 	r.it = r.batch.iterator()
 	if snapshot != nil {
 		r.snapshot, r.shard = snapshot, snapshot.shards[shard]
 		r.more = fmt.Sprintf(`,"snapshot":%q`, snapshot.id) + r.more
 	}
-	var err error
 	if r.sub, err = nc.Subscribe(r.inbox+".*", r.answered); err != nil {
 		return nil, fmt.Errorf("read shard %d of topic %s: %w", shard, topic, err)
 	}
@@ -117,8 +134,8 @@ func (r *Reader) Next(ctx context.Context) (record Record, err error) {
 }
 
 // Batch returns the records that come next, as many as one answer brought, or what Next left of
-// them. It waits until there are some, or ctx ends, and is valid until the next call. Errors are
-// those of Next.
+// them. It waits until there are some, or ctx ends, and is valid until the next call. With Where or
+// Subjects it may have none, and say how far the broker looked. Errors are those of Next.
 func (r *Reader) Batch(ctx context.Context) (*Batch, error) {
 	if left := len(r.it.rest); left > 0 && !r.options.Full && !r.batch.gapped {
 		b := r.batch
@@ -136,7 +153,7 @@ func (r *Reader) Batch(ctx context.Context) (*Batch, error) {
 		}
 	}
 	r.offset = r.batch.Next()
-	r.it.rest = nil
+	r.it.rest, r.it.left = nil, 0
 	return &r.batch, nil
 }
 
@@ -149,6 +166,12 @@ func (r *Reader) Seek(offset uint64) {
 func (r *Reader) seek(offset uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.options.Limit > 0 { // what is dropped does not count
+		for i := range r.ready {
+			r.left += r.ready[i].batch.Count
+		}
+		r.left += r.it.left
+	}
 	r.offset, r.next, r.ready, r.caught = offset, offset, nil, time.Time{}
 	r.rest()
 }
@@ -205,10 +228,10 @@ func (r *Reader) fetch(ctx context.Context) (*Batch, error) {
 			r.it, r.offset = r.batch.iterator(), r.batch.First
 			return &r.batch, nil
 		}
-		if r.snapshot != nil && r.next >= r.shard.High {
+		if r.ended() {
 			r.mu.Unlock()
-			if err := r.snapshot.Err(); errors.Is(err, ErrClosed) {
-				return nil, err
+			if r.snapshot != nil && errors.Is(r.snapshot.Err(), ErrClosed) {
+				return nil, ErrClosed
 			}
 			return nil, io.EOF
 		}
@@ -248,7 +271,7 @@ func (r *Reader) poke() {
 
 // ask asks for what comes next, if nothing is under way and not enough is there. mu is held.
 func (r *Reader) ask() {
-	if r.snapshot != nil && r.next >= r.shard.High {
+	if r.ended() {
 		return
 	}
 	if r.asking || r.closed || len(r.ready) >= r.options.Ahead || len(r.ready) > 0 && r.ready[len(r.ready)-1].err != nil {
@@ -256,11 +279,27 @@ func (r *Reader) ask() {
 	}
 	r.number++
 	r.asking = true
+	r.request()
+}
+
+// ended reports whether nothing more is asked for. mu is held.
+func (r *Reader) ended() bool {
+	return r.snapshot != nil && r.next >= r.shard.High || r.options.End > 0 && r.next >= r.options.End ||
+		r.options.Limit > 0 && r.left <= 0
+}
+
+// request sends the request that is under way, for the first time or again. mu is held.
+func (r *Reader) request() {
 	number := r.number
+	most := r.options.MaxRecords
+	if r.options.Limit > 0 {
+		most = min(most, r.left)
+	}
 	request := strconv.AppendUint([]byte(`{"offset":`), r.next, 10)
 	if r.gaps {
 		request = append(request, `,"gaps":true`...)
 	}
+	request = strconv.AppendInt(append(request, `,"max_records":`...), int64(most), 10)
 	request = append(request, r.more...)
 	if err := r.nc.PublishRequest(r.subject, r.inbox+"."+strconv.FormatUint(number, 10), request); err != nil {
 		if r.nc.IsClosed() {
@@ -275,7 +314,8 @@ func (r *Reader) ask() {
 	r.later(number, r.options.Wait+answerTime)
 }
 
-// later asks again if nothing was answered by then. mu is held.
+// later asks again if nothing was answered by then. An answer to any of these requests counts, so
+// that a broker that is late with each is waited for. mu is held.
 func (r *Reader) later(number uint64, in time.Duration) {
 	if r.timer != nil {
 		r.timer.Stop()
@@ -284,8 +324,7 @@ func (r *Reader) later(number uint64, in time.Duration) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.number == number && r.asking {
-			r.asking = false
-			r.ask()
+			r.request()
 		}
 	})
 }
@@ -296,7 +335,7 @@ func (r *Reader) answered(answer *nats.Msg) {
 	if err != nil {
 		return
 	}
-	b, next, ok, malformed := parseBatch(answer, r.options.Full)
+	b, next, ok, malformed := parseBatch(answer, &r.options)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if number != r.number || !r.asking || r.closed {
@@ -325,7 +364,9 @@ func (r *Reader) answered(answer *nats.Msg) {
 	r.timer.Stop()
 	r.caught = time.Time{}
 	if f.err == nil {
-		if r.next = next; b.Count == 0 {
+		was := r.next
+		r.next, r.left = next, r.left-b.Count
+		if b.Count == 0 && (!b.judged || b.Examined == 0 && next <= was) {
 			if next >= b.High {
 				r.caught = time.Now()
 			}

@@ -39,8 +39,8 @@ func (n *node) judged(reply string) (records map[uint64]string, headers map[stri
 	return records, headers
 }
 
-// TestRecordsAreJudgedByTheBroker: only those that match come, with how many were looked at, and why
-// some could not be judged.
+// TestRecordsAreJudgedByTheBroker: only those that match come, with how many were looked at, and
+// why some could not be judged.
 func TestRecordsAreJudgedByTheBroker(t *testing.T) {
 	n := startNode(t, nil)
 	n.publish(`{"total":1}`, `{"total":200}`, "no JSON", `{"total":300}`, `{"region":"eu"}`)
@@ -104,8 +104,8 @@ func TestAJudgedRequestWaitsForRecords(t *testing.T) {
 	}
 }
 
-// TestJudgingHoldsUpNoOtherReads: while all that judge are busy, and others wait for these, requests
-// without a condition are answered.
+// TestJudgingHoldsUpNoOtherReads: while all that judge are busy, and others wait for these,
+// requests without a condition are answered.
 func TestJudgingHoldsUpNoOtherReads(t *testing.T) {
 	n := startNode(t, nil)
 	n.publish(`{"total":200}`)

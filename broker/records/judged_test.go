@@ -149,8 +149,8 @@ func entries(t *testing.T, data []byte, of Range) (all []string) {
 	return all
 }
 
-// TestJudgedReadsSayWhatReadingAllSays: matches, counts, reasons and times are those of judging each
-// record that a reader of all gets, also if records were removed, or compacted.
+// TestJudgedReadsSayWhatReadingAllSays: matches, counts, reasons and times are those of judging
+// each record that a reader of all gets, also if records were removed, or compacted.
 func TestJudgedReadsSayWhatReadingAllSays(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 13))
@@ -258,8 +258,8 @@ func errorIs[E error](err error) bool {
 	return ok
 }
 
-// BenchmarkJudgedScan reads orders of 200 bytes in JSON of which 1 % match; and, beside, all of them
-// unjudged.
+// BenchmarkJudgedScan reads orders of 200 bytes in JSON of which 1 % match; and, beside, all of
+// them unjudged.
 func BenchmarkJudgedScan(b *testing.B) {
 	s := longShard(b)
 	f, err := filter.Compile("json.total > 100.0 && json.region == 'eu'")

@@ -104,6 +104,7 @@ type query struct {
 	topic    string
 	filter   *filter.Filter // nil: all match
 	subjects [][]byte
+	patterns []string // the same
 	follow   bool
 	count    int
 	enough   context.CancelFunc
@@ -190,7 +191,7 @@ func (q *queryFlags) compile(cmd *cobra.Command, run *query) (from from, to *tim
 		if !subject.ValidPattern([]byte(s)) {
 			return from, nil, fmt.Errorf("--filter %q: it is no subject", s)
 		}
-		run.subjects = append(run.subjects, []byte(s))
+		run.subjects, run.patterns = append(run.subjects, []byte(s)), append(run.patterns, s)
 	}
 	if !cmd.Flags().Changed("output") && !isTerminal(cmd.OutOrStdout()) {
 		q.output = "json"
@@ -329,34 +330,63 @@ func (q *query) shard(ctx context.Context, snapshot *client.Snapshot, shard clie
 	if err != nil {
 		return err
 	}
-	options := client.ReaderOptions{Full: true}
 	if begin = max(begin, shard.Start); begin < end {
-		r, err := snapshot.Reader(shard.Number, begin, options)
+		err := q.part(ctx, part{number: shard.Number, end: end}, begin, func(at uint64, options client.ReaderOptions) (*client.Reader, error) {
+			return snapshot.Reader(shard.Number, at, options)
+		})
 		if err != nil {
-			return err
-		}
-		err = q.records(ctx, r, shard.Number, end, nil)
-		r.Close()
-		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 	}
 	if !q.follow {
 		return q.ended(shard.Number)
 	}
-	r, err := client.NewReader(q.nc, q.topic, shard.Number, shard.High, options)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	// Where to begin may be in the future.
 	earliest := int64(math.MinInt64)
 	if from.time != nil {
 		earliest = from.time.UnixNano()
 	}
-	return q.records(ctx, r, shard.Number, 0, func(offset uint64, time int64) bool {
+	news := part{number: shard.Number, in: func(offset uint64, time int64) bool {
 		return offset >= from.sequence && time >= earliest
+	}}
+	news.unjudged = begin >= end && (from.time != nil || from.sequence > shard.High)
+	return q.part(ctx, news, shard.High, func(at uint64, options client.ReaderOptions) (*client.Reader, error) {
+		return client.NewReader(q.nc, q.topic, shard.Number, at, options)
 	})
+}
+
+// part reads a part of a shard from an offset on. The broker judges, if its version does; otherwise
+// this process does. open opens a reader.
+func (q *query) part(ctx context.Context, p part, begin uint64, open func(uint64, client.ReaderOptions) (*client.Reader, error)) error {
+	options := client.ReaderOptions{Full: true}
+	judged := options
+	judged.Subjects, judged.End, judged.Limit = q.patterns, p.end, q.count
+	if q.filter != nil {
+		judged.Where = q.filter.String()
+	}
+	if !p.unjudged && (judged.Where != "" || len(judged.Subjects) > 0) {
+		at, err := q.readBy(ctx, p, begin, judged, open)
+		if refused, ok := errors.AsType[*client.ReadError](err); !ok || refused.Code != client.BadRequest {
+			return err
+		}
+		begin = at // the shard may have been led by a newer version before
+	}
+	p.unjudged = true
+	_, err := q.readBy(ctx, p, begin, options, open)
+	return err
+}
+
+// readBy is part by one reader. It returns how far that came.
+func (q *query) readBy(ctx context.Context, p part, begin uint64, options client.ReaderOptions, open func(uint64, client.ReaderOptions) (*client.Reader, error)) (uint64, error) {
+	r, err := open(begin, options)
+	if err != nil {
+		return begin, err
+	}
+	defer r.Close()
+	if err = q.records(ctx, r, p); errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return r.Offset(), err
 }
 
 // offsetAt returns the offset of the first message of a stream that was stored at a time or later,

@@ -76,24 +76,31 @@ type step struct {
 	idle time.Time
 }
 
-// line is how the batches of a shard are judged: several at once, and handed on in their order.
+// line is how the batches of a part are judged: several at once, and handed on in their order.
 type line struct {
 	*query
-	shard int
+	part
 	steps chan step
 }
 
 // inRange reports whether a record with that offset and time is in the range that is asked for.
 type inRange func(offset uint64, time int64) bool
 
-// records judges the records of a reader up to, not including, end; 0: without an end. It passes
-// over those that are not in the range that is asked for; nil: all are.
-func (q *query) records(
-	outer context.Context, r *client.Reader, shard int, end uint64, in inRange,
-) error {
+// part is a part of a shard that is read.
+type part struct {
+	number int     // of the shard
+	end    uint64  // of it: it has none of the records from there on; 0: without an end
+	in     inRange // nil: all are
+	// unjudged says that the broker has not judged the records.
+	unjudged bool
+}
+
+// records judges the records of a reader, unless its broker has done so, and hands on those that
+// match.
+func (q *query) records(outer context.Context, r *client.Reader, p part) error {
 	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
-	l := &line{q, shard, make(chan step, cap(q.free))}
+	l := &line{q, p, make(chan step, cap(q.free))}
 	ended := make(chan error)
 	go func() {
 		err := l.handOn()
@@ -103,7 +110,7 @@ func (q *query) records(
 		}
 		ended <- err
 	}()
-	err := l.read(ctx, r, end, in)
+	err := l.read(ctx, r)
 	close(l.steps)
 	if failed := <-ended; failed != nil {
 		return failed
@@ -112,13 +119,11 @@ func (q *query) records(
 }
 
 // read reads batches, and has them judged.
-func (l *line) read(
-	ctx context.Context, r *client.Reader, end uint64, in inRange,
-) error {
-	for end == 0 || r.Offset() < end {
-		b, err := l.next(ctx, r, end == 0)
+func (l *line) read(ctx context.Context, r *client.Reader) error {
+	for l.end == 0 || r.Offset() < l.end {
+		b, err := l.next(ctx, r, l.end == 0)
 		if next := passedOver(r, err); next > 0 {
-			l.note("shard %d: messages from %d to %d can't be read: %v", l.shard, r.Offset(), next-1, err)
+			l.note("shard %d: messages from %d to %d can't be read: %v", l.number, r.Offset(), next-1, err)
 			r.Seek(next)
 			continue
 		}
@@ -127,9 +132,9 @@ func (l *line) read(
 		}
 		select {
 		case j := <-l.free:
-			j.shard, j.batch = l.shard, *b
+			j.shard, j.batch = l.number, *b
 			go func() {
-				j.err = l.judgeBatch(ctx, j, end, in)
+				j.err = l.judgeBatch(ctx, j)
 				j.done <- struct{}{}
 			}()
 			l.steps <- step{judged: j}
@@ -161,26 +166,27 @@ func (l *line) next(ctx context.Context, r *client.Reader, follows bool) (*clien
 	}
 }
 
-// judgeBatch judges the records of a batch.
-func (q *query) judgeBatch(
-	ctx context.Context, j *judged, end uint64, in inRange,
-) error {
+// judgeBatch judges the records of a batch, unless the broker has judged them.
+func (l *line) judgeBatch(ctx context.Context, j *judged) error {
+	if !l.unjudged {
+		return l.takeBatch(ctx, j)
+	}
 	r, of, wanted := &j.record, []byte(nil), false
 	for v := range j.batch.Views() {
-		if end > 0 && v.Offset >= end {
+		if l.end > 0 && v.Offset >= l.end {
 			break
 		}
 		if j.partial != nil {
 			j.partial.greatest = max(j.partial.greatest, v.Time)
 		}
-		if in != nil && !in(v.Offset, v.Time) {
+		if l.in != nil && !l.in(v.Offset, v.Time) {
 			continue
 		}
 		if j.read++; j.read%recordsPerLook == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if j.read == 1 || len(q.subjects) > 0 && !bytes.Equal(v.Subject, of) {
-			of, wanted = v.Subject, q.selects(v.Subject)
+		if j.read == 1 || len(l.subjects) > 0 && !bytes.Equal(v.Subject, of) {
+			of, wanted = v.Subject, l.selects(v.Subject)
 		}
 		if !wanted {
 			continue
@@ -192,12 +198,37 @@ func (q *query) judgeBatch(
 				continue
 			case filter.Failed:
 				if j.failed++; j.why == nil {
-					j.why = q.filter.Why(r)
+					j.why = l.filter.Why(r)
 				}
 				continue
 			}
 		}
-		if err := q.matches(j, v); err != nil {
+		if err := l.matches(j, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBatch takes the records of a batch that the broker has judged. It knows how many that looked
+// at for all of them, and not for each.
+func (l *line) takeBatch(ctx context.Context, j *judged) error {
+	b, r, n := &j.batch, &j.record, 0
+	if j.read, j.failed = b.Examined, b.Unjudged; j.failed > 0 {
+		j.why = errors.New(b.Why)
+	}
+	if j.partial != nil && b.Examined > 0 {
+		j.partial.greatest = b.Latest
+	}
+	for v := range b.Views() {
+		if n++; n%recordsPerLook == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if l.in != nil && !l.in(v.Offset, v.Time) {
+			continue
+		}
+		r.Subject, r.Header, r.Data, r.Time = v.Subject, v.Header, v.Data, v.Time
+		if err := l.matches(j, v); err != nil {
 			return err
 		}
 	}
@@ -235,7 +266,7 @@ func (q *query) matches(j *judged, v client.View) error {
 func (l *line) handOn() error {
 	for s := range l.steps {
 		if s.judged == nil {
-			if err := l.idle(l.shard, s.idle); err != nil {
+			if err := l.idle(l.number, s.idle); err != nil {
 				return err
 			}
 			continue

@@ -133,7 +133,7 @@ func (s *cannedShard) scan(t *testing.T, where string, answers int, change func(
 	}
 	change(q)
 	q.prepare()
-	err := q.records(t.Context(), s.reader(t), 0, 1+uint64(answers*s.count), nil)
+	err := q.records(t.Context(), s.reader(t), part{end: 1 + uint64(answers*s.count), unjudged: true})
 	if len(q.free) != cap(q.free) {
 		t.Errorf("%d of %d batches are still judged", cap(q.free)-len(q.free), cap(q.free))
 	}
@@ -311,7 +311,7 @@ func TestAScanThatIsEndedLeavesNothing(t *testing.T) {
 		return nil
 	}}
 	q.prepare()
-	err = q.records(ctx, shard.reader(t), 0, 1<<40, nil)
+	err = q.records(ctx, shard.reader(t), part{end: 1 << 40, unjudged: true})
 	if !errors.Is(err, context.Canceled) || len(q.free) != cap(q.free) {
 		t.Errorf("%d batches are left: %v", cap(q.free)-len(q.free), err)
 	}
@@ -345,7 +345,7 @@ func BenchmarkScan(b *testing.B) {
 			b.SetBytes(int64(len(shard.records) / shard.count))
 			b.ResetTimer()
 			begin := processorTime(b)
-			testutil.Must(b, q.records(context.Background(), r, 0, r.Offset()+uint64(b.N), nil))
+			testutil.Must(b, q.records(context.Background(), r, part{end: r.Offset() + uint64(b.N), unjudged: true}))
 			b.ReportMetric(float64(processorTime(b)-begin)/float64(b.N), "cpu-ns/op")
 			b.Logf("%d of %d match", q.matched, q.read)
 		})
