@@ -79,6 +79,7 @@ func (s *Server) serveJudged(w *worker, r *read, shard *topic.ShardLeader, q rec
 			return
 		}
 		of.Judge, of.Slow = records.ByFilter(condition), !condition.IsQuick()
+		of.Statistics, of.Probe = &s.statistics, condition.NewProbe()
 	}
 	memory := w.loan.Bytes()
 	begin := w.used + len(r.reply) + headerRoom + judgedRoom

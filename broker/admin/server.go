@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/statistics"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -55,6 +56,7 @@ type Server struct {
 	judges     reads
 	judging    chan struct{}
 	conditions conditions
+	statistics statistics.Table // of segments that were judged
 	// snapshots are the shards that this broker holds for readers.
 	snapshots      snapshots
 	user           func(client uint64) string             // nil: there are no users

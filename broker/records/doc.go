@@ -6,6 +6,7 @@
 //	subjects.go  counts per subject, and of a filter
 //	bulk.go    BulkReader: many records in one answer, copied at most once
 //	judged.go  ReadJudged: those of many records that a Judge accepts
+//	segments.go  which segments a judged read passes, by statistics that it makes itself
 //	pin.go     Pin: a range of offsets that retention leaves alone
 //	scan.go    ScanBatches: a log from one offset to another
 //	removed.go  offsets without a record: those of removed records and those that files lack
@@ -23,7 +24,8 @@
 //	D6  An offset without a record counts once, whether a file lacks it, the set has it, or both.
 //	    Until Info has read a segment that has both, the fewer ones count as some of the others.
 //	D7  A judged read looks at each record between its offsets once, in order, and for a bounded
-//	    time. Judging a record allocates nothing, unless the Judge does.
+//	    time. Judging a record allocates nothing, unless the Judge does. Records of a segment that
+//	    is passed by its statistics count as looked at: none of them matches, or can't be judged.
 //
 // A Reader caches the offset of the first record, the times of the first and the last, and the
 // holes of segments that also have removed offsets. Nothing here is written, so nothing is lost

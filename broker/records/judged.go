@@ -2,11 +2,13 @@ package records
 
 import (
 	"bytes"
+	"encoding/binary"
 	"runtime"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/filter"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/statistics"
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
@@ -24,6 +26,11 @@ type Selection struct {
 	Subjects [][]byte // patterns, one of which the subject matches; none: all subjects do
 	Judge    Judge    // nil: it accepts all
 	Slow     bool     // judging a small record may take more than some microseconds
+
+	// Statistics say which segments have no record that the Judge accepts, or can't judge, since
+	// these lack what Probe looks for. One of them nil: all are read.
+	Statistics *statistics.Table
+	Probe      *filter.Probe
 }
 
 // Judged is what was read, and what was looked at for that: all records from the offset that was
@@ -65,7 +72,11 @@ func (r *BulkReader) ReadJudged(s *Reader, q Query, of Selection, dst []byte) ([
 	j.gathering = gathering{Query: q, Range: got.Range, passed: s.passed(), dst: dst[len(dst):], entry: r.entry[:0]}
 	c := s.data.NewCursor(q.Offset)
 	c.Lend(r.memory)
+	if of.Statistics != nil && of.Probe != nil {
+		j.segments = newSegments(s.data)
+	}
 	err := j.read(c)
+	j.keep()
 	r.memory, r.entry = c.Lend(nil), j.entry[:0]
 	if j.Count == 0 {
 		j.First = j.Next
@@ -90,9 +101,10 @@ type judging struct {
 	latest           int64
 	unseen           int // work since the clock was looked at
 
-	record log.Record
-	of     []byte // the subject of the record before, in the same batch
-	wanted bool   // a pattern matches it
+	segments *segments // nil: there are no statistics
+	record   log.Record
+	of       []byte // the subject of the record before, in the same batch
+	wanted   bool   // a pattern matches it
 }
 
 func (j *judging) read(c *log.Cursor) error {
@@ -101,6 +113,9 @@ func (j *judging) read(c *log.Cursor) error {
 			if j.Next = min(j.passed.Next(j.Next), j.limit); j.Next == j.limit {
 				break
 			}
+		}
+		if j.segments != nil && j.skip() {
+			continue
 		}
 		if c.Next() != j.Next {
 			c.Seek(j.Next)
@@ -121,27 +136,57 @@ func (j *judging) read(c *log.Cursor) error {
 }
 
 // view looks at what one look at the log brings.
-func (j *judging) view(v *log.View) error {
+func (j *judging) view(v *log.View) (err error) {
 	for b, ok := v.Next(); ok && !j.done && b.Base() < j.limit; b, ok = v.Next() {
 		j.of = nil
-		it := b.Records()
-		for r := &j.record; !j.done && it.Next(r); {
-			if r.Offset < j.Next || j.passed != nil && j.passed.Has(r.Offset) {
-				continue
-			}
-			if r.Offset >= j.limit {
-				j.Next, j.done = j.limit, true
-				break
-			}
-			if err := j.look(r); err != nil {
-				return err
-			}
+		if subject, lengths, ok := b.Packed(); ok {
+			err = j.packed(b, subject, lengths)
+		} else {
+			err = j.each(b)
 		}
-		if err := it.Err(); err != nil {
+		if err != nil {
 			return err
 		}
 		if !j.done {
 			j.Next = max(j.Next, min(b.End(), j.limit)) // compaction left a gap
+		}
+	}
+	return nil
+}
+
+// each looks at the records of a batch.
+func (j *judging) each(b log.Batch) error {
+	it := b.Records()
+	for r := &j.record; !j.done && it.Next(r); {
+		if r.Offset < j.Next || j.passed != nil && j.passed.Has(r.Offset) {
+			continue
+		}
+		if r.Offset >= j.limit {
+			j.Next, j.done = j.limit, true
+			break
+		}
+		if err := j.look(r); err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}
+
+// packed is each for records that have the subject and the time of their batch. They were checked
+// when they were appended, and their checksum since.
+func (j *judging) packed(b log.Batch, subject, lengths []byte) error {
+	r := &j.record
+	*r = log.Record{Offset: b.Base(), Time: b.Time(), Subject: subject}
+	for end := min(b.End(), j.limit); r.Offset < end && !j.done; r.Offset++ {
+		size, n := binary.Uvarint(lengths)
+		data := lengths[n : n+int(size) : n+int(size)]
+		lengths = lengths[n+int(size):]
+		if r.Offset < j.Next || j.passed != nil && j.passed.Has(r.Offset) {
+			continue
+		}
+		r.Data = data
+		if err := j.look(r); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -176,6 +221,9 @@ func (j *judging) look(r *log.Record) error {
 	j.Next = r.Offset + 1
 	j.examined++
 	j.latest = max(j.latest, r.Time)
+	if j.segments != nil {
+		j.collect(r)
+	}
 	if j.unseen += lookCost + len(r.Data); j.Slow {
 		j.unseen += slowCost
 	}
@@ -219,17 +267,17 @@ type condition struct {
 func ByFilter(f *filter.Filter) Judge { return &condition{filter: f, judge: f.NewJudge()} }
 
 func (c *condition) Judge(r *log.Record) filter.Verdict {
-	c.set(r)
+	setJudged(&c.record, r)
 	return c.judge.Judge(&c.record)
 }
 
 func (c *condition) Why(r *log.Record) error {
-	c.set(r)
+	setJudged(&c.record, r)
 	return c.filter.Why(&c.record)
 }
 
-// set sets what is judged to a record of a log.
-func (c *condition) set(r *log.Record) {
-	c.record.Subject, c.record.Time = r.Subject, r.Time
-	c.record.Header, c.record.Data = r.Data[:r.Header], r.Data[r.Header:]
+// setJudged sets what is judged to a record of a log.
+func setJudged(to *filter.Record, r *log.Record) {
+	to.Subject, to.Time = r.Subject, r.Time
+	to.Header, to.Data = r.Data[:r.Header], r.Data[r.Header:]
 }

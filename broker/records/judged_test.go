@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/filter"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/statistics"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
@@ -149,6 +150,82 @@ func entries(t *testing.T, data []byte, of Range) (all []string) {
 	return all
 }
 
+// TestSegmentsThatCanMatchNothingAreNotRead: what was collected of a segment by the second scan
+// saves later ones to read it, unless it may have what they look for, or has records without it.
+// Whatever is removed, or compacted, scans say the same as if they read all.
+func TestSegmentsThatCanMatchNothingAreNotRead(t *testing.T) {
+	var batches []log.Append
+	for n := range 400 {
+		// Of these a shard has some 8 segments, each with one or two days.
+		batches = append(batches, log.Append{Records: []log.Record{{
+			Time: int64(1_000 + n), Subject: fmt.Appendf(nil, "orders.%d", n%7), Data: fmt.Appendf(nil, `{"n":%d,"day":"d%d","note":"%080d"}`, n, n/50, n),
+		}}})
+	}
+	batches[390].Records[0].Data = []byte("no JSON")
+	s := newShardOn(t, log.Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10, TailBytes: 1}, batches...)
+	s.data.Roll()
+	testutil.EventuallyTrue(t, "segments are sealed", func() bool {
+		_, states := s.data.SegmentStates()
+		sealed := 0
+		for _, is := range states {
+			if is.Sealed {
+				sealed++
+			}
+		}
+		return sealed >= len(states)-1 && sealed >= 6
+	})
+	table, rng := &statistics.Table{}, rand.New(rand.NewPCG(1, 2))
+	scan := func(where string) (judgedRecords int) {
+		t.Helper()
+		f, err := filter.Compile(where)
+		testutil.Must(t, err)
+		is := &counts{by: ByFilter(f)}
+		of := Selection{Judge: is, Statistics: table, Probe: f.NewProbe()}
+		got, want := judged(t, rng, s, s.start, s.high, of), scanned(t, s, s.start, s.high, nil, f)
+		if !slices.Equal(got.found, want.found) || got.examined != want.examined || got.failed != want.failed || got.why != want.why || got.latest != want.latest {
+			t.Fatalf("%s:\n%+v\nwant\n%+v", where, got, want)
+		}
+		return is.n
+	}
+	for range 2 {
+		if n := scan("json.day == 'd3'"); n < 400 {
+			t.Fatalf("%d of 400 were judged, and nothing was known", n)
+		}
+	}
+	few := scan("json.day == 'd3'")
+	if few < 50 || few > 300 {
+		t.Fatalf("%d of 400 were judged", few)
+	}
+	if n := scan("json.n > 10.0 && json.day in ['d1', 'd3', 4]"); n <= few || n > 350 {
+		t.Errorf("%d of 400 were judged", n)
+	}
+	if n := scan("json.day == 'd3' || json.n == 5.0"); n < 400 {
+		t.Errorf("%d of 400 were judged", n)
+	}
+	s.gone.Add(5, 9)
+	s.gone.Add(100, 120)
+	if n := scan("json.day == 'nowhen'"); n > 200 {
+		t.Errorf("%d of 400 were judged", n)
+	}
+	s.gone.Add(160, 170)
+	_, err := s.data.Compact(t.Context(), log.CompactOptions{Below: s.high, Before: time.Now()})
+	testutil.Must(t, err)
+	for range 4 {
+		scan("json.day == 'd3'")
+		scan("json.day == 'nowhen'")
+		s.gone.Add(200, 210)
+	}
+}
+
+// counts counts what it judges.
+type counts struct {
+	by Judge
+	n  int
+}
+
+func (c *counts) Judge(r *log.Record) filter.Verdict { c.n++; return c.by.Judge(r) }
+func (c *counts) Why(r *log.Record) error            { return c.by.Why(r) }
+
 // TestJudgedReadsSayWhatReadingAllSays: matches, counts, reasons and times are those of judging
 // each record that a reader of all gets, also if records were removed, or compacted.
 func TestJudgedReadsSayWhatReadingAllSays(t *testing.T) {
@@ -265,7 +342,8 @@ func BenchmarkJudgedScan(b *testing.B) {
 	f, err := filter.Compile("json.total > 100.0 && json.region == 'eu'")
 	testutil.Must(b, err)
 	for name, of := range map[string]*Selection{
-		"judged": {Judge: ByFilter(f)}, "subjects": {Subjects: [][]byte{[]byte("bills.>")}}, "unjudged": nil,
+		"judged": {Judge: ByFilter(f)}, "statistics": {Judge: ByFilter(f), Statistics: &statistics.Table{}, Probe: f.NewProbe()},
+		"subjects": {Subjects: [][]byte{[]byte("bills.>")}}, "unjudged": nil,
 	} {
 		b.Run(name, func(b *testing.B) {
 			var r BulkReader

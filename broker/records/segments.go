@@ -1,0 +1,91 @@
+package records
+
+import (
+	"github.com/carillon-mq/carillon/broker/filter"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/statistics"
+)
+
+// segments are those of a log, as far as a judged read makes and uses statistics of them.
+type segments struct {
+	dir     string
+	all     []log.SegmentState
+	at      int                 // the one that is read, or before it
+	builder *statistics.Builder // nil: nothing is collected
+	probed  filter.Record
+}
+
+func newSegments(data *log.Log) *segments {
+	_, all := data.SegmentStates()
+	return &segments{dir: data.Dir(), all: all}
+}
+
+// of returns the segment that has an offset, if statistics may be about it: if nothing in it
+// changes any more, and it has a record for each offset. Others are read, as segments are that were
+// replaced meanwhile.
+func (s *segments) of(offset uint64) (*log.SegmentState, bool) {
+	for s.at < len(s.all) && s.all[s.at].End <= offset {
+		s.at++
+	}
+	if s.at == len(s.all) {
+		return nil, false
+	}
+	is := &s.all[s.at]
+	return is, is.Base <= offset && is.Sealed && is.Holes == 0 && is.Disowned == 0
+}
+
+// skip goes behind the next segment if that can't have what is looked for. Otherwise values are
+// collected of it, if it is time for that.
+func (j *judging) skip() bool {
+	s := j.segments
+	is, ok := s.of(j.Next)
+	if !ok {
+		return false
+	}
+	segment := statistics.Segment{Log: s.dir, Base: is.Base, Generation: is.Generation, End: is.End, Epoch: is.Epoch}
+	if j.Next > is.Base {
+		if s.builder == nil {
+			s.builder = j.Statistics.Resume(segment, j.Probe.Path(), j.Next)
+		}
+		return false
+	}
+	if is.End <= j.limit {
+		if latest, ok := j.Statistics.Excludes(segment, j.Probe.Path(), j.Probe.Hashes()); ok {
+			j.examined += int(is.End - is.Base)
+			if j.passed != nil {
+				j.examined -= int(j.passed.Count(is.Base, is.End))
+			}
+			j.Next, j.latest = is.End, max(j.latest, latest)
+			return true
+		}
+	}
+	// All records are looked at, and one that fits into no answer ends that.
+	if len(j.Subjects) == 0 && j.passed == nil && j.Full {
+		s.builder = j.Statistics.Begin(segment, j.Probe.Path())
+	}
+	return false
+}
+
+// collect collects the value of the record before Next.
+func (j *judging) collect(r *log.Record) {
+	b := j.segments.builder
+	switch {
+	case b == nil:
+		return
+	case r.Offset < b.End():
+		setJudged(&j.segments.probed, r)
+		hash, ok := j.Probe.Hash(&j.segments.probed)
+		b.Add(hash, ok, r.Time)
+	}
+	if j.Next >= b.End() || !b.Collects() {
+		j.keep()
+	}
+}
+
+// keep keeps what was collected, for the next read.
+func (j *judging) keep() {
+	if s := j.segments; s != nil && s.builder != nil {
+		j.Statistics.Keep(s.builder, j.Next)
+		s.builder = nil
+	}
+}

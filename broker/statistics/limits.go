@@ -1,0 +1,15 @@
+package statistics
+
+// Bounds, each with the reason for its value.
+const (
+	// maxValues is how many different values of a segment are collected. A path with more, such as an
+	// id, is in each segment by other values that a scan seldom asks for twice.
+	maxValues = 4096
+	// maxBytes bounds the statistics of a broker: those of 500 segments with the most values, or of
+	// some 50,000 with a few.
+	maxBytes = 16 << 20
+	// entryBytes is what an entry takes beside its values and texts, about.
+	entryBytes = 256
+	// builtBytes is what a value takes while values are collected, about.
+	builtBytes = 32
+)
