@@ -142,14 +142,14 @@ type member struct {
 // is reports whether a member has a name.
 func (m *member) is(name string) bool {
 	if m.escaped {
-		return m.canBe(name) && string(unescaped(m.name)) == name
+		return canBe(m.name, name) && string(unescaped(m.name)) == name
 	}
 	return string(m.name) == name
 }
 
-// canBe reports whether a member whose name has escapes is short enough for a name: an escape has
-// six bytes at most.
-func (m *member) canBe(name string) bool { return len(m.name) <= 6*len(name) }
+// canBe reports whether a member's name with escapes is short enough for a name: an escape has six
+// bytes at most.
+func canBe(escaped []byte, name string) bool { return len(escaped) <= 6*len(name) }
 
 // firstMember returns the first member of the object at i. The object is empty if m.value is 0; it
 // is no object, or broken, if that is -1.

@@ -144,12 +144,16 @@ func (p *pass) members(node *pathNode, i int) (done bool) {
 			return false
 		}
 		i = space(b, i+1)
-		m := member{b[start:end], escaped, i}
+		name := b[start:end]
 		for _, c := range node.children {
-			if m.escaped && m.canBe(p.nodes[c].name) { // read once, and not for each node
-				m.name, m.escaped = unescaped(m.name), false
+			wanted := p.nodes[c].name
+			if escaped {
+				if !canBe(name, wanted) {
+					continue
+				}
+				name, escaped = unescaped(name), false // once, and not for each node
 			}
-			if p.seen&(1<<c) == 0 && m.is(p.nodes[c].name) {
+			if len(name) == len(wanted) && string(name) == wanted && p.seen&(1<<c) == 0 {
 				if p.met(c, i) {
 					return true
 				}

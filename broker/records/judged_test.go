@@ -232,6 +232,7 @@ func TestJudgedReadsSayWhatReadingAllSays(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 13))
 		s := newShardOn(t, log.Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10, TailBytes: 1 + r.Int64N(4<<10)}, orders(r, 400)...)
+		table := &statistics.Table{}
 		for round := range 4 {
 			for _, where := range []string{"", "json.total > 100.0 && json.region == 'eu'", "headers.Priority == '1'", "size(json.region) > 1", "false"} {
 				from := s.start + r.Uint64N(s.high-s.start)
@@ -243,6 +244,7 @@ func TestJudgedReadsSayWhatReadingAllSays(t *testing.T) {
 					f, err = filter.Compile(where)
 					testutil.Must(t, err)
 					of.Judge, of.Slow = ByFilter(f), !f.IsQuick()
+					of.Statistics, of.Probe = table, f.NewProbe()
 				}
 				if r.IntN(2) == 0 {
 					of.Subjects = [][]byte{[]byte("orders.1"), []byte("bills.>")}
