@@ -25,7 +25,7 @@ func TestJudgingARecordAllocatesNothing(t *testing.T) {
 		testutil.Must(t, err)
 		least = min(least, got.Examined)
 	})
-	if least < 500 || n > 8 {
+	if least < 100 || n > 8 { // the clock is looked at after more records than that
 		t.Errorf("reading %d records allocates %v times", least, n)
 	}
 }

@@ -154,26 +154,7 @@ func entries(t *testing.T, data []byte, of Range) (all []string) {
 // saves later ones to read it, unless it may have what they look for, or has records without it.
 // Whatever is removed, or compacted, scans say the same as if they read all.
 func TestSegmentsThatCanMatchNothingAreNotRead(t *testing.T) {
-	var batches []log.Append
-	for n := range 400 {
-		// Of these a shard has some 8 segments, each with one or two days.
-		batches = append(batches, log.Append{Records: []log.Record{{
-			Time: int64(1_000 + n), Subject: fmt.Appendf(nil, "orders.%d", n%7), Data: fmt.Appendf(nil, `{"n":%d,"day":"d%d","note":"%080d"}`, n, n/50, n),
-		}}})
-	}
-	batches[390].Records[0].Data = []byte("no JSON")
-	s := newShardOn(t, log.Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10, TailBytes: 1}, batches...)
-	s.data.Roll()
-	testutil.EventuallyTrue(t, "segments are sealed", func() bool {
-		_, states := s.data.SegmentStates()
-		sealed := 0
-		for _, is := range states {
-			if is.Sealed {
-				sealed++
-			}
-		}
-		return sealed >= len(states)-1 && sealed >= 6
-	})
+	s := shardOfDays(t)
 	table, rng := &statistics.Table{}, rand.New(rand.NewPCG(1, 2))
 	scan := func(where string) (judgedRecords int) {
 		t.Helper()
@@ -215,6 +196,46 @@ func TestSegmentsThatCanMatchNothingAreNotRead(t *testing.T) {
 		scan("json.day == 'nowhen'")
 		s.gone.Add(200, 210)
 	}
+
+	// Compacted segments lack records.
+	s, table = shardOfDays(t), &statistics.Table{}
+	_, err = s.data.Compact(t.Context(), log.CompactOptions{Below: s.high, Before: time.Now()})
+	testutil.Must(t, err)
+	if s.Messages(s.start, s.high) > 300 {
+		t.Fatal("nothing was compacted")
+	}
+	for range 4 {
+		scan("json.day == 'nowhen'")
+	}
+}
+
+// shardOfDays has 400 records in segments of one day each, or two. All but the newest are sealed.
+func shardOfDays(t *testing.T) *shard {
+	t.Helper()
+	var batches []log.Append
+	for n := range 400 {
+		name := fmt.Sprint("orders.", n)
+		if n%2 == 0 {
+			name = "orders"
+		}
+		batches = append(batches, log.Append{Records: []log.Record{{
+			Time: int64(1_000 + n), Subject: []byte(name), Data: fmt.Appendf(nil, `{"n":%d,"day":"d%d","note":"%080d"}`, n, n/50, n),
+		}}})
+	}
+	batches[390].Records[0].Data = []byte("no JSON")
+	s := newShardOn(t, log.Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10, TailBytes: 1}, batches...)
+	s.data.Roll()
+	testutil.EventuallyTrue(t, "segments are sealed", func() bool {
+		_, states := s.data.SegmentStates()
+		sealed := 0
+		for _, is := range states {
+			if is.Sealed {
+				sealed++
+			}
+		}
+		return sealed >= len(states)-1 && sealed >= 6
+	})
+	return s
 }
 
 // counts counts what it judges.
