@@ -17,7 +17,7 @@ import (
 // Bounds of reading records with a condition, each with the reason for its value.
 const (
 	// judgesAtOnce is the number of such requests that are served, most of which wait for clients to
-	// take their answers.
+	// take their answers. Each holds memory for its answer, at most 8 MiB.
 	judgesAtOnce = 8
 	// judgesQueued is the number of requests that wait for those: some seconds of work for one core.
 	judgesQueued = 256

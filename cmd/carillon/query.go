@@ -341,15 +341,17 @@ func (q *query) shard(ctx context.Context, snapshot *client.Snapshot, shard clie
 	if !q.follow {
 		return q.ended(shard.Number)
 	}
-	// Where to begin may be in the future.
-	earliest := int64(math.MinInt64)
-	if from.time != nil {
-		earliest = from.time.UnixNano()
+	news := part{number: shard.Number}
+	if from.time != nil || from.sequence > shard.High { // where to begin may be in the future
+		earliest := int64(math.MinInt64)
+		if from.time != nil {
+			earliest = from.time.UnixNano()
+		}
+		news.in = func(offset uint64, time int64) bool {
+			return offset >= from.sequence && time >= earliest
+		}
+		news.unjudged = begin >= end
 	}
-	news := part{number: shard.Number, in: func(offset uint64, time int64) bool {
-		return offset >= from.sequence && time >= earliest
-	}}
-	news.unjudged = begin >= end && (from.time != nil || from.sequence > shard.High)
 	return q.part(ctx, news, shard.High, func(at uint64, options client.ReaderOptions) (*client.Reader, error) {
 		return client.NewReader(q.nc, q.topic, shard.Number, at, options)
 	})
@@ -360,7 +362,10 @@ func (q *query) shard(ctx context.Context, snapshot *client.Snapshot, shard clie
 func (q *query) part(ctx context.Context, p part, begin uint64, open func(uint64, client.ReaderOptions) (*client.Reader, error)) error {
 	options := client.ReaderOptions{Full: true}
 	judged := options
-	judged.Subjects, judged.End, judged.Limit = q.patterns, p.end, q.count
+	judged.Subjects, judged.End = q.patterns, p.end
+	if p.in == nil {
+		judged.Limit = q.count // what is printed is what the broker finds
+	}
 	if q.filter != nil {
 		judged.Where = q.filter.String()
 	}
