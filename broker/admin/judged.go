@@ -65,29 +65,15 @@ func (r *RecordsRequest) checkJudged() *Error {
 
 // serveJudged answers a request with a condition, or makes it wait for new records.
 func (s *Server) serveJudged(w *worker, r *read, shard *topic.ShardLeader, q records.Query) {
-	if !s.hub.Interested(r.reply) {
-		return // the client has gone
-	}
-	of := records.Selection{End: r.request.End}
-	for _, pattern := range r.request.Subjects {
-		of.Subjects = append(of.Subjects, []byte(pattern))
-	}
-	if r.request.Where != "" {
-		condition, err := s.conditions.get(r.request.Where)
-		if err != nil {
-			s.refuse(r.reply, refuse(BadRequest, "where: %v", err))
-			return
-		}
-		of.Judge, of.Slow = records.ByFilter(condition), !condition.IsQuick()
-		of.Statistics, of.Probe = &s.statistics, condition.NewProbe()
-	}
-	memory := w.loan.Bytes()
-	begin := w.used + len(r.reply) + headerRoom + judgedRoom
 	s.judging <- struct{}{}
-	data, got, err := w.ReadJudged(&shard.Reader, q, of, memory[:begin])
+	if !s.hub.Interested(r.reply) { // the client has gone
+		<-s.judging
+		return
+	}
+	data, got, refusal := s.judge(w, r, shard, q)
 	<-s.judging
-	if err != nil {
-		s.refuse(r.reply, unreadable(r, err))
+	if refusal != nil {
+		s.refuse(r.reply, refusal)
 		return
 	}
 	if got.Examined == 0 && got.Next >= got.High && q.Pin == nil && s.waits(r, shard, got.Next) {
@@ -96,6 +82,31 @@ func (s *Server) serveJudged(w *worker, r *read, shard *topic.ShardLeader, q rec
 	w.header = appendJudgedHeader(w.header[:0], &got, q.Full)
 	s.gather(w, r.reply, data)
 	s.flush(w) // the next request may take long
+}
+
+// judge compiles the condition of a request, and reads the records that match. The caller has its
+// turn.
+func (s *Server) judge(
+	w *worker, r *read, shard *topic.ShardLeader, q records.Query,
+) ([]byte, records.Judged, *Error) {
+	of := records.Selection{End: r.request.End}
+	for _, pattern := range r.request.Subjects {
+		of.Subjects = append(of.Subjects, []byte(pattern))
+	}
+	if r.request.Where != "" {
+		condition, err := s.conditions.get(r.request.Where)
+		if err != nil {
+			return nil, records.Judged{}, refuse(BadRequest, "where: %v", err)
+		}
+		of.Judge, of.Slow = records.ByFilter(condition), !condition.IsQuick()
+		of.Statistics, of.Probe = &s.statistics, condition.NewProbe()
+	}
+	begin := w.used + len(r.reply) + headerRoom + judgedRoom
+	data, got, err := w.ReadJudged(&shard.Reader, q, of, w.loan.Bytes()[:begin])
+	if err != nil {
+		return nil, got, unreadable(r, err)
+	}
+	return data, got, nil
 }
 
 func appendJudgedHeader(dst []byte, got *records.Judged, full bool) []byte {
