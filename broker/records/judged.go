@@ -25,7 +25,7 @@ type Selection struct {
 	End      uint64   // records from here on are not looked at; 0: all below the high watermark are
 	Subjects [][]byte // patterns, one of which the subject matches; none: all subjects do
 	Judge    Judge    // nil: it accepts all
-	Slow     bool     // judging a small record may take more than some microseconds
+	Slow     bool     // judging a small record may take more than a microsecond
 
 	// Statistics say which segments have no record that the Judge accepts, or can't judge, since
 	// these lack what Probe looks for. One of them nil: all are read.
@@ -115,6 +115,7 @@ func (j *judging) read(c *log.Cursor) error {
 			}
 		}
 		if j.segments != nil && j.skip() {
+			j.done = time.Now().After(j.ends) // there may be many segments
 			continue
 		}
 		if c.Next() != j.Next {
@@ -224,10 +225,7 @@ func (j *judging) look(r *log.Record) error {
 	if j.segments != nil {
 		j.collect(r)
 	}
-	if j.unseen += lookCost + len(r.Data); j.Slow {
-		j.unseen += slowCost
-	}
-	if j.unseen >= lookAfter {
+	if j.unseen += lookCost + len(r.Data); j.Slow || j.unseen >= lookAfter {
 		j.unseen = 0
 		j.done = j.done || time.Now().After(j.ends)
 	}

@@ -25,8 +25,8 @@ const (
 	// a client that is gone has no more judged for it. It is long compared with the way of an answer.
 	judgeTime = 20 * time.Millisecond
 	// The clock is looked at after lookAfter bytes of records, where each record counts as lookCost
-	// more, and as slowCost more if a condition is not quick: some 50 µs, or 8 records.
+	// more: some 50 µs. If a condition is not quick, it is looked at after each record, since judging
+	// a small one takes some microseconds, or milliseconds.
 	lookAfter = 64 << 10
 	lookCost  = 64
-	slowCost  = 8 << 10
 )

@@ -44,7 +44,7 @@ func (j *judging) skip() bool {
 	}
 	segment := statistics.Segment{Log: s.dir, Base: is.Base, Generation: is.Generation, End: is.End, Epoch: is.Epoch}
 	if j.Next > is.Base {
-		if s.builder == nil {
+		if s.builder == nil && j.collects() {
 			s.builder = j.Statistics.Resume(segment, j.Probe.Path(), j.Next)
 		}
 		return false
@@ -60,11 +60,15 @@ func (j *judging) skip() bool {
 		}
 	}
 	// All records are looked at, and one that fits into no answer ends that.
-	if len(j.Subjects) == 0 && j.passed == nil && j.Full {
+	if j.collects() && (j.passed == nil || j.passed.Count(is.Base, is.End) == 0) {
 		s.builder = j.Statistics.Begin(segment, j.Probe.Path())
 	}
 	return false
 }
+
+// collects reports whether values may be collected. A read in the plain form gets larger records
+// than others do, and one of some subjects would hash more records than it judges.
+func (j *judging) collects() bool { return len(j.Subjects) == 0 && j.Full }
 
 // collect collects the value of the record before Next.
 func (j *judging) collect(r *log.Record) {

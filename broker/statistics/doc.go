@@ -8,7 +8,8 @@
 //
 //	N1  A segment is skipped only if each of its records has a value of the path that can be read,
 //	    and none of these equals one of the constants. So no record matches a condition that needs
-//	    one of them to be equal, and none fails to be judged.
+//	    one of them to be equal, and none fails to be judged. Values count only if one of each
+//	    offset was collected, whatever was removed or replaced meanwhile.
 //	N2  Statistics are used only for the segment whose base, generation, end and epoch of the last
 //	    record they name: no other records can have these four (package indexing, X3).
 //	N3  Values are known by their hashes. Equal hashes of different values only make a scan read what

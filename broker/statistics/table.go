@@ -32,7 +32,7 @@ const (
 	seen       state = iota // a scan came by
 	collecting              // another one collects the values
 	known
-	useless // there are too many, or a record has none
+	useless // there are too many, or a record has none, or was not collected
 )
 
 // Table is the statistics of a broker.
@@ -102,6 +102,8 @@ func (t *Table) Keep(b *Builder, next uint64) {
 			e.state, e.builder = useless, nil
 		case next < b.key.End:
 			b.next, e.builder = next, b
+		case b.added != b.key.End-b.key.Base: // some were removed meanwhile
+			e.state, e.builder = useless, nil
 		default:
 			e.state, e.builder, e.latest = known, nil, b.latest
 			e.values = slices.Sorted(maps.Keys(b.values))
@@ -157,6 +159,7 @@ func (t *Table) shrink(but key) {
 type Builder struct {
 	key     key
 	next    uint64 // all records before it were collected
+	added   uint64 // records
 	values  map[uint64]struct{}
 	last    uint64 // value; neighbours often have the same one
 	latest  int64
@@ -172,6 +175,7 @@ func (b *Builder) Collects() bool { return !b.useless }
 // Add adds the next record: the hash of its value, unless it has none, and its time.
 func (b *Builder) Add(hash uint64, has bool, time int64) {
 	b.latest = max(b.latest, time)
+	b.added++
 	if !has {
 		b.useless, b.values = true, nil
 	}

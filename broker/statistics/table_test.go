@@ -68,11 +68,18 @@ func TestASegmentWithoutAllValuesIsNeverExcluded(t *testing.T) {
 			t.Errorf("%s: it is collected again", path)
 		}
 	}
+	large := Segment{Log: "orders-0", Base: 1, End: 1 + maxValues}
 	for range 3 {
-		collect(&table, first, "fits", many[:maxValues]...)
+		collect(&table, large, "fits", many[:maxValues]...)
 	}
-	if _, ok := table.Excludes(first, "fits", []uint64{1 << 40}); !ok {
+	if _, ok := table.Excludes(large, "fits", []uint64{1 << 40}); !ok {
 		t.Error("the most values are not kept")
+	}
+	for range 3 {
+		collect(&table, first, "lacks one", 1, 2, 3)
+	}
+	if _, ok := table.Excludes(first, "lacks one", []uint64{1 << 40}); ok {
+		t.Error("a segment is excluded of which a record was not collected")
 	}
 
 	table.Begin(first, "part")
@@ -86,7 +93,9 @@ func TestASegmentWithoutAllValuesIsNeverExcluded(t *testing.T) {
 	if b = table.Resume(first, "part", 2); b == nil || table.Resume(first, "part", 2) != nil {
 		t.Fatal("not one scan goes on")
 	}
-	b.Add(8, true, 2)
+	for range 3 {
+		b.Add(8, true, 2)
+	}
 	table.Keep(b, 5)
 	if !excluded() {
 		t.Error("not excluded")
@@ -107,7 +116,7 @@ func TestStatisticsTakeABoundedMemory(t *testing.T) {
 	scan := func(path string, next uint64) {
 		table.Begin(first, path)
 		b := table.Begin(first, path)
-		b.values = values
+		b.values, b.added = values, first.End-first.Base
 		table.Keep(b, next)
 	}
 	const all = 3 * maxBytes / (8 * maxValues) / 2
