@@ -6,7 +6,8 @@
 //	sender.go    Sender: numbers, outbox and rounds of one shard
 //	lanes.go     senders beside that, for messages that may wait long at the leader
 //	room.go      what outboxes hold together, and publishers that wait
-//	share.go     how much of that room a sender may use
+//	party.go     the senders of a room whose shards one broker leads
+//	share.go     how much of that room a party and a sender may use
 //	link.go      Link: frames from and to another broker
 //	loopback.go  the Link to the leaders on this broker
 //	back.go      Back: where a leader's answers go
@@ -51,9 +52,10 @@
 //	    connection and its lane only, and takes the room of lanes only. All messages of a connection
 //	    but those of fast batches are judged in the order in which it published them.
 //
-//	F11 A publisher waits for senders to which it published, and for no others, unless all outboxes
-//	    together hold half as much again as their room. Then it waits until all is answered that
-//	    its sender holds. A sender alone may use eight ninths of the room.
+//	F11 A publisher waits for senders to which it published, and for no others, unless the shards
+//	    that its leader's broker leads hold a third more than the room together. Then it waits
+//	    until all is answered that its sender holds. What is held for other brokers leaves it a
+//	    share. A sender alone may use eight ninths of the room.
 //
 // docs/architecture.md lists the tests that prove them.
 //

@@ -5,13 +5,15 @@ import "time"
 const (
 	// OutboxBytes is the room for unanswered messages, beside lanes, in bytes: what brokers of one
 	// zone have under way for half a second at 1 Gbit/s, and what a disk takes in 50 ms. With half of
-	// it, large batches of 16 publishers took 11 % longer. Shards share it: publishers to one that
-	// holds more than its share are not read. At twice as much messages are refused.
+	// it, large batches of 16 publishers took 11 % longer. The brokers that lead shards share it, and
+	// the shards of each: publishers to one that holds more than its share are not read. Messages are
+	// refused before all hold twice as much.
 	OutboxBytes = 64 << 20
 	// OutboxMessages is the same in messages, at about 50 bytes each beside their own.
 	OutboxMessages = 64 << 10
 	// leastBytes and leastMessages are what a shard may hold although others have filled the room: a
-	// few reads of a connection. The half of the room that is for this has it for 128 shards.
+	// few reads of a connection. The shards of one broker may hold a third more than the room by
+	// this, which 85 of them have, and always leave some to those of another (share).
 	leastBytes    = 256 << 10
 	leastMessages = 256
 	// outboxUnled is the bytes that wait for one shard without a reachable leader, in its lanes, too,

@@ -34,8 +34,10 @@ type Sender struct {
 	own     tally                 // what its outbox holds; written under mu
 	most    amount                // of own, beside what room says
 	room    *room                 // that it shares with others
-	waiting atomic.Int32          // publishers that wait for it; written under mu of room
-	eased   sync.Cond             // they need not any more; its lock is mu of room
+	party   atomic.Pointer[party] // in room; nil: it is not listed. Written under mu, and mu of room
+	waiting int                   // publishers that wait for it; guarded by mu of room
+	place   int                   // in waiters of party, from 1; 0: none. Guarded by mu of room
+	eased   chan struct{}         // closed when they need not any more; guarded by mu of room
 
 	// order is held from giving messages their numbers until they are on their way, so that a
 	// leader meets them in the order of their numbers. It comes before mu. No answer takes it.
@@ -75,7 +77,6 @@ func (fw *Senders) newSender(id ID, shard Shard, source uint64, main *Sender) *S
 	if main != nil {
 		f.room, f.most = fw.laneRoom, amount{laneBytes, laneWindow}
 	}
-	f.eased.L = &f.room.mu
 	f.settled.Store(f.box.First)
 	return f
 }
@@ -92,6 +93,7 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 	f.order.Lock()
 	defer f.order.Unlock()
 	f.mu.Lock()
+	f.belong(v)
 	if why := f.refuses(v); why != nil {
 		f.mu.Unlock()
 		f.refuseAll(v, messages, why)
@@ -119,9 +121,6 @@ func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Me
 		f.box.Send()
 	} else {
 		behind = f.pump(v, now)
-	}
-	if f.listed == nil && (!f.box.Empty() || f.fast.Len() > 0) {
-		f.list()
 	}
 	f.account()
 	f.mu.Unlock()
@@ -166,7 +165,7 @@ func (f *Sender) refuses(v View) error {
 	case v.Gone(), f.fw.config.Closing(), served && to == nil && v.Replicas() < 2:
 		return f.shard.Refusal()
 	// For a lane that is full by itself its connections wait.
-	case f.room.overfull(), to == nil && (f.ofShard().held.Load() > outboxUnled || f.room.share.closes(f.own.load(), f.room.held.load())):
+	case f.room.overfull(f.party.Load()), to == nil && (f.ofShard().held.Load() > outboxUnled || f.room.closes(f, f.party.Load())):
 		f.fw.refused.Add(1)
 		return &publish.OutboxFullError{Topic: f.id.Topic, Why: "more waits for its leader's answers than this broker keeps"}
 	}
@@ -314,6 +313,17 @@ func (f *Sender) account() {
 	f.settle()
 }
 
+// belong lists the sender, and counts it with the shards that its leader's broker leads. mu is
+// held.
+func (f *Sender) belong(v View) {
+	if f.listed == nil {
+		f.list()
+	}
+	if p := f.party.Load(); p == nil || p.broker != v.Leader() {
+		f.room.join(f, v.Leader())
+	}
+}
+
 // list has the service look at the outbox in intervals. mu is held.
 func (f *Sender) list() {
 	fw := f.fw
@@ -326,6 +336,15 @@ func (f *Sender) list() {
 	}
 }
 
+// unlist ends what belong began. mu is held.
+func (f *Sender) unlist() {
+	f.fw.mu.Lock()
+	f.fw.active.Remove(f.listed)
+	f.fw.mu.Unlock()
+	f.listed = nil
+	f.room.leave(f)
+}
+
 // look does what no publish and no answer triggers: it follows a change of leader, sends again
 // after a rest, and fails messages that are too old.
 func (f *Sender) look(now time.Time) {
@@ -335,19 +354,18 @@ func (f *Sender) look(now time.Time) {
 	}
 	f.order.Lock()
 	f.mu.Lock()
+	f.belong(v)
 	f.unplaced = f.unplaced && !v.Served()
 	f.pump(v, now)
 	_, at, some := f.box.Oldest()
 	old := some && at < f.expired()
 	f.expireFast(v)
-	if !some && f.fast.Len() == 0 && f.listed != nil {
-		f.box.Shrink()
-		f.fw.mu.Lock()
-		f.fw.active.Remove(f.listed)
-		f.fw.mu.Unlock()
-		f.listed = nil
-	}
 	f.account()
+	// Answered messages may be held for a moment.
+	if !some && f.fast.Len() == 0 && f.own.load() == (amount{}) {
+		f.box.Shrink()
+		f.unlist()
+	}
 	f.mu.Unlock()
 	f.deliver()
 	f.order.Unlock()

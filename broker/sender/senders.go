@@ -196,9 +196,17 @@ func (fw *Senders) Stats() Stats {
 	return Stats{fw.resent.Load(), fw.failed.Load(), fw.refused.Load(), main.bytes + lanes.bytes, main.messages + lanes.messages}
 }
 
-// Hold counts bytes as held by the outboxes of main senders although no message is. Tests fill
-// these with it.
-func (fw *Senders) Hold(bytes int64) { fw.room.held.bytes.Add(bytes) }
+// Hold counts bytes as held by the outbox of a main sender to a broker although no message is,
+// until release is called. Tests fill the room with it.
+func (fw *Senders) Hold(broker string, bytes int64) (release func()) {
+	f := fw.New(ID{}, nil)
+	f.room.join(f, broker)
+	f.room.add(f, amount{bytes, 0})
+	return func() {
+		f.room.add(f, amount{-bytes, 0})
+		f.room.leave(f)
+	}
+}
 
 // Source is the number of this process, by which leaders know its messages.
 func (fw *Senders) Source() uint64 { return fw.source }

@@ -371,14 +371,10 @@ func TestAPublisherWaitsForItsOwnShards(t *testing.T) {
 		silent := newWay()
 		silent.deaf = true
 		link := n.service.Attach("broker-z", silent)
-		full := func(held int64) {
-			n.service.senders.Hold(held)
-			t.Cleanup(func() { n.service.senders.Hold(-held) })
-		}
-		full(sender.OutboxBytes)
+		t.Cleanup(n.service.senders.Hold("broker-z", sender.OutboxBytes))
 		var behind work.Behind
 		topic.shards[1].publish(7, []protocol.Message{message("orders.z", "", "x")}, nil, &behind)
-		full(sender.OutboxBytes * 3 / 4)
+		t.Cleanup(n.service.senders.Hold("broker-z", sender.OutboxBytes*3/4))
 		if !topic.shards[1].out.Load().Publish(topic.shards[1].view.Load(), []protocol.Message{message("orders.z", "", "x")}, nil) {
 			t.Fatal("the silent shard is not full")
 		}

@@ -497,19 +497,24 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	c, a, b, _ := three(t)
 	_, back, cut := join(b, a)
 	back.set(func() { back.deaf = true })
-	fw := &b.service.senders
-	fw.Hold(sender.OutboxBytes)
+	var releases []func()
+	hold := func(bytes int64) {
+		releases = append(releases, b.service.senders.Hold(b.service.Topic("orders").shards[0].Leader(), bytes))
+	}
+	hold(sender.OutboxBytes)
 	if b.hub.publish(message("orders.a", "r1", "one")) {
 		t.Error("a publisher waits although its shard has hardly anything")
 	}
-	fw.Hold(sender.OutboxBytes / 2)
+	hold(sender.OutboxBytes / 2)
 	if !b.hub.publish(message("orders.a", "r2", "two")) {
 		t.Error("a publisher is not asked to wait")
 	}
-	fw.Hold(sender.OutboxBytes / 2)
+	hold(sender.OutboxBytes / 2)
 	full := "no: topic orders: not forwarded: more waits for its leader's answers than this broker keeps; publish more slowly, or try again when it is answered"
 	b.expect(b.ask("orders.a", "x"), full)
-	fw.Hold(-2 * sender.OutboxBytes)
+	for _, release := range releases {
+		release()
+	}
 	a.eventually("the leader has them", func() bool { return a.service.Topic("orders").Shard().Info().Last == 2 })
 	cut()
 	c.kill(0)
