@@ -32,6 +32,8 @@ type cluster struct {
 	network   *network
 	processes []*process // by node
 	bootstrap string     // the file that says that etcd has formed
+	endpoints []string   // of etcd
+	ca        *testca.CA // of all certificates
 
 	nc      *nats.Conn // a client that connects to any broker
 	js      jetstream.JetStream
@@ -57,20 +59,20 @@ func startNodes(t *testing.T, w *network, o worldOptions) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp(folder.Dir, "world-")
 	testutil.Must(t, err)
-	c := &cluster{t: t, dir: dir, network: w, began: time.Now(), bootstrap: filepath.Join(dir, "bootstrapped")}
-	ca := testca.New(t)
-	tls := filepath.Join(dir, "tls")
-	testutil.Must(t, os.Mkdir(tls, 0o700))
+	c := &cluster{t: t, dir: dir, network: w, began: time.Now(), bootstrap: filepath.Join(dir, "bootstrapped"), ca: testca.New(t)}
 	var ips []net.IP
-	var initial, endpoints []string
+	var initial []string
 	for n := range clients {
 		ips = append(ips, net.ParseIP(address(n)))
 		if n >= brokers {
 			initial = append(initial, fmt.Sprintf("%s=https://%s:2380", nodeName(n), address(n)))
-			endpoints = append(endpoints, fmt.Sprintf("https://%s:2379", address(n)))
+			c.endpoints = append(c.endpoints, fmt.Sprintf("https://%s:2379", address(n)))
 		}
 	}
-	ca.Issue(t, tls, testca.Options{IPs: ips, NotAfter: time.Now().Add(240 * time.Hour)})
+	for _, user := range []string{brokerUser, coordinatorUser} {
+		testutil.Must(t, os.Mkdir(c.tls(user), 0o700))
+		c.ca.Issue(t, c.tls(user), testca.Options{Subject: user, IPs: ips, NotAfter: time.Now().Add(240 * time.Hour)})
+	}
 	t.Cleanup(c.remove)
 	for n := range clients {
 		at := filepath.Join(dir, nodeName(n))
@@ -83,11 +85,11 @@ func startNodes(t *testing.T, w *network, o worldOptions) *cluster {
 		if n < brokers {
 			testutil.Must(t, p.shiftClock(c.clockFile(n), 0))
 			p.env = []string{"CARILLON_TEST_CLOCK=" + c.clockFile(n)}
-			p.args = []string{o.program, "broker", "--name", nodeName(n), "--cluster", "chaos/main", "--data", data,
+			p.args = []string{o.program, "broker", "--name", nodeName(n), "--cluster", clusterName, "--data", data,
 				"--client-advertise", address(n) + ":4222", "--route-advertise", address(n) + ":6222", "--http-advertise", address(n) + ":8222",
-				"--etcd-endpoints", strings.Join(endpoints, ","), "--tls-dir", tls, "--lame-duck", "100ms"}
+				"--etcd-endpoints", strings.Join(c.endpoints, ","), "--tls-dir", c.tls(brokerUser), "--lame-duck", "100ms"}
 		} else {
-			p.args = []string{o.program, "coordinator", "--name", nodeName(n), "--data", data, "--tls-dir", tls, "--advertise-host", address(n),
+			p.args = []string{o.program, "coordinator", "--name", nodeName(n), "--data", data, "--tls-dir", c.tls(coordinatorUser), "--advertise-host", address(n),
 				"--initial-cluster", strings.Join(initial, ","), "--cluster-token", "chaos", "--bootstrapped-file", c.bootstrap}
 		}
 		if level := os.Getenv("CHAOS_LOG"); level != "" {
@@ -106,6 +108,9 @@ func startNodes(t *testing.T, w *network, o worldOptions) *cluster {
 	c.connect()
 	return c
 }
+
+// tls returns the folder with the certificate of a user of etcd.
+func (c *cluster) tls(user string) string { return filepath.Join(c.dir, "tls-"+user) }
 
 // there returns the brokers that are, or should be, present.
 func (c *cluster) there() (nodes []int) {

@@ -69,7 +69,7 @@
 // leads.
 //
 // TestAnUpgradeLosesNothing (test/chaos/upgrade) is a world whose processes are of the version
-// before at first and of this one at last.
+// before at first and of this one at last, at an etcd that asks for users.
 //
 // TestASoakStaysBounded (make soak) is one world for as long as it is told, in which only one
 // broker is ever killed. Clients come and go. After each round the other brokers' descriptors,

@@ -16,9 +16,10 @@ import (
 
 // TestAnUpgradeLosesNothing: a world starts with the version before (CHAOS_OLD_PROGRAM) and is
 // upgraded to this version under load, as the operator does it: the coordinators one by one, then
-// the brokers, each when all replicas are in sync. After each upgraded broker, brokers of both
-// versions and coordinators are killed. At the end, the old version refuses a volume that this one
-// has used, and leaves it unharmed.
+// the brokers, each when all replicas are in sync. etcd has users and asks for them from the start,
+// as after a version was taken back. After each upgraded broker, brokers of both versions and
+// coordinators are killed. At the end, the old version refuses a volume that this one has used, and
+// leaves it unharmed.
 func TestAnUpgradeLosesNothing(t *testing.T) {
 	old := os.Getenv("CHAOS_OLD_PROGRAM")
 	if old == "" {
@@ -40,6 +41,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 			}
 		}
 	}
+	testutil.Must(t, w.restrict())
 	suffer()
 	was, err := w.memberAt(0)
 	testutil.Must(t, err)
@@ -63,6 +65,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 	w.processes[founders].args[0] = program // this broker joins in no round
 	testutil.Must(t, w.refusesOlder(order[0], old, program))
 	testutil.Must(t, w.recovers())
+	testutil.Must(t, w.restricted())
 	for _, err := range w.judge() {
 		t.Error(err)
 	}

@@ -48,6 +48,7 @@ func New(t testing.TB) *CA {
 // valid for an hour.
 type Options struct {
 	NotAfter time.Time
+	Subject  string   // the common name instead of "node"
 	Names    []string // DNS names instead of localhost and 127.0.0.1
 	IPs      []net.IP // additional addresses
 	Trust    []*CA    // content of ca.crt; nil: the signer
@@ -70,6 +71,9 @@ func (ca *CA) Issue(t testing.TB, dir string, options ...Options) *x509.Certific
 	}
 	if !o.NotAfter.IsZero() {
 		template.NotAfter = o.NotAfter
+	}
+	if o.Subject != "" {
+		template.Subject.CommonName = o.Subject
 	}
 	if o.Names != nil {
 		template.DNSNames, template.IPAddresses = o.Names, nil
