@@ -184,9 +184,9 @@ func (s *steps) run() {
 	}
 }
 
-// TestNoWakeUpIsLost: publishers begin to wait while answers come and senders move to other
-// parties, leave, or close, and all of them stop between any two steps. In the end nobody waits for
-// a sender that is within its share.
+// TestNoWakeUpIsLost: publishers begin to wait while answers come, senders move to other parties or
+// leave, and the room closes, and all of them stop between any two steps. In the end nobody waits
+// for a sender that is within its share, nor for any if the room is closed.
 func TestNoWakeUpIsLost(t *testing.T) {
 	first, waited := rand.Uint64(), 0
 	synctest.Test(t, func(t *testing.T) {
@@ -240,9 +240,20 @@ func TestNoWakeUpIsLost(t *testing.T) {
 					}
 				}()
 			}
+			closes := r.IntN(4) == 0
+			if closes {
+				go func() {
+					fw.closed.Store(true)
+					fw.room.at(unlocked)
+					fw.room.letGo()
+				}()
+			}
 			s.run()
 			if err := fw.room.check(all); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if closes && slices.ContainsFunc(all, func(f *Sender) bool { return f.waiting > 0 }) {
+				t.Fatalf("seed %d: publishers wait although the room is closed", seed)
 			}
 			fw.room.step = nil
 			if err := fw.room.empties(all); err != nil {
