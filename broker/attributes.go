@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/attribute"
@@ -45,6 +46,23 @@ func (b *Broker) changeRate() float64 {
 		brokers = max(len(state.Brokers), 1)
 	}
 	return admin.ChangeRate / float64(brokers)
+}
+
+// attributesPatience is how long a broker that starts waits until it has read the attributes of
+// subjects. 64 MiB of them take about a second.
+const attributesPatience = 5 * time.Second
+
+// awaitAttributes waits until this broker has read the attributes of subjects, before it registers:
+// what it appends as a leader says what these were. Without etcd it does not register either.
+func (b *Broker) awaitAttributes(ctx context.Context) {
+	late := time.NewTimer(attributesPatience)
+	defer late.Stop()
+	select {
+	case <-b.attributes.Store().Ready():
+	case <-late.C:
+		b.log.Warn("The attributes of subjects are not read yet; what is published until then is stored without them")
+	case <-ctx.Done():
+	}
 }
 
 // followAttributes follows the attributes of subjects, and deletes what lapses, until ctx ends.

@@ -311,6 +311,7 @@ func (b *Broker) run(ctx context.Context) error {
 	registered := make(chan struct{})
 	running.Go(func() {
 		defer close(registered)
+		b.awaitAttributes(outlasting)
 		if err := b.member.Register(outlasting, store, b.self()); err != nil {
 			failed(err)
 		}

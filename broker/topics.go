@@ -93,7 +93,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.exchange = replica.NewExchange(replica.Config{Self: b.identity.ID, Clock: b.clock, Dial: b.dialReplication, Store: store, Logger: b.log})
 	t.topics, err = topic.Open(topic.Config{
 		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.clock, Hub: letters.Hub(hub), Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
-		Exchange: t.exchange, Republish: b.hub, MayPublish: t.behalf.MayPublish,
+		Attributes: b.attributes.Store(), Exchange: t.exchange, Republish: b.hub, MayPublish: t.behalf.MayPublish,
 		Report: func(ctx context.Context, generation int64, suspects []coordination.Suspect) error {
 			return store.Report(ctx, b.member.Replica(), generation, suspects)
 		},

@@ -3,6 +3,7 @@ package attribute
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Entry is the attributes of a subject as etcd has them. The zero Entry is none.
@@ -36,6 +37,7 @@ type Event struct {
 
 // Store holds the attributes of all subjects. It is safe for concurrent use.
 type Store struct {
+	count   atomic.Int64 // of entries
 	mu      sync.RWMutex
 	entries map[string]*Entry
 	order   order
@@ -46,6 +48,7 @@ type Store struct {
 	history string
 	lists   uint64
 	ready   bool
+	listed  chan struct{} // closed once ready
 	// deleted are revisions of deletions that the watch has not passed; ahead are those of what was
 	// taken before the watch brought it.
 	deleted, ahead map[string]int64
@@ -59,7 +62,7 @@ type told struct{ tell func(Event) }
 
 // NewStore returns a Store without attributes.
 func NewStore() *Store {
-	return &Store{entries: map[string]*Entry{}, holders: map[Holder]map[string]struct{}{}, deleted: map[string]int64{}, ahead: map[string]int64{}}
+	return &Store{entries: map[string]*Entry{}, holders: map[Holder]map[string]struct{}{}, deleted: map[string]int64{}, ahead: map[string]int64{}, listed: make(chan struct{})}
 }
 
 // Tell has tell called with each change of a Set from now on, until stop is called, and with the
@@ -161,6 +164,7 @@ func (s *Store) put(e Entry) bool {
 	}
 	delete(s.deleted, e.Subject)
 	s.entries[e.Subject] = &e
+	s.count.Store(int64(len(s.entries)))
 	s.bytes += int64(e.Bytes)
 	if e.Holder != (Holder{}) {
 		of := s.holders[e.Holder]
@@ -196,6 +200,7 @@ func (s *Store) delete(subject string, revision int64) bool {
 		return false
 	}
 	delete(s.entries, subject)
+	s.count.Store(int64(len(s.entries)))
 	s.order.remove(subject)
 	s.bytes -= int64(before.Bytes)
 	s.unhold(before)
@@ -264,6 +269,9 @@ func (s *Store) Of(history string) {
 func (s *Store) Listed(revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.ready {
+		close(s.listed)
+	}
 	s.distrust, s.ready = false, true
 	s.lists++
 	s.pass(revision)
@@ -284,6 +292,9 @@ func (s *Store) pass(revision int64) {
 	}
 }
 
+// Ready is closed once the Store has what etcd has.
+func (s *Store) Ready() <-chan struct{} { return s.listed }
+
 // Get returns what is known of a subject; the zero Entry: it has no attributes.
 func (s *Store) Get(subject string) Entry {
 	s.mu.RLock()
@@ -292,6 +303,19 @@ func (s *Store) Get(subject string) Entry {
 		return *e
 	}
 	return Entry{}
+}
+
+// IsEmpty reports whether no subject has attributes. It waits for nobody.
+func (s *Store) IsEmpty() bool { return s.count.Load() == 0 }
+
+// Text returns the attributes of a subject as JSON; empty: it has none.
+func (s *Store) Text(of []byte) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if e := s.entries[string(of)]; e != nil {
+		return e.Text
+	}
+	return ""
 }
 
 // Revision is of etcd, and of how many of its restores: each gives revisions again.

@@ -144,9 +144,14 @@ const FeatureDeclaredConsumers Feature = "declared-consumers"
 // the link.
 const FeatureAttributeNotices Feature = "attribute-notices"
 
+// FeatureStamps is that a broker's logs keep the attributes that subjects had when their records
+// were stored (package stamping), and that it judges records by these. An earlier version loses
+// them when it compacts, and serves no Subscription whose condition names attributes.
+const FeatureStamps Feature = "stamps"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureAttributeNotices, FeatureBarrier, FeatureBatches, FeatureClock, FeatureConditions, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureTransforms, FeatureViews, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureAttributeNotices, FeatureBarrier, FeatureBatches, FeatureClock, FeatureConditions, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureStamps, FeatureTransforms, FeatureViews, FeatureVouches)
 }
 
 const (

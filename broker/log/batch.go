@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/stamping"
 )
 
 // Record is one message as the log keeps it. Decoded, its slices point into the batch.
@@ -19,6 +20,10 @@ type Record struct {
 	Data   []byte
 	// Attributes are opaque to the log; empty for most.
 	Attributes []byte
+	// Stamp has the attributes of the subject when the record was stored, as JSON; nil: none. It is
+	// decoded from an extension of the batch (package stamping), which the appender gives. A rewrite
+	// of the batch keeps it.
+	Stamp []byte
 }
 
 // Extension is metadata of a batch, for example the message numbers that make publishing
@@ -136,6 +141,10 @@ func (b Batch) checkRecords() error {
 		_, records, ok := b.Packed()
 		if !ok {
 			return fmt.Errorf("the batch at offset %d has no subject", b.Base())
+		}
+		stamps := b.stamps()
+		if _, err := stamps.At(b.End() - 1); err != nil {
+			return fmt.Errorf("the batch at offset %d: %w", b.Base(), err)
 		}
 		return checkPacked(records, b.Count())
 	}
@@ -312,6 +321,7 @@ type RecordIter struct {
 	subject []byte
 	packed  bool
 	known   byte // flags that a record may have
+	stamps  stamping.Reader
 	err     error
 }
 
@@ -320,7 +330,7 @@ func (b Batch) Records() RecordIter {
 	if err := b.check(); err != nil {
 		return RecordIter{err: err}
 	}
-	it := RecordIter{rest: b.body(), next: b.Base(), end: b.End(), left: b.Count(), first: b.Time(), known: recordKnown}
+	it := RecordIter{rest: b.body(), next: b.Base(), end: b.End(), left: b.Count(), first: b.Time(), known: recordKnown, stamps: b.stamps()}
 	switch b.Flags() {
 	case 0:
 	case flagSparse:
@@ -351,10 +361,7 @@ func (it *RecordIter) Next(r *Record) bool {
 			return it.bad()
 		}
 		*r = Record{Offset: it.next, Time: it.first, Subject: it.subject, Data: body}
-		it.rest = rest
-		it.next++
-		it.left--
-		return true
+		return it.move(r, rest)
 	}
 	if !ok || len(body) < 2 || body[0]&^it.known != 0 {
 		return it.bad()
@@ -398,6 +405,18 @@ func (it *RecordIter) Next(r *Record) bool {
 		return it.bad()
 	}
 	*r = Record{Offset: it.next, Time: it.first + delta, Subject: it.subject, Header: int(header), Data: body, Attributes: attributes}
+	return it.move(r, rest)
+}
+
+// move moves behind a record, and adds its stamp.
+func (it *RecordIter) move(r *Record, rest []byte) bool {
+	if it.stamps.Any() {
+		var err error
+		if r.Stamp, err = it.stamps.At(r.Offset); err != nil {
+			it.err = fmt.Errorf("the record at offset %d: %w", r.Offset, err)
+			return false
+		}
+	}
 	it.rest = rest
 	it.next++
 	it.left--
@@ -452,3 +471,16 @@ func (it *ExtensionIter) Next() (Extension, bool) {
 
 // Err is why Next stopped early, or nil.
 func (it *ExtensionIter) Err() error { return it.err }
+
+// stamps returns a reader of the stamps of the batch's records.
+func (b Batch) stamps() stamping.Reader {
+	for it := b.Extensions(); ; {
+		e, ok := it.Next()
+		if !ok {
+			return stamping.Reader{}
+		}
+		if e.Type == stamping.ExtensionType {
+			return stamping.NewReader(e.Data, b.Base())
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/carillon-mq/carillon/broker/stamping"
 )
 
 func encode(t interface{ Fatal(...any) }, epoch, base uint64, records []Record, ext []Extension) Batch {
@@ -34,7 +36,7 @@ func TestAnyBatchIsDecodedAsItWasEncoded(t *testing.T) {
 		}
 		var ext []Extension
 		for range rapid.IntRange(0, 3).Draw(t, "extensions") {
-			ext = append(ext, Extension{Type: rapid.Uint16().Draw(t, "type"), Data: blob.Draw(t, "extension")})
+			ext = append(ext, Extension{Type: rapid.Uint16Range(stamping.ExtensionType+1, 0xffff).Draw(t, "type"), Data: blob.Draw(t, "extension")})
 		}
 		b, err := ParseBatch(append(encode(t, 3, 9, records, ext), "what follows"...))
 		if err != nil {

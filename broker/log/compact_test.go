@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/stamping"
 )
 
 // prices appends n records, each a batch of its own, of some subjects in turn.
@@ -481,7 +482,17 @@ func TestCompactionAgainstAModel(t *testing.T) {
 		}
 		d, l := open()
 		defer func() { _ = d.Close() }()
-		type entry struct{ subject, text string }
+		type entry struct{ subject, text, stamp string }
+		stamp := func(t *rapid.T) string {
+			return rapid.SampledFrom([]string{"", `{"a":1}`, `{"b":2}`, fmt.Sprintf(`{"n":%d}`, time.Now().UnixNano())}).Draw(t, "stamp")
+		}
+		var stamps stamping.Writer
+		stamped := func() []Extension {
+			if data := stamps.Data(); len(data) > 0 {
+				return []Extension{{Type: stamping.ExtensionType, Data: data}}
+			}
+			return nil
+		}
 		var all = []entry{{}} // by offset
 		start, high, epoch := uint64(1), uint64(1), uint64(1)
 		ends := []uint64{1} // of batches
@@ -489,6 +500,11 @@ func TestCompactionAgainstAModel(t *testing.T) {
 			got, err := readSparse(l, start)
 			if err != nil {
 				t.Fatal(err)
+			}
+			for o, stamp := range stampsFrom(t, l, start) {
+				if stamp != all[o].stamp {
+					t.Fatalf("the stamp of offset %d is %q, and was %q", o, stamp, all[o].stamp)
+				}
 			}
 			newer, clean := map[string]bool{}, l.Meta().Clean
 			for o := uint64(len(all)) - 1; o >= start; o-- {
@@ -513,24 +529,29 @@ func TestCompactionAgainstAModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"append": func(t *rapid.T) {
 				var records []Record
+				stamps.Begin(uint64(len(all)))
 				for range rapid.IntRange(1, 30).Draw(t, "records") {
-					e := entry{fmt.Sprint("s", rapid.IntRange(0, 12).Draw(t, "subject")), strings.Repeat("x", rapid.IntRange(0, 300).Draw(t, "size")) + fmt.Sprint(len(all))}
+					e := entry{fmt.Sprint("s", rapid.IntRange(0, 12).Draw(t, "subject")), strings.Repeat("x", rapid.IntRange(0, 300).Draw(t, "size")) + fmt.Sprint(len(all)), stamp(t)}
+					stamps.Add(uint64(len(all)), e.stamp)
 					all = append(all, e)
 					records = append(records, Record{Time: int64(len(all)), Subject: []byte(e.subject), Data: []byte(e.text)})
 				}
-				if _, err := l.Append(&Append{Epoch: epoch, Records: records}); err != nil {
+				if _, err := l.Append(&Append{Epoch: epoch, Records: records, Extensions: stamped()}); err != nil {
 					t.Fatal(err)
 				}
 				ends = append(ends, uint64(len(all)))
 			},
 			"append packed": func(t *rapid.T) {
 				p := Packed{Subject: []byte("s3"), Time: int64(len(all)), Count: rapid.IntRange(1, 20).Draw(t, "records")}
+				one := stamp(t)
+				stamps.Begin(uint64(len(all)))
+				stamps.AddRun(uint64(len(all)), uint64(len(all)+p.Count), one)
 				for range p.Count {
 					text := fmt.Sprint("packed ", len(all))
-					all = append(all, entry{"s3", text})
+					all = append(all, entry{"s3", text, one})
 					p.Records = append(append(p.Records, byte(len(text))), text...)
 				}
-				if _, err := l.Append(&Append{Epoch: epoch, Packed: p}); err != nil {
+				if _, err := l.Append(&Append{Epoch: epoch, Packed: p, Extensions: stamped()}); err != nil {
 					t.Fatal(err)
 				}
 				ends = append(ends, uint64(len(all)))

@@ -112,6 +112,9 @@
 //	    4. A repair may bring a removed record back. It stays removed, and goes again later.
 //	    5. Extensions that name removed records (ExtensionRemovals) stay in a rewritten batch, until
 //	       the caller says that another log has them.
+//	L24 The stamps of records (package stamping) are in an extension of their own batch. What
+//	    rewrites or cuts a batch writes those of the records that stay, so they are the same in every
+//	    copy and for ever.
 //
 // When the process dies, by what was under way:
 //

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/stamping"
 )
 
 // extensionJudged is the type of an extension of sparse batches: the offset up to which compaction
@@ -103,6 +104,7 @@ type thinner struct {
 	lost        bool   // it has the offsets of a batch that replaces lost records
 	subject     []byte // of the last record
 	removals    []byte // the encoded extensions of type ExtensionRemovals
+	stamps      stamping.Writer
 	taken       uint64 // batches that end there or before lose these extensions
 }
 
@@ -114,7 +116,13 @@ func (t *thinner) fits(b Batch, size int) bool {
 }
 
 // size returns the length of the batch.
-func (t *thinner) size() int { return len(t.buf) + len(t.removals) }
+func (t *thinner) size() int {
+	size := len(t.buf) + len(t.removals)
+	if n := t.stamps.Size(); n > 0 {
+		size += extensionHeader + n
+	}
+	return size
+}
 
 // add adds the records of b for which keep returns true. from is the first offset of b that the
 // result covers.
@@ -125,6 +133,7 @@ func (t *thinner) add(b Batch, from uint64, keep func(r *Record) bool) error {
 		t.epoch, t.base, t.next, t.first, t.last, t.judged, t.count = b.Epoch(), from, from, b.Time(), b.LastTime(), 0, 0
 		t.lost = false
 		t.subject, t.removals = t.subject[:0], t.removals[:0]
+		t.stamps.Begin(from)
 	}
 	if b.End() > t.taken {
 		t.removals = appendRemovals(t.removals, b)
@@ -139,6 +148,7 @@ func (t *thinner) add(b Batch, from uint64, keep func(r *Record) bool) error {
 		if !same {
 			t.subject = append(t.subject[:0], r.Subject...)
 		}
+		t.stamps.AddBytes(r.Offset, r.Stamp)
 		t.next = r.Offset + 1
 		t.count++
 	}
@@ -162,9 +172,13 @@ func (t *thinner) take() Batch {
 	le.PutUint16(ext, extensionJudged)
 	le.PutUint32(ext[2:], 8)
 	le.PutUint64(ext[extensionHeader:], t.judged)
+	added := t.removals
+	if stamps := t.stamps.Data(); len(stamps) > 0 {
+		added = appendExtensions(added, []Extension{{Type: stamping.ExtensionType, Data: stamps}})
+	}
 	h := head{flags: flagSparse, count: t.count, span: t.end - t.base, epoch: t.epoch, base: t.base, first: t.first, last: t.last,
-		extended: thinnerHeader - batchHeader + len(t.removals)}
-	t.buf = slices.Insert(t.buf, thinnerHeader, t.removals...)
+		extended: thinnerHeader - batchHeader + len(added)}
+	t.buf = slices.Insert(t.buf, thinnerHeader, added...)
 	if uint64(t.count) == h.span {
 		h.flags = 0
 	}

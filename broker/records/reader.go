@@ -223,7 +223,7 @@ func (s *Reader) unreadable(offset uint64, err error) error {
 // own is a copy that outlives the batch.
 func own(r *log.Record) log.Record {
 	c := *r
-	c.Subject, c.Data, c.Attributes = slices.Clone(r.Subject), slices.Clone(r.Data), slices.Clone(r.Attributes)
+	c.Subject, c.Data, c.Attributes, c.Stamp = slices.Clone(r.Subject), slices.Clone(r.Data), slices.Clone(r.Attributes), slices.Clone(r.Stamp)
 	return c
 }
 

@@ -57,6 +57,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		in.origin.Arrived(in.from.Epoch, in.from.Below)
 	}
 	in.alone, in.append, in.extensions, in.again = false, log.Append{}, in.extensions[:0], in.again[:0]
+	in.beginStamps(s.service, s.end)
 	for n < len(messages) && len(in.records) < batchRecords && !in.removed.Full() && !in.alone {
 		m := &messages[n]
 		number := numberNew
@@ -71,16 +72,16 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			in.seq++
 			continue
 		}
-		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
+		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject)+in.stampsRoom() > batchBytes {
 			break
 		}
 		at, behind, keep := s.end+uint64(len(in.records)), messages[n:], false
-		stamp := in.sourced.Time(now)
+		stored := in.sourced.Time(now)
 		if len(m.To) > 0 {
 			keep = s.judgeBatch(in, p, v, m, now, mono)
 			behind = in.parts
 		} else {
-			keep = (in.sourced != nil || v.subjects.Keep(m.Subject)) && s.judge(in, p, v, m, stamp, mono)
+			keep = (in.sourced != nil || v.subjects.Keep(m.Subject)) && s.judge(in, p, v, m, stored, mono)
 		}
 		if in.lookup > 0 && in.lookup != awaitsMark {
 			s.lookUp(v, behind)
@@ -100,8 +101,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			size += len(m.Data) + len(m.Subject)
 		}
 		if keep && !in.alone {
-			in.records = append(in.records, in.record(m, stamp))
+			in.records = append(in.records, in.record(m, stored))
 		}
+		in.stamp(s.end)
 	}
 	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.Messages()
 	if count == 0 {
@@ -111,6 +113,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	if in.sourced == nil {
 		in.sign(in.from.Source, in.from.Floor)
 	}
+	size += in.addStamps()
 	var carries bool
 	in.extensions, carries = in.removed.Carry(&s.removing, s.end+count, in.extensions)
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p

@@ -90,6 +90,7 @@
 //	count.go        increments of counters
 //	judge.go        numbers, conditions and message ids
 //	together.go     atomic batches
+//	stamp.go        the attributes of subjects that records are stored with
 //	append.go       one batch of the accepted messages
 //	arrive.go       messages that senders bring to the leader, or that it copies from other streams
 //	publishing.go   a shard as its sender sees it

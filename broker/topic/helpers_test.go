@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/attribute"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
@@ -347,6 +348,8 @@ type site struct {
 	doubt bool
 	// buried are the ids of Topics of which etcd has a tombstone.
 	buried map[string]bool
+	// attributes are those of subjects; nil: there are none.
+	attributes *attribute.Store
 }
 
 func newSite(t testing.TB) *site {
@@ -411,7 +414,7 @@ func (n *site) start() error {
 	n.exchange = replication.NewExchange(linked)
 	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: hub, Codec: plainCodec{}, Payload: n.payload,
 		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: c,
-		UpkeepAfter: n.upkeep, Republish: n.again,
+		Attributes: n.attributes, UpkeepAfter: n.upkeep, Republish: n.again,
 		Deleted: func(ctx context.Context, id string) (bool, error) { return n.buried[id], ctx.Err() },
 		Logger:  slog.New(slog.NewTextHandler(&syncWriter{mu: &n.logging, b: n.logged}, nil)), Leading: n.told})
 	ready.Done()

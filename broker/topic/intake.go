@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/carillon-mq/carillon/broker/acking"
+	"github.com/carillon-mq/carillon/broker/attribute"
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/counting"
 	"github.com/carillon-mq/carillon/broker/expiring"
@@ -15,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/republish"
 	"github.com/carillon-mq/carillon/broker/sender"
 	"github.com/carillon-mq/carillon/broker/sourcing"
+	"github.com/carillon-mq/carillon/broker/stamping"
 )
 
 // intake is the work of one Shard.arrive: messages of one sender on their way to batches.
@@ -32,6 +34,11 @@ type intake struct {
 	lookup uint64 // not 0: the next message waits for the last record of a subject (indexing.Lasts)
 
 	extensions []log.Extension
+
+	stamps  stamping.Writer  // the attributes of the subjects of records
+	stamped int              // of records, how many it has
+	look    *attribute.Store // where it looks for them; nil: nowhere
+	text    string           // of the last subject
 
 	noted     bool               // what follows may be of a message before the next one
 	displaced removing.Displaced // what the next message would remove
@@ -70,6 +77,8 @@ func (in *intake) finish(p *Shard) {
 	clear(in.parts[:cap(in.parts)])
 	in.removed.Reset() // a message may have been refused behind what it noted there
 	in.counted = counting.Record{}
+	in.stamps.Drop()
+	in.look, in.text = nil, ""
 	in.from, in.back, in.origin, in.sourced, in.why, in.gap, in.gone, in.lookup = nil, sender.Back{}, nil, nil, nil, false, false, 0
 	intakes.Put(in)
 }

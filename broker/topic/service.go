@@ -79,6 +79,7 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	}
 	before := s.state.Swap(state)
 	first := before == nil
+	s.stamps.Store(state.AllHave(coordination.FeatureStamps))
 	entered := !first && before.Generation != state.Generation
 	defer s.senders.Poke()
 	close(s.changed)

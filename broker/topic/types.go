@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/acking"
 	"github.com/carillon-mq/carillon/broker/ahead"
+	"github.com/carillon-mq/carillon/broker/attribute"
 	"github.com/carillon-mq/carillon/broker/batching"
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/confirm"
@@ -53,6 +54,8 @@ type Config struct {
 	// logs of unknown Topics. Its error is that of ctx.
 	Deleted func(ctx context.Context, id string) (bool, error)
 	Logger  *slog.Logger
+	// Attributes are those of subjects, which records are stored with; nil: no subject has any.
+	Attributes *attribute.Store
 	// Republish is where streams publish again what they have stored; nil: nowhere.
 	Republish republish.Hub
 	// MayPublish reports whether a message may be published on a user's behalf; nil: each may.
@@ -84,6 +87,8 @@ type Service struct {
 	indexes    *indexing.Indexes
 	republish  *republish.Publisher
 	counters   *counting.Counters
+	// stamps reports whether all brokers keep the attributes that records are stored with.
+	stamps atomic.Bool
 
 	senders sender.Senders
 	staging *batching.Staging
