@@ -144,8 +144,8 @@ type FilterSpec struct {
 	// +optional
 	Subjects []Subject `json:"subjects,omitempty"`
 
-	// Where is a condition on the content of records: a CEL expression over subject, headers, time and
-	// json, the payload. A record that it can't judge does not match.
+	// Where is a condition on the content of records: a CEL expression over subject, headers, time,
+	// attributes and json, the payload. A record that it can't judge does not match.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional

@@ -37,7 +37,8 @@ func (s *Server) createSubscription(ctx context.Context, topic, name string, ask
 		}
 	}
 	if asked.Where != "" {
-		if info.Error = without(state, coordination.FeatureConditions, "judges no records by a condition"); info.Error != nil {
+		needs, instead := (&coordination.SubscriptionSpec{Where: asked.Where}).ConditionNeeds()
+		if info.Error = without(state, needs, instead); info.Error != nil {
 			return info
 		}
 	}

@@ -42,10 +42,19 @@ func (s *SubscriptionSpec) Misjudged() string {
 	if s.Where == "" {
 		return ""
 	}
-	if _, err := filter.Compile(s.Where); err != nil {
+	if _, err := filter.Shared(s.Where); err != nil {
 		return "condition (filter.where): " + err.Error()
 	}
 	return ""
+}
+
+// ConditionNeeds returns the feature that brokers need to judge the condition of a Subscription,
+// and what those that lack it do, for people.
+func (s *SubscriptionSpec) ConditionNeeds() (needs Feature, instead string) {
+	if f, err := filter.Shared(s.Where); err == nil && f.NamesAttributes() {
+		return FeatureStamps, "knows no attributes in a condition"
+	}
+	return FeatureConditions, "judges no records by a condition"
 }
 
 // conditionOf returns why a Topic can't have a Subscription with that condition, or "".

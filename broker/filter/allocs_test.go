@@ -20,3 +20,17 @@ func TestAValueOfAPathAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestJudgingByAStampAllocatesNothing: unless cel-go judges, or a text has escapes.
+func TestJudgingByAStampAllocatesNothing(t *testing.T) {
+	f := mustStore(`attributes.room == "410" && attributes.floor > 3 && has(attributes.tags) && "b" in attributes.tags && json.n == 1`)
+	var stamp Stamp
+	text, r := []byte(`{"floor":4,"room":"410","tags":["a","b"]}`), &Record{Subject: []byte("s"), Data: []byte(`{"n":1}`)}
+	if n := testing.AllocsPerRun(100, func() {
+		if r.SetAttributes(&stamp, text); f.Judge(r) != Yes {
+			t.Fatal("it does not match")
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -10,7 +10,7 @@ import (
 
 // equality is a part of a condition that has to hold: something equals one of some constants.
 type equality struct {
-	root   string   // subject, headers or json
+	root   string   // subject, headers, attributes or json
 	names  []string // the path below it
 	values []value  // texts and numbers
 	whole  bool     // it is the condition
@@ -88,6 +88,7 @@ func pathEquality(of ast.Expr, constants ...ast.Expr) *equality {
 	switch {
 	case root == subjectName && len(names) == 0:
 	case root == headersName && len(names) == 1:
+	case root == attributesName && len(names) == 1:
 	case root == jsonName && len(names) > 0:
 	default:
 		return nil

@@ -49,6 +49,7 @@ type Filter struct {
 	program cel.Program // nil: it is made when somebody asks (language.lean)
 	direct  node        // nil: program judges
 	quick   bool
+	names   bool // it names attributes
 	// equality is a part of it that has to hold; nil: none is known.
 	equality *equality
 	paths    *paths
@@ -116,6 +117,7 @@ func (l *language) compile(text string) (*Filter, *ast.AST, error) {
 	}
 	f.direct = rooted(f.direct, f.paths)
 	f.quick, f.equality = isQuick(f.direct), equalityOf(checked.Expr())
+	f.names = namesAttributes(checked.Expr())
 	return f, checked, nil
 }
 
@@ -167,6 +169,16 @@ func (f *Filter) String() string { return f.text }
 // Cost returns the most that judging may cost, in the units of cel-go, without the work that is
 // counted as it is done.
 func (f *Filter) Cost() uint64 { return f.cost }
+
+// NamesAttributes reports whether the expression looks at attributes.
+func (f *Filter) NamesAttributes() bool { return f.names }
+
+func namesAttributes(e ast.Expr) (names bool) {
+	ast.PostOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
+		names = names || e.Kind() == ast.IdentKind && e.AsIdent() == attributesName
+	}))
+	return names
+}
 
 // IsQuick reports whether judging a small record takes less than some microseconds.
 func (f *Filter) IsQuick() bool { return f.quick }

@@ -3,7 +3,8 @@ package filter
 // Set judges records by many conditions at once. Conditions of the form x == constant, alone or
 // joined with others by &&, and of the form x in [constants], are found by a hash of what the
 // record has there: one that compares with something else costs nothing. x is a path of the
-// payload, a header or the subject. Others are judged one by one, and few of them fit.
+// payload, a header, an attribute or the subject. Others are judged one by one, and few of them
+// fit.
 //
 // A Set is not safe for concurrent use. It never allocates when it matches.
 type Set[T any] struct {
@@ -183,6 +184,8 @@ func (g *group[T]) place(p *paths) bool {
 		g.of = subjectOf{}
 	case headersName:
 		g.of = headerOf{g.equality.names[0]}
+	case attributesName:
+		g.of = attributeOf{g.equality.names[0]}
 	default:
 		slot, ok := p.add(g.equality.names)
 		if !ok {

@@ -12,14 +12,14 @@ var shared = struct {
 	of map[string]weak.Pointer[Filter]
 }{of: map[string]weak.Pointer[Filter]{}}
 
-// Shared is Compile for a Filter that is kept: equal expressions have the same Filter while one
-// holds it. So an expression of thousands of readers takes the memory of one, and pointers say
+// Shared is CompileStored for a Filter that is kept: equal expressions have the same Filter while
+// one holds it. So an expression of thousands of readers takes the memory of one, and pointers say
 // whether two of them are equal.
 func Shared(text string) (*Filter, error) {
 	if f := sharedFilter(text); f != nil {
 		return f, nil
 	}
-	f, err := Compile(text)
+	f, err := CompileStored(text)
 	if err != nil {
 		return nil, err
 	}

@@ -260,6 +260,9 @@ func (s *Server) mayJudge(request *jsapi.ConsumerRequest, of *topic.Topic, shard
 	if why := spec.Unjudgeable(of.Desired().Spec.Stream.Retention, shards); why != "" {
 		return jsapi.ErrConsumerCreate.With(why)
 	}
+	if needs, _ := spec.ConditionNeeds(); needs != coordination.FeatureConditions {
+		return s.needs(needs, "a condition that names attributes needs")
+	}
 	return s.needs(coordination.FeatureConditions, "a condition needs")
 }
 

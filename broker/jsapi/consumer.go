@@ -289,7 +289,7 @@ func (c *ConsumerConfig) checkFilters() *Error {
 		return ErrConsumerDuplicateFilterSubjects
 	}
 	if where, ok := c.Metadata[coordination.WhereMetadata]; ok {
-		if _, err := filter.Compile(where); err != nil {
+		if _, err := filter.Shared(where); err != nil {
 			return ErrConsumerCreate.With(fmt.Sprintf("metadata %s: %v", coordination.WhereMetadata, err))
 		}
 	}

@@ -20,8 +20,9 @@ type content struct {
 
 // Errors of compileContent beside those of a condition that is none.
 var (
-	errContentSlow = errors.New("it can't be judged while messages are delivered: compare fields of json, headers and the subject with constants, also by startsWith, endsWith, in and has, and join that by &&, || and ! (a Subscription takes other conditions, too)")
-	errContentTime = errors.New("a message that is not stored has no time (leave time out, or use a Subscription)")
+	errContentSlow       = errors.New("it can't be judged while messages are delivered: compare fields of json, headers and the subject with constants, also by startsWith, endsWith, in and has, and join that by &&, || and ! (a Subscription takes other conditions, too)")
+	errContentAttributes = errors.New("a query's condition on messages can't name attributes (name them in where, which chooses subjects)")
+	errContentTime       = errors.New("a message that is not stored has no time (leave time out, or use a Subscription)")
 )
 
 // compileContent compiles the condition on messages. It takes only what is judged in less than some
@@ -33,6 +34,8 @@ func compileContent(text string) (*content, error) {
 	}
 	reads, quick := f.Reads()
 	switch {
+	case f.NamesAttributes():
+		return nil, &filter.Error{Text: text, Err: errContentAttributes}
 	case !quick:
 		return nil, &filter.Error{Text: text, Err: errContentSlow}
 	case reads.Time:

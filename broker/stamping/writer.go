@@ -27,8 +27,8 @@ func (w *Writer) Begin(base uint64) {
 	clear(w.places)
 }
 
-// Add gives a record a stamp. Records are added in their order; those without a stamp need not be. A
-// text beyond Most, which no subject has, is none.
+// Add gives a record a stamp. Records are added in their order; those without a stamp need not be.
+// A text beyond Most, which no subject has, is none.
 func (w *Writer) Add(offset uint64, text string) {
 	if text == "" || len(text) > Most {
 		return

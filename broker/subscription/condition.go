@@ -281,7 +281,7 @@ func (s *Subscription) judgeView(w *worker, j *judged, by *settings, view *log.V
 			j.bytes += len(r.Data) + 64
 			j.to = r.Offset + 1
 			if !s.isRemoved(r.Offset) && by.matches(r.Subject) {
-				setJudged(&w.judging, &r)
+				setJudged(&w.judging, &w.stamp, &r)
 				switch verdict, why := judgeRecord(by.where, &w.judging, explain); verdict {
 				case filter.Yes:
 					j.n++
@@ -307,8 +307,9 @@ func (s *Subscription) judgeView(w *worker, j *judged, by *settings, view *log.V
 	return nil
 }
 
-// setJudged sets what a condition judges to a record of a log.
-func setJudged(to *filter.Record, r *log.Record) {
+// setJudged sets what a condition judges to a record of a log. stamp is for its attributes.
+func setJudged(to *filter.Record, stamp *filter.Stamp, r *log.Record) {
+	to.SetAttributes(stamp, r.Stamp)
 	to.Subject, to.Header, to.Data, to.Time = r.Subject, r.Data[:r.Header], r.Data[r.Header:], r.Time
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/stamping"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -286,10 +287,20 @@ func (s *shard) publish(subjects ...string) {
 	s.append(records...)
 }
 
-// append appends records, which readers see then.
+// append appends records, with their stamps, which readers see then.
 func (s *shard) append(records ...log.Record) {
 	s.t.Helper()
-	if _, err := s.data.Append(&log.Append{Epoch: s.epoch, Records: records}); err != nil {
+	var stamps stamping.Writer
+	_, end, _ := s.data.Offsets()
+	stamps.Begin(end)
+	for i := range records {
+		stamps.AddBytes(end+uint64(i), records[i].Stamp)
+	}
+	a := &log.Append{Epoch: s.epoch, Records: records}
+	if data := stamps.Data(); len(data) > 0 {
+		a.Extensions = []log.Extension{{Type: stamping.ExtensionType, Data: data}}
+	}
+	if _, err := s.data.Append(a); err != nil {
 		s.t.Fatal(err)
 	}
 	if err := s.data.Flush(); err != nil {

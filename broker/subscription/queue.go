@@ -59,4 +59,5 @@ type worker struct {
 	delivery Delivery
 	found    []uint64 // of verdicts, before they are merged
 	judging  filter.Record
+	stamp    filter.Stamp // of judging
 }

@@ -42,7 +42,8 @@ type tail struct {
 	offset     uint64 // of the record that is judged
 	subject    []byte // its subject
 	judging    filter.Record
-	found      []*watched // by conditions in the records that are judged
+	stamp      filter.Stamp // of judging
+	found      []*watched   // by conditions in the records that are judged
 	// foundBy and passedBy are note and pass.
 	foundBy, passedBy func(*watched)
 }
@@ -140,7 +141,7 @@ func (t *tail) judge(v *log.View, end uint64, watch *stopwatch) (bytes int, read
 				continue
 			}
 			t.offset, t.subject = r.Offset, r.Subject
-			setJudged(&t.judging, &r)
+			setJudged(&t.judging, &t.stamp, &r)
 			t.set.Match(&t.judging, r.Offset, t.foundBy, t.passedBy)
 			t.to = r.Offset + 1
 			bytes += len(r.Data) + 64

@@ -21,9 +21,9 @@ func (in *intake) beginStamps(s *Service, base uint64) {
 	in.stamped, in.look, in.text = 0, s.attributes(), ""
 }
 
-// stamp adds the attributes of the subjects of records that were gathered for a batch from an offset
-// on. Those of a subject are looked up once for records in a row: whoever was told that they are
-// others publishes later.
+// stamp adds the attributes of the subjects of records that were gathered for a batch from an
+// offset on. Those of a subject are looked up once for records in a row: whoever was told that they
+// are others publishes later.
 func (in *intake) stamp(base uint64) {
 	if in.look == nil {
 		return

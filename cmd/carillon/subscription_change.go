@@ -48,7 +48,7 @@ It may be repeated: where that Subscription is already, with the same settings, 
 				return usageError{errors.New("--max-deliver and --max-pending can't be negative; leave them out to have the default")}
 			}
 			if where != "" {
-				if _, err := filter.Compile(where); err != nil {
+				if _, err := filter.CompileStored(where); err != nil {
 					return usageError{fmt.Errorf("--where: %w", err)}
 				}
 			}

@@ -36,8 +36,8 @@ type SubscriptionFacts struct {
 	// CertificateBehind is a broker whose version gives no client certificates to endpoints, if the
 	// spec has one.
 	CertificateBehind string
-	// WhereBehind is a broker whose version judges no records by a condition, if spec.filter.where is
-	// there.
+	// WhereBehind is a broker whose version can't judge records by the condition, if
+	// spec.filter.where is there.
 	WhereBehind string
 	// Refused is the error of the last attempt to write, or nil.
 	Refused error
@@ -79,7 +79,11 @@ func (f SubscriptionFacts) unservable() (Action, bool) {
 	case f.ResetBehind != "":
 		return stall(ResetUnsupported, fmt.Sprintf("broker %s is of a version that can't reset a cursor: finish the update of the brokers, or leave reset out", f.ResetBehind))
 	case f.WhereBehind != "":
-		return stall(FilterUnsupported, fmt.Sprintf("broker %s is of a version that filters by subject only: finish the update of the brokers, or leave filter.where out", f.WhereBehind))
+		does, out := "filters by subject only", "filter.where"
+		if needs, instead := f.Spec.ConditionNeeds(); needs != coordination.FeatureConditions {
+			does, out = instead, "attributes in filter.where"
+		}
+		return stall(FilterUnsupported, fmt.Sprintf("broker %s is of a version that %s: finish the update of the brokers, or leave %s out", f.WhereBehind, does, out))
 	case f.Spec.Misjudged() != "":
 		return stall(Invalid, f.Spec.Misjudged())
 	}

@@ -187,6 +187,7 @@ func TestSubscription(t *testing.T) {
 		{"its dead-letter Topic gone", func(f *SubscriptionFacts) { f.Found.Owner, f.DeadLetterGone = f.Self, "dead" }, "Wait TopicMissing", "served as it was before"},
 		{"its dead-letter Topic not made", func(f *SubscriptionFacts) { f.Spec.DeadLetter, f.DeadLetterLater = "dead", "dead" }, "Wait WaitingForTopic", "Topic dead for dead letters is not there yet"},
 		{"a condition, and a broker that judges none", func(f *SubscriptionFacts) { f.Spec.Where, f.WhereBehind = "true", "main-1" }, "Stall FilterUnsupported", "broker main-1 is of a version that filters by subject only: finish the update of the brokers, or leave filter.where out; until then the Subscription is served as it was before"},
+		{"attributes, and a broker that stores none", func(f *SubscriptionFacts) { f.Spec.Where, f.WhereBehind = "attributes.a == 1", "main-1" }, "Stall FilterUnsupported", "broker main-1 is of a version that knows no attributes in a condition: finish the update of the brokers, or leave attributes in filter.where out; until then"},
 		{"a bad condition", func(f *SubscriptionFacts) { f.Spec.Where = "json.a ==" }, "Stall Invalid", "condition (filter.where): filter \"json.a ==\": column 10"},
 		{"its broker away", func(f *SubscriptionFacts) { f.Shards[0].Replicas[0].Away = true }, "Wait BrokerAway", "main-0"},
 	} {

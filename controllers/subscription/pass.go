@@ -99,7 +99,8 @@ func (p *pass) observe(ctx context.Context) error {
 		}
 	}
 	if f.Spec.Where != "" {
-		f.WhereBehind = p.mirror.Without(coordination.FeatureConditions)
+		needs, _ := f.Spec.ConditionNeeds()
+		f.WhereBehind = p.mirror.Without(needs)
 	}
 	if f.Spec.Reset != nil {
 		f.ResetBehind = p.mirror.Without(coordination.FeatureResets)

@@ -13,8 +13,8 @@ import (
 type FilterSpecApplyConfiguration struct {
 	// Subjects of the records, as patterns.
 	Subjects []apiv1alpha1.Subject `json:"subjects,omitempty"`
-	// Where is a condition on the content of records: a CEL expression over subject, headers, time and
-	// json, the payload. A record that it can't judge does not match.
+	// Where is a condition on the content of records: a CEL expression over subject, headers, time,
+	// attributes and json, the payload. A record that it can't judge does not match.
 	Where *string `json:"where,omitempty"`
 }
 
