@@ -19,6 +19,9 @@ type Record struct {
 	Subject string
 	Time    time.Time
 	Header  []byte // the header block as it was published, or nil; nats.DecodeHeadersMsg reads it
+	// Attributes are those of the subject when the record was stored, as a JSON object; nil: it had
+	// none. Only with ReaderOptions.Attributes.
+	Attributes []byte
 }
 
 // View is a Record as it is in its Batch, of which its slices are parts. They stay valid as long as
@@ -30,6 +33,8 @@ type View struct {
 	Time    int64 // ns since 1970
 	Subject []byte
 	Header  []byte // as Record.Header
+	// Attributes are Record.Attributes.
+	Attributes []byte
 }
 
 // Batch is many records of a shard, with dense offsets, unless compaction has left out some. It is
@@ -50,6 +55,7 @@ type Batch struct {
 	next    uint64 // if judged: where reading goes on
 	data    []byte
 	full    bool
+	stamped bool // records have the attributes of their subjects
 	time    int64
 	gapped  bool   // before each record stands how many offsets are left out before it
 	missing uint64 // how many are, in all
@@ -72,7 +78,7 @@ func (b *Batch) Size() int { return len(b.data) }
 // Data yields offset and bytes of each record. It allocates nothing.
 func (b *Batch) Data() iter.Seq2[uint64, []byte] {
 	return func(yield func(uint64, []byte) bool) {
-		rest, full := b.data, b.full
+		rest, full, stamped := b.data, b.full, b.stamped
 		for offset := b.First; len(rest) > 0; offset++ {
 			var data []byte
 			if b.gapped {
@@ -85,7 +91,7 @@ func (b *Batch) Data() iter.Seq2[uint64, []byte] {
 				data, rest, _ = cut(rest)
 			}
 			if full {
-				data = data[fullEntry(data):]
+				data = data[fullEntry(data, stamped):]
 			}
 			if !yield(offset, data) {
 				return
@@ -110,7 +116,7 @@ func (b *Batch) Records() iter.Seq[Record] {
 func (b *Batch) Views() iter.Seq[View] {
 	return func(yield func(View) bool) {
 		v := View{}
-		rest, offset := b.data, b.First
+		rest, offset, stamp := b.data, b.First, []byte(nil)
 		for ; len(rest) > 0; offset++ {
 			if b.gapped {
 				gap, n := binary.Uvarint(rest)
@@ -126,12 +132,29 @@ func (b *Batch) Views() iter.Seq[View] {
 				if v.Header, v.Data = part(fields); len(v.Header) == 0 {
 					v.Header = nil
 				}
+				if b.stamped {
+					v.Attributes, v.Data, stamp = stampOf(v.Data, stamp)
+				}
 			}
 			if !yield(v) {
 				return
 			}
 		}
 	}
+}
+
+// stampOf returns the attributes that an entry goes on with, what follows them, and those of the
+// last record that had some. The entry was checked.
+func stampOf(entry, last []byte) (of, rest, latest []byte) {
+	n, width := binary.Uvarint(entry)
+	rest = entry[width:]
+	switch n {
+	case 0:
+		return nil, rest, last
+	case 1:
+		return last, rest, last
+	}
+	return rest[:n:n], rest[n:], rest[:n:n]
 }
 
 // part is cut for what was checked.
@@ -154,6 +177,7 @@ type iterator struct {
 	left    int // records in rest
 	offset  uint64
 	subject string
+	stamp   []byte // of the last record that had attributes
 }
 
 func (it *iterator) next(r *Record) bool {
@@ -180,6 +204,9 @@ func (it *iterator) next(r *Record) bool {
 	if len(header) > 0 {
 		r.Header = header
 	}
+	if it.b.stamped {
+		r.Attributes, rest, it.stamp = stampOf(rest, it.stamp)
+	}
 	r.Data, r.Subject, r.Time = rest, it.subject, time.Unix(0, it.b.time+after)
 	return true
 }
@@ -194,7 +221,7 @@ func cut(data []byte) (piece, rest []byte, ok bool) {
 }
 
 // fullEntry is how many bytes stand before a record in the full form; below zero: it is malformed.
-func fullEntry(entry []byte) int {
+func fullEntry(entry []byte, stamped bool) int {
 	_, at := binary.Varint(entry)
 	if at <= 0 {
 		return -1
@@ -210,6 +237,15 @@ func fullEntry(entry []byte) int {
 			return -1
 		}
 		at += int(size)
+	}
+	if stamped {
+		size, n := binary.Uvarint(entry[at:])
+		if at += n; n <= 0 || size > 1 && size > uint64(len(entry)-at) {
+			return -1
+		}
+		if size > 1 {
+			at += int(size)
+		}
 	}
 	return at
 }
@@ -231,7 +267,7 @@ func (b *Batch) check() error {
 			continue
 		}
 		entry, after, ok := cut(rest)
-		if !ok || b.full && fullEntry(entry) < 0 {
+		if !ok || b.full && fullEntry(entry, b.stamped) < 0 {
 			return fmt.Errorf("record %d of %d is malformed", n+1, b.Count)
 		}
 		rest = after
@@ -255,7 +291,7 @@ func parseBatch(answer *nats.Msg, options *ReaderOptions) (b Batch, next uint64,
 		}
 		return n
 	}
-	b = Batch{First: number("Carillon-Offset"), High: number("Carillon-High"), data: answer.Data, full: options.Full}
+	b = Batch{First: number("Carillon-Offset"), High: number("Carillon-High"), data: answer.Data, full: options.Full, stamped: options.Attributes}
 	next = number("Carillon-Next")
 	b.gapped = answer.Header.Get("Carillon-Gaps") != ""
 	n := number("Carillon-Records")

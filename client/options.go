@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -74,6 +75,10 @@ type ReaderOptions struct {
 	Wait time.Duration
 	// Full has the answers bring each record's subject, time and header, too.
 	Full bool
+	// Attributes has them bring the attributes that each record's subject had when it was stored,
+	// too. It needs Full. A broker of an earlier version refuses it with a [*ReadError] with
+	// [BadRequest].
+	Attributes bool
 
 	// Where is a condition on the content, and Subjects are patterns: the broker returns only records
 	// that match both. Empty: all match. A broker of an earlier version refuses them with a
@@ -100,6 +105,8 @@ func (o *ReaderOptions) complete() error {
 		return fmt.Errorf("an Ahead of %d (use 1 to 16)", o.Ahead)
 	case o.Limit < 0:
 		return fmt.Errorf("a Limit of %d (use 1 or more, or 0 for none)", o.Limit)
+	case o.Attributes && !o.Full:
+		return errors.New("attributes without Full (set both)")
 	case o.End > 0 && !o.judged():
 		return fmt.Errorf("an End of %d without Where and Subjects (use a Limit)", o.End)
 	case o.Wait < 0 || o.Wait > MaxWait:

@@ -62,6 +62,8 @@ type readRequest struct {
 	Where    string   `json:"where,omitempty"`
 	Subjects []string `json:"subjects,omitempty"`
 	End      uint64   `json:"end,omitempty"`
+
+	Attributes bool `json:"attributes,omitempty"`
 }
 
 // fetched is a batch, or why there is none.
@@ -92,7 +94,7 @@ func newReader(nc *nats.Conn, topic string, shard int, offset uint64, options Re
 	}
 	more, err := json.Marshal(readRequest{
 		MaxBytes: options.MaxBytes, Wait: options.Wait.Milliseconds(), Form: form,
-		Where: options.Where, Subjects: options.Subjects, End: options.End,
+		Where: options.Where, Subjects: options.Subjects, End: options.End, Attributes: options.Attributes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read shard %d of topic %s: %w", shard, topic, err)

@@ -61,6 +61,9 @@ type RecordsRequest struct {
 	Where    string   `json:"where,omitempty"`
 	Subjects []string `json:"subjects,omitempty"`
 	End      uint64   `json:"end,omitempty"` // records from here on are not looked at; 0: all are
+
+	// Attributes: records in the full form have those of their subject that they were stored with.
+	Attributes bool `json:"attributes,omitempty"`
 }
 
 // Form is the encoding of records in an answer.
@@ -83,6 +86,9 @@ func (r *RecordsRequest) check() *Error {
 		return refuse(BadRequest, "wait_ms of %d (use 0 to %d)", r.Wait, MaxRecordsWait/time.Millisecond)
 	case r.Form != "" && r.Form != Plain && r.Form != Full:
 		return refuse(BadRequest, "form %.20q (use plain or full)", r.Form)
+	}
+	if r.Attributes && r.Form != Full {
+		return refuse(BadRequest, "attributes without the form full (add it)")
 	}
 	if refusal := r.checkJudged(); refusal != nil {
 		return refusal
@@ -233,7 +239,7 @@ func (s *Server) serve(w *worker, r *read) {
 	begin := w.used + len(r.reply) + headerRoom
 	full := r.request.Form == Full
 	q := records.Query{
-		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Gaps: r.request.Gaps, Pin: pin,
+		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Attributes: r.request.Attributes, Gaps: r.request.Gaps, Pin: pin,
 	}
 	if r.request.judged() {
 		s.serveJudged(w, r, shard, q)

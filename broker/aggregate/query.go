@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,6 +131,11 @@ func (o *Options) windows() error {
 		o.Slide = o.Window
 	}
 	return nil
+}
+
+// NamesAttributes reports whether an expression looks at attributes.
+func (q *Query) NamesAttributes() bool {
+	return q.at != nil && q.at.NamesAttributes() || slices.ContainsFunc(q.expressions, (*filter.Expression).NamesAttributes)
 }
 
 // Keys returns the names of the parts of the key.

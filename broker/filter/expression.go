@@ -19,6 +19,7 @@ type Expression struct {
 	direct  node // nil: program evaluates
 	paths   *paths
 	states  sync.Pool // of *state
+	names   bool      // it names attributes
 }
 
 // Kind is the type of a Value.
@@ -73,11 +74,14 @@ func (l *language) compileExpression(text string) (*Expression, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Expression{text: text, program: program}
+	e := &Expression{text: text, program: program, names: namesAttributes(checked.Expr())}
 	e.direct, e.paths = directValue(checked.Expr())
 	e.states.New = func() any { return newState(e.paths) }
 	return e, nil
 }
+
+// NamesAttributes reports whether the expression looks at attributes.
+func (e *Expression) NamesAttributes() bool { return e.names }
 
 // String returns the expression.
 func (e *Expression) String() string { return e.text }

@@ -101,7 +101,8 @@ func mustStore(text string) *Filter {
 	return f
 }
 
-// TestASetFindsAttributesByAHash: as many conditions as there are, and each says what it says alone.
+// TestASetFindsAttributesByAHash: as many conditions as there are, and each says what it says
+// alone.
 func TestASetFindsAttributesByAHash(t *testing.T) {
 	s := &Set[string]{}
 	all := map[string]*Filter{}

@@ -18,8 +18,10 @@ type Query struct {
 	Bytes int
 	Most  int
 	Full  bool // with subjects, times and headers
-	Gaps  bool // offsets may be left out in between, see Range
-	Pin   *Pin // nil: what can be read now; otherwise what is pinned
+	// Attributes: with those of its subject that a record was stored with. Only with Full.
+	Attributes bool
+	Gaps       bool // offsets may be left out in between, see Range
+	Pin        *Pin // nil: what can be read now; otherwise what is pinned
 }
 
 // Range is what was read: records from First on, densely, each behind its length. Where compaction
@@ -99,6 +101,7 @@ type gathering struct {
 	dst     []byte       // the records; the answer's memory goes on behind them
 	entry   []byte
 	subject []byte // of the record before, in the full form
+	stamp   []byte // attributes of the last record with some
 	behind  uint64 // the record before
 	done    bool
 }
@@ -287,6 +290,9 @@ func (g *gathering) take(r *log.Record) error {
 			g.subject = append(g.subject[:0], r.Subject...)
 		}
 		entry = append(binary.AppendUvarint(entry, uint64(len(header))), header...)
+		if g.Attributes {
+			entry = g.appendStamp(entry, r.Stamp)
+		}
 		g.entry = entry
 	}
 	size := len(entry) + len(data)
@@ -309,6 +315,19 @@ func (g *gathering) take(r *log.Record) error {
 	g.Next++
 	g.behind = g.Next
 	return nil
+}
+
+// appendStamp appends the attributes of a record: 0 for none, 1 for those of the last record that
+// had some, or their length and their bytes. JSON of an object has 2 or more.
+func (g *gathering) appendStamp(entry, stamp []byte) []byte {
+	switch {
+	case len(stamp) < 2:
+		return append(entry, 0)
+	case string(g.stamp) == string(stamp):
+		return append(entry, 1)
+	}
+	g.stamp = append(g.stamp[:0], stamp...)
+	return append(binary.AppendUvarint(entry, uint64(len(stamp))), stamp...)
 }
 
 func uvarintSize(x int) (n int) {

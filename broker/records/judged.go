@@ -196,7 +196,7 @@ func (j *judging) packed(b log.Batch, subject, lengths []byte) error {
 // look looks at the next record.
 func (j *judging) look(r *log.Record) error {
 	if len(r.Data) >= j.largest/2 { // else it fits, with the largest subject
-		if size := wholeSize(r, j.Full); size > j.largest {
+		if size := wholeSize(r, j.Full, j.Attributes); size > j.largest {
 			return &SizeError{Offset: r.Offset, Size: size, Most: j.largest}
 		}
 	}
@@ -246,10 +246,13 @@ func (j *judging) selects(name []byte) bool {
 }
 
 // wholeSize is the size of an answer that has a record alone.
-func wholeSize(r *log.Record, full bool) int {
+func wholeSize(r *log.Record, full, attributes bool) int {
 	size := len(r.Data) - r.Header
 	if full {
 		size = 1 + uvarintSize(len(r.Subject)) + len(r.Subject) + uvarintSize(r.Header) + len(r.Data)
+	}
+	if attributes {
+		size += uvarintSize(len(r.Stamp)) + len(r.Stamp)
 	}
 	return uvarintSize(size) + size
 }
@@ -259,23 +262,25 @@ type condition struct {
 	filter *filter.Filter
 	judge  *filter.Judge
 	record filter.Record
+	stamp  filter.Stamp // of record
 }
 
 // ByFilter returns a Judge for a Filter.
 func ByFilter(f *filter.Filter) Judge { return &condition{filter: f, judge: f.NewJudge()} }
 
 func (c *condition) Judge(r *log.Record) filter.Verdict {
-	setJudged(&c.record, r)
+	setJudged(&c.record, &c.stamp, r)
 	return c.judge.Judge(&c.record)
 }
 
 func (c *condition) Why(r *log.Record) error {
-	setJudged(&c.record, r)
+	setJudged(&c.record, &c.stamp, r)
 	return c.filter.Why(&c.record)
 }
 
-// setJudged sets what is judged to a record of a log.
-func setJudged(to *filter.Record, r *log.Record) {
+// setJudged sets what is judged to a record of a log. stamp is for its attributes.
+func setJudged(to *filter.Record, stamp *filter.Stamp, r *log.Record) {
+	to.SetAttributes(stamp, r.Stamp)
 	to.Subject, to.Time = r.Subject, r.Time
 	to.Header, to.Data = r.Data[:r.Header], r.Data[r.Header:]
 }

@@ -37,6 +37,9 @@ func orders(r *rand.Rand, most int) (batches []log.Append) {
 			}
 			packed = append(binary.AppendUvarint(packed, uint64(len(data))), data...)
 			record := log.Record{Time: int64(1_000_000_000 + n), Subject: []byte(name), Data: data}
+			if r.IntN(3) > 0 {
+				record.Stamp = fmt.Appendf(nil, `{"room":"%d"}`, r.IntN(4))
+			}
 			if r.IntN(3) == 0 {
 				header := "NATS/1.0\r\nPriority: 1\r\n\r\n"
 				record.Header, record.Data = len(header), append([]byte(header), data...)
@@ -76,6 +79,7 @@ func scanned(t *testing.T, s *shard, from, end uint64, patterns [][]byte, f *fil
 			return true
 		}
 		is := filter.Record{Subject: r.Subject, Header: r.Data[:r.Header], Data: r.Data[r.Header:], Time: r.Time}
+		is.SetAttributes(&filter.Stamp{}, r.Stamp)
 		if f != nil {
 			switch f.Judge(&is) {
 			case filter.No:
@@ -158,7 +162,7 @@ func TestSegmentsThatCanMatchNothingAreNotRead(t *testing.T) {
 	table, rng := &statistics.Table{}, rand.New(rand.NewPCG(1, 2))
 	scan := func(where string) (judgedRecords int) {
 		t.Helper()
-		f, err := filter.Compile(where)
+		f, err := filter.CompileStored(where)
 		testutil.Must(t, err)
 		is := &counts{by: ByFilter(f)}
 		of := Selection{Judge: is, Statistics: table, Probe: f.NewProbe()}
@@ -172,6 +176,12 @@ func TestSegmentsThatCanMatchNothingAreNotRead(t *testing.T) {
 		if n := scan("json.day == 'd3'"); n < 400 {
 			t.Fatalf("%d of 400 were judged, and nothing was known", n)
 		}
+	}
+	for range 2 {
+		scan("attributes.day == 'a3' && json.n >= 0.0")
+	}
+	if n := scan("attributes.day == 'a3'"); n < 50 || n > 300 {
+		t.Fatalf("%d of 400 were judged by an attribute", n)
 	}
 	few := scan("json.day == 'd3'")
 	if few < 50 || few > 300 {
@@ -219,7 +229,7 @@ func shardOfDays(t *testing.T) *shard {
 			name = "orders"
 		}
 		batches = append(batches, log.Append{Records: []log.Record{{
-			Time: int64(1_000 + n), Subject: []byte(name), Data: fmt.Appendf(nil, `{"n":%d,"day":"d%d","note":"%080d"}`, n, n/50, n),
+			Time: int64(1_000 + n), Subject: []byte(name), Data: fmt.Appendf(nil, `{"n":%d,"day":"d%d","note":"%080d"}`, n, n/50, n), Stamp: fmt.Appendf(nil, `{"day":"a%d"}`, n/50),
 		}}})
 	}
 	batches[390].Records[0].Data = []byte("no JSON")
@@ -255,14 +265,14 @@ func TestJudgedReadsSayWhatReadingAllSays(t *testing.T) {
 		s := newShardOn(t, log.Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10, TailBytes: 1 + r.Int64N(4<<10)}, orders(r, 400)...)
 		table := &statistics.Table{}
 		for round := range 4 {
-			for _, where := range []string{"", "json.total > 100.0 && json.region == 'eu'", "headers.Priority == '1'", "size(json.region) > 1", "false"} {
+			for _, where := range []string{"", "json.total > 100.0 && json.region == 'eu'", "headers.Priority == '1'", "size(json.region) > 1", "false", "attributes.room == '1'", "has(attributes.room) && json.total < 100.0"} {
 				from := s.start + r.Uint64N(s.high-s.start)
 				end := from + 1 + r.Uint64N(s.high-from)
 				var of Selection
 				var f *filter.Filter
 				if where != "" {
 					var err error
-					f, err = filter.Compile(where)
+					f, err = filter.CompileStored(where)
 					testutil.Must(t, err)
 					of.Judge, of.Slow = ByFilter(f), !f.IsQuick()
 					of.Statistics, of.Probe = table, f.NewProbe()

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/stamping"
 )
 
 // shard is a Source whose watermark the test sets.
@@ -67,12 +68,21 @@ func newShardOn(t testing.TB, options log.Options, batches ...log.Append) *shard
 	return s
 }
 
-// fill appends batches to a log.
+// fill appends batches to a log, with the stamps of their records.
 func fill(t testing.TB, data *log.Log, batches []log.Append) {
 	t.Helper()
+	var stamps stamping.Writer
 	for i := range batches {
 		d := make(done, 1)
 		batches[i].Epoch, batches[i].Done = 1, d
+		_, end, _ := data.Offsets()
+		stamps.Begin(end)
+		for n := range batches[i].Records {
+			stamps.AddBytes(end+uint64(n), batches[i].Records[n].Stamp)
+		}
+		if of := stamps.Data(); len(of) > 0 {
+			batches[i].Extensions = []log.Extension{{Type: stamping.ExtensionType, Data: of}}
+		}
 		if _, err := data.Append(&batches[i]); err != nil {
 			t.Fatal(err)
 		}

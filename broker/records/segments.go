@@ -13,6 +13,7 @@ type segments struct {
 	at      int                 // the one that is read, or before it
 	builder *statistics.Builder // nil: nothing is collected
 	probed  filter.Record
+	stamp   filter.Stamp // of probed
 }
 
 func newSegments(data *log.Log) *segments {
@@ -77,7 +78,7 @@ func (j *judging) collect(r *log.Record) {
 	case b == nil:
 		return
 	case r.Offset < b.End():
-		setJudged(&j.segments.probed, r)
+		setJudged(&j.segments.probed, &j.segments.stamp, r)
 		hash, ok := j.Probe.Hash(&j.segments.probed)
 		b.Add(hash, ok, r.Time)
 	}

@@ -50,10 +50,11 @@ shards, as it was at one moment: retention and compaction take nothing away mean
 
 --where is a CEL expression (https://cel.dev) over these variables:
 
-  subject   the subject, a string
-  headers   the headers, a map; of several values of a name the first one
-  time      when the message was stored, a timestamp
-  json      the payload as JSON; its numbers are doubles
+  subject     the subject, a string
+  headers     the headers, a map; of several values of a name the first one
+  time        when the message was stored, a timestamp
+  attributes  those of the subject when the message was stored, a map
+  json        the payload as JSON; its numbers are doubles
 
 A message that can't be judged, because it has no such field, or no JSON, does not match; how many these are is said at the end.
 has(json.field) asks whether there is one.
@@ -183,7 +184,7 @@ func (q *queryFlags) compile(cmd *cobra.Command, run *query) (from from, to *tim
 		}
 	}
 	if q.where != "" {
-		if run.filter, err = filter.Compile(q.where); err != nil {
+		if run.filter, err = filter.CompileStored(q.where); err != nil {
 			return from, nil, fmt.Errorf("--where: %w", err)
 		}
 	}
@@ -360,7 +361,7 @@ func (q *query) shard(ctx context.Context, snapshot *client.Snapshot, shard clie
 // part reads a part of a shard from an offset on. The broker judges, if its version does; otherwise
 // this process does. open opens a reader.
 func (q *query) part(ctx context.Context, p part, begin uint64, open func(uint64, client.ReaderOptions) (*client.Reader, error)) error {
-	options := client.ReaderOptions{Full: true}
+	options := client.ReaderOptions{Full: true, Attributes: q.aggregation != nil && q.aggregation.query.NamesAttributes()}
 	judged := options
 	judged.Subjects, judged.End = q.patterns, p.end
 	if p.in == nil {
@@ -376,8 +377,11 @@ func (q *query) part(ctx context.Context, p part, begin uint64, open func(uint64
 		}
 		begin = at // the shard may have been led by a newer version before
 	}
-	p.unjudged = true
+	p.unjudged, options.Attributes = true, options.Attributes || q.filter != nil && q.filter.NamesAttributes()
 	_, err := q.readBy(ctx, p, begin, options, open)
+	if refused, ok := errors.AsType[*client.ReadError](err); ok && refused.Code == client.BadRequest && options.Attributes {
+		return fmt.Errorf("%w (brokers of an earlier version know no attributes of messages; finish the update)", err)
+	}
 	return err
 }
 

@@ -55,6 +55,7 @@ func (a *aggregateFlags) compile(cmd *cobra.Command, follow bool) (*aggregation,
 	if a.lateness < 0 {
 		return nil, fmt.Errorf("--lateness %s: it can't be negative", a.lateness)
 	}
+	a.Attributes = true
 	query, err := aggregate.Compile(a.Options)
 	if wrong, ok := errors.AsType[*aggregate.Error](err); ok {
 		return nil, fmt.Errorf("--%w", wrong)

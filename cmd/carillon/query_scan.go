@@ -35,12 +35,20 @@ type judged struct {
 	done   chan struct{}
 	judge  *filter.Judge // nil: all match
 	record filter.Record
-	found  found // scratch
+	stamp  filter.Stamp // of record
+	found  found        // scratch
 	findings
 
 	out      bytes.Buffer  // what is printed of those that match, or
 	matching []found       // these themselves, or
 	partial  *shardPartial // results of them
+}
+
+// set sets the record that is judged.
+func (j *judged) set(v *client.View) {
+	r := &j.record
+	r.Subject, r.Header, r.Data, r.Time = v.Subject, v.Header, v.Data, v.Time
+	r.SetAttributes(&j.stamp, v.Attributes)
 }
 
 // findings are counts, and what went wrong.
@@ -191,7 +199,7 @@ func (l *line) judgeBatch(ctx context.Context, j *judged) error {
 		if !wanted {
 			continue
 		}
-		r.Subject, r.Header, r.Data, r.Time = v.Subject, v.Header, v.Data, v.Time
+		j.set(&v)
 		if j.judge != nil {
 			switch j.judge.Judge(r) {
 			case filter.No:
@@ -213,7 +221,7 @@ func (l *line) judgeBatch(ctx context.Context, j *judged) error {
 // takeBatch takes the records of a batch that the broker has judged. It knows how many that looked
 // at for all of them, and not for each.
 func (l *line) takeBatch(ctx context.Context, j *judged) error {
-	b, r, n := &j.batch, &j.record, 0
+	b, n := &j.batch, 0
 	if j.read, j.failed = b.Examined, b.Unjudged; j.failed > 0 {
 		j.why = errors.New(b.Why)
 	}
@@ -227,7 +235,7 @@ func (l *line) takeBatch(ctx context.Context, j *judged) error {
 		if l.in != nil && !l.in(v.Offset, v.Time) {
 			continue
 		}
-		r.Subject, r.Header, r.Data, r.Time = v.Subject, v.Header, v.Data, v.Time
+		j.set(&v)
 		if err := l.matches(j, v); err != nil {
 			return err
 		}
@@ -380,7 +388,7 @@ func (q *query) took(j *judged) (err error) {
 func (q *query) take(j *judged, f *found) error {
 	switch {
 	case j.partial != nil:
-		j.record = filter.Record{Subject: f.Subject, Header: f.Header, Data: f.Data, Time: f.Time}
+		j.set(&f.View)
 		return j.partial.add(&j.record)
 	case q.store != nil:
 		return q.store(f)
