@@ -276,3 +276,33 @@ func TestSubjectsStayInOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestTextsAreThoseOfTheStore: what leaders store with records, without an allocation, and known
+// once everything was read.
+func TestTextsAreThoseOfTheStore(t *testing.T) {
+	s := NewStore()
+	if !s.IsEmpty() || s.Text([]byte("a")) != "" {
+		t.Error("a new store has something")
+	}
+	s.Put(entry("a", 3))
+	select {
+	case <-s.Ready():
+		t.Error("it is ready before everything was read")
+	default:
+	}
+	for range 2 {
+		s.Listed(3)
+		<-s.Ready()
+	}
+	name := []byte("a")
+	if s.IsEmpty() || s.Text(name) != `{"n":3}` || s.Text([]byte("b")) != "" {
+		t.Errorf("it has %q", s.Text(name))
+	}
+	if n := testing.AllocsPerRun(100, func() { s.Text(name) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	s.DeleteAhead("a", 4, true)
+	if !s.IsEmpty() || s.Text(name) != "" {
+		t.Error("what was deleted is there")
+	}
+}
