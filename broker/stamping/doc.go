@@ -28,6 +28,9 @@
 //
 // Compression of sealed segments takes most of what repeats. A text is there once in a batch.
 //
+// While some subject of the cluster has attributes, a leader looks for those of each record whose
+// subject is not that of the record before: 40 ns, and 20 ns more to note them.
+//
 // Rejected: to write a text once in a segment, on change, and to refer to it from later batches.
 // What was compacted, expunged or truncated away would have to stay for what follows, a reader that
 // begins anywhere would have to look back, and a damaged batch would take the attributes of others
