@@ -27,6 +27,7 @@ type Batch struct {
 	Epochs    []uint64                    // likewise; nil: they are not known
 	Times     []int64                     // likewise, for a mirror
 	Subjects  [][]byte                    // likewise, for other streams
+	Stamps    [][]byte                    // likewise, the attributes that their records have; nil: not known
 	all       []coordination.StreamSource // of the shard
 	added     []int                       // by how much Messages grew: their headers say where they are from
 

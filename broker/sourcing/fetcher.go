@@ -75,7 +75,7 @@ func (f *fetcher) ask(come removal.Source, origin string) question {
 	if f.lost.Sequence > 0 && come == f.lost {
 		come, least = f.back, f.source.StartSequence
 	}
-	q := question{Origin: origin, Filters: f.filters, Share: f.share, Bytes: max(smallBytes, f.needs), Exact: true, Wait: patience}
+	q := question{Origin: origin, Filters: f.filters, Share: f.share, Bytes: max(smallBytes, f.needs), Exact: true, Stamps: true, Wait: patience}
 	if f.next > f.source.StartSequence { // otherwise the stream may not have come so far yet
 		q.Last, q.LastEpoch = f.next-1, f.epoch
 	}
@@ -116,6 +116,9 @@ func (f *fetcher) answered(a *answer) (*Batch, error) {
 			b.added, b.Subjects = append(b.added, 0), append(b.Subjects, r.Subject)
 			m.Data, m.Header = copied(&protocol.Message{Subject: r.Subject, Header: r.Header, Data: r.Data}, f.index, r.Offset, f.origin)
 			b.added[len(b.added)-1] = max(0, len(m.Data)-len(r.Data))
+		}
+		if a.Stamped {
+			b.Stamps = append(b.Stamps, r.Stamp)
 		}
 		b.Messages, b.Sequences = append(b.Messages, m), append(b.Sequences, r.Offset)
 		if f.epochs {

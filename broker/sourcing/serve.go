@@ -2,6 +2,7 @@ package sourcing
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -34,7 +35,7 @@ func read(o Origin, q *question, most int) *answer {
 	if q.Last >= end {
 		return &answer{Error: fmt.Sprintf("the stream has lost its end: it has come to %d, and %d was seen before", end-1, q.Last)}
 	}
-	a := &answer{Next: max(q.Next, start, 1)}
+	a := &answer{Next: max(q.Next, start, 1), Stamped: q.Stamps}
 	if a.Next >= end {
 		return a
 	}
@@ -50,7 +51,10 @@ func read(o Origin, q *question, most int) *answer {
 				a.Next = r.Offset + 1
 				return true
 			}
-			size := recordBytes(r)
+			size, stamp := recordBytes(r), []byte(nil)
+			if with := size + binary.MaxVarintLen32 + len(r.Stamp); a.Stamped && len(r.Stamp) > 0 && with <= most {
+				size, stamp = with, r.Stamp // beside one of the largest size there is no room
+			}
 			if size > most {
 				a.Next, a.Skipped = r.Offset+1, a.Skipped+1
 				return true
@@ -65,7 +69,9 @@ func read(o Origin, q *question, most int) *answer {
 				full = true
 				return false
 			}
-			a.records = appendRecord(a.records, r)
+			if a.records = appendRecord(a.records, r); a.Stamped {
+				a.appendStamp(stamp)
+			}
 			a.Next = r.Offset + 1
 			return true
 		})

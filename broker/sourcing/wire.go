@@ -25,6 +25,8 @@ type question struct {
 	// Exact reports whether an answer has no more bytes of records than Bytes: if the first one is
 	// larger, the answer says what it needs. Otherwise the first one may have any size.
 	Exact bool `json:"exact,omitempty"`
+	// Stamps asks for the attributes that records were stored with. Earlier brokers ignore it.
+	Stamps bool `json:"stamps,omitempty"`
 	// Last is up to where the records of the stream were seen before. It has not ended before that.
 	Last uint64 `json:"last,omitempty"`
 	// LastEpoch is the epoch of the record at Last; 0: not known.
@@ -50,8 +52,11 @@ type answer struct {
 	// although it is not behind that. The answer has no records. 0: the stream has what was seen.
 	Diverged uint64 `json:"diverged,omitempty"`
 	Error    string `json:"error,omitempty"`
+	// Stamped reports whether records have their attributes.
+	Stamped bool `json:"stamped,omitempty"`
 
 	records []byte
+	stamp   []byte // of the last record that has some
 }
 
 // epoch is that of the offsets of a stream from one on.
@@ -104,7 +109,21 @@ func appendRecord(dst []byte, r *log.Record) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(r.Data))), r.Data...)
 }
 
-// recordBytes is how many bytes appendRecord takes at most.
+// appendStamp appends the attributes of a record behind it: 0 for none, 1 for those of the last
+// record that had some, or their length, which is greater, and their bytes.
+func (a *answer) appendStamp(stamp []byte) {
+	switch {
+	case len(stamp) < 2:
+		a.records = append(a.records, 0)
+	case string(stamp) == string(a.stamp):
+		a.records = append(a.records, 1)
+	default:
+		a.stamp = append(a.stamp[:0], stamp...)
+		a.records = append(binary.AppendUvarint(a.records, uint64(len(stamp))), stamp...)
+	}
+}
+
+// recordBytes is how many bytes appendRecord takes at most, with a byte for a stamp.
 func recordBytes(r *log.Record) int {
 	return 5*binary.MaxVarintLen64 + len(r.Subject) + len(r.Data)
 }
@@ -143,6 +162,7 @@ func (a *answer) each(f func(r *log.Record)) error {
 		data = data[size:]
 		return b
 	}
+	var last []byte
 	for len(data) > 0 {
 		r := log.Record{Offset: number()}
 		at, n := binary.Varint(data)
@@ -153,6 +173,17 @@ func (a *answer) each(f func(r *log.Record)) error {
 		r.Subject = field()
 		header := number()
 		r.Data = field()
+		if a.Stamped && ok {
+			switch size := number(); {
+			case !ok || size > 1 && size > uint64(len(data)):
+				return errAnswer
+			case size > 1:
+				last, data = data[:size:size], data[size:]
+				r.Stamp = last
+			case size == 1:
+				r.Stamp = last
+			}
+		}
 		if !ok || header > uint64(len(r.Data)) {
 			return errAnswer
 		}

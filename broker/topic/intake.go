@@ -39,6 +39,7 @@ type intake struct {
 	stamped int              // of records, how many it has
 	look    *attribute.Store // where it looks for them; nil: nowhere
 	text    string           // of the last subject
+	copies  bool             // the attributes are those that sourced has
 
 	noted     bool               // what follows may be of a message before the next one
 	displaced removing.Displaced // what the next message would remove

@@ -19,13 +19,20 @@ func (s *Service) attributes() *attribute.Store {
 func (in *intake) beginStamps(s *Service, base uint64) {
 	in.stamps.Begin(base)
 	in.stamped, in.look, in.text = 0, s.attributes(), ""
+	in.copies = in.sourced != nil && in.sourced.Stamps != nil && s.stamps.Load()
 }
 
 // stamp adds the attributes of the subjects of records that were gathered for a batch from an
 // offset on. Those of a subject are looked up once for records in a row: whoever was told that they
-// are others publishes later.
+// are others publishes later. Copies of other streams have those of the records there.
 func (in *intake) stamp(base uint64) {
-	if in.look == nil {
+	switch {
+	case in.copies:
+		for ; in.stamped < len(in.records); in.stamped++ { // the message that was taken last
+			in.stamps.AddBytes(base+uint64(in.stamped), in.sourced.Stamps[in.sourced.Taken-1])
+		}
+		return
+	case in.look == nil:
 		return
 	}
 	if p := &in.append.Packed; p.Count > 0 {
@@ -42,7 +49,7 @@ func (in *intake) stamp(base uint64) {
 
 // stampsRoom returns how large the stamps may be with one more record.
 func (in *intake) stampsRoom() int {
-	if in.look == nil {
+	if in.look == nil && !in.copies {
 		return 0
 	}
 	return in.stamps.Size() + attribute.MaxBytes

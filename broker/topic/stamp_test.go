@@ -245,3 +245,35 @@ func TestLookingForAttributesAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiesHaveTheAttributesOfTheirOrigin: whatever the subject has when they are copied. If the
+// origin's broker says nothing of them, they have those of their subject then.
+func TestCopiesHaveTheAttributesOfTheirOrigin(t *testing.T) {
+	for name, known := range map[string]bool{"known": true, "not known": false} {
+		t.Run(name, func(t *testing.T) {
+			n := newSite(t)
+			n.attributes = attribute.NewStore()
+			n.copying(nil)
+			n.serve("orders")
+			n.haveAttributes()
+			n.attribute("bills.x", `{"now":1}`)
+			b := copied(1, 4)
+			want := []string{`1 bills.x {"now":1}`, `2 bills.x {"now":1}`, `3 bills.x {"now":1}`, `4 bills.x {"now":1}`}
+			if known {
+				b.Stamps = [][]byte{[]byte(`{"then":1}`), nil, []byte(`{"then":2}`), []byte(`{"then":2}`)}
+				want = []string{`1 bills.x {"then":1}`, "2 bills.x ", `3 bills.x {"then":2}`, `4 bills.x {"then":2}`}
+			}
+			n.take(b)
+			n.eventually("the copies are read", func() bool { return len(n.stamps("orders")) == len(want) })
+			n.expectStamps(want...)
+			if known { // also while no subject has any
+				n.attribute("bills.x", "")
+				b = copied(5, 5)
+				b.Stamps = [][]byte{[]byte(`{"then":3}`)}
+				n.take(b)
+				n.eventually("the copy is read", func() bool { return len(n.stamps("orders")) > len(want) })
+				n.expectStamps(append(want, `5 bills.x {"then":3}`)...)
+			}
+		})
+	}
+}
