@@ -142,7 +142,7 @@ func (b Batch) checkRecords() error {
 		if !ok {
 			return fmt.Errorf("the batch at offset %d has no subject", b.Base())
 		}
-		stamps := b.stamps()
+		stamps := b.Stamps()
 		if _, err := stamps.At(b.End() - 1); err != nil {
 			return fmt.Errorf("the batch at offset %d: %w", b.Base(), err)
 		}
@@ -330,7 +330,7 @@ func (b Batch) Records() RecordIter {
 	if err := b.check(); err != nil {
 		return RecordIter{err: err}
 	}
-	it := RecordIter{rest: b.body(), next: b.Base(), end: b.End(), left: b.Count(), first: b.Time(), known: recordKnown, stamps: b.stamps()}
+	it := RecordIter{rest: b.body(), next: b.Base(), end: b.End(), left: b.Count(), first: b.Time(), known: recordKnown, stamps: b.Stamps()}
 	switch b.Flags() {
 	case 0:
 	case flagSparse:
@@ -472,8 +472,9 @@ func (it *ExtensionIter) Next() (Extension, bool) {
 // Err is why Next stopped early, or nil.
 func (it *ExtensionIter) Err() error { return it.err }
 
-// stamps returns a reader of the stamps of the batch's records.
-func (b Batch) stamps() stamping.Reader {
+// Stamps returns a reader of the stamps of the batch's records, for those who read packed records
+// themselves.
+func (b Batch) Stamps() stamping.Reader {
 	for it := b.Extensions(); ; {
 		e, ok := it.Next()
 		if !ok {

@@ -178,6 +178,7 @@ func (j *judging) each(b log.Batch) error {
 func (j *judging) packed(b log.Batch, subject, lengths []byte) error {
 	r := &j.record
 	*r = log.Record{Offset: b.Base(), Time: b.Time(), Subject: subject}
+	stamps := b.Stamps()
 	for end := min(b.End(), j.limit); r.Offset < end && !j.done; r.Offset++ {
 		size, n := binary.Uvarint(lengths)
 		data := lengths[n : n+int(size) : n+int(size)]
@@ -186,6 +187,12 @@ func (j *judging) packed(b log.Batch, subject, lengths []byte) error {
 			continue
 		}
 		r.Data = data
+		if stamps.Any() {
+			var err error
+			if r.Stamp, err = stamps.At(r.Offset); err != nil {
+				return err
+			}
+		}
 		if err := j.look(r); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/filter"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/stamping"
 	"github.com/carillon-mq/carillon/broker/statistics"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -53,9 +54,13 @@ func orders(r *rand.Rand, most int) (batches []log.Append) {
 		if r.IntN(2) == 0 {
 			batches = append(batches, log.Append{Records: each})
 		} else {
-			batches = append(batches, log.Append{Packed: log.Packed{
-				Subject: []byte(name), Time: int64(1_000_000_000 + n), Count: some, Records: packed,
-			}})
+			batch := log.Append{Packed: log.Packed{Subject: []byte(name), Time: int64(1_000_000_000 + n), Count: some, Records: packed}}
+			if r.IntN(3) > 0 {
+				var stamps stamping.Writer // it says how far from the base a run is
+				stamps.AddRun(0, uint64(some), fmt.Sprintf(`{"room":"%d"}`, r.IntN(4)))
+				batch.Extensions = []log.Extension{{Type: stamping.ExtensionType, Data: stamps.Data()}}
+			}
+			batches = append(batches, batch)
 		}
 	}
 	return batches
