@@ -117,11 +117,16 @@ func (c *Clock) Away() time.Duration { return time.Duration(c.away.Load()) }
 
 // Observe reads the machine's clocks. Run calls it.
 func (c *Clock) Observe() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.observe()
+}
+
+// observe is Observe. mu is held.
+func (c *Clock) observe() {
 	if c.machine != nil {
 		c.machine.refresh()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	r := c.read()
 	jump := c.judge.Observe(r)
 	if jump != 0 {
@@ -246,6 +251,7 @@ func (c *Clock) Heard(broker string, v Vote, mono int64, round time.Duration) {
 func (c *Clock) Wrote(record int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.observe() // where Run is late, a record of this moment would be later than its last reading
 	c.judge.Wrote(record)
 	c.publish(c.judge.own.last)
 }

@@ -149,3 +149,20 @@ func BenchmarkNow(b *testing.B) {
 		c.Now()
 	}
 }
+
+// TestARecordOfThisMomentCastsNoDoubt: although the last reading of the clocks is old, because the
+// machine is starved, and the record later than that.
+func TestARecordOfThisMomentCastsNoDoubt(t *testing.T) {
+	passed := time.Duration(0)
+	began := time.Now()
+	c := New(Config{Wall: func() time.Time { return began.Add(passed) }, Mono: func() int64 { return int64(time.Hour + passed) }})
+	passed = 10 * time.Second
+	c.Wrote(began.Add(passed).UnixNano())
+	if c.InDoubt() || c.Now() != began.Add(passed).UnixNano() {
+		t.Errorf("the verdict is %+v", c.Verdict())
+	}
+	c.Wrote(began.Add(passed + Bound + 1).UnixNano())
+	if !c.InDoubt() {
+		t.Error("a record of the future casts no doubt")
+	}
+}
