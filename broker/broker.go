@@ -455,7 +455,7 @@ func (b *Broker) serveHTTP(store *coordination.Client, failed context.CancelCaus
 	read := metrics.Sources{
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
 		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS, EtcdTLS: c.EtcdTLS, ClientTLS: c.ClientTLS.Files,
-		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, Push: t.push, JetStream: t.api, Admin: t.admin, Sourcing: t.sourcing, Disk: t.disk, Clock: b.clock,
+		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, Push: t.push, JetStream: t.api, Admin: t.admin, Sourcing: t.sourcing, Views: t.views, Disk: t.disk, Clock: b.clock,
 		Definitions: store, Attributes: b.attributes, Queries: t.live,
 	}
 	if b.mesh != nil {
@@ -476,7 +476,7 @@ func (b *Broker) describe() {
 	b.pages = &monitoring.Config{
 		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,
 		Advertise: b.listening, AuthRequired: c.authenticates(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
-		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Readers: t.readers, JetStream: t.api, Logger: b.log,
+		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Views: t.views.Reports, Readers: t.readers, JetStream: t.api, Logger: b.log,
 	}
 	if b.mesh != nil {
 		b.pages.Routes = b.mesh

@@ -31,6 +31,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/system"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/viewing"
 )
 
 // topics is this broker's part of the cluster's Topics: the disk, the shards that it leads, their
@@ -46,6 +47,7 @@ type topics struct {
 	advisories    *advisory.Publisher
 	exchange      *replica.Exchange
 	sourcing      *sourcing.Sourcing[*topic.ShardLeader]
+	views         *viewing.Service[*topic.ShardLeader]
 	admin         *admin.Server
 	live          *live.Server // queries
 	changes       attributeChanges
@@ -103,6 +105,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		},
 		Leading: func(s *topic.ShardLeader, open bool) {
 			t.api.Leading(s, open)
+			t.views.Leading(s, open) // before Subscriptions trim the state log
 			t.subscriptions.ShardChanged(s, open)
 		},
 	})
@@ -123,6 +126,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.sourcing = sourcing.New(sourcing.Config[*topic.ShardLeader]{
 		Self: b.identity.ID, Led: t.topics.Leaders, Changed: t.topics.Changed, Find: t.findOrigin, Copies: t.copiesOf, Origin: t.originOf, Epochs: t.sourceEpochs, Streams: t.streamsOf, Mirrors: t.mirrors, Hub: hub, Payload: b.config.Profile.Payload, Logger: b.log,
 	})
+	t.views = b.newViews(hub, letters)
 	t.readers = activity.New(b.hub, t.topics.State)
 	user := func(client uint64) string {
 		if is := b.hub.Identity(client); is != nil {
@@ -140,6 +144,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	})
 	t.api.Start()
 	t.sourcing.Start()
+	t.views.Start()
 	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients).Users(user, t.behalf).Accounts(b.hub.Account).Paced(t.api.Pace).Attributes(t.changes, b.started.UnixMilli(), b.hub.Identity, b.changeRate).Rights(b.hub.Identity)
 	hub.Offer(t.admin).Set(admin.Subjects)
 	b.hub.Declaring(t.admin.Declarer)
@@ -244,6 +249,7 @@ func (b *Broker) closeTopics() {
 	var failed error
 	if t.topics != nil {
 		t.sourcing.Close()
+		t.views.Close()
 		t.api.Close()
 		t.admin.Close()
 		if t.system != nil {

@@ -36,6 +36,9 @@ func (w *window) of(key string) Window { return Window{key, w.start, w.end, w.co
 // Len returns how many windows of all keys there are.
 func (p *Partial) Len() int { return p.groups }
 
+// Keys returns how many keys have a window.
+func (p *Partial) Keys() int { return len(p.series) }
+
 // Size returns the bytes of keys, windows and sketches: no less than those of the encoding without
 // its head. Like the encoding it is a function of the records.
 func (p *Partial) Size() int { return p.size() }

@@ -100,6 +100,7 @@ func (c Collector) Collect(to chan<- prometheus.Metric) {
 	c.subscriptions(to)
 	pushes(to, c.sources.Push.Stats())
 	copies(to, c.sources.Sourcing.Stats())
+	views(to, c.sources.Views.Stats())
 	c.disk(to)
 	c.clock(to)
 }

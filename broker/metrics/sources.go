@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 	"github.com/carillon-mq/carillon/broker/upkeep"
+	"github.com/carillon-mq/carillon/broker/viewing"
 )
 
 // Sources are the parts of a broker that metrics are read from. All but Routes, the TLS ones and
@@ -60,6 +61,7 @@ type Sources struct {
 	JetStream     interface{ Stats() jetstream.Stats }
 	Admin         interface{ Stats() admin.Stats }
 	Sourcing      interface{ Stats() sourcing.Stats }
+	Views         interface{ Stats() viewing.Stats }
 	Disk          Disk
 	Clock         Clock
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/view"
 )
 
 const (
@@ -59,6 +60,8 @@ type Config struct {
 	Subscriptions interface {
 		List(shard string) []*subscription.Subscription
 	}
+	// Views returns what is known here of the views of a shard.
+	Views     func(of *topic.ShardLeader) []view.Report
 	Readers   *activity.Clients
 	JetStream interface{ Served() jetstream.Served }
 	Metrics   prometheus.Collector

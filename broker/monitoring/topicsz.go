@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/activity"
 	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/view"
 )
 
 // countTime bounds the counting of what all filtered Subscriptions lag, together. Beyond it their
@@ -33,6 +34,7 @@ func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 		// Unscrubbed is the longest time since a segment was scrubbed, in seconds.
 		Unscrubbed    int64                 `json:"unscrubbed"`
 		Subscriptions []subscription.Report `json:"subscriptions,omitempty"`
+		Views         []view.Report         `json:"views,omitempty"`
 	}
 	all := []served{}
 	for _, t := range c.Topics.Shards() {
@@ -45,6 +47,7 @@ func (c *Config) topicsz(w http.ResponseWriter, r *http.Request) {
 			reason, why := s.AgePaused()
 			one.AgePaused, one.AgePausedWhy = string(reason), why
 			one.Epoch, one.First, one.Last, one.Messages, one.Bytes = s.Epoch(), info.First, info.Last, info.Messages, info.Bytes
+			one.Views = c.Views(s)
 		}
 		for _, s := range c.Subscriptions.List(t.Key()) {
 			if !s.Spec().Consumer.Ephemeral {

@@ -36,23 +36,28 @@ type Producer struct {
 
 	mu   sync.Mutex
 	last uint64
-	open map[uint64]func(error)
+	open map[uint64]func(offset uint64, err error)
 }
 
 // New returns a Producer. find returns the Topic of a name, or nil.
 func New(find func(name string) Topic) *Producer {
-	return &Producer{find: find, open: map[uint64]func(error){}}
+	return &Producer{find: find, open: map[uint64]func(uint64, error){}}
 }
 
 // Store publishes a message into the Topic of that name; see subscription.DeadLetters.
 func (p *Producer) Store(name string, m *protocol.Message, done func(error)) {
+	p.Append(name, m, func(_ uint64, err error) { done(err) })
+}
+
+// Append is Store that tells the offset of the message in its shard.
+func (p *Producer) Append(name string, m *protocol.Message, done func(offset uint64, err error)) {
 	t := p.find(name)
 	if t == nil {
-		done(errors.New("there is no such topic; create it"))
+		done(0, errors.New("there is no such topic; create it"))
 		return
 	}
 	if why := refusal(name, t.Desired(), m.Subject); why != nil {
-		done(why)
+		done(0, why)
 		return
 	}
 	p.mu.Lock()
@@ -130,8 +135,8 @@ func (p *Producer) answered(m *protocol.Message) {
 	}
 }
 
-// judge returns why a message was not stored, by the answer of its Topic, or nil.
-func judge(answer []byte) error {
+// judge returns where a message was stored, by the answer of its Topic, or why it was not.
+func judge(answer []byte) (offset uint64, err error) {
 	var said struct {
 		Error *struct {
 			Code        int    `json:"err_code"`
@@ -141,13 +146,13 @@ func judge(answer []byte) error {
 	}
 	switch err := json.Unmarshal(answer, &said); {
 	case err != nil:
-		return fmt.Errorf("its answer can't be read: %w", err)
+		return 0, fmt.Errorf("its answer can't be read: %w", err)
 	case said.Error != nil && said.Error.Code == tooLarge:
-		return fmt.Errorf("%w: %s", publish.ErrTooLarge, said.Error.Description)
+		return 0, fmt.Errorf("%w: %s", publish.ErrTooLarge, said.Error.Description)
 	case said.Error != nil:
-		return errors.New(said.Error.Description)
+		return 0, errors.New(said.Error.Description)
 	case said.Sequence == 0:
-		return errors.New("its answer names no offset")
+		return 0, errors.New("its answer names no offset")
 	}
-	return nil
+	return said.Sequence, nil
 }

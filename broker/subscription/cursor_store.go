@@ -58,6 +58,7 @@ type cursorStore struct {
 	waiters    []func(error)
 	again      []func(error) // waiters that wait for the next write after one that failed
 	free       []*completion
+	others     int  // bytes of others before what they need, see Rewrite
 	dirty      bool // the log lacks changes: only a full snapshot repairs that
 	// desiredVersion counts the changes of the desired Subscriptions, and appliedVersion the
 	// applied ones. names are those still to apply; all means all of them.
@@ -279,6 +280,14 @@ func (k *cursorStore) await(done func(error)) error {
 	k.waiters = append(k.waiters, done)
 	k.service.tasks.wake(k)
 	return nil
+}
+
+// othersWrote has a full snapshot written if so many bytes of others are worth it.
+func (k *cursorStore) othersWrote(others int) {
+	k.mu.Lock()
+	k.others = others
+	k.mu.Unlock()
+	k.service.tasks.wake(k)
 }
 
 // accepts returns why nothing can be written, or nil.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/removal"
+	"github.com/carillon-mq/carillon/broker/viewing"
 )
 
 // completion receives the result of an append to the state log.
@@ -66,7 +67,7 @@ func (k *cursorStore) write() {
 	settled, again := k.releases.noted()
 	removals := k.shard.RemovalBytes()
 	most := max(k.service.wholeAfter, snapshotFactor*k.snapshot)
-	whole := k.dirty || k.written+int(removals-k.removals) > most
+	whole := k.dirty || k.written+int(removals-k.removals) > most || k.others > most
 	nothing := len(k.buffer) == 0 && len(k.readers) == 0 && len(k.waiters) == 0
 	k.mu.Unlock()
 	logged := true
@@ -109,6 +110,9 @@ func (k *cursorStore) writeAll() bool {
 	k.mu.Unlock()
 	if !interrupted {
 		k.snapshot, k.written, k.removals = total, 0, removals
+		k.mu.Lock()
+		k.others = 0
+		k.mu.Unlock()
 		return k.put(true, mark)
 	}
 	return false
@@ -381,8 +385,8 @@ func endOfEpoch(epochs []log.Epoch, epoch uint64) uint64 {
 // handle in it.
 func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record, epoch uint64) (greatest uint64, err error) {
 	base := k.service.written(r.Time) / int64(time.Millisecond)
-	if string(r.Subject) == removal.Subject {
-		return 0, nil // the leader has read it
+	if string(r.Subject) == removal.Subject || string(r.Subject) == viewing.Subject {
+		return 0, nil // it is not about cursors
 	}
 	var it item
 	for in := (decoder{data: r.Data}); len(in.data) > 0; {

@@ -218,6 +218,14 @@ func (s *Service) ShardChanged(shard *topic.ShardLeader, open bool) {
 	s.lead(&servedShard{Source: shard, topic: t, topicID: t.ID(), key: t.Key(), name: t.Name()})
 }
 
+// Rewrite has the state log of a shard trimmed if it is worth it: others than this package have
+// written that many bytes that they do not need any more. They hold the log from where they do.
+func (s *Service) Rewrite(shard *topic.ShardLeader, others int64) {
+	if k := s.store(shard.Shard().Key()); k != nil {
+		k.othersWrote(int(others))
+	}
+}
+
 // lead starts serving a shard.
 func (s *Service) lead(p *servedShard) {
 	if p.key == "" {

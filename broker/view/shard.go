@@ -77,6 +77,16 @@ func (s *Shard) Next() uint64 { return s.next }
 // Watermark returns the time up to which windows are closed.
 func (s *Shard) Watermark() int64 { return s.watermark }
 
+// Keys returns how many keys have an open window.
+func (s *Shard) Keys() int { return s.open.Keys() }
+
+// Size returns how many bytes of memory the windows take, about.
+func (s *Shard) Size() int { return s.open.Size() + s.closed.Size() }
+
+// Pass says that the log has no record before an offset that was not added: some were removed. An
+// advance that was logged behind them can follow then.
+func (s *Shard) Pass(next uint64) { s.next = max(s.next, next) }
+
 // Held returns how many windows of all keys are not acknowledged.
 func (s *Shard) Held() int { return s.open.Len() + s.closed.Len() }
 

@@ -206,6 +206,13 @@ func (v *View) compileTriggers() error {
 // Names returns the names of the values, in the order of a row's.
 func (v *View) Names() []string { return v.names }
 
+// Fingerprint returns a number of all that decides results. What was computed by another one is of
+// no use to the View.
+func (v *View) Fingerprint() uint64 { return v.fingerprint }
+
+// Spec returns what the View was compiled of. It must not be changed.
+func (v *View) Spec() *Spec { return &v.spec }
+
 // Windowed reports whether there are windows or sessions, which close.
 func (v *View) Windowed() bool { return v.query.Windowed() }
 

@@ -1,0 +1,45 @@
+package metrics
+
+import "github.com/carillon-mq/carillon/broker/viewing"
+
+var (
+	descViewParts     = describe("view_shards", "Views of the shards that this broker leads: each shard of each view.")
+	descViewOwners    = describe("view_owners", "Views whose results this broker writes, since it leads the first shard of their Topic.")
+	descViewWaiting   = describe("view_waiting", "Views that this broker has no room for.")
+	descViewFailing   = describe("view_failing", "Views, of shards or written here, that fail or wait for something.")
+	descViewBytes     = describe("view_bytes", "Memory of the windows of views.")
+	descViewWindows   = describe("view_windows", "Windows of all keys that are open, or not written yet.")
+	descViewLag       = describe("view_lag_messages", "Offsets of led shards that views have not read yet.")
+	descViewRecords   = describe("view_records", "Messages that views count, of led shards, since each view began.")
+	descViewLate      = describe("view_late", "Messages that came too late for a window, once for each window.")
+	descViewFailed    = describe("view_failed", "Messages that a view's filter could not judge.")
+	descViewRefused   = describe("view_refused", "Messages beyond the bound of open windows, which are in none.")
+	descViewRemoved   = describe("view_removed_unread", "Messages that retention removed before a view read them.")
+	descViewLost      = describe("view_lost", "Messages that a view could not read, because they are damaged on all replicas.")
+	descViewSaves     = describe("view_checkpoints_total", "Checkpoints of views written.")
+	descViewSaveBytes = describe("view_checkpoint_bytes_total", "Bytes of these checkpoints.")
+	descViewResults   = describe("view_results_total", "Results written into output Topics.")
+	descViewAlerts    = describe("view_alerts_total", "Alerts written into Topics.")
+	descViewRestarts  = describe("view_restarts_total", "Times that the writing of a view's results was begun anew after a failure.")
+)
+
+func views(to sample, s viewing.Stats) {
+	to.gauge(descViewParts, float64(s.Parts))
+	to.gauge(descViewOwners, float64(s.Owners))
+	to.gauge(descViewWaiting, float64(s.Waiting))
+	to.gauge(descViewFailing, float64(s.Failing))
+	to.gauge(descViewBytes, float64(s.Bytes))
+	to.gauge(descViewWindows, float64(s.Windows))
+	to.gauge(descViewLag, float64(s.Left))
+	to.gauge(descViewRecords, float64(s.Records))
+	to.gauge(descViewLate, float64(s.Late))
+	to.gauge(descViewFailed, float64(s.Failed))
+	to.gauge(descViewRefused, float64(s.Refused))
+	to.gauge(descViewRemoved, float64(s.RemovedUnread))
+	to.gauge(descViewLost, float64(s.Lost))
+	to.count(descViewSaves, s.Checkpoints)
+	to.count(descViewSaveBytes, s.CheckpointBytes)
+	to.count(descViewResults, s.Results)
+	to.count(descViewAlerts, s.Alerts)
+	to.count(descViewRestarts, s.Restarts)
+}

@@ -1,0 +1,120 @@
+package viewing
+
+import "time"
+
+// Bounds of views on one broker, each with the reason for its value.
+const (
+	// maxParts is how many views of led shards are kept here, each shard of each view counted, and
+	// maxOwners how many views this broker is the owner of. Each has a goroutine. Further ones wait,
+	// and their status says so.
+	maxParts  = 1024
+	maxOwners = 256
+	// turnBytes and turnTime are how much of a log one part reads before others have their turn. Who
+	// asks the part waits for as long.
+	turnBytes = 1 << 20
+	turnTime  = 5 * time.Millisecond
+	// turnRecords is how many records are added between two looks at the clock.
+	turnRecords = 64
+	// chunkBytes is the size of a checkpoint's pieces in the state log, as of snapshots of cursors:
+	// followers take each as one batch.
+	chunkBytes = 512 << 10
+	// maxCheckpoint is more than a checkpoint has (package view: 128 MiB, and a head).
+	maxCheckpoint = 128<<20 + 64
+	// encodesAtOnce bounds the checkpoints that are in memory as bytes.
+	encodesAtOnce = 2
+	// saveEvery and saveRecords are after how much time, or how many records, a part that has changed
+	// writes a checkpoint: the next leader reads as much again. savePace is how many bytes a second a
+	// part writes for that at most: the largest have some 40 MB, and each goes to all replicas.
+	saveEvery   = 10 * time.Second
+	saveRecords = 500_000
+	savePace    = 512 << 10
+	// heldBytes is how much of a state log a checkpoint may hold back that it does not take itself.
+	// With more it is written again, so that the log can be trimmed.
+	heldBytes = 4 << 20
+	// readBytes is one read of a state log.
+	readBytes = 256 << 10
+	// freshFor is for how long parts of a shard that begin share what one of them has found in the
+	// state log.
+	freshFor = 5 * time.Second
+	// advanceLeast and advanceMost bound how often a shard without records is advanced: each
+	// advance is a record of the state log. Between them it is half of the view's idle time.
+	advanceLeast = time.Second
+	advanceMost  = time.Minute
+	// rest is how long a part without records waits until it looks whether it is idle, or has to write
+	// a checkpoint.
+	rest = time.Second
+	// firstRetry and lastRetry bound the pause after a failure, which doubles with each one in a row.
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+const (
+	// often is the period in which led shards and views are looked for, while there are some and, for
+	// lively, after a change of the cluster; rarely is the one otherwise.
+	often  = 100 * time.Millisecond
+	rarely = time.Second
+	lively = 5 * time.Second
+)
+
+const (
+	// maxQuestions is how many questions of other brokers are answered at once: those of all owners
+	// to some shards. Further ones are not answered, and asked again. answersAtOnce is how many of the
+	// answers are in memory: a page has 1 MiB, and present values may have 40 MB.
+	maxQuestions  = 1024
+	answersAtOnce = 8
+	// answerWithin is how long an answer may take. A broker that dies does not answer.
+	answerWithin = 15 * time.Second
+	// pieceHead is more than the head of a piece takes.
+	pieceHead = 512
+	// maxAssemblies and maxAssembled bound the questions and answers of which some pieces have come.
+	maxAssemblies = 256
+	maxAssembled  = 256 << 20
+	// lastsAtOnce is how many subjects a question is about, and lastsBytes how many bytes of
+	// messages an answer has, beside the last one.
+	lastsAtOnce = 512
+	lastsBytes  = 512 << 10
+	// maxMessage is the size of a result or an alert: the values of 32 functions, and a key.
+	maxMessage = 256 << 10
+	// keyBytes is how long the tokens of a key may be: a line of the client protocol has 4 KiB, and
+	// subjects of more than some 1,000 bytes are rare.
+	keyBytes = 1024
+	// appendsAtOnce is how many messages an owner has under way: as many as fill the round trip to
+	// another broker.
+	appendsAtOnce = 64
+	// maxTrouble is how long a reason is in a report.
+	maxTrouble = 500
+	// earliest and latest bound the watermarks that a report has: the others stand for none.
+	earliest = -6_000_000_000 * int64(time.Second)
+	latest   = -earliest
+	// rowsAtOnce is how many results an owner deals with together.
+	rowsAtOnce = 1000
+	// fullPage is how many bytes a hand-over has that is not the last one: the pages of a shard have
+	// some 1 MiB.
+	fullPage = 512 << 10
+	// asksAtOnce is how many shards an owner asks at once.
+	asksAtOnce = 8
+	// maxLasts is of how many subjects an owner remembers the last message. Beyond it all are
+	// forgotten, and read again: some 20 MB.
+	maxLasts = 100_000
+	// ownerRest is the pause of an owner that has found nothing new, and ownerShardRest that for each
+	// shard, if more.
+	ownerRest      = 500 * time.Millisecond
+	ownerShardRest = 2 * time.Millisecond
+	// ackEvery is how often shards are told again what is done: a new leader may not know.
+	ackEvery = 10 * time.Second
+	// presentEvery is how often present values are judged, and presentShare how many times as long as
+	// that takes the pause is, if more.
+	presentEvery = 2 * time.Second
+	presentShare = 10
+	// getEvery is for how long present values are told again that a client has asked for: those of all
+	// shards may have some 40 MB each. getTries is how often they are asked for while shards change.
+	getEvery = 500 * time.Millisecond
+	getTries = 5
+	// getMost is how many values a page has, and getBytes how many bytes, about: an answer goes to the
+	// client as one message.
+	getMost  = 1000
+	getBytes = 256 << 10
+	// alertsAgain is how often an owner without windows reads the last alerts again: an earlier owner
+	// may have appended one late.
+	alertsAgain = time.Minute
+)

@@ -1,0 +1,383 @@
+package viewing
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/view"
+	"github.com/carillon-mq/carillon/broker/work"
+)
+
+// Shard is a shard that this broker leads. *topic.ShardLeader implements it.
+type Shard interface {
+	comparable
+	Name() string
+	// Offsets returns the offsets that readers see: start ≤ offset < end.
+	Offsets() (start, end uint64)
+	// Scan calls f with some records, as a records.Reader does.
+	Scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error)
+	// Watch calls changed after end has moved, until stop.
+	Watch(changed func()) (stop func())
+	// Unreadable judges why the state log can't be read. After a *log.CorruptError no replica has it.
+	Unreadable(err error) error
+	// State returns the state log, and AppendState appends to it. a.Done is called when the append is
+	// as durable on all in-sync replicas as a asks, or has failed.
+	State() *log.Log
+	AppendState(a *log.Append) (first uint64, err error)
+	// LastFor reads the last record of a subject.
+	LastFor(subject string) (log.Record, error)
+	// Confirm confirms that no newer leader had begun to lead when it was called: now, or with a later
+	// call of done.
+	Confirm(done func(err error)) (now bool)
+}
+
+// Config is what a Service needs.
+type Config[S Shard] struct {
+	Self string // id of this broker
+	// Led returns the shards that this broker leads and that are readable.
+	Led func() []S
+	// Changed returns a channel that is closed when one of them, or a view, may have changed.
+	Changed func() <-chan struct{}
+	// Of returns where a shard is, and the views of its Topic.
+	Of func(shard S) (Place, []*Declared)
+	// Shard returns the shard of a Topic with an id if this broker leads it and it is readable, and
+	// which broker leads it otherwise; empty: none.
+	Shard func(topic string, number int) (shard S, here bool, leader string)
+	// Locate returns where a Topic of a name keeps a subject, or why it doesn't.
+	Locate func(topic string, subject []byte) (id string, number int, err error)
+	// Append publishes a message into a Topic on behalf of a user. done is called once, with its
+	// offset.
+	Append func(user, topic string, m *protocol.Message, done func(offset uint64, err error))
+	// MayRead reports whether a user may read a Topic.
+	MayRead func(user, topic string) bool
+	// Durability returns that of a shard's Topic.
+	Durability func(shard S) log.Durability
+	// Trim has the state log of a shard trimmed if it is worth it: that many bytes of views are not
+	// needed there.
+	Trim func(shard S, bytes int64)
+	// Now returns the time of records. sure: it is not in doubt.
+	Now func() (now time.Time, sure bool)
+	Hub publish.Hub
+	// Payload is how large a message between brokers may be.
+	Payload int
+	// Memory is how many bytes the windows of all parts take. Beyond it parts pause.
+	Memory int64
+	Logger *slog.Logger
+}
+
+// Service keeps the views of all shards that this broker leads, and is the owner of those whose
+// Topic's first shard is led here. Its methods are safe for concurrent use.
+type Service[S Shard] struct {
+	Config[S]
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	offer   publish.Offer
+	turns   chan struct{} // one for each part that reads
+	encodes chan struct{} // one for each checkpoint that is in memory
+	link    link
+	chunk   int          // chunkBytes, except in tests
+	memory  atomic.Int64 // Config.Memory, except in tests
+
+	bytes             atomic.Int64 // of all parts
+	partsHere         atomic.Int64
+	saves, savedBytes atomic.Uint64
+	written, alerts   atomic.Uint64 // messages that owners have appended
+	restarts          atomic.Uint64 // of owners
+	waiting           atomic.Int64  // views that there is no room for
+
+	mu      sync.Mutex
+	ledgers map[S]*ledger
+	runs    map[runKey[S]]*run[S]
+}
+
+// runKey is a view of a shard, or the owner of a view that is at its shard.
+type runKey[S Shard] struct {
+	shard S
+	name  string
+	owner bool
+}
+
+// run is a goroutine of a part or an owner.
+type run[S Shard] struct {
+	of    *Declared
+	ctx   context.Context
+	stop  context.CancelFunc
+	ended chan struct{}
+	part  *part[S]  // or
+	owner *owner[S] // nil: as long as it can't be compiled
+}
+
+// ledger is what is known of a state log.
+type ledger struct {
+	// entry is held from when the shard was led on, and after a part has ended, until all parts hold
+	// what they need; nil then.
+	entry *log.Hold
+
+	mu    sync.Mutex
+	found map[key]*saved // nil: it was not read, or that is old
+	used  map[key]bool   // of found: parts have begun with them
+	at    time.Time
+}
+
+// New returns a Service. Start starts it.
+func New[S Shard](config Config[S]) *Service[S] {
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Service[S]{Config: config, turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), encodes: make(chan struct{}, encodesAtOnce), chunk: chunkBytes,
+		ledgers: map[S]*ledger{}, runs: map[runKey[S]]*run[S]{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.link.init()
+	s.memory.Store(config.Memory)
+	return s
+}
+
+// Start begins to keep views.
+func (s *Service[S]) Start() {
+	s.offer = s.Hub.Offer(s)
+	s.offer.Set([]string{prefix + ">"})
+	s.running.Go(func() {
+		poll := work.Poll{Often: often, Rarely: rarely, Lively: lively, Changed: s.Changed}
+		for some := false; poll.Wait(s.ctx, some); {
+			some = s.look()
+		}
+	})
+}
+
+// Close stops all, and waits for that.
+func (s *Service[S]) Close() {
+	if s.offer != nil {
+		s.offer.Close()
+	}
+	s.mu.Lock() // no question begins to be answered any more
+	s.stop()
+	s.mu.Unlock()
+	s.running.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.ledgers {
+		l.release()
+	}
+}
+
+// Leading notes that this broker leads a shard, and everything in its state log is on all in-sync
+// replicas, or that it doesn't lead it any more. It precedes others that may trim the state log.
+func (s *Service[S]) Leading(shard S, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !open {
+		if l := s.ledgers[shard]; l != nil {
+			l.release()
+			delete(s.ledgers, shard)
+		}
+		for at, r := range s.runs {
+			if at.shard == shard {
+				r.stop()
+			}
+		}
+		return
+	}
+	if _, views := s.Of(shard); len(views) > 0 && s.ctx.Err() == nil {
+		s.ledgerOf(shard)
+	}
+}
+
+// ledgerOf returns the ledger of a shard. mu is held.
+func (s *Service[S]) ledgerOf(shard S) *ledger {
+	l := s.ledgers[shard]
+	if l == nil {
+		state := shard.State()
+		l = &ledger{entry: state.Hold(state.Start())}
+		s.ledgers[shard] = l
+	}
+	return l
+}
+
+func (l *ledger) release() {
+	if l.entry != nil {
+		l.entry.Release()
+		l.entry = nil
+	}
+}
+
+// leave keeps what a part has held of a state log until its successor holds it, or there is none.
+func (s *Service[S]) leave(shard S, hold *log.Hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.ledgers[shard]
+	if l == nil || l.entry != nil && l.entry.Offset() <= hold.Offset() {
+		hold.Release()
+		return
+	}
+	l.release()
+	l.entry = hold
+}
+
+// find returns what the state log of a shard has of a view, or nil.
+func (s *Service[S]) find(ctx context.Context, shard S, k key) (*saved, error) {
+	s.mu.Lock()
+	if ctx.Err() != nil {
+		s.mu.Unlock()
+		return nil, ctx.Err()
+	}
+	l := s.ledgerOf(shard)
+	s.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.found == nil || l.used[k] || time.Since(l.at) > freshFor {
+		found, err := find(shard)
+		if err != nil {
+			return nil, err
+		}
+		l.found, l.used, l.at = found, map[key]bool{}, time.Now()
+	}
+	is := l.found[k]
+	delete(l.found, k)
+	l.used[k] = true // the part writes what is later
+	return is, nil
+}
+
+// forget has the state log of a shard read again.
+func (s *Service[S]) forget(shard S) {
+	s.mu.Lock()
+	l := s.ledgers[shard]
+	s.mu.Unlock()
+	if l != nil {
+		l.mu.Lock()
+		l.found = nil
+		l.mu.Unlock()
+	}
+}
+
+// crowded returns an error if a part of that size has to pause for want of memory: it takes more
+// than its share. Small views go on.
+func (s *Service[S]) crowded(size int64) error {
+	if most := s.memory.Load(); s.bytes.Load() > most && size > most/max(1, s.partsHere.Load()) {
+		return errMemory
+	}
+	return nil
+}
+
+// look begins what is not kept yet, and stops what is not led here any more or has changed. It
+// reports whether there is anything.
+func (s *Service[S]) look() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parts, owners := 0, 0
+	for at, r := range s.runs {
+		select {
+		case <-r.ended:
+			delete(s.runs, at)
+			continue
+		default:
+		}
+		if at.owner {
+			owners++
+		} else {
+			parts++
+		}
+	}
+	waiting, seen := 0, map[runKey[S]]bool{}
+	for _, shard := range s.Led() {
+		place, views := s.Of(shard)
+		settled := true
+		for _, of := range views {
+			at := runKey[S]{shard: shard, name: of.Name}
+			seen[at] = s.same(at, of)
+			if s.runs[at] == nil {
+				if parts >= maxParts {
+					waiting++
+				} else if s.begin(at, place, of) {
+					parts, seen[at] = parts+1, true
+				}
+			}
+			if r := s.runs[at]; r != nil && !r.part.held.Load() {
+				settled = false
+			}
+			if place.Number != 0 {
+				continue
+			}
+			at.owner = true
+			if seen[at] = s.same(at, of); s.runs[at] == nil {
+				if owners >= maxOwners {
+					waiting++
+				} else if s.begin(at, place, of) {
+					owners, seen[at] = owners+1, true
+				}
+			}
+		}
+		if l := s.ledgers[shard]; l != nil && settled {
+			l.release()
+		}
+	}
+	for at, r := range s.runs {
+		if !seen[at] {
+			r.stop()
+		}
+	}
+	s.waiting.Store(int64(waiting))
+	s.partsHere.Store(int64(parts))
+	return len(s.runs) > 0
+}
+
+// same reports whether a run is of a view as it is declared. mu is held.
+func (s *Service[S]) same(at runKey[S], of *Declared) bool {
+	r := s.runs[at]
+	return r != nil && r.ctx.Err() == nil && (r.of == of || reflect.DeepEqual(r.of, of))
+}
+
+// begin begins a part or an owner. It reports false if the view can't be compiled, which its
+// declaration precludes. mu is held.
+func (s *Service[S]) begin(at runKey[S], place Place, of *Declared) bool {
+	v, err := view.Compile(of.Spec)
+	if err != nil {
+		s.Logger.Error("a view can't be kept by this version", "view", of.Name, "error", err)
+		return false
+	}
+	r := &run[S]{of: of, ended: make(chan struct{})}
+	r.ctx, r.stop = context.WithCancel(s.ctx)
+	keep := func(context.Context) {}
+	if at.owner {
+		r.owner = newOwner(s, place, of, v)
+		keep = r.owner.run
+	} else {
+		r.part = &part[S]{service: s, shard: at.shard, place: place, of: of, view: v, key: keyOf(of, v), wake: make(chan struct{}, 1)}
+		keep = r.part.run
+	}
+	s.runs[at] = r
+	s.running.Go(func() {
+		defer close(r.ended)
+		defer r.stop()
+		keep(r.ctx)
+	})
+	return true
+}
+
+// part returns the part of a view at a shard that is led here, or nil.
+func (s *Service[S]) part(shard S, name string) *part[S] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.runs[runKey[S]{shard: shard, name: name}]; r != nil && r.ctx.Err() == nil {
+		return r.part
+	}
+	return nil
+}
+
+// owner returns the owner of a view of a Topic if it is here, or nil.
+func (s *Service[S]) owner(shard S, name string) *owner[S] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.runs[runKey[S]{shard, name, true}]; r != nil && r.ctx.Err() == nil {
+		return r.owner
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package viewing
+
+import (
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/view"
+)
+
+// Status is what the owner of a view knows of it.
+type Status struct {
+	Windowed       bool
+	Watermark      int64 // up to which all windows are closed, in ns since 1970; without windows it is of no use
+	Keys           int   // without windows, and with triggers: keys at the last look
+	Counts         view.Counts
+	TriggersFailed uint64 // results that triggers could not judge
+	RemovedUnread  uint64 // records that retention removed before they were read
+	Lost           uint64 // records that no replica can read
+	Left           uint64 // offsets that are not read yet
+	Waits          string // what it waits for; empty: nothing
+	Error          string // why it began anew last; empty: all went well since
+}
+
+// Stats is what the views of a broker have done, and how far they have come.
+type Stats struct {
+	Parts   int    // views of shards that are led here
+	Owners  int    // views that are owned here
+	Waiting int    // views of both kinds that there is no room for
+	Failing int    // of Parts and Owners that fail, or wait for something
+	Bytes   int64  // of memory, of windows
+	Windows uint64 // that are open, or not acknowledged
+	Left    uint64 // offsets of led shards that are not read yet
+	Records, Late, Failed, Refused,
+	RemovedUnread, Lost uint64 // of the parts, since the view began
+	Checkpoints, CheckpointBytes uint64
+	Results, Alerts, Restarts    uint64 // of owners
+}
+
+// Stats returns the present Stats.
+func (s *Service[S]) Stats() Stats {
+	is := Stats{Waiting: int(s.waiting.Load()), Bytes: s.bytes.Load(), Checkpoints: s.saves.Load(), CheckpointBytes: s.savedBytes.Load(),
+		Results: s.written.Load(), Alerts: s.alerts.Load(), Restarts: s.restarts.Load()}
+	s.mu.Lock()
+	var all []*run[S]
+	for _, r := range s.runs {
+		if r.ctx.Err() == nil {
+			all = append(all, r)
+		}
+	}
+	s.mu.Unlock()
+	for _, r := range all {
+		if r.owner != nil {
+			is.Owners++
+			if status := r.owner.known(); status.Error != "" || status.Waits != "" {
+				is.Failing++
+			}
+			continue
+		}
+		is.Parts++
+		r.part.count(&is)
+	}
+	return is
+}
+
+// known returns the status.
+func (o *owner[S]) known() Status {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.status
+}
+
+// count adds a part.
+func (p *part[S]) count(is *Stats) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil || p.paused != nil {
+		is.Failing++
+	}
+	is.RemovedUnread, is.Lost = is.RemovedUnread+p.removed, is.Lost+p.lost
+	if p.engine == nil {
+		return
+	}
+	if _, end := p.shard.Offsets(); end > p.next {
+		is.Left += end - p.next
+	}
+	c := p.engine.Counts()
+	is.Windows += uint64(p.engine.Held())
+	is.Records, is.Late, is.Failed, is.Refused = is.Records+c.Records, is.Late+c.Late, is.Failed+c.Failed, is.Refused+c.Refused
+}
+
+// Reports returns what is known here of the views of a shard that is led here, sorted by name.
+func (s *Service[S]) Reports(shard S) (all []view.Report) {
+	_, views := s.Of(shard)
+	for _, of := range views {
+		r := view.Report{Name: of.Name}
+		if p := s.part(shard, of.Name); p != nil {
+			p.report(&r)
+		} else {
+			r.Trouble = "it is not kept here yet"
+		}
+		if o := s.owner(shard, of.Name); o != nil {
+			known := o.known()
+			r.Failed += known.TriggersFailed
+			if r.Trouble == "" {
+				r.Trouble = known.Error
+			}
+			if r.Trouble == "" {
+				r.Trouble = known.Waits
+			}
+		}
+		r.Trouble = strings.ToValidUTF8(r.Trouble, "?")
+		r.Trouble = r.Trouble[:min(len(r.Trouble), maxTrouble)]
+		all = append(all, r)
+	}
+	return all
+}
+
+// report adds what the part knows.
+func (p *part[S]) report(r *view.Report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.RemovedUnread = p.removed
+	switch {
+	case p.err != nil:
+		r.Trouble = p.err.Error()
+	case p.engine == nil:
+		r.Trouble = errReading.Error()
+	case p.paused != nil:
+		r.Trouble = p.paused.Error()
+	}
+	if p.engine == nil {
+		return
+	}
+	c := p.engine.Counts()
+	r.Keys, r.Late, r.Failed, r.Refused = int64(p.engine.Keys()), c.Late, c.Failed, c.Refused
+	if at := p.engine.Watermark(); p.view.Windowed() && at > earliest && at < latest {
+		r.Watermark = time.Unix(0, at).UTC()
+	}
+}
