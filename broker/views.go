@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -67,6 +68,16 @@ func (b *Broker) newViews(hub publish.Hub, outputs *producer.Producer) *viewing.
 		Trim: func(s *topic.ShardLeader, bytes int64) { t.subscriptions.Rewrite(s, bytes) },
 		Now:  func() (time.Time, bool) { return b.clock.Time(), !b.clock.InDoubt() },
 	})
+}
+
+// viewValues implements admin.Values.
+func (t *topics) viewValues(ctx context.Context, topicID, name string, ask *viewing.Ask) (*viewing.Values, error) {
+	if of := t.topics.ByID(topicID); of != nil {
+		if shard := of.ShardAt(0); shard != nil {
+			return t.views.Values(ctx, shard, name, ask)
+		}
+	}
+	return nil, viewing.ErrNotOwned
 }
 
 // declaredViews are the views of a State as package viewing has them. A view that has not changed

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +13,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/trigger"
 	"github.com/carillon-mq/carillon/broker/view"
+	"github.com/carillon-mq/carillon/broker/viewing"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -145,6 +148,79 @@ func (v *viewed) got(by *linked) (map[string][]string, error) {
 	return all, nil
 }
 
+// values checks the present values, which are those of the last windows, a page at a time.
+func (v *viewed) values(by *linked) {
+	v.t.Helper()
+	nc, seen := by.connect(), map[string]string{}
+	for ask := (admin.ViewGetRequest{View: "hot-rooms", Ask: viewing.Ask{Limit: 3}}); ; {
+		body, err := json.Marshal(&ask)
+		testutil.Must(v.t, err)
+		var page struct {
+			Error  *admin.Error
+			Values []struct {
+				Key    []string
+				From   time.Time
+				Values struct{ Readings, Sum float64 }
+			}
+			Offsets []uint64
+			Next    string
+		}
+		testutil.Eventually(v.t, "the values are told", func() error {
+			m, err := nc.Request(admin.ViewGetSubject, body, testutil.Patience)
+			if err != nil {
+				return err
+			}
+			page.Error = nil
+			if err := json.Unmarshal(m.Data, &page); err != nil || page.Error != nil {
+				return fmt.Errorf("%v %v", err, page.Error)
+			}
+			return nil
+		})
+		for _, is := range page.Values {
+			seen[is.Key[0]] += fmt.Sprintf("%d: %v %v", is.From.Unix(), is.Values.Readings, is.Values.Sum)
+		}
+		if len(page.Values) > 3 || len(page.Offsets) != 3 {
+			v.t.Errorf("a page has %d values, and offsets %v", len(page.Values), page.Offsets)
+		}
+		if ask.After = page.Next; page.Next == "" {
+			break
+		}
+	}
+	want := map[string]string{}
+	for room, windows := range v.counts {
+		last := slices.Max(slices.Collect(maps.Keys(windows)))
+		want[room] = fmt.Sprintf("%d: %d %d", last, windows[last], v.sums[room][last])
+	}
+	if !maps.Equal(seen, want) {
+		v.t.Errorf("the present values are %v, want %v", seen, want)
+	}
+	body := `{"view":"hot-rooms","keys":["r.1",["r.2"],"none"]}`
+	m, err := nc.Request(admin.ViewGetSubject, []byte(body), testutil.Patience)
+	testutil.Must(v.t, err)
+	var some struct{ Values []struct{ Key []string } }
+	if testutil.Must(v.t, json.Unmarshal(m.Data, &some)); len(some.Values) != 2 || some.Values[0].Key[0] == some.Values[1].Key[0] {
+		v.t.Errorf("of two keys there is %s", m.Data)
+	}
+	page, err := http.Get("http://" + by.http + "/topics")
+	testutil.Must(v.t, err)
+	defer page.Body.Close()
+	var topics struct {
+		Topics []struct {
+			Name  string
+			Views []view.Report
+		}
+	}
+	testutil.Must(v.t, json.NewDecoder(page.Body).Decode(&topics))
+	for _, shard := range topics.Topics {
+		if shard.Name != "readings" {
+			continue
+		}
+		if len(shard.Views) != 1 || shard.Views[0].Name != "hot-rooms" || shard.Views[0].Keys == 0 || shard.Views[0].Watermark.IsZero() || shard.Views[0].Trouble != "" {
+			v.t.Errorf("the views of a shard are %+v", shard.Views)
+		}
+	}
+}
+
 // TestAViewWritesEachWindowAndAlertOnceAcrossAFailover: the broker that leads the first shard, and
 // so owns the view, ends while messages come. Each closed window and each alert is there once, as a
 // recount of the messages has them. A view that is deleted stops, at all brokers.
@@ -189,6 +265,9 @@ func TestAViewWritesEachWindowAndAlertOnceAcrossAFailover(t *testing.T) {
 	}
 	if alerts < 4 {
 		t.Errorf("%d alerts are too few to be worth a test", alerts)
+	}
+	for _, b := range rest { // one of them forwards the request
+		v.values(b)
 	}
 	testutil.Must(t, v.store.DeleteView(t.Context(), "hot-rooms", 0, coordination.Owner{Kind: coordination.ClientOwner}))
 	testutil.Eventually(t, "the view is kept nowhere", func() error {

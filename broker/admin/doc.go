@@ -36,6 +36,7 @@
 //	$CARILLON.API.VIEW.DELETE                         a ViewRequest               ViewInfo
 //	$CARILLON.API.VIEW.LIST                           a ViewListRequest           ViewList
 //	$CARILLON.API.VIEW.INFO                           a ViewRequest               ViewInfo
+//	$CARILLON.API.VIEW.GET                            a ViewGetRequest            ViewValues
 //
 // An error is an Error in the same object. Requests are answered by:
 //
@@ -43,12 +44,15 @@
 //  2. Clocks, copies and what is set aside: the named broker. Another broker forwards the request,
 //     once.
 //  3. Snapshots of whole Topics: the broker that gets the request, from the leaders' answers.
-//  4. Everything else: the broker that gets the request.
+//  4. Values of Views: the broker that writes their results. Another broker judges the rights of
+//     its client and forwards the request, once.
+//  5. Everything else: the broker that gets the request.
 //
 // Invariants:
 //
 //	A1  Reads are answered from the State that this broker follows and from shards that it leads.
-//	    They wait neither for etcd nor, except for snapshots of whole Topics, for another broker.
+//	    They wait neither for etcd nor, except for snapshots of whole Topics and values of Views,
+//	    for another broker.
 //	    The revision in the answer says at which point it holds. Writes wait for etcd: a bounded
 //	    number at a time, each with a deadline, and never on the goroutine of a connection.
 //	    Requests about what is set aside read or change the volume, in the same way but without a

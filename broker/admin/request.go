@@ -163,6 +163,7 @@ const (
 	attributesDelete
 	viewList
 	viewInfo
+	viewGet
 	// These write to etcd.
 	topicCreate
 	subscriptionCreate
@@ -197,7 +198,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.80q (use TOPIC.LIST, TOPIC.INFO or .CREATE.<topic>, TOPIC.COPIES or SUBSCRIPTION.STATES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic>[.<shard>], ATTRIBUTES.SET, .GET, .DELETE or .LIST, VIEW.CREATE, .UPDATE, .DELETE, .LIST or .INFO)",
+		return request{}, refuse(BadRequest, "there is no request %.80q (use TOPIC.LIST, TOPIC.INFO or .CREATE.<topic>, TOPIC.COPIES or SUBSCRIPTION.STATES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO, .CREATE or .RESET.<topic>.<name>, BROKER.LIST, BROKER.DRAIN, .UNDRAIN, .CLOCK, .CONFIRMCLOCK, .SETASIDE or .DELETESETASIDE.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic>[.<shard>], ATTRIBUTES.SET, .GET, .DELETE or .LIST, VIEW.CREATE, .UPDATE, .DELETE, .LIST, .INFO or .GET)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)

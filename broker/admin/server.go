@@ -70,6 +70,8 @@ type Server struct {
 	subscriptions  Subscriptions // nil: requests about their state are refused
 	readers        *activity.Clients
 	stateTasks     *tasks
+	values         Values // of Views; nil: requests for them are refused
+	valueTasks     *tasks
 	writes         *tasks
 	attributes     *attributes                  // nil: requests about them are refused
 	topicSnapshots *tasks                       // snapshots of whole Topics
@@ -85,6 +87,7 @@ func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s := &Server{self: self, topics: topics, hub: hub, log: logger}
 	s.volumeTasks = newTasks(volumeTasksAtOnce, writeTimeout, &s.refused)
 	s.stateTasks = newTasks(statesAtOnce, writeTimeout, &s.refused)
+	s.valueTasks = newTasks(valuesAtOnce, writeTimeout, &s.refused)
 	s.writes = newTasks(writesAtOnce, writeTimeout, &s.refused)
 	s.topicSnapshots = newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout, &s.refused)
 	s.reads.init(s.serve, s.flush, readsAtOnce, readsQueued)
@@ -105,6 +108,7 @@ func (s *Server) Close() {
 	s.snapshots.close()
 	s.volumeTasks.close()
 	s.stateTasks.close()
+	s.valueTasks.close()
 	s.writes.close()
 	if s.attributes != nil {
 		s.attributes.gate.close()
@@ -258,6 +262,9 @@ func (s *Server) answer(m *protocol.Message, by origin) []byte {
 	}
 	if refusal != nil {
 		return encodeError(refusal)
+	}
+	if r.kind == viewGet {
+		return s.answerValues(&r, m, by)
 	}
 	if r.kind.ofViews() {
 		return s.answerViews(&r)

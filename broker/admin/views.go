@@ -164,13 +164,14 @@ type viewRequest struct {
 	create CreateViewRequest
 	one    ViewRequest
 	list   ViewListRequest
+	get    ViewGetRequest
 }
 
 // viewKinds are the requests about Views, by the end of their subject.
-var viewKinds = map[string]kind{"CREATE": viewCreate, "UPDATE": viewUpdate, "DELETE": viewDelete, "LIST": viewList, "INFO": viewInfo}
+var viewKinds = map[string]kind{"CREATE": viewCreate, "UPDATE": viewUpdate, "DELETE": viewDelete, "LIST": viewList, "INFO": viewInfo, "GET": viewGet}
 
 func (k kind) ofViews() bool {
-	return slices.Contains([]kind{viewCreate, viewUpdate, viewDelete, viewList, viewInfo}, k)
+	return slices.Contains([]kind{viewCreate, viewUpdate, viewDelete, viewList, viewInfo, viewGet}, k)
 }
 
 // payload returns what the payload of a request about Views is decoded into, its bound, and what it
@@ -179,6 +180,8 @@ func (v *viewRequest) payload(of kind) (most int, into any, example string) {
 	switch of {
 	case viewCreate, viewUpdate:
 		return maxView, &v.create, `a view's (write for example {"view":"count","topic":"orders","by":"json.region","values":{"n":"count()"}})`
+	case viewGet:
+		return maxRequest, &v.get, `one for values (write for example {"view":"hot-rooms","keys":["410"]})`
 	case viewList:
 		return maxRequest, &v.list, `a list's (write for example {"topic":"orders","limit":100})`
 	}
@@ -190,6 +193,8 @@ func (r *request) parseViews() *Error {
 	switch v := r.view; {
 	case r.kind == viewList:
 		r.page = v.list.ListRequest
+	case r.kind == viewGet && v.get.Limit < 0:
+		return refuse(BadRequest, "a page of %d values (leave limit out, or use a number above 0)", v.get.Limit)
 	case r.kind == viewCreate && v.create.Generation != 0:
 		return refuse(BadRequest, "generation is for updates (leave it out)")
 	case r.kind == viewInfo && v.one.Revision != 0:
@@ -353,7 +358,7 @@ func (v view) viewInfo(name string) ViewInfo {
 	info := ViewInfo{Revision: v.state.Revision}
 	d := v.state.View(name)
 	if d == nil {
-		info.Error = refuse(NotFound, "there is no view %.100q (see: carillon view list)", name)
+		info.Error = noView(name)
 		return info
 	}
 	shown := v.declared(d)

@@ -214,3 +214,40 @@ func TestAViewNeedsTheRightsToAllThatItReadsAndWrites(t *testing.T) {
 	}
 	refusedOfView(t, asksOfView(t, c, box, 2, ViewUpdateSubject, hotRooms), Forbidden, "of subject sensors.>")
 }
+
+// TestValuesOfAViewNeedTheRightToAllThatItReads: else they would tell of messages that the client
+// may not have. Another broker's request was judged there.
+func TestValuesOfAViewNeedTheRightToAllThatItReads(t *testing.T) {
+	t.Parallel()
+	user := func(n int, subscribe string) string {
+		return fmt.Sprintf(`{"name":"user%d","certificates":["dns:user%d"],"roles":["operator"],"permissions":{"publish":{"allow":[">"]},"subscribe":%s}}`, n, n, subscribe)
+	}
+	c, box := viewServer(t, `{"users":[`+strings.Join([]string{
+		user(1, `{"allow":[">"]}`), user(2, `{"allow":["sensors.1.>"]}`), user(3, `{"allow":[">"],"deny":["sensors.secret"]}`),
+	}, ",")+`]}`)
+	const get = `{"view":"hot-rooms","keys":["410"]}`
+	var none ViewValues
+	if box.asks(t, c.server, 1, ViewGetSubject, get, &none); none.Error == nil || none.Error.Code != NotFound {
+		t.Errorf("%+v", none.Error)
+	}
+	if made := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	for client := range uint64(3) {
+		code, says := Forbidden, "to subscribe to sensors.> of topic readings"
+		if client == 0 {
+			code, says = NotServed, "has no leader" // there is no controller
+		}
+		var is ViewValues
+		box.asks(t, c.server, client+1, ViewGetSubject, get, &is)
+		if is.Error == nil || is.Error.Code != code || !strings.Contains(is.Error.Text, says) {
+			t.Errorf("user%d got %+v, want %s and %q", client+1, is.Error, code, says)
+		}
+	}
+	for payload, says := range map[string]string{`{"view":"hot-rooms","keys":[4]}`: "a key is a text", `{"view":"hot-rooms","limit":-1}`: "leave limit out", `{"view":"hot-rooms","key":"410"}`: "unknown"} {
+		var is ViewValues
+		if box.asks(t, c.server, 1, ViewGetSubject, payload, &is); is.Error == nil || is.Error.Code != BadRequest || !strings.Contains(is.Error.Text, says) {
+			t.Errorf("%s is answered by %+v", payload, is.Error)
+		}
+	}
+}

@@ -17,7 +17,7 @@ import (
 )
 
 func newViewCommand() *cobra.Command {
-	cmd := group("view", "List, show, create, update and delete Views", newViewListCommand(), newViewShowCommand(),
+	cmd := group("view", "List, show, create, update and delete Views, and get their values", newViewListCommand(), newViewShowCommand(), newViewGetCommand(),
 		newViewCreateCommand(), newViewUpdateCommand(), newViewDeleteCommand())
 	cmd.Long = `List, show, create, update and delete Views: aggregates of a Topic's messages, by key and by window, that the
 brokers keep up to date. Each closed window is a message of another Topic, and triggers make alerts of results.

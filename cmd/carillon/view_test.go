@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // TestViewsFromTheCommandLine: of a running broker they are made, changed, seen and deleted.
@@ -46,6 +47,15 @@ func TestViewsFromTheCommandLine(t *testing.T) {
 	if got := read[struct{ Views []admin.View }](s, "view ls alerts").Views; len(got) != 1 || got[0].Name != "count" {
 		t.Errorf("listed %+v", got)
 	}
+	s.does("pub alerts {}")
+	testutil.EventuallyTrue(t, "the message is counted", func() bool {
+		out, _, _ := s.types("", "view get count") // at first the view is not kept
+		return strings.HasPrefix(out, "KEY   FROM") && strings.HasSuffix(strings.TrimSpace(out), " 1")
+	})
+	if got := read[struct{ Offsets []int }](s, "view get hot-rooms 410 411"); len(got.Offsets) != 1 {
+		t.Errorf("the values are %+v", got)
+	}
+	s.fails(exitFailure, "there is no view", "view get nothing")
 	s.fails(exitFailure, "nothing was deleted", "view delete count")
 	s.prints("view count is deleted\n", "view delete count --yes")
 	s.fails(exitFailure, "there is no view", "view show count")

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/viewing"
+)
+
+// fetchedValue is a present value of a View, as it is answered.
+type fetchedValue struct {
+	Keys   []any          `json:"key"`
+	From   string         `json:"from"`
+	To     string         `json:"to"`
+	Values map[string]any `json:"values"`
+}
+
+func newViewGetCommand() *cobra.Command {
+	var m manageFlags
+	cmd := &cobra.Command{
+		Use:   "get VIEW [KEY]...",
+		Short: "Get the present values of a View",
+		Long: `Get the present values of a View: those of its open windows, and without windows those of all messages.
+A KEY is a value of the view's "by"; of several expressions it has their values with commas.`,
+		Example: `  carillon view get hot-rooms
+  carillon view get hot-rooms 410 411 --output json | jq '.values[].values.mean'`,
+		Args:              takes(1, maxViewKeys+1, "the name of a view, and keys"),
+		ValidArgsFunction: m.completeViews,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b, err := m.connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer b.close()
+			request := admin.ViewGetRequest{View: args[0]}
+			for _, key := range args[1:] {
+				request.Keys = append(request.Keys, viewing.KeyTexts(strings.Split(key, ",")))
+			}
+			all := struct {
+				Values  []fetchedValue `json:"values"`
+				Offsets []uint64       `json:"offsets"`
+			}{Values: []fetchedValue{}}
+			for {
+				var page struct {
+					Error   *admin.Error
+					Values  []fetchedValue
+					Offsets []uint64
+					Next    string
+				}
+				err := b.ask(cmd.Context(), admin.ViewGetSubject, request, &page)
+				if err == nil {
+					err = asError(page.Error)
+				}
+				if err != nil {
+					return b.explain("view "+args[0], err)
+				}
+				all.Values, all.Offsets = append(all.Values, page.Values...), page.Offsets
+				if request.After = page.Next; page.Next == "" {
+					break
+				}
+			}
+			if m.output == "json" {
+				return printJSON(cmd.OutOrStdout(), all)
+			}
+			return printValues(cmd.OutOrStdout(), all.Values)
+		},
+	}
+	m.flags(cmd, "table", "json")
+	return cmd
+}
+
+// maxViewKeys is how many keys are asked for at once: a request has some KiB.
+const maxViewKeys = 100
+
+// printValues prints present values, with a column for each one's name.
+func printValues(w io.Writer, all []fetchedValue) error {
+	names := map[string]any{}
+	for i := range all {
+		for name := range all[i].Values {
+			names[name] = nil
+		}
+	}
+	columns := slices.Sorted(maps.Keys(names))
+	rows := [][]string{{"KEY", "FROM", "TO"}}
+	for _, name := range columns {
+		rows[0] = append(rows[0], strings.ToUpper(name))
+	}
+	for i := range all {
+		v := &all[i]
+		var keys []string
+		for _, part := range v.Keys {
+			keys = append(keys, valueText(part))
+		}
+		row := []string{orDash(strings.Join(keys, ",")), v.From, v.To}
+		for _, name := range columns {
+			row = append(row, valueText(v.Values[name]))
+		}
+		rows = append(rows, row)
+	}
+	return printTable(w, rows)
+}
+
+// valueText returns a value of JSON for people.
+func valueText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "-"
+	case string:
+		return printable(v)
+	}
+	return fmt.Sprint(v)
+}
