@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,7 +62,10 @@ func (b *Broker) newViews(hub publish.Hub, outputs *producer.Producer) *viewing.
 			}
 			outputs.Append(name, m, done)
 		},
-		MayRead: func(user, name string) bool { return t.behalf.MayConsume(user, name) },
+		MayRead: func(user, name string, filter []string) bool {
+			from := t.topics.State().Topic(name)
+			return from != nil && !slices.ContainsFunc(from.ReadBy(filter), func(pattern string) bool { return !t.behalf.MaySubscribeAll(user, pattern) })
+		},
 		Durability: func(s *topic.ShardLeader) log.Durability {
 			return replica.DurabilityOf(s.Shard().Desired().Spec.Durability)
 		},

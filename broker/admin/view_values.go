@@ -92,7 +92,7 @@ func (s *Server) mayGet(from *coordination.Topic, d *coordination.View, by origi
 	if s.rights != nil {
 		is = s.rights(by.client)
 	}
-	for _, pattern := range readSubjects(from, d.Spec) {
+	for _, pattern := range from.ReadBy(d.Spec.Compute.Filter.Subjects) {
 		if !is.MaySubscribe([]byte(pattern), nil) || is.Filters(pattern, "") {
 			return refuse(Forbidden, "this user may not have the values of view %s: that takes the right to subscribe to %.100s of topic %s, which it reads", d.Name, pattern, from.Name)
 		}

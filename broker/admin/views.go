@@ -290,7 +290,7 @@ func mayView(state *coordination.State, is *identity.Identity, name string, spec
 	if from == nil || from.Deleting {
 		return noTopic(spec.Topic)
 	}
-	for _, pattern := range readSubjects(from, spec) {
+	for _, pattern := range from.ReadBy(spec.Compute.Filter.Subjects) {
 		if !is.MaySubscribe([]byte(pattern), nil) || is.Filters(pattern, "") {
 			return refuse(Forbidden, "this user may not have a view of subject %.100s of topic %s: that takes the right to subscribe to all of it (choose others as filter.subjects)", pattern, spec.Topic)
 		}
@@ -308,18 +308,6 @@ func mayView(state *coordination.State, is *identity.Identity, name string, spec
 		}
 	}
 	return nil
-}
-
-// readSubjects returns the subjects that a View reads: those of its filter, and else all of the
-// Topic, which may keep messages of others.
-func readSubjects(from *coordination.Topic, spec *coordination.ViewSpec) []string {
-	if len(spec.Compute.Filter.Subjects) > 0 {
-		return spec.Compute.Filter.Subjects
-	}
-	if len(from.Spec.Stream.Copies()) > 0 || from.Spec.Stream.Transform != nil {
-		return []string{">"}
-	}
-	return from.Spec.Subjects
 }
 
 // deleteView deletes a View owned by clients.

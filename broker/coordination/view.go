@@ -254,3 +254,15 @@ func viewCycle(name string, spec *ViewSpec, others []*View) []string {
 	}
 	return nil
 }
+
+// ReadBy returns the subjects that a View of the Topic reads: those of its filter, and else all of
+// the Topic, which may keep messages of others.
+func (t *Topic) ReadBy(filter []string) []string {
+	if len(filter) > 0 {
+		return filter
+	}
+	if len(t.Spec.Stream.Copies()) > 0 || t.Spec.Stream.Transform != nil {
+		return []string{">"}
+	}
+	return t.Spec.Subjects
+}

@@ -96,6 +96,12 @@ func (b *Behalf) MayPublishAll(user, pattern string) bool {
 	return all || is != nil && is.MayPublishAll(pattern)
 }
 
+// MaySubscribeAll reports whether the user may have all messages of a pattern.
+func (b *Behalf) MaySubscribeAll(user, pattern string) bool {
+	is, all := b.of(user)
+	return all || is != nil && is.MaySubscribe([]byte(pattern), nil) && !is.Filters(pattern, "")
+}
+
 // MayDeliver reports whether messages may be sent to the deliver subject of a user's push consumer:
 // the user may publish there, or it is an inbox that the user may subscribe to.
 func (b *Behalf) MayDeliver(user string, to []byte) bool {

@@ -32,6 +32,10 @@ func TestOnBehalf(t *testing.T) {
 	}{
 		{"eve publishes on out.a", b.MayPublish("eve", []byte("out.a")), true},
 		{"eve publishes on out.secret.a", b.MayPublish("eve", []byte("out.secret.a")), false},
+		{"eve has all of in.>", b.MaySubscribeAll("eve", "in.>"), true},
+		{"eve has all", b.MaySubscribeAll("eve", ">"), false},
+		{"late has all of in.>", b.MaySubscribeAll("late", "in.>"), false},
+		{"nobody has all", b.MaySubscribeAll("", ">"), true},
 		{"eve publishes on all of out.a.>", b.MayPublishAll("eve", "out.a.>"), true},
 		{"eve publishes on all of out.>", b.MayPublishAll("eve", "out.>"), false},
 		{"eve publishes on all of >", b.MayPublishAll("eve", ">"), false},

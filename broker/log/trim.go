@@ -38,6 +38,13 @@ func (h *Hold) Release() {
 	delete(h.log.holds, h)
 }
 
+// Pinned returns the first offset that a Hold pins, or the log's end.
+func (l *Log) Pinned() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held(l.end)
+}
+
 // held returns start, or the lowest pinned offset if that is lower. mu is held.
 func (l *Log) held(start uint64) uint64 {
 	for h := range l.holds {

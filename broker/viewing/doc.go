@@ -21,8 +21,8 @@
 //	    checkpoint, and the advances since. An advance is on all in-sync replicas before it is made,
 //	    and is made again at the same place by each later leader.
 //	W2  The state log is held from the beginning of the last whole checkpoint on; from when this
-//	broker
-//	    leads until the parts have found theirs, all of it is. So trimming loses none. Of a
+//	    broker leads until the parts have found theirs, all of it is (waitingBytes, if there is no
+//	    room for them). So trimming loses none. Of a
 //	    checkpoint of which a piece is missing the one before counts.
 //	W3  Each result and alert is appended on condition that the last message of its subject is the
 //	one

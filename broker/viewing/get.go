@@ -109,6 +109,16 @@ func (o *owner[S]) gotten(ctx context.Context) ([]aggregate.Row, []uint64, error
 	return g.rows, g.offsets, nil
 }
 
+// expire forgets values that are too old to be told: those of all shards may have much memory.
+func (g *gotten) expire() {
+	if g.mu.TryLock() { // else they are being asked for
+		defer g.mu.Unlock()
+		if time.Since(g.at) >= getEvery {
+			g.rows, g.offsets, g.at = nil, nil, time.Time{}
+		}
+	}
+}
+
 // pageOf returns the page that is asked for of rows, which are sorted by key and start.
 func pageOf(rows []aggregate.Row, offsets []uint64, names []string, ask *Ask) (*Values, error) {
 	from := 0

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/carillon-mq/carillon/broker/log"
 )
@@ -115,9 +116,10 @@ func parseEntry(b []byte) (e entry, err error) {
 type saved struct {
 	first, end    uint64 // offsets of the checkpoint: from its first piece to behind its last one; 0: none
 	removed, lost uint64
-	advances      []advance // behind the checkpoint
+	advances      []advance // behind the checkpoint, or between its pieces
 
 	serial, index, begun uint64 // of the checkpoint whose pieces are being read; begun 0: none
+	before               int    // advances before its pieces
 }
 
 // take takes the entry at an offset. Entries come in the order of the log.
@@ -129,14 +131,14 @@ func (s *saved) take(offset uint64, e *entry) {
 	c := e.chunk
 	switch {
 	case c.index == 0:
-		s.serial, s.index, s.begun = c.serial, 0, offset
+		s.serial, s.index, s.begun, s.before = c.serial, 0, offset, len(s.advances)
 	case s.begun == 0 || c.serial != s.serial || c.index != s.index+1:
 		s.begun = 0 // not whole
 		return
 	}
 	if s.index = c.index; c.last {
 		s.first, s.end, s.removed, s.lost = s.begun, offset+1, c.removed, c.lost
-		s.begun, s.advances = 0, nil // no advance is written while a checkpoint is
+		s.begun, s.advances = 0, slices.Clone(s.advances[s.before:]) // those that it does not contain are between
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	chunkBytes = 512 << 10
 	// maxCheckpoint is more than a checkpoint has (package view: 128 MiB, and a head).
 	maxCheckpoint = 128<<20 + 64
-	// encodesAtOnce bounds the checkpoints that are in memory as bytes.
+	// encodesAtOnce bounds the checkpoints that are in memory as bytes, written or read.
 	encodesAtOnce = 2
 	// saveEvery and saveRecords are after how much time, or how many records, a part that has changed
 	// writes a checkpoint: the next leader reads as much again. savePace is how many bytes a second a
@@ -31,6 +31,10 @@ const (
 	// heldBytes is how much of a state log a checkpoint may hold back that it does not take itself.
 	// With more it is written again, so that the log can be trimmed.
 	heldBytes = 4 << 20
+	// waitingBytes is how much of a state log is held for views that there is no room for, or that
+	// this version can't keep. It has room for a large checkpoint. With more they begin anew once
+	// there is room, since a log without end would fill the disk.
+	waitingBytes = 64 << 20
 	// readBytes is one read of a state log.
 	readBytes = 256 << 10
 	// freshFor is for how long parts of a shard that begin share what one of them has found in the

@@ -101,8 +101,8 @@ func (o *owner[S]) serve(ctx context.Context) error {
 		return err
 	}
 	for {
-		if !o.service.MayRead(o.of.User, o.place.Name) {
-			return fmt.Errorf("the user %s of the view may not read topic %s", o.of.User, o.place.Name)
+		if !o.service.MayRead(o.of.User, o.place.Name, o.of.Spec.Filter.Subjects) {
+			return fmt.Errorf("the user %s of the view may not subscribe to all that it reads of topic %s (give the right back, or update the view as another user)", o.of.User, o.place.Name)
 		}
 		began := time.Now()
 		full, err := o.hear(ctx, t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,14 +150,14 @@ func (p *part[S]) restore(ctx context.Context) error {
 	from := end
 	if found.first > 0 {
 		from = found.first
-		b, err := read(p.shard, p.key, found)
+		decoded, damage, err := p.decode(ctx, found)
 		if err != nil {
 			return err
 		}
-		if decoded, err := p.view.DecodeShard(b); err == nil {
+		if damage == nil {
 			engine = decoded
 		} else {
-			p.service.Logger.Error("a view of a shard begins anew: its checkpoint can't be read", "topic", p.shard.Name(), "view", p.of.Name, "error", err)
+			p.service.Logger.Error("a view of a shard begins anew: its checkpoint can't be read", "topic", p.shard.Name(), "view", p.of.Name, "error", damage)
 			found = &saved{}
 		}
 	}
@@ -171,6 +172,22 @@ func (p *part[S]) restore(ctx context.Context) error {
 		return p.save(ctx)
 	}
 	return nil
+}
+
+// decode reads a checkpoint. With damage it is none.
+func (p *part[S]) decode(ctx context.Context, of *saved) (engine *view.Shard, damage, err error) {
+	select {
+	case p.service.encodes <- struct{}{}:
+		defer func() { <-p.service.encodes }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	b, err := read(p.shard, p.key, of)
+	if err != nil {
+		return nil, nil, err
+	}
+	engine, damage = p.view.DecodeShard(b)
+	return engine, damage, nil
 }
 
 // rehold has the state log keep what is from an offset on.
@@ -312,11 +329,13 @@ func (p *part[S]) append(ctx context.Context, data []byte, durable bool) error {
 	if _, err := p.shard.AppendState(&a); err != nil {
 		return err
 	}
+	// Not ctx: the next part of the view reads the state log, and must not find what may be lost. The
+	// answer comes at the latest when this broker leads the shard no more.
 	select {
 	case err := <-done:
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-p.service.ctx.Done():
+		return p.service.ctx.Err()
 	}
 }
 
@@ -353,10 +372,7 @@ func (p *part[S]) save(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	c := chunk{serial: p.serial, removed: p.removed, lost: p.lost}
-	if len(p.advances) > 0 { // they are behind the last checkpoint, and would be before this one
-		p.mu.Unlock()
-		return nil
-	}
+	again := slices.Clone(p.advances) // they are behind the last checkpoint, and would be before this one
 	b, err := p.engine.Encode()
 	p.changed, p.fresh = false, 0
 	p.mu.Unlock()
@@ -367,6 +383,9 @@ func (p *part[S]) save(ctx context.Context) error {
 	_, first, _ := p.shard.State().Offsets()
 	for rest := b; ; c.index++ {
 		n := min(len(rest), p.service.chunk)
+		if c.index == 0 && len(again) > 0 {
+			n = min(n, len(rest)-1) // there is a piece behind them
+		}
 		c.data, rest = rest[:n], rest[n:]
 		c.last = len(rest) == 0
 		if err := p.append(ctx, appendChunk(nil, p.key, &c), c.last); err != nil {
@@ -375,12 +394,19 @@ func (p *part[S]) save(ctx context.Context) error {
 		if c.last {
 			break
 		}
+		for _, a := range again { // before the last piece: the checkpoint is whole with them only
+			if err := p.append(ctx, appendAdvance(nil, p.key, a), false); err != nil {
+				return err
+			}
+		}
+		again = nil
 	}
 	p.savedAt, p.written = time.Now(), len(b)
 	p.rehold(first)
 	p.service.saves.Add(1)
 	p.service.savedBytes.Add(uint64(len(b)))
 	state := p.shard.State()
-	p.service.Trim(p.shard, state.BytesBetween(state.Start(), first))
+	// Only what no other checkpoint holds: a snapshot of cursors for the rest would trim nothing.
+	p.service.Trim(p.shard, state.BytesBetween(state.Start(), min(first, state.Pinned())))
 	return nil
 }

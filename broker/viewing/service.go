@@ -56,8 +56,8 @@ type Config[S Shard] struct {
 	// Append publishes a message into a Topic on behalf of a user. done is called once, with its
 	// offset.
 	Append func(user, topic string, m *protocol.Message, done func(offset uint64, err error))
-	// MayRead reports whether a user may read a Topic.
-	MayRead func(user, topic string) bool
+	// MayRead reports whether a user may still have all that a filter of subjects leaves of a Topic.
+	MayRead func(user, topic string, filter []string) bool
 	// Durability returns that of a shard's Topic.
 	Durability func(shard S) log.Durability
 	// Trim has the state log of a shard trimmed if it is worth it: that many bytes of views are not
@@ -84,8 +84,10 @@ type Service[S Shard] struct {
 	turns   chan struct{} // one for each part that reads
 	encodes chan struct{} // one for each checkpoint that is in memory
 	link    link
-	chunk   int          // chunkBytes, except in tests
-	memory  atomic.Int64 // Config.Memory, except in tests
+	chunk   int // chunkBytes, except in tests
+	// maxParts, maxOwners and waitingBytes are those of limits.go, except in tests.
+	maxParts, maxOwners, waitingBytes int
+	memory                            atomic.Int64 // Config.Memory, except in tests
 
 	bytes             atomic.Int64 // of all parts
 	partsHere         atomic.Int64
@@ -133,7 +135,7 @@ func New[S Shard](config Config[S]) *Service[S] {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Service[S]{Config: config, turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), encodes: make(chan struct{}, encodesAtOnce), chunk: chunkBytes,
+	s := &Service[S]{Config: config, turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), encodes: make(chan struct{}, encodesAtOnce), chunk: chunkBytes, maxParts: maxParts, maxOwners: maxOwners, waitingBytes: waitingBytes,
 		ledgers: map[S]*ledger{}, runs: map[runKey[S]]*run[S]{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.link.init()
@@ -282,6 +284,7 @@ func (s *Service[S]) look() bool {
 		}
 		if at.owner {
 			owners++
+			r.owner.got.expire()
 		} else {
 			parts++
 		}
@@ -294,13 +297,15 @@ func (s *Service[S]) look() bool {
 			at := runKey[S]{shard: shard, name: of.Name}
 			seen[at] = s.same(at, of)
 			if s.runs[at] == nil {
-				if parts >= maxParts {
+				if parts >= s.maxParts {
 					waiting++
 				} else if s.begin(at, place, of) {
 					parts, seen[at] = parts+1, true
 				}
 			}
-			if r := s.runs[at]; r != nil && !r.part.held.Load() {
+			if r := s.runs[at]; r == nil {
+				settled = settled && !s.waitsFor(shard)
+			} else if !r.part.held.Load() {
 				settled = false
 			}
 			if place.Number != 0 {
@@ -308,7 +313,7 @@ func (s *Service[S]) look() bool {
 			}
 			at.owner = true
 			if seen[at] = s.same(at, of); s.runs[at] == nil {
-				if owners >= maxOwners {
+				if owners >= s.maxOwners {
 					waiting++
 				} else if s.begin(at, place, of) {
 					owners, seen[at] = owners+1, true
@@ -327,6 +332,18 @@ func (s *Service[S]) look() bool {
 	s.waiting.Store(int64(waiting))
 	s.partsHere.Store(int64(parts))
 	return len(s.runs) > 0
+}
+
+// waitsFor reports whether the state log of a shard is held for views that are not kept. mu is
+// held.
+func (s *Service[S]) waitsFor(shard S) bool {
+	l := s.ledgers[shard]
+	if l == nil || l.entry == nil {
+		return false
+	}
+	state := shard.State()
+	_, end, _ := state.Offsets()
+	return state.BytesBetween(l.entry.Offset(), end) <= int64(s.waitingBytes)
 }
 
 // same reports whether a run is of a view as it is declared. mu is held.

@@ -1,6 +1,7 @@
 package viewing
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -90,13 +91,13 @@ func (p *part[S]) count(is *Stats) {
 
 // Reports returns what is known here of the views of a shard that is led here, sorted by name.
 func (s *Service[S]) Reports(shard S) (all []view.Report) {
-	_, views := s.Of(shard)
+	place, views := s.Of(shard)
 	for _, of := range views {
 		r := view.Report{Name: of.Name}
 		if p := s.part(shard, of.Name); p != nil {
 			p.report(&r)
 		} else {
-			r.Trouble = "it is not kept here yet"
+			r.Trouble = s.notYet("this shard", "shards of views", s.maxParts)
 		}
 		if o := s.owner(shard, of.Name); o != nil {
 			known := o.known()
@@ -107,12 +108,22 @@ func (s *Service[S]) Reports(shard S) (all []view.Report) {
 			if r.Trouble == "" {
 				r.Trouble = known.Waits
 			}
+		} else if place.Number == 0 && r.Trouble == "" {
+			r.Trouble = s.notYet("its results", "the results of views", s.maxOwners)
 		}
 		r.Trouble = strings.ToValidUTF8(r.Trouble, "?")
 		r.Trouble = r.Trouble[:min(len(r.Trouble), maxTrouble)]
 		all = append(all, r)
 	}
 	return all
+}
+
+// notYet says that a broker has not begun with something, and why that may be.
+func (s *Service[S]) notYet(what, of string, most int) string {
+	if s.waiting.Load() == 0 {
+		return "the leader has not begun with " + what + " yet"
+	}
+	return fmt.Sprintf("the leader has no room for %s: a broker keeps %d %s (use fewer views or shards, or more brokers)", what, most, of)
 }
 
 // report adds what the part knows.

@@ -45,6 +45,7 @@ type leader struct {
 	*shardLogs
 	broker   int
 	over     atomic.Bool
+	cut      atomic.Bool // followers don't get what is appended to the state log
 	watchers work.Watchers
 }
 
@@ -72,6 +73,15 @@ func (s *leader) AppendState(a *log.Append) (uint64, error) {
 	a.Epoch = 1
 	if done := a.Done; done != nil {
 		a.Done = completed(func(first, end uint64, err error) {
+			if s.cut.Load() {
+				go func() {
+					for !s.over.Load() {
+						time.Sleep(time.Millisecond)
+					}
+					done.Committed(first, end, errOver)
+				}()
+				return
+			}
 			if s.over.Load() {
 				err = errOver
 			}
@@ -202,7 +212,7 @@ func (w *world) start(n int) {
 			return topic, int(subject[len(subject)-1]) % len(w.topics[topic]), nil
 		},
 		Append:     w.append,
-		MayRead:    func(string, string) bool { return true },
+		MayRead:    func(string, string, []string) bool { return true },
 		Durability: func(*leader) log.Durability { return log.Memory },
 		Trim: func(of *leader, _ int64) {
 			of.state.Roll()
@@ -731,6 +741,159 @@ func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if n, paused := known(large); n != 500 || paused != nil {
 			t.Errorf("the large view knows %d of 500 records, and is paused by %v", n, paused)
+		}
+	})
+}
+
+// TestAnAdvanceCountsOnlyOnceAllReplicasHaveIt: also for a part that begins while it waits for
+// them, since the view was changed. Else a window would be closed that the next leader keeps open.
+func TestAnAdvanceCountsOnlyOnceAllReplicasHaveIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, tumbling(0, 3*time.Second), 1)
+		defer w.close()
+		in := w.topics["in"][0]
+		time.Sleep(2 * time.Second)
+		w.publish(0, event{time.Now().UnixMilli() - 2000, "a", 1}) // the first advance closes its window
+		time.Sleep(time.Millisecond)
+		in.now.cut.Store(true)
+		time.Sleep(20 * time.Second) // the advance is in the state log of the leader
+		w.mu.Lock()
+		other := *w.declared
+		other.Spec.Window.Idle++
+		w.declared = &other
+		w.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		if results, _ := w.outputs(); len(results) > 0 {
+			t.Errorf("there are results of an advance that may be lost: %v", results)
+		}
+		w.lead(in, (in.now.broker+1)%3)
+		time.Sleep(20 * time.Second)
+		if results, _ := w.outputs(); len(results) != 1 {
+			t.Errorf("there are %v", results)
+		}
+	})
+}
+
+// TestAViewWithoutRoomKeepsItsCheckpoint: until it has room, or its state log would have no end.
+// Its report says why it is not kept.
+func TestAViewWithoutRoomKeepsItsCheckpoint(t *testing.T) {
+	for _, most := range []int{waitingBytes, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1, tumbling(0, 0), 1)
+			defer w.close()
+			in := w.topics["in"][0]
+			for n := range 40 {
+				w.publish(0, event{time.Now().UnixMilli(), "a", n})
+				time.Sleep(time.Second)
+			}
+			to := (in.now.broker + 1) % 3
+			s := w.services[to]
+			room := func(parts, owners int) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.maxParts, s.maxOwners, s.waitingBytes = parts, owners, most
+			}
+			room(0, 0)
+			w.lead(in, to)
+			time.Sleep(5 * time.Second)
+			in.state.Roll()
+			_, end, _ := in.state.Offsets()
+			if _, err := in.state.Trim(end); err != nil {
+				t.Fatal(err)
+			}
+			if trimmed := in.state.Start() == end; trimmed != (most == 0) {
+				t.Errorf("with %d bytes for views that wait, the log is trimmed: %v", most, trimmed)
+			}
+			if all := s.Reports(in.now); len(all) != 1 || !strings.Contains(all[0].Trouble, "no room for this shard") {
+				t.Errorf("without room the report is %+v", all)
+			}
+			if _, err := in.data.Trim(20); err != nil {
+				t.Fatal(err)
+			}
+			room(1, 0)
+			time.Sleep(5 * time.Second)
+			if got := known(s.part(in.now, "means")); most > 0 && got != 40 {
+				t.Errorf("of 40 records the view knows %d", got)
+			}
+			if all := s.Reports(in.now); len(all) != 1 || !strings.Contains(all[0].Trouble, "no room for its results") {
+				t.Errorf("without room for owners the report is %+v", all)
+			}
+		})
+	}
+}
+
+// TestPresentValuesAreForgotten: those of all shards may have much memory, and nobody asks again.
+func TestPresentValuesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, tumbling(time.Hour, 0), 1)
+		defer w.close()
+		in := w.topics["in"][0]
+		w.publish(0, event{time.Now().UnixMilli(), "a", 1})
+		time.Sleep(5 * time.Second)
+		s := w.services[in.now.broker]
+		page, err := s.Values(t.Context(), in.now, "means", &Ask{})
+		if err != nil || len(page.Values) != 1 {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		time.Sleep(5 * time.Second)
+		got := &s.owner(in.now, "means").got
+		got.mu.Lock()
+		defer got.mu.Unlock()
+		if got.rows != nil {
+			t.Errorf("%d values are kept", len(got.rows))
+		}
+	})
+}
+
+// TestAPausedPartWritesCheckpoints: also before it has made the advances of an earlier leader, or
+// it would hold the state log without end. The next leader makes them.
+func TestAPausedPartWritesCheckpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := tumbling(0, 3*time.Second)
+		of.Spec.Window.Tumbling = time.Hour
+		w := newWorld(t, 1, of, 1)
+		defer w.close()
+		in := w.topics["in"][0]
+		w.publish(0, event{time.Now().UnixMilli(), "a", 1})
+		time.Sleep(15 * time.Second)
+		watermark := func() int64 {
+			for range 25 { // less than after what it is idle itself
+				time.Sleep(100 * time.Millisecond)
+				p := w.services[in.now.broker].part(in.now, "means")
+				if p == nil {
+					continue
+				}
+				p.mu.Lock()
+				if p.engine != nil && p.next > 1 {
+					defer p.mu.Unlock()
+					return p.engine.Watermark()
+				}
+				p.mu.Unlock()
+			}
+			t.Fatal("the part does not begin")
+			return 0
+		}
+		before := watermark()
+		s := w.services[(in.now.broker+1)%3]
+		s.memory.Store(0)
+		w.lead(in, (in.now.broker+1)%3)
+		time.Sleep(5 * time.Second)
+		if at := watermark(); at >= before || s.saves.Load() > 0 {
+			t.Fatalf("the part is not paused before an advance: %d of %d, and %d checkpoints", at, before, s.saves.Load())
+		}
+		for range 3 * heldBytes / chunkBytes {
+			if _, err := in.state.Append(&log.Append{Epoch: 1, Records: []log.Record{{Data: make([]byte, chunkBytes)}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, end, _ := in.state.Offsets()
+		time.Sleep(20 * time.Second)
+		if held := in.state.Pinned(); held < end {
+			t.Errorf("the state log is held from %d on, and not from %d", held, end)
+		}
+		w.lead(in, (in.now.broker+1)%3)
+		if at := watermark(); at != before {
+			t.Errorf("the next leader has closed up to %d, and the first one up to %d", at, before)
 		}
 	})
 }
