@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,6 +46,11 @@ func (v *viewed) stream(by *linked) nats.JetStreamContext {
 	return v.streams[by]
 }
 
+// sensors is how many subjects there are. Each has its room as an attribute.
+const sensors = 16
+
+func roomOf(sensor int) string { return fmt.Sprint("r.", sensor%4) }
+
 func startViewed(t *testing.T) *viewed {
 	endpoints := startEtcd(t)
 	v := &viewed{t: t, base: time.Now().Truncate(10 * time.Second), counts: map[string]map[int64]int{}, sums: map[string]map[int64]int{}, streams: map[*linked]nats.JetStreamContext{}}
@@ -64,21 +70,28 @@ func startViewed(t *testing.T) *viewed {
 	_, err = v.store.CreateView(t.Context(), "hot-rooms", coordination.ViewSpec{
 		Topic: "readings", Output: "room-means", Alerts: map[string]string{"hot": "alerts"},
 		Compute: view.Spec{
-			By: "json.room", Window: view.Window{Tumbling: 10 * time.Second, Time: "json.at"},
+			By: "attributes.room", Window: view.Window{Tumbling: 10 * time.Second, Time: "json.at"},
 			Values:   map[string]string{"readings": "count()", "sum": "sum(json.celsius)"},
 			Triggers: []trigger.Spec{{Name: "hot", When: "sum > 48.0", Until: "sum < 40.0"}},
 		},
 	}, coordination.Owner{Kind: coordination.ClientOwner})
 	testutil.Must(t, err)
+	for sensor := range sensors {
+		change := fmt.Sprintf(`{"subject":"readings.%d","set":{"room":%q}}`, sensor, roomOf(sensor))
+		m, err := v.brokers[0].connect().Request(admin.AttributesSetSubject, []byte(change), testutil.Patience)
+		if testutil.Must(t, err); bytes.Contains(m.Data, []byte(`"error"`)) {
+			t.Fatalf("%s is answered with %s", change, m.Data)
+		}
+	}
 	return v
 }
 
 // publish publishes a reading until it is acknowledged, once.
 func (v *viewed) publish(by *linked, sensor int, at time.Time) {
 	v.t.Helper()
-	room, celsius := fmt.Sprint("r.", sensor%4), v.n*7%23
+	room, celsius := roomOf(sensor), v.n*7%23
 	v.n++
-	body := fmt.Sprintf(`{"at":%q,"room":%q,"celsius":%d}`, at.UTC().Format(time.RFC3339Nano), room, celsius)
+	body := fmt.Sprintf(`{"at":%q,"celsius":%d}`, at.UTC().Format(time.RFC3339Nano), celsius)
 	m := nats.NewMsg(fmt.Sprint("readings.", sensor))
 	m.Data = []byte(body)
 	m.Header.Set(nats.MsgIdHdr, fmt.Sprint(v.n))
@@ -227,7 +240,7 @@ func (v *viewed) values(by *linked) {
 func TestAViewWritesEachWindowAndAlertOnceAcrossAFailover(t *testing.T) {
 	t.Parallel()
 	v := startViewed(t)
-	const windows, sensors = 12, 16
+	const windows = 12
 	var owner *linked
 	rest := v.brokers
 	for n := range windows * sensors {

@@ -158,7 +158,6 @@ func TestAWrongViewIsRefusedWithTheReason(t *testing.T) {
 		{ViewCreateSubject, with(`"idle":"30s"`, `"idle":"soon"`), BadRequest, `"soon" is no length of time`},
 		{ViewCreateSubject, with(`"hot-rooms"`, `"hot rooms"`), BadRequest, "the name has a blank"},
 		{ViewCreateSubject, with(`"mean(json.celsius)"`, `"average(json.celsius)"`), BadRequest, "values.mean: "},
-		{ViewCreateSubject, with(`"json.room"`, `"attributes.room"`), BadRequest, "attributes of subjects"},
 		{ViewCreateSubject, with(`"topic":"readings"`, `"topic":"none"`), NotFound, `there is no topic "none"`},
 		{ViewCreateSubject, with(`"output":"room-means"`, `"output":"none"`), NotFound, `there is no topic "none", which the view would write into`},
 		{ViewCreateSubject, with(`"output":"alerts"`, `"output":"none"`), NotFound, `there is no topic "none", which the view would write into`},

@@ -219,9 +219,6 @@ func (s *ViewSpec) Misjudged() string {
 	if _, err := view.Compile(s.Compute); err != nil {
 		return err.Error()
 	}
-	if view.ReadsAttributes(s.Compute) {
-		return "attributes of subjects are not kept with messages yet (name json, headers or subject in its place)"
-	}
 	return ""
 }
 

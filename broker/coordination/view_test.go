@@ -123,7 +123,6 @@ func TestAWrongViewIsRefused(t *testing.T) {
 		"topic: the name is empty":         func(s *ViewSpec) { s.Topic = "" },
 		"filter.subjects: a pattern of":    func(s *ViewSpec) { s.Compute.Filter.Subjects = []string{strings.Repeat("a", maxSubject+1)} },
 		"filter.where: filter":             func(s *ViewSpec) { s.Compute.Filter.Where = "json." },
-		"attributes of subjects":           func(s *ViewSpec) { s.Compute.By = "attributes.room" },
 		"output: there are windows":        func(s *ViewSpec) { s.Output = "" },
 		"output: without a window":         func(s *ViewSpec) { s.Compute.Window = ViewWindow{} },
 		"output: the name":                 func(s *ViewSpec) { s.Output = "a.b" },

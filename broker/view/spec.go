@@ -64,20 +64,11 @@ type View struct {
 	triggers    []*trigger.Trigger
 	sessions    bool
 	stored      bool // the time of a record is when it was stored
-	attributes  bool // expressions may name attributes of the record's subject
 }
 
 // Compile compiles a spec. The error names the field.
-func Compile(s Spec) (*View, error) { return compile(s, true) }
-
-// ReadsAttributes reports whether a spec that Compile accepts names attributes of subjects.
-func ReadsAttributes(s Spec) bool {
-	_, err := compile(s, false)
-	return err != nil
-}
-
-func compile(s Spec, attributes bool) (*View, error) {
-	v := &View{spec: s, sessions: s.Window.Session > 0, stored: s.Window.Time == "", attributes: attributes}
+func Compile(s Spec) (*View, error) {
+	v := &View{spec: s, sessions: s.Window.Session > 0, stored: s.Window.Time == ""}
 	for _, step := range []func() error{v.filter, v.window, v.values, v.compileTriggers} {
 		if err := step(); err != nil {
 			return nil, err
@@ -107,12 +98,8 @@ func (v *View) filter() error {
 	if f.Where == "" {
 		return nil
 	}
-	compile := filter.Compile
-	if v.attributes {
-		compile = filter.CompileStored
-	}
 	var err error
-	if v.where, err = compile(f.Where); err != nil {
+	if v.where, err = filter.CompileStored(f.Where); err != nil {
 		return fmt.Errorf("filter.where: %w", err)
 	}
 	return nil
@@ -154,7 +141,7 @@ func (v *View) values() error {
 	var list []string
 	for _, name := range v.names {
 		text := v.spec.Values[name] + " as " + name
-		one, err := aggregate.Compile(aggregate.Options{Functions: text, Attributes: v.attributes})
+		one, err := aggregate.Compile(aggregate.Options{Functions: text, Attributes: true})
 		if err != nil {
 			return fmt.Errorf("values.%s: %w", name, err)
 		}
@@ -164,7 +151,7 @@ func (v *View) values() error {
 		list = append(list, text)
 	}
 	w := &v.spec.Window
-	o := aggregate.Options{Functions: strings.Join(list, ", "), By: v.spec.By, Window: w.Tumbling, Session: w.Session, Time: w.Time, Attributes: v.attributes}
+	o := aggregate.Options{Functions: strings.Join(list, ", "), By: v.spec.By, Window: w.Tumbling, Session: w.Session, Time: w.Time, Attributes: true}
 	if w.Sliding != nil {
 		o.Window, o.Slide = w.Sliding.Size, w.Sliding.Every
 	}

@@ -89,24 +89,3 @@ func TestAChangedSpecHasAnotherState(t *testing.T) {
 		}
 	}
 }
-
-// TestASpecSaysWhetherItReadsAttributes: wherever it names them.
-func TestASpecSaysWhetherItReadsAttributes(t *testing.T) {
-	plain := hotRooms()
-	plain.By = "headers.room"
-	if ReadsAttributes(plain) || !ReadsAttributes(hotRooms()) {
-		t.Error("the key decides otherwise")
-	}
-	for what, change := range map[string]func(s *Spec){
-		"where": func(s *Spec) { s.Filter.Where = "has(attributes.room)" },
-		"time":  func(s *Spec) { s.Window.Time = "attributes.at" },
-		"value": func(s *Spec) { s.Values = map[string]string{"mean": "sum(attributes.floor)"} },
-	} {
-		s := plain
-		s.Triggers = nil
-		change(&s)
-		if !ReadsAttributes(s) {
-			t.Error(what)
-		}
-	}
-}

@@ -34,17 +34,18 @@ type part[S Shard] struct {
 	held    atomic.Bool   // hold is set
 
 	mu       sync.Mutex
-	engine   *view.Shard // nil: it is not restored yet
-	next     uint64      // the offset that is read next
-	advances []advance   // of earlier leaders, to be made on the way
-	removed  uint64      // records that were gone before they were read
-	lost     uint64      // and that could not be read
-	size     int64       // of the engine, as the service counts it
-	lastTime int64       // of the last record that was read here; 0: none was
-	changed  bool        // since the last checkpoint
-	fresh    uint64      // records since then
-	paused   error       // why no record is added
-	err      error       // why it failed last
+	engine   *view.Shard  // nil: it is not restored yet
+	next     uint64       // the offset that is read next
+	advances []advance    // of earlier leaders, to be made on the way
+	removed  uint64       // records that were gone before they were read
+	lost     uint64       // and that could not be read
+	size     int64        // of the engine, as the service counts it
+	lastTime int64        // of the last record that was read here; 0: none was
+	changed  bool         // since the last checkpoint
+	fresh    uint64       // records since then
+	paused   error        // why no record is added
+	err      error        // why it failed last
+	stamp    filter.Stamp // of the record that is added
 
 	// The goroutine of the part has these.
 	hold     *log.Hold // of the state log: its checkpoint, and all behind it
@@ -236,7 +237,9 @@ func (p *part[S]) scan(end uint64) (more bool, err error) {
 	done, err := p.shard.Scan(p.next, end, budget, func(r *log.Record) bool {
 		p.pass(r.Offset)
 		header, data := protocol.SplitData(r.Data, r.Header)
-		added = p.engine.Add(r.Offset, &filter.Record{Subject: r.Subject, Header: header, Data: data, Time: r.Time})
+		is := filter.Record{Subject: r.Subject, Header: header, Data: data, Time: r.Time}
+		is.SetAttributes(&p.stamp, r.Stamp)
+		added = p.engine.Add(r.Offset, &is)
 		if added != nil {
 			p.next, stopped = r.Offset, true
 			return false
