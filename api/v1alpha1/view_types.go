@@ -77,8 +77,9 @@ type ViewFilterSpec struct {
 	// +optional
 	Subjects []Subject `json:"subjects,omitempty"`
 
-	// Where is a condition on the content of messages: a CEL expression over subject, headers, time
-	// and json, the payload. A message that it can't judge is in no result, and is counted.
+	// Where is a condition on the content of messages: a CEL expression over subject, headers, time,
+	// attributes and json, the payload. A message that it can't judge is in no result, and is
+	// counted.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional

@@ -152,8 +152,8 @@ it writes, which it does on behalf of the user who creates it.
 
 It may be repeated: where that View is already, with the same settings, nothing is changed.`
 	cmd.Example = `  carillon view create per-region orders --by json.region --value 'n=count()' --value 'total=sum(json.total)'
-  carillon view create means readings --by json.room --window 1m --lateness 10s --idle 30s --value 'mean=mean(json.celsius)' --into room-means
-  carillon view create hot readings --by json.room --window 1m --value 'mean=mean(json.celsius)' --into room-means \
+  carillon view create means readings --by attributes.room --window 1m --lateness 10s --idle 30s --value 'mean=mean(json.celsius)' --into room-means
+  carillon view create hot readings --by attributes.room --window 1m --value 'mean=mean(json.celsius)' --into room-means \
     --trigger 'hot=mean > 30.0' --until 'hot=mean < 28.0' --alerts alerts`
 	return cmd
 }

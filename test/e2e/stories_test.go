@@ -28,6 +28,7 @@ func TestStories(t *testing.T) {
 		{"a manifest that is wrong is refused with a word on what is right", garbage},
 		{"users connect by TLS and WebSocket while the certificate is renewed", secured},
 		{"a Subscription tells that its endpoint is gone", pushDown},
+		{"a View writes each window and each alert once, and its broker is killed meanwhile", viewComputes},
 		{"a Topic is used from now on", watchBegins},
 		{"a broker pod is deleted under load", brokerDeleted},
 		{"a broker is killed under load", brokerKilled},

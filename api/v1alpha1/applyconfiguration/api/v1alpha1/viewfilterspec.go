@@ -13,8 +13,9 @@ import (
 type ViewFilterSpecApplyConfiguration struct {
 	// Subjects of the messages, as patterns.
 	Subjects []apiv1alpha1.Subject `json:"subjects,omitempty"`
-	// Where is a condition on the content of messages: a CEL expression over subject, headers, time
-	// and json, the payload. A message that it can't judge is in no result, and is counted.
+	// Where is a condition on the content of messages: a CEL expression over subject, headers, time,
+	// attributes and json, the payload. A message that it can't judge is in no result, and is
+	// counted.
 	Where *string `json:"where,omitempty"`
 }
 

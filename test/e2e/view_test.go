@@ -1,0 +1,114 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
+// viewComputes declares the View of the samples, by attributes of subjects, and has the broker that
+// computes it killed between two windows: each result and each alert is there once.
+func viewComputes(t *testing.T, e *environment) {
+	mustRun(t, "kubectl", "-n", namespace, "apply", "-f", "config/samples/view.yaml")
+	upTo(readyTime).For(t, "the View is Ready", func(ctx context.Context) error {
+		v := &v1alpha1.View{}
+		if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "hot-rooms"}, v); err != nil {
+			return err
+		}
+		return isReady(v.Status.Conditions, v.Generation)
+	})
+	mustRun(t, "kubectl", "-n", namespace, "exec", podName(0), "--", "/carillon", "attributes", "set", "sensors.7", "room=410")
+
+	leader := e.leaderOf(t, "temperatures")
+	survivor := another(leader)
+	js := e.stream(t, survivor)
+	begin := time.Now().Add(-30 * time.Minute).Truncate(time.Minute)
+	read := func(minute int, celsius float64) {
+		at := begin.Add(time.Duration(minute)*time.Minute + 30*time.Second)
+		body := fmt.Sprintf(`{"at":%d,"celsius":%g}`, at.Unix(), celsius)
+		upTo(readyTime).For(t, "a reading is acknowledged", func(ctx context.Context) error {
+			_, err := js.Publish(ctx, "sensors.7", []byte(body), jetstream.WithMsgID(body))
+			return err
+		})
+	}
+	read(0, 33)
+	read(0, 35)
+	read(1, 36)
+	e.printed(t, survivor, "room-means", "34 2")
+	killed := e.deletePod(t, leader, client.GracePeriodSeconds(0))
+	read(2, 20)
+	read(3, 31)
+	read(5, 0)
+	e.printed(t, survivor, "room-means", "34 2", "36 1", "20 1", "31 1")
+	e.printed(t, survivor, "alerts", "1 raised 34", "2 cleared 20", "3 raised 31")
+	upTo(3*time.Minute).For(t, "the status of the View has the time up to which windows are closed", func(ctx context.Context) error {
+		v := &v1alpha1.View{}
+		if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "hot-rooms"}, v); err != nil {
+			return err
+		}
+		if want := begin.Add(5*time.Minute + 30*time.Second - 10*time.Second); v.Status.Watermark == nil || !v.Status.Watermark.Time.Equal(want) {
+			return fmt.Errorf("it is %v, want %v", v.Status.Watermark, want)
+		}
+		return nil
+	})
+	got := mustRun(t, "kubectl", "-n", namespace, "exec", survivor, "--", "/carillon", "view", "get", "hot-rooms", "410")
+	if !strings.Contains(got, "410") {
+		t.Errorf("carillon view get prints %q", got)
+	}
+	t.Logf("carillon view get prints\n%s", got)
+	mustRun(t, "kubectl", "-n", namespace, "delete", "--timeout=60s", "-f", "config/samples/view.yaml")
+	upTo(replaceTime).For(t, leader+" is back", e.replaced(leader, killed))
+	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
+}
+
+// printed waits until a Topic has these results, or these alerts, and fails if it has others.
+func (e *environment) printed(t *testing.T, pod, topic string, want ...string) {
+	t.Helper()
+	js := e.stream(t, pod)
+	upTo(readyTime).For(t, topic+" has what is due", func(ctx context.Context) error {
+		s, err := js.Stream(ctx, topic)
+		if err != nil {
+			return err
+		}
+		var lines []string
+		for n := range s.CachedInfo().State.LastSeq {
+			m, err := s.GetMsg(ctx, n+1)
+			if err != nil {
+				return err
+			}
+			var is struct {
+				Serial int
+				State  string
+				Values struct{ Mean, Readings float64 }
+			}
+			if err := json.Unmarshal(m.Data, &is); err != nil {
+				return err
+			}
+			line := fmt.Sprint(is.Values.Mean, is.Values.Readings)
+			if is.Serial > 0 {
+				line = fmt.Sprint(is.Serial, " ", is.State, " ", is.Values.Mean)
+			}
+			lines = append(lines, line)
+		}
+		switch n := min(len(lines), len(want)); {
+		case !slices.Equal(lines[:n], want[:n]) || n > len(want):
+			t.Errorf("%s has %q, want %q", topic, lines, want)
+			return nil
+		case n < len(want):
+			return errors.New("it has " + strings.Join(lines, ", "))
+		}
+		return nil
+	})
+}
