@@ -18,8 +18,10 @@ func (s *Service) attributes() *attribute.Store {
 // beginStamps begins the stamps of a batch from an offset on.
 func (in *intake) beginStamps(s *Service, base uint64) {
 	in.stamps.Begin(base)
-	in.stamped, in.look, in.text = 0, s.attributes(), ""
-	in.copies = in.sourced != nil && in.sourced.Stamps != nil && s.stamps.Load()
+	in.stamped, in.look, in.text = 0, nil, ""
+	if in.copies = in.sourced != nil && in.sourced.Stamps != nil && s.stamps.Load(); !in.copies {
+		in.look = s.attributes()
+	}
 }
 
 // stamp adds the attributes of the subjects of records that were gathered for a batch from an
