@@ -79,7 +79,7 @@ func (a *filterAccount) deliver(to int, data []byte, at int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !ok || filter != to || to < 0 || to >= a.plan.filters || number >= a.plan.messages {
-		a.wrong(fmt.Errorf("Subscription %d got a message that does not match: %.80q", to, data))
+		a.wrong(fmt.Errorf("a message came to Subscription %d that does not match it: %.80q", to, data))
 		return
 	}
 	if number == filterProbe {

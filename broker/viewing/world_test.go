@@ -141,7 +141,6 @@ type world struct {
 	losses   int // of 100 messages between brokers
 	refusals int // of 100 appends to outputs
 	none     bool
-	clock    time.Time
 
 	moves, refused, unknown int
 }
