@@ -17,32 +17,29 @@
 //
 // # Invariants
 //
-//	W1  A part adds the records below the high watermark, in order. What the state log has of it is a
-//	    checkpoint, and the advances since. An advance is on all in-sync replicas before it is made,
-//	    and is made again at the same place by each later leader.
+//	W1  A part adds the records below the high watermark, in order. What the state log has of it
+//	    is a checkpoint, and the advances since. An advance is on all in-sync replicas before it
+//	    is made, and is made again at the same place by each later leader.
 //	W2  The state log is held from the beginning of the last whole checkpoint on; from when this
-//	    broker leads until the parts have found theirs, all of it is (waitingBytes, if there is no
-//	    room for them). So trimming loses none. Of a
-//	    checkpoint of which a piece is missing the one before counts.
-//	W3  Each result and alert is appended on condition that the last message of its subject is the
-//	one
-//	    that was read, or appended before. The read is as new as its question (Shard.Confirm), and
-//	    comes after all shards were heard. So each is there once, also with two owners.
-//	W4  Shards are told what is done only when the leaders of the output Topics have acknowledged all
-//	    results and alerts of it. After any failure the owner drops all that it knows, and begins
-//	    anew.
+//	    broker leads until the parts have found theirs, all of it is (waitingBytes, if there is
+//	    no room for them). So trimming loses none. Of a checkpoint of which a piece is missing
+//	    the one before counts.
+//	W3  Each result and alert is appended on condition that the last message of its subject is
+//	    the one that was read, or appended before. The read is as new as its question
+//	    (Shard.Confirm), and comes after all shards were heard. So each is there once, also with
+//	    two owners.
+//	W4  Shards are told what is done only when the leaders of the output Topics have
+//	    acknowledged all results and alerts of it. After any failure the owner drops all that it
+//	    knows, and begins anew.
 //	W5  Nothing that was computed for another spec, or for a view of the same name that was made
-//	before,
-//	    is used (key).
-//	W6  Each part reads for a bounded time, and waits for its turn behind all others. A part that is
-//	    paused, fails or waits holds up no other one, and no client.
-//	W7  Bytes, goroutines and questions are bounded per broker. A message between brokers that is
-//	lost
-//	    is asked for again.
-//	W8  Retention waits for no part. What it has removed before a part has read it is counted, as
-//	far as
-//	    the part had begun. Records that were removed one by one, or by compaction, are no part of a
-//	    view that had not read them, nor of what a later leader reads again.
+//	    before, is used (key).
+//	W6  Each part reads for a bounded time, and waits for its turn behind all others. A part
+//	    that is paused, fails or waits holds up no other one, and no client.
+//	W7  Bytes, goroutines and questions are bounded per broker. A message between brokers that
+//	    is lost is asked for again.
+//	W8  Retention waits for no part. What it has removed before a part has read it is counted,
+//	    as far as the part had begun. Records that were removed one by one, or by compaction,
+//	    are no part of a view that had not read them, nor of what a later leader reads again.
 //
 // The last messages of a key are read when it has its first result, and not all before the first
 // one: there may be many keys without results. That changes nothing for W3, as what is done was
