@@ -52,7 +52,7 @@ type FullError struct {
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("%s: the definitions of all clients' streams, consumers and views take %d of %d bytes in etcd, and this one needs %d more (delete some, or give them less metadata; those of manifests don't count)",
+	return fmt.Sprintf("%s: the definitions of all clients' streams, consumers and views take %d of %d bytes in etcd, and this one needs %d more (delete streams, consumers or views, or give them less metadata; those of manifests don't count)",
 		e.What, e.Used, e.Most, e.Bytes)
 }
 

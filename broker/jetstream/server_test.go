@@ -494,7 +494,7 @@ func TestARefusalSaysThatTheDefinitionsOfClientsAreFull(t *testing.T) {
 	n := w.nodes[0]
 	n.config.Store = full{w}
 	answer := w.await(n.say("$JS.API.STREAM.CREATE.orders", `{"name":"orders","subjects":["orders"]}`))
-	for _, want := range []string{"10002", "resource limits exceeded for account", "67108000 of 67108864 bytes", "1234 more", "delete streams or consumers"} {
+	for _, want := range []string{"10002", "resource limits exceeded for account", "67108000 of 67108864 bytes", "1234 more", "delete streams, consumers or views"} {
 		if !strings.Contains(string(answer.Data), want) {
 			t.Errorf("the answer lacks %q: %s", want, answer.Data)
 		}

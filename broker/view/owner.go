@@ -18,7 +18,7 @@ var ErrAhead = errors.New("view: the shard is too far ahead of others")
 var ErrReplaced = errors.New("view: another owner of the view has acknowledged windows: this one begins anew")
 
 // errNotBegun says that the outputs are not read yet.
-var errNotBegun = errors.New("view: the owner has not read the outputs yet: ask again")
+var errNotBegun = errors.New("the results that are written already are not read yet: ask again")
 
 // Owner merges the windows of all shards, and closes them. One goroutine uses it at a time. After a
 // result or an alert could not be written, it is dropped, and made anew.

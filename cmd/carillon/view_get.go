@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,18 +49,9 @@ A KEY is a value of the view's "by"; of several expressions it has their values 
 				Offsets []uint64       `json:"offsets"`
 			}{Values: []fetchedValue{}}
 			for {
-				var page struct {
-					Error   *admin.Error
-					Values  []fetchedValue
-					Offsets []uint64
-					Next    string
-				}
-				err := b.ask(cmd.Context(), admin.ViewGetSubject, request, &page)
-				if err == nil {
-					err = asError(page.Error)
-				}
+				page, err := b.valuesOf(cmd.Context(), request)
 				if err != nil {
-					return b.explain("view "+args[0], err)
+					return err
 				}
 				all.Values, all.Offsets = append(all.Values, page.Values...), page.Offsets
 				if request.After = page.Next; page.Next == "" {
@@ -73,6 +66,36 @@ A KEY is a value of the view's "by"; of several expressions it has their values 
 	}
 	m.flags(cmd, "table", "json")
 	return cmd
+}
+
+// valuePage is a page of present values, or why there is none.
+type valuePage struct {
+	Error   *admin.Error
+	Values  []fetchedValue
+	Offsets []uint64
+	Next    string
+}
+
+// valuesAgain is after how long a View is asked for again that is not served.
+const valuesAgain = 100 * time.Millisecond
+
+// valuesOf gets a page. A View that was declared a moment ago, or whose broker has just changed, is
+// served a moment later, so it is asked for again within the time for an answer.
+func (b *brokers) valuesOf(ctx context.Context, request admin.ViewGetRequest) (*valuePage, error) {
+	for until := time.Now().Add(b.timeout); ; {
+		page := &valuePage{}
+		if err := b.ask(ctx, admin.ViewGetSubject, request, page); err != nil {
+			return nil, b.explain("view "+request.View, err)
+		}
+		if page.Error == nil || page.Error.Code != admin.NotServed || time.Now().After(until) {
+			return page, asError(page.Error)
+		}
+		select {
+		case <-time.After(valuesAgain):
+		case <-ctx.Done():
+			return nil, b.explain("view "+request.View, ctx.Err())
+		}
+	}
 }
 
 // maxViewKeys is how many keys are asked for at once: a request has some KiB.

@@ -52,6 +52,10 @@ func TestViewsFromTheCommandLine(t *testing.T) {
 		out, _, _ := s.types("", "view get count") // at first the view is not kept
 		return strings.HasPrefix(out, "KEY   FROM") && strings.HasSuffix(strings.TrimSpace(out), " 1")
 	})
+	testutil.EventuallyTrue(t, "the other view is served", func() bool {
+		_, _, code := s.types("", "view get hot-rooms")
+		return code == 0
+	})
 	if got := read[struct{ Offsets []int }](s, "view get hot-rooms 410 411"); len(got.Offsets) != 1 {
 		t.Errorf("the values are %+v", got)
 	}
