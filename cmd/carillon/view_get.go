@@ -90,9 +90,7 @@ func (b *brokers) valuesOf(ctx context.Context, request admin.ViewGetRequest) (*
 		if page.Error == nil || page.Error.Code != admin.NotServed || time.Now().After(until) {
 			return page, asError(page.Error)
 		}
-		select {
-		case <-time.After(valuesAgain):
-		case <-ctx.Done():
+		if !pause(ctx, valuesAgain) {
 			return nil, b.explain("view "+request.View, ctx.Err())
 		}
 	}
