@@ -68,7 +68,21 @@ func viewComputes(t *testing.T, e *environment) {
 		t.Errorf("carillon view get prints %q", got)
 	}
 	t.Logf("carillon view get prints\n%s", got)
+	// Topics that are retained would keep the later stories from taking a broker away.
+	mustRun(t, "kubectl", "-n", namespace, "patch", "topics.carillon.dev", "temperatures", "room-means", "alerts", "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
 	mustRun(t, "kubectl", "-n", namespace, "delete", "--timeout=60s", "-f", "config/samples/view.yaml")
+	upTo(replaceTime).For(t, "the Topics are gone, as their policy says", func(ctx context.Context) error {
+		told, err := e.told(ctx, survivor)
+		if err != nil {
+			return err
+		}
+		for _, one := range told.Topics {
+			if one.Name == "temperatures" || one.Name == "room-means" || one.Name == "alerts" {
+				return errors.New(one.Name + " is there")
+			}
+		}
+		return nil
+	})
 	upTo(replaceTime).For(t, leader+" is back", e.replaced(leader, killed))
 	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
 }
