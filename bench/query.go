@@ -154,7 +154,7 @@ func ratioOfQuery(a, b *QueryFigures) *QueryRatio {
 	return q
 }
 
-// payloadOf writes record number n, of which one in so many has k == 0.
+// payloadOf appends the payload of record number n. Every p.every-th record has k == 0.
 func (p *queryPlan) payloadOf(to []byte, size, n int) []byte {
 	to = fmt.Appendf(to, `{"k":%d,"n":%d,"region":"eu","total":%d.5,"pad":"`, n%p.every, n, n%500)
 	for len(to) < size-2 {

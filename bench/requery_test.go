@@ -147,8 +147,8 @@ func TestNoticesAreCountedExactly(t *testing.T) {
 	}
 }
 
-// TestAChangeIsRepeatedWhileNobodyLeads: what a broker could not carry out for now is made again,
-// and other refusals end the run.
+// TestAChangeIsRepeatedWhileNobodyLeads: a change that a broker could not carry out, because
+// etcd had no leader, is sent again. Other refusals end the run.
 func TestAChangeIsRepeatedWhileNobodyLeads(t *testing.T) {
 	none := nats.Header{"Status": {"503"}}
 	for _, c := range []struct {

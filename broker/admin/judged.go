@@ -29,8 +29,8 @@ const (
 	mostPatterns = 64
 	// maxRecordsRequest is more than a request with the longest condition takes, with any escaping.
 	maxRecordsRequest = 32 << 10
-	// judgedRoom is more than the further lines of an answer's header take, of which the reason why
-	// a record can't be judged takes up to whyBytes.
+	// judgedRoom is more than the further lines of an answer's header take. One of them is the reason
+	// why a record can't be judged, with up to whyBytes.
 	judgedRoom = 1 << 10
 	whyBytes   = 512
 )

@@ -31,9 +31,10 @@ const (
 	// maxAnswers bounds the requests of one read that are taken, since what is refused is answered
 	// while the connection's reader waits.
 	maxAnswers = 64
-	// syncTimeout bounds how long a change of attributes waits for linked brokers, and a round of
-	// pings, of which the watch's changes of members wait for two at most: as long as a link may be
-	// silent before it counts as suspect, and far less than clients wait for an answer.
+	// syncTimeout bounds how long a change of attributes waits for linked brokers, and how long a
+	// round of pings takes. A change of members that the watch brings waits for two rounds at most. It
+	// is as long as a link may be silent before it counts as suspect, and far less than clients wait
+	// for an answer.
 	syncTimeout = 500 * time.Millisecond
 	// madeTimeout is how long a change of a member that the watch has brought waits for the broker
 	// that has made it to tell of it, before links are asked: a few times what both differ by. It

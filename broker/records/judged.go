@@ -23,7 +23,7 @@ type Judge interface {
 // Selection is what a judged read returns of the records that it looks at. The zero value is all.
 type Selection struct {
 	End      uint64   // records from here on are not looked at; 0: all below the high watermark are
-	Subjects [][]byte // patterns, one of which the subject matches; none: all subjects do
+	Subjects [][]byte // a record matches if its subject matches one of these patterns; none: all match
 	Judge    Judge    // nil: it accepts all
 	Slow     bool     // judging a small record may take more than a microsecond
 

@@ -9,7 +9,7 @@ type amount struct{ bytes, messages int64 }
 func (a amount) within(b amount) bool { return a.bytes <= b.bytes && a.messages <= b.messages }
 
 // share divides the room for what is held, first among parties, then among the members of each,
-// whatever their numbers. Of a room R of which all hold A:
+// whatever their numbers. R is the room in bytes, and A is what all parties hold together:
 //
 //  1. A member goes on while it and its party together hold at most sixteen times what is free:
 //     one + party <= 16 (R - A). So a member that is alone may fill eight ninths of the room, a

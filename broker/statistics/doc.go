@@ -19,6 +19,6 @@
 // It is pure: no I/O, no clock. It is safe for concurrent use; a Builder is used by one goroutine.
 // When the process dies, scans make the statistics again.
 //
-// Rejected for now: files beside the segments. They would outlive the process, and need paths that
+// Rejected: files beside the segments. They would outlive the process, and need paths that
 // are declared, or that are collected for all.
 package statistics

@@ -79,7 +79,7 @@ func TestASegmentWithoutAllValuesIsNeverExcluded(t *testing.T) {
 		collect(&table, first, "lacks one", 1, 2, 3)
 	}
 	if _, ok := table.Excludes(first, "lacks one", []uint64{1 << 40}); ok {
-		t.Error("a segment is excluded of which a record was not collected")
+		t.Error("a segment is excluded though one of its records was not collected")
 	}
 
 	table.Begin(first, "part")

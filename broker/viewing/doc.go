@@ -22,8 +22,8 @@
 //	    is made, and is made again at the same place by each later leader.
 //	W2  The state log is held from the beginning of the last whole checkpoint on; from when this
 //	    broker leads until the parts have found theirs, all of it is (waitingBytes, if there is
-//	    no room for them). So trimming loses none. Of a checkpoint of which a piece is missing
-//	    the one before counts.
+//	    no room for them). So trimming loses none. If a piece
+//	    of a checkpoint is missing, the checkpoint before it counts.
 //	W3  Each result and alert is appended on condition that the last message of its subject is
 //	    the one that was read, or appended before. The read is as new as its question
 //	    (Shard.Confirm), and comes after all shards were heard. So each is there once, also with

@@ -1,0 +1,431 @@
+package viewing
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// TestResultsAndAlertsAreThereOnceWhateverMoves: leaders and the owner change between any two
+// steps, brokers restart, messages between them are lost or come twice, and outputs refuse appends
+// or don't answer. In the end each window and each alert is there once, as a recount has them.
+func TestResultsAndAlertsAreThereOnceWhateverMoves(t *testing.T) {
+	moves, refused, unknown, raised, late := 0, 0, 0, 0, 0
+	for seed := range uint64(12) {
+		for _, idle := range []time.Duration{0, 2 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				lateness := time.Second
+				if idle > 0 {
+					lateness = 10 * time.Second // an advance makes none late
+				}
+				w := newWorld(t, seed, tumbling(lateness, idle), 1+int(seed%3))
+				defer w.close()
+				w.mu.Lock()
+				w.losses, w.refusals = 10, 5
+				w.mu.Unlock()
+				logs := make([][]event, len(w.topics["in"]))
+				put := func(shard int, e event) {
+					logs[shard] = append(logs[shard], e)
+					w.publish(shard, e)
+				}
+				for range 250 {
+					switch n := w.steps.IntN(20); {
+					case n < 13:
+						put(w.steps.IntN(len(logs)), event{time.Now().UnixMilli() - int64(w.steps.ExpFloat64()*600), string(rune('a' + w.steps.IntN(3))), w.steps.IntN(20)})
+						time.Sleep(time.Duration(w.steps.IntN(300)) * time.Millisecond)
+					case n < 15:
+						w.lead(w.topics["in"][w.steps.IntN(len(logs))], w.steps.IntN(3))
+					case n < 16:
+						w.lead(w.topics["in"][0], w.steps.IntN(3)) // the owner
+					case n < 17 && w.steps.IntN(2) == 0: // as after a snapshot of cursors
+						of := w.topics["in"][w.steps.IntN(len(logs))].state
+						of.Roll()
+						_, end, _ := of.Offsets()
+						if _, err := of.Trim(end); err != nil {
+							t.Fatal(err)
+						}
+					case n < 17:
+						w.lead(w.topics["out"][w.steps.IntN(2)], w.steps.IntN(3))
+					case n < 18 && w.steps.IntN(6) == 0:
+						w.restart(w.steps.IntN(3))
+					default:
+						time.Sleep(time.Duration(w.steps.IntN(3000)) * time.Millisecond)
+					}
+				}
+				w.mu.Lock()
+				w.losses, w.refusals = 0, 0
+				w.mu.Unlock()
+				for shard := range logs {
+					put(shard, event{time.Now().Add(time.Minute).UnixMilli(), "end", 0})
+				}
+				w.settle(logs, lateness)
+				time.Sleep(time.Minute) // and nothing comes again
+				w.settle(logs, lateness)
+				for _, all := range w.messages("alerts") {
+					raised += len(all)
+				}
+				w.each(func(_ *shardLogs, at *leader) {
+					p := w.services[at.broker].part(at, "means")
+					if p == nil {
+						return
+					}
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					if p.engine != nil {
+						late += int(p.engine.Counts().Late)
+						if p.removed > 0 {
+							t.Errorf("of shard %d %d records were gone", at.number, p.removed)
+						}
+						if held := p.engine.Held(); held > 1 {
+							t.Errorf("shard %d holds %d windows", at.number, held)
+						}
+					}
+				})
+				moves, refused, unknown = moves+w.moves, refused+w.refused, unknown+w.unknown
+			})
+			if t.Failed() {
+				t.Fatalf("seed %d, idle %v", seed, idle)
+			}
+		}
+	}
+	t.Logf("%d moves, %d refusals, %d appends without an answer, %d alerts, %d late", moves, refused, unknown, raised, late)
+	for _, n := range []int{moves, refused, unknown, raised, late} {
+		if n < 20 {
+			t.Error("the worlds are too quiet")
+		}
+	}
+}
+
+// known returns how many records a part knows.
+func known(p *part[*leader]) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.engine.Counts().Records
+}
+
+// TestANewLeaderTrimsNothingThatItsPartsNeed: the state log is trimmed as soon as a broker leads,
+// and the part goes on from its checkpoint.
+func TestANewLeaderTrimsNothingThatItsPartsNeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, tumbling(0, 0), 1)
+		defer w.close()
+		in := w.topics["in"][0]
+		for n := range 40 {
+			w.publish(0, event{time.Now().UnixMilli(), "a", n})
+			time.Sleep(time.Second)
+		}
+		before := w.services[in.now.broker].saves.Load()
+		if before < 2 {
+			t.Fatalf("%d checkpoints were written", before)
+		}
+		w.lead(in, (in.now.broker+1)%3)
+		in.state.Roll()
+		_, end, _ := in.state.Offsets()
+		if _, err := in.state.Trim(end); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.data.Trim(20); err != nil { // a part without its checkpoint would begin there
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		p := w.services[in.now.broker].part(in.now, "means")
+		if got := known(p); got != 40 {
+			t.Errorf("of 40 records the view knows %d", got)
+		}
+		for range 3 { // another idle time needs no other checkpoint
+			p = w.services[in.now.broker].part(in.now, "means")
+			w.mu.Lock()
+			other := *w.declared
+			other.Spec.Window.Idle += time.Hour
+			w.declared = &other
+			w.mu.Unlock()
+			for range 50 {
+				time.Sleep(9 * time.Millisecond)
+				in.state.Roll()
+				_, end, _ := in.state.Offsets()
+				if _, err := in.state.Trim(end); err != nil {
+					t.Fatal(err)
+				}
+			}
+			after := w.services[in.now.broker].part(in.now, "means")
+			if got := known(after); after == p || got != 40 {
+				t.Errorf("of 40 records the changed view knows %d (the same part: %v)", got, after == p)
+			}
+		}
+	})
+}
+
+// TestALaterLeaderMakesTheAdvancesOfAnEarlierOne: what was late under one leader is late under the
+// next one, which was not idle for long enough itself.
+func TestALaterLeaderMakesTheAdvancesOfAnEarlierOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, tumbling(0, 3*time.Second), 1)
+		defer w.close()
+		in := w.topics["in"][0]
+		began := time.Now().UnixMilli()
+		w.publish(0, event{began, "a", 1})
+		time.Sleep(8 * time.Second) // it is advanced, and the checkpoint is from before
+		w.lead(in, (in.now.broker+1)%3)
+		w.publish(0, event{began, "a", 1})
+		time.Sleep(2 * time.Second)
+		p := w.services[in.now.broker].part(in.now, "means")
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if c := p.engine.Counts(); c.Records != 2 || c.Late != 1 {
+			t.Errorf("of 2 records the view knows %d, and %d are late", c.Records, c.Late)
+		}
+	})
+}
+
+// TestAViewThatIsGoneLeavesNothing: its goroutines end, and its state log is not held any more. One
+// that is made anew under its name begins anew.
+func TestAViewThatIsGoneLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, tumbling(0, 0), 2)
+		defer w.close()
+		for n := range 30 {
+			w.publish(n%2, event{time.Now().UnixMilli(), "a", n})
+			time.Sleep(time.Second)
+		}
+		count := func() (runs int, held bool) {
+			for _, s := range w.services {
+				s.mu.Lock()
+				runs += len(s.runs)
+				for _, l := range s.ledgers {
+					held = held || l.entry != nil
+				}
+				s.mu.Unlock()
+			}
+			return runs, held
+		}
+		if runs, held := count(); runs != 3 || held {
+			t.Fatalf("there are %d goroutines (held %v), want two parts and an owner", runs, held)
+		}
+		w.mu.Lock()
+		w.none = true
+		w.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if runs, held := count(); runs != 0 || held {
+			t.Errorf("there are %d goroutines (held %v)", runs, held)
+		}
+		for _, l := range w.topics["in"] {
+			l.state.Roll()
+			_, end, _ := l.state.Offsets()
+			if start, err := l.state.Trim(end); start != end || err != nil {
+				t.Errorf("the state log begins at %d, and ends at %d: %v", start, end, err)
+			}
+		}
+		w.mu.Lock()
+		again := *w.declared
+		again.Made++
+		w.none, w.declared = false, &again
+		w.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		records := uint64(0)
+		for _, s := range w.services {
+			records += s.Stats().Records
+		}
+		if _, end, _ := w.topics["in"][0].data.Offsets(); records == 0 || records > 2*end {
+			t.Errorf("the view that was made anew knows %d records", records)
+		}
+	})
+}
+
+// TestALargeViewPausesAndASmallOneGoesOn: when the windows of a broker take more memory than they
+// may. With room again the large one goes on where it was.
+func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, tumbling(time.Hour, 0), 2)
+		defer w.close()
+		large, small := w.topics["in"][0], w.topics["in"][1]
+		w.lead(large, 0)
+		w.lead(small, 0)
+		s := w.services[0]
+		time.Sleep(5 * time.Second)
+		base := s.bytes.Load()
+		s.memory.Store(base + 20<<10)
+		for n := range 500 {
+			w.publish(0, event{time.Now().UnixMilli(), fmt.Sprint("key", n), 1})
+			if n%50 == 0 {
+				time.Sleep(2 * time.Second)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		w.publish(1, event{time.Now().UnixMilli(), "a", 1})
+		time.Sleep(5 * time.Second)
+		known := func(l *shardLogs) (records uint64, paused error) {
+			p := s.part(l.now, "means")
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.engine.Counts().Records, p.paused
+		}
+		if n, paused := known(large); n == 0 || n >= 500 || paused != errMemory {
+			t.Errorf("the large view knows %d of 500 records, and is paused by %v", n, paused)
+		}
+		if n, paused := known(small); n != 1 || paused != nil {
+			t.Errorf("the small view knows %d of 1 record, and is paused by %v", n, paused)
+		}
+		s.memory.Store(1 << 30)
+		time.Sleep(5 * time.Second)
+		if n, paused := known(large); n != 500 || paused != nil {
+			t.Errorf("the large view knows %d of 500 records, and is paused by %v", n, paused)
+		}
+	})
+}
+
+// TestAnAdvanceCountsOnlyOnceAllReplicasHaveIt: also for a part that begins while it waits for
+// them, since the view was changed. Else a window would be closed that the next leader keeps open.
+func TestAnAdvanceCountsOnlyOnceAllReplicasHaveIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, tumbling(0, 3*time.Second), 1)
+		defer w.close()
+		in := w.topics["in"][0]
+		time.Sleep(2 * time.Second)
+		w.publish(0, event{time.Now().UnixMilli() - 2000, "a", 1}) // the first advance closes its window
+		time.Sleep(time.Millisecond)
+		in.now.cut.Store(true)
+		time.Sleep(20 * time.Second) // the advance is in the state log of the leader
+		w.mu.Lock()
+		other := *w.declared
+		other.Spec.Window.Idle++
+		w.declared = &other
+		w.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		if results, _ := w.outputs(); len(results) > 0 {
+			t.Errorf("there are results of an advance that may be lost: %v", results)
+		}
+		w.lead(in, (in.now.broker+1)%3)
+		time.Sleep(20 * time.Second)
+		if results, _ := w.outputs(); len(results) != 1 {
+			t.Errorf("there are %v", results)
+		}
+	})
+}
+
+// TestAViewWithoutRoomKeepsItsCheckpoint: until it has room, or its state log would have no end.
+// Its report says why it is not kept.
+func TestAViewWithoutRoomKeepsItsCheckpoint(t *testing.T) {
+	for _, most := range []int{waitingBytes, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1, tumbling(0, 0), 1)
+			defer w.close()
+			in := w.topics["in"][0]
+			for n := range 40 {
+				w.publish(0, event{time.Now().UnixMilli(), "a", n})
+				time.Sleep(time.Second)
+			}
+			to := (in.now.broker + 1) % 3
+			s := w.services[to]
+			room := func(parts, owners int) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.maxParts, s.maxOwners, s.waitingBytes = parts, owners, most
+			}
+			room(0, 0)
+			w.lead(in, to)
+			time.Sleep(5 * time.Second)
+			in.state.Roll()
+			_, end, _ := in.state.Offsets()
+			if _, err := in.state.Trim(end); err != nil {
+				t.Fatal(err)
+			}
+			if trimmed := in.state.Start() == end; trimmed != (most == 0) {
+				t.Errorf("with %d bytes for views that wait, the log is trimmed: %v", most, trimmed)
+			}
+			if all := s.Reports(in.now); len(all) != 1 || !strings.Contains(all[0].Trouble, "no room for this shard") {
+				t.Errorf("without room the report is %+v", all)
+			}
+			if _, err := in.data.Trim(20); err != nil {
+				t.Fatal(err)
+			}
+			room(1, 0)
+			time.Sleep(5 * time.Second)
+			if got := known(s.part(in.now, "means")); most > 0 && got != 40 {
+				t.Errorf("of 40 records the view knows %d", got)
+			}
+			if all := s.Reports(in.now); len(all) != 1 || !strings.Contains(all[0].Trouble, "no room for its results") {
+				t.Errorf("without room for owners the report is %+v", all)
+			}
+		})
+	}
+}
+
+// TestPresentValuesAreForgotten: those of all shards may have much memory, and nobody asks again.
+func TestPresentValuesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, tumbling(time.Hour, 0), 1)
+		defer w.close()
+		in := w.topics["in"][0]
+		w.publish(0, event{time.Now().UnixMilli(), "a", 1})
+		time.Sleep(5 * time.Second)
+		s := w.services[in.now.broker]
+		page, err := s.Values(t.Context(), in.now, "means", &Ask{})
+		if err != nil || len(page.Values) != 1 {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		time.Sleep(5 * time.Second)
+		got := &s.owner(in.now, "means").got
+		got.mu.Lock()
+		defer got.mu.Unlock()
+		if got.rows != nil {
+			t.Errorf("%d values are kept", len(got.rows))
+		}
+	})
+}
+
+// TestAPausedPartWritesCheckpoints: also before it has made the advances of an earlier leader, or
+// it would hold the state log without end. The next leader makes them.
+func TestAPausedPartWritesCheckpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := tumbling(0, 3*time.Second)
+		of.Spec.Window.Tumbling = time.Hour
+		w := newWorld(t, 1, of, 1)
+		defer w.close()
+		in := w.topics["in"][0]
+		w.publish(0, event{time.Now().UnixMilli(), "a", 1})
+		time.Sleep(15 * time.Second)
+		watermark := func() int64 {
+			for range 25 { // less than after what it is idle itself
+				time.Sleep(100 * time.Millisecond)
+				p := w.services[in.now.broker].part(in.now, "means")
+				if p == nil {
+					continue
+				}
+				p.mu.Lock()
+				if p.engine != nil && p.next > 1 {
+					defer p.mu.Unlock()
+					return p.engine.Watermark()
+				}
+				p.mu.Unlock()
+			}
+			t.Fatal("the part does not begin")
+			return 0
+		}
+		before := watermark()
+		s := w.services[(in.now.broker+1)%3]
+		s.memory.Store(0)
+		w.lead(in, (in.now.broker+1)%3)
+		time.Sleep(5 * time.Second)
+		if at := watermark(); at >= before || s.saves.Load() > 0 {
+			t.Fatalf("the part is not paused before an advance: %d of %d, and %d checkpoints", at, before, s.saves.Load())
+		}
+		for range 3 * heldBytes / chunkBytes {
+			if _, err := in.state.Append(&log.Append{Epoch: 1, Records: []log.Record{{Data: make([]byte, chunkBytes)}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, end, _ := in.state.Offsets()
+		time.Sleep(20 * time.Second)
+		if held := in.state.Pinned(); held < end {
+			t.Errorf("the state log is held from %d on, and not from %d", held, end)
+		}
+		w.lead(in, (in.now.broker+1)%3)
+		if at := watermark(); at != before {
+			t.Errorf("the next leader has closed up to %d, and the first one up to %d", at, before)
+		}
+	})
+}
