@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -169,23 +168,12 @@ func (r *clusterRun) subject(publisher string) string {
 
 // publisher returns -1 for a subject that is none of this run.
 func (r *clusterRun) publisher(subject string) int {
-	text, ours := strings.CutPrefix(subject, r.subject(""))
-	n, err := strconv.Atoi(text)
-	if !ours || err != nil {
-		return -1
-	}
-	return n
+	return numberBehind(r.subject(""), subject)
 }
 
 // pace publishes every message when it is due, or as soon after as it can.
 func (r *clusterRun) pace(ctx context.Context, zero int64) error {
-	done := make(chan error, 1)
-	// A goroutine of its own, since it changes its thread.
-	go func() {
-		defer steady()()
-		done <- r.publishAll(ctx, zero)
-	}()
-	return <-done
+	return steadily(func() error { return r.publishAll(ctx, zero) })
 }
 
 func (r *clusterRun) publishAll(ctx context.Context, zero int64) error {

@@ -256,13 +256,7 @@ func (r *filterRun) settle(ctx context.Context) error {
 
 // pace publishes every message when it is due, or as soon after as it can.
 func (r *filterRun) pace(ctx context.Context, zero int64) error {
-	done := make(chan error, 1)
-	// A goroutine of its own, since it changes its thread.
-	go func() {
-		defer steady()()
-		done <- r.publishAll(ctx, zero)
-	}()
-	return <-done
+	return steadily(func() error { return r.publishAll(ctx, zero) })
 }
 
 func (r *filterRun) publishAll(ctx context.Context, zero int64) error {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -244,4 +246,14 @@ func awaitDue(ctx context.Context, due int64, spin time.Duration) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// numberBehind returns the number that a subject has behind a prefix, or -1 if it is another one.
+func numberBehind(prefix, subject string) int {
+	text, ours := strings.CutPrefix(subject, prefix)
+	n, err := strconv.Atoi(text)
+	if !ours || err != nil {
+		return -1
+	}
+	return n
 }

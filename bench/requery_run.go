@@ -219,23 +219,12 @@ func (r *requeryRun) subject(publisher int) string { return r.prefix + strconv.I
 
 // publisher returns -1 for a subject that is none of this run.
 func (r *requeryRun) publisher(subject string) int {
-	text, ours := strings.CutPrefix(subject, r.prefix)
-	n, err := strconv.Atoi(text)
-	if !ours || err != nil {
-		return -1
-	}
-	return n
+	return numberBehind(r.prefix, subject)
 }
 
 // change makes every change when it is due, or as soon after as it can.
 func (r *requeryRun) change(ctx context.Context, zero int64) error {
-	done := make(chan error, 1)
-	// A goroutine of its own, since it changes its thread.
-	go func() {
-		defer steady()()
-		done <- r.changeAll(ctx, zero)
-	}()
-	return <-done
+	return steadily(func() error { return r.changeAll(ctx, zero) })
 }
 
 func (r *requeryRun) changeAll(ctx context.Context, zero int64) error {

@@ -238,13 +238,7 @@ func (r *runner) payload(s stamp) []byte {
 
 // pace publishes every message when it is due, or as soon after as it can; it skips none.
 func (r *runner) pace(ctx context.Context, zero int64) error {
-	done := make(chan error, 1)
-	// A goroutine of its own, since it changes its thread.
-	go func() {
-		defer steady()()
-		done <- r.publishAll(ctx, zero)
-	}()
-	return <-done
+	return steadily(func() error { return r.publishAll(ctx, zero) })
 }
 
 func (r *runner) publishAll(ctx context.Context, zero int64) error {
