@@ -181,15 +181,14 @@ func (t *Table) add(u *User, fallback *rights, shown *Permissions) (err error) {
 	}
 	var tokens [][32]byte
 	for _, text := range u.Tokens {
-		digits, found := strings.CutPrefix(text, tokenPrefix)
-		sum, err := hex.DecodeString(digits)
-		if !found || err != nil || len(sum) != 32 {
-			return errors.New("tokens: not sha256: and 64 hexadecimal digits (make one with: carillon user token)")
-		}
-		if err := free(t.byToken, [32]byte(sum), "token"); err != nil {
+		sum, err := parseToken(text)
+		if err != nil {
 			return err
 		}
-		tokens = append(tokens, [32]byte(sum))
+		if err := free(t.byToken, sum, "token"); err != nil {
+			return err
+		}
+		tokens = append(tokens, sum)
 	}
 	for _, key := range u.NKeys {
 		if !nkeys.IsValidPublicUserKey(key) {
@@ -235,6 +234,16 @@ func claim[K comparable](in map[K]*Identity, keys []K, is *Identity) {
 
 // tokenPrefix begins the verifier of a token.
 const tokenPrefix = "sha256:"
+
+// parseToken returns the SHA-256 in the verifier of a token.
+func parseToken(verifier string) (sum [32]byte, err error) {
+	digits, found := strings.CutPrefix(verifier, tokenPrefix)
+	decoded, err := hex.DecodeString(digits)
+	if !found || err != nil || len(decoded) != len(sum) {
+		return sum, errors.New("tokens: not sha256: and 64 hexadecimal digits (make one with: carillon user token)")
+	}
+	return [32]byte(decoded), nil
+}
 
 // User returns the user of that name with its passwords, or nil.
 func (t *Table) User(name string) *Entry { return t.byName[name] }

@@ -10,9 +10,13 @@
 //	    moment after the wait decide.
 //	V2  A password that was right is remembered as a keyed hash, with a key of this process, until
 //	    the hashes of its user change. So clients that come back cost no bcrypt.
+//	    It is remembered with the hash that verified it, and no password is kept.
 //	V3  The duration of a refusal does not tell whether the user exists.
 //	V4  A file of users that can't be read or is wrong changes nothing: the last good table stays,
 //	    and the log says so.
+//	V5  A connected client keeps its access while its user lists what it proved itself by: the hash
+//	    that verified its password, its token or nkey, or a name in its certificate. Two hashes of
+//	    one password are two credentials, since nothing but the password could tell.
 //
 // Rejected: remembering wrong passwords. It would need memory that strangers can fill.
 //

@@ -34,8 +34,14 @@ type Login struct {
 
 // passwords are those of one user that were right.
 type passwords struct {
-	hashes [][]byte   // what they were compared with
-	sums   [][32]byte // of at most maxKnown passwords
+	hashes [][]byte // what they were compared with
+	right  []right  // at most maxKnown
+}
+
+// right is a password that a hash verified.
+type right struct {
+	sum [32]byte // keyed hash of the password
+	by  *identity.Credential
 }
 
 // maxWait bounds how long a client waits for its turn. Until then it takes one of the broker's
@@ -80,11 +86,8 @@ func (l *Login) Behalf() *identity.Behalf { return l.behalf }
 func (l *Login) Nonce() bool { return l.table.Load().UsesKeys() }
 
 // Again implements session.Authenticator.
-func (l *Login) Again(is *identity.Identity) *identity.Identity {
-	if user := l.table.Load().User(is.Name); user != nil {
-		return user.Identity
-	}
-	return nil
+func (l *Login) Again(is *identity.Identity, by *identity.Credential) *identity.Identity {
+	return l.table.Load().Still(is.Name, by)
 }
 
 // The reasons of refusals, for the log.
@@ -98,43 +101,43 @@ var (
 )
 
 // Authenticate implements session.Authenticator.
-func (l *Login) Authenticate(ctx context.Context, c *session.Credentials) (*identity.Identity, error) {
-	var is *identity.Identity
-	var err error
+func (l *Login) Authenticate(ctx context.Context, c *session.Credentials) (is *identity.Identity, by *identity.Credential, err error) {
 	for t := (*identity.Table)(nil); l.table.Load() != t; { // the users may change meanwhile
 		t = l.table.Load()
-		is, err = l.identify(ctx, t, c)
+		is, by, err = l.identify(ctx, t, c)
 	}
 	if err == nil && !is.Expires.IsZero() && !time.Now().Before(is.Expires) {
-		return nil, session.ErrExpired
+		return nil, nil, session.ErrExpired
 	}
-	return is, err
+	return is, by, err
 }
 
-func (l *Login) identify(ctx context.Context, t *identity.Table, c *session.Credentials) (*identity.Identity, error) {
+func (l *Login) identify(ctx context.Context, t *identity.Table, c *session.Credentials) (*identity.Identity, *identity.Credential, error) {
 	switch {
 	case c.NKey != "":
-		return found(t.OfKey(c.NKey, c.Signature, c.Nonce), errKey)
+		return found(t.OfKey(c.NKey, c.Signature, c.Nonce), identity.ByKey(c.NKey), errKey)
 	case c.JWT != "":
-		return nil, errJWT
+		return nil, nil, errJWT
 	case c.Token != "":
-		return found(t.OfToken(sha256.Sum256([]byte(c.Token))), errToken)
+		sum := sha256.Sum256([]byte(c.Token))
+		return found(t.OfToken(sum), identity.ByToken(sum), errToken)
 	case c.User != "" || c.Password != "":
 		return l.byPassword(ctx, t, c)
 	}
-	for _, name := range names(c.Certificate) {
+	all := names(c.Certificate)
+	for _, name := range all {
 		if is := t.OfCertificate(name); is != nil {
-			return is, nil
+			return is, identity.ByCertificate(all), nil
 		}
 	}
-	return found(t.Anonymous(), errNothing)
+	return found(t.Anonymous(), identity.ByNothing(), errNothing)
 }
 
-func found(is *identity.Identity, or error) (*identity.Identity, error) {
+func found(is *identity.Identity, by *identity.Credential, or error) (*identity.Identity, *identity.Credential, error) {
 	if is == nil {
-		return nil, or
+		return nil, nil, or
 	}
-	return is, nil
+	return is, by, nil
 }
 
 // names returns the names in a certificate, as identity.User has them.
@@ -155,38 +158,39 @@ func names(of *x509.Certificate) (all []string) {
 }
 
 // byPassword compares a password.
-func (l *Login) byPassword(ctx context.Context, t *identity.Table, c *session.Credentials) (*identity.Identity, error) {
+func (l *Login) byPassword(ctx context.Context, t *identity.Table, c *session.Credentials) (*identity.Identity, *identity.Credential, error) {
 	user := t.User(c.User)
 	mac := hmac.New(sha256.New, l.secret[:])
 	mac.Write([]byte(c.User))
 	mac.Write([]byte{0})
 	mac.Write([]byte(c.Password))
 	sum := [32]byte(mac.Sum(nil))
-	if l.knows(user, sum) {
-		return user.Identity, nil
+	if by := l.knows(user, sum); by != nil {
+		return user.Identity, by, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	if !l.turns.take(ctx, session.Network(c.Address)) {
-		return nil, session.ErrBusy
+		return nil, nil, session.ErrBusy
 	}
 	defer l.turns.leave()
-	if l.knows(user, sum) { // another connection was first
-		return user.Identity, nil
+	if by := l.knows(user, sum); by != nil { // another connection was first
+		return user.Identity, by, nil
 	}
 	if user == nil || len(user.Passwords) == 0 {
 		for _, hash := range l.decoys(t, c.User) {
 			_ = bcrypt.CompareHashAndPassword(hash, []byte(c.Password))
 		}
-		return nil, errPassword
+		return nil, nil, errPassword
 	}
 	for _, hash := range user.Passwords {
 		if bcrypt.CompareHashAndPassword(hash, []byte(c.Password)) == nil {
-			l.learn(user, sum)
-			return user.Identity, nil
+			by := identity.ByPassword(hash)
+			l.learn(user, right{sum, by})
+			return user.Identity, by, nil
 		}
 	}
-	return nil, errPassword
+	return nil, nil, errPassword
 }
 
 // decoys returns what is compared for a name that has no passwords: the hashes of a user, so that
@@ -200,18 +204,27 @@ func (l *Login) decoys(t *identity.Table, name string) [][]byte {
 	return [][]byte{l.decoy}
 }
 
-func (l *Login) knows(user *identity.Entry, sum [32]byte) bool {
+// knows returns what verified a password that is remembered; nil: it is not.
+func (l *Login) knows(user *identity.Entry, sum [32]byte) *identity.Credential {
 	if user == nil {
-		return false
+		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	has := l.known[user.Name]
-	return has != nil && slices.EqualFunc(user.Passwords, has.hashes, slices.Equal[[]byte]) && slices.Contains(has.sums, sum)
+	if has == nil || !slices.EqualFunc(user.Passwords, has.hashes, slices.Equal[[]byte]) {
+		return nil
+	}
+	for _, known := range has.right {
+		if known.sum == sum {
+			return known.by
+		}
+	}
+	return nil
 }
 
 // learn remembers a right password, unless the user's hashes have changed meanwhile.
-func (l *Login) learn(user *identity.Entry, sum [32]byte) {
+func (l *Login) learn(user *identity.Entry, r right) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.table.Load().User(user.Name)
@@ -223,8 +236,8 @@ func (l *Login) learn(user *identity.Entry, sum [32]byte) {
 		has = &passwords{hashes: user.Passwords}
 		l.known[user.Name] = has
 	}
-	if len(has.sums) == maxKnown {
-		has.sums = has.sums[1:]
+	if len(has.right) == maxKnown {
+		has.right = has.right[1:]
 	}
-	has.sums = append(has.sums, sum)
+	has.right = append(has.right, r)
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,7 +48,7 @@ func loginOf(t *testing.T, users ...identity.User) *Login {
 // who returns the name of the user with the credentials, or why there is none.
 func who(t *testing.T, l *Login, c protocol.Connect) string {
 	t.Helper()
-	is, err := l.Authenticate(t.Context(), &session.Credentials{Connect: &c, Nonce: "nonce", Address: "10.0.0.1"})
+	is, _, err := l.Authenticate(t.Context(), &session.Credentials{Connect: &c, Nonce: "nonce", Address: "10.0.0.1"})
 	if err != nil {
 		return err.Error()
 	}
@@ -104,7 +105,7 @@ func TestARightPasswordIsComparedOnce(t *testing.T) {
 	l := loginOf(t, identity.User{Name: "ann", Passwords: []string{first}})
 	known := func() int {
 		if has := l.known["ann"]; has != nil {
-			return len(has.sums)
+			return len(has.right)
 		}
 		return 0
 	}
@@ -138,9 +139,32 @@ func TestARightPasswordIsComparedOnce(t *testing.T) {
 		t.Errorf("the old password after the rotation: %s", got)
 	}
 	// A table that came during a comparison wins.
-	l.learn(&identity.Entry{Identity: &identity.Identity{Name: "ann"}, Passwords: [][]byte{[]byte(first)}}, [32]byte{1})
+	l.learn(&identity.Entry{Identity: &identity.Identity{Name: "ann"}, Passwords: [][]byte{[]byte(first)}}, right{sum: [32]byte{1}})
 	if n := known(); n != 0 {
 		t.Errorf("what was right before the change is known")
+	}
+}
+
+// TestARememberedPasswordHasTheHashThatVerifiedIt, so that its client loses its access with that.
+func TestARememberedPasswordHasTheHashThatVerifiedIt(t *testing.T) {
+	first, second := hashOf(t, "old"), hashOf(t, "new")
+	l := loginOf(t, identity.User{Name: "ann", Passwords: []string{second, first}})
+	type client struct {
+		is *identity.Identity
+		by *identity.Credential
+	}
+	clients := map[string]client{}
+	for _, name := range []string{"old", "new", "old again", "new again"} {
+		password, _, _ := strings.Cut(name, " ")
+		is, by, err := l.Authenticate(t.Context(), &session.Credentials{Connect: &protocol.Connect{User: "ann", Password: password}, Address: "10.0.0.1"})
+		testutil.Must(t, err)
+		clients[name] = client{is, by}
+	}
+	l.Set(tableOf(t, identity.User{Name: "ann", Passwords: []string{second}}))
+	for name, c := range clients {
+		if stays := l.Again(c.is, c.by) != nil; stays != strings.HasPrefix(name, "new") {
+			t.Errorf("the client with the %s password stays: %v", name, stays)
+		}
 	}
 }
 

@@ -22,19 +22,19 @@ func (s Single) Given() bool { return s.User != "" || s.Token != "" }
 func (s Single) Nonce() bool { return false }
 
 // Again implements session.Authenticator.
-func (s Single) Again(is *identity.Identity) *identity.Identity { return is }
+func (s Single) Again(is *identity.Identity, _ *identity.Credential) *identity.Identity { return is }
 
 // Authenticate implements session.Authenticator. Its duration does not depend on the credentials.
-func (s Single) Authenticate(_ context.Context, c *session.Credentials) (*identity.Identity, error) {
+func (s Single) Authenticate(_ context.Context, c *session.Credentials) (*identity.Identity, *identity.Credential, error) {
 	byUser := s.User != "" && same(s.User, c.User)&same(s.Password, c.Password) == 1
 	byToken := s.Token != "" && same(s.Token, c.Token) == 1
 	switch {
 	case byUser:
-		return identity.Single(s.User), nil
+		return identity.Single(s.User), nil, nil
 	case byToken:
-		return identity.Single("token"), nil
+		return identity.Single("token"), nil, nil
 	}
-	return nil, errSingle
+	return nil, nil, errSingle
 }
 
 func same(want, got string) int {

@@ -18,11 +18,12 @@ import (
 type Authenticator interface {
 	// Nonce reports whether INFO carries a nonce for clients to sign.
 	Nonce() bool
-	// Authenticate returns who gives the credentials, or why it is refused: for the log, since the
-	// client is told only that it is. The caller holds no lock, and waits.
-	Authenticate(ctx context.Context, c *Credentials) (*identity.Identity, error)
-	// Again returns what a connected user may do now; nil: its access has ended.
-	Again(is *identity.Identity) *identity.Identity
+	// Authenticate returns who gives the credentials, and by which of them, or why it is refused:
+	// for the log, since the client is told only that it is. The caller holds no lock, and waits.
+	Authenticate(ctx context.Context, c *Credentials) (*identity.Identity, *identity.Credential, error)
+	// Again returns what a connected user may do now who proved itself by the credential that
+	// Authenticate returned; nil: its access has ended.
+	Again(is *identity.Identity, by *identity.Credential) *identity.Identity
 }
 
 // Credentials are what a client proves itself by.
@@ -58,7 +59,7 @@ func (c *Conn) authenticate(about *protocol.Connect) error {
 		}
 	}
 	c.opened.Store(math.MaxInt64)
-	is, err := c.hub.auth.Authenticate(c.hub.alive, &credentials)
+	is, by, err := c.hub.auth.Authenticate(c.hub.alive, &credentials)
 	if err != nil {
 		c.hub.refusals.Add(1)
 		c.hub.notable.Info("Refused a client", "user", about.User, "address", c.nc.RemoteAddr().String(), "client", c.id, "reason", err)
@@ -70,7 +71,7 @@ func (c *Conn) authenticate(about *protocol.Connect) error {
 		}
 		return protocol.ErrAuthorization
 	}
-	if !c.hub.enter(c, is) {
+	if !c.hub.enter(c, is, by) {
 		return protocol.ErrMaxUserConnections
 	}
 	// The users may have changed since; Recheck may have passed this connection before.
@@ -80,9 +81,9 @@ func (c *Conn) authenticate(about *protocol.Connect) error {
 	return nil
 }
 
-// enter counts the connection as one of its user, and gives it the user's rights. It reports false
-// if the user has too many connections.
-func (h *Hub) enter(c *Conn, is *identity.Identity) bool {
+// enter counts the connection as one of its user, which proved itself by the credential, and gives
+// it the user's rights. It reports false if the user has too many connections.
+func (h *Hub) enter(c *Conn, is *identity.Identity, by *identity.Credential) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if before := c.identity.Load(); before == nil || before.Name != is.Name {
@@ -99,6 +100,7 @@ func (h *Hub) enter(c *Conn, is *identity.Identity) bool {
 		c.user = u
 		c.replies.Store(nil) // they were another user's
 	}
+	c.by = by
 	c.become(is)
 	return true
 }
@@ -183,7 +185,8 @@ func (c *Conn) accountOf(is *identity.Identity) string {
 }
 
 // Recheck applies the present users to the connected clients. It closes the connections of users
-// whose access has ended, and ends subscriptions that their users have lost the right to.
+// whose access has ended, and those whose credential is removed from its user, and ends
+// subscriptions that their users have lost the right to.
 func (h *Hub) Recheck() {
 	if h.auth == nil {
 		return
@@ -214,7 +217,7 @@ func (c *Conn) recheck() *protocol.Error {
 		return nil
 	}
 	var e *protocol.Error
-	is := h.auth.Again(before)
+	is := h.auth.Again(before, c.by)
 	switch {
 	case is == nil:
 		e = protocol.ErrUserRevoked

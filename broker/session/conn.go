@@ -76,6 +76,7 @@ type Conn struct {
 	// identity is who the client is; nil: nobody yet, or there are no users. replies are its open
 	// responses; nil: it may not respond by that. Both are written under mu of the hub.
 	identity atomic.Pointer[identity.Identity]
+	by       *identity.Credential      // what identity was proved by; guarded by mu of the hub
 	account  atomic.Pointer[accountAs] // as Account returned it last
 	replies  atomic.Pointer[replies]
 

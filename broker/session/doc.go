@@ -43,7 +43,8 @@
 //	S9  Where clients must authenticate, nothing but CONNECT is read before that. Then each publish
 //	    and each subscription is checked against the present rights of its user, and so is each
 //	    delivery to a subscription whose pattern has denied subjects in it. When Recheck returns,
-//	    nobody publishes, or is matched, by a right that it has lost.
+//	    nobody publishes, or is matched, by a right that it has lost, or by a credential that is
+//	    removed from its user.
 //	S10 On the port for WebSocket the upgrade comes before INFO, and its answer is all that is sent
 //	    through the loop until then. The loop makes frames of what it has encoded for a connection
 //	    before it writes or parks it, so everything behind the loop, TLS included, moves bytes. A

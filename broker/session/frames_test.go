@@ -124,10 +124,12 @@ func TestControlFramesGoBetweenFrames(t *testing.T) {
 // nobody refuses every client.
 type nobody struct{}
 
-func (nobody) Nonce() bool                                 { return false }
-func (nobody) Again(*identity.Identity) *identity.Identity { return nil }
-func (nobody) Authenticate(context.Context, *Credentials) (*identity.Identity, error) {
-	return nil, errors.New("nobody may come in")
+func (nobody) Nonce() bool { return false }
+func (nobody) Again(*identity.Identity, *identity.Credential) *identity.Identity {
+	return nil
+}
+func (nobody) Authenticate(context.Context, *Credentials) (*identity.Identity, *identity.Credential, error) {
+	return nil, nil, errors.New("nobody may come in")
 }
 
 // TestPongsOfAClientThatNobodyKnowsDoNotPileUp: one waits for a client that pings on and on before

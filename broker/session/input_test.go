@@ -496,11 +496,11 @@ type anyone struct{ revoked atomic.Pointer[string] }
 
 func (*anyone) Nonce() bool { return false }
 
-func (*anyone) Authenticate(_ context.Context, c *session.Credentials) (*identity.Identity, error) {
-	return identity.Single(c.User), nil
+func (*anyone) Authenticate(_ context.Context, c *session.Credentials) (*identity.Identity, *identity.Credential, error) {
+	return identity.Single(c.User), nil, nil
 }
 
-func (a *anyone) Again(is *identity.Identity) *identity.Identity {
+func (a *anyone) Again(is *identity.Identity, _ *identity.Credential) *identity.Identity {
 	if name := a.revoked.Load(); name != nil && *name == is.Name {
 		return nil
 	}

@@ -12,10 +12,12 @@ import (
 // everybody has nobody that changes.
 type everybody struct{}
 
-func (everybody) Nonce() bool                                    { return false }
-func (everybody) Again(is *identity.Identity) *identity.Identity { return is }
-func (everybody) Authenticate(context.Context, *Credentials) (*identity.Identity, error) {
-	return identity.Single("ann"), nil
+func (everybody) Nonce() bool { return false }
+func (everybody) Again(is *identity.Identity, _ *identity.Credential) *identity.Identity {
+	return is
+}
+func (everybody) Authenticate(context.Context, *Credentials) (*identity.Identity, *identity.Credential, error) {
+	return identity.Single("ann"), nil, nil
 }
 
 // TestRecheckWaitsForMessagesUnderWay: a message that was checked by a right that is lost now is

@@ -261,8 +261,8 @@ type busyLogin struct{ session.Authenticator }
 
 func (busyLogin) Nonce() bool { return false }
 
-func (busyLogin) Authenticate(context.Context, *session.Credentials) (*identity.Identity, error) {
-	return nil, session.ErrBusy
+func (busyLogin) Authenticate(context.Context, *session.Credentials) (*identity.Identity, *identity.Credential, error) {
+	return nil, nil, session.ErrBusy
 }
 
 // TestABusyBrokerDoesNotSayThatAPasswordIsWrong: after two such answers clients stop trying.

@@ -176,6 +176,42 @@ func TestHashingIsBounded(t *testing.T) {
 	}
 }
 
+// TestAPasswordKeepsItsVerifier whatever else changes, also in the next process: brokers cut off
+// the clients of a verifier that is gone.
+func TestAPasswordKeepsItsVerifier(t *testing.T) {
+	var before map[string]*identity.User
+	verifiers := func(h *hashes, data map[string]string) []string {
+		t.Helper()
+		left := turns(10)
+		d := decide([]corev1.Secret{secret("ann", 1, data)}, nil, "", before, h, &left)
+		if before = usersByName(d); before["ann"] == nil || d.Pending > 0 {
+			t.Fatalf("%d wait, of the mistakes %v", d.Pending, d.Mistakes)
+		}
+		return before["ann"].Passwords
+	}
+	for name, process := range map[string]func(*hashes) *hashes{
+		"one process": func(h *hashes) *hashes { return h },
+		"several":     func(*hashes) *hashes { return newHashes(bcrypt.MinCost) },
+	} {
+		h := newHashes(bcrypt.MinCost)
+		before = nil
+		one := verifiers(h, map[string]string{"password": "one"})[0]
+		h = process(h)
+		both := verifiers(h, map[string]string{"password": "two", "previousPassword": "one", "user.yaml": "roles: []"})
+		if len(both) != 2 || both[1] != one {
+			t.Errorf("%s: a rotation makes %q of %s", name, both, one)
+		}
+		h = process(h)
+		if back := verifiers(h, map[string]string{"password": "one", "previousPassword": "two"}); len(back) != 2 || back[0] != both[1] || back[1] != both[0] {
+			t.Errorf("%s: another order makes %q of %q", name, back, both)
+		}
+		h = process(h)
+		if last := verifiers(h, map[string]string{"password": "two"}); len(last) != 1 || last[0] != both[0] {
+			t.Errorf("%s: the end of a rotation makes %q of %q", name, last, both)
+		}
+	}
+}
+
 // TestMistakesOfTheManifest: wrong default permissions keep the set in etcd as it is; an anonymous
 // user that is missing, or is not hashed yet, is none.
 func TestMistakesOfTheManifest(t *testing.T) {
