@@ -207,6 +207,61 @@ func TestUsersFollowEtcd(t *testing.T) {
 	late.Close()
 }
 
+// TestACredentialIsRemovedInEtcd: its connections end, and those of the user's other credential and
+// of other users stay.
+func TestACredentialIsRemovedInEtcd(t *testing.T) {
+	etcd, err := coordinator.StartLocal(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+	testutil.Must(t, err)
+	defer etcd.Close()
+	store, err := coordination.Open(coordination.Config{Endpoints: etcd.Endpoints(), Cluster: "local/test"})
+	testutil.Must(t, err)
+	defer store.Close()
+	put := func(tokens ...string) {
+		t.Helper()
+		ann := identity.User{Name: "ann"}
+		for _, token := range tokens {
+			ann.Tokens = append(ann.Tokens, bearer(token).Tokens...)
+		}
+		_, err := store.PutUsers(t.Context(), &identity.Document{Users: []identity.User{ann, bearer("bob")}})
+		testutil.Must(t, err)
+	}
+	put("old")
+	f := follow(t, etcd.Endpoints(), t.TempDir())
+	gone, told := make(chan struct{}), make(chan error, 100)
+	old, err := f.connect("old", nats.ClosedHandler(func(*nats.Conn) { close(gone) }), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err }))
+	testutil.Must(t, err)
+	defer old.Close()
+	bob, err := f.connect("bob")
+	testutil.Must(t, err)
+	defer bob.Close()
+
+	// The rotation cuts off nobody: old holds while new is listed beside it.
+	put("new", "old")
+	var fresh *nats.Conn
+	testutil.Eventually(t, "the new token holds", func() (err error) {
+		fresh, err = f.connect("new")
+		return err
+	})
+	defer fresh.Close()
+	testutil.Must(t, old.Flush())
+
+	put("new")
+	select {
+	case <-gone:
+	case <-time.After(testutil.Patience):
+		t.Fatal("the connection of the removed token is still there")
+	}
+	if err := <-told; !errors.Is(err, nats.ErrAuthRevoked) {
+		t.Errorf("it is told %v", err)
+	}
+	testutil.Must(t, fresh.Flush())
+	testutil.Must(t, bob.Flush())
+	if conn, err := f.connect("old"); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("by the removed token, a client connected: %v", err)
+		conn.Close()
+	}
+}
+
 // TestTheLastUsersHoldWithoutEtcd: a broker that starts has the users that it saved last, until it
 // hears of others, and says when it has not heard from etcd for some time. A broker that has saved
 // none lets nobody in.

@@ -2,6 +2,7 @@ package login
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,10 +16,18 @@ import (
 type File struct {
 	Path string
 	seen os.FileInfo // of what was read last
+	// young: when it was read, the file had just been written, so a later write may have left it
+	// the same size and time.
+	young bool
+	sum   [32]byte // SHA-256 of what was read last
 }
 
 // look is how often a file is looked at: who loses a right loses it within a second.
 const look = 500 * time.Millisecond
+
+// coarse is more than the steps in which file systems count the time of a write: those of FAT are
+// two seconds.
+const coarse = 3 * time.Second
 
 // Read reads and checks the users. An error names the file.
 func (f *File) Read() (*identity.Table, error) {
@@ -51,17 +60,20 @@ func (f *File) document() (*identity.Document, error) {
 	if f.seen, err = file.Stat(); err != nil {
 		return nil, err
 	}
+	f.young = time.Since(f.seen.ModTime()) < coarse
 	text, err := io.ReadAll(io.LimitReader(file, identity.MaxDocument+1))
 	if err != nil {
+		f.seen = nil // it is read again
 		return nil, err
 	}
+	f.sum = sha256.Sum256(text)
 	return identity.Parse(text)
 }
 
-// changed reports whether the file is another one than was read. A missing one is.
+// changed reports whether the file may be another one than was read. A missing one is.
 func (f *File) changed() bool {
 	about, err := os.Stat(f.Path)
-	return err != nil || f.seen == nil || !os.SameFile(f.seen, about) || f.seen.Size() != about.Size() || !f.seen.ModTime().Equal(about.ModTime())
+	return err != nil || f.seen == nil || f.young || !os.SameFile(f.seen, about) || f.seen.Size() != about.Size() || !f.seen.ModTime().Equal(about.ModTime())
 }
 
 // Follow passes the users to apply whenever the file changes, until ctx ends. While the file is
@@ -69,6 +81,7 @@ func (f *File) changed() bool {
 func (f *File) Follow(ctx context.Context, log *slog.Logger, apply func(*identity.Table)) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
+	applied := f.sum
 	for said := ""; ; {
 		select {
 		case <-ctx.Done():
@@ -80,8 +93,10 @@ func (f *File) Follow(ctx context.Context, log *slog.Logger, apply func(*identit
 		}
 		t, err := f.Read()
 		switch {
-		case err == nil:
+		case err == nil && f.sum == applied:
 			said = ""
+		case err == nil:
+			said, applied = "", f.sum
 			log.Info("Read the users again", "file", f.Path)
 			apply(t)
 		case err.Error() != said:

@@ -343,3 +343,43 @@ func TestAWrongFileChangesNothing(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// TestAFileThatChangesWithinItsTime: a hash in place of another one changes no size, and the file
+// system may count the time of writes in steps. Such a write is seen, and what is as before is not
+// applied again.
+func TestAFileThatChangesWithinItsTime(t *testing.T) {
+	path, written := filepath.Join(t.TempDir(), "users.json"), time.Now().Add(time.Hour)
+	write := func(name string) {
+		t.Helper()
+		text, err := json.Marshal(identity.Document{Users: []identity.User{{Name: name}}})
+		testutil.Must(t, err)
+		testutil.Must(t, os.WriteFile(path, text, 0o600))
+		testutil.Must(t, os.Chtimes(path, written, written))
+	}
+	write("ann")
+	f := &File{Path: path}
+	_, err := f.Read()
+	testutil.Must(t, err)
+	write("bob")
+	ctx, cancel := context.WithCancel(t.Context())
+	applied, done := make(chan *identity.Table), make(chan struct{})
+	go func() {
+		defer close(done)
+		f.Follow(ctx, slog.New(slog.DiscardHandler), func(table *identity.Table) { applied <- table })
+	}()
+	for _, name := range []string{"bob", "cat", "ann"} {
+		if name != "bob" {
+			write(name)
+		}
+		select {
+		case table := <-applied:
+			if table.User(name) == nil {
+				t.Errorf("%s is not there", name)
+			}
+		case <-time.After(testutil.Patience):
+			t.Fatalf("%s is not seen", name)
+		}
+	}
+	cancel()
+	<-done
+}

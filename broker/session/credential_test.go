@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
@@ -11,6 +12,8 @@ import (
 	"github.com/nats-io/nkeys"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/env/testca"
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/login"
 	"github.com/carillon-mq/carillon/broker/session"
@@ -72,13 +75,31 @@ func TestAConnectionEndsWithItsCredential(t *testing.T) {
 			})
 		}
 	}
+	byCertificate := credential{"certificate", func(u *identity.User) *[]string { return &u.Certificates }, "dns:localhost", "dns:other", func(*nats.Options) error { return nil }}
 	t.Run("certificate", func(t *testing.T) {
-		c := credential{"", func(u *identity.User) *[]string { return &u.Certificates }, "dns:localhost", "dns:other", func(*nats.Options) error { return nil }}
-		endsWithItsCredential(t, c, func(config func(*session.Config)) (*session.Hub, dialer) {
+		endsWithItsCredential(t, byCertificate, func(config func(*session.Config)) (*session.Hub, dialer) {
 			h := newTLSHub(t, session.TLS{First: session.FirstNo, Verify: true}, config)
 			client := h.client()
 			client.Certificates = []tls.Certificate{certificate(t, h.ca)}
 			return h.Hub, func(options ...nats.Option) *nats.Conn { return h.mustConnect(client, options...) }
+		})
+	})
+	t.Run("wss certificate", func(t *testing.T) {
+		endsWithItsCredential(t, byCertificate, func(config func(*session.Config)) (*session.Hub, dialer) {
+			ca, dir := testca.New(t), t.TempDir()
+			ca.Issue(t, dir)
+			files, err := env.LoadServerTLS(dir, true)
+			testutil.Must(t, err)
+			h := newWebHub(t, false, func(c *session.Config) {
+				config(c)
+				c.WebSocket.TLS = files.Server()
+			})
+			h.ca, h.dir, h.secure = ca, dir, true
+			client := h.client()
+			client.Certificates = []tls.Certificate{certificate(t, ca)}
+			return h.Hub, func(options ...nats.Option) *nats.Conn {
+				return h.mustConnectWeb(append(options, nats.Secure(client))...)
+			}
 		})
 	})
 }
@@ -114,4 +135,80 @@ func endsWithItsCredential(t *testing.T, c credential, open func(func(*session.C
 		t.Errorf("it is told %v", err)
 	}
 	testutil.Must(t, other.Flush())
+}
+
+// between is a Login whose users change between the check of a client and its entry.
+type between struct {
+	*login.Login
+	change func()
+}
+
+func (b between) Authenticate(ctx context.Context, c *session.Credentials) (*identity.Identity, *identity.Credential, error) {
+	is, by, err := b.Login.Authenticate(ctx, c)
+	if err == nil {
+		b.change()
+	}
+	return is, by, err
+}
+
+// TestACredentialIsRemovedDuringTheLogin: the client does not come in by it, though it is another
+// user's, or anybody's, meanwhile.
+func TestACredentialIsRemovedDuringTheLogin(t *testing.T) {
+	own := bcryptOf(t, "secret")
+	table := func(anonymous string, users ...identity.User) *identity.Table {
+		t.Helper()
+		table, err := (&identity.Document{Users: users, Anonymous: anonymous}).Table()
+		testutil.Must(t, err)
+		return table
+	}
+	users, err := login.New(table("", identity.User{Name: "ann", Passwords: []string{own}}))
+	testutil.Must(t, err)
+	var hub *session.Hub
+	h, address := newTestHub(t, func(c *session.Config) {
+		c.Auth = between{users, func() {
+			users.Set(table("ann", identity.User{Name: "ann", Passwords: []string{bcryptOf(t, "other")}}, identity.User{Name: "bob", Passwords: []string{own}}))
+			hub.Recheck()
+		}}
+	})
+	hub = h
+	_, err = nats.Connect("nats://ann:secret@"+address, nats.NoReconnect(), nats.Timeout(testutil.Patience))
+	if err == nil || !strings.Contains(strings.ToLower(err.Error()), "user authentication revoked") {
+		t.Errorf("it is told %v", err)
+	}
+	testutil.EventuallyTrue(t, "its connection ends", func() bool { return h.Stats().Ended[session.Revoked] == 1 })
+}
+
+// TestASecondCONNECTByAnotherCredential: from then on, that one counts.
+func TestASecondCONNECTByAnotherCredential(t *testing.T) {
+	table := func(anonymous string, tokens ...string) *identity.Table {
+		t.Helper()
+		table, err := (&identity.Document{Users: []identity.User{{Name: "ann", Tokens: tokens}}, Anonymous: anonymous}).Table()
+		testutil.Must(t, err)
+		return table
+	}
+	one, two := tokenOf("one"), tokenOf("two")
+	users, err := login.New(table("ann", one, two))
+	testutil.Must(t, err)
+	h, address := newTestHub(t, func(c *session.Config) { c.Auth = users })
+	c := dial(t, address, `,"auth_token":"one"`)
+	connect := func(credential string) {
+		t.Helper()
+		c.send("CONNECT {\"verbose\":false%s}\r\n", credential)
+		c.sync()
+	}
+	for _, step := range []struct {
+		credential string
+		then       *identity.Table
+	}{
+		{`,"auth_token":"two"`, table("ann", two)},
+		{"", table("ann")},
+	} {
+		connect(step.credential)
+		users.Set(step.then)
+		h.Recheck()
+		c.sync()
+	}
+	users.Set(table("", one, two))
+	h.Recheck()
+	c.expect("-ERR 'User Authentication Revoked'")
 }
