@@ -85,8 +85,12 @@ func (e *etcdUsers) compile(s *coordination.UserSet, log *slog.Logger) *identity
 	return table
 }
 
-// observe takes the users of a State. It does not block.
+// observe takes the users of a State. It does not block. While a set is being written, the one
+// before holds: that of the volume, if this process has seen no other.
 func (e *etcdUsers) observe(s *coordination.State) {
+	if s.UsersBegun() {
+		return
+	}
 	if users := s.Users(); !e.known || users != e.last {
 		e.known, e.last = true, users
 		e.present.Store(users)

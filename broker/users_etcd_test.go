@@ -315,6 +315,13 @@ func TestTheLastUsersHoldWithoutEtcd(t *testing.T) {
 	if who(next, "ann") != "ann" || who(next, "eve") != "" || next.login.Again(&identity.Identity{Name: "ann"}, identity.ByToken(sha256.Sum256([]byte("ann")))).MaySubscribe([]byte("a"), nil) {
 		t.Error("the users are others than were saved")
 	}
+	// A set that is being written changes nothing, until it is whole.
+	next.observe(coordination.NewState(3, nil, nil, nil, nil).WithUsersBegun())
+	select {
+	case <-next.next:
+		t.Errorf("the beginning of a set is applied as %v", next.present.Load())
+	default:
+	}
 	if next.Stale() != 0 {
 		t.Errorf("it is stale from the start: %v", next.Stale())
 	}

@@ -27,6 +27,7 @@ type State struct {
 	drains     map[string]DrainMode // by the key behind drains/
 	reports    map[string][]report  // by id of the broker: the parts, in their order
 	users      *UserSet
+	usersBegun bool
 	views      views
 }
 
@@ -40,6 +41,10 @@ type topicKeys struct {
 
 // Users returns the last whole set of users; nil: there is none.
 func (s *State) Users() *UserSet { return s.users }
+
+// UsersBegun reports whether there is no whole set of users that this process has seen, but the
+// beginning of one, over a set that was whole or over none.
+func (s *State) UsersBegun() bool { return s.usersBegun }
 
 // Topic returns the Topic of that name, or nil.
 func (s *State) Topic(name string) *Topic {

@@ -470,6 +470,7 @@ func (f *follower) settled(revision int64) {
 		next.Controller = Controller{}
 	}
 	next.users = f.wholeUsers
+	next.usersBegun = f.wholeUsers == nil && f.users.settings != nil
 	next.topics, next.byTopic = f.topics.share(), f.byTopic.share()
 	clear(f.fresh)
 	if len(f.changes.Views) > 0 {

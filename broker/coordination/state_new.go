@@ -50,10 +50,17 @@ func (s *State) With(drains map[string]DrainMode, reports map[string][]Suspect) 
 	return &other
 }
 
+// WithUsersBegun returns a copy of the State with the beginning of a set of users.
+func (s *State) WithUsersBegun() *State {
+	other := *s
+	other.users, other.usersBegun = nil, true
+	return &other
+}
+
 // WithUsers returns a copy of the State with these users.
 func (s *State) WithUsers(users *UserSet) *State {
 	other := *s
-	other.users = users
+	other.users, other.usersBegun = users, false
 	return &other
 }
 

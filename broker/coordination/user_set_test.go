@@ -116,6 +116,13 @@ func TestASetInPartsIsSeenAsAWhole(t *testing.T) {
 	if after, err := c.readUsers(t.Context()); err != nil || after.whole() || !after.settings.Partial {
 		t.Errorf("half a set is called a whole one: %+v, %v", after.settings, err)
 	}
+	if state.UsersBegun() {
+		t.Error("a process that has seen the set before has none")
+	}
+	late := etcd.open().watchState(t).wait("the state", func(s *State) bool { return true })
+	if late.Users() != nil || !late.UsersBegun() {
+		t.Errorf("to a process that begins, half a set is %v", late.Users())
+	}
 
 	if n := c.putUsers(t, peopleOf(n, 2)); n != userOps+50 {
 		t.Errorf("the second writer wrote %d", n)

@@ -37,6 +37,7 @@ type Etcd interface {
 type Keys interface {
 	WatchState(ctx context.Context, changed func(*coordination.State, coordination.Changes)) error
 
+	ReadUsers(ctx context.Context) (*coordination.UserSet, error)
 	PutUsers(ctx context.Context, doc *identity.Document) (written int, err error)
 	VerifiersFrom(ctx context.Context) (map[string]string, error)
 	PutVerifiersFrom(ctx context.Context, before, from map[string]string) error

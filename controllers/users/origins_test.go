@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/controllers/observe"
 )
@@ -97,12 +98,54 @@ func TestAStartGoesOnWhereTheLastOneWas(t *testing.T) {
 	}
 }
 
+// TestAStartAfterHalfAWriteKeepsVerifiers: brokers have the set before, so whoever it has not
+// changed keeps its verifier, also if the next write fails.
+func TestAStartAfterHalfAWriteKeepsVerifiers(t *testing.T) {
+	secrets, before, h := hashed(t, 3)
+	part := &coordination.UserSet{}
+	for _, u := range before {
+		part.Users = append(part.Users, *u)
+	}
+	etcd := &keys{from: h.from, part: part, refuses: true}
+	m := &memory{hashes: newHashes(bcrypt.MinCost)}
+	if err := m.recall(t.Context(), etcd, nil); err != nil {
+		t.Fatal(err)
+	}
+	pass := func() {
+		t.Helper()
+		left := turns(0)
+		d := decide(secrets, nil, "", m.before(nil), m.hashes, &left)
+		if now := usersByName(d); d.Pending != 0 || !maps.EqualFunc(now, before, func(a, b *identity.User) bool { return reflect.DeepEqual(a, b) }) {
+			t.Errorf("%d wait; of %v it makes %v", d.Pending, before, now)
+		}
+		if _, err := m.save(t.Context(), etcd, nil, &d.Document); etcd.refuses != (err != nil) {
+			t.Error(err)
+		}
+	}
+	pass()
+	etcd.refuses = false
+	pass()
+	pass()
+	if m.begun != nil {
+		t.Error("the write is over, and its former part is kept")
+	}
+	whole := &memory{hashes: newHashes(bcrypt.MinCost)}
+	if err := whole.recall(t.Context(), etcd, part); err != nil || whole.begun != nil {
+		t.Errorf("beside a whole set it keeps another, %v", err)
+	}
+}
+
 // keys are the users in etcd.
 type keys struct {
 	observe.Keys
 	refuses bool
 	from    map[string]string
+	part    *coordination.UserSet // a set that was not written to its end
 }
+
+func (k *keys) VerifiersFrom(context.Context) (map[string]string, error) { return k.from, nil }
+
+func (k *keys) ReadUsers(context.Context) (*coordination.UserSet, error) { return k.part, nil }
 
 func (k *keys) PutUsers(context.Context, *identity.Document) (int, error) {
 	if k.refuses {

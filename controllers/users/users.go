@@ -56,6 +56,7 @@ type Reconciler struct {
 type memory struct {
 	uid     types.UID
 	hashes  *hashes
+	begun   *identity.Document // what a former process wrote in part; nil: nothing, or it is over
 	written *identity.Document // the last one that was written, which the mirror may not show yet
 	from    map[string]string  // origins that are in etcd
 }
@@ -137,10 +138,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	known := r.brokers[name]
 	if known == nil || known.uid != broker.UID {
 		known = &memory{uid: broker.UID, hashes: newHashes(bcrypt.DefaultCost)}
-		if known.from, err = m.Keys.VerifiersFrom(ctx); err != nil {
+		if err := known.recall(ctx, m.Keys, m.State().Users()); err != nil {
 			return ctrl.Result{}, err
 		}
-		known.hashes.from = known.from
 		r.brokers[name] = known
 	}
 	left := turns(turnsPerPass)
@@ -182,6 +182,24 @@ func (r *Reconciler) find(ctx context.Context, namespace string, spec *v1alpha1.
 	return list.Items, nil
 }
 
+// recall reads what a former process knew. set are the users in etcd; nil: there is no whole set.
+// Then that process may have ended while it wrote one, and the brokers hold a set with most of its
+// verifiers: without these, all users would get others, and their clients would be cut off.
+func (m *memory) recall(ctx context.Context, from observe.Keys, set *coordination.UserSet) (err error) {
+	if m.from, err = from.VerifiersFrom(ctx); err != nil {
+		return err
+	}
+	m.hashes.from = m.from
+	if set != nil {
+		return nil
+	}
+	part, err := from.ReadUsers(ctx)
+	if part != nil {
+		m.begun = &part.Document
+	}
+	return err
+}
+
 // before returns the users with verifiers that may hold still.
 func (m *memory) before(set *coordination.UserSet) map[string]*identity.User {
 	users := map[string]*identity.User{}
@@ -189,6 +207,9 @@ func (m *memory) before(set *coordination.UserSet) map[string]*identity.User {
 		for i := range list {
 			users[list[i].Name] = &list[i]
 		}
+	}
+	if m.begun != nil {
+		add(m.begun.Users)
 	}
 	if set != nil {
 		add(set.Users)
@@ -218,7 +239,7 @@ func (m *memory) write(ctx context.Context, to observe.Keys, set *coordination.U
 	if _, err := to.PutUsers(ctx, doc); err != nil {
 		return err
 	}
-	m.written = doc
+	m.begun, m.written = nil, doc
 	return nil
 }
 
