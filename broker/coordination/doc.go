@@ -68,8 +68,9 @@
 //	    the transaction that completes a deletion.
 //	C10 No dead letters go in a circle. A write that names a Topic for them compares the Topics that
 //	    they may reach, and those Topics' Subscriptions.
-//	C11 A State has a whole set of users, or the whole one before it. A user whose value can't be
-//	    read is left out, and takes no other one away.
+//	C11 A State has a whole set of users, or the whole one before it. While one is being written
+//	    and the process has seen none, UsersBegun says so. A user whose value can't be read is
+//	    left out, and takes no other one away.
 //
 //	C12 What clients declare takes at most ClientBytes, and all else has room (clientRoom).
 //	    What a user makes counts towards its limits (usage).

@@ -45,7 +45,7 @@ func decide(secrets []corev1.Secret, defaults *identity.Permissions, anonymous s
 	for _, c := range candidates {
 		if waiting[c] {
 			d.Pending++
-			if u := &c.user; len(u.Passwords)+len(u.Tokens)+len(u.NKeys)+len(u.Certificates) == 0 {
+			if u := &c.user; before[u.Name] == nil && len(u.Passwords)+len(u.Tokens)+len(u.NKeys)+len(u.Certificates) == 0 {
 				continue
 			}
 		}

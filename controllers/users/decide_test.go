@@ -230,3 +230,14 @@ func TestMistakesOfTheManifest(t *testing.T) {
 		testutil.Must(t, err)
 	}
 }
+
+// TestAUserThatWaitsForItsFirstPasswordStays: without it, whoever gives nothing would be cut off,
+// and nothing be done on its behalf.
+func TestAUserThatWaitsForItsFirstPasswordStays(t *testing.T) {
+	var none turns
+	before := map[string]*identity.User{"ann": {Name: "ann"}}
+	d := decide([]corev1.Secret{secret("ann", 1, map[string]string{"password": "one"})}, nil, "ann", before, newHashes(bcrypt.MinCost), &none)
+	if d.Pending != 1 || d.Trouble != "" || d.Document.Anonymous != "ann" || len(d.Document.Users) != 1 || len(d.Document.Users[0].Passwords) != 0 {
+		t.Errorf("it makes %+v", d)
+	}
+}

@@ -8,7 +8,7 @@
 //	A1  A wrong Secret takes no other user away. Of two Secrets with one name or credential, the
 //	    older one is right.
 //	A2  A pass computes a bounded number of password hashes, and another pass follows. Until the
-//	    turn of a Secret comes, the verifiers in etcd hold; a user without any is left out.
+//	    turn of a Secret comes, the verifiers in etcd hold; a new user without any is left out.
 //	    Secrets that have changed are hashed before Secrets that etcd has no digest of.
 //	A3  A password whose verifier is in etcd is not hashed again, so a converged Broker costs no
 //	    write. Etcd has a digest of the version of the Secret and of its verifiers: as long as it is
@@ -16,7 +16,8 @@
 //	A4  No condition, event or log shows a value of a Secret.
 //
 // When the process dies, the next one compares the passwords with those verifiers, in turns, whose
-// Secrets have changed or are not noted.
+// Secrets have changed or are not noted. If it dies while it writes a set, that part has verifiers
+// that brokers hold, so they are kept, too.
 //
 // What this does not cover: versions of Secrets repeat if the etcd of Kubernetes is restored from a
 // backup. A Secret that has the version then that another content had keeps the verifiers of that,
