@@ -59,6 +59,9 @@ shards, as it was at one moment: retention and compaction take nothing away mean
 A message that can't be judged, because it has no such field, or no JSON, does not match; how many these are is said at the end.
 has(json.field) asks whether there is one.
 
+If a message can't be read, because it is too large or damaged, the rest is printed, and the exit
+code is 1.
+
 A terminal gets a table, and a pipe a JSON object in each line: "json" is the payload if that is JSON, else "data" is its base64.
 The messages of a subject come in order, those of different shards may not.
 
@@ -120,8 +123,9 @@ type query struct {
 	read     int // records
 	matched  int
 	failed   int
-	why      error // of the first one that failed
-	lost     error // the first one of printing or storing what was found
+	why      error  // of the first one that failed
+	unread   uint64 // offsets that were passed over, since they can't be read
+	lost     error  // the first one of printing or storing what was found
 
 	store  func(r *found) error // adds to the file that is written; nil: there is none
 	finish func(error) error    // of that file
@@ -143,7 +147,9 @@ func (q *queryFlags) run(cmd *cobra.Command, topic string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if run.brokers, err = q.connect(cmd); err != nil {
+	ctx, stop := context.WithCancelCause(cmd.Context())
+	defer stop(nil)
+	if run.brokers, err = q.connect(cmd, endsWhenDenied(stop, cmd.ErrOrStderr())); err != nil {
 		return err
 	}
 	defer run.close()
@@ -151,7 +157,10 @@ func (q *queryFlags) run(cmd *cobra.Command, topic string) error {
 	if err := run.printTo(q.output, q.file); err != nil {
 		return err
 	}
-	err = run.all(cmd.Context(), from, to)
+	err = run.all(ctx, from, to)
+	if denied, ok := errors.AsType[*deniedError](context.Cause(ctx)); ok {
+		err = fmt.Errorf("topic %s: the user may not read it: %w", topic, denied)
+	}
 	if run.finish != nil {
 		err = run.finish(run.interrupted(cmd.Context(), err))
 	}
@@ -161,7 +170,39 @@ func (q *queryFlags) run(cmd *cobra.Command, topic string) error {
 	if err == nil || run.read > 0 {
 		run.summary()
 	}
+	if err == nil {
+		err = run.incomplete()
+	}
 	return err
+}
+
+// deniedError is a request that the user may not make.
+type deniedError struct{ error }
+
+func (e *deniedError) Unwrap() error { return e.error }
+
+// endsWhenDenied has the first refused request end the query. A broker sends such a refusal to the
+// connection, and no answer to the request, which would be made again until its time is over.
+func endsWhenDenied(stop context.CancelCauseFunc, notes io.Writer) nats.Option {
+	return nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
+		if !errors.Is(err, nats.ErrPermissionViolation) {
+			fmt.Fprintln(notes, "server:", err)
+			return
+		}
+		stop(&deniedError{err})
+		nc.Close() // ends requests that do not end with the query, such as a snapshot's release
+	})
+}
+
+// incomplete returns an error if messages were passed over that can't be read.
+func (q *query) incomplete() error {
+	q.printing.Lock()
+	defer q.printing.Unlock()
+	if q.unread == 0 {
+		return nil
+	}
+	return fmt.Errorf("topic %s: the answer is incomplete: %d offsets can't be read (named above)",
+		q.topic, q.unread)
 }
 
 // compile checks the flags, and what is asked for is made part of the query.

@@ -78,10 +78,12 @@ func (q *query) prepare() {
 // or results are computed of them, on the goroutine that judges.
 func (q *query) keeps() bool { return q.store != nil || q.count > 0 }
 
-// step is what comes next of a shard: a batch, or that it has nothing more before a time.
+// step is what comes next of a shard: a batch, or offsets that can't be read, or that it has
+// nothing more before a time.
 type step struct {
 	*judged
-	idle time.Time
+	unread uint64
+	idle   time.Time
 }
 
 // line is how the batches of a part are judged: several at once, and handed on in their order.
@@ -132,6 +134,7 @@ func (l *line) read(ctx context.Context, r *client.Reader) error {
 		b, err := l.next(ctx, r, l.end == 0)
 		if next := passedOver(r, err); next > 0 {
 			l.note("shard %d: messages from %d to %d can't be read: %v", l.number, r.Offset(), next-1, err)
+			l.steps <- step{unread: next - r.Offset()}
 			r.Seek(next)
 			continue
 		}
@@ -273,6 +276,10 @@ func (q *query) matches(j *judged, v client.View) error {
 // handOn hands on what was found, in the order of the shard.
 func (l *line) handOn() error {
 	for s := range l.steps {
+		if s.unread > 0 {
+			l.passed(s.unread)
+			continue
+		}
 		if s.judged == nil {
 			if err := l.idle(l.number, s.idle); err != nil {
 				return err
@@ -320,6 +327,16 @@ func (q *query) idle(shard int, at time.Time) error {
 		return err
 	}
 	return q.out.Flush()
+}
+
+// passed counts offsets that can't be read. Those behind the last message that is wanted do not
+// count.
+func (q *query) passed(offsets uint64) {
+	q.printing.Lock()
+	defer q.printing.Unlock()
+	if q.count == 0 || q.matched < q.count {
+		q.unread += offsets
+	}
 }
 
 // ended notes that nothing more comes of a shard.

@@ -29,11 +29,12 @@ type brokers struct {
 var errNoAdmin = errors.New("this server is no Carillon broker, or one that is not ready")
 
 // connect connects. The caller closes the result.
-func (m *manageFlags) connect(cmd *cobra.Command) (*brokers, error) {
+func (m *manageFlags) connect(cmd *cobra.Command, more ...nats.Option) (*brokers, error) {
 	if err := m.valid(); err != nil {
 		return nil, err
 	}
-	nc, err := m.client.connect(cmd.Context(), cmd.CommandPath(), nats.Timeout(min(m.timeout, connectTimeout)))
+	nc, err := m.client.connect(cmd.Context(), cmd.CommandPath(),
+		append(more, nats.Timeout(min(m.timeout, connectTimeout)))...)
 	if err != nil {
 		return nil, err
 	}
