@@ -49,6 +49,7 @@ type Reader struct {
 	number  uint64 // of the request that is under way
 	asking  bool
 	timer   *time.Timer // asks again
+	since   error       // the connection's last error that is not about what is under way
 	backoff time.Duration
 	caught  time.Time // when it was answered that there is nothing behind next; zero: there was something
 	closed  bool
@@ -280,7 +281,7 @@ func (r *Reader) ask() {
 		return
 	}
 	r.number++
-	r.asking = true
+	r.asking, r.since = true, r.nc.LastError()
 	r.request()
 }
 
@@ -325,10 +326,28 @@ func (r *Reader) later(number uint64, in time.Duration) {
 	r.timer = time.AfterFunc(in, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.number == number && r.asking {
-			r.request()
+		if r.number != number || !r.asking {
+			return
 		}
+		if err := denied(r.nc, r.since, r.subject); err != nil {
+			r.asking = false
+			r.ready = append(r.ready, fetched{err: err})
+			r.poke()
+			return
+		}
+		r.request()
 	})
+}
+
+// denied returns the refusal of a request on a subject if a broker has sent one since an error of
+// the connection, and nil otherwise. It comes to the connection, and no answer to the request.
+func denied(nc *nats.Conn, since error, subject string) error {
+	err := nc.LastError()
+	if errors.Is(err, nats.ErrPermissionViolation) && err != since &&
+		strings.Contains(err.Error(), `"`+subject+`"`) {
+		return err
+	}
+	return nil
 }
 
 // answered takes one answer. The connection calls it.

@@ -255,6 +255,7 @@ func (s *Snapshot) ask(ctx context.Context, subject string, request, answer any)
 		}
 	}
 	var why error // what it was refused for last
+	since := s.nc.LastError()
 	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
 		once, cancel := context.WithTimeout(ctx, answerTime)
 		m, err := s.nc.RequestWithContext(once, "$CARILLON.API."+subject, payload)
@@ -262,6 +263,8 @@ func (s *Snapshot) ask(ctx context.Context, subject string, request, answer any)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			return ErrNotCarillon
+		case err != nil && denied(s.nc, since, "$CARILLON.API."+subject) != nil:
+			return denied(s.nc, since, "$CARILLON.API."+subject)
 		case err != nil && (ctx.Err() != nil || s.nc.IsClosed()):
 			return because(err, why)
 		case err == nil:

@@ -1,0 +1,64 @@
+package client_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/carillon-mq/carillon/client"
+	"github.com/carillon-mq/carillon/internal/testutil"
+)
+
+// startDenying returns a connection to a server that lets nobody publish.
+func startDenying(t *testing.T) *nats.Conn {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testutil.Must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = fmt.Fprint(conn, `INFO {"server_id":"denies","headers":true,"max_payload":1048576}`+"\r\n")
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			switch words := strings.Fields(lines.Text()); {
+			case len(words) == 0:
+			case words[0] == "PING":
+				_, _ = fmt.Fprint(conn, "PONG\r\n")
+			case words[0] == "PUB":
+				_, _ = fmt.Fprintf(conn, "-ERR 'Permissions Violation for Publish to %q'\r\n", words[1])
+			}
+		}
+	}()
+	nc, err := nats.Connect("nats://"+listener.Addr().String(), nats.Timeout(patience),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	testutil.Must(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// TestARequestThatIsDeniedIsNotMadeForEver: a broker tells the connection that the user may not
+// make a request, and does not answer it.
+func TestARequestThatIsDeniedIsNotMadeForEver(t *testing.T) {
+	nc := startDenying(t)
+	_, err := client.TakeSnapshot(within(t), nc, "orders", client.SnapshotOptions{})
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		t.Errorf("a snapshot: %v", err)
+	}
+	options := client.ReaderOptions{Wait: time.Millisecond}
+	r, err := client.NewReader(nc, "orders", 0, 1, options)
+	testutil.Must(t, err)
+	defer func() { _ = r.Close() }()
+	for range 2 { // which are two requests, and two refusals
+		if _, err := r.Next(within(t)); !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("a reader: %v", err)
+		}
+	}
+}
