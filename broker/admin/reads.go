@@ -21,6 +21,10 @@ const (
 	readsQueued = 1024
 	// readsPolling is the number of requests that wait for new records, at about 500 bytes each.
 	readsPolling = 4096
+	// goneLook is how often it is looked whether somebody still waits for the answers to those: the
+	// second look in a row at which nobody does gives up their place. A client that connects anew,
+	// which takes some seconds, finds its requests waiting. A look at all takes some milliseconds.
+	goneLook = 3 * time.Second
 	// gatheredBytes and gatheredAnswers are when answers are sent while more are being built.
 	gatheredBytes   = 256 << 10
 	gatheredAnswers = 128
@@ -114,9 +118,11 @@ func (p *reads) close() {
 // waitingReads holds the requests that wait for new records, by shard. If there are too many, the
 // newest one of a client with the most is refused.
 type waitingReads struct {
-	again func(*read) // receives requests whose wait is over
+	again  func(*read)          // receives requests whose wait is over
+	wanted func(of []byte) bool // whether an answer would have a receiver
 
 	mu     sync.Mutex
+	looks  *time.Timer // for clients that have gone; nil: nobody waits
 	of     map[*topic.ShardLeader]*polled
 	shares *work.FairQueue[*read] // all of them, in no turn
 	closed bool
@@ -127,8 +133,9 @@ type polled struct {
 	reads []*read
 }
 
-func (p *waitingReads) init(again func(*read)) {
-	p.again, p.shares = again, work.NewFairQueue[*read](readsPolling, 0)
+func (p *waitingReads) init(again func(*read), wanted func([]byte) bool) {
+	p.again, p.wanted = again, wanted
+	p.shares = work.NewFairQueue[*read](readsPolling, 0)
 }
 
 // wait keeps a request until the shard's watermark moves or its time is over. taken is false if
@@ -158,7 +165,10 @@ func (p *waitingReads) wait(shard *topic.ShardLeader, r *read) (taken bool, drop
 		p.of[shard] = w
 	}
 	w.reads = append(w.reads, r)
-	r.polls = shard
+	r.polls, r.lonely = shard, false
+	if p.looks == nil {
+		p.looks = time.AfterFunc(goneLook, p.look)
+	}
 	r.timer = time.AfterFunc(time.Until(r.deadline), func() { p.expire(shard, r) })
 	wanted := r.request.Offset // after this point another goroutine may use r
 	p.mu.Unlock()
@@ -229,10 +239,39 @@ func (p *waitingReads) expire(shard *topic.ShardLeader, r *read) {
 	}
 }
 
+// look forgets the requests for whose answers nobody has waited for a while: their clients have
+// gone, and others may need their places.
+func (p *waitingReads) look() {
+	p.mu.Lock()
+	var all []*read
+	for _, w := range p.of {
+		all = append(all, w.reads...)
+	}
+	p.mu.Unlock()
+	lonely := make([]bool, len(all))
+	for i, r := range all {
+		lonely[i] = !p.wanted(r.reply)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, r := range all {
+		if lonely[i] && r.lonely && r.waits != nil {
+			p.forget(r)
+		}
+		r.lonely = lonely[i]
+	}
+	if p.looks = nil; len(p.of) > 0 && !p.closed {
+		p.looks = time.AfterFunc(goneLook, p.look)
+	}
+}
+
 // close removes and returns all requests.
 func (p *waitingReads) close() (all []*read) {
 	p.mu.Lock()
 	p.closed = true
+	if p.looks != nil {
+		p.looks.Stop()
+	}
 	shards := make([]*topic.ShardLeader, 0, len(p.of))
 	for shard := range p.of {
 		shards = append(shards, shard)

@@ -123,6 +123,7 @@ type read struct {
 	timer    *time.Timer
 	waits    *work.Queued[*read] // its place among the reads that wait; nil: none
 	polls    *topic.ShardLeader  // for whose records it waits
+	lonely   bool                // nobody waited for its answer at the last look
 }
 
 // takeRead forwards a request for records to the shard's leader, or queues it here.

@@ -467,6 +467,54 @@ func TestRecordsAreWaitedFor(t *testing.T) {
 	})
 }
 
+// TestARequestWaitsNoLongerThanItsClient: one whose client has gone gives up its place among those
+// that wait, long before its time is over. One whose client was away for a moment does not.
+func TestARequestWaitsNoLongerThanItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		n.publish("one")
+		stays := n.ask(ordersSubject, `{"offset":2,"wait_ms":30000}`, false)
+		away := n.ask(ordersSubject, `{"offset":2,"wait_ms":30000}`, false)
+		plain := n.ask(ordersSubject, `{"offset":2,"wait_ms":30000}`, false)
+		judged := n.ask(ordersSubject, `{"offset":2,"wait_ms":30000,"where":"true"}`, false)
+		n.waiting(4)
+		for _, reply := range []string{plain, judged, away} {
+			n.leaves(reply, true)
+		}
+		time.Sleep(goneLook)
+		n.waiting(4)
+		n.leaves(away, false)
+		time.Sleep(goneLook)
+		n.waiting(2)
+		n.leaves(away, true) // again, for less than two looks
+		time.Sleep(goneLook)
+		n.leaves(away, false)
+		time.Sleep(goneLook)
+		n.waiting(2)
+		n.publish("two")
+		for _, reply := range []string{stays, away} {
+			if got, _ := n.records(reply); !slices.Equal(got, []string{"two"}) {
+				t.Errorf("%q", got)
+			}
+		}
+		n.waiting(0)
+		n.leaves(n.ask(ordersSubject, `{"offset":3,"wait_ms":30000}`, false), true)
+		n.waiting(1) // the first one after none was left
+		time.Sleep(2 * goneLook)
+		n.waiting(0)
+	})
+}
+
+// leaves has nobody wait for a reply, or somebody again.
+func (n *node) leaves(reply string, gone bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gone == nil {
+		n.gone = map[string]bool{}
+	}
+	n.gone[reply] = gone
+}
+
 // waiting fails unless the given number of requests wait for records when nothing is left to do.
 func (n *node) waiting(want int) {
 	n.Helper()

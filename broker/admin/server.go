@@ -93,7 +93,7 @@ func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s.reads.init(s.serve, s.flush, readsAtOnce, readsQueued)
 	s.judges.init(s.serve, s.flush, judgesAtOnce, judgesQueued)
 	s.judging = newJudging()
-	s.polls.init(s.resume)
+	s.polls.init(s.resume, hub.Interested)
 	return s
 }
 
