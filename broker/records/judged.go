@@ -47,8 +47,8 @@ type Judged struct {
 // log, for a bounded time, so it may return none and still have come further: then Next is behind
 // the offset that was asked for. Gaps are always marked.
 //
-// A record that fits into no answer, and damage, end a read; the next one, from there, returns the
-// error.
+// A record of a subject that is asked for, and that fits into no answer, ends a read, and so does
+// damage; the next one, from there, returns the error.
 func (r *BulkReader) ReadJudged(s *Reader, q Query, of Selection, dst []byte) ([]byte, Judged, error) {
 	start, high := s.source.Offsets()
 	if q.Pin != nil {
@@ -202,14 +202,15 @@ func (j *judging) packed(b log.Batch, subject, lengths []byte) error {
 
 // look looks at the next record.
 func (j *judging) look(r *log.Record) error {
-	if len(r.Data) >= j.largest/2 { // else it fits, with the largest subject
+	asked := len(j.Subjects) == 0 || j.selects(r.Subject)
+	if asked && len(r.Data) >= j.largest/2 { // else it fits, with the largest subject
 		if size := wholeSize(r, j.Full, j.Attributes); size > j.largest {
 			return &SizeError{Offset: r.Offset, Size: size, Most: j.largest}
 		}
 	}
 	verdict := filter.No
 	switch {
-	case len(j.Subjects) > 0 && !j.selects(r.Subject):
+	case !asked:
 	case j.Judge == nil:
 		verdict = filter.Yes
 	default:

@@ -358,6 +358,11 @@ func TestAJudgedReadEndsAtARecordThatFitsNoAnswer(t *testing.T) {
 	if unjudged == nil || unjudged.Error() != err.Error() {
 		t.Errorf("%v, and without a condition %v", err, unjudged)
 	}
+	others := Selection{Subjects: [][]byte{[]byte("bills")}}
+	_, got, err = r.ReadJudged(&s.Reader, q, others, nil)
+	if err != nil || got.Next != s.high || got.Examined != 2 {
+		t.Errorf("of another subject: %+v, %v", got, err)
+	}
 	q.Offset = 4
 	if _, got, err = r.ReadJudged(&s.Reader, q, of, nil); err != nil || got.Next != s.high || got.Examined != 1 {
 		t.Fatalf("%+v, %v", got, err)
