@@ -126,6 +126,7 @@ type query struct {
 	why      error  // of the first one that failed
 	unread   uint64 // offsets that were passed over, since they can't be read
 	lost     error  // the first one of printing or storing what was found
+	cut      bool   // it was ended from outside, before all was read
 
 	store  func(r *found) error // adds to the file that is written; nil: there is none
 	finish func(error) error    // of that file
@@ -157,8 +158,15 @@ func (q *queryFlags) run(cmd *cobra.Command, topic string) error {
 	if err := run.printTo(q.output, q.file); err != nil {
 		return err
 	}
+	if q.file == "" {
+		go endsWithReader(ctx, cmd.OutOrStdout(), stop)
+	}
 	err = run.all(ctx, from, to)
-	if denied, ok := errors.AsType[*deniedError](context.Cause(ctx)); ok {
+	var why error // it ended before its end
+	if err != nil || run.cut {
+		why = context.Cause(ctx)
+	}
+	if denied, ok := errors.AsType[*deniedError](why); ok {
 		err = fmt.Errorf("topic %s: the user may not read it: %w", topic, denied)
 	}
 	if run.finish != nil {
@@ -166,6 +174,9 @@ func (q *queryFlags) run(cmd *cobra.Command, topic string) error {
 	}
 	if flushed := run.out.Flush(); err == nil {
 		err = flushed
+	}
+	if errors.Is(why, errReaderGone) {
+		return writeToNobody(cmd.OutOrStdout())
 	}
 	if err == nil || run.read > 0 {
 		run.summary()
@@ -314,6 +325,7 @@ func (q *query) all(outer context.Context, from from, to *time.Time) error {
 		})
 	}
 	reading.Wait()
+	q.cut = outer.Err() != nil && !q.full()
 	if err := q.failure(errs, outer.Err() != nil); err != nil {
 		return q.notRead(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +52,53 @@ func TestAQueryWithoutTheRightToReadEndsOnce(t *testing.T) {
 	}
 }
 
+// TestAQueryWithTheRightToOneShardOfTwo: what is printed before the refusal consists of whole
+// lines, and no file is left, since that would lack the other shard.
+func TestAQueryWithTheRightToOneShardOfTwo(t *testing.T) {
+	ann, _, _ := command(t, "", "user", "token")
+	bot, _, _ := command(t, "", "user", "token")
+	text, err := json.Marshal(identity.Document{Users: []identity.User{
+		{Name: "ann", Tokens: []string{valueOf(t, ann, "tokens")},
+			Roles: []identity.Role{identity.Operator, identity.Publisher}},
+		{Name: "bot", Tokens: []string{valueOf(t, bot, "tokens")}, Permissions: &identity.Permissions{
+			Publish: &identity.Subjects{Allow: []string{
+				"$CARILLON.API.SNAPSHOT.orders", "$CARILLON.API.RECORDS.orders.0"}}}},
+	}})
+	testutil.Must(t, err)
+	users := filepath.Join(t.TempDir(), "users.json")
+	testutil.Must(t, os.WriteFile(users, text, 0o600))
+	dev := startDev(t, "--data", t.TempDir(), "--users", users)
+	defer dev.stop()
+	s := shell{t, dev.url}
+	token := " --token " + valueOf(t, ann, "token (")
+	s.does("topic create orders --shards 2" + token)
+	for n := range 8 {
+		s.does(fmt.Sprintf("pub --ack orders.%d%s", n, token), `{"n":1}`)
+	}
+	folder := t.TempDir()
+	file := filepath.Join(folder, "orders.parquet")
+	for _, more := range []string{
+		"", "--follow", "--where json.n==1", "--follow --where json.n==1", "--aggregate count()",
+		"--output-file " + file, "--aggregate count() --output-file " + file,
+	} {
+		out, said, code := s.types("", "query orders "+more+" --timeout 10m --token "+
+			valueOf(t, bot, "token ("))
+		if code != exitFailure || strings.Count(said, "carillon: topic orders: ") != 1 ||
+			strings.Count(said, `"$CARILLON.API.RECORDS.orders.1"`) != 1 ||
+			strings.Contains(more, "aggregate") && out != "" {
+			t.Errorf("query %s: exit code %d, %q: %s", more, code, out, said)
+		}
+		for line := range strings.Lines(out) {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("query %s prints %q", more, line)
+			}
+		}
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Errorf("%v are left (%v)", left, err)
+	}
+}
+
 // TestAnIncompleteAnswerIsAFailure: what can be read is printed, and the exit code tells that a
 // message is too large to be read. With --count it does if that comes before the last one.
 func TestAnIncompleteAnswerIsAFailure(t *testing.T) {
@@ -69,6 +117,7 @@ func TestAnIncompleteAnswerIsAFailure(t *testing.T) {
 	}{
 		{"", "before\nbehind\n", exitFailure},
 		{" --filter orders.*", "before\nbehind\n", exitFailure},
+		{" --filter orders.a,orders.c", "before\nbehind\n", 0}, // it is not asked for
 		{" --count 2", "before\nbehind\n", exitFailure},
 		{" --count 1", "before\n", 0},
 	} {

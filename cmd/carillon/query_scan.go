@@ -132,9 +132,10 @@ func (q *query) records(outer context.Context, r *client.Reader, p part) error {
 func (l *line) read(ctx context.Context, r *client.Reader) error {
 	for l.end == 0 || r.Offset() < l.end {
 		b, err := l.next(ctx, r, l.end == 0)
-		if next := passedOver(r, err); next > 0 {
-			l.note("shard %d: messages from %d to %d can't be read: %v", l.number, r.Offset(), next-1, err)
-			l.steps <- step{unread: next - r.Offset()}
+		if first, next := passedOver(r, err); next > 0 {
+			if l.end == 0 || first < l.end {
+				l.pass(first, next, err)
+			}
 			r.Seek(next)
 			continue
 		}
@@ -154,6 +155,15 @@ func (l *line) read(ctx context.Context, r *client.Reader) error {
 		}
 	}
 	return nil
+}
+
+// pass notes that messages can't be read, of which those from the end of the part on do not matter.
+func (l *line) pass(first, next uint64, why error) {
+	if l.end > 0 {
+		next = min(next, l.end)
+	}
+	l.note("shard %d: messages from %d to %d can't be read: %v", l.number, first, next-1, why)
+	l.steps <- step{unread: next - first}
 }
 
 // idlePoll is how often a shard without new messages is asked how late it is there.
@@ -352,17 +362,17 @@ func (q *query) ended(shard int) error {
 	return q.out.Flush()
 }
 
-// passedOver returns the offset behind records that no reader gets, or 0 if an error is about
-// something else.
-func passedOver(r *client.Reader, err error) (next uint64) {
+// passedOver returns the first offset of records that no reader gets, and the one behind them, or
+// 0 if an error is about something else.
+func passedOver(r *client.Reader, err error) (first, next uint64) {
 	e, ok := errors.AsType[*client.ReadError](err)
 	switch {
 	case ok && e.Code == client.Damaged && e.Next > r.Offset():
-		return e.Next
+		return max(r.Offset(), min(e.Offset, e.Next-1)), e.Next
 	case ok && e.Code == client.TooLarge && e.Offset >= r.Offset():
-		return e.Offset + 1
+		return e.Offset, e.Offset + 1
 	}
-	return 0
+	return 0, 0
 }
 
 // took prints what a batch of one shard has, and counts it.
