@@ -48,10 +48,7 @@ func (p *Partial) evaluate(r *filter.Record, latest int64) (at int64, ok bool) {
 		p.totals.NoTime++
 		return 0, false
 	}
-	p.values = p.values[:0]
-	for _, e := range p.query.expressions {
-		p.values = append(p.values, e.Value(r))
-	}
+	p.values = p.evaluated.Append(p.values[:0], r)
 	if p.key, ok = p.query.key(p.key[:0], p.values); !ok {
 		p.totals.Records++
 		p.totals.NoKey++

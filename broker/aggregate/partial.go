@@ -32,8 +32,9 @@ type Partial struct {
 	first  int64              // no window ends before
 	err    error              // a bound was exceeded
 
-	key    []byte // scratch
-	values []filter.Value
+	evaluated *filter.Values // of records
+	key       []byte         // scratch
+	values    []filter.Value
 }
 
 // Totals are about all records of a Partial.
@@ -59,7 +60,10 @@ type window struct {
 
 // NewPartial returns the result of no records.
 func (q *Query) NewPartial() *Partial {
-	return &Partial{query: q, series: map[string]*series{}, first: math.MaxInt64}
+	return &Partial{
+		query: q, series: map[string]*series{}, first: math.MaxInt64,
+		evaluated: filter.NewValues(q.expressions),
+	}
 }
 
 // Totals returns what is known of all records.

@@ -331,6 +331,21 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// BenchmarkAddFields is BenchmarkAdd of four fields, the last one behind the rest.
+func BenchmarkAddFields(b *testing.B) {
+	q := compiled(b, Options{
+		Functions: "count(), sum(json.n), max(json.t), p99(json.last)", By: "json.region",
+	})
+	p := q.NewPartial()
+	r := at(1, `{"t": 1, "n": 1.5, "user": "u", "region": "eu", "rest": %q, "last": 2}`,
+		strings.Repeat("x", 140))
+	for b.Loop() {
+		if err := p.Add(r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkAdd(b *testing.B) {
 	q := shape(b, 1)
 	p := q.NewPartial()

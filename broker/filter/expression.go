@@ -18,6 +18,7 @@ type Expression struct {
 	program cel.Program
 	direct  node // nil: program evaluates
 	paths   *paths
+	path    []string  // of the payload, if that is all of it
 	states  sync.Pool // of *state
 	names   bool      // it names attributes
 }
@@ -76,6 +77,9 @@ func (l *language) compileExpression(text string) (*Expression, error) {
 	}
 	e := &Expression{text: text, program: program, names: namesAttributes(checked.Expr())}
 	e.direct, e.paths = directValue(checked.Expr())
+	if _, ok := e.direct.(jsonOf); ok {
+		_, e.path, _ = pathOf(checked.Expr())
+	}
 	e.states.New = func() any { return newState(e.paths) }
 	return e, nil
 }
@@ -97,6 +101,11 @@ func (e *Expression) Value(r *Record) Value {
 	s.begin(r, work{})
 	v := e.direct.judge(s)
 	s.end()
+	return v.exported()
+}
+
+// exported returns what others see of a value.
+func (v *value) exported() Value {
 	switch v.kind {
 	case isBool:
 		return Value{Kind: Bool, Truth: v.truth}
