@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/aggregate"
@@ -67,7 +66,7 @@ var ErrAfter = errors.New("after is not the next of a page before")
 
 // gotten are present values that are told again for a moment.
 type gotten struct {
-	mu      sync.Mutex // held while they are asked for
+	turn    chan struct{} // has one element while they are asked for, or used
 	at      time.Time
 	rows    []aggregate.Row // by key, and then by start
 	offsets []uint64
@@ -89,8 +88,12 @@ func (s *Service[S]) Values(ctx context.Context, shard S, name string, ask *Ask)
 // gotten returns present values of a moment ago at most. Those that ask at once share them.
 func (o *owner[S]) gotten(ctx context.Context) ([]aggregate.Row, []uint64, error) {
 	g := &o.got
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done(): // not as long as those who asked before
+		return nil, nil, ctx.Err()
+	}
 	if !g.at.IsZero() && time.Since(g.at) < getEvery {
 		return g.rows, g.offsets, nil
 	}
@@ -111,11 +114,13 @@ func (o *owner[S]) gotten(ctx context.Context) ([]aggregate.Row, []uint64, error
 
 // expire forgets values that are too old to be told: those of all shards may have much memory.
 func (g *gotten) expire() {
-	if g.mu.TryLock() { // else they are being asked for
-		defer g.mu.Unlock()
+	select {
+	case g.turn <- struct{}{}:
 		if time.Since(g.at) >= getEvery {
 			g.rows, g.offsets, g.at = nil, nil, time.Time{}
 		}
+		<-g.turn
+	default: // they are being asked for
 	}
 }
 

@@ -107,9 +107,11 @@ const (
 	// ackEvery is how often shards are told again what is done: a new leader may not know.
 	ackEvery = 10 * time.Second
 	// presentEvery is how often present values are judged, and presentShare how many times as long as
-	// that takes the pause is, if more.
+	// shards take to tell them the pause is, if more. presentMost bounds it: those who wait for an
+	// alert wait for no longer than a minute.
 	presentEvery = 2 * time.Second
 	presentShare = 10
+	presentMost  = time.Minute
 	// getEvery is for how long present values are told again that a client has asked for: those of all
 	// shards may have some 40 MB each. getTries is how often they are asked for while shards change.
 	getEvery = 500 * time.Millisecond

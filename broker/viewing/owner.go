@@ -42,7 +42,7 @@ type tenure struct {
 }
 
 func newOwner[S Shard](s *Service[S], place Place, of *Declared, v *view.View) *owner[S] {
-	return &owner[S]{service: s, place: place, of: of, view: v, status: Status{Windowed: v.Windowed()}}
+	return &owner[S]{service: s, place: place, of: of, view: v, got: gotten{turn: make(chan struct{}, 1)}, status: Status{Windowed: v.Windowed()}}
 }
 
 // run owns the view until ctx ends.
@@ -104,7 +104,6 @@ func (o *owner[S]) serve(ctx context.Context) error {
 		if !o.service.MayRead(o.of.User, o.place.Name, o.of.Spec.Filter.Subjects) {
 			return fmt.Errorf("the user %s of the view may not subscribe to all that it reads of topic %s (give the right back, or update the view as another user)", o.of.User, o.place.Name)
 		}
-		began := time.Now()
 		full, err := o.hear(ctx, t)
 		if err != nil {
 			return err
@@ -113,8 +112,9 @@ func (o *owner[S]) serve(ctx context.Context) error {
 		if o.view.Windowed() {
 			err = o.close(ctx, t)
 		} else {
-			err = o.judgePresent(ctx, t)
-			pause = max(presentEvery, presentShare*time.Since(began))
+			var took time.Duration
+			took, err = o.judgePresent(ctx, t)
+			pause = min(max(presentEvery, presentShare*took), presentMost)
 		}
 		if err != nil {
 			return err
@@ -339,16 +339,19 @@ func (o *owner[S]) alert(ctx context.Context, t *tenure, alerts []trigger.Alert)
 	return o.service.appendAll(ctx, o.of.User, messages, t.lasts, func() { o.service.alerts.Add(1) })
 }
 
-// judgePresent judges the present values of a view without windows.
-func (o *owner[S]) judgePresent(ctx context.Context, t *tenure) error {
+// judgePresent judges the present values of a view without windows. took is for how long shards
+// worked on them: the wait for one that does not answer is no work.
+func (o *owner[S]) judgePresent(ctx context.Context, t *tenure) (took time.Duration, err error) {
 	if len(o.of.Alerts) == 0 {
-		return nil
+		return 0, nil
 	}
+	began := time.Now()
 	rows, offsets, err := o.present(ctx)
 	if err != nil {
 		o.note(func(s *Status) { s.Waits = err.Error() })
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
+	took = time.Since(began)
 	if time.Since(t.fresh) > alertsAgain {
 		o.mu.Lock()
 		o.forgetOutputs(t)
@@ -357,19 +360,19 @@ func (o *owner[S]) judgePresent(ctx context.Context, t *tenure) error {
 	o.note(func(s *Status) { s.Keys = len(rows) })
 	for some := range slices.Chunk(rows, rowsAtOnce) {
 		if err := o.learn(ctx, t, some); err != nil {
-			return err
+			return took, err
 		}
 		o.mu.Lock()
 		alerts, err := t.set.JudgePresent(some, offsets)
 		o.mu.Unlock()
 		if err != nil {
-			return err
+			return took, err
 		}
 		if err := o.alert(ctx, t, alerts); err != nil {
-			return err
+			return took, err
 		}
 	}
-	return nil
+	return took, nil
 }
 
 // present returns the present values of all keys, as of the next offsets of the shards.

@@ -1,6 +1,7 @@
 package viewing
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type shardLogs struct {
 	mu    sync.Mutex
 	lasts map[string]uint64 // offsets of the last records
 	now   *leader
+	input input
 }
 
 // leader is a leader of a shard: the present one, or one that has been replaced.
@@ -66,10 +68,17 @@ func (s *leader) Confirm(done func(error)) (now bool) {
 
 // AppendState appends. Of a leader that is replaced meanwhile nobody learns whether it did.
 func (s *leader) AppendState(a *log.Append) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.over.Load() {
 		return 0, errOver
 	}
 	a.Epoch = 1
+	for i := range a.Records {
+		if e, err := parseEntry(a.Records[i].Data); err == nil && e.advance != nil {
+			s.input.advances = append(s.input.advances, *e.advance)
+		}
+	}
 	if done := a.Done; done != nil {
 		a.Done = completed(func(first, end uint64, err error) {
 			if s.cut.Load() {
@@ -140,6 +149,8 @@ type world struct {
 	losses   int // of 100 messages between brokers
 	refusals int // of 100 appends to outputs
 	none     bool
+	pages    []*Values
+	asking   sync.WaitGroup
 
 	moves, refused, unknown int
 }
@@ -307,13 +318,6 @@ func (w *world) append(_, topic string, m *protocol.Message, done func(uint64, e
 	})
 }
 
-// event is a record of the source.
-type event struct {
-	At  int64  `json:"t"` // ms
-	Key string `json:"k"`
-	N   int    `json:"n"`
-}
-
 // publish appends a record to a shard of the source.
 func (w *world) publish(shard int, e event) {
 	l := w.topics["in"][shard]
@@ -322,11 +326,42 @@ func (w *world) publish(shard int, e event) {
 		w.t.Fatal(err)
 	}
 	l.mu.Lock()
+	l.input.events = append(l.input.events, e)
 	at := l.now
 	l.mu.Unlock()
 	if at != nil {
 		at.watchers.Call()
 	}
+}
+
+// inputs returns what the shards of the source have got.
+func (w *world) inputs() (all []input) {
+	for _, l := range w.topics["in"] {
+		l.mu.Lock()
+		all = append(all, input{slices.Clone(l.input.events), slices.Clone(l.input.advances)})
+		l.mu.Unlock()
+	}
+	return all
+}
+
+// ask asks the owner for the present values while others go on. Each answer goes to pages.
+func (w *world) ask() {
+	l := w.topics["in"][0]
+	l.mu.Lock()
+	at := l.now
+	l.mu.Unlock()
+	w.mu.Lock()
+	s := w.services[at.broker]
+	w.mu.Unlock()
+	w.asking.Go(func() {
+		ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+		defer cancel()
+		if page, err := s.Values(ctx, at, "means", &Ask{}); err == nil {
+			w.mu.Lock()
+			w.pages = append(w.pages, page)
+			w.mu.Unlock()
+		}
+	})
 }
 
 // restart ends a broker, and starts it again with other shards.
@@ -344,6 +379,7 @@ func (w *world) restart(n int) {
 }
 
 func (w *world) close() {
+	w.asking.Wait()
 	for _, s := range w.services {
 		s.Close()
 	}
@@ -374,51 +410,21 @@ func (w *world) messages(topic string) map[string][][]byte {
 	return all
 }
 
-// tumbling returns a view of tumbling windows of one second.
-func tumbling(lateness, idle time.Duration) *Declared {
-	return &Declared{Name: "means", Made: 3, Output: "out", Alerts: map[string]string{"high": "alerts"}, Spec: view.Spec{
-		By: "json.k", Window: view.Window{Tumbling: time.Second, Time: "json.t", Lateness: lateness, Idle: idle},
-		Values:   map[string]string{"readings": "count()", "sum": "sum(json.n)"},
+// viewOf returns a view of some windows.
+func viewOf(of view.Window) *Declared {
+	d := &Declared{Name: "means", Made: 3, Output: "out", Alerts: map[string]string{"high": "alerts"}, Spec: view.Spec{
+		By: "json.k", Window: of, Values: map[string]string{"readings": "count()", "sum": "sum(json.n)"},
 		Triggers: []trigger.Spec{{Name: "high", When: "sum > 30.0", Until: "sum < 20.0"}},
 	}}
+	if of == (view.Window{}) {
+		d.Output = ""
+	}
+	return d
 }
 
-// recount returns the results and alerts of logs, in the plainest way: lines by subject. Windows
-// that end behind the least watermark are left out.
-func recount(logs [][]event, lateness int64) (results, alerts map[string][]string) {
-	type cell struct {
-		key   string
-		start int64
-	}
-	counts, sums := map[cell]int{}, map[cell]int{}
-	least := int64(1 << 62)
-	for _, all := range logs {
-		mark := int64(-1 << 62)
-		for _, e := range all {
-			c := cell{e.Key, e.At / 1000 * 1000}
-			if c.start+1000 > mark {
-				counts[c]++
-				sums[c] += e.N
-			}
-			mark = max(mark, e.At-lateness)
-		}
-		least = min(least, mark)
-	}
-	results, alerts = map[string][]string{}, map[string][]string{}
-	raised := map[string]bool{}
-	order := slices.SortedFunc(maps.Keys(counts), func(a, b cell) int { return int(a.start - b.start) })
-	for _, c := range order {
-		if c.start+1000 > least || c.key == "end" {
-			continue
-		}
-		results["out.means."+c.key] = append(results["out.means."+c.key], fmt.Sprintf("%d count %d sum %d", c.start, counts[c], sums[c]))
-		if sum := sums[c]; !raised[c.key] && sum > 30 || raised[c.key] && sum < 20 {
-			raised[c.key] = !raised[c.key]
-			at := "alerts.means.high." + c.key
-			alerts[at] = append(alerts[at], fmt.Sprintf("%d %v %d", len(alerts[at])+1, raised[c.key], c.start+1000))
-		}
-	}
-	return results, alerts
+// tumbling returns a view of tumbling windows of one second.
+func tumbling(lateness, idle time.Duration) *Declared {
+	return viewOf(view.Window{Tumbling: time.Second, Time: "json.t", Lateness: lateness, Idle: idle})
 }
 
 // outputs returns what the output Topics have, as recount does.
@@ -430,13 +436,14 @@ func (w *world) outputs() (results, alerts map[string][]string) {
 		}
 		for _, b := range all {
 			var m struct {
-				From   time.Time
-				Values map[string]float64
+				From, To time.Time
+				Values   map[string]float64
 			}
 			if err := json.Unmarshal(b, &m); err != nil {
 				w.t.Fatal(err)
 			}
-			results[subject] = append(results[subject], fmt.Sprintf("%d count %v sum %v", m.From.UnixMilli(), m.Values["readings"], m.Values["sum"]))
+			at := span{from: m.From.UnixMilli(), to: m.To.UnixMilli()}
+			results[subject] = append(results[subject], at.line(total{int(m.Values["readings"]), int(m.Values["sum"])}))
 		}
 	}
 	for subject, all := range w.messages("alerts") {
@@ -452,9 +459,9 @@ func (w *world) outputs() (results, alerts map[string][]string) {
 }
 
 // settle waits until the outputs are as a recount has them.
-func (w *world) settle(logs [][]event, lateness time.Duration) {
+func (w *world) settle() {
 	w.t.Helper()
-	wantResults, wantAlerts := recount(logs, lateness.Milliseconds())
+	wantResults, wantAlerts := expected(&w.declared.Spec, w.inputs())
 	for range 600 { // of the bubble's time
 		time.Sleep(time.Second)
 		results, alerts := w.outputs()
