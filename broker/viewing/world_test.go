@@ -122,7 +122,9 @@ func (n *network) Forward(broker string, m *protocol.Message) (linked bool, behi
 	w := n.world
 	w.mu.Lock()
 	s, lost, twice := w.services[to], w.chance(w.losses), w.chance(w.losses)
+	slow := time.Duration(w.r.IntN(30)) * time.Millisecond
 	w.mu.Unlock()
+	time.Sleep(slow) // in the order of the link: whoever sends waits
 	if s == nil || lost {
 		return s != nil, behind
 	}
@@ -149,7 +151,7 @@ type world struct {
 	losses   int // of 100 messages between brokers
 	refusals int // of 100 appends to outputs
 	none     bool
-	pages    []*Values
+	pages    []told
 	asking   sync.WaitGroup
 
 	moves, refused, unknown int
@@ -357,8 +359,9 @@ func (w *world) ask() {
 		ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
 		defer cancel()
 		if page, err := s.Values(ctx, at, "means", &Ask{}); err == nil {
+			results, _ := w.outputs()
 			w.mu.Lock()
-			w.pages = append(w.pages, page)
+			w.pages = append(w.pages, told{page, results})
 			w.mu.Unlock()
 		}
 	})
