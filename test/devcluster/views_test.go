@@ -25,7 +25,7 @@ const (
 	// viewShards is more than one broker leads, so the owner hears others.
 	viewShards = 3
 	// windowTime and latenessTime are those of the View, in seconds.
-	windowTime, latenessTime = 60, 30
+	windowTime, latenessTime = 60, 15
 	// hotAbove and hotBelow are the bounds of its trigger.
 	hotAbove, hotBelow = 400, 300
 )
@@ -56,11 +56,11 @@ type readings struct {
 	unknown int             // readings without an ack, which may be stored
 }
 
-// next returns a reading. Some are before the watermark, and some of these too late for their
-// window. The totals of a room are above the trigger's bound in every second window.
+// next returns a reading. Their times are in disorder: some are before the watermark, and some of
+// these too late for their window. The totals of a room are above the trigger's bound in every second window.
 func (r *readings) next(of string) reading {
 	i := r.last.Add(1)
-	is := reading{ID: fmt.Sprint(of, "-", i), Room: fmt.Sprint("room-", i%4), At: r.begin + i - i%37, N: 1 + i%13}
+	is := reading{ID: fmt.Sprint(of, "-", i), Room: fmt.Sprint("room-", i%4), At: r.begin + i - 17*i%37, N: 1 + i%13}
 	if is.At/windowTime%2 == 1 {
 		is.N += 40
 	}
