@@ -13,8 +13,9 @@ import (
 )
 
 // troubled makes a world that has trouble while records come: leaders and the owner change between
-// any two steps, brokers restart, or have no memory for a while, messages between them are lost or come twice, and outputs refuse
-// appends or don't answer. In the end there is none, and a record that closes all windows.
+// any two steps, brokers restart, or have no memory for a while, messages between them are lost or
+// come twice, and outputs refuse appends or don't answer. In the end there is none, and a record
+// that closes all windows.
 func troubled(t *testing.T, seed uint64, of *Declared, number func(w *world) int) *world {
 	w := newWorld(t, seed, of, 1+int(seed%3))
 	w.mu.Lock()

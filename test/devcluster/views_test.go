@@ -57,7 +57,8 @@ type readings struct {
 }
 
 // next returns a reading. Their times are in disorder: some are before the watermark, and some of
-// these too late for their window. The totals of a room are above the trigger's bound in every second window.
+// these too late for their window. The totals of a room are above the trigger's bound in every
+// second window.
 func (r *readings) next(of string) reading {
 	i := r.last.Add(1)
 	is := reading{ID: fmt.Sprint(of, "-", i), Room: fmt.Sprint("room-", i%4), At: r.begin + i - 17*i%37, N: 1 + i%13}
