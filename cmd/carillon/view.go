@@ -77,10 +77,15 @@ func newViewListCommand() *cobra.Command {
 func newViewShowCommand() *cobra.Command {
 	var m manageFlags
 	cmd := &cobra.Command{
-		Use:               "show VIEW",
-		Aliases:           []string{"info"},
-		Short:             "Show one View: what it computes, and where its results go",
-		Example:           `  carillon view show hot-rooms`,
+		Use:     "show VIEW",
+		Aliases: []string{"info"},
+		Short:   "Show one View: what it computes, where its results go, and its first present values",
+		Long: fmt.Sprintf(`Show one View: what it computes, where its results go, and whether it is served. Below are its
+present values, of the first %d keys and at most %d values, and how many more there are; carillon
+view get prints all. If they can't be had, for example because the View is not served yet, it says
+why.`, maxPresentKeys, maxPresentValues),
+		Example: `  carillon view show hot-rooms
+  carillon view show hot-rooms --output json | jq .present.values`,
 		Args:              takes(1, 1, "the name of a view"),
 		ValidArgsFunction: m.completeViews,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -93,10 +98,17 @@ func newViewShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if m.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v)
+			present, err := b.present(cmd.Context(), args[0])
+			if err != nil {
+				return b.explain("view "+args[0], err)
 			}
-			return printView(cmd.OutOrStdout(), v)
+			if m.output == "json" {
+				return printJSON(cmd.OutOrStdout(), presentView{v, present})
+			}
+			if err := printView(cmd.OutOrStdout(), v); err != nil {
+				return err
+			}
+			return printPresent(cmd.OutOrStdout(), args[0], &present)
 		},
 	}
 	m.flags(cmd, "table", "json")

@@ -83,9 +83,9 @@ const valuesAgain = 100 * time.Millisecond
 // served a moment later, so it is asked for again within the time for an answer.
 func (b *brokers) valuesOf(ctx context.Context, request admin.ViewGetRequest) (*valuePage, error) {
 	for until := time.Now().Add(b.timeout); ; {
-		page := &valuePage{}
-		if err := b.ask(ctx, admin.ViewGetSubject, request, page); err != nil {
-			return nil, b.explain("view "+request.View, err)
+		page, err := b.valuesNow(ctx, request)
+		if err != nil {
+			return nil, err
 		}
 		if page.Error == nil || page.Error.Code != admin.NotServed || time.Now().After(until) {
 			return page, asError(page.Error)
@@ -94,6 +94,13 @@ func (b *brokers) valuesOf(ctx context.Context, request admin.ViewGetRequest) (*
 			return nil, b.explain("view "+request.View, ctx.Err())
 		}
 	}
+}
+
+// valuesNow asks for a page once. The page may have an error.
+func (b *brokers) valuesNow(ctx context.Context, request admin.ViewGetRequest) (*valuePage, error) {
+	page := &valuePage{}
+	err := b.ask(ctx, admin.ViewGetSubject, request, page)
+	return page, b.explain("view "+request.View, err)
 }
 
 // maxViewKeys is how many keys are asked for at once: a request has some KiB.

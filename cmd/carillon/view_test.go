@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -60,9 +62,87 @@ func TestViewsFromTheCommandLine(t *testing.T) {
 		t.Errorf("the values are %+v", got)
 	}
 	s.fails(exitFailure, "there is no view", "view get nothing")
+	for view, want := range map[string]string{"count": "served\n\nKEY   FROM", "hot-rooms": "served\n\nThere are no present values.\n"} {
+		if got := s.shows(view); !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
 	s.fails(exitFailure, "nothing was deleted", "view delete count")
 	s.prints("view count is deleted\n", "view delete count --yes")
 	s.fails(exitFailure, "there is no view", "view show count")
+}
+
+// shows returns what is shown of a View with its values: at moments it may not be served.
+func (s shell) shows(view string, more ...string) (out string) {
+	s.Helper()
+	testutil.EventuallyTrue(s, "view "+view+" has values", func() bool {
+		out = s.does("view show "+view, more...)
+		return !strings.Contains(out, "can't be had") && !strings.Contains(out, `"why"`)
+	})
+	return out
+}
+
+// TestAViewIsShownWithItsFirstValues: those of ten keys, the number of others, and why there are
+// none.
+func TestAViewIsShownWithItsFirstValues(t *testing.T) {
+	dev := startDev(t, "--data", t.TempDir())
+	defer dev.stop()
+	s := shell{t, dev.url}
+	s.does("topic create orders")
+	s.does("view create regions orders", "--by", "json.region", "--value", "n=count()")
+	for n := range 13 {
+		s.does("pub orders", fmt.Sprintf(`{"region":"r%02d"}`, n))
+	}
+	testutil.EventuallyTrue(t, "all messages are counted", func() bool {
+		out, _, _ := s.types("", "view get regions")
+		return strings.Contains(out, "r12")
+	})
+	shown := s.shows("regions")
+	_, values, _ := strings.Cut(shown, "\n\n")
+	if lines := strings.Split(strings.TrimSpace(values), "\n"); len(lines) != 12 || !strings.HasPrefix(lines[10], "r09 ") ||
+		lines[11] != "3 more values, of 3 more keys: carillon view get regions has all" || !strings.HasPrefix(shown, "View ") {
+		t.Errorf("shown\n%s", shown)
+	}
+	var is presentView
+	testutil.Must(t, json.Unmarshal([]byte(s.shows("regions", "--output", "json")), &is))
+	if p := is.Present; is.Spec.Topic != "orders" || len(p.Values) != maxPresentKeys || p.MoreKeys != 3 || p.MoreValues != 3 || p.Why != "" ||
+		p.Values[9].Keys[0] != "r09" || p.Values[9].Values["n"] != 1.0 {
+		t.Errorf("shown %+v", is)
+	}
+	s.does("topic delete orders --yes")
+	if got := s.does("view show regions"); !strings.Contains(got, "\n\nThe present values can't be had: there is no topic") {
+		t.Errorf("without its topic it is shown as\n%s", got)
+	}
+	if is := read[presentView](s, "view show regions"); is.Name != "regions" || is.Present.Values == nil || !strings.Contains(is.Present.Why, "there is no topic") {
+		t.Errorf("without its topic it is shown as %+v", is)
+	}
+}
+
+func TestFirstValuesAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		keys    []any
+		windows int
+		more    bool
+		values  int
+		rest    string
+	}{
+		{"few", []any{"a", "b"}, 3, false, 6, ""},
+		{"a number and its text", []any{"4", 4.0, "5", 5.0, 6.0, "6", 7.0, "7", 8.0, "8", 9.0}, 1, false, 10, "1 more values, of 1 more keys: carillon view get v has all"},
+		{"many windows", []any{"a", "b", "c"}, 60, false, 100, "80 more values, of 1 more keys: carillon view get v has all"},
+		{"windows of one key", []any{nil}, 130, false, 100, "30 more values: carillon view get v has all"},
+		{"not all counted", []any{"a"}, 101, true, 100, "at least 1 more values: carillon view get v has all"},
+	} {
+		p := presentValues{More: c.more}
+		for _, key := range c.keys {
+			for range c.windows {
+				p.add(&fetchedValue{Keys: []any{key}})
+			}
+		}
+		if got := p.rest("v"); len(p.Values) != c.values || got != c.rest {
+			t.Errorf("%s: %d values, and %q; want %d and %q", c.what, len(p.Values), got, c.values, c.rest)
+		}
+	}
 }
 
 func TestFlagsOfViewsAreJudged(t *testing.T) {
