@@ -208,6 +208,48 @@ func TestASecretForTLSIsWaitedFor(t *testing.T) {
 	refused("one of the operator's own")
 }
 
+// TestAnExpiringCertificateIsReported: a week before the end of a certificate that others renew,
+// and when it has expired, the Broker has a condition, and an event is written, once each. Ready
+// does not depend on it.
+func TestAnExpiringCertificateIsReported(t *testing.T) {
+	w := newWorld(t)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "theirs"}, Data: certificateOf(t, w)}
+	if err := k8s.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.create(`{replicas: 1, tls: {secretName: theirs}, coordination: {managed: {replicas: 1}}}`)
+	w.untilReady()
+	w.until(v1alpha1.ConditionCertificateExpiring, "", "")
+	end := w.notAfter("theirs")
+	for _, c := range []struct {
+		reason string
+		left   time.Duration
+	}{{"CertificateExpiresSoon", 6 * 24 * time.Hour}, {"CertificateExpired", -time.Hour}} {
+		w.advance(end.Add(-c.left).Sub(w.options.Now()))
+		w.patch(&v1alpha1.Broker{}, "main", fmt.Sprintf(`{"metadata": {"annotations": {"look": "%s"}}}`, c.reason))
+		is := w.until(v1alpha1.ConditionCertificateExpiring, metav1.ConditionTrue, c.reason)
+		if !strings.Contains(is.Message, "Secret theirs, which spec.tls.secretName names, expire") || !strings.Contains(is.Message, end.UTC().Format(time.RFC3339)) {
+			t.Errorf("it says %q", is.Message)
+		}
+		w.wantEvent(c.reason, is.Message)
+		w.untilReady()
+		w.quiet()
+		before := len(w.written())
+		w.restartOperator(func(*controllersOptions) {})
+		w.quiet()
+		if after := w.written(); len(after) != before {
+			t.Errorf("a Broker that nothing happened to cost the writes %v", after[before:])
+		}
+		if err := w.countEvents("Broker", c.reason, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	w.fill("theirs", certificateOf(t, w))
+	w.patch(&v1alpha1.Broker{}, "main", `{"metadata": {"annotations": {"look": "renewed"}}}`)
+	w.until(v1alpha1.ConditionCertificateExpiring, "", "")
+	w.untilReady()
+}
+
 // TestCertManagerMakesTheCertificate: the operator makes a Certificate, waits for its Secret, and
 // says so if cert-manager is not there.
 func TestCertManagerMakesTheCertificate(t *testing.T) {
@@ -308,14 +350,15 @@ func installCertManager(t *testing.T) {
 	})
 }
 
-// certificateOf returns a certificate of another CA, for the names of the Broker main.
+// certificateOf returns a certificate of another CA, for the names of the Broker main, as it is
+// made at the operator's time.
 func certificateOf(t *testing.T, w *world) map[string][]byte {
 	t.Helper()
-	authority, _, err := pki.EnsureAuthority("theirs", nil, time.Now(), rand.Reader)
+	authority, _, err := pki.EnsureAuthority("theirs", nil, w.options.Now(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := authority.EnsureLeaf(pki.Leaf{Name: "theirs", DNSNames: []string{"main", "main." + w.namespace + ".svc"}}, nil, time.Now(), rand.Reader)
+	data, err := authority.EnsureLeaf(pki.Leaf{Name: "theirs", DNSNames: []string{"main", "main." + w.namespace + ".svc"}}, nil, w.options.Now(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,8 @@ const (
 	// not answer, and passes over other Brokers should not wait for it.
 	concurrency = 4
 	// pollConverged is the interval of passes over a converged Broker, since changes of etcd's
-	// health, of users' Secrets and of certificates' ages trigger none.
+	// health, of users' Secrets and of certificates' ages trigger none. So what is due by time needs
+	// no interval of its own.
 	pollConverged = time.Minute
 	// pollWaiting is the same while a pass waits for a change that may trigger none.
 	pollWaiting = 5 * time.Second
@@ -66,6 +67,7 @@ type Reconciler struct {
 
 	emptySince observe.Absences // since when drained brokers have no replicas
 	wrongUsers eventing.Memory  // mistakes in users for which an event was written
+	expiries   eventing.Memory  // ends of clients' certificates for which an event was written
 	restores   eventing.Memory  // generations of etcd for which an event was written
 }
 
@@ -100,6 +102,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.Status.Forget(request.NamespacedName)
 		r.restores.Forget(request.NamespacedName)
 		r.wrongUsers.Forget(request.NamespacedName)
+		r.expiries.Forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	if broker.DeletionTimestamp != nil {
@@ -138,7 +141,8 @@ func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus,
 	is := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionReady)
 	r.tellOfRestore(broker, wanted, outcome)
-	r.tellOfUsers(broker, wanted)
+	r.tellOf(v1alpha1.ConditionUsersInvalid, &r.wrongUsers, broker, wanted)
+	r.tellOf(v1alpha1.ConditionCertificateExpiring, &r.expiries, broker, wanted)
 	reasonChanged := was == nil || was.Reason != is.Reason
 	done := false
 	switch outcome.Action.Kind {
@@ -174,12 +178,13 @@ func (r *Reconciler) tellOfRestore(broker *v1alpha1.Broker, wanted v1alpha1.Brok
 	}
 }
 
-// tellOfUsers writes an event when other Secrets are wrong as users, or in another way.
-func (r *Reconciler) tellOfUsers(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus) {
-	was := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionUsersInvalid)
-	is := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionUsersInvalid)
-	if is != nil && (was == nil || was.Message != is.Message) && r.wrongUsers.News(broker, is.Message) {
-		eventing.Warn(r.Events, broker, plan.Action{Kind: plan.None, Reason: plan.UsersInvalid, Message: is.Message})
+// tellOf writes an event when a condition that a person has to look at begins, or says something
+// else.
+func (r *Reconciler) tellOf(condition string, told *eventing.Memory, broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus) {
+	was := meta.FindStatusCondition(broker.Status.Conditions, condition)
+	is := meta.FindStatusCondition(wanted.Conditions, condition)
+	if is != nil && (was == nil || was.Message != is.Message) && told.News(broker, is.Message) {
+		eventing.Warn(r.Events, broker, plan.Action{Kind: plan.None, Reason: plan.Reason(is.Reason), Message: is.Message})
 	}
 }
 

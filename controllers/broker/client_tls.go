@@ -16,15 +16,15 @@ import (
 // certificate for clients, or the Certificate from which cert-manager makes one, and the ConfigMap
 // with the CAs that clients trust. That stays as it is while its source can't be used.
 func (p *pass) ensureClientTLS(ctx context.Context, names build.Names, now time.Time) error {
-	spec := p.broker.Spec.TLS
-	if spec == nil {
-		return nil
-	}
-	bundle, trouble, err := observe.ClientTLS(ctx, p.Live, p.broker)
+	source, trouble, err := observe.ClientTLS(ctx, p.Live, p.broker)
 	if err != nil {
 		return err
 	}
-	p.facts.TLSTrouble = trouble
+	p.facts.TLSTrouble, p.facts.ClientCertificate = trouble, source.Certificate
+	spec, bundle := p.broker.Spec.TLS, source.Bundle
+	if spec == nil {
+		return nil
+	}
 	if spec.IssuerRef != nil {
 		p.objects = append(p.objects, build.ClientCertificate(p.broker, p.ClusterDomain))
 	}

@@ -15,28 +15,35 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
+// ClientSource is what was read for spec.tls.
+type ClientSource struct {
+	// Bundle is the CAs that came with the certificate; nil: none.
+	Bundle      []byte
+	Certificate plan.ClientCertificate
+}
+
 // ClientTLS reads the Secrets that spec.tls names, and the one that cert-manager fills. If a pod
-// could not start with them, trouble has the reason and what to do. bundle is the CAs that came
-// with the certificate; nil: none.
-func ClientTLS(ctx context.Context, live client.Reader, broker *v1alpha1.Broker) (bundle []byte, trouble plan.Trouble, err error) {
+// could not start with them, trouble has the reason and what to do.
+func ClientTLS(ctx context.Context, live client.Reader, broker *v1alpha1.Broker) (source ClientSource, trouble plan.Trouble, err error) {
+	source.Certificate.Known = true
 	spec := broker.Spec.TLS
 	if spec == nil {
-		return nil, plan.Trouble{}, nil
+		return source, plan.Trouble{}, nil
 	}
 	if spec.SecretName != "" || spec.IssuerRef != nil {
-		if bundle, trouble, err = serverCertificate(ctx, live, broker); err != nil || trouble.Message != "" {
-			return nil, trouble, err
+		if source, trouble, err = serverCertificate(ctx, live, broker); err != nil || trouble.Message != "" {
+			return source, trouble, err
 		}
 	}
 	if spec.ClientCertificates == nil {
-		return bundle, plan.Trouble{}, nil
+		return source, plan.Trouble{}, nil
 	}
 	ref := spec.ClientCertificates.CASecretRef
 	what := fmt.Sprintf("Secret %s, which spec.tls.clientCertificates.caSecretRef names,", ref.Name)
 	secret, err := get(ctx, live, broker.Namespace, ref.Name)
 	switch {
 	case err != nil:
-		return nil, plan.Trouble{}, err
+		return ClientSource{}, plan.Trouble{}, err
 	case secret == nil:
 		trouble = unusable("%s does not exist: make it with the CAs of the clients' certificates in the key %s", what, ref.Key)
 	case len(secret.Data[ref.Key]) == 0:
@@ -44,43 +51,48 @@ func ClientTLS(ctx context.Context, live client.Reader, broker *v1alpha1.Broker)
 	case !certificates(secret.Data[ref.Key]):
 		trouble = unusable("%s has no certificate in the key %s: put the CAs of the clients' certificates there, PEM encoded", what, ref.Key)
 	}
-	return bundle, trouble, nil
+	return source, trouble, nil
 }
 
 // serverCertificate reads the certificate that the operator does not make itself.
-func serverCertificate(ctx context.Context, live client.Reader, broker *v1alpha1.Broker) (bundle []byte, trouble plan.Trouble, err error) {
+func serverCertificate(ctx context.Context, live client.Reader, broker *v1alpha1.Broker) (source ClientSource, trouble plan.Trouble, err error) {
 	names, name := build.NamesOf(broker), build.ClientSecret(broker)
 	what := fmt.Sprintf("Secret %s, which spec.tls.secretName names,", name)
+	renew := "put another one, and its key, into tls.crt and tls.key"
 	issued := broker.Spec.TLS.IssuerRef != nil
 	if issued {
+		renew = fmt.Sprintf("kubectl describe certificate.cert-manager.io %s says why it is not renewed", names.ClientTLS())
 		what = fmt.Sprintf("Secret %s of Certificate %s", name, names.ClientTLS())
 	}
 	secret, err := get(ctx, live, broker.Namespace, name)
 	if err != nil {
-		return nil, plan.Trouble{}, err
+		return ClientSource{}, plan.Trouble{}, err
 	}
+	source.Certificate.Known = true
 	if secret == nil && issued {
-		return nil, plan.Trouble{Reason: plan.CertificatePending, Message: fmt.Sprintf(
+		return source, plan.Trouble{Reason: plan.CertificatePending, Message: fmt.Sprintf(
 			"cert-manager has not made %s yet; if this lasts, kubectl describe certificate.cert-manager.io %s says why", what, names.ClientTLS())}, nil
 	}
 	if secret == nil {
-		return nil, unusable("%s does not exist: make it with the keys tls.crt and tls.key, as kubectl create secret tls does", what), nil
+		return source, unusable("%s does not exist: make it with the keys tls.crt and tls.key, as kubectl create secret tls does", what), nil
 	}
 	if secret.Labels[build.LabelManagedBy] == build.ManagedBy {
-		return nil, unusable("%s is one of the operator's own: name a Secret of yours", what), nil
+		return source, unusable("%s is one of the operator's own: name a Secret of yours", what), nil
 	}
 	for _, key := range []string{build.KeyCert, build.KeyKey} {
 		if len(secret.Data[key]) == 0 {
-			return nil, unusable("%s lacks the key %s: it needs tls.crt and tls.key, as kubectl create secret tls makes them", what, key), nil
+			return source, unusable("%s lacks the key %s: it needs tls.crt and tls.key, as kubectl create secret tls makes them", what, key), nil
 		}
 	}
-	if _, err := tls.X509KeyPair(secret.Data[build.KeyCert], secret.Data[build.KeyKey]); err != nil {
-		return nil, unusable("%s is no certificate with its key (%v): put a PEM certificate into tls.crt and the key that it was made for into tls.key", what, err), nil
+	pair, err := tls.X509KeyPair(secret.Data[build.KeyCert], secret.Data[build.KeyKey])
+	if err != nil {
+		return source, unusable("%s is no certificate with its key (%v): put a PEM certificate into tls.crt and the key that it was made for into tls.key", what, err), nil
 	}
+	source.Certificate = plan.ClientCertificate{Known: true, What: what, Renew: renew, NotBefore: pair.Leaf.NotBefore, NotAfter: pair.Leaf.NotAfter}
 	if ca := secret.Data[build.KeyCA]; certificates(ca) {
-		bundle = ca
+		source.Bundle = ca
 	}
-	return bundle, plan.Trouble{}, nil
+	return source, plan.Trouble{}, nil
 }
 
 // get reads a Secret that is not ours; nil: it does not exist.

@@ -282,7 +282,12 @@ func TestSecretsOfTLSAreJudgedAsBrokersReadThem(t *testing.T) {
 	} {
 		broker := &v1alpha1.Broker{}
 		broker.Name, broker.Spec.TLS = "main", &c.spec
-		bundle, trouble, err := ClientTLS(t.Context(), secrets{data: c.data}, broker)
+		source, trouble, err := ClientTLS(t.Context(), secrets{data: c.data}, broker)
+		bundle := source.Bundle
+		seen := source.Certificate
+		if ours := c.spec.SecretName == "" && c.spec.IssuerRef == nil; !seen.Known || seen.NotAfter.IsZero() != (ours || c.reason != "") {
+			t.Errorf("%s: the certificate is %+v", what, seen)
+		}
 		if err != nil || trouble.Reason != c.reason || !strings.Contains(trouble.Message, c.says) || (trouble.Message == "") != (c.reason == "") || string(bundle) != string(c.bundle) {
 			t.Errorf("%s: %q, %+v, %v; want %q %q", what, bundle, trouble, err, c.reason, c.says)
 		}

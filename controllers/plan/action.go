@@ -157,6 +157,13 @@ const (
 	CopiesCompared Reason = "CopiesCompared"
 )
 
+// Reasons of a Broker whose certificate for clients others renew: of the condition
+// CertificateExpiring, and of events.
+const (
+	CertificateExpired     Reason = "CertificateExpired"
+	CertificateExpiresSoon Reason = "CertificateExpiresSoon"
+)
+
 // Action is the next action of a pass.
 type Action struct {
 	Kind   Kind

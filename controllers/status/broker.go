@@ -99,6 +99,11 @@ func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 		}
 	}
 
+	if c := f.ClientCertificate; c.Known {
+		reason, message := plan.Expiry(c, o.Now)
+		conditions.only(reason != "", v1alpha1.ConditionCertificateExpiring, string(reason), message)
+	}
+
 	conditions.only(waiting != "", v1alpha1.ConditionRestartPending, ReasonOnRequest, waiting)
 	known := broker.Spec.Auth != nil || broker.Spec.TLS != nil && broker.Spec.TLS.ClientCertificates != nil
 	conditions.only(!known, v1alpha1.ConditionOpen, ReasonNoAuth,

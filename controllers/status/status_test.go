@@ -22,7 +22,7 @@ func brokerOf() *v1alpha1.Broker {
 // say returns the conditions in short: "Ready=False:RollingPod".
 func say(conditions []metav1.Condition) string {
 	var words []string
-	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "EtcdRestored", "RestartPending", "RetentionPaused", "DurabilityReduced", "UncleanElection", "AttributesRefused", "UsersInvalid", "Open"} {
+	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "EtcdRestored", "RestartPending", "RetentionPaused", "DurabilityReduced", "UncleanElection", "AttributesRefused", "UsersInvalid", "CertificateExpiring", "Open"} {
 		if c := meta.FindStatusCondition(conditions, kind); c != nil {
 			words = append(words, kind+"="+string(c.Status)+":"+c.Reason)
 		}
@@ -76,6 +76,37 @@ func TestConditionsThatNoLongerHoldGo(t *testing.T) {
 	broker.Spec.Auth = &v1alpha1.AuthSpec{}
 	if got := say(Broker(broker, Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}}).Conditions); got != "Ready=True:AllReady" {
 		t.Errorf("%s, want Ready alone", got)
+	}
+}
+
+// TestTheEndOfACertificateIsShownAsFarAsItIsKnown: a pass that failed before it looked changes
+// nothing.
+func TestTheEndOfACertificateIsShownAsFarAsItIsKnown(t *testing.T) {
+	broker, now := brokerOf(), time.Now()
+	broker.Spec.Auth = &v1alpha1.AuthSpec{}
+	ends := func(after time.Duration) plan.ClientCertificate {
+		return plan.ClientCertificate{Known: true, What: "Secret theirs", NotBefore: now.Add(-1000 * time.Hour), NotAfter: now.Add(after)}
+	}
+	for _, c := range []struct {
+		what        string
+		certificate plan.ClientCertificate
+		want        string
+	}{
+		{"not known", plan.ClientCertificate{}, "Ready=True:AllReady"},
+		{"soon", ends(time.Hour), "Ready=True:AllReady CertificateExpiring=True:CertificateExpiresSoon"},
+		{"over", ends(-time.Hour), "Ready=True:AllReady CertificateExpiring=True:CertificateExpired"},
+		{"not known again", plan.ClientCertificate{}, "Ready=True:AllReady CertificateExpiring=True:CertificateExpired"},
+		{"renewed", ends(2000 * time.Hour), "Ready=True:AllReady"},
+	} {
+		outcome := Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}, Facts: plan.Facts{ClientCertificate: c.certificate}, Now: now}
+		broker.Status = Broker(broker, outcome)
+		if words := say(broker.Status.Conditions); words != c.want {
+			t.Errorf("%s: %s, want %s", c.what, words, c.want)
+		}
+		outcome.Now = now.Add(time.Minute)
+		if again := Broker(broker, outcome); !equality.Semantic.DeepEqual(again, broker.Status) {
+			t.Errorf("%s: said again, it became %+v", c.what, again)
+		}
 	}
 }
 
