@@ -50,8 +50,8 @@ const (
 	// ConditionEtcdUnrestricted is True of a Broker whose etcd does not ask for users yet: then any
 	// certificate for etcd may do everything there.
 	ConditionEtcdUnrestricted = "EtcdUnrestricted"
-	// ConditionCertificateExpiring is True of a Broker whose certificate for clients, which others
-	// renew, has expired or soon does.
+	// ConditionCertificateExpiring is True of a Broker with a certificate of spec.tls, which others
+	// renew, that has expired or soon does.
 	ConditionCertificateExpiring = "CertificateExpiring"
 	// ConditionOpen is True when anyone who reaches the brokers may publish and subscribe.
 	ConditionOpen = "Open"

@@ -20,7 +20,7 @@ func (p *pass) ensureClientTLS(ctx context.Context, names build.Names, now time.
 	if err != nil {
 		return err
 	}
-	p.facts.TLSTrouble, p.facts.ClientCertificate = trouble, source.Certificate
+	p.facts.TLSTrouble, p.facts.ClientCertificates = trouble, source.Certificates
 	spec, bundle := p.broker.Spec.TLS, source.Bundle
 	if spec == nil {
 		return nil

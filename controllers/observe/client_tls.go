@@ -4,7 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,14 +23,14 @@ import (
 // ClientSource is what was read for spec.tls.
 type ClientSource struct {
 	// Bundle is the CAs that came with the certificate; nil: none.
-	Bundle      []byte
-	Certificate plan.ClientCertificate
+	Bundle       []byte
+	Certificates plan.ClientCertificates
 }
 
 // ClientTLS reads the Secrets that spec.tls names, and the one that cert-manager fills. If a pod
 // could not start with them, trouble has the reason and what to do.
 func ClientTLS(ctx context.Context, live client.Reader, broker *v1alpha1.Broker) (source ClientSource, trouble plan.Trouble, err error) {
-	source.Certificate.Known = true
+	source.Certificates.Known = true
 	spec := broker.Spec.TLS
 	if spec == nil {
 		return source, plan.Trouble{}, nil
@@ -50,15 +55,81 @@ func ClientTLS(ctx context.Context, live client.Reader, broker *v1alpha1.Broker)
 		trouble = unusable("%s lacks the key %s: put the CAs of the clients' certificates there, PEM encoded", what, ref.Key)
 	case !certificates(secret.Data[ref.Key]):
 		trouble = unusable("%s has no certificate in the key %s: put the CAs of the clients' certificates there, PEM encoded", what, ref.Key)
+	default:
+		source.Certificates.All = append(source.Certificates.All, clientCAs(secret.Data[ref.Key], ref)...)
 	}
 	return source, trouble, nil
 }
+
+// chain returns the certificate that clients see, and the CAs that are sent with it.
+func chain(pair *tls.Certificate, what, renew string) []plan.ClientCertificate {
+	all := []plan.ClientCertificate{{What: "the certificate in " + what, Means: "clients refuse it",
+		Renew: renew, NotBefore: pair.Leaf.NotBefore, NotAfter: pair.Leaf.NotAfter}}
+	for _, der := range pair.Certificate[1:min(len(pair.Certificate), maxJudged)] {
+		if c, err := x509.ParseCertificate(der); err == nil { // what clients can't read they pass over
+			all = append(all, plan.ClientCertificate{What: fmt.Sprintf("the CA %s in tls.crt of %s", shown(c), what),
+				Means: "clients that need it refuse the certificate", Renew: renew, NotBefore: c.NotBefore, NotAfter: c.NotAfter})
+		}
+	}
+	return all
+}
+
+// clientCAs returns the CAs of clients' certificates, but for those that have a successor of the
+// same name: they are left there until all clients have other certificates.
+func clientCAs(bundle []byte, ref v1alpha1.SecretKeyReference) (all []plan.ClientCertificate) {
+	var found []*x509.Certificate
+	latest := map[string]time.Time{} // by subject
+	for len(found) < maxJudged {
+		var block *pem.Block
+		if block, bundle = pem.Decode(bundle); block == nil {
+			break
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if block.Type != "CERTIFICATE" || err != nil {
+			continue // brokers pass over it, too
+		}
+		if slices.ContainsFunc(found, c.Equal) {
+			continue
+		}
+		found = append(found, c)
+		if name := string(c.RawSubject); c.NotAfter.After(latest[name]) {
+			latest[name] = c.NotAfter
+		}
+	}
+	for _, c := range found {
+		if c.NotAfter.Before(latest[string(c.RawSubject)]) {
+			continue
+		}
+		all = append(all, plan.ClientCertificate{
+			What:  fmt.Sprintf("the CA %s in %s of Secret %s, which spec.tls.clientCertificates.caSecretRef names,", shown(c), ref.Key, ref.Name),
+			Means: "clients with its certificates are refused", Renew: "put its successor there, or remove it if no client needs it",
+			NotBefore: c.NotBefore, NotAfter: c.NotAfter})
+	}
+	return all
+}
+
+// shown returns the name of a CA for a message. Others wrote it.
+func shown(c *x509.Certificate) string {
+	name := strings.ToValidUTF8(c.Subject.String(), "?")
+	if len(name) > maxShown {
+		name = strings.ToValidUTF8(name[:maxShown], "") + "…"
+	}
+	return strconv.Quote(name)
+}
+
+const (
+	// maxJudged is how many certificates of a chain, or of a bundle, are judged: a Secret has 1 MiB, and
+	// is read each minute.
+	maxJudged = 200
+	// maxShown is how much of a CA's name is in a message.
+	maxShown = 100
+)
 
 // serverCertificate reads the certificate that the operator does not make itself.
 func serverCertificate(ctx context.Context, live client.Reader, broker *v1alpha1.Broker) (source ClientSource, trouble plan.Trouble, err error) {
 	names, name := build.NamesOf(broker), build.ClientSecret(broker)
 	what := fmt.Sprintf("Secret %s, which spec.tls.secretName names,", name)
-	renew := "put another one, and its key, into tls.crt and tls.key"
+	renew := "put another one, with the CAs between and its key, into tls.crt and tls.key"
 	issued := broker.Spec.TLS.IssuerRef != nil
 	if issued {
 		renew = fmt.Sprintf("kubectl describe certificate.cert-manager.io %s says why it is not renewed", names.ClientTLS())
@@ -68,7 +139,7 @@ func serverCertificate(ctx context.Context, live client.Reader, broker *v1alpha1
 	if err != nil {
 		return ClientSource{}, plan.Trouble{}, err
 	}
-	source.Certificate.Known = true
+	source.Certificates.Known = true
 	if secret == nil && issued {
 		return source, plan.Trouble{Reason: plan.CertificatePending, Message: fmt.Sprintf(
 			"cert-manager has not made %s yet; if this lasts, kubectl describe certificate.cert-manager.io %s says why", what, names.ClientTLS())}, nil
@@ -88,7 +159,7 @@ func serverCertificate(ctx context.Context, live client.Reader, broker *v1alpha1
 	if err != nil {
 		return source, unusable("%s is no certificate with its key (%v): put a PEM certificate into tls.crt and the key that it was made for into tls.key", what, err), nil
 	}
-	source.Certificate = plan.ClientCertificate{Known: true, What: what, Renew: renew, NotBefore: pair.Leaf.NotBefore, NotAfter: pair.Leaf.NotAfter}
+	source.Certificates.All = chain(&pair, what, renew)
 	if ca := secret.Data[build.KeyCA]; certificates(ca) {
 		source.Bundle = ca
 	}

@@ -2,11 +2,19 @@ package observe
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
+	"fmt"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -284,12 +292,75 @@ func TestSecretsOfTLSAreJudgedAsBrokersReadThem(t *testing.T) {
 		broker.Name, broker.Spec.TLS = "main", &c.spec
 		source, trouble, err := ClientTLS(t.Context(), secrets{data: c.data}, broker)
 		bundle := source.Bundle
-		seen := source.Certificate
-		if ours := c.spec.SecretName == "" && c.spec.IssuerRef == nil; !seen.Known || seen.NotAfter.IsZero() != (ours || c.reason != "") {
-			t.Errorf("%s: the certificate is %+v", what, seen)
+		seen, ends := source.Certificates, 1
+		if ours := c.spec.SecretName == "" && c.spec.IssuerRef == nil && c.spec.ClientCertificates == nil; ours || c.reason != "" {
+			ends = 0
+		}
+		if !seen.Known || len(seen.All) != ends {
+			t.Errorf("%s: the certificates are %+v", what, seen)
 		}
 		if err != nil || trouble.Reason != c.reason || !strings.Contains(trouble.Message, c.says) || (trouble.Message == "") != (c.reason == "") || string(bundle) != string(c.bundle) {
 			t.Errorf("%s: %q, %+v, %v; want %q %q", what, bundle, trouble, err, c.reason, c.says)
 		}
+	}
+}
+
+// TestAllCertificatesOfTLSAreJudged: those of the chain that clients see, and the CAs of clients'
+// certificates. A CA with a successor is not, as it is left there for a while.
+func TestAllCertificatesOfTLSAreJudged(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(kind string, b []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
+	}
+	serial := int64(0)
+	ca := func(name string, hours time.Duration) string {
+		serial++
+		c := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(hours * time.Hour)}
+		b, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return block("CERTIFICATE", b)
+	}
+	old := ca("clients", -1)
+	garbage := block("CERTIFICATE", []byte("garbage")) + block("OTHER", []byte("x"))
+	between := ca("evil\x1b[2J\n"+strings.Repeat("long", 100), 3)
+	data := map[string]map[string][]byte{
+		"theirs": {"tls.crt": []byte(ca("leaf", 2) + garbage + between), "tls.key": []byte(block("PRIVATE KEY", der))},
+		"roots":  {"pem": []byte("text\n" + old + garbage + old + ca("clients", 4) + ca("former", -1))},
+	}
+	broker := &v1alpha1.Broker{}
+	broker.Name, broker.Spec.TLS = "main", &v1alpha1.ClientTLSSpec{SecretName: "theirs",
+		ClientCertificates: &v1alpha1.ClientCertificatesSpec{CASecretRef: v1alpha1.SecretKeyReference{Name: "roots", Key: "pem"}}}
+	source, trouble, err := ClientTLS(t.Context(), secrets{data: data}, broker)
+	if err != nil || trouble.Message != "" {
+		t.Fatal(trouble, err)
+	}
+	var found []string
+	for _, c := range source.Certificates.All {
+		found = append(found, fmt.Sprintf("%d %s", c.NotAfter.Sub(now)/time.Hour, c.What))
+		if len(c.What) > 300 || strings.ContainsFunc(c.What, unicode.IsControl) || c.Means == "" || c.Renew == "" {
+			t.Errorf("%+v", c)
+		}
+	}
+	want := []string{"2 the certificate in Secret theirs, ", `3 the CA "CN=evil`, `4 the CA "CN=clients" in pem of Secret roots, `, `-1 the CA "CN=former" in pem`}
+	if len(found) != len(want) {
+		t.Fatalf("judged are %q", found)
+	}
+	for i := range want {
+		if !strings.HasPrefix(found[i], want[i]) {
+			t.Errorf("judged is %q, want %q", found[i], want[i])
+		}
+	}
+	if many := clientCAs([]byte(strings.Repeat(old, 10_000)), v1alpha1.SecretKeyReference{}); len(many) != 1 {
+		t.Errorf("one CA is judged %d times", len(many))
 	}
 }

@@ -17,9 +17,9 @@ type Facts struct {
 	// AuthTrouble is why the auth Secret can't be used; empty: it can, or spec.auth is absent.
 	AuthTrouble string
 	// TLSTrouble is why brokers could not start with what spec.tls names; empty: they can.
-	TLSTrouble        Trouble
-	ClientCertificate ClientCertificate
-	Users             Users
+	TLSTrouble         Trouble
+	ClientCertificates ClientCertificates
+	Users              Users
 	// UsersTrouble is why the users are not in etcd yet; empty: they are, or spec.auth.users is
 	// absent.
 	UsersTrouble string

@@ -99,7 +99,7 @@ func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 		}
 	}
 
-	if c := f.ClientCertificate; c.Known {
+	if c := f.ClientCertificates; c.Known {
 		reason, message := plan.Expiry(c, o.Now)
 		conditions.only(reason != "", v1alpha1.ConditionCertificateExpiring, string(reason), message)
 	}

@@ -84,21 +84,22 @@ func TestConditionsThatNoLongerHoldGo(t *testing.T) {
 func TestTheEndOfACertificateIsShownAsFarAsItIsKnown(t *testing.T) {
 	broker, now := brokerOf(), time.Now()
 	broker.Spec.Auth = &v1alpha1.AuthSpec{}
-	ends := func(after time.Duration) plan.ClientCertificate {
-		return plan.ClientCertificate{Known: true, What: "Secret theirs", NotBefore: now.Add(-1000 * time.Hour), NotAfter: now.Add(after)}
+	ends := func(after time.Duration) plan.ClientCertificates {
+		return plan.ClientCertificates{Known: true, All: []plan.ClientCertificate{
+			{What: "the one in Secret theirs", NotBefore: now.Add(-1000 * time.Hour), NotAfter: now.Add(after)}}}
 	}
 	for _, c := range []struct {
 		what        string
-		certificate plan.ClientCertificate
+		certificate plan.ClientCertificates
 		want        string
 	}{
-		{"not known", plan.ClientCertificate{}, "Ready=True:AllReady"},
+		{"not known", plan.ClientCertificates{}, "Ready=True:AllReady"},
 		{"soon", ends(time.Hour), "Ready=True:AllReady CertificateExpiring=True:CertificateExpiresSoon"},
 		{"over", ends(-time.Hour), "Ready=True:AllReady CertificateExpiring=True:CertificateExpired"},
-		{"not known again", plan.ClientCertificate{}, "Ready=True:AllReady CertificateExpiring=True:CertificateExpired"},
+		{"not known again", plan.ClientCertificates{}, "Ready=True:AllReady CertificateExpiring=True:CertificateExpired"},
 		{"renewed", ends(2000 * time.Hour), "Ready=True:AllReady"},
 	} {
-		outcome := Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}, Facts: plan.Facts{ClientCertificate: c.certificate}, Now: now}
+		outcome := Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}, Facts: plan.Facts{ClientCertificates: c.certificate}, Now: now}
 		broker.Status = Broker(broker, outcome)
 		if words := say(broker.Status.Conditions); words != c.want {
 			t.Errorf("%s: %s, want %s", c.what, words, c.want)
