@@ -169,7 +169,7 @@ func printViews(w io.Writer, views []admin.View) error {
 			triggers = append(triggers, t.Name)
 		}
 		rows = append(rows, []string{
-			v.Name, s.Topic, orDash(s.By), windowText(s.Window), few(slices.Sorted(maps.Keys(s.Values)), 3), orDash(s.Output),
+			v.Name, s.Topic, orDash(printable(s.By)), windowText(s.Window), few(slices.Sorted(maps.Keys(s.Values)), 3), orDash(s.Output),
 			few(triggers, 2), ownerText(&v.Owner), agoText(v.Created), servedStatus(&v.Served, v.Reason, &v.Owner),
 		})
 	}
@@ -201,7 +201,7 @@ func spanText(s admin.Span) string { return durationText(time.Duration(s)) }
 func printView(w io.Writer, v *admin.View) error {
 	s := &v.Spec
 	rows := [][]string{{"View", v.Name}, {"Topic", s.Topic}, {"Owner", v.Owner.Coordination().String()}}
-	add := func(name, value string) { rows = append(rows, []string{name, value}) }
+	add := func(name, value string) { rows = append(rows, []string{name, printable(value)}) }
 	if v.Owner.Orphaned != nil {
 		add("Orphaned", "since "+timeText(*v.Owner.Orphaned))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/admin"
@@ -16,6 +17,9 @@ const (
 	maxPresentValues = 100
 	// maxPresentPages is how many pages are read to count the others. A page has up to 1,000 values.
 	maxPresentPages = 10
+	// maxPresentText is how many characters of a text the table shows. A key may have many KiB, and
+	// each line is as wide as the widest.
+	maxPresentText = 80
 )
 
 // presentView is a View with its first present values.
@@ -65,28 +69,38 @@ func (p *presentValues) rest(view string) string {
 	if p.MoreValues == 0 && !p.More {
 		return ""
 	}
-	text := fmt.Sprintf("%d more values", p.MoreValues)
-	if p.MoreKeys > 0 {
-		text += fmt.Sprintf(", of %d more keys", p.MoreKeys)
-	}
-	if p.More {
-		text = "at least " + text
+	text := "more values"
+	if p.MoreValues > 0 {
+		text = fmt.Sprintf("%d more values", p.MoreValues)
+		if p.MoreKeys > 0 {
+			text += fmt.Sprintf(", of %d more keys", p.MoreKeys)
+		}
+		if p.More {
+			text = "at least " + text
+		}
 	}
 	return fmt.Sprintf("%s: carillon view get %s has all", text, view)
 }
 
-// present gets the first present values of a View, and counts the others. It does not wait for a
-// View that is not served yet. The error is that of the context.
+// present gets the first present values of a View, and counts the others, within the time for one
+// answer. It does not wait for a View that is not served yet. The error is that of the context.
 func (b *brokers) present(ctx context.Context, view string) (presentValues, error) {
 	p := presentValues{Values: []fetchedValue{}}
+	whole := ctx
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
 	request := admin.ViewGetRequest{View: view}
 	for range maxPresentPages {
 		page, err := b.valuesNow(ctx, request)
 		if err == nil {
 			err = asError(page.Error)
 		}
+		if err != nil && len(p.Values) > 0 && whole.Err() == nil {
+			break // there are more, which could not be counted
+		}
 		if err != nil {
-			return presentValues{Why: err.Error(), Values: []fetchedValue{}}, ctx.Err()
+			p.Why = err.Error()
+			return p, whole.Err()
 		}
 		for i := range page.Values {
 			p.add(&page.Values[i])
@@ -101,7 +115,7 @@ func (b *brokers) present(ctx context.Context, view string) (presentValues, erro
 
 func printPresent(w io.Writer, view string, p *presentValues) error {
 	if p.Why != "" {
-		_, err := fmt.Fprintf(w, "\nThe present values can't be had: %s\n", p.Why)
+		_, err := fmt.Fprintf(w, "\nThe present values can't be had: %s\n", printable(p.Why))
 		return err
 	}
 	if len(p.Values) == 0 {
@@ -111,7 +125,7 @@ func printPresent(w io.Writer, view string, p *presentValues) error {
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
-	if err := printValues(w, p.Values); err != nil {
+	if err := printValues(w, shortened(p.Values)); err != nil {
 		return err
 	}
 	rest := p.rest(view)
@@ -120,4 +134,28 @@ func printPresent(w io.Writer, view string, p *presentValues) error {
 	}
 	_, err := fmt.Fprintln(w, rest)
 	return err
+}
+
+// shortened returns values whose texts fit into a table.
+func shortened(all []fetchedValue) []fetchedValue {
+	short := func(v any) any {
+		if text, ok := v.(string); ok {
+			if few := []rune(text); len(few) > maxPresentText {
+				return string(few[:maxPresentText-1]) + "…"
+			}
+		}
+		return v
+	}
+	some := slices.Clone(all)
+	for i := range some {
+		v := &some[i]
+		v.Keys, v.Values = slices.Clone(v.Keys), maps.Clone(v.Values)
+		for j := range v.Keys {
+			v.Keys[j] = short(v.Keys[j])
+		}
+		for name := range v.Values {
+			v.Values[name] = short(v.Values[name])
+		}
+	}
+	return some
 }

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -131,6 +133,7 @@ func TestFirstValuesAreBounded(t *testing.T) {
 		{"a number and its text", []any{"4", 4.0, "5", 5.0, 6.0, "6", 7.0, "7", 8.0, "8", 9.0}, 1, false, 10, "1 more values, of 1 more keys: carillon view get v has all"},
 		{"many windows", []any{"a", "b", "c"}, 60, false, 100, "80 more values, of 1 more keys: carillon view get v has all"},
 		{"windows of one key", []any{nil}, 130, false, 100, "30 more values: carillon view get v has all"},
+		{"none counted", []any{"a"}, 1, true, 1, "more values: carillon view get v has all"},
 		{"not all counted", []any{"a"}, 101, true, 100, "at least 1 more values: carillon view get v has all"},
 	} {
 		p := presentValues{More: c.more}
@@ -142,6 +145,23 @@ func TestFirstValuesAreBounded(t *testing.T) {
 		if got := p.rest("v"); len(p.Values) != c.values || got != c.rest {
 			t.Errorf("%s: %d values, and %q; want %d and %q", c.what, len(p.Values), got, c.values, c.rest)
 		}
+	}
+}
+
+// TestAViewOfOthersIsShownOnATerminal: what others wrote moves no cursor, and takes a bounded width.
+func TestAViewOfOthersIsShownOnATerminal(t *testing.T) {
+	p := presentValues{}
+	key := "\x1b]0;x\a" + strings.Repeat("é", 5000)
+	p.add(&fetchedValue{Keys: []any{key, "b\tb\n"}, Values: map[string]any{"first": key, "n": 1.0}})
+	var out strings.Builder
+	testutil.Must(t, printPresent(&out, "v", &p))
+	testutil.Must(t, printPresent(&out, "v", &presentValues{Why: "no\x1b[2J"}))
+	testutil.Must(t, printView(&out, &admin.View{Spec: admin.ViewSettings{By: "\x1b[2J", Filter: coordination.ViewFilter{Where: "json.a == '\x1b'\n"}}}))
+	if got := out.String(); strings.ContainsFunc(strings.ReplaceAll(got, "\n", ""), unicode.IsControl) || len(got) > 2500 || !strings.Contains(got, "é…") {
+		t.Errorf("shown as %d bytes, %.500q", len(got), got)
+	}
+	if p.Values[0].Keys[0] != key || p.Values[0].Values["first"] != key {
+		t.Error("JSON is shortened, too")
 	}
 }
 
