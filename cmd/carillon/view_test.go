@@ -148,7 +148,8 @@ func TestFirstValuesAreBounded(t *testing.T) {
 	}
 }
 
-// TestAViewOfOthersIsShownOnATerminal: what others wrote moves no cursor, and takes a bounded width.
+// TestAViewOfOthersIsShownOnATerminal: what others wrote moves no cursor, and takes a bounded
+// width.
 func TestAViewOfOthersIsShownOnATerminal(t *testing.T) {
 	p := presentValues{}
 	key := "\x1b]0;x\a" + strings.Repeat("é", 5000)

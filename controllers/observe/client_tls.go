@@ -118,8 +118,8 @@ func shown(c *x509.Certificate) string {
 }
 
 const (
-	// maxJudged is how many certificates of a chain, or of a bundle, are judged: a Secret has 1 MiB, and
-	// is read each minute.
+	// maxJudged is how many certificates of a chain, or of a bundle, are judged: a Secret has 1 MiB,
+	// and is read each minute.
 	maxJudged = 200
 	// maxShown is how much of a CA's name is in a message.
 	maxShown = 100

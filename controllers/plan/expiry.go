@@ -8,8 +8,8 @@ import (
 
 const (
 	// expiresSoon is how long before its end a certificate of others is reported: a person needs days
-	// to get another one. Of a short-lived certificate it is a quarter of its life: cert-manager renews
-	// when a third is left, so then the renewal is overdue.
+	// to get another one. Of a short-lived certificate it is a quarter of its life: cert-manager
+	// renews when a third is left, so then the renewal is overdue.
 	expiresSoon = 7 * 24 * time.Hour
 	// maxExpiries is how many certificates a message names: a bundle may have hundreds.
 	maxExpiries = 4

@@ -36,8 +36,8 @@ func TestACertificateIsReportedInTime(t *testing.T) {
 	}
 }
 
-// TestAllCertificatesOfABrokerAreJudged: the worst one decides the reason, one that ends early hides
-// no other, and the message is bounded.
+// TestAllCertificatesOfABrokerAreJudged: the worst one decides the reason, one that ends early
+// hides no other, and the message is bounded.
 func TestAllCertificatesOfABrokerAreJudged(t *testing.T) {
 	const day = 24 * time.Hour
 	now := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
