@@ -58,7 +58,29 @@ var mutations = []mutation{
 		"limit > 0 && one.age >= one.limit",
 		"false",
 		[]Kind{Hang}, []string{"others lead while a disk hangs"}, nil},
+	{"write the results of a view without a look at the last ones", "broker/viewing/owner.go",
+		"t.ends[at] = end\n",
+		"_ = end\n",
+		nil, unlikeARecount, allDie},
+	{"write alerts without a look at the last ones", "broker/trigger/set.go",
+		"s.states[k] = &state{last.Serial, last.Raised, last.End}",
+		"_ = k",
+		nil, unlikeARecount, allDie},
+	{"read some records of a view twice", "broker/view/encode.go",
+		"b := appendTime(appendNumber(nil, s.next), s.watermark)\n\tb = s.done",
+		"b := appendTime(appendNumber(nil, s.next-min(s.next, 20)), s.watermark)\n\tb = s.done",
+		nil, unlikeARecount, allDie},
+	{"tell shards of results that were refused", "broker/viewing/owner.go",
+		"if err := o.write(ctx, t, some); err != nil {\n\t\t\treturn err\n\t\t}",
+		"_ = o.write(ctx, t, some)",
+		[]Kind{Kill}, unlikeARecount, nil},
 }
+
+// unlikeARecount is found of Views.
+var unlikeARecount = []string{"views disagree with a recount"}
+
+// allDie has brokers begin with the checkpoints of Views, which have been written by then.
+var allDie = Round{{Kind: Kill, At: 11 * time.Second, For: time.Second, Nodes: from(0, founders)}}
 
 // leaking is carillon that leaks a descriptor, a goroutine and some memory for each client.
 var leaking = mutation{

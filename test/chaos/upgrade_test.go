@@ -28,7 +28,9 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 	program, err := binary()
 	testutil.Must(t, err)
 	t.Logf("CHAOS_SEED=%d", seed)
-	w := begin(t, usually(old, noBroker))
+	options := usually(old, noBroker)
+	options.views = false // the version before has none
+	w := begin(t, options)
 	planner := NewPlanner(seed, []Kind{Kill, Etcd})
 	rounds := setting(t, "CHAOS_ROUNDS", 2, strconv.Atoi)
 	suffer := func() {

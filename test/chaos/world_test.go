@@ -30,6 +30,7 @@ type world struct {
 	others   []*kept        // of one shard each, without consumers
 	ids      map[string]*kept
 	loads    []*checker.Load
+	outputs  int       // Topics that Views write into
 	swappers *swappers // nil: there are none
 	readers  *snapshots
 }
@@ -58,11 +59,12 @@ type worldOptions struct {
 	megabytes int64         // of the other disks
 	window    time.Duration // the deduplication window
 	swaps     bool          // with conditional publishes, which take time to judge
+	views     bool          // with Views of clicks
 }
 
 // usually returns the options of most worlds.
 func usually(program string, faulty int) worldOptions {
-	return worldOptions{program: program, faulty: faulty, megabytes: volumeMegabytes, window: window, swaps: true}
+	return worldOptions{program: program, faulty: faulty, megabytes: volumeMegabytes, window: window, swaps: true, views: true}
 }
 
 func begin(t *testing.T, o worldOptions) *world {
@@ -103,15 +105,18 @@ func begin(t *testing.T, o worldOptions) *world {
 			}))
 		}
 	}
+	if o.views {
+		testutil.Must(t, w.createViews())
+	}
 	testutil.Must(t, writeFile(w.bootstrap, "formed\n"))
 	testutil.Must(t, w.whole())
 	for n := range brokers { // the last one starts when it joins
 		here := append(slices.Clone(clientOptions), nats.IgnoreDiscoveredServers())
 		w.load(w.orders, checker.Workload{URL: w.url(n), Sync: 1, Again: 1, Rest: rest, Options: here})
-		w.load(w.clicks, checker.Workload{URL: w.url(n), Sync: 1, Again: 1, Rest: slow, Options: here})
+		w.load(w.clicks, checker.Workload{URL: w.url(n), Sync: 1, Again: 1, Rest: slow, Header: readingHeader, Options: here})
 	}
 	w.load(w.orders, checker.Workload{URL: w.urls(), Sync: 1, Again: 1, Async: 1, Rest: rest, Consumers: consumers, Options: clientOptions})
-	w.load(w.clicks, checker.Workload{URL: w.urls(), Async: 1, Rest: slow, Consumers: consumers, Options: clientOptions})
+	w.load(w.clicks, checker.Workload{URL: w.urls(), Async: 1, Rest: slow, Consumers: consumers, Header: readingHeader, Options: clientOptions})
 	for _, k := range w.others {
 		w.load(k.Topic, checker.Workload{URL: w.urls(), Sync: 1, Again: 1, Rest: rest, Options: clientOptions})
 	}
@@ -277,6 +282,9 @@ func (w *world) judge() (wrong []error) {
 		}
 	}
 	find(w.whole())
+	if w.outputs > 0 {
+		find(w.judgeViews())
+	}
 	find(w.settled())
 	// The clients have stopped, so all processes may be killed at once: what is on the disks then
 	// is final.
@@ -323,7 +331,7 @@ func (w *world) judge() (wrong []error) {
 			}
 		}
 	}
-	want := 2 * len(w.histories())
+	want := 2 * (len(w.histories()) + w.outputs)
 	for _, k := range w.others {
 		if k.inMemory {
 			want -= 2

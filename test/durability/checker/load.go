@@ -22,6 +22,8 @@ type Workload struct {
 	// Rest is the pause of a publisher after each message, or after some messages if it has a
 	// window. 0: no pause.
 	Rest time.Duration
+	// Header returns the headers of a message that is published now. nil: messages have none.
+	Header func(Value) nats.Header
 	// Options are the options of the connections.
 	Options []nats.Option
 	// Final reports whether an error means that the message was refused for good. nil: no error
@@ -50,6 +52,15 @@ func Connect(url, name string, options ...nats.Option) (*nats.Conn, error) {
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.RetryOnFailedConnect(true), nats.Timeout(5 * time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}, options...)...)
+}
+
+// message returns a message with a value of a publisher.
+func (w *Workload) message(h *History, p int, v Value) *nats.Msg {
+	m := &nats.Msg{Subject: h.subject(p), Data: Encode(h.Stream, v)}
+	if w.Header != nil {
+		m.Header = w.Header(v)
+	}
+	return m
 }
 
 // CreateStream creates the stream of a history, and the consumers.
@@ -186,7 +197,7 @@ func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.J
 		// A message in flight when the load is stopped is still waited for.
 		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 		var ack *jetstream.PubAck
-		ack, err = js.Publish(asked, h.subject(p), Encode(h.Stream, v), options...)
+		ack, err = js.PublishMsg(asked, w.message(h, p, v), options...)
 		cancel()
 		if !again && nc.Stats().Reconnects != life {
 			h.Unordered(v)
@@ -225,7 +236,7 @@ func (h *History) publishAsync(ctx context.Context, nc *nats.Conn, js jetstream.
 			life, p = now, h.NewPublisher()
 		}
 		v := h.Intend(p)
-		future, err := js.PublishAsync(h.subject(p), Encode(h.Stream, v), jetstream.WithRetryAttempts(0), jetstream.WithStallWait(answerTime))
+		future, err := js.PublishMsgAsync(w.message(h, p, v), jetstream.WithRetryAttempts(0), jetstream.WithStallWait(answerTime))
 		if nc.Stats().Reconnects != life {
 			h.Unordered(v)
 		}
