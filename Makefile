@@ -90,7 +90,7 @@ test-chaos-processes: ## The same with real processes, networks and disks (Linux
 	TIME=$(or $(TIME),1m) test/chaos/run
 
 .PHONY: test-chaos-judge
-test-chaos-judge: ## Prove the judge of that: brokers without an invariant have to be found out (Linux; takes root; 4 minutes)
+test-chaos-judge: ## Prove the judge of that: brokers without an invariant have to be found out (Linux; takes root; 9 minutes)
 	CHAOS_RUN=TestTheJudgeFindsAMissingInvariant test/chaos/run
 
 .PHONY: test-upgrade

@@ -39,6 +39,12 @@
 //     compaction: records are left alone for a minute and longer, and a world is over by then.
 //   - Conditional publishes, each a compare-and-swap of a register. porcupine searches for an order
 //     in which each has the outcome that its client was told (registers.go).
+//   - Views of a Topic of several shards, whose messages have a time and a number as headers: one
+//     with windows, for which some messages come too late, and one of all messages, each with
+//     triggers (rooms_test.go). When the load has ended, the log of the Topic is counted anew
+//     (views.go). The output Topics have each closed window and each alert of it once, and no
+//     others, with serial numbers without gaps. An alert of all messages has the result of those
+//     before the offsets that it names, and the present values are those of the whole log.
 //   - No process panicked.
 //
 // When a disk hangs for so long that its broker gives up, and nothing else is wrong, others lead

@@ -70,10 +70,10 @@ var mutations = []mutation{
 		"b := appendTime(appendNumber(nil, s.next), s.watermark)\n\tb = s.done",
 		"b := appendTime(appendNumber(nil, s.next-min(s.next, 20)), s.watermark)\n\tb = s.done",
 		nil, unlikeARecount, allDie},
-	{"tell shards of results that were refused", "broker/viewing/owner.go",
-		"if err := o.write(ctx, t, some); err != nil {\n\t\t\treturn err\n\t\t}",
-		"_ = o.write(ctx, t, some)",
-		[]Kind{Kill}, unlikeARecount, nil},
+	{"close windows that are open in some shard", "broker/view/owner.go",
+		"limit := Position{End: Everything}\n\tfor _, s := range o.sources {\n\t\tif s.received.Compare(limit) < 0 {",
+		"limit := begin\n\tfor _, s := range o.sources {\n\t\tif s.received.Compare(limit) > 0 {",
+		nil, unlikeARecount, nil},
 }
 
 // unlikeARecount is found of Views.
