@@ -68,6 +68,8 @@ const (
 	answersAtOnce = 8
 	// answerWithin is how long an answer may take. A broker that dies does not answer.
 	answerWithin = 15 * time.Second
+	// leaderAgain is how often a question looks whether its broker still leads the shard.
+	leaderAgain = 200 * time.Millisecond
 	// pieceHead is more than the head of a piece takes.
 	pieceHead = 512
 	// maxAssemblies and maxAssembled bound the questions and answers of which some pieces have come.

@@ -180,16 +180,24 @@ func (s *Service[S]) ask(ctx context.Context, q *question) (*answer, error) {
 	if !s.send(ctx, leader, askSubject, number, framed(q, q.data)) {
 		return nil, errUnreached
 	}
-	select {
-	case data := <-answered:
-		a := &answer{}
-		var err error
-		if a.data, err = unframed(data, a); err != nil {
-			return nil, err
+	again := time.NewTicker(leaderAgain)
+	defer again.Stop()
+	for {
+		select {
+		case data := <-answered:
+			a := &answer{}
+			var err error
+			if a.data, err = unframed(data, a); err != nil {
+				return nil, err
+			}
+			return a, a.err()
+		case <-again.C: // a broker that died does not answer, and what it knew is told by the next one
+			if _, here, now := s.Shard(q.Topic, q.Shard); here || now != leader {
+				return nil, errUnreached
+			}
+		case <-ctx.Done():
+			return nil, errSilent
 		}
-		return a, a.err()
-	case <-ctx.Done():
-		return nil, errSilent
 	}
 }
 
