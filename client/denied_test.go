@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,5 +61,34 @@ func TestARequestThatIsDeniedIsNotMadeForEver(t *testing.T) {
 		if _, err := r.Next(within(t)); !errors.Is(err, nats.ErrPermissionViolation) {
 			t.Errorf("a reader: %v", err)
 		}
+	}
+}
+
+// TestRequestsThatAreDeniedEndBesideEachOther: a connection has its last error only, so each
+// refusal hides the ones before.
+func TestRequestsThatAreDeniedEndBesideEachOther(t *testing.T) {
+	nc := startDenying(t)
+	ctx := within(t)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for shard := range 8 {
+		r, err := client.NewReader(nc, "orders", shard, 1, client.ReaderOptions{Wait: time.Millisecond})
+		testutil.Must(t, err)
+		t.Cleanup(func() { _ = r.Close() })
+		all.Go(func() {
+			time.Sleep(time.Duration(shard) * 100 * time.Millisecond) // they ask in turn, also again
+			if _, err := r.Next(ctx); !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("reader %d: %v", shard, err)
+			}
+		})
+	}
+	for n := range 3 {
+		all.Go(func() {
+			time.Sleep(time.Duration(n) * 700 * time.Millisecond)
+			_, err := client.TakeSnapshot(ctx, nc, fmt.Sprint("orders", n), client.SnapshotOptions{})
+			if !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("snapshot %d: %v", n, err)
+			}
+		})
 	}
 }

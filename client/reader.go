@@ -21,6 +21,11 @@ var ErrNotCarillon = errors.New("no broker answers this request: is it Carillon,
 // is asked again.
 const answerTime = 2 * time.Second
 
+// firstLook is how long after a request it is looked first whether that is denied; after that each
+// look takes twice as long to come. A connection has its last error only, so of several requests
+// that are denied each has to look before the next one's refusal comes.
+const firstLook = 20 * time.Millisecond
+
 // Reader reads one shard of a Topic in order, from an offset that it keeps itself: nothing is noted
 // anywhere else, so a program that is to go on where it was keeps Offset together with what it made
 // of the records. It fetches ahead. One goroutine uses it at a time.
@@ -48,7 +53,8 @@ type Reader struct {
 	left    int    // records until options.Limit
 	number  uint64 // of the request that is under way
 	asking  bool
-	timer   *time.Timer // asks again
+	timer   *time.Timer // looks for a refusal, and asks again
+	again   time.Time   // when it asks again
 	since   error       // the connection's last error that is not about what is under way
 	backoff time.Duration
 	caught  time.Time // when it was answered that there is nothing behind next; zero: there was something
@@ -320,13 +326,20 @@ func (r *Reader) request() {
 // later asks again if nothing was answered by then. An answer to any of these requests counts, so
 // that a broker that is late with each is waited for. mu is held.
 func (r *Reader) later(number uint64, in time.Duration) {
+	r.again = time.Now().Add(in)
+	r.look(number, firstLook)
+}
+
+// look looks whether the request that is under way is denied, until it is time to ask again. mu is
+// held.
+func (r *Reader) look(number uint64, in time.Duration) {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	r.timer = time.AfterFunc(in, func() {
+	r.timer = time.AfterFunc(min(in, time.Until(r.again)), func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.number != number || !r.asking {
+		if r.number != number || !r.asking || r.closed {
 			return
 		}
 		if err := denied(r.nc, r.since, r.subject); err != nil {
@@ -335,8 +348,28 @@ func (r *Reader) later(number uint64, in time.Duration) {
 			r.poke()
 			return
 		}
+		if time.Now().Before(r.again) {
+			r.look(number, 2*in)
+			return
+		}
 		r.request()
 	})
+}
+
+// endsWhenDenied calls end with the refusal of a request on a subject, if one comes before ctx
+// ends.
+func endsWhenDenied(ctx context.Context, end context.CancelCauseFunc, nc *nats.Conn, since error, subject string) {
+	for in := firstLook; ; in *= 2 {
+		select {
+		case <-time.After(in):
+		case <-ctx.Done():
+			return
+		}
+		if err := denied(nc, since, subject); err != nil {
+			end(err)
+			return
+		}
+	}
 }
 
 // denied returns the refusal of a request on a subject if a broker has sent one since an error of

@@ -257,14 +257,18 @@ func (s *Snapshot) ask(ctx context.Context, subject string, request, answer any)
 	var why error // what it was refused for last
 	since := s.nc.LastError()
 	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
-		once, cancel := context.WithTimeout(ctx, answerTime)
+		limited, cancel := context.WithTimeout(ctx, answerTime)
+		once, end := context.WithCancelCause(limited)
+		go endsWhenDenied(once, end, s.nc, since, "$CARILLON.API."+subject)
 		m, err := s.nc.RequestWithContext(once, "$CARILLON.API."+subject, payload)
+		refused := context.Cause(once)
+		end(nil)
 		cancel()
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			return ErrNotCarillon
-		case err != nil && denied(s.nc, since, "$CARILLON.API."+subject) != nil:
-			return denied(s.nc, since, "$CARILLON.API."+subject)
+		case err != nil && errors.Is(refused, nats.ErrPermissionViolation):
+			return refused
 		case err != nil && (ctx.Err() != nil || s.nc.IsClosed()):
 			return because(err, why)
 		case err == nil:
