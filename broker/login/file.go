@@ -31,27 +31,43 @@ const coarse = 3 * time.Second
 
 // Read reads and checks the users. An error names the file.
 func (f *File) Read() (*identity.Table, error) {
-	doc, err := f.Document()
+	text, err := f.text()
 	if err != nil {
-		return nil, err
+		return nil, f.named(err)
+	}
+	return f.table(text)
+}
+
+func (f *File) named(err error) error { return fmt.Errorf("users in %s: %w", f.Path, err) }
+
+// table returns the users of a document.
+func (f *File) table(text []byte) (*identity.Table, error) {
+	doc, err := identity.Parse(text)
+	if err != nil {
+		return nil, f.named(err)
 	}
 	t, err := doc.Table()
 	if err != nil {
-		return nil, fmt.Errorf("users in %s: %w", f.Path, err)
+		return nil, f.named(err)
 	}
 	return t, nil
 }
 
 // Document reads the users. An error names the file.
 func (f *File) Document() (*identity.Document, error) {
-	doc, err := f.document()
+	text, err := f.text()
 	if err != nil {
-		return nil, fmt.Errorf("users in %s: %w", f.Path, err)
+		return nil, f.named(err)
+	}
+	doc, err := identity.Parse(text)
+	if err != nil {
+		return nil, f.named(err)
 	}
 	return doc, nil
 }
 
-func (f *File) document() (*identity.Document, error) {
+// text reads the file.
+func (f *File) text() ([]byte, error) {
 	file, err := os.Open(f.Path)
 	if err != nil {
 		return nil, err
@@ -67,7 +83,7 @@ func (f *File) document() (*identity.Document, error) {
 		return nil, err
 	}
 	f.sum = sha256.Sum256(text)
-	return identity.Parse(text)
+	return text, nil
 }
 
 // changed reports whether the file may be another one than was read. A missing one is.
@@ -82,6 +98,7 @@ func (f *File) Follow(ctx context.Context, log *slog.Logger, apply func(*identit
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	applied := f.sum
+	judged := applied // what was parsed last; zero: since then the file was unreadable
 	for said := ""; ; {
 		select {
 		case <-ctx.Done():
@@ -91,7 +108,17 @@ func (f *File) Follow(ctx context.Context, log *slog.Logger, apply func(*identit
 		if !f.changed() {
 			continue
 		}
-		t, err := f.Read()
+		var t *identity.Table
+		text, err := f.text()
+		switch {
+		case err != nil:
+			err, judged = f.named(err), [32]byte{}
+		case judged == f.sum:
+			continue // a file with a time in the future is read at each look
+		default:
+			judged = f.sum
+			t, err = f.table(text)
+		}
 		switch {
 		case err == nil && f.sum == applied:
 			said = ""
