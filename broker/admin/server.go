@@ -143,11 +143,12 @@ func (s *Server) poolOf(r *read) *reads {
 type Stats struct {
 	Overloaded uint64 // requests refused because too much was under way
 	TooFast    uint64 // requests to change attributes, refused beyond their rate
+	Statistics statistics.Stats
 }
 
 // Stats returns the server's counters.
 func (s *Server) Stats() Stats {
-	is := Stats{Overloaded: s.refused.Load()}
+	is := Stats{Overloaded: s.refused.Load(), Statistics: s.statistics.Stats()}
 	if s.attributes != nil {
 		is.TooFast = s.attributes.gate.refused.Load()
 	}

@@ -1,7 +1,7 @@
 package filter
 
 import (
-	"hash/maphash"
+	"encoding/binary"
 	"strconv"
 	"strings"
 )
@@ -10,10 +10,12 @@ import (
 // that has something else there does not match, whatever the rest of the condition says, and can be
 // judged. One goroutine uses it at a time. It keeps the last record in memory.
 type Probe struct {
-	path   string
-	hashes []uint64 // of the constants
-	of     node
-	state  *state
+	path      string
+	constants []value
+	key       uint64
+	hashes    []uint64 // of the constants
+	of        node
+	state     *state
 }
 
 // NewProbe returns a Probe, or nil if the Filter needs nothing to be equal to a constant, or if it
@@ -28,14 +30,22 @@ func (f *Filter) NewProbe() *Probe {
 	if !g.place(p) {
 		return nil
 	}
-	probe := &Probe{path: q.path(), of: g.of, state: newState(p)}
-	for i := range q.values {
-		probe.hashes = append(probe.hashes, hashOf(&q.values[i]))
-	}
+	probe := &Probe{path: q.path(), constants: q.values, of: g.of, state: newState(p)}
+	probe.SetKey(0)
 	return probe
 }
 
-// path names what is compared. Different things have different paths.
+// SetKey sets the key of the hashes, which is 0 in a new Probe. It should be a secret, so that
+// nobody can make values whose hashes are equal.
+func (p *Probe) SetKey(key uint64) {
+	p.key, p.hashes = key, p.hashes[:0]
+	for i := range p.constants {
+		p.hashes = append(p.hashes, hashOf(key, &p.constants[i]))
+	}
+}
+
+// path names what is compared. Different things have different paths. They are written to files,
+// so they must not change.
 func (q *equality) path() string {
 	var b strings.Builder
 	b.WriteString(q.root)
@@ -60,20 +70,25 @@ func (p *Probe) Hash(r *Record) (hash uint64, ok bool) {
 	if v.kind == isError {
 		return 0, false
 	}
-	return hashOf(&v), true
+	return hashOf(p.key, &v), true
 }
 
-// hashSeed is one of this process, so that nobody can make values whose hashes are equal.
-var hashSeed = maphash.MakeSeed()
+// textKey and numberKey are the other halves of the keys by which texts and numbers are hashed.
+const (
+	textKey   = 0x9e3779b97f4a7c15
+	numberKey = 0xd6e8feb86659fd93
+)
 
 // hashOf returns the hash of a value. What is neither a number nor a text equals no constant of an
 // equality, and all of that has the same one.
-func hashOf(v *value) uint64 {
+func hashOf(key uint64, v *value) uint64 {
 	switch v.kind {
 	case isText:
-		return maphash.Bytes(hashSeed, v.text)
+		return sipHash(key, textKey, v.text)
 	case isNumber:
-		return maphash.Comparable(hashSeed, hashed(v.number))
+		var number [8]byte
+		binary.LittleEndian.PutUint64(number[:], hashed(v.number))
+		return sipHash(key, numberKey, number[:])
 	}
 	return 0
 }

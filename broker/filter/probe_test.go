@@ -67,3 +67,29 @@ func TestWhatAProbeExcludesIsJudgedAndDoesNotMatch(t *testing.T) {
 		t.Errorf("%v", paths)
 	}
 }
+
+// TestHashesOfAProbeStayTheSame: they are in files. Those of another key are different.
+func TestHashesOfAProbeStayTheSame(t *testing.T) {
+	text := []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}
+	// The example of the paper that defines SipHash.
+	if got := sipHash(0x0706050403020100, 0x0f0e0d0c0b0a0908, text); got != 0xa129ca6149be45e5 {
+		t.Errorf("the hash is %#x", got)
+	}
+	f, err := Compile(`json.a in ["eu", "", 12.5, -0.0]`)
+	testutil.Must(t, err)
+	p := f.NewProbe()
+	p.SetKey(7)
+	if got, want := fmt.Sprintf("%x", p.Hashes()), "[6301f3ac5b564ebf 2b074ff9802900fa c6940ad563eeaded 8081f549c31a8e63]"; got != want || p.Path() != `json."a"` {
+		t.Errorf("%s: %s", p.Path(), got)
+	}
+	for n, value := range []string{`"eu"`, `""`, "12.5", "0"} {
+		is := &Record{Data: []byte(`{"a":` + value + `}`)}
+		hash, ok := p.Hash(is)
+		p.SetKey(8)
+		other, _ := p.Hash(is)
+		p.SetKey(7)
+		if !ok || hash != p.Hashes()[n] || hash == other {
+			t.Errorf("%s: %x and %x", value, hash, other)
+		}
+	}
+}

@@ -8,16 +8,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// besides are the files in the log's directory that belong to segments and that others wrote: their
-// subject indexes. A name is that of the segment and an ending: <base>.<generation>.<ending>. The
-// log counts them, and deletes one with its segment, also on followers and after a crash. It never
-// reads them.
+// besides are the files in the log's directory that belong to segments and that others make: their
+// subject indexes and statistics. A name is that of the segment and an ending:
+// <base>.<generation>.<ending>. The log counts them, and deletes one with its segment, also on
+// followers and after a crash. It does not know what they say.
 type besides struct {
 	files map[string]besideFile // by name
 	bytes int64
-	used  bool // their owner deletes those of former versions of segments
+	room  int64 // that statistics take, in blocks
+	used  bool  // the index deletes its files of former versions of segments
+
+	writing sync.Mutex // of statistics; taken before the log's mu
 }
 
 type besideFile struct {
@@ -49,10 +53,10 @@ func (l *Log) AddBeside(name string, bytes int64) {
 	}
 	l.mu.Lock()
 	l.noteBeside(name, besideFile{of, bytes})
-	stays := l.keepsBeside(of)
+	stays := l.keepsBeside(name, of)
 	l.mu.Unlock()
 	if !stays {
-		l.removeBeside(name)
+		_ = l.removeBeside(name) // tried again at the next change of segments
 	}
 }
 
@@ -62,20 +66,29 @@ func (l *Log) noteBeside(name string, f besideFile) {
 	if b.files == nil {
 		b.files = map[string]besideFile{}
 	}
-	b.bytes += f.bytes - b.files[name].bytes
+	b.drop(name)
+	b.bytes += f.bytes
+	b.room += statisticsRoom(name, f.bytes)
 	b.files[name] = f
+}
+
+// drop no longer counts a file.
+func (b *besides) drop(name string) {
+	f := b.files[name]
+	b.bytes -= f.bytes
+	b.room -= statisticsRoom(name, f.bytes)
+	delete(b.files, name)
 }
 
 // DropBeside no longer counts a file that its owner has deleted.
 func (l *Log) DropBeside(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.beside.bytes -= l.beside.files[name].bytes
-	delete(l.beside.files, name)
+	l.beside.drop(name)
 }
 
-// UseBeside says whether the files beside segments are in use. Then their owner deletes those of
-// segments that were replaced, and the log only those of segments that were dropped.
+// UseBeside says whether an index uses its files beside segments. Then it deletes those of segments
+// that were replaced, and the log only those of segments that were dropped.
 func (l *Log) UseBeside(used bool) {
 	l.mu.Lock()
 	l.beside.used = used
@@ -90,8 +103,8 @@ func (l *Log) BesideBytes() int64 {
 	return l.beside.bytes
 }
 
-// interrupted reports whether a name is that of a file which an index was writing when the process
-// died, or of a part of one, which serves until then only.
+// interrupted reports whether a name is that of a file beside a segment that was being written when
+// the process died, or of a part of an index, which serves until then only.
 func interrupted(name string) bool {
 	if _, ok := besideOf(name); ok {
 		return strings.HasSuffix(name, ".new")
@@ -101,8 +114,8 @@ func interrupted(name string) bool {
 	return ok && err == nil
 }
 
-// readBeside counts the files beside segments when the log is opened, and deletes what an index
-// left unfinished. names are those of all files in the log's directory.
+// readBeside counts the files beside segments when the log is opened, and deletes what was left
+// unfinished. names are those of all files in the log's directory.
 func (l *Log) readBeside(names []string) {
 	for _, name := range names {
 		if interrupted(name) {
@@ -121,33 +134,38 @@ func (l *Log) readBeside(names []string) {
 }
 
 // keepsBeside reports whether a file beside a version of a segment stays. mu is held.
-func (l *Log) keepsBeside(of SegmentRef) bool {
+func (l *Log) keepsBeside(name string, of SegmentRef) bool {
 	i, ok := slices.BinarySearchFunc(l.segments, of.Base, func(s *segment, base uint64) int { return cmp.Compare(s.base, base) })
 	if ok && l.segments[i].ref() == of {
 		return true
 	}
+	if strings.HasSuffix(name, statisticsEnd) {
+		return false
+	}
 	return l.beside.used && len(l.segments) > 0 && of.Base >= l.segments[0].base && of.Base < l.end
 }
 
-// sweepBeside deletes the files whose segments the log does not have. What can't be deleted is
-// tried again at the next change of segments.
+// sweepBeside deletes the files whose segments the log does not have.
 func (l *Log) sweepBeside() {
 	var gone []string
 	l.mu.Lock()
 	for name, f := range l.beside.files {
-		if !l.keepsBeside(f.of) {
+		if !l.keepsBeside(name, f.of) {
 			gone = append(gone, name)
 		}
 	}
 	l.mu.Unlock()
 	slices.Sort(gone)
 	for _, name := range gone {
-		l.removeBeside(name)
+		_ = l.removeBeside(name) // tried again at the next change of segments
 	}
 }
 
-func (l *Log) removeBeside(name string) {
-	if err := l.disk.fs.Remove(filepath.Join(l.dir, name)); err == nil || errors.Is(err, fs.ErrNotExist) {
-		l.DropBeside(name)
+func (l *Log) removeBeside(name string) error {
+	err := l.disk.fs.Remove(filepath.Join(l.dir, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
+	l.DropBeside(name)
+	return nil
 }

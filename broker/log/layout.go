@@ -28,6 +28,7 @@ type SegmentState struct {
 	Sealed bool   // complete, synced and closed to appends
 	// Disowned is how many offsets can't be read any more (Log.Disown).
 	Disowned uint64
+	Bytes    int64 // of its file, without the footer
 }
 
 // Layout returns the layout of the log's segments at this moment.
@@ -70,6 +71,7 @@ func (l *Log) SegmentStates() (Layout, []SegmentState) {
 			Base: s.base, Generation: s.gen, End: s.end, Epoch: epoch, Holes: s.holes,
 			Sealed:   s.closed && s.index == nil && s != l.active && s.end <= l.durable,
 			Disowned: l.man.now.Load().disowned(Span{From: s.base, Next: s.end}),
+			Bytes:    s.bytes(),
 		})
 	}
 	return l.layout(), out

@@ -74,9 +74,11 @@ func (r *BulkReader) ReadJudged(s *Reader, q Query, of Selection, dst []byte) ([
 	c.Lend(r.memory)
 	if of.Statistics != nil && of.Probe != nil {
 		j.segments = newSegments(s.data)
+		of.Probe.SetKey(s.data.Secret())
 	}
 	err := j.read(c)
 	j.keep()
+	j.store()
 	r.memory, r.entry = c.Lend(nil), j.entry[:0]
 	if j.Count == 0 {
 		j.First = j.Next

@@ -8,17 +8,25 @@ import (
 
 // segments are those of a log, as far as a judged read makes and uses statistics of them.
 type segments struct {
-	dir     string
+	data    *log.Log
 	all     []log.SegmentState
-	at      int                 // the one that is read, or before it
-	builder *statistics.Builder // nil: nothing is collected
+	at      int                  // the one that is read, or before it
+	builder *statistics.Builder  // nil: nothing is collected
+	known   []statistics.Segment // whose values were collected by this read
 	probed  filter.Record
 	stamp   filter.Stamp // of probed
 }
 
 func newSegments(data *log.Log) *segments {
 	_, all := data.SegmentStates()
-	return &segments{dir: data.Dir(), all: all}
+	return &segments{data: data, all: all}
+}
+
+func (s *segments) version(is *log.SegmentState) statistics.Segment {
+	return statistics.Segment{
+		Log: s.data.Dir(), Secret: s.data.Secret(),
+		Base: is.Base, Generation: is.Generation, End: is.End, Epoch: is.Epoch, Bytes: uint64(is.Bytes),
+	}
 }
 
 // of returns the segment that has an offset, if statistics may be about it: if nothing in it
@@ -43,13 +51,14 @@ func (j *judging) skip() bool {
 	if !ok {
 		return false
 	}
-	segment := statistics.Segment{Log: s.dir, Base: is.Base, Generation: is.Generation, End: is.End, Epoch: is.Epoch}
+	segment := s.version(is)
 	if j.Next > is.Base {
 		if s.builder == nil && j.collects() {
 			s.builder = j.Statistics.Resume(segment, j.Probe.Path(), j.Next)
 		}
 		return false
 	}
+	j.load(segment)
 	if is.End <= j.limit {
 		if latest, ok := j.Statistics.Excludes(segment, j.Probe.Path(), j.Probe.Hashes()); ok {
 			j.examined += int(is.End - is.Base)
@@ -65,6 +74,37 @@ func (j *judging) skip() bool {
 		s.builder = j.Statistics.Begin(segment, j.Probe.Path())
 	}
 	return false
+}
+
+// load has what the file beside a segment says taken into memory, if nothing is there. A file that
+// can't be used is none.
+func (j *judging) load(of statistics.Segment) {
+	if j.Statistics.Has(of, j.Probe.Path()) {
+		return
+	}
+	if file := j.segments.data.Statistics(of.Base, of.Generation); file != nil {
+		_ = j.Statistics.Load(of, j.Probe.Path(), file) // it is counted
+	}
+}
+
+// store writes what was collected of segments to files beside them. Nothing waits for the disk but
+// this read, and a failure costs later scans some time, after a restart.
+func (j *judging) store() {
+	if j.segments == nil {
+		return
+	}
+	path := j.Probe.Path()
+	for _, of := range j.segments.known {
+		wrote := false
+		err := j.segments.data.ChangeStatistics(of.Base, of.Generation, func(now []byte) []byte {
+			file := j.Statistics.File(of, path, now)
+			wrote = file != nil
+			return file
+		})
+		if wrote || err != nil {
+			j.Statistics.Stored(err == nil)
+		}
+	}
 }
 
 // collects reports whether values may be collected. A read in the plain form gets larger records
@@ -90,7 +130,9 @@ func (j *judging) collect(r *log.Record) {
 // keep keeps what was collected, for the next read.
 func (j *judging) keep() {
 	if s := j.segments; s != nil && s.builder != nil {
-		j.Statistics.Keep(s.builder, j.Next)
+		if j.Statistics.Keep(s.builder, j.Next) {
+			s.known = append(s.known, s.builder.Segment())
+		}
 		s.builder = nil
 	}
 }

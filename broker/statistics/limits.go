@@ -12,4 +12,10 @@ const (
 	entryBytes = 256
 	// builtBytes is what a value takes while values are collected, about.
 	builtBytes = 32
+	// mostPaths is of how many paths a file has the values. Those of the oldest ones make room.
+	mostPaths = 8
+	// maxPathBytes bounds the name of a path in a file. Longer ones are in memory only.
+	maxPathBytes = 512
+	// MaxFileBytes is the size of the largest file.
+	MaxFileBytes = headerBytes + mostPaths*(pathBytes+maxPathBytes+8*maxValues) + sumBytes
 )

@@ -9,7 +9,9 @@ import (
 // Segment is one version of a segment of a log.
 type Segment struct {
 	Log                          string // its directory
+	Secret                       uint64 // of the log; no other one in that directory has the same
 	Base, Generation, End, Epoch uint64
+	Bytes                        uint64 // of its file
 }
 
 // key is what an entry is about.
@@ -29,7 +31,8 @@ type entry struct {
 type state uint8
 
 const (
-	seen       state = iota // a scan came by
+	unseen     state = iota // the file says nothing of it
+	seen                    // a scan came by
 	collecting              // another one collects the values
 	known
 	useless // there are too many, or a record has none, or was not collected
@@ -41,6 +44,15 @@ type Table struct {
 	of    map[key]*entry
 	order []key // of their making
 	bytes int
+
+	stored, dropped, loaded, unusable uint64
+}
+
+// Has reports whether a scan came by a segment for a path, or its file was looked at.
+func (t *Table) Has(s Segment, path string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.of[key{s, path}] != nil
 }
 
 // Excludes reports whether no record of a segment has one of some values there, and all have one.
@@ -67,8 +79,11 @@ func (t *Table) Begin(s Segment, path string) *Builder {
 	k := key{s, path}
 	e := t.of[k]
 	switch {
-	case e == nil:
-		t.add(k)
+	case e == nil || e.state == unseen:
+		if e == nil {
+			t.add(k)
+		}
+		t.of[k].state = seen
 		return nil
 	case e.state == known || e.state == useless:
 		return nil
@@ -89,12 +104,13 @@ func (t *Table) Resume(s Segment, path string, at uint64) (b *Builder) {
 	return b
 }
 
-// Keep takes a Builder back that has collected all records of its segment below an offset.
-func (t *Table) Keep(b *Builder, next uint64) {
+// Keep takes a Builder back that has collected all records of its segment below an offset. It
+// reports whether the values of the segment are known now.
+func (t *Table) Keep(b *Builder, next uint64) (complete bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.of[b.key]; e == nil || e.state != collecting {
-		return // it was forgotten, or another scan has ended
+		return false // it was forgotten, or another scan has ended
 	}
 	t.change(b.key, func(e *entry) {
 		switch {
@@ -107,8 +123,10 @@ func (t *Table) Keep(b *Builder, next uint64) {
 		default:
 			e.state, e.builder, e.latest = known, nil, b.latest
 			e.values = slices.Sorted(maps.Keys(b.values))
+			complete = true
 		}
 	})
+	return complete
 }
 
 // add adds an entry. mu is held.
@@ -165,6 +183,9 @@ type Builder struct {
 	latest  int64
 	useless bool
 }
+
+// Segment is what the values are collected of.
+func (b *Builder) Segment() Segment { return b.key.Segment }
 
 // End is the end of the segment.
 func (b *Builder) End() uint64 { return b.key.End }
