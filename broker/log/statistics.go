@@ -71,7 +71,12 @@ func (l *Log) ChangeStatistics(base, generation uint64, change func(now []byte) 
 	defer end()
 	l.beside.writing.Lock()
 	defer l.beside.writing.Unlock()
-	if err := l.roomForStatistics(); err != nil {
+	r := SegmentRef{Base: base, Generation: generation}
+	err = l.roomForStatistics()
+	if err == nil {
+		err = l.boundStatistics(r) // if a deletion failed before, the files are beyond the bound
+	}
+	if err != nil {
 		return err
 	}
 	data := change(l.Statistics(base, generation))
@@ -81,12 +86,11 @@ func (l *Log) ChangeStatistics(base, generation uint64, change func(now []byte) 
 	if len(data) > LargestStatistics {
 		return fmt.Errorf("log %s: statistics of %d bytes are too large", l.name, len(data))
 	}
-	r := SegmentRef{Base: base, Generation: generation}
 	if err := l.placeStatistics(r.statisticsName(), data); err != nil {
 		return fmt.Errorf("log %s: write statistics: %w", l.name, err)
 	}
 	l.AddBeside(r.statisticsName(), int64(len(data)))
-	l.boundStatistics(r)
+	_ = l.boundStatistics(r) // the next write tries it again, and is not done before that
 	return nil
 }
 
@@ -133,7 +137,7 @@ func statisticsRoom(name string, bytes int64) int64 {
 
 // boundStatistics deletes the statistics of the oldest segments, except one, until the others fit
 // into the log's bound. writing is held.
-func (l *Log) boundStatistics(but SegmentRef) {
+func (l *Log) boundStatistics(but SegmentRef) error {
 	for {
 		oldest, at := "", uint64(0)
 		l.mu.Lock()
@@ -145,8 +149,11 @@ func (l *Log) boundStatistics(but SegmentRef) {
 			}
 		}
 		l.mu.Unlock()
-		if oldest == "" || l.removeBeside(oldest) != nil {
-			return
+		if oldest == "" {
+			return nil
+		}
+		if err := l.removeBeside(oldest); err != nil {
+			return fmt.Errorf("log %s: delete statistics: %w", l.name, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -175,6 +176,108 @@ func TestStatisticsTakeABoundedPartOfTheDisk(t *testing.T) {
 	testutil.Must(t, err)
 	if l.beside.room != 0 {
 		t.Errorf("%d bytes of room stay taken", l.beside.room)
+	}
+}
+
+// TestFilesThatCannotBeDeletedEndStatistics: they do not grow beyond the bound, but for one file.
+func TestFilesThatCannotBeDeletedEndStatistics(t *testing.T) {
+	fsys, d, l := setup(t, small)
+	put(t, l, 10_000)
+	sealAll(t, l)
+	fsys.SetHook(func(op crashfs.Op) error {
+		if op.Kind == "remove" && strings.HasSuffix(op.Path, statisticsEnd) {
+			return syscall.EPERM
+		}
+		return nil
+	})
+	refused := 0
+	change := func(r SegmentRef) {
+		err := l.ChangeStatistics(r.Base, r.Generation, func([]byte) []byte { return make([]byte, LargestStatistics) })
+		if errors.Is(err, syscall.EPERM) {
+			refused++
+		} else {
+			testutil.Must(t, err)
+		}
+	}
+	const most = mostStatistics/LargestStatistics + 1
+	all := sealedOf(l)
+	for _, r := range all {
+		change(r)
+	}
+	if got := described(t, fsys, l); len(got) != most || refused != len(all)-most || d.Failed() != nil {
+		t.Errorf("there are %d files, %d were refused: %v", len(got), refused, d.Failed())
+	}
+	fsys.SetHook(nil)
+	change(all[len(all)-1])
+	if got := described(t, fsys, l); len(got) != most-1 || got[len(got)-1] != all[len(all)-1] {
+		t.Errorf("there are %d files, when files can be deleted again", len(got))
+	}
+}
+
+// TestStatisticsWrittenWhileSegmentsChange: whatever happens to the segments meanwhile, until the
+// log is closed, the files that stay are of segments of the log, and are counted.
+func TestStatisticsWrittenWhileSegmentsChange(t *testing.T) {
+	fsys, d, l := setup(t, small)
+	put(t, l, 2000)
+	sealAll(t, l)
+	all := sealedOf(l)
+	var writers sync.WaitGroup
+	wrote := make(chan struct{}, 1)
+	for n := range 3 {
+		writers.Go(func() {
+			for round := n; ; round++ {
+				// Those of former segments, too: a scan may have begun before.
+				for _, r := range append(sealedOf(l), all...) {
+					err := l.ChangeStatistics(r.Base, r.Generation, func(now []byte) []byte {
+						if round%3 == 0 {
+							return nil
+						}
+						return make([]byte, 1+(len(now)+round)%10_000)
+					})
+					if errors.Is(err, ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					select {
+					case wrote <- struct{}{}:
+					default:
+					}
+				}
+			}
+		})
+	}
+	done := func(err error) {
+		t.Helper()
+		<-wrote
+		<-wrote
+		testutil.Must(t, err)
+	}
+	_, err := l.Trim(300)
+	done(err)
+	_, err = l.Compact(t.Context(), CompactOptions{Below: 1000})
+	done(err)
+	_, _, err = l.TruncateTo(1500, 0)
+	done(err)
+	put(t, l, 300)
+	done(nil)
+	_, err = l.ResetTo(1, 0)
+	done(err)
+	put(t, l, 600)
+	sealAll(t, l)
+	putStatistics(t, l, 100)
+	testutil.Must(t, l.Close())
+	writers.Wait()
+	before := described(t, fsys, l)
+	if all = sealedOf(l); slices.ContainsFunc(before, func(r SegmentRef) bool { return !slices.Contains(all, r) }) {
+		t.Errorf("there are %v, segments %v", before, all)
+	}
+	_ = d.Close()
+	l = openLog(t, openDisk(t, fsys, "data", small), orders)
+	if after := described(t, fsys, l); !slices.Equal(after, before) || len(after) == 0 {
+		t.Errorf("there are %v, were %v", after, before)
 	}
 }
 
