@@ -24,13 +24,14 @@ type daily struct {
 	disk  *log.Disk
 	table *statistics.Table
 	rng   *rand.Rand
+	bytes int64 // of a segment, about twice
 }
 
 var dailyLog = log.Identity{Topic: "orders"}
 
 func newDaily(t *testing.T) *daily {
 	t.Helper()
-	d := &daily{t: t, fsys: crashfs.New(), rng: rand.New(rand.NewPCG(5, 6))}
+	d := &daily{t: t, fsys: crashfs.New(), rng: rand.New(rand.NewPCG(5, 6)), bytes: 4 << 10}
 	t.Cleanup(func() { _ = d.disk.Close() })
 	d.begin(d.fsys)
 	return d
@@ -41,7 +42,7 @@ func (d *daily) begin(fsys *crashfs.FS) {
 	d.t.Helper()
 	var err error
 	d.fsys, d.table = fsys, &statistics.Table{}
-	d.disk, err = log.OpenDisk(fsys, "data", log.Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10, TailBytes: 1})
+	d.disk, err = log.OpenDisk(fsys, "data", log.Options{SegmentSmallest: d.bytes, SegmentLargest: d.bytes, TailBytes: 1})
 	testutil.Must(d.t, err)
 	d.open()
 }
@@ -197,6 +198,26 @@ func TestStatisticsOutliveTheProcess(t *testing.T) {
 	d.table = &statistics.Table{}
 	if n := d.scan("json.day == 'd3'"); n > few {
 		t.Errorf("%d of 400 were judged", n)
+	}
+}
+
+// TestStatisticsOfCompressedSegments: they are made for the new files, and outlive the process.
+func TestStatisticsOfCompressedSegments(t *testing.T) {
+	d := newDaily(t)
+	testutil.Must(t, d.disk.Close())
+	d.bytes = 12 << 10 // less would not be compressed
+	d.begin(d.fsys)
+	d.fill(1, "d")
+	d.learn()
+	saved, err := d.data.Compress(t.Context(), 1)
+	testutil.Must(t, err)
+	if saved == 0 || len(d.files()) > 0 {
+		t.Fatalf("%d bytes were saved, %d files are left", saved, len(d.files()))
+	}
+	d.learn()
+	d.restart()
+	if n := d.scan("json.day == 'd3'"); n > few || d.table.Stats().Unusable > 0 {
+		t.Errorf("%d of 400 were judged: %+v", n, d.table.Stats())
 	}
 }
 
