@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/filter"
+	"github.com/carillon-mq/carillon/broker/query"
 )
 
 // content is the condition of a query on each message: a session.Condition.
@@ -70,10 +71,15 @@ func (s *Server) setContent(q *live, only *content) *Error {
 	if only == nil {
 		return nil
 	}
-	size := only.filter.Bytes()
-	if s.contents+size > contentBytes || s.contentsOf[q.owner]+size > ownedContentBytes {
+	size, owned := only.filter.Bytes(), s.contentsOf[q.owner]
+	if s.contents+size > contentBytes || owned+size > ownedContentBytes {
 		s.counts.Refused++
-		return refuse(TooLarge, "the conditions on messages of all queries, or of those of this client, take too much memory (open fewer queries with content, or write shorter ones)")
+		return refuse(TooLarge, "the conditions on messages of all queries, or of those of this user, take too much memory: with this one %d of %d KiB, and %d of %d (open fewer queries with content, or write shorter ones)",
+			(s.contents+size)>>10, contentBytes>>10, (owned+size)>>10, ownedContentBytes>>10)
+	}
+	share := query.Share{Name: "bytes of conditions on messages", Own: ownedContentBytes, All: contentBytes}
+	if err := share.Check(uint64(s.contents), uint64(owned+size)); err != nil && owned > 0 {
+		return s.tooLarge(err)
 	}
 	s.contents += size
 	s.contentsOf[q.owner] += size
@@ -81,6 +87,16 @@ func (s *Server) setContent(q *live, only *content) *Error {
 	only.all, only.touch = &s.unjudged, func() { s.touch(q.id) }
 	q.feed.Only(only)
 	return nil
+}
+
+// tooLarge refuses a query that is beyond a bound, and counts it. mu is held.
+func (s *Server) tooLarge(err error) *Error {
+	if _, shared := errors.AsType[*query.ShareError](err); shared {
+		s.counts.Shared++
+	} else {
+		s.counts.Refused++
+	}
+	return refuse(TooLarge, "%v", err)
 }
 
 // dropContent gives back the room of a query's condition. mu is held.

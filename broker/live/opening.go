@@ -153,8 +153,7 @@ func (r *request) begin(of *OpenRequest, asks *query.Query, knows token) (*live,
 	if err != nil {
 		s.gone = append(s.gone, q.feed)
 		s.dropContent(q)
-		s.counts.Refused++
-		return nil, refuse(TooLarge, "%v", err)
+		return nil, s.tooLarge(err)
 	}
 	s.open[q.id], s.names[q.name] = q, q
 	for name := range s.set.Members(q.id) {

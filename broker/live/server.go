@@ -261,6 +261,7 @@ type counts struct {
 	Told    uint64 // members that came or went
 	Resumed uint64 // queries whose clients got a difference
 	Refused uint64 // queries that were not opened, since they are beyond a bound
+	Shared  uint64 // queries that were not opened, since their users have their parts of a bound
 	Ended   uint64 // queries that ended, since they were beyond a bound
 }
 

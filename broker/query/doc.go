@@ -11,6 +11,7 @@
 //	idset.go    idSet: a compact set of small numbers
 //	history.go  the last changes of attributes
 //	resume.go   the changes since a revision, for a client that was away
+//	share.go    Share: what one owner may have of a bound of all
 //	memory.go   what all takes, and which queries end when it is too much
 //
 // # How a change is applied

@@ -16,7 +16,8 @@ const (
 	// a minute at 2,000 changes a second, which is longer than a client takes to reconnect.
 	historyEntries = 64 << 10
 	historyBytes   = 32 << 20
-	// maxQueries and maxOwned bound the open queries of a broker and of one owner.
+	// maxQueries and maxOwned bound the open queries of a broker and of one owner. What one owner may
+	// have of a bound of all, here and below, is less while more than half is taken (Share).
 	maxQueries = 20_000
 	maxOwned   = 1_000
 	// maxCosts and maxOwnedCosts bound the estimated costs of all distinct queries: of those of a

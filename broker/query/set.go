@@ -149,7 +149,7 @@ func (s *Set) Forget(revision uint64) { s.history.floor = max(s.history.floor, r
 
 // Add opens a query; Members has its members then. may says whether its user may subscribe to a
 // subject, and nil allows all. Refresh follows when the rights have changed. The error says which
-// bound the query is beyond.
+// bound the query is beyond; it is a *ShareError if another owner could open the query.
 func (s *Set) Add(id ID, owner Owner, q *Query, may func(subject string) bool) error {
 	if s.opens[id] != nil {
 		return fmt.Errorf("query %d is open already (close it first)", id)
@@ -167,8 +167,19 @@ func (s *Set) Add(id ID, owner Owner, q *Query, may func(subject string) bool) e
 	if o.costs+q.cost > s.limits.OwnedCosts {
 		return fmt.Errorf("the open queries here may cost %d units at a change, and this one %d more; the bound is %d (close some, or use fewer patterns and passes over lists)", o.costs, q.cost, s.limits.OwnedCosts)
 	}
+	others := o.queries > 0 // an owner's first query needs room alone
+	if others {
+		if err := (Share{"open queries", uint64(s.limits.Owned), uint64(s.limits.Queries)}).Check(uint64(len(s.opens)), uint64(o.queries)+1); err != nil {
+			return err
+		}
+	}
 	g := s.groups[q.key]
 	if g == nil {
+		if others {
+			if err := (Share{"units of cost at a change", s.limits.OwnedCosts, s.limits.Costs}).Check(s.costs, o.costs+q.cost); err != nil {
+				return err
+			}
+		}
 		if s.costs+q.cost > s.limits.Costs {
 			return fmt.Errorf("the open queries of this broker may cost %d units at a change, and this one %d more; the bound is %d (connect to another broker, or close queries)", s.costs, q.cost, s.limits.Costs)
 		}
@@ -190,6 +201,14 @@ func (s *Set) Add(id ID, owner Owner, q *Query, may func(subject string) bool) e
 		s.Remove(id)
 		return fmt.Errorf("with this query those open here take %d KiB of memory, and all queries of this broker %d; the bounds are %d and %d (close some, or use conditions that match fewer subjects)",
 			owns>>10, all>>10, s.limits.OwnedMemory>>10, s.limits.Memory>>10)
+	}
+	if others {
+		const kib = 1 << 10
+		share := Share{"KiB of memory", uint64(s.limits.OwnedMemory / kib), uint64(s.limits.Memory / kib)}
+		if err := share.Check(uint64(s.memory/kib), uint64(o.bytes/kib)); err != nil {
+			s.Remove(id)
+			return err
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,8 +163,9 @@ func TestQueriesAreBounded(t *testing.T) {
 	refused("close some, or join several", 3, 1, text(3))
 	refused("use fewer patterns and passes over lists", 3, 2, compiled(t, `"x" in attributes.a`, CEL))
 	must(t, s.Add(3, 2, text(1), nil))
-	must(t, s.Add(4, 2, text(1), nil))
-	refused("connect to another broker", 5, 3, text(1))
+	refused("take 3 of 4 open queries, so those of one user may take 1 now, and would take 2", 4, 2, text(1))
+	must(t, s.Add(4, 3, text(1), nil))
+	refused("connect to another broker", 5, 4, text(1))
 
 	limits = DefaultLimits()
 	limits.Costs = 2500
@@ -188,6 +190,69 @@ func TestQueriesAreBounded(t *testing.T) {
 	}
 	refusedMemory(compiled(t, `attributes.a < 500 || has(attributes.x) || has(attributes.y)`, CEL))
 	must(t, s.Add(3, 2, text(2), nil))
+}
+
+// TestOwnersShareABroker: one alone has its whole bound. Whoever comes late finds room, whatever
+// the others have taken; and what they give back goes to those with little first.
+func TestOwnersShareABroker(t *testing.T) {
+	costly := func(n int) *Query { return compiled(t, fmt.Sprintf(`"x%d" in attributes.a`, n), CEL) }
+	same := func(int) *Query { return compiled(t, `has(attributes.a)`, CEL) }
+	each := costly(1).cost
+	memory := func(l *Limits) { l.Memory, l.OwnedMemory = 512<<10, 64<<10 }
+	for what, c := range map[string]struct {
+		bound func(*Limits)
+		query func(n int) *Query
+		alone int // 0: more than some
+	}{
+		"open queries":              {func(l *Limits) { l.Queries, l.Owned = 320, 40 }, same, 40},
+		"units of cost at a change": {func(l *Limits) { l.Costs, l.OwnedCosts = 320*each, 40*each }, costly, 40},
+		"KiB of memory":             {memory, costly, 0},
+	} {
+		limits := DefaultLimits()
+		c.bound(&limits)
+		s := NewSet(limits)
+		id, owned := ID(0), map[Owner][]ID{}
+		fill := func(owner Owner) (added int, refusal error) {
+			for {
+				if id++; id > 10_000 {
+					t.Fatalf("%s: there is no bound", what)
+				}
+				if refusal = s.Add(id, owner, c.query(int(id)), nil); refusal != nil {
+					return added, refusal
+				}
+				owned[owner] = append(owned[owner], id)
+				added++
+			}
+		}
+		alone, _ := fill(1)
+		if c.alone > 0 && alone != c.alone || alone < 8 {
+			t.Errorf("%s: an owner alone has %d queries", what, alone)
+		}
+		before := alone
+		for owner := Owner(2); owner <= 24; owner++ {
+			added, refusal := fill(owner)
+			if added < 1 || added > before {
+				t.Errorf("%s: owner %d has %d queries, and the one before %d: %v", what, owner, added, before, refusal)
+			}
+			before = added
+			shared, ok := errors.AsType[*ShareError](refusal)
+			if owner == 24 && (!ok || shared.Name != what) {
+				t.Errorf("%s: it is refused with %v", what, refusal)
+			}
+		}
+		if before > alone/2 {
+			t.Errorf("%s: the last owner has %d queries, of %d that one may have alone", what, before, alone)
+		}
+		for _, gone := range owned[2] {
+			s.Remove(gone)
+		}
+		if added, _ := fill(1); added > 0 {
+			t.Errorf("%s: the owner with most has %d more", what, added)
+		}
+		if added, _ := fill(24); added == 0 {
+			t.Errorf("%s: the owner with least has no more", what)
+		}
+	}
 }
 
 // TestMembersBeyondTheMemoryEndQueries: those of the owner that takes most, and no others.
