@@ -1,6 +1,11 @@
 package live
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/work"
+)
 
 // parked is a request to resume from a revision that this broker has not come to. Another broker
 // has, and the client was there.
@@ -8,16 +13,29 @@ type parked struct {
 	request  *request
 	revision uint64
 	late     time.Time // then it goes on, whatever is known
+	place    *work.Queued[*parked]
 }
 
-// park has a request wait, and reports whether it does: once, and if not too many do. mu is held.
+// park has a request wait, and reports whether it does: once, and if there is a place for it.
+// Owners share these: one of the owner with most goes on at once, so that one with few waits. mu is
+// held.
 func (s *Server) park(r *request, revision uint64) bool {
-	if r.waited || len(s.parked) >= maxAhead {
+	if r.waited {
 		return false
 	}
 	again := &request{s: s, client: r.client, owner: r.owner, reply: r.reply, body: r.body, waited: true} // r still runs
 	again.do = again.open
-	s.parked = append(s.parked, parked{again, revision, time.Now().Add(s.patience)})
+	p := &parked{request: again, revision: revision, late: time.Now().Add(s.patience)}
+	place, dropped := s.places.Push(uint64(r.owner), p, len(r.body)+requestBytes)
+	for _, other := range dropped {
+		s.parked = slices.DeleteFunc(s.parked, func(p *parked) bool { return p == other })
+		s.again = append(s.again, other.request)
+	}
+	if place == nil {
+		return false
+	}
+	p.place = place
+	s.parked = append(s.parked, p)
 	s.nudge()
 	return true
 }
@@ -30,6 +48,7 @@ func (s *Server) unpark() {
 	now, left := time.Now(), s.parked[:0]
 	for _, p := range s.parked {
 		if p.revision <= s.set.Revision() || !now.Before(p.late) || s.closed {
+			s.places.Remove(p.place)
 			s.again = append(s.again, p.request)
 		} else {
 			left = append(left, p)
@@ -49,9 +68,10 @@ func (s *Server) untilLate() time.Duration {
 	return min(time.Until(s.parked[0].late), aheadEvery) // the watch passes a revision without a word
 }
 
-// submit queues a request.
+// submit queues a request. Connections take turns, as in all pools: a flood of one keeps others of
+// its user waiting for one of its requests each, and not for all.
 func (s *Server) submit(r *request) {
-	if !s.openings.Submit(uint64(r.owner), r, len(r.body)+requestBytes) {
+	if !s.openings.Submit(r.client, r, len(r.body)+requestBytes) {
 		r.Drop()
 	}
 }

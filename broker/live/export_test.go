@@ -24,3 +24,13 @@ func (s *Server) Hold() (release func()) {
 
 // MaxHeld is how many changes may wait for messages on links.
 const MaxHeld = maxHeld
+
+// MaxAhead is how many requests may wait for what their clients know, and OpeningsWaiting how many
+// for their turn.
+const (
+	MaxAhead        = maxAhead
+	OpeningsWaiting = openingsWaiting
+)
+
+// Waiting returns how many requests wait for their turn.
+func (s *Server) Waiting() int { return s.openings.Waiting() }

@@ -18,11 +18,13 @@ const (
 	maxRest   = 100 * time.Millisecond
 	// aheadTimeout is how long a request to resume may wait until this broker knows what the client
 	// knows: far longer than a watch takes, and short beside what clients wait for an answer.
-	// maxAhead bounds how many wait; others get all members.
+	// maxAhead and aheadBytes bound those that wait; others get all members. Users share both, so that
+	// one that invents tokens takes no place of others.
 	aheadTimeout = 2 * time.Second
 	// aheadEvery is how often a broker looks meanwhile how far its watch has come.
 	aheadEvery = 10 * time.Millisecond
 	maxAhead   = 1024
+	aheadBytes = 4 << 20
 	// maxToken is more than a token to resume with has: five numbers.
 	maxToken = 128
 	// maxList and listBytes bound a page of a list of queries.

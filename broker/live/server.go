@@ -163,13 +163,14 @@ type Server struct {
 	open   map[query.ID]*live
 	names  map[string]*live
 	last   query.ID
-	gone   []*session.Feed // to be closed, without mu
-	deltas []query.Delta   // scratch of turn
-	turned []*live         // queries with something to tell
-	parked []parked
-	again  []*request     // parked ones that go on, without mu
-	held   []held         // changes that wait, in the order in which they came
-	holds  map[string]int // how many of each subject
+	gone   []*session.Feed          // to be closed, without mu
+	deltas []query.Delta            // scratch of turn
+	turned []*live                  // queries with something to tell
+	parked []*parked                // in the order of late
+	places *work.FairQueue[*parked] // theirs
+	again  []*request               // parked ones that go on, without mu
+	held   []held                   // changes that wait, in the order in which they came
+	holds  map[string]int           // how many of each subject
 	closed bool
 	counts counts
 	// contents and contentsOf are about what conditions on messages take in memory.
@@ -198,7 +199,8 @@ type Server struct {
 func New(hub Hub, store *attribute.Store, logger *slog.Logger) (*Server, error) {
 	s := &Server{
 		hub: hub, store: store, log: logger, openings: work.NewFairJobs(openingsAtOnce, openingsWaiting, openingsBytes), seed: maphash.MakeSeed(), patience: aheadTimeout,
-		wake: make(chan struct{}, 1), set: query.NewSet(query.DefaultLimits()), open: map[query.ID]*live{}, names: map[string]*live{}, contentsOf: map[query.Owner]int{},
+		places: work.NewFairQueue[*parked](maxAhead, aheadBytes),
+		wake:   make(chan struct{}, 1), set: query.NewSet(query.DefaultLimits()), open: map[query.ID]*live{}, names: map[string]*live{}, contentsOf: map[query.Owner]int{},
 		holds: map[string]int{},
 	}
 	s.ctx, s.quit = context.WithCancel(context.Background())

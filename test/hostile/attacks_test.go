@@ -41,5 +41,6 @@ var attacks = []attack{
 	{name: "message-ids", prepare: hostileStream, run: messageIDs, stream: true},
 	{name: "records-held", prepare: hostileStream, run: recordsHeld, stream: true, ours: true},
 	{name: "snapshots-held", prepare: hostileStream, run: snapshotsHeld, stream: true, ours: true},
+	{name: "live-queries", run: liveQueries, ours: true},
 	{name: "idle-links", run: idleLinks, linked: true, kills: true},
 }
