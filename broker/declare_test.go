@@ -144,3 +144,85 @@ func TestMessagesSetAttributesOfTheirSubjects(t *testing.T) {
 		t.Errorf("after refused messages came %v, %v, and there are %d messages", got, err, stored())
 	}
 }
+
+// TestMessagesOfAFastBatchSetAttributes: each before it is stored. A refused one is answered as
+// such and missing in its batch, which goes on or ends as its publisher has asked for.
+func TestMessagesOfAFastBatchSetAttributes(t *testing.T) {
+	local, _ := brokers.Coordinator(t)
+	address, _ := brokers.Run(t, limits.DefaultProfile, broker.Config{Name: "b0", Cluster: "local/test", Data: t.TempDir(), Endpoints: local.Endpoints()})
+	nc, err := nats.Connect("nats://"+address, nats.NoReconnect())
+	testutil.Must(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testutil.Patience))
+	testutil.Must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
+	defer cancel()
+	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "readings", Subjects: []string{"sensors.>"}, AllowBatchPublish: true})
+	testutil.Must(t, err)
+	for mode, c := range map[string]struct {
+		answers, stored, last string
+	}{
+		"ok":   {"ack 0, err 3 400, gap 3 4, 4 messages", "0 1 3", `{"n":4}`},
+		"fail": {"ack 0, err 3 400, gap 3 4, 2 messages", "0 1", `{"n":2}`},
+	} {
+		inbox, on := nats.NewInbox(), "sensors."+mode
+		sub, err := nc.SubscribeSync(inbox + ".>")
+		testutil.Must(t, err)
+		send := func(sequence, operation int, attributes string) {
+			m := with(on, attributes, fmt.Sprint(sequence-1))
+			m.Reply = fmt.Sprintf("%s.%s.100.%s.%d.%d.$FI", inbox, mode, mode, sequence, operation)
+			testutil.Must(t, nc.PublishMsg(m))
+		}
+		send(1, 0, `{"n":1}`)
+		send(2, 1, `{"n":2}`)
+		send(3, 1, `{"n":null}`)
+		send(4, 2, `{"n":4}`)
+		var answers []string
+		for done := false; !done; {
+			m, err := sub.NextMsg(testutil.Patience)
+			if err != nil {
+				t.Fatalf("gaps %s: after %v: %v", mode, answers, err)
+			}
+			var is struct {
+				Type  string
+				Seq   uint64
+				Last  uint64 `json:"last_seq"`
+				Count int
+				Error *jetstream.APIError
+			}
+			testutil.Must(t, json.Unmarshal(m.Data, &is))
+			switch {
+			case is.Type == "ack":
+				answers = append(answers, fmt.Sprint("ack ", is.Seq))
+			case is.Type == "gap":
+				answers = append(answers, fmt.Sprint("gap ", is.Last, " ", is.Seq))
+			case is.Type == "err" && is.Error != nil:
+				answers = append(answers, fmt.Sprint("err ", is.Seq, " ", is.Error.Code))
+			default:
+				answers, done = append(answers, fmt.Sprint(is.Count, " messages")), true
+				if is.Error != nil {
+					t.Errorf("gaps %s: the end is answered by %s", mode, m.Data)
+				}
+			}
+		}
+		if got := strings.Join(answers, ", "); got != c.answers {
+			t.Errorf("gaps %s: the answers are %s, want %s", mode, got, c.answers)
+		}
+		var stored []string
+		info, err := stream.Info(ctx)
+		testutil.Must(t, err)
+		for n := info.State.FirstSeq; n <= info.State.LastSeq; n++ {
+			m, err := stream.GetMsg(ctx, n)
+			testutil.Must(t, err)
+			if m.Subject == on {
+				stored = append(stored, string(m.Data))
+			}
+		}
+		if got := strings.Join(stored, " "); got != c.stored {
+			t.Errorf("gaps %s: stored are %s, want %s", mode, got, c.stored)
+		}
+		if is := attributesOf(t, nc, on); mode == "ok" && string(is.Attributes) != c.last {
+			t.Errorf("gaps %s: the subject has %+v, want %s", mode, is, c.last)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/lapse"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -206,7 +207,15 @@ func refusalOf(e *Error) *session.Refusal {
 		of = *jsapi.ErrInsufficientResources
 	}
 	of.Description = jsapi.OneLine("the attributes of its subject were not set: " + e.Text)
-	return &session.Refusal{Code: of.Code, Text: of.Description, Answer: encode(struct {
+	whole := encode(struct {
 		Error jsapi.Error `json:"error"`
-	}{of})}
+	}{of})
+	return &session.Refusal{Code: of.Code, Text: of.Description, Answer: func(reply []byte) []byte {
+		// Inside of a fast batch an answer without a type would be the answer to its end.
+		part, fast := jsapi.ParseFast(reply, nil)
+		if fast && !part.Invalid && part.Op == publish.FastMessage && part.Sequence > 1 {
+			return jsapi.AppendFlowError(nil, part.Sequence, whole)
+		}
+		return whole
+	}}
 }

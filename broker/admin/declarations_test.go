@@ -170,9 +170,9 @@ func refusedFor(t *testing.T, refusal *session.Refusal, want *jsapi.Error, says 
 		return
 	}
 	var ack struct{ Error *jsapi.Error }
-	if err := json.Unmarshal(refusal.Answer, &ack); err != nil || ack.Error.Code != want.Code || ack.Error.ErrCode != want.ErrCode || ack.Error.Description != refusal.Text ||
+	if err := json.Unmarshal(refusal.Answer(nil), &ack); err != nil || ack.Error.Code != want.Code || ack.Error.ErrCode != want.ErrCode || ack.Error.Description != refusal.Text ||
 		refusal.Code != want.Code || !strings.Contains(refusal.Text, says) || strings.Contains(refusal.Text, "\n") {
-		t.Errorf("it is refused by %s, %+v, want %+v and %q", refusal.Answer, refusal, want, says)
+		t.Errorf("it is refused by %s, %+v, want %+v and %q", refusal.Answer(nil), refusal, want, says)
 	}
 }
 

@@ -33,9 +33,9 @@ type Declarer interface {
 
 // Refusal is why what a message declares was not set, so that it is not published.
 type Refusal struct {
-	Code   int    // as HTTP has it
-	Text   string // one line
-	Answer []byte // for the reply subject of the message, besides headers
+	Code   int                       // as HTTP has it
+	Text   string                    // one line
+	Answer func(reply []byte) []byte // for the reply subject of the message, besides headers; nil: empty
 }
 
 // Declaring has clients declare attributes of subjects by headers of messages. open returns the
@@ -121,7 +121,10 @@ func (c *Conn) refuse(b *batch, m *Message, why *Refusal) error {
 	}
 	c.confirm(b) // a verbose client waits for one answer to each operation
 	block := fmt.Appendf(nil, "NATS/1.0\r\nNats-Service-Error-Code: %d\r\nNats-Service-Error: %s\r\n\r\n", why.Code, why.Text)
-	answer := Message{Subject: m.Reply, Header: len(block), Data: append(block, why.Answer...)}
+	answer := Message{Subject: m.Reply, Header: len(block), Data: block}
+	if why.Answer != nil {
+		answer.Data = append(block, why.Answer(m.Reply)...)
+	}
 	b.pause()
 	b.behind.Join(c.hub.Send([]Message{answer}))
 	b.resume()

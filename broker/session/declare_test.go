@@ -32,7 +32,7 @@ func (d *declarer) Declare(subject, text []byte, bound bool) (set func() <-chan 
 	case "same":
 		return nil, nil
 	case "wrong":
-		return nil, &session.Refusal{Code: 400, Text: "it's wrong", Answer: []byte(`{"error":{}}`)}
+		return nil, &session.Refusal{Code: 400, Text: "it's wrong", Answer: func([]byte) []byte { return []byte(`{"error":{}}`) }}
 	}
 	none := string(text) == "none" // to wait for
 	return func() <-chan *session.Refusal {
