@@ -211,9 +211,10 @@ func refusalOf(e *Error) *session.Refusal {
 		Error jsapi.Error `json:"error"`
 	}{of})
 	return &session.Refusal{Code: of.Code, Text: of.Description, Answer: func(reply []byte) []byte {
-		// Inside of a fast batch an answer without a type would be the answer to its end.
+		// Inside of a fast batch an answer without a type would be the answer to its end. No
+		// ping ends it.
 		part, fast := jsapi.ParseFast(reply, nil)
-		if fast && !part.Invalid && part.Op == publish.FastMessage && part.Sequence > 1 {
+		if fast && !part.Invalid && (part.Op == publish.FastPing || part.Op == publish.FastMessage && part.Sequence > 1) {
 			return jsapi.AppendFlowError(nil, part.Sequence, whole)
 		}
 		return whole

@@ -247,3 +247,30 @@ func TestClaimsKeepNoMessageWaiting(t *testing.T) {
 	close(all.block)
 	testutil.EventuallyTrue(t, "they end", func() bool { return d.claiming.Load() == 0 })
 }
+
+// TestRefusalsInsideOfAFastBatchDoNotEndIt: for its publisher, an answer without a type does.
+func TestRefusalsInsideOfAFastBatchDoNotEndIt(t *testing.T) {
+	refusal := refusalOf(refuse(BadRequest, "it's wrong"))
+	for reply, want := range map[string]string{
+		"":                          "",
+		"_INBOX.a":                  "",
+		"_INBOX.id.10.ok.1.0.$FI":   "", // its first message
+		"_INBOX.id.10.ok.2.1.$FI":   "err",
+		"_INBOX.id.10.fail.2.1.$FI": "err",
+		"_INBOX.id.10.ok.3.2.$FI":   "", // its last one
+		"_INBOX.id.10.ok.3.3.$FI":   "", // the end behind it
+		"_INBOX.id.10.ok.1.4.$FI":   "err",
+		"_INBOX.id.10.fail.3.4.$FI": "err",
+		"_INBOX.id.10.ok.1.1.$FI":   "", // none of a batch
+	} {
+		var is struct {
+			Type  string
+			Error *jsapi.Error
+		}
+		answer := refusal.Answer([]byte(reply))
+		testutil.Must(t, json.Unmarshal(answer, &is))
+		if is.Type != want || is.Error == nil || is.Error.Code != 400 {
+			t.Errorf("to %q the answer is %s, want type %q", reply, answer, want)
+		}
+	}
+}
