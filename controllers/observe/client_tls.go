@@ -85,7 +85,7 @@ func clientCAs(bundle []byte, ref v1alpha1.SecretKeyReference) (all []plan.Clien
 			break
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
-		if block.Type != "CERTIFICATE" || err != nil {
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 || err != nil {
 			continue // brokers pass over it, too
 		}
 		if slices.ContainsFunc(found, c.Equal) {

@@ -332,10 +332,11 @@ func TestAllCertificatesOfTLSAreJudged(t *testing.T) {
 	}
 	old := ca("clients", -1)
 	garbage := block("CERTIFICATE", []byte("garbage")) + block("OTHER", []byte("x"))
+	headed := strings.Replace(ca("former", 900), "-----\n", "-----\nName: text\n\n", 1) // brokers pass over it
 	between := ca("evil\x1b[2J\n"+strings.Repeat("long", 100), 3)
 	data := map[string]map[string][]byte{
 		"theirs": {"tls.crt": []byte(ca("leaf", 2) + garbage + between), "tls.key": []byte(block("PRIVATE KEY", der))},
-		"roots":  {"pem": []byte("text\n" + old + garbage + old + ca("clients", 4) + ca("former", -1))},
+		"roots":  {"pem": []byte("text\n" + old + garbage + headed + old + ca("clients", 4) + ca("former", -1))},
 	}
 	broker := &v1alpha1.Broker{}
 	broker.Name, broker.Spec.TLS = "main", &v1alpha1.ClientTLSSpec{SecretName: "theirs",
