@@ -97,9 +97,9 @@ func (o *owner[S]) gotten(ctx context.Context) ([]aggregate.Row, []uint64, error
 	if !g.at.IsZero() && time.Since(g.at) < getEvery {
 		return g.rows, g.offsets, nil
 	}
-	rows, offsets, err := o.present(ctx)
+	rows, offsets, _, err := o.present(ctx)
 	for tries := 1; err != nil && tries < getTries && ctx.Err() == nil; tries++ { // shards go on meanwhile
-		rows, offsets, err = o.present(ctx)
+		rows, offsets, _, err = o.present(ctx)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ type link struct {
 	working chan struct{} // one for each of them whose answer is in memory
 
 	mu      sync.Mutex
-	last    uint64
+	last    uint64                 // number of the last question: of no process of this broker before
 	open    map[uint64]chan []byte // questions of this broker
 	parts   map[pieceKey]*assembly
 	bytes   int                      // in parts
@@ -39,6 +40,8 @@ type assembly struct {
 
 func (l *link) init() {
 	l.serving, l.working = make(chan struct{}, maxQuestions), make(chan struct{}, answersAtOnce)
+	// An answer to a question of the process before may come yet, and must not be taken for another's.
+	l.last = rand.Uint64()
 	l.open, l.parts, l.sending = map[uint64]chan []byte{}, map[pieceKey]*assembly{}, map[string]chan struct{}{}
 }
 
@@ -165,9 +168,11 @@ func (s *Service[S]) send(ctx context.Context, broker, subject string, number ui
 
 // ask asks the leader of a shard.
 func (s *Service[S]) ask(ctx context.Context, q *question) (*answer, error) {
+	began := time.Now()
 	shard, here, leader := s.Shard(q.Topic, q.Shard)
 	if here {
 		a := s.serve(ctx, shard, q)
+		a.took = time.Since(began)
 		return a, a.err()
 	}
 	if leader == "" || leader == s.Self {
@@ -185,7 +190,7 @@ func (s *Service[S]) ask(ctx context.Context, q *question) (*answer, error) {
 	for {
 		select {
 		case data := <-answered:
-			a := &answer{}
+			a := &answer{took: time.Since(began)}
 			var err error
 			if a.data, err = unframed(data, a); err != nil {
 				return nil, err

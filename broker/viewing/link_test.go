@@ -1,12 +1,16 @@
 package viewing
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/view"
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
@@ -38,4 +42,92 @@ func TestAQuestionEndsWhenAnotherBrokerLeads(t *testing.T) {
 	if !errors.Is(err, errUnreached) {
 		t.Errorf("got %v, want that the shard was not reached", err)
 	}
+}
+
+// asked is the links to brokers that a test answers for.
+type asked struct {
+	publish.Hub
+	answer func(p *piece)
+}
+
+func (a asked) Forward(_ string, m *protocol.Message) (linked bool, behind work.Behind) {
+	p := &piece{}
+	if _, err := unframed(m.Data, p); err != nil {
+		return false, behind
+	}
+	a.answer(p)
+	return true, behind
+}
+
+// tell has a service take an answer to a question of a number.
+func tell(s *Service[*leader], number uint64, left uint64) {
+	data := framed(&piece{From: "1", Number: number, Count: 1}, framed(&answer{Left: left}, nil))
+	s.Take([]protocol.Message{{Subject: []byte(answerSubject), Data: data}}, nil, true)
+}
+
+// TestAnAnswerToTheProcessBeforeIsNotTaken: a broker that was killed and starts again asks others
+// while they still answer what it asked before.
+func TestAnAnswerToTheProcessBeforeIsNotTaken(t *testing.T) {
+	led := func(string, int) (*leader, bool, string) { return nil, false, "1" }
+	var before uint64
+	ctx, kill := context.WithCancel(t.Context())
+	first := New(Config[*leader]{Self: "0", Payload: 4 << 10, Shard: led, Hub: asked{answer: func(p *piece) {
+		before = p.Number
+		kill()
+	}}})
+	_, _ = first.ask(ctx, &question{Kind: handOver, Topic: "in"})
+
+	var again *Service[*leader]
+	again = New(Config[*leader]{Self: "0", Payload: 4 << 10, Shard: led, Hub: asked{answer: func(p *piece) {
+		tell(again, before, 1)
+		tell(again, p.Number, 2)
+	}}})
+	a, err := again.ask(t.Context(), &question{Kind: handOver, Topic: "in", Shard: 1})
+	if err != nil || a.Left != 2 {
+		t.Errorf("got the answer %+v, %v, which is not of this question", a, err)
+	}
+}
+
+// TestWorkInVainCountsAsWork: by which the pause of an owner without windows grows. While a shard
+// has no leader, or one that is silent, the others tell their present values nonetheless.
+func TestWorkInVainCountsAsWork(t *testing.T) {
+	for _, other := range []string{"", "2"} {
+		synctest.Test(t, func(t *testing.T) {
+			const slow = 3 * time.Second
+			var s *Service[*leader]
+			s = New(Config[*leader]{Self: "0", Payload: 4 << 10, Hub: asked{answer: func(p *piece) {
+				number := p.Number
+				time.AfterFunc(slow, func() { tell(s, number, 0) })
+			}}, Shard: func(_ string, shard int) (*leader, bool, string) {
+				return nil, false, []string{"1", other}[shard]
+			}})
+			s.Hub = silentOf{s.Hub, "2"}
+			of := viewOf(view.Window{})
+			v, err := view.Compile(of.Spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := newOwner(s, Place{Topic: "in", Name: "in", Shards: 2}, of, v)
+			tenure, err := o.begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took, err := o.judgePresent(t.Context(), tenure); err != nil || took != slow {
+				t.Errorf("the other led by %q: work of %v, %v; want %v", other, took, err, slow)
+			}
+		})
+	}
+}
+
+// silentOf is links of which those to one broker get no answer.
+type silentOf struct {
+	publish.Hub
+	broker string
+}
+
+func (s silentOf) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
+	if broker == s.broker {
+		return true, behind
+	}
+	return s.Hub.Forward(broker, m)
 }

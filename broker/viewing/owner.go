@@ -340,18 +340,16 @@ func (o *owner[S]) alert(ctx context.Context, t *tenure, alerts []trigger.Alert)
 }
 
 // judgePresent judges the present values of a view without windows. took is for how long shards
-// worked on them: the wait for one that does not answer is no work.
+// worked on them, also in vain.
 func (o *owner[S]) judgePresent(ctx context.Context, t *tenure) (took time.Duration, err error) {
 	if len(o.of.Alerts) == 0 {
 		return 0, nil
 	}
-	began := time.Now()
-	rows, offsets, err := o.present(ctx)
+	rows, offsets, took, err := o.present(ctx)
 	if err != nil {
 		o.note(func(s *Status) { s.Waits = err.Error() })
-		return 0, ctx.Err()
+		return took, ctx.Err()
 	}
-	took = time.Since(began)
 	if time.Since(t.fresh) > alertsAgain {
 		o.mu.Lock()
 		o.forgetOutputs(t)
@@ -375,26 +373,35 @@ func (o *owner[S]) judgePresent(ctx context.Context, t *tenure) (took time.Durat
 	return took, nil
 }
 
-// present returns the present values of all keys, as of the next offsets of the shards.
-func (o *owner[S]) present(ctx context.Context) (rows []aggregate.Row, offsets map[uint32]uint64, err error) {
+// present returns the present values of all keys, as of the next offsets of the shards. took is for
+// how long shards worked on them. If some shard does not answer that is the time of the slowest
+// answer: the others have worked, and the wait for this one is no work.
+func (o *owner[S]) present(ctx context.Context) (rows []aggregate.Row, offsets map[uint32]uint64, took time.Duration, err error) {
 	o.mu.Lock()
 	t := o.tenure
 	o.mu.Unlock()
+	began := time.Now()
 	if t == nil {
-		return nil, nil, errReading
+		return nil, nil, 0, errReading
 	}
 	answers, errs := o.each(ctx, o.wanted(t, present))
 	if ctx.Err() != nil {
-		return nil, nil, ctx.Err()
+		return nil, nil, 0, ctx.Err()
 	}
 	of := map[uint32][]byte{}
+	for _, a := range answers {
+		if a != nil {
+			took = max(took, a.took)
+		}
+	}
 	for n, a := range answers {
 		if errs[n] != nil {
-			return nil, nil, fmt.Errorf("shard %d: %w", n, errs[n])
+			return nil, nil, took, fmt.Errorf("shard %d: %w", n, errs[n])
 		}
 		of[uint32(n)] = a.data
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return t.engine.Present(of)
+	rows, offsets, err = t.engine.Present(of)
+	return rows, offsets, time.Since(began), err
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/view"
 )
@@ -52,7 +53,8 @@ type answer struct {
 	Left    uint64 `json:"left,omitempty"`    // offsets that are not read yet
 	Paused  string `json:"paused,omitempty"`  // why no record is added
 
-	data []byte // of a hand-over
+	data []byte        // of a hand-over
+	took time.Duration // until it came
 }
 
 // lastMessage is the last message of a subject. Offset 0: there is none.
