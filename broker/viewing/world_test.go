@@ -38,6 +38,9 @@ type shardLogs struct {
 	lasts map[string]uint64 // offsets of the last records
 	now   *leader
 	input input
+	spec  *view.Spec
+	last  time.Time // when the last record was stored
+	wrong []string  // advances that the definition has not
 }
 
 // leader is a leader of a shard: the present one, or one that has been replaced.
@@ -66,6 +69,17 @@ func (s *leader) Confirm(done func(error)) (now bool) {
 	return true
 }
 
+// judgeAdvance requires that a shard which is passed over has had no record for the idle time, and
+// that the watermark keeps that time, and the lateness, from now. A checkpoint has earlier ones
+// again. mu is held.
+func (l *shardLogs) judgeAdvance(a *advance, now time.Time) {
+	w := &l.spec.Window
+	most, idle := now.Add(-w.Idle-w.Lateness).UnixNano(), now.Sub(l.last)
+	if w.Idle == 0 || a.to > most || a.next > uint64(len(l.input.events)) && idle < w.Idle {
+		l.wrong = append(l.wrong, fmt.Sprintf("shard %d is advanced to %d at %d, %v after its last record", l.number, a.to, now.UnixNano(), idle))
+	}
+}
+
 // AppendState appends. Of a leader that is replaced meanwhile nobody learns whether it did.
 func (s *leader) AppendState(a *log.Append) (uint64, error) {
 	s.mu.Lock()
@@ -77,6 +91,7 @@ func (s *leader) AppendState(a *log.Append) (uint64, error) {
 	for i := range a.Records {
 		if e, err := parseEntry(a.Records[i].Data); err == nil && e.advance != nil {
 			s.input.advances = append(s.input.advances, *e.advance)
+			s.judgeAdvance(e.advance, time.Now())
 		}
 	}
 	if done := a.Done; done != nil {
@@ -168,7 +183,7 @@ func newWorld(t *testing.T, seed uint64, of *Declared, shards int) *world {
 	}
 	for topic, n := range map[string]int{"in": shards, "out": 2, "alerts": 1} {
 		for number := range n {
-			l := &shardLogs{topic: topic, number: number, lasts: map[string]uint64{}}
+			l := &shardLogs{topic: topic, number: number, lasts: map[string]uint64{}, spec: &of.Spec}
 			if l.data, err = w.disk.Open(log.Identity{Topic: topic, Shard: number}, 1, 1, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -328,7 +343,7 @@ func (w *world) publish(shard int, e event) {
 		w.t.Fatal(err)
 	}
 	l.mu.Lock()
-	l.input.events = append(l.input.events, e)
+	l.input.events, l.last = append(l.input.events, e), time.Now()
 	at := l.now
 	l.mu.Unlock()
 	if at != nil {
@@ -340,6 +355,10 @@ func (w *world) publish(shard int, e event) {
 func (w *world) inputs() (all []input) {
 	for _, l := range w.topics["in"] {
 		l.mu.Lock()
+		for _, text := range l.wrong {
+			w.t.Error(text)
+		}
+		l.wrong = nil
 		all = append(all, input{slices.Clone(l.input.events), slices.Clone(l.input.advances)})
 		l.mu.Unlock()
 	}
