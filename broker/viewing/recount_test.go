@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/carillon-mq/carillon/broker/view"
 )
@@ -182,10 +181,13 @@ type told struct {
 	results map[string][]string
 }
 
-// has reports whether the result of a window was there.
+// has reports whether the result of a window was there. That of a session has the records that came
+// behind the offsets of the page, too, and may be longer.
 func (t *told) has(s span) bool {
 	return slices.ContainsFunc(t.results["out.means."+s.key], func(line string) bool {
-		return strings.HasPrefix(line, fmt.Sprintf("%d-%d ", s.from, s.to))
+		var from, to int64
+		_, err := fmt.Sscanf(line, "%d-%d ", &from, &to)
+		return err == nil && from <= s.from && s.to <= to
 	})
 }
 
