@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// payloads are those of which fields are read, whole and broken.
+// payloads are messages whose fields the test reads. Some are valid JSON, and others are damaged.
 var payloads = []string{
 	``, ` `, `7`, `"a"`, `[1]`, `{}`, `null`, `{"a":1}`, `{"a":{"b":2,"c":"x"},"d":null}`,
 	`{"a":{"b":{"c":3}},"b":[1,{"a":2}],"c":true}`, `{"a":1,"a":2,"b":{"c":1},"b":{"c":2}}`,

@@ -104,6 +104,14 @@ func (d *daily) scan(where string) int {
 	return is.n
 }
 
+// passes fails unless a scan reads few records.
+func (d *daily) passes(where string) {
+	d.t.Helper()
+	if n := d.scan(where); n > few {
+		d.t.Errorf("%s: %d of 400 were judged", where, n)
+	}
+}
+
 // few is more than a scan for a day reads that has statistics, and fewer than all.
 const few = 200
 
@@ -177,9 +185,7 @@ func TestStatisticsOutliveTheProcess(t *testing.T) {
 			t.Errorf("%s was read: %v", name, reads)
 		}
 	}
-	if n := d.scan("json.day == 'd3'"); n > few {
-		t.Errorf("%d of 400 were judged", n)
-	}
+	d.passes("json.day == 'd3'")
 	if is := d.table.Stats(); is.Loaded != uint64(len(d.sealed())) || is.Stored+is.Dropped+is.Unusable > 0 {
 		t.Errorf("%+v", is)
 	}
@@ -190,15 +196,11 @@ func TestStatisticsOutliveTheProcess(t *testing.T) {
 	d.restart()
 	d.shard.gone.Add(20, 30) // removed records make no difference
 	for _, where := range []string{"json.n == 7.0", "json.day == 'd3'"} {
-		if n := d.scan(where); n > few {
-			t.Errorf("%s: %d of 400 were judged", where, n)
-		}
+		d.passes(where)
 	}
 	// So does a process that forgot them for want of memory.
 	d.table = &statistics.Table{}
-	if n := d.scan("json.day == 'd3'"); n > few {
-		t.Errorf("%d of 400 were judged", n)
-	}
+	d.passes("json.day == 'd3'")
 }
 
 // TestStatisticsOfCompressedSegments: they are made for the new files, and outlive the process.
@@ -216,8 +218,9 @@ func TestStatisticsOfCompressedSegments(t *testing.T) {
 	}
 	d.learn()
 	d.restart()
-	if n := d.scan("json.day == 'd3'"); n > few || d.table.Stats().Unusable > 0 {
-		t.Errorf("%d of 400 were judged: %+v", n, d.table.Stats())
+	d.passes("json.day == 'd3'")
+	if is := d.table.Stats(); is.Unusable > 0 {
+		t.Errorf("%+v", is)
 	}
 }
 
@@ -301,8 +304,9 @@ func TestStatisticsOfFormerContentAreNotUsed(t *testing.T) {
 			// They are made anew.
 			d.scan("json.day == 'e3'")
 			d.restart()
-			if n := d.scan("json.day == 'e3'"); n > few || d.table.Stats().Unusable > 0 {
-				t.Errorf("%d of 400 were judged: %+v", n, d.table.Stats())
+			d.passes("json.day == 'e3'")
+			if is := d.table.Stats(); is.Unusable > 0 {
+				t.Errorf("%+v", is)
 			}
 		})
 	}
@@ -326,9 +330,7 @@ func TestDamagedStatisticsAreMadeAgain(t *testing.T) {
 		t.Errorf("of %d files: %+v", len(files), is)
 	}
 	d.restart()
-	if n := d.scan("json.day == 'd3'"); n > few {
-		t.Errorf("%d of 400 were judged", n)
-	}
+	d.passes("json.day == 'd3'")
 }
 
 // TestScansAfterACrashAreRight: whatever was left of the statistics, and of the records.

@@ -108,9 +108,9 @@ const (
 	ownerShardRest = 2 * time.Millisecond
 	// ackEvery is how often shards are told again what is done: a new leader may not know.
 	ackEvery = 10 * time.Second
-	// presentEvery is how often present values are judged, and presentShare how many times as long as
-	// shards take to tell them the pause is, if more. presentMost bounds it: those who wait for an
-	// alert wait for no longer than a minute.
+	// presentEvery is the pause between two judgements of present values. If the shards take long to
+	// tell their values, the pause is presentShare times as long as that. It is never longer than
+	// presentMost, so an alert comes at most a minute later.
 	presentEvery = 2 * time.Second
 	presentShare = 10
 	presentMost  = time.Minute
