@@ -65,14 +65,17 @@ func (b *Broker) awaitAttributes(ctx context.Context) {
 	}
 }
 
-// followAttributes follows the attributes of subjects, and deletes what lapses, until ctx ends.
+// followAttributes follows the attributes of subjects, deletes what lapses, and tells whether there
+// is room for those of manifests, until ctx ends.
 func (b *Broker) followAttributes(ctx context.Context) {
-	var lapsing sync.WaitGroup
-	defer lapsing.Wait()
-	lapsing.Go(func() {
+	controls := func() bool { return b.topics.controller.Stats().Leads }
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { b.attributes.TellFull(ctx, controls) })
+	beside.Go(func() {
 		lapse.Run(ctx, lapse.Config{
 			Self: b.identity.ID, Process: b.self().Started.UnixMilli(), Attributes: b.attributes, Connected: b.hub.Connected,
-			State: b.topics.topics.State, Controls: func() bool { return b.topics.controller.Stats().Leads }, Logger: b.log,
+			State: b.topics.topics.State, Controls: controls, Logger: b.log,
 		})
 	})
 	b.attributes.Follow(ctx)

@@ -65,8 +65,7 @@ const declaredValueVersion = 1
 // stay as they are. All of it, with what is declared, is one transaction, so whatever dies, nobody
 // loses sight of what a manifest has set. Nothing is written if everything is like that already.
 //
-// The error is an *InvalidError, or etcd's. Only the bound of subjects is
-// looked at: manifests are few, and only brokers know the sum of the bytes.
+// The error is an *InvalidError, or etcd's. What needs no more room is refused in no case.
 func (c *Client) DeclareAttributes(ctx context.Context, topic string, want Declared) error {
 	if len(want) > MaxDeclared {
 		return &InvalidError{"declare attributes", fmt.Sprintf("%d subjects (a manifest may declare attributes of %d)", len(want), MaxDeclared)}
@@ -112,7 +111,7 @@ func (c *Client) declareOnce(ctx context.Context, topic string, want Declared) (
 	}
 	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(noted), "=", revision)}
 	var ops []clientv3.Op
-	grown := 0
+	grown, bytes := 0, 0
 	for _, subject := range subjects {
 		change := attribute.Change{Subject: subject, Set: want[subject]}
 		for _, name := range all[subject] {
@@ -125,14 +124,16 @@ func (c *Client) declareOnce(ctx context.Context, topic string, want Declared) (
 		}
 		was := is[subject]
 		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(a.key(subject)), "=", was.Revision))
-		op, writes, err := a.declared(&change, was)
+		op, after, err := a.declared(&change, was)
 		if err != nil {
 			return false, &InvalidError{"declare attributes", err.Error()}
 		}
-		if writes {
-			ops = append(ops, op)
+		if after == nil {
+			continue
 		}
-		if writes && was.Text == "" {
+		ops = append(ops, op)
+		bytes += len(after.Text) - len(was.Text)
+		if was.Text == "" {
 			grown++
 		}
 	}
@@ -148,6 +149,11 @@ func (c *Client) declareOnce(ctx context.Context, topic string, want Declared) (
 	}
 	if grown > 0 {
 		if err := a.roomFor(ctx, subjects[0], grown); err != nil {
+			return false, err
+		}
+	}
+	if bytes > 0 {
+		if err := c.refuseFull(ctx, subjects[0]); err != nil {
 			return false, err
 		}
 	}
@@ -192,26 +198,27 @@ func (a *Attributes) entries(ctx context.Context, subjects []string) (map[string
 	return is, nil
 }
 
-// declared returns the operation of a change of what a subject has, if it writes.
-func (a *Attributes) declared(change *attribute.Change, was attribute.Entry) (op clientv3.Op, writes bool, err error) {
+// declared returns the operation of a change of what a subject has, and what it makes of that; nil:
+// there is nothing to write.
+func (a *Attributes) declared(change *attribute.Change, was attribute.Entry) (op clientv3.Op, made *attribute.Entry, err error) {
 	if err := change.Check(); err != nil {
-		return op, false, err
+		return op, nil, err
 	}
 	after, err := change.Apply(was)
 	if err != nil {
-		return op, false, err
+		return op, nil, err
 	}
 	if after.Text == was.Text && after.Holder == was.Holder {
-		return op, false, nil
+		return op, nil, nil
 	}
 	value, err := encodeAttributes(&after)
 	if err != nil {
-		return op, false, err
+		return op, nil, err
 	}
 	if value == "" {
-		return clientv3.OpDelete(a.key(change.Subject)), true, nil
+		return clientv3.OpDelete(a.key(change.Subject)), &after, nil
 	}
-	return clientv3.OpPut(a.key(change.Subject), value), true, nil
+	return clientv3.OpPut(a.key(change.Subject), value), &after, nil
 }
 
 // roomFor returns an error if there is no room for the attributes of more subjects. Its text is the

@@ -2,12 +2,15 @@ package coordination
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/attribute"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func sets(of ...string) map[string]attribute.Set {
@@ -126,4 +129,54 @@ func TestDeclarationsMergeWithChanges(t *testing.T) {
 	if err != nil || len(e.Set()) != each+1 || !strings.Contains(e.Text, fmt.Sprintf(`"declared.%d":true`, each-1)) {
 		t.Errorf("of %d changes and one declaration, %s is there: %v", each, e.Text, err)
 	}
+}
+
+// TestManifestsDeclareNoMoreWhereThereIsNoRoom: the controller tells whether there is, since who
+// declares does not follow all attributes. What needs no more room is declared in any case.
+func TestManifestsDeclareNoMoreWhereThereIsNoRoom(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	a, main := etcd.attributes(), etcd.open()
+	ctx, cancel := context.WithCancel(context.Background())
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	defer cancel()
+	a.most.bytes = largestDeclared + 1500
+	declare := func(of ...string) error { return main.DeclareAttributes(ctx, "sensors", sets(of...)) }
+	const large = `{"x":"a value of some bytes","y":"another one of some bytes"}`
+	if err := declare("s.1", large, "s.2", large); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		a.set(attribute.Change{Subject: fmt.Sprint("t.", i), Set: attribute.Set{"x": attribute.String(strings.Repeat("x", 900))}})
+	}
+	var controls atomic.Bool
+	telling.Go(func() { a.TellFull(ctx, controls.Load) })
+	if err := declare("s.1", large, "s.2", large, "s.3", large); err != nil {
+		t.Errorf("no controller has told that there is no room: %v", err)
+	}
+	controls.Store(true)
+	testutil.EventuallyTrue(t, "a refusal", func() bool {
+		err := declare("s.1", large, "s.2", large, "s.3", large, "s.4", large)
+		if err == nil { // it was made, and is taken back
+			err = declare("s.1", large, "s.2", large, "s.3", large)
+		}
+		return errors.As(err, new(*InvalidError))
+	})
+	if err := declare("s.1", large, "s.2", `{"x":"less"}`); err != nil {
+		t.Errorf("what takes less room is refused: %v", err)
+	}
+	if err := declare("s.1", large, "s.2", `{"x":"none"}`); err != nil {
+		t.Errorf("what takes as much room is refused: %v", err)
+	}
+	before := revisionOfEtcd(t, main)
+	as[*InvalidError](t, declare("s.1", large, "s.2", large))
+	if err := declare("s.1", large, "s.2", `{"x":"none"}`); err != nil {
+		t.Errorf("what is there already is refused: %v", err)
+	}
+	if made := revisionOfEtcd(t, main) - before; made != 0 {
+		t.Errorf("%d transactions were made while nothing changed", made)
+	}
+	a.set(attribute.Change{Subject: "t.0", Set: attribute.Set{"x": attribute.Bool(true)}})
+	testutil.EventuallyTrue(t, "room again", func() bool { return declare("s.1", large, "s.2", large) == nil })
 }
