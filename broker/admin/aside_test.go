@@ -158,8 +158,9 @@ func TestConcurrentVolumeRequestsAreBounded(t *testing.T) {
 	s, volume, box := newShelf()
 	volume.gate, volume.listed = make(chan struct{}), make(chan struct{}, volumeTasksAtOnce)
 	list := protocol.Message{Subject: []byte(BrokerSetAsideSubject + "a"), Reply: []byte("r")}
-	for range volumeTasksAtOnce {
-		s.Take([]protocol.Message{list}, nil, false)
+	s.Accounts(ownAccounts)
+	for client := range uint64(volumeTasksAtOnce) {
+		s.TakeOf(1+client, []protocol.Message{list}, nil, nil)
 	}
 	for range volumeTasksAtOnce {
 		<-volume.listed

@@ -161,7 +161,7 @@ func (s *Server) answerAttributes(r *request, m *protocol.Message, by origin) []
 	}
 	reply := bytes.Clone(m.Reply)
 	busy := refuse(Busy, "more changes of attributes are asked for than this broker's part of %d a second (ask again in a moment, or wait for the answers)", ChangeRate)
-	if !s.attributes.gate.submit(by.key, len(changes), memory, func(ctx context.Context) {
+	if !s.attributes.gate.submit(by.by, len(changes), memory, func(ctx context.Context) {
 		s.send(protocol.Message{Subject: reply, Data: s.changeAttributes(ctx, is, changes, single)})
 	}, func() { s.refuse(reply, busy) }) {
 		return encodeError(busy)

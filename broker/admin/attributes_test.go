@@ -284,7 +284,7 @@ func TestChangesPassInTurn(t *testing.T) {
 	g := newChangeGate(func() float64 { return 1e6 })
 	passes, leave, end := make(chan uint64), make(chan struct{}), make(chan struct{})
 	submit := func(key uint64, do func()) {
-		if !g.submit(key, 1, 10, func(context.Context) { do() }, func() {}) {
+		if !g.submit(work.Client{User: key}, 1, 10, func(context.Context) { do() }, func() {}) {
 			t.Error("refused")
 		}
 	}
@@ -344,7 +344,7 @@ func TestLargeRequestsTakeSeveralPlaces(t *testing.T) {
 	defer g.close()
 	for size, want := range map[int]int{100: 1, changesBytes / 2: changesAtOnce/2 + 1, changesBytes: changesAtOnce} {
 		took := make(chan int)
-		if !g.submit(1, 1, size, func(context.Context) { took <- len(g.places) }, func() { took <- -1 }) {
+		if !g.submit(work.Client{User: 1}, 1, size, func(context.Context) { took <- len(g.places) }, func() { took <- -1 }) {
 			t.Fatal("too much waits")
 		}
 		if got := <-took; got != want {

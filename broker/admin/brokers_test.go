@@ -173,8 +173,9 @@ func TestWritesThatWaitForEtcdAreBounded(t *testing.T) {
 	s := New("a", known{state}, box, slog.New(slog.DiscardHandler)).Writing(store)
 	store.asked.Add(writesAtOnce)
 	undrain := protocol.Message{Subject: []byte(BrokerUndrainSubject + "a"), Reply: []byte("r")}
-	for range writesAtOnce {
-		s.Take([]protocol.Message{undrain}, nil, false)
+	s.Accounts(ownAccounts)
+	for client := range uint64(writesAtOnce) {
+		s.TakeOf(10+client, []protocol.Message{undrain}, nil, nil)
 	}
 	store.asked.Wait()
 	for range tasksWaiting {

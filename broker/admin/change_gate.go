@@ -24,8 +24,9 @@ const (
 	changeBurst = 100 * time.Millisecond
 )
 
-// changeGate lets requests pass at a rate. Clients take turns: only one request at a time has its
-// turn and waits for the rate, so a client with few waits for one of each other client.
+// changeGate lets requests pass at a rate. Users take turns, and their connections: only one
+// request at a time has its turn and waits for the rate, so a user with few waits for one of each
+// other user.
 type changeGate struct {
 	rate    func() float64
 	waiting *work.FairJobs
@@ -57,9 +58,9 @@ func newChangeGate(rate func() float64) *changeGate {
 // submit runs do on a goroutine when a request of that weight may pass, or calls drop if that takes
 // too long, or if another client needs the place. It reports false, and calls neither, if too many
 // wait.
-func (g *changeGate) submit(key uint64, weight, size int, do func(context.Context), drop func()) bool {
+func (g *changeGate) submit(of work.Client, weight, size int, do func(context.Context), drop func()) bool {
 	places := min(1+size/(changesBytes/changesAtOnce), changesAtOnce)
-	if g.waiting.Submit(key, &passage{g, weight, places, time.Now().Add(writeTimeout), do, drop}, size) {
+	if g.waiting.Submit(of, &passage{g, weight, places, time.Now().Add(writeTimeout), do, drop}, size) {
 		return true
 	}
 	g.refused.Add(1)

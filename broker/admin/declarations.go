@@ -165,7 +165,7 @@ func (d *declarer) claim(change attribute.Change) {
 // submit makes a change in its turn, and calls done once with the error of it.
 func (d *declarer) submit(change attribute.Change, done func(*Error)) {
 	busy := refuse(Busy, "more changes of attributes are asked for than this broker's part of %d a second (publish again in a moment)", ChangeRate)
-	if !d.of.gate.submit(d.client, 1, change.Memory(), func(ctx context.Context) {
+	if !d.of.gate.submit(d.server.originOf(d.client).by, 1, change.Memory(), func(ctx context.Context) {
 		done(d.server.declare(ctx, change))
 	}, func() { done(busy) }) {
 		done(busy)

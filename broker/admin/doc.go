@@ -71,12 +71,13 @@
 //	    until the slowest leader has answered.
 //	A7  Every write may be repeated: an equal existing object is answered as if it had just been
 //	    created. Deleting a piece that is not there is no error.
-//	A8  Every pool and queue is shared by client: clients take turns, and a client that waits with
-//	    more than another one loses its newest request to it. Held snapshots are shared by account
-//	    and never taken away: an account may hold as many as there is room for others.
+//	A8  Every pool and queue is shared by account and then by connection: they take turns, nobody
+//	    has all places, and one that waits with more than another one loses its newest request to
+//	    it. Held snapshots are shared by account and never taken away: an account may hold as many
+//	    as there is room for others.
 //
-//	A9  Changes of attributes have a rate, of which each broker has its part, and clients take turns.
-//	    Those that messages declare count, too.
+//	A9  Changes of attributes have a rate, of which each broker has its part, and users take
+//	    turns. Those that messages declare count, too.
 //	    They are made on behalf of the connection that asks, whose rights are judged as it asks. No
 //	    other broker is asked.
 //

@@ -119,9 +119,14 @@ func TestJudgingHoldsUpNoOtherReads(t *testing.T) {
 		}
 	})
 	defer goOn()
+	n.server.Accounts(ownAccounts)
 	var waiting []string
-	for range judgesAtOnce + judgesQueued {
-		waiting = append(waiting, n.askAs(1, ordersSubject, `{"where":"json.total > 100"}`, false))
+	for i := range judgesAtOnce + judgesQueued {
+		client := uint64(1)
+		if i < judgesAtOnce { // one of as many users as there are goroutines
+			client = uint64(10 + i)
+		}
+		waiting = append(waiting, n.askAs(client, ordersSubject, `{"where":"json.total > 100"}`, false))
 	}
 	if got := n.refusal(n.askAs(1, ordersSubject, `{"where":"json.total > 100"}`, false)); got.Code != Busy || !strings.Contains(got.Text, "8 are served, 256 wait") {
 		t.Errorf("%+v", got)

@@ -30,8 +30,8 @@ const (
 	gatheredAnswers = 128
 )
 
-// reads handles requests for records on a bounded number of goroutines. Clients take turns. Without
-// requests it has no goroutine.
+// reads handles requests for records on a bounded number of goroutines. Users take turns, and their
+// connections, and nobody has all goroutines. Without requests it has no goroutine.
 type reads struct {
 	serve func(*worker, *read)
 	flush func(*worker)
@@ -41,13 +41,12 @@ type reads struct {
 
 	mu      sync.Mutex
 	queue   *work.FairQueue[*read]
-	busy    int
 	closed  bool
 	running sync.WaitGroup
 }
 
 func (p *reads) init(serve func(*worker, *read), flush func(*worker), most, queued int) {
-	p.serve, p.flush, p.most, p.queued, p.queue = serve, flush, most, queued, work.NewFairQueue[*read](queued, 0)
+	p.serve, p.flush, p.most, p.queued, p.queue = serve, flush, most, queued, work.NewFairQueue[*read](most, queued, 0)
 }
 
 // submit queues a request. taken is false if there is no room for it. dropped are the requests of
@@ -55,41 +54,40 @@ func (p *reads) init(serve func(*worker, *read), flush func(*worker), most, queu
 func (p *reads) submit(r *read) (taken bool, dropped []*read) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.closed:
+	if p.closed {
 		return false, nil
-	case p.busy < p.most:
-		p.busy++
-		p.running.Go(func() { p.work(r) })
+	}
+	if share, ok := p.queue.Start(r.by); ok {
+		p.running.Go(func() { p.work(r, share) })
 		return true, nil
 	}
-	queued, dropped := p.queue.Push(r.client, r, 0)
+	queued, dropped := p.queue.Push(r.by, r, 0)
 	return queued != nil, dropped
 }
 
-func (p *reads) work(r *read) {
+func (p *reads) work(r *read, share *work.Share[*read]) {
 	w := workers.Get().(*worker)
 	defer workers.Put(w)
 	for r != nil {
 		p.serve(w, r)
-		r = p.next(w)
+		r, share = p.next(w, share)
 	}
 }
 
-// next returns the next request. It sends the gathered answers when the queue is empty, or when
-// they should not wait longer.
-func (p *reads) next(w *worker) *read {
+// next returns the next request, in the place of one that was served. It sends the gathered answers
+// when there is none, or when they should not wait longer.
+func (p *reads) next(w *worker, served *work.Share[*read]) (*read, *work.Share[*read]) {
 	for {
 		p.mu.Lock()
-		if r, ok := p.queue.Pop(); ok {
+		if r, share, ok := p.queue.Next(served); ok {
 			p.mu.Unlock()
-			return r
+			return r, share
 		}
 		if len(w.out) == 0 {
-			p.busy--
+			p.queue.Leave(served)
 			p.mu.Unlock()
 			w.release()
-			return nil
+			return nil, nil
 		}
 		p.mu.Unlock()
 		p.flush(w)
@@ -116,7 +114,7 @@ func (p *reads) close() {
 }
 
 // waitingReads holds the requests that wait for new records, by shard. If there are too many, the
-// newest one of a client with the most is refused.
+// newest one of the user with the most is refused.
 type waitingReads struct {
 	again  func(*read)          // receives requests whose wait is over
 	wanted func(of []byte) bool // whether an answer would have a receiver
@@ -135,7 +133,7 @@ type polled struct {
 
 func (p *waitingReads) init(again func(*read), wanted func([]byte) bool) {
 	p.again, p.wanted = again, wanted
-	p.shares = work.NewFairQueue[*read](readsPolling, 0)
+	p.shares = work.NewFairQueue[*read](0, readsPolling, 0)
 }
 
 // wait keeps a request until the shard's watermark moves or its time is over. taken is false if
@@ -146,7 +144,7 @@ func (p *waitingReads) wait(shard *topic.ShardLeader, r *read) (taken bool, drop
 		p.mu.Unlock()
 		return false, nil
 	}
-	r.waits, dropped = p.shares.Push(r.client, r, 0)
+	r.waits, dropped = p.shares.Push(r.by, r, 0)
 	for _, other := range dropped {
 		other.waits = nil
 		p.forget(other)

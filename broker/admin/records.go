@@ -115,7 +115,7 @@ func ofShard(rest []byte) (name string, number int, ok bool) {
 // read is one request for records.
 type read struct {
 	reply    []byte
-	client   uint64 // as pools tell clients apart
+	by       work.Client // as pools tell clients apart
 	topic    string
 	number   int
 	request  RecordsRequest
@@ -136,7 +136,7 @@ func (s *Server) takeRead(m *protocol.Message, by origin) *Error {
 	if refusal != nil || shard == nil {
 		return refusal
 	}
-	r := &read{reply: bytes.Clone(m.Reply), client: by.key, topic: name, number: number}
+	r := &read{reply: bytes.Clone(m.Reply), by: by.by, topic: name, number: number}
 	payload := m.Data[m.Header:]
 	if len(payload) > maxRecordsRequest {
 		return refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRecordsRequest)

@@ -537,8 +537,9 @@ func TestRequestsForRecordsAreBounded(t *testing.T) {
 	n.slow = slow
 	n.mu.Unlock()
 	var replies []string
-	for range readsAtOnce {
-		reply := n.ask(ordersSubject, "", false)
+	n.server.Accounts(ownAccounts)
+	for client := range uint64(readsAtOnce) {
+		reply := n.askAs(1+client, ordersSubject, "", false)
 		// Its goroutine has sent the answer, and waits for the client.
 		n.await("an answer to "+reply, func() bool { return len(n.answers[reply]) > 0 })
 		replies = append(replies, reply)

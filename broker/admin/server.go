@@ -174,7 +174,8 @@ func (s *Server) Users(user func(client uint64) string, behalf *identity.Behalf)
 	return s
 }
 
-// Accounts sets on whose account a client holds snapshots. Call it before the first request.
+// Accounts sets on whose account a client works: accounts share the pools, and what is held for
+// snapshots. Call it before the first request.
 func (s *Server) Accounts(of func(client uint64) string) *Server {
 	s.account = of
 	return s
@@ -192,6 +193,10 @@ func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded 
 
 func (s *Server) take(client uint64, messages []protocol.Message, forwarded bool) (behind bool) {
 	var answers []protocol.Message
+	var by origin
+	if !forwarded {
+		by = s.originOf(client)
+	}
 	for i := range messages {
 		m := &messages[i]
 		if forwarded && bytes.HasPrefix(m.Subject, []byte(holdPrefix)) {
@@ -202,7 +207,9 @@ func (s *Server) take(client uint64, messages []protocol.Message, forwarded bool
 			continue
 		}
 		var data []byte
-		by := originOf(m, client, forwarded)
+		if forwarded {
+			by = forwardedBy(m)
+		}
 		if bytes.HasPrefix(m.Subject, []byte(RecordsSubject)) {
 			refusal := s.takeRead(m, by)
 			if refusal == nil {
@@ -234,11 +241,7 @@ func (s *Server) sign(m *protocol.Message, by origin) *protocol.Message {
 	if by.forwarded {
 		return m
 	}
-	account := ""
-	if s.account != nil {
-		account = s.account(by.client)
-	}
-	if m = identity.NameAccount(m, account); s.behalf == nil {
+	if m = identity.NameAccount(m, by.account); s.behalf == nil {
 		return m
 	}
 	return identity.Sign(m, s.user(by.client))

@@ -10,12 +10,18 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// TestOneClientsReadsLeaveRoomForOthers: one client has all goroutines and the whole queue. Another
-// one's request is taken in place of the flood's newest, and served after one of the flood's.
+// ownAccounts has each client work on an account of its own.
+func ownAccounts(client uint64) string { return fmt.Sprint("user ", client) }
+
+// TestOneClientsReadsLeaveRoomForOthers: one client has the goroutines that it may have, and the
+// whole queue. Another one's requests are served at once, or taken in place of the flood's newest
+// and served before the flood's.
 func TestOneClientsReadsLeaveRoomForOthers(t *testing.T) {
 	n := startNode(t, nil)
+	n.server.Accounts(ownAccounts)
 	n.publish("one")
 	slow := make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(slow) })
@@ -23,8 +29,8 @@ func TestOneClientsReadsLeaveRoomForOthers(t *testing.T) {
 	n.mu.Lock()
 	n.slow = slow
 	n.mu.Unlock()
-	for range readsAtOnce {
-		reply := n.askAs(1, ordersSubject, "", false)
+	for client := range uint64(readsAtOnce) { // as many users as there are goroutines
+		reply := n.askAs(client+10, ordersSubject, "", false)
 		n.await("an answer to "+reply, func() bool { return len(n.answers[reply]) > 0 })
 	}
 	var flood []string
@@ -41,19 +47,41 @@ func TestOneClientsReadsLeaveRoomForOthers(t *testing.T) {
 	if n.answered(other) {
 		t.Error("the other client was refused")
 	}
-	for range 2 { // the flood's oldest, and the other client's
-		n.server.reads.mu.Lock()
-		r, _ := n.server.reads.queue.Pop()
-		n.server.reads.mu.Unlock()
-		if string(r.reply) == other {
-			other = ""
-		}
-	}
-	if other != "" {
-		t.Error("the other client waits for the flood")
-	}
 	if got := n.server.Stats().Overloaded; got != 2 {
 		t.Errorf("%d requests were refused", got)
+	}
+	served := make(chan string, readsQueued)
+	n.server.reads.mu.Lock()
+	serve := n.server.reads.serve
+	n.server.reads.serve = func(w *worker, r *read) { served <- string(r.reply); serve(w, r) }
+	n.server.reads.mu.Unlock()
+	goOn()
+	place := 0
+	for (<-served) != other {
+		place++
+	}
+	if place > readsAtOnce {
+		t.Errorf("the other client waits for %d requests of the flood", place)
+	}
+}
+
+// TestOneClientsReadsLeaveGoroutinesToOthers: one client has more requests than there are
+// goroutines, none of which ends. Another connection of its user is served, and so is another user.
+func TestOneClientsReadsLeaveGoroutinesToOthers(t *testing.T) {
+	n := startNode(t, nil)
+	n.server.Accounts(func(client uint64) string { return fmt.Sprintf("user %d", client/10) })
+	n.publish("one")
+	slow := make(chan struct{})
+	t.Cleanup(sync.OnceFunc(func() { close(slow) }))
+	n.mu.Lock()
+	n.slow = slow
+	n.mu.Unlock()
+	for range 2 * readsAtOnce {
+		n.askAs(11, ordersSubject, "", false)
+	}
+	for _, client := range []uint64{12, 21} {
+		reply := n.askAs(client, ordersSubject, "", false)
+		n.await("an answer to "+reply, func() bool { return len(n.answers[reply]) > 0 })
 	}
 }
 
@@ -152,21 +180,29 @@ func TestOneClientsSnapshotsLeaveRoomForOthers(t *testing.T) {
 
 // TestForwardedRequestsNameTheirClient: the leader tells the clients of another broker apart.
 func TestForwardedRequestsNameTheirClient(t *testing.T) {
-	key := func(client uint64) uint64 {
+	of := func(client uint64, account string) work.Client {
 		m := &protocol.Message{Subject: []byte(ordersSubject), Data: []byte("{}")}
-		return originOf(identity.NameClient(m, "b", client), 0, true).key
+		return forwardedBy(identity.NameClient(m, "b", client, account)).by
 	}
-	if one, two := key(1), key(2); one == two || one == identity.Brokers || two == identity.Brokers {
-		t.Errorf("clients 1 and 2 have the keys %d and %d", one, two)
+	none := work.Client{}
+	one, two, other, former := of(1, "user a b"), of(2, "user a b"), of(3, "user c"), of(4, "")
+	if one == two || one == none || one.User != two.User || one.User == other.User {
+		t.Errorf("clients 1, 2 and 3 are %d, %d and %d", one, two, other)
+	}
+	if former.User != former.Connection || of(0, "") != none {
+		t.Errorf("a client of an earlier version is %d, and a broker %d", former, of(0, ""))
 	}
 	p := startPair(t, 2, nil)
-	var seen []uint64
+	for _, n := range []*node{p.a, p.b} {
+		n.server.Accounts(func(client uint64) string { return "user ann" })
+	}
+	var seen []work.Client
 	serve := p.a.server.reads.serve
-	p.a.server.reads.serve = func(w *worker, r *read) { seen = append(seen, r.client); serve(w, r) }
+	p.a.server.reads.serve = func(w *worker, r *read) { seen = append(seen, r.by); serve(w, r) }
 	for _, client := range []uint64{1, 2, 1} {
 		p.a.answer(p.b.askAs(client, RecordsSubject+"orders.0", "", false))
 	}
-	if len(seen) != 3 || seen[0] == seen[1] || seen[0] != seen[2] || seen[0] == 1 {
-		t.Errorf("the clients had the keys %d", seen)
+	if len(seen) != 3 || seen[0] == seen[1] || seen[0] != seen[2] || seen[0].User != p.a.server.originOf(1).by.User || seen[0].User != seen[1].User {
+		t.Errorf("the clients were %d", seen)
 	}
 }

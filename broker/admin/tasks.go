@@ -17,8 +17,8 @@ const (
 )
 
 // tasks runs functions that wait for etcd, for the disk or for other brokers: a bounded number,
-// each for a bounded time from its request on. Clients take turns. Without requests it has no
-// goroutine.
+// each for a bounded time from its request on. Users take turns, and their connections. Without
+// requests it has no goroutine.
 type tasks struct {
 	pool    *work.FairJobs
 	within  time.Duration
@@ -47,7 +47,7 @@ func newTasks(most int, within time.Duration, refused *atomic.Uint64) *tasks {
 // the place. It reports false, and calls neither, if too many wait. size is what the request takes
 // in bytes.
 func (t *tasks) submit(by origin, size int, do func(context.Context), drop func()) bool {
-	if t.pool.Submit(by.key, &task{t, time.Now().Add(t.within), do, drop}, size) {
+	if t.pool.Submit(by.by, &task{t, time.Now().Add(t.within), do, drop}, size) {
 		return true
 	}
 	t.refused.Add(1)

@@ -77,11 +77,8 @@ func (s *Server) write(r *request, m *protocol.Message, by origin) *Error {
 	}
 	wait := time.Duration(0)
 	if s.pace != nil {
-		account, ok := "", false
-		if s.account != nil {
-			account = s.account(by.client)
-		}
-		if wait, ok = s.pace(account, len(m.Data)); !ok {
+		var ok bool
+		if wait, ok = s.pace(by.account, len(m.Data)); !ok {
 			return refuse(Busy, "this client asks for changes faster than its rate for too long (wait for the answers, or ask again in a moment)")
 		}
 	}

@@ -124,12 +124,8 @@ func (p *pace) passes(client uint64, r jsapi.Request, m *protocol.Message) bool 
 	if tokens == 0 {
 		return true
 	}
-	account := ""
-	if p.server.config.Account != nil {
-		account = p.server.config.Account(client)
-	}
 	now := time.Now()
-	wait, ok := p.buckets.Take(account, tokens, now)
+	wait, ok := p.buckets.Take(p.server.accountOf(client), tokens, now)
 	if ok && wait == 0 {
 		return true
 	}

@@ -9,22 +9,23 @@ import (
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// The pools are shared fairly by client (work.FairJobs), as identity.NameClient says.
+// The pools are shared fairly by user, and then by connection (work.FairJobs), as
+// identity.NameClient says.
 
-// brokers is the key of what brokers ask for.
-const brokers = identity.Brokers
+// brokers is the client of what brokers ask for.
+var brokers = work.Client{}
 
-// key returns the client of a call, as pools tell clients apart.
-func (c *call) key() uint64 {
-	if !c.forwarded {
-		return c.client
+// accountOf returns on whose account a client of this broker works.
+func (s *Server) accountOf(client uint64) string {
+	if s.config.Account == nil || client == 0 {
+		return ""
 	}
-	return identity.ForwardedKey(c.header)
+	return s.config.Account(client)
 }
 
 // from returns the message with the name of its client, to be forwarded.
 func (s *Server) from(client uint64, m *protocol.Message) *protocol.Message {
-	return identity.NameClient(m, s.config.Self, client)
+	return identity.NameClient(m, s.config.Self, client, s.accountOf(client))
 }
 
 // Run serves the call. It implements work.Job.
@@ -55,7 +56,7 @@ func (a asked) Drop() {
 // submit has a pool do more of a call, or refuses the call if the pool is full.
 func (s *Server) submit(to *work.FairJobs, c *call, do func()) {
 	c.server = s
-	if !to.Submit(c.key(), continued{c, do}, c.size()) {
+	if !to.Submit(c.by, continued{c, do}, c.size()) {
 		s.overload(c)
 	}
 }
@@ -63,7 +64,7 @@ func (s *Server) submit(to *work.FairJobs, c *call, do func()) {
 // submitCall has a pool serve a call, or refuses it if the pool is full.
 func (s *Server) submitCall(c *call) {
 	c.server = s
-	if !s.poolOf(c).Submit(c.key(), c, c.size()) {
+	if !s.poolOf(c).Submit(c.by, c, c.size()) {
 		s.overload(c)
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // TestAFloodOfOneClientLeavesRoomForOthers: one client fills the pool of calls that wait. A call of
@@ -26,17 +28,30 @@ func TestAFloodOfOneClientLeavesRoomForOthers(t *testing.T) {
 		}}, nil, nil)
 		return inbox
 	}
-	var flood []string
-	for range slowAtOnce + slowWaiting {
-		flood = append(flood, say(1))
-	}
 	overloaded := func(inbox string) bool {
 		answers := w.received(inbox)
 		return len(answers) == 1 && strings.Contains(string(answers[0].Data), fmt.Sprint(jsapi.ErrInsufficientResources.ErrCode))
 	}
-	if !overloaded(say(1)) {
-		t.Error("the flood exceeds the pool")
+	var flood []string
+	for n := 0; ; n++ {
+		inbox := say(1)
+		if overloaded(inbox) {
+			break
+		}
+		if flood = append(flood, inbox); n > slowAtOnce+slowWaiting {
+			t.Fatal("the flood exceeds the pool")
+		}
 	}
+	if len(flood) >= slowAtOnce+slowWaiting {
+		t.Error("the flood has all places")
+	}
+	for client := uint64(100); n.slow.Dropped() == 0; client++ { // some take the places that it leaves
+		if client >= 100+slowAtOnce {
+			t.Fatal("others don't get in")
+		}
+		say(client)
+	}
+	flood = flood[:len(flood)-1]
 	other := say(2)
 	if len(w.received(other)) > 0 {
 		t.Errorf("the call of another client was answered: %s", w.received(other)[0].Data)
@@ -44,7 +59,7 @@ func TestAFloodOfOneClientLeavesRoomForOthers(t *testing.T) {
 	if !overloaded(flood[len(flood)-1]) || len(w.received(flood[len(flood)-2])) > 0 {
 		t.Error("the newest call of the flood was not refused for it")
 	}
-	if dropped := n.slow.Dropped(); dropped != 1 || n.Stats().Overloaded != 2 {
+	if dropped := n.slow.Dropped(); dropped != 2 || n.Stats().Overloaded != 3 {
 		t.Errorf("%d calls were dropped, %d refused", dropped, n.Stats().Overloaded)
 	}
 }
@@ -54,7 +69,8 @@ func TestAFloodOfOneClientLeavesRoomForOthers(t *testing.T) {
 func TestForwardedCallsNameTheirClient(t *testing.T) {
 	w := newWorld(t, 2)
 	n := w.nodes[0]
-	keyOf := func(client uint64, header string) uint64 {
+	n.config.Account = func(client uint64) string { return []string{"", "user a/b c", "user a/b c", "user d"}[client] }
+	keyOf := func(client uint64, header string) work.Client {
 		m := n.from(client, &protocol.Message{Subject: []byte("$JS.API.INFO"), Header: len(header), Data: []byte(header + "{}")})
 		c := newCall(m, true, n.timeouts.answer)
 		if string(c.payload) != "{}" {
@@ -65,17 +81,20 @@ func TestForwardedCallsNameTheirClient(t *testing.T) {
 				t.Errorf("the other header became %q", value)
 			}
 		}
-		return c.key()
+		return c.by
 	}
 	one, two := keyOf(1, ""), keyOf(2, "")
-	if one == two || one == brokers || two == brokers {
-		t.Errorf("clients 1 and 2 have the keys %d and %d", one, two)
+	if one == two || one == brokers || two == brokers || one.User != two.User || keyOf(3, "").User == one.User {
+		t.Errorf("clients 1 and 2 are %d and %d", one, two)
+	}
+	if user := identity.ClientOf("user a/b c", 1).User; one.User != user {
+		t.Errorf("the user is %d on its own broker, and %d on another", user, one.User)
 	}
 	forged := "NATS/1.0\r\nCarillon-Client: broker-0/2\r\nOther: x\r\n\r\n"
 	if keyOf(1, forged) != one {
 		t.Error("client 1 has taken another's place")
 	}
-	if local := newCall(&protocol.Message{Subject: []byte("$JS.API.INFO"), Header: len(forged), Data: []byte(forged)}, false, 0); local.key() == two {
+	if local := newCall(&protocol.Message{Subject: []byte("$JS.API.INFO"), Header: len(forged), Data: []byte(forged)}, false, 0); local.by == two {
 		t.Error("the header of a client of this broker is believed")
 	}
 }

@@ -10,7 +10,8 @@ import (
 
 // puller is who sent a message for a consumer.
 type puller struct {
-	forwarded bool   // by another broker, which names the account in a header
+	client    uint64 // of this broker; 0: it was forwarded
+	forwarded bool   // by another broker, which names the account of a pull in a header
 	pulls     bool   // the message is a pull, or an ack that is one, too
 	account   string // of a client of this broker that pulls
 }
@@ -19,13 +20,11 @@ type puller struct {
 // decide. The user is named in a header as for calls, and the account only when the message is
 // forwarded: most pulls are not copied.
 func (s *Server) pullerOf(client uint64, m *protocol.Message, forwarded bool) (puller, *protocol.Message) {
-	p := puller{forwarded: forwarded, pulls: true}
+	p := puller{client: client, forwarded: forwarded, pulls: true}
 	if forwarded {
 		return p, m
 	}
-	if s.config.Account != nil {
-		p.account = s.config.Account(client)
-	}
+	p.account = s.accountOf(client)
 	if s.config.Behalf == nil || m.Header == 0 && s.config.Behalf.Limits(s.config.User(client)).Pulls == 0 {
 		return p, m
 	}

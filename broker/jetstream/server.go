@@ -69,7 +69,8 @@ type ServerConfig struct {
 	// are no users.
 	User   func(client uint64) string
 	Behalf *identity.Behalf
-	// Account returns on whose account a client's calls have a rate. nil: all count together.
+	// Account returns on whose account a client calls: calls have a rate by account, and accounts
+	// share the pools. nil: all count together.
 	Account func(client uint64) string
 	Logger  *slog.Logger // nil: none
 }
@@ -78,7 +79,7 @@ type ServerConfig struct {
 // the stream's leader: other brokers forward it there.
 //
 // A connection's reader parses the subject, looks up the leader, and forwards, pulls or acks.
-// Everything else runs on one of four bounded pools, on which clients take turns: slow for work
+// Everything else runs on one of four bounded pools, on which users take turns: slow for work
 // that waits for etcd or other brokers, writes for work that waits for the logs of this broker's
 // shards, reads for work that only reads locally, and infos for what may count, so that no direct
 // get waits for that. The latter three go on while etcd is away. Pulls and acks for a consumer that
@@ -215,7 +216,7 @@ func (s *Server) take(client uint64, messages []protocol.Message, forwarded bool
 		m := &messages[i]
 		switch {
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.AckPrefix)):
-			by := puller{forwarded: forwarded}
+			by := puller{client: client, forwarded: forwarded}
 			if isAckNext(m) {
 				by, m = s.pullerOf(client, m, forwarded)
 			}
@@ -242,7 +243,8 @@ type call struct {
 	payload   []byte
 	message   protocol.Message // the complete message
 	forwarded bool
-	client    uint64 // of this broker; 0: it was forwarded
+	client    uint64      // of this broker; 0: it was forwarded
+	by        work.Client // as pools tell clients apart
 	server    *Server
 	deadline  time.Time
 	// respond receives the answer instead of reply, for another part of this package or another
@@ -250,7 +252,7 @@ type call struct {
 	respond func(answer []byte)
 }
 
-// newCall copies the message.
+// newCall copies the message. A forwarded one names its client.
 func newCall(m *protocol.Message, forwarded bool, within time.Duration) *call {
 	memory := make([]byte, 0, len(m.Subject)+len(m.Reply)+len(m.Data))
 	keep := func(b []byte) []byte {
@@ -263,6 +265,9 @@ func newCall(m *protocol.Message, forwarded bool, within time.Duration) *call {
 	c.reply = c.message.Reply
 	c.header, c.payload = protocol.SplitData(c.message.Data, m.Header)
 	c.Request, _ = jsapi.ParseSubject(c.message.Subject)
+	if forwarded {
+		c.by = identity.ForwardedClient(c.header)
+	}
 	return c
 }
 
@@ -302,7 +307,9 @@ func (s *Server) takePaced(client uint64, r jsapi.Request, m *protocol.Message, 
 		return
 	}
 	c := newCall(m, forwarded, s.timeouts.answer-time.Since(came))
-	c.client = client
+	if c.client = client; !forwarded {
+		c.by = identity.ClientOf(s.accountOf(client), client)
+	}
 	if !s.levelServed(c.header) {
 		s.refuse(c, jsapi.ErrRequiredAPILevel)
 		return

@@ -274,7 +274,13 @@ func TestOverload(t *testing.T) {
 	n.config.Store = &stuck{w, make(chan struct{})}
 	n.pace.unbounded()
 	var waiting []string
-	for range slowAtOnce + slowWaiting {
+	n.config.Account = func(client uint64) string { return fmt.Sprint(client) }
+	for client := range uint64(slowAtOnce) { // one of each user
+		inbox := fmt.Sprint("_INBOX.of.", client)
+		n.TakeOf(1+client, []protocol.Message{{Subject: []byte("$JS.API.STREAM.CREATE.s"), Reply: []byte(inbox), Data: []byte(`{"name":"s"}`)}}, nil, nil)
+		waiting = append(waiting, inbox)
+	}
+	for range slowWaiting {
 		waiting = append(waiting, n.say("$JS.API.STREAM.CREATE.s", `{"name":"s"}`))
 	}
 	expect(t, "one too many", n, "STREAM.CREATE.s", `{"name":"s"}`, jsapi.ErrInsufficientResources.ErrCode)

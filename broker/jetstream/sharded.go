@@ -334,7 +334,7 @@ func consumerInfoOf(consumer string) func(string) string {
 // createShardedConsumer creates a consumer, which has a cursor in each shard. The leader of the
 // first shard does it, so that counting consumers and creating one is atomic.
 func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.Topic) {
-	if !c.forwarded && s.sendToLeader(of.Leader(), &c.message) {
+	if !c.forwarded && s.sendToLeader(of.Leader(), s.from(c.client, &c.message)) {
 		return
 	}
 	stream := s.streamOf(of.Desired())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -31,8 +32,8 @@ func TestGetsDoNotWaitForCounts(t *testing.T) {
 		t.Errorf("info: %+v", info)
 	}
 	expect(t, "subjects", n, "STREAM.INFO.orders", `{"subjects_filter":">"}`, jsapi.ErrInsufficientResources.ErrCode)
-	for range infosAtOnce - countsAtOnce {
-		n.infos.Submit(brokers, asked{do: counting}, 0)
+	for user := range uint64(infosAtOnce - countsAtOnce) {
+		n.infos.Submit(work.Client{User: 1 + user}, asked{do: counting}, 0)
 		<-begun
 	}
 	waits := n.say("$JS.API.STREAM.INFO.orders", "")

@@ -17,8 +17,8 @@ type parked struct {
 }
 
 // park has a request wait, and reports whether it does: once, and if there is a place for it.
-// Owners share these: one of the owner with most goes on at once, so that one with few waits. mu is
-// held.
+// Users share these, and their connections: one of the user with most goes on at once, so that one
+// with few waits. mu is held.
 func (s *Server) park(r *request, revision uint64) bool {
 	if r.waited {
 		return false
@@ -26,7 +26,7 @@ func (s *Server) park(r *request, revision uint64) bool {
 	again := &request{s: s, client: r.client, owner: r.owner, reply: r.reply, body: r.body, waited: true} // r still runs
 	again.do = again.open
 	p := &parked{request: again, revision: revision, late: time.Now().Add(s.patience)}
-	place, dropped := s.places.Push(uint64(r.owner), p, len(r.body)+requestBytes)
+	place, dropped := s.places.Push(r.by(), p, len(r.body)+requestBytes)
 	for _, other := range dropped {
 		s.parked = slices.DeleteFunc(s.parked, func(p *parked) bool { return p == other })
 		s.again = append(s.again, other.request)
@@ -68,10 +68,13 @@ func (s *Server) untilLate() time.Duration {
 	return min(time.Until(s.parked[0].late), aheadEvery) // the watch passes a revision without a word
 }
 
-// submit queues a request. Connections take turns, as in all pools: a flood of one keeps others of
-// its user waiting for one of its requests each, and not for all.
+// by returns who sent the request, as pools tell clients apart.
+func (r *request) by() work.Client { return work.Client{User: uint64(r.owner), Connection: r.client} }
+
+// submit queues a request. Users take turns, and the connections of each, as in all pools: a flood
+// keeps others waiting for one of its requests each, and not for all.
 func (s *Server) submit(r *request) {
-	if !s.openings.Submit(r.client, r, len(r.body)+requestBytes) {
+	if !s.openings.Submit(r.by(), r, len(r.body)+requestBytes) {
 		r.Drop()
 	}
 }

@@ -199,7 +199,7 @@ type Server struct {
 func New(hub Hub, store *attribute.Store, logger *slog.Logger) (*Server, error) {
 	s := &Server{
 		hub: hub, store: store, log: logger, openings: work.NewFairJobs(openingsAtOnce, openingsWaiting, openingsBytes), seed: maphash.MakeSeed(), patience: aheadTimeout,
-		places: work.NewFairQueue[*parked](maxAhead, aheadBytes),
+		places: work.NewFairQueue[*parked](0, maxAhead, aheadBytes),
 		wake:   make(chan struct{}, 1), set: query.NewSet(query.DefaultLimits()), open: map[query.ID]*live{}, names: map[string]*live{}, contentsOf: map[query.Owner]int{},
 		holds: map[string]int{},
 	}

@@ -1,7 +1,7 @@
 /*
 Package work runs background work of a broker on bounded numbers of goroutines. Tasks runs items
 that have work again and again, as shards and Subscriptions do; Jobs runs functions once; FairJobs
-runs jobs of clients, which take turns in a FairQueue; Each does one thing with several items. Sleep
+runs jobs of clients, whose users share a FairQueue; Each does one thing with several items. Sleep
 is a pause of a goroutine, Ticker and SleepToTick let goroutines work periodically, Poll often or
 rarely, and Backoff is the pause before a retry. Buckets say how long a client waits that asks for
 too much. Watchers are called when something has changed. Behind is the queues that a sender has to
@@ -15,6 +15,9 @@ Invariants:
 	W3  An idle task has no goroutine and no place in a queue. Waking and stepping allocate nothing
 	    once the queues have grown to their size.
 	W4  Close returns after the last step or job has ended; none begins later.
+	W5  No item of a FairQueue waits that may run: whoever ends calls Next, and Leave only if there
+	    was none. One that ends makes room for one more at most.
+	W6  While a user waits whose items may run, no user with as many running ones is served twice.
 
 Wake and Submit never block and may be called with any lock held.
 

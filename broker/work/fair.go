@@ -11,48 +11,53 @@ type Job interface {
 }
 
 // FairJobs runs jobs of clients on a bounded number of goroutines. They wait in a FairQueue, so
-// clients take turns. Without jobs there is no goroutine. It is safe for concurrent use.
+// users take turns, and their connections, and nobody has all goroutines. Without jobs there is no
+// goroutine. It is safe for concurrent use.
 type FairJobs struct {
-	workers int
-
 	mu      sync.Mutex
 	queue   *FairQueue[Job]
-	started int // goroutines
-	busy    int // goroutines that run a job
+	ready   ring[startedJob] // each has a goroutine that has not begun
 	dropped uint64
 	closed  bool
 	running sync.WaitGroup
 	start   func()
 }
 
+// startedJob is a job with a place.
+type startedJob struct {
+	job Job
+	of  *Share[Job]
+}
+
 // NewFairJobs returns FairJobs on up to workers goroutines. At most waiting jobs of at most bytes
 // in total wait for one; bytes 0: no bound.
 func NewFairJobs(workers, waiting, bytes int) *FairJobs {
-	j := &FairJobs{workers: workers, queue: NewFairQueue[Job](waiting, bytes)}
+	j := &FairJobs{queue: NewFairQueue[Job](workers, waiting, bytes)}
 	j.start = j.work
 	return j
 }
 
 // Submit queues a job of a client that holds about size bytes. It returns false, and none of the
 // job's methods is called, if too much is waiting or after Finish. It may call Drop of others.
-func (j *FairJobs) Submit(key uint64, job Job, size int) bool {
+func (j *FairJobs) Submit(of Client, job Job, size int) bool {
 	j.mu.Lock()
 	if j.closed {
 		j.mu.Unlock()
 		return false
 	}
-	queued, dropped := j.queue.push(key, job, size, j.workers-j.busy)
-	taken := queued != nil
-	j.dropped += uint64(len(dropped))
-	if taken && j.started < j.workers {
-		j.started++
+	if share, ok := j.queue.Start(of); ok {
+		j.ready.push(startedJob{job, share})
 		j.running.Go(j.start)
+		j.mu.Unlock()
+		return true
 	}
+	queued, dropped := j.queue.Push(of, job, size)
+	j.dropped += uint64(len(dropped))
 	j.mu.Unlock()
 	for _, other := range dropped {
 		other.Drop()
 	}
-	return taken
+	return queued != nil
 }
 
 // Waiting returns how many jobs wait for a goroutine.
@@ -80,16 +85,14 @@ func (j *FairJobs) Finish() {
 func (j *FairJobs) work() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for {
-		job, ok := j.queue.Pop()
-		if !ok {
-			j.started--
-			return
-		}
-		j.busy++
+	next := j.ready.pop()
+	for ok := true; ok; {
+		of := next.of
 		j.mu.Unlock()
-		job.Run()
+		next.job.Run()
 		j.mu.Lock()
-		j.busy--
+		if next.job, next.of, ok = j.queue.Next(of); !ok {
+			j.queue.Leave(of)
+		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // testJob notes what became of it.
 type testJob struct {
-	client   uint64
+	client   uint64 // a user, with one connection
 	number   int
 	release  <-chan struct{}
 	mu       *sync.Mutex
@@ -39,7 +39,7 @@ func TestAFloodingClientLosesItsOwnJobs(t *testing.T) {
 		release := make(chan struct{})
 		pool := NewFairJobs(1, 8, 0)
 		submit := func(client uint64, number int) bool {
-			taken := pool.Submit(client, &testJob{client, number, release, &mu, &ran, &out}, 1)
+			taken := pool.Submit(Client{client, 1}, &testJob{client, number, release, &mu, &ran, &out}, 1)
 			synctest.Wait()
 			return taken
 		}
@@ -91,7 +91,7 @@ func TestEveryClientHasOneJob(t *testing.T) {
 		pool := NewFairJobs(1, 4, 0)
 		taken := 0
 		for client := range uint64(10) {
-			if pool.Submit(client, &testJob{client, 0, release, &mu, &ran, &out}, 1) {
+			if pool.Submit(Client{client, 1}, &testJob{client, 0, release, &mu, &ran, &out}, 1) {
 				taken++
 			}
 			synctest.Wait()
@@ -113,7 +113,7 @@ func TestTheHeaviestClientPaysForBytes(t *testing.T) {
 		release := make(chan struct{})
 		pool := NewFairJobs(1, 0, 1000)
 		submit := func(client uint64, size int) bool {
-			taken := pool.Submit(client, &testJob{client, 0, release, &mu, &ran, &out}, size)
+			taken := pool.Submit(Client{client, 1}, &testJob{client, 0, release, &mu, &ran, &out}, size)
 			synctest.Wait()
 			return taken
 		}
@@ -154,7 +154,8 @@ func TestFairJobsLoseNone(t *testing.T) {
 		pool := NewFairJobs(1, 50, 500)
 		taken := 0
 		for n := range 20_000 {
-			if pool.Submit(random.Uint64N(1+random.Uint64N(100)), &testJob{random.Uint64N(9), n, release, &mu, &ran, &out}, random.IntN(40)) {
+			of := Client{random.Uint64N(1 + random.Uint64N(30)), random.Uint64N(4)}
+			if pool.Submit(of, &testJob{0, n, release, &mu, &ran, &out}, random.IntN(40)) {
 				taken++
 			}
 			for range random.IntN(3) {
@@ -173,13 +174,8 @@ func TestFairJobsLoseNone(t *testing.T) {
 		if len(ran)+len(out) != taken || len(ran) < 1000 || len(out) < 1000 {
 			t.Errorf("of %d, %d ran and %d were dropped", taken, len(ran), len(out))
 		}
-		if q := pool.queue; q.n != 0 || q.bytes != 0 || len(q.clients) != 0 || q.kept > keptItems {
-			t.Errorf("the empty pool holds %d jobs of %d bytes of %d clients", q.n, q.bytes, len(q.clients))
-		}
-		for i, list := range pool.queue.lists {
-			if list != nil {
-				t.Errorf("list %d isn't empty", i)
-			}
+		if q := pool.queue; q.n != 0 || q.bytes != 0 || q.running != 0 || len(q.clients) != 0 || len(q.users) != 0 || q.kept > keptItems {
+			t.Errorf("the empty pool holds %d jobs of %d bytes of %d clients, and %d run", q.n, q.bytes, len(q.clients), q.running)
 		}
 	})
 }
@@ -189,19 +185,109 @@ type emptyJob struct{}
 func (*emptyJob) Run()  {}
 func (*emptyJob) Drop() {}
 
-// TestFairJobsAllocateNothing: once there was a job, the next ones of any client allocate nothing.
-func TestFairJobsAllocateNothing(t *testing.T) {
-	pool := NewFairJobs(1, 8, 0)
-	pool.started = 1 // as if a goroutine ran
-	pool.busy = 1
-	job, key := new(emptyJob), uint64(0)
-	if n := testing.AllocsPerRun(100, func() {
-		key++
-		pool.Submit(key, job, 1)
-		pool.mu.Lock()
-		pool.queue.Pop()
-		pool.mu.Unlock()
-	}); n > 0 {
+// TestOneClientLeavesPlacesToOthers: jobs that hang take most goroutines of a pool. There is one
+// for another connection of the same user, and for each of several other users.
+func TestOneClientLeavesPlacesToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var ran, out []*testJob
+		hang, run := make(chan struct{}), make(chan struct{})
+		close(run)
+		pool := NewFairJobs(64, 256, 0)
+		submit := func(of Client, release <-chan struct{}) *testJob {
+			job := &testJob{of.User, 0, release, &mu, &ran, &out}
+			if !pool.Submit(of, job, 1) {
+				t.Errorf("a job of %v was refused", of)
+			}
+			synctest.Wait()
+			return job
+		}
+		has := func(job *testJob) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Contains(ran, job)
+		}
+		for range 100 {
+			submit(Client{1, 1}, hang)
+		}
+		if n := pool.Waiting(); n != 100-49 {
+			t.Errorf("of one connection %d jobs wait", n)
+		}
+		if !has(submit(Client{1, 2}, run)) {
+			t.Error("another connection of the user has to wait")
+		}
+		for connection := uint64(2); connection < 20; connection++ {
+			submit(Client{1, connection}, hang)
+		}
+		if n := pool.Waiting(); n != 118-56 {
+			t.Errorf("of one user %d jobs wait", n)
+		}
+		for user := uint64(2); user < 20; user++ {
+			if !has(submit(Client{user, 1}, run)) {
+				t.Errorf("user %d has to wait", user)
+			}
+		}
+		for range 20 {
+			submit(Client{2, 1}, hang)
+		}
+		if !has(submit(Client{3, 1}, run)) {
+			t.Error("two users have all places")
+		}
+		close(hang)
+		pool.Finish()
+		if len(ran) != 158 || len(out) != 0 {
+			t.Errorf("%d jobs ran, and %d were dropped", len(ran), len(out))
+		}
+	})
+}
+
+// TestSmallPoolsLeaveAPlace: for each size of a pool, how many jobs of one user run at a time, and
+// how many of a connection.
+func TestSmallPoolsLeaveAPlace(t *testing.T) {
+	for all, want := range map[int]places{
+		0: {0, 0, 0}, 1: {1, 1, 1}, 2: {2, 2, 2}, 4: {4, 3, 2}, 8: {8, 7, 6}, 16: {16, 14, 13}, 64: {64, 56, 49}, 128: {128, 112, 98},
+	} {
+		if got := newPlaces(all); got != want {
+			t.Errorf("of %d: %+v, want %+v", all, got, want)
+		}
+	}
+}
+
+// TestFairQueuesAllocateNothing: once a queue has grown, items of any client allocate nothing.
+func TestFairQueuesAllocateNothing(t *testing.T) {
+	cycle := queueCycle()
+	if n := testing.AllocsPerRun(1000, cycle); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// queueCycle returns a function that pushes an item to a queue in which a thousand of 100 users
+// wait, and takes one.
+func queueCycle() func() {
+	q := NewFairQueue[Job](2, 4096, 1<<20)
+	running, _ := q.Start(Client{})
+	job, n := new(emptyJob), uint64(0)
+	push := func() {
+		n++
+		q.Push(Client{n * 7 % 100, n * 31 % 2000}, job, int(n%100))
+	}
+	for range 1000 {
+		push()
+	}
+	cycle := func() {
+		push()
+		_, running, _ = q.Next(running)
+	}
+	for range 10_000 {
+		cycle()
+	}
+	return cycle
+}
+
+func BenchmarkFairQueue(b *testing.B) {
+	cycle := queueCycle()
+	b.ReportAllocs()
+	for b.Loop() {
+		cycle()
 	}
 }
