@@ -34,8 +34,8 @@ func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, by pu
 
 // takeForConsumer takes a pull or an ack. If the consumer may be served soon, the message waits.
 func (s *Server) takeForConsumer(m *protocol.Message, by puller) {
-	if !s.takeOfConsumer(m, by, time.Now()) && !s.waiting.add(m, by) && len(m.Reply) > 0 {
-		s.sendStatus(m.Reply, noResponders)
+	if !s.takeOfConsumer(m, by, time.Now()) && !s.waiting.add(m, by) {
+		s.refuseWaiting(m)
 	}
 }
 

@@ -6,10 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // waitingRoom keeps pulls and acks for consumers that are about to be served: the stream's leader
@@ -18,15 +20,16 @@ import (
 //
 // A message leaves the room when its consumer is served, when it turns out that it won't be, and at
 // the latest after timeouts.open. A forwarded pull leaves it after timeouts.stray if another broker
-// leads. It then takes the way of any other one. Messages beyond the bounds
-// of the room are not kept.
+// leads. It then takes the way of any other one. Users share the room, and the connections of each:
+// beyond its bounds, the newest message of the one with the most gives way, as if it had found no
+// room. Acks that other brokers forward name nobody, and count for one user.
 type waitingRoom struct {
 	server *Server
 	filled chan struct{} // the room is not empty; of size 1
 
 	mu       sync.Mutex
-	messages []waitingMessage
-	bytes    int
+	messages []*waitingMessage // in the order in which they came; some may have lost their places
+	places   *work.FairQueue[*waitingMessage]
 }
 
 // waitingMessage is a pull or an ack with memory of its own.
@@ -34,10 +37,26 @@ type waitingMessage struct {
 	message protocol.Message
 	by      puller
 	since   time.Time
+	place   *work.Queued[*waitingMessage] // nil: it gave way; guarded by the room's mu
 }
 
 func newWaitingRoom(s *Server) *waitingRoom {
-	return &waitingRoom{server: s, filled: make(chan struct{}, 1)}
+	return &waitingRoom{
+		server: s, filled: make(chan struct{}, 1),
+		places: work.NewFairQueue[*waitingMessage](0, waitingMessages, waitingBytes),
+	}
+}
+
+// clientOf returns who sent a message, as pools tell clients apart.
+func (r *waitingRoom) clientOf(m *protocol.Message, by puller) work.Client {
+	switch {
+	case !by.forwarded:
+		return identity.ClientOf(r.server.accountOf(by.client), by.client)
+	case by.pulls:
+		header, _ := protocol.SplitData(m.Data, m.Header)
+		return identity.ClientOf(identity.ForwardedAccount(header), 0)
+	}
+	return brokers
 }
 
 func (m *waitingMessage) size() int {
@@ -46,16 +65,21 @@ func (m *waitingMessage) size() int {
 
 // add keeps a copy of the message. It reports false if there is no room.
 func (r *waitingRoom) add(m *protocol.Message, by puller) bool {
-	w := waitingMessage{by: by, since: time.Now(), message: protocol.Message{
+	w := &waitingMessage{by: by, since: time.Now(), message: protocol.Message{
 		Subject: slices.Clone(m.Subject), Reply: slices.Clone(m.Reply), Header: m.Header, Data: slices.Clone(m.Data),
 	}}
+	of := r.clientOf(m, by)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.messages) >= waitingMessages || r.bytes+w.size() > waitingBytes {
+	place, gone := r.places.Push(of, w, w.size())
+	for _, other := range gone {
+		other.place = nil // takeAgain refuses it
+	}
+	if place == nil {
 		return false
 	}
+	w.place = place
 	r.messages = append(r.messages, w)
-	r.bytes += w.size()
 	select {
 	case r.filled <- struct{}{}:
 	default:
@@ -90,28 +114,55 @@ func (r *waitingRoom) run() {
 	}
 }
 
-// takeAgain takes all messages again, and reports whether some stay.
+// takeAgain takes all messages again, and reports whether some stay. Those that have given way
+// since are tried once more, and then refused.
 func (r *waitingRoom) takeAgain() (more bool) {
 	r.mu.Lock()
 	all := r.messages
-	r.messages, r.bytes = nil, 0
+	r.messages = nil
 	r.mu.Unlock()
-	var stay []waitingMessage
-	size := 0
+	var waiting []*waitingMessage
 	for _, w := range all {
-		if !r.server.takeOfConsumer(&w.message, w.by, w.since) {
-			stay = append(stay, w)
-			size += w.size()
+		if taken := r.server.takeOfConsumer(&w.message, w.by, w.since); !taken {
+			waiting = append(waiting, w)
+			continue
 		}
-	}
-	if len(stay) == 0 {
-		return false
+		r.mu.Lock()
+		r.leave(w)
+		r.mu.Unlock()
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	stay := waiting[:0]
+	var refused []*waitingMessage
+	for _, w := range waiting {
+		if w.place == nil {
+			refused = append(refused, w)
+		} else {
+			stay = append(stay, w)
+		}
+	}
 	r.messages = append(stay, r.messages...) // they came first
-	r.bytes += size
-	return true
+	more = len(r.messages) > 0
+	r.mu.Unlock()
+	for _, w := range refused {
+		r.server.refuseWaiting(&w.message)
+	}
+	return more
+}
+
+// leave gives up the place of a message. mu is held.
+func (r *waitingRoom) leave(w *waitingMessage) {
+	if w.place != nil {
+		r.places.Remove(w.place)
+		w.place = nil
+	}
+}
+
+// refuseWaiting refuses a message that finds no room to wait.
+func (s *Server) refuseWaiting(m *protocol.Message) {
+	if len(m.Reply) > 0 {
+		s.sendStatus(m.Reply, noResponders)
+	}
 }
 
 // ledElsewhere reports whether another broker leads a stream, and is there.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -101,6 +102,58 @@ func TestWaitingForALeaderIsBounded(t *testing.T) {
 	}
 	if kept != waitingBytes>>20-1 {
 		t.Errorf("%d messages of 1 MiB wait in %d bytes", kept, waitingBytes)
+	}
+}
+
+// TestUsersShareWhatWaitsForALeader: the messages of one client fill the room. Those of another
+// connection, of another user and of another broker find room, in place of the flood's newest
+// ones, which are refused.
+func TestUsersShareWhatWaitsForALeader(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	n.config.Account = func(client uint64) string { return fmt.Sprintf("user %d", client/10) }
+	n.timeouts.open = patience
+	unled(t, w)
+	room := newWaitingRoom(n.Server) // nobody takes messages from this one
+	pull := func(inbox, header string) *protocol.Message {
+		return &protocol.Message{Subject: []byte(nextCall), Reply: []byte(inbox), Header: len(header), Data: []byte(header)}
+	}
+	for range waitingMessages {
+		if !room.add(pull("_INBOX.flood", ""), puller{client: 11, pulls: true}) {
+			t.Fatal("a message was refused, and there is room")
+		}
+	}
+	account := "NATS/1.0\r\nCarillon-Account: user+3\r\n\r\n"
+	others := map[string]puller{"_INBOX.same": {client: 12, pulls: true}, "_INBOX.other": {client: 21, pulls: true}, "_INBOX.far": {forwarded: true, pulls: true}, "_INBOX.ack": {forwarded: true}}
+	for inbox, by := range others {
+		header := ""
+		if inbox == "_INBOX.far" {
+			header = account
+		}
+		if !room.add(pull(inbox, header), by) {
+			t.Errorf("there is no room for %s", inbox)
+		}
+	}
+	if room.add(pull("_INBOX.flood", ""), puller{client: 11, pulls: true}) {
+		t.Error("there is more room for the flood")
+	}
+	if got := room.clientOf(pull("", account), puller{forwarded: true, pulls: true}).User; got != identity.ClientOf("user 3", 0).User {
+		t.Errorf("a forwarded pull counts for %d", got)
+	}
+	if !room.takeAgain() || len(room.messages) != waitingMessages || room.places.Len() != waitingMessages {
+		t.Errorf("%d messages wait, in %d places", len(room.messages), room.places.Len())
+	}
+	if got := len(w.received("_INBOX.flood")); got != len(others) {
+		t.Errorf("%d messages of the flood were refused", got)
+	}
+	for inbox := range others {
+		if got := w.received(inbox); len(got) > 0 {
+			t.Errorf("%s was refused: %q", inbox, got[0].Data)
+		}
+	}
+	n.timeouts.open = 0 // they wait no longer
+	if room.takeAgain() || room.places.Len() > 0 {
+		t.Errorf("%d messages wait, in %d places", len(room.messages), room.places.Len())
 	}
 }
 
