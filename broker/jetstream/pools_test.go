@@ -98,3 +98,31 @@ func TestForwardedCallsNameTheirClient(t *testing.T) {
 		t.Error("the header of a client of this broker is believed")
 	}
 }
+
+// TestNoClientForgesItsNameForSeveralShards: the creation of a consumer of a Topic with several
+// shards is forwarded to the leader of the first one, with the name of the client that asks.
+func TestNoClientForgesItsNameForSeveralShards(t *testing.T) {
+	w := newWorld(t, 2)
+	w.wide(2, 0, 0)
+	forged := "NATS/1.0\r\nCarillon-Client: broker-9/9\r\n\r\n"
+	create := forged + `{"stream_name":"orders","config":{"durable_name":"d","ack_policy":"explicit"}}`
+	names := make(chan string, 16)
+	for i, n := range w.nodes {
+		n.mu.Lock()
+		n.hands = func(m *protocol.Message) {
+			if header, _ := protocol.SplitData(m.Data, m.Header); strings.Contains(string(m.Subject), "CONSUMER.CREATE") {
+				name, _ := header.Get("Carillon-Client")
+				names <- string(name)
+			}
+		}
+		n.mu.Unlock()
+		inbox := fmt.Sprint("_INBOX.create.", i)
+		n.TakeOf(5, []protocol.Message{{
+			Subject: []byte("$JS.API.CONSUMER.CREATE.orders.d"), Reply: []byte(inbox), Header: len(forged), Data: []byte(create),
+		}}, nil, nil)
+		w.await(inbox)
+	}
+	if name := <-names; !strings.HasSuffix(name, "/5") {
+		t.Errorf("client 5 is %q to the leader", name)
+	}
+}
