@@ -234,7 +234,7 @@ func (s *Server) refuseConsumer(c *call, t *topic.Shard, refusal *jsapi.Error) {
 			leader := t.Leader()
 			return leader != "" && leader != s.config.Self || t.Led() != nil
 		})
-		if !s.sendToLeader(t.Leader(), &c.message) {
+		if !s.sendToLeader(t.Leader(), s.named(c, &c.message)) {
 			s.refuse(c, refusal)
 		}
 	})

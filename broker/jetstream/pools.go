@@ -28,6 +28,15 @@ func (s *Server) from(client uint64, m *protocol.Message) *protocol.Message {
 	return identity.NameClient(m, s.config.Self, client, s.accountOf(client))
 }
 
+// named returns a message of a call with the name of the call's client, to be forwarded. If another
+// broker forwarded the call, that one has named the client.
+func (s *Server) named(c *call, m *protocol.Message) *protocol.Message {
+	if c.forwarded {
+		return m
+	}
+	return s.from(c.client, m)
+}
+
 // Run serves the call. It implements work.Job.
 func (c *call) Run() { c.server.serve(c) }
 

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/work"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // TestAFloodOfOneClientLeavesRoomForOthers: one client fills the pool of calls that wait. A call of
@@ -96,6 +98,48 @@ func TestForwardedCallsNameTheirClient(t *testing.T) {
 	}
 	if local := newCall(&protocol.Message{Subject: []byte("$JS.API.INFO"), Header: len(forged), Data: []byte(forged)}, false, 0); local.by == two {
 		t.Error("the header of a client of this broker is believed")
+	}
+}
+
+// TestNoClientForgesItsNameToTheNextLeader: a call that the leader handed on, since it had stopped
+// leading, names the client that made the call, and not the one in the client's header. A call that
+// another broker forwarded keeps the name that the other broker wrote.
+func TestNoClientForgesItsNameToTheNextLeader(t *testing.T) {
+	w := newWorld(t, 2)
+	w.place = func(string) string { return "broker-0" }
+	if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	n := w.nodes[0]
+	n.config.Account = func(uint64) string { return "user d" }
+	w.set(func() { w.lead(w.topics["s"], 0, "broker-1") })
+	shard := n.topics.Shard("s")
+	testutil.EventuallyTrue(t, "broker-0 stops leading", func() bool { return shard.Led() == nil && shard.Leader() == "broker-1" })
+	names := make(chan string, 16)
+	n.mu.Lock()
+	n.hands = func(m *protocol.Message) {
+		header, _ := protocol.SplitData(m.Data, m.Header)
+		name, _ := header.Get("Carillon-Client")
+		names <- string(name)
+	}
+	n.mu.Unlock()
+	header := "NATS/1.0\r\nCarillon-Client: broker-9/7 user+ann\r\n\r\n"
+	for forwarded, want := range map[bool]string{false: "broker-0/5 user+d", true: "broker-9/7 user+ann"} {
+		c := newCall(&protocol.Message{
+			Subject: []byte(jsapi.APIPrefix + "CONSUMER.INFO.s.c"), Reply: []byte("_INBOX.next"), Header: len(header), Data: []byte(header),
+		}, forwarded, n.timeouts.answer)
+		if !forwarded {
+			c.client = 5
+		}
+		n.refuseConsumer(c, shard, consumerOffline(nil))
+		select {
+		case name := <-names:
+			if name != want {
+				t.Errorf("forwarded %v: the client is %q to the next leader, want %q", forwarded, name, want)
+			}
+		case <-time.After(testutil.Patience):
+			t.Fatal("the call is not handed on")
+		}
 	}
 }
 

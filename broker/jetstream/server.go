@@ -298,7 +298,7 @@ func (s *Server) takeCall(client uint64, m *protocol.Message, forwarded bool) {
 // takePaced takes a call that came at a time, whatever else its client calls.
 func (s *Server) takePaced(client uint64, r jsapi.Request, m *protocol.Message, forwarded bool, came time.Time) {
 	if r.Call.OfOneStream() && !forwarded {
-		if t := s.topics.Shard(string(r.Stream)); t != nil && s.sendToLeader(t.Leader(), s.from(client, m)) {
+		if t := s.topics.Shard(string(r.Stream)); t != nil && t.Leader() != s.config.Self && s.sendToLeader(t.Leader(), s.from(client, m)) {
 			return
 		}
 	}

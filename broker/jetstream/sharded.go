@@ -322,8 +322,8 @@ func (s *Server) getFromSharded(c *call, of *topic.Topic) {
 	}
 	m := c.message
 	m.Subject = []byte(jsapi.APIPrefix + call)
-	if !s.sendToLeader(p.Leader(), s.from(c.client, &m)) {
-		s.serve(newCall(s.from(c.client, &m), true, time.Until(c.deadline)))
+	if !s.sendToLeader(p.Leader(), s.named(c, &m)) {
+		s.serve(newCall(s.named(c, &m), true, time.Until(c.deadline)))
 	}
 }
 
