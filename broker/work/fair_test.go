@@ -245,7 +245,7 @@ func TestOneClientLeavesPlacesToOthers(t *testing.T) {
 // how many of a connection.
 func TestSmallPoolsLeaveAPlace(t *testing.T) {
 	for all, want := range map[int]places{
-		0: {0, 0, 0}, 1: {1, 1, 1}, 2: {2, 2, 2}, 4: {4, 3, 2}, 8: {8, 7, 6}, 16: {16, 14, 13}, 64: {64, 56, 49}, 128: {128, 112, 98},
+		0: {0, 0, 0}, 1: {1, 1, 1}, 2: {2, 2, 2}, 3: {3, 3, 3}, 4: {4, 3, 3}, 5: {5, 4, 3}, 8: {8, 7, 6}, 16: {16, 14, 13}, 64: {64, 56, 49}, 128: {128, 112, 98},
 	} {
 		if got := newPlaces(all); got != want {
 			t.Errorf("of %d: %+v, want %+v", all, got, want)

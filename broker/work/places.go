@@ -14,9 +14,10 @@ func newPlaces(all int) places {
 }
 
 // withoutReserve returns how many of some places one of those who share them may have. Of fewer
-// than three it is all of them: half of the places would be too much to leave unused.
+// than four it is all of them: a third of the places would be too much to leave unused, and of a
+// pool of four a single connection would have half.
 func withoutReserve(all int) int {
-	if all < 3 {
+	if all < 4 {
 		return all
 	}
 	return all - max(1, all/reservePart)
