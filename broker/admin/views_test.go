@@ -250,3 +250,36 @@ func TestValuesOfAViewNeedTheRightToAllThatItReads(t *testing.T) {
 		}
 	}
 }
+
+// TestValuesEndWithTheRight: the right is that of the moment of the request.
+func TestValuesEndWithTheRight(t *testing.T) {
+	t.Parallel()
+	table := func(subscribe string) *identity.Table {
+		document, err := identity.Parse([]byte(`{"users":[{"name":"user1","certificates":["dns:user1"],"roles":["operator"],"permissions":{"publish":{"allow":[">"]},"subscribe":{"allow":["` + subscribe + `"]}}}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, err := document.Table()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	c, box := viewServer(t, "")
+	is := table(">").User("user1").Identity
+	c.server.Rights(func(uint64) *identity.Identity { return is })
+	if made := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	for _, step := range []struct {
+		is   *identity.Identity
+		code Code
+	}{{is, NotServed}, {table("room-means.>").User("user1").Identity, Forbidden}, {is, NotServed}} {
+		is = step.is
+		var got ViewValues
+		box.asks(t, c.server, 1, ViewGetSubject, `{"view":"hot-rooms"}`, &got)
+		if got.Error == nil || got.Error.Code != step.code {
+			t.Errorf("the answer is %+v, want %s", got.Error, step.code)
+		}
+	}
+}

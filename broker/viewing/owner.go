@@ -94,6 +94,15 @@ func (o *owner[S]) forgetOutputs(t *tenure) {
 	t.lasts, t.ends = map[target]uint64{}, map[target]int64{}
 }
 
+// permitted returns why the view's user may not have its results, or nil. It is judged before each
+// step of a round, too: a round may write many thousands of results.
+func (o *owner[S]) permitted() error {
+	if o.service.MayRead(o.of.User, o.place.Name, o.of.Spec.Filter.Subjects) {
+		return nil
+	}
+	return fmt.Errorf("the user %s of the view may not subscribe to all that it reads of topic %s (give the right back, or update the view as another user)", o.of.User, o.place.Name)
+}
+
 // serve owns the view until something fails.
 func (o *owner[S]) serve(ctx context.Context) error {
 	t, err := o.begin()
@@ -101,8 +110,8 @@ func (o *owner[S]) serve(ctx context.Context) error {
 		return err
 	}
 	for {
-		if !o.service.MayRead(o.of.User, o.place.Name, o.of.Spec.Filter.Subjects) {
-			return fmt.Errorf("the user %s of the view may not subscribe to all that it reads of topic %s (give the right back, or update the view as another user)", o.of.User, o.place.Name)
+		if err := o.permitted(); err != nil {
+			return err
 		}
 		full, err := o.hear(ctx, t)
 		if err != nil {
@@ -293,6 +302,9 @@ func (o *owner[S]) learn(ctx context.Context, t *tenure, rows []aggregate.Row) e
 
 // write writes results that are not in the output, and the alerts that they make.
 func (o *owner[S]) write(ctx context.Context, t *tenure, rows []aggregate.Row) error {
+	if err := o.permitted(); err != nil {
+		return err
+	}
 	if err := o.learn(ctx, t, rows); err != nil {
 		return err
 	}
@@ -357,6 +369,9 @@ func (o *owner[S]) judgePresent(ctx context.Context, t *tenure) (took time.Durat
 	}
 	o.note(func(s *Status) { s.Keys = len(rows) })
 	for some := range slices.Chunk(rows, rowsAtOnce) {
+		if err := o.permitted(); err != nil {
+			return took, err
+		}
 		if err := o.learn(ctx, t, some); err != nil {
 			return took, err
 		}
