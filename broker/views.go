@@ -23,7 +23,7 @@ func (b *Broker) newViews(hub publish.Hub, outputs *producer.Producer) *viewing.
 	t := &b.topics
 	declared := declaredViews{known: map[string]*knownView{}}
 	return viewing.New(viewing.Config[*topic.ShardLeader]{
-		Self: b.identity.ID, Hub: hub, Payload: b.config.Profile.Payload, Memory: b.config.Profile.NodePending / 2, Logger: b.log,
+		Self: b.identity.ID, Hub: hub, Payload: b.config.Profile.Payload, Memory: b.config.Profile.Views, Logger: b.log,
 		Led: func() (led []*topic.ShardLeader) {
 			for _, s := range t.topics.Leaders() {
 				if s.Shard().Led() == s {

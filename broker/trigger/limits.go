@@ -7,6 +7,8 @@ const (
 	// maxStates bounds the triggers and keys that ever made an alert: as many as a view has keys. At
 	// the some 300 bytes of one they take 30 MB.
 	maxStates = 100_000
+	// stateBytes is what a trigger and key take in memory without the key.
+	stateBytes = 150
 	// maxAlert is the size of an alert: the results of 32 functions, a key, and the offsets of
 	// maxShards shards.
 	maxAlert = 256 << 10

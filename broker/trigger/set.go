@@ -12,6 +12,7 @@ type Set struct {
 	triggers []*Trigger
 	names    []string
 	states   map[stateKey]*state
+	bytes    int               // of states
 	floor    map[uint32]uint64 // offsets that present values were judged at
 	failed   uint64
 	why      error
@@ -46,12 +47,28 @@ func (s *Set) Restore(last State) error {
 		case known != nil && known.serial > last.Serial:
 			continue
 		}
-		s.states[k] = &state{last.Serial, last.Raised, last.End}
+		s.set(k, &state{last.Serial, last.Raised, last.End})
 		for shard, offset := range last.Offsets {
 			s.floor[shard] = max(s.floor[shard], offset)
 		}
 	}
 	return nil
+}
+
+func (s *Set) set(k stateKey, is *state) {
+	if s.states[k] == nil {
+		s.bytes += stateBytes + len(k.key)
+	}
+	s.states[k] = is
+}
+
+// Size returns how many bytes of memory the states take, about.
+func (s *Set) Size() int { return s.bytes }
+
+// Forget forgets all states, for want of memory. Those of results that are judged next are restored
+// first, as in a new Set. What could not be judged stays counted.
+func (s *Set) Forget() {
+	s.states, s.floor, s.bytes = map[stateKey]*state{}, map[uint32]uint64{}, 0
 }
 
 func errStates() error {
@@ -123,7 +140,7 @@ func (s *Set) judge(rows []aggregate.Row, offsets map[uint32]uint64) (alerts []A
 	}
 	s.failed, s.why = failed, why
 	for k, next := range changed {
-		s.states[k] = next
+		s.set(k, next)
 	}
 	return alerts, nil
 }

@@ -172,6 +172,37 @@ func TestStatesAreBounded(t *testing.T) {
 	judged(t, s, "hot/0 2 false at 10", row("0", 10, 1))
 }
 
+// TestASetThatHasForgottenIsRestored: serials go on, and what could not be judged stays counted.
+func TestASetThatHasForgottenIsRestored(t *testing.T) {
+	s := set(t, Spec{Name: "hot", When: "mean > 30.0"})
+	alerts, err := s.Judge([]aggregate.Row{row("a", 10, 40), row("b", 10, math.NaN()), row("c", 10, 40)})
+	if err != nil || len(alerts) != 2 {
+		t.Fatal(alerts, err)
+	}
+	if n := s.Size(); n < 2*stateBytes || n > 3*stateBytes {
+		t.Errorf("two states take %d bytes", n)
+	}
+	s.Forget()
+	if failed, _ := s.Failed(); failed != 1 || s.Size() != 0 {
+		t.Errorf("%d failed, and %d bytes", failed, s.Size())
+	}
+	b, err := alerts[0].Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := DecodeState(b)
+	if err == nil {
+		err = s.Restore(last)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts, err = s.Judge([]aggregate.Row{row("a", 10, 40), row("a", 20, 40), row("a", 30, 20)})
+	if got := text(alerts); err != nil || got != text([]Alert{{Trigger: "hot", Key: "a", Serial: 2, Row: aggregate.Row{End: 30}}}) {
+		t.Error(got, err)
+	}
+}
+
 // TestAWrongTriggerIsRefused: the error names it and the field.
 func TestAWrongTriggerIsRefused(t *testing.T) {
 	for want, s := range map[string]Spec{

@@ -79,8 +79,9 @@
 // Beyond the bound of open windows and keys, a shard refuses records of more, and counts them.
 // Beyond the bound of windows that nobody has acknowledged, it pauses (ErrPaused), and goes on
 // where it was. An owner makes shards that are ahead wait (ErrAhead). Nothing is dropped without a
-// count. A session that has ended in one shard and goes on in another is held by both: beyond some
-// 40,000 of them shards pause that wait for each other.
+// count. With less room (Owner.Room) it does so earlier. A session that has ended in one shard and
+// goes on in another is held by both: beyond some 40,000 of them shards pause that wait for each
+// other.
 //
 // The process's death loses what is not in a checkpoint. It comes again from the log.
 //

@@ -31,6 +31,14 @@ func (d *done) newer(o *done) bool {
 	return len(d.keep) < len(o.keep)
 }
 
+// memoryOf returns what times by key take in memory, about.
+func memoryOf(starts map[string]int64) (bytes int) {
+	for key := range starts {
+		bytes += startBytes + len(key)
+	}
+	return bytes
+}
+
 func (d *done) equal(o *done) bool { return d.upTo == o.upTo && maps.Equal(d.keep, o.keep) }
 
 func (d *done) append(b []byte) []byte { return appendStarts(appendPosition(b, d.upTo), d.keep) }

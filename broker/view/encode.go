@@ -105,8 +105,8 @@ func (v *View) DecodeShard(b []byte) (*Shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shard{view: v, next: d.Uvarint(), watermark: d.Varint(), counts: decodeCounts(d), done: decodeDone(d)}
-	s.open, s.closed = v.decodePartial(d), v.decodePartial(d)
+	s := &Shard{view: v, next: d.Uvarint(), watermark: d.Varint(), counts: decodeCounts(d), done: decodeDone(d), last: begin.End}
+	s.open, s.closed, s.kept = v.decodePartial(d), v.decodePartial(d), memoryOf(s.done.keep)
 	if !d.Whole() {
 		return nil, errDamaged
 	}
@@ -114,6 +114,7 @@ func (v *View) DecodeShard(b []byte) (*Shard, error) {
 		if !v.Windowed() || w.End > s.watermark {
 			return nil, errDamaged
 		}
+		s.last = max(s.last, w.End)
 	}
 	for w := range s.open.Windows() {
 		if v.Windowed() && w.End <= s.watermark {

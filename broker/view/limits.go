@@ -47,6 +47,15 @@ const (
 	// them together: some 20,000 windows. Of 1,024 shards each has 20 windows, or one; of a few, a
 	// page, since a shard makes and sends the whole page again for what was not taken of it.
 	spareBytes = 4 << 20
+	// leastSpare is what it takes of them at least if it has less room than spareBytes, and leastPage
+	// the smallest page: so there is progress, in steps that 256 owners may make at once.
+	leastSpare = 64 << 10
+	leastPage  = 64 << 10
+	// startBytes is what an entry of a map by key takes without the key, and valueBytes a value of a
+	// result, and a row takes as much as rowValues of them.
+	startBytes = 48
+	valueBytes = 64
+	rowValues  = 4
 	// maxShards is how many shards a view reads.
 	maxShards = 1024
 )

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/aggregate"
@@ -12,6 +13,12 @@ import (
 // ErrAhead says that a shard is so far ahead of others that its windows would take too much memory.
 // It is asked again when the others have handed over.
 var ErrAhead = errors.New("view: the shard is too far ahead of others")
+
+// ErrCrowded says the same, because of the room that the owner was given.
+var ErrCrowded = errors.New("view: the shard is ahead of others, and there is no room for its windows")
+
+// ErrRoom says that present values take more memory than they may.
+var ErrRoom = errors.New("view: the present values take more memory than there is")
 
 // ErrReplaced says that another owner has acknowledged windows meanwhile. What this one knows of
 // the outputs, and of sessions, may be old: it is dropped, and made anew.
@@ -37,6 +44,7 @@ type Owner struct {
 	begun   bool             // the outputs are known
 	late    uint64
 	most    int // windows in pending, before shards that are ahead have to wait
+	room    int // bytes that the owner may take, for the same
 }
 
 // source is what the owner knows of a shard.
@@ -50,6 +58,7 @@ type source struct {
 	bars      map[string]int64
 	held      uint64
 	counts    Counts
+	memory    int // bytes of done and bars
 }
 
 // Result is a window that is closed. Results of a key come in the order of their ends.
@@ -61,7 +70,7 @@ type Result struct {
 
 // NewOwner returns an owner of a view of shards.
 func (v *View) NewOwner(shards []uint32) (*Owner, error) {
-	o := &Owner{view: v, sources: map[uint32]*source{}, pending: v.query.NewPartial(), done: done{upTo: begin}, acked: done{upTo: begin}, closed: begin, most: maxPending}
+	o := &Owner{view: v, sources: map[uint32]*source{}, pending: v.query.NewPartial(), done: done{upTo: begin}, acked: done{upTo: begin}, closed: begin, most: maxPending, room: math.MaxInt}
 	for _, shard := range shards {
 		if _, err := o.AddShard(shard); err != nil {
 			return nil, err
@@ -101,6 +110,12 @@ func (o *Owner) Wanted(shard uint32) Position {
 	return begin
 }
 
+// More reports whether a shard has closed windows behind those that are merged.
+func (o *Owner) More(shard uint32) bool {
+	s := o.sources[shard]
+	return s != nil && o.view.Windowed() && s.received.Compare(after(s.watermark)) < 0
+}
+
 // Heard reports whether all shards have handed over. From then on an acknowledgement of another
 // owner makes this one useless.
 func (o *Owner) Heard() bool { return o.heard }
@@ -133,8 +148,22 @@ func (o *Owner) replaced(s *source, h *handover) bool {
 	return s.received.Compare(h.done.upTo) < 0 || s.received.Compare(s.done.upTo) < 0
 }
 
+// Room says how many bytes the owner may take, Size included. Shards that are ahead of others wait
+// then, as they do at the bound of any owner, and those that others wait for hand over less at a
+// time. So it goes on, whatever the room.
+func (o *Owner) Room(bytes int) { o.room = bytes }
+
+// Size returns how many bytes of memory the owner takes, about.
+func (o *Owner) Size() int {
+	n := o.pending.Size() + memoryOf(o.done.keep) + memoryOf(o.acked.keep) + memoryOf(o.written)
+	for _, s := range o.sources {
+		n += s.memory
+	}
+	return n
+}
+
 // Take merges what a shard has handed over. Old, lost and repeated hand-overs do no harm. The error
-// is ErrAhead, and nothing has changed, or the owner is of no more use.
+// is ErrAhead or ErrCrowded, and nothing has changed, or the owner is of no more use.
 func (o *Owner) Take(shard uint32, b []byte) error {
 	s := o.sources[shard]
 	if s == nil {
@@ -162,11 +191,13 @@ func (o *Owner) Take(shard uint32, b []byte) error {
 		late += w.Records
 		return true
 	})
-	if o.full(h.part) {
-		if s.received.Compare(o.limit()) > 0 {
+	if full, crowded := o.full(h.part), o.crowded(h.part); full || crowded {
+		if ahead := s.received.Compare(o.limit()) > 0; ahead && full {
 			return ErrAhead
+		} else if ahead {
+			return ErrCrowded
 		}
-		h.shorten(spareBytes/len(o.sources), o.view.sessions)
+		h.shorten(o.spare()/len(o.sources), o.view.sessions)
 	}
 	if err := o.pending.Merge(h.part); err != nil {
 		return err
@@ -178,6 +209,7 @@ func (o *Owner) Take(shard uint32, b []byte) error {
 	s.next, s.watermark, s.held, s.counts = h.next, h.watermark, h.held, h.counts
 	if h.upTo.Compare(s.received) >= 0 {
 		s.received, s.bars, s.done = h.upTo, h.bars, h.done
+		s.memory = memoryOf(s.bars) + memoryOf(s.done.keep)
 	}
 	if s.heard = true; !o.heard {
 		o.heard = true
@@ -192,6 +224,14 @@ func (o *Owner) Take(shard uint32, b []byte) error {
 func (o *Owner) full(part *aggregate.Partial) bool {
 	return part.Len() > 0 && (o.pending.Len()+part.Len() > o.most || o.pending.Size()+part.Size() > maxPendingBytes)
 }
+
+// crowded reports whether the windows of a shard don't fit into the room.
+func (o *Owner) crowded(part *aggregate.Partial) bool {
+	return part.Len() > 0 && o.Size()+part.Size() > o.room
+}
+
+// spare returns how many bytes are taken of all shards that others wait for, beyond the bounds.
+func (o *Owner) spare() int { return min(spareBytes, max(o.room, leastSpare)) }
 
 // limit returns the position that all shards have handed over to.
 func (o *Owner) limit() Position {
@@ -291,8 +331,9 @@ func (o *Owner) Ack(shard uint32) (ack []byte, ok bool) {
 
 // Present returns the present values: of windows that are not closed, and of views without windows.
 // present has what [Shard.Present] returned for each shard, from the position that it is wanted
-// from. offsets are the next offsets of the shards, as triggers take them.
-func (o *Owner) Present(present map[uint32][]byte) (rows []aggregate.Row, offsets map[uint32]uint64, err error) {
+// from. offsets are the next offsets of the shards, as triggers take them. If the values take more
+// than so many bytes, the error is ErrRoom.
+func (o *Owner) Present(present map[uint32][]byte, most int) (rows []aggregate.Row, offsets map[uint32]uint64, err error) {
 	if o.view.Windowed() && !o.begun {
 		return nil, nil, errNotBegun
 	}
@@ -322,6 +363,9 @@ func (o *Owner) Present(present map[uint32][]byte) (rows []aggregate.Row, offset
 		if err := all.Merge(h.part); err != nil {
 			return nil, nil, err
 		}
+		if all.Size()+all.Len()*o.view.rowBytes() > most {
+			return nil, nil, ErrRoom
+		}
 		offsets[shard] = h.next
 	}
 	for _, r := range o.results(all) {
@@ -330,6 +374,21 @@ func (o *Owner) Present(present map[uint32][]byte) (rows []aggregate.Row, offset
 		}
 	}
 	return rows, offsets, nil
+}
+
+// rowBytes returns what a row takes, without its key.
+func (v *View) rowBytes() int { return valueBytes * (rowValues + len(v.names)) }
+
+// RowsBytes returns how many bytes of memory rows take, about.
+func (v *View) RowsBytes(rows []aggregate.Row) (bytes int) {
+	for i := range rows {
+		r := &rows[i]
+		bytes += v.rowBytes() + len(r.Key) + valueBytes*len(r.Keys)
+		for j := range r.Values {
+			bytes += len(r.Values[j].Text)
+		}
+	}
+	return bytes
 }
 
 // Watermark returns the time up to which windows are closed.

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ func present(t testing.TB, o *Owner, shards ...*Shard) (string, map[uint32]uint6
 		}
 		all[uint32(i)] = b
 	}
-	rows, offsets, err := o.Present(all)
+	rows, offsets, err := o.Present(all, math.MaxInt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func present(t testing.TB, o *Owner, shards ...*Shard) (string, map[uint32]uint6
 func TestPresentValuesAreThoseOfWindowsThatAreNotClosed(t *testing.T) {
 	v := compiled(t, counting())
 	a, b, o := v.NewShard(), v.NewShard(), owner(t, v, 0, 1)
-	if _, _, err := o.Present(nil); err != errNotBegun {
+	if _, _, err := o.Present(nil, math.MaxInt); err != errNotBegun {
 		t.Error(err)
 	}
 	take(t, o, 0, a)
@@ -61,7 +62,7 @@ func TestPresentValuesAreThoseOfWindowsThatAreNotClosed(t *testing.T) {
 	if got, _ := present(t, o, a, b); got != want {
 		t.Error(got)
 	}
-	if _, _, err := o.Present(map[uint32][]byte{0: old}); err == nil || !strings.Contains(err.Error(), "nothing is known of shard 1") {
+	if _, _, err := o.Present(map[uint32][]byte{0: old}, math.MaxInt); err == nil || !strings.Contains(err.Error(), "nothing is known of shard 1") {
 		t.Error(err)
 	}
 	reading := v.NewShard()
@@ -70,7 +71,7 @@ func TestPresentValuesAreThoseOfWindowsThatAreNotClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := o.Present(map[uint32][]byte{0: behind, 1: old}); err == nil {
+	if _, _, err := o.Present(map[uint32][]byte{0: behind, 1: old}, math.MaxInt); err == nil {
 		t.Error("the values of a leader that is reading its log are present")
 	}
 }
@@ -93,7 +94,7 @@ func TestAViewWithoutWindows(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		rows, offsets, err := o.Present(all)
+		rows, offsets, err := o.Present(all, math.MaxInt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +254,7 @@ func TestAnOwnerIsReplacedOnceAnotherAcknowledges(t *testing.T) {
 		t.Error(err)
 	}
 	if b, err = s.Present(next.Wanted(0)); err == nil {
-		_, _, err = next.Present(map[uint32][]byte{0: b})
+		_, _, err = next.Present(map[uint32][]byte{0: b}, math.MaxInt)
 	}
 	if err != ErrReplaced {
 		t.Error(err)
@@ -323,6 +324,58 @@ func TestAShardThatOthersWaitForGivesWholePages(t *testing.T) {
 	take(t, o, 2, late)
 	if n := o.pending.Len(); n == 0 || n > 30 {
 		t.Errorf("%d windows are taken of one of %d shards", n, maxShards)
+	}
+}
+
+// TestAnOwnerWithoutRoomGoesOn: a shard that is ahead waits, and others give less at a time. Its
+// size is what it has taken.
+func TestAnOwnerWithoutRoomGoesOn(t *testing.T) {
+	v := compiled(t, counting())
+	ahead, behind, o := v.NewShard(), v.NewShard(), owner(t, v, 0, 1)
+	for i := range 3000 {
+		add(t, ahead, at(0, fmt.Sprint(i)))
+		add(t, behind, at(0, fmt.Sprint(i)))
+	}
+	add(t, ahead, at(1, "x"))
+	add(t, behind, at(1, "x"))
+	o.Room(0)
+	steps, results, most := 0, 0, 0
+	for ; results < 3000 && steps < 1000; steps++ {
+		for n, s := range []*Shard{ahead, behind} {
+			b, err := s.HandOverPage(o.Wanted(uint32(n)), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err = o.Take(uint32(n), b); err != nil && err != ErrCrowded {
+				t.Fatal(err)
+			}
+			most = max(most, o.Size())
+		}
+		if !o.begun {
+			if err := o.Begin(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		results += len(o.Close())
+	}
+	if results != 3000 || steps < 10 || most > 3*leastSpare {
+		t.Errorf("%d results after %d steps, with up to %d bytes", results, steps, most)
+	}
+	if n := o.Size(); n > 100 {
+		t.Errorf("an owner without windows takes %d bytes", n)
+	}
+	b, err := ahead.HandOverPage(begin, 1)
+	if err != nil || len(b) < leastPage/20 || len(b) > leastPage {
+		t.Errorf("a page of the least size has %d bytes: %v", len(b), err)
+	}
+	all := map[uint32][]byte{}
+	for n, s := range []*Shard{ahead, behind} {
+		if all[uint32(n)], err = s.Present(o.Wanted(uint32(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := o.Present(all, 10); err != ErrRoom {
+		t.Error(err)
 	}
 }
 

@@ -64,11 +64,13 @@ type Shard struct {
 	closed    *aggregate.Partial // not acknowledged
 	counts    Counts
 	done      done
+	kept      int   // bytes of done
+	last      int64 // the latest end of a closed window
 }
 
 // NewShard returns a shard of whose log nothing is added.
 func (v *View) NewShard() *Shard {
-	return &Shard{view: v, watermark: math.MinInt64, open: v.query.NewPartial(), closed: v.query.NewPartial(), done: done{upTo: begin}}
+	return &Shard{view: v, watermark: math.MinInt64, last: begin.End, open: v.query.NewPartial(), closed: v.query.NewPartial(), done: done{upTo: begin}}
 }
 
 // Next returns the offset behind the last record that was added.
@@ -80,8 +82,8 @@ func (s *Shard) Watermark() int64 { return s.watermark }
 // Keys returns how many keys have an open window.
 func (s *Shard) Keys() int { return s.open.Keys() }
 
-// Size returns how many bytes of memory the windows take, about.
-func (s *Shard) Size() int { return s.open.Size() + s.closed.Size() }
+// Size returns how many bytes of memory the shard takes, about.
+func (s *Shard) Size() int { return s.open.Size() + s.closed.Size() + s.kept }
 
 // Pass says that the log has no record before an offset that was not added: some were removed. An
 // advance that was logged behind them can follow then.
@@ -185,7 +187,13 @@ func (s *Shard) settle() bool {
 		return false
 	}
 	before := s.open.Len()
-	s.open.Move(s.closed, func(w aggregate.Window) bool { return w.End <= s.watermark })
+	s.open.Move(s.closed, func(w aggregate.Window) bool {
+		if w.End > s.watermark {
+			return false
+		}
+		s.last = max(s.last, w.End)
+		return true
+	})
 	if s.closed.First() < s.done.upTo.End || s.closed.First() == s.done.upTo.End && s.done.upTo.Key != "" {
 		s.drop() // a new leader is reading what was acknowledged
 	}
@@ -210,17 +218,35 @@ func (s *Shard) Ack(ack []byte) error {
 		return err
 	}
 	if d.newer(&s.done) {
-		s.done = d
+		s.done, s.kept = d, memoryOf(d.keep)
 		s.settle()
 		s.drop()
 	}
 	return nil
 }
 
+// Ahead returns how many bytes of memory closed windows take that the owner has not acknowledged:
+// they wait for other shards, or are not handed over yet. 0: the owner has acknowledged all but
+// sessions that go on elsewhere.
+func (s *Shard) Ahead() int {
+	if s.settle(); s.last < s.done.upTo.End {
+		return 0
+	}
+	return s.closed.Size()
+}
+
 // HandOver returns closed windows from a position on, in their order, with what the owner needs to
 // know for closing them: as many as a page has. It asks the same again if the answer is lost, and
 // from where the page ends if it is not.
-func (s *Shard) HandOver(from Position) ([]byte, error) { return s.handOver(from, pageBytes) }
+func (s *Shard) HandOver(from Position) ([]byte, error) { return s.HandOverPage(from, pageBytes) }
+
+// HandOverPage does so with a smaller page, of about so many bytes; 0: as many as a page has.
+func (s *Shard) HandOverPage(from Position, bytes int) ([]byte, error) {
+	if bytes <= 0 || bytes > pageBytes {
+		bytes = pageBytes
+	}
+	return s.handOver(from, max(bytes, leastPage))
+}
 
 func (s *Shard) handOver(from Position, bytes int) ([]byte, error) {
 	s.settle()
@@ -262,9 +288,7 @@ func (s *Shard) Present(from Position) ([]byte, error) {
 	h.part = s.view.query.NewPartial()
 	for _, p := range []*aggregate.Partial{s.open, s.closed} {
 		page, _, _ := p.Page(from, math.MaxInt)
-		if err := h.part.Merge(page); err != nil {
-			return nil, err
-		}
+		page.Move(h.part, func(aggregate.Window) bool { return true }) // no copies: h is encoded at once
 	}
 	return h.encode(s.view)
 }

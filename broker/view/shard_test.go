@@ -252,6 +252,43 @@ func TestALeaderThatReadsAgainForgetsWhatIsDone(t *testing.T) {
 	closes(t, o, "2-3 x 1")
 }
 
+// TestAShardIsAheadByClosedWindowsThatAreNotAcknowledged: not by those that are open, nor by
+// sessions that go on elsewhere. So is one that is restored.
+func TestAShardIsAheadByClosedWindowsThatAreNotAcknowledged(t *testing.T) {
+	spec := counting()
+	spec.Window = Window{Session: time.Second, Time: "json.t"}
+	v := compiled(t, spec)
+	a, b, o := v.NewShard(), v.NewShard(), owner(t, v, 0, 1)
+	add(t, a, at(0, "x"))
+	if n := a.Ahead(); n != 0 {
+		t.Errorf("with an open window it is ahead by %d bytes", n)
+	}
+	add(t, a, at(3, "y"), at(6, "z"))
+	add(t, b, at(0.5, "x"), at(1.4, "x"), at(2.3, "x"), at(3.2, "x"), at(4.1, "x"))
+	if n := a.Ahead(); n == 0 || n != a.closed.Size() || a.closed.Len() != 2 {
+		t.Errorf("with %d closed windows it is ahead by %d bytes", a.closed.Len(), n)
+	}
+	take(t, o, 0, a)
+	take(t, o, 1, b)
+	closes(t, o, "3-4 y 1")
+	acked(t, o, 0, a)
+	if n := a.Ahead(); n != 0 || a.closed.Len() == 0 {
+		t.Errorf("with %d sessions that go on it is ahead by %d bytes", a.closed.Len(), n)
+	}
+	add(t, a, at(9, "z"))
+	encoded, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, err := v.DecodeShard(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := restored.Ahead(); n == 0 || n != a.Ahead() {
+		t.Errorf("restored it is ahead by %d bytes, and before by %d", n, a.Ahead())
+	}
+}
+
 // TestASessionThatNeverEndsTakesOneWindow: what a shard and the owner hold of it is joined, while
 // it goes on in another shard.
 func TestASessionThatNeverEndsTakesOneWindow(t *testing.T) {

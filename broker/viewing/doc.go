@@ -3,6 +3,7 @@
 // logs, the links and the outputs.
 //
 //	limits.go    every bound, with its reason
+//	budget.go    budget: the memory that all parts and owners share
 //	declared.go  Declared: a view as it is declared
 //	token.go     the subjects of results and alerts: keys as tokens; pure
 //	journal.go   what the state log has of views: checkpoints in pieces, advances
@@ -35,8 +36,13 @@
 //	    before, is used (key).
 //	W6  Each part reads for a bounded time, and waits for its turn behind all others. A part
 //	    that is paused, fails or waits holds up no other one, and no client.
-//	W7  Bytes, goroutines and questions are bounded per broker. A message between brokers that
-//	    is lost is asked for again.
+//	W7  Goroutines and questions are bounded per broker, and what all parts and owners have in
+//	    memory is, in sum (budget). At that bound a part adds no record, or waits to be restored
+//	    and copies its checkpoint meanwhile; an owner takes less at a time, and forgets what it can
+//	    read again; present values wait for each other. No result changes by that. All go on by
+//	    themselves when memory is given back, and until then a view may stand still. A message
+//	    between brokers that is lost is asked for again, and there is room for all of a large
+//	    answer, or it waits.
 //	W8  Retention waits for no part. What it has removed before a part has read it is counted,
 //	    as far as the part had begun. Records that were removed one by one, or by compaction,
 //	    are no part of a view that had not read them, nor of what a later leader reads again.

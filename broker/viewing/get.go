@@ -48,6 +48,8 @@ type Values struct {
 	// Offsets are the next ones of the shards: the values are of all messages before.
 	Offsets []uint64 `json:"offsets"`
 	Next    string   `json:"next,omitempty"` // what the next page is after
+	// Trouble is why results are not up to date; empty: they are.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // Value is the present result of a key, or of a key's window.
@@ -70,6 +72,7 @@ type gotten struct {
 	at      time.Time
 	rows    []aggregate.Row // by key, and then by start
 	offsets []uint64
+	loan    *loan // of rows
 }
 
 // Values returns present values of a view whose Topic's first shard is led here.
@@ -82,7 +85,12 @@ func (s *Service[S]) Values(ctx context.Context, shard S, name string, ask *Ask)
 	if err != nil {
 		return nil, err
 	}
-	return pageOf(rows, offsets, o.view.Names(), ask)
+	page, err := pageOf(rows, offsets, o.view.Names(), ask)
+	if err == nil {
+		known := o.known()
+		page.Trouble = known.trouble()
+	}
+	return page, err
 }
 
 // gotten returns present values of a moment ago at most. Those that ask at once share them.
@@ -90,38 +98,52 @@ func (o *owner[S]) gotten(ctx context.Context) ([]aggregate.Row, []uint64, error
 	g := &o.got
 	select {
 	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
+		defer func() {
+			<-g.turn
+			if o.over.Load() { // meanwhile
+				o.expire()
+			}
+		}()
 	case <-ctx.Done(): // not as long as those who asked before
 		return nil, nil, ctx.Err()
 	}
 	if !g.at.IsZero() && time.Since(g.at) < getEvery {
 		return g.rows, g.offsets, nil
 	}
-	rows, offsets, _, err := o.present(ctx)
+	o.forgetGotten()
+	is, _, err := o.present(ctx)
 	for tries := 1; err != nil && tries < getTries && ctx.Err() == nil; tries++ { // shards go on meanwhile
-		rows, offsets, _, err = o.present(ctx)
+		is, _, err = o.present(ctx)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	slices.SortFunc(rows, func(a, b aggregate.Row) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Start, b.Start)) })
-	g.rows, g.at, g.offsets = rows, time.Now(), make([]uint64, o.place.Shards)
+	slices.SortFunc(is.rows, func(a, b aggregate.Row) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Start, b.Start)) })
+	g.rows, g.loan, g.at, g.offsets = is.rows, is.loan, time.Now(), make([]uint64, o.place.Shards)
 	for n := range g.offsets {
-		g.offsets[n] = offsets[uint32(n)]
+		g.offsets[n] = is.offsets[uint32(n)]
 	}
 	return g.rows, g.offsets, nil
 }
 
 // expire forgets values that are too old to be told: those of all shards may have much memory.
-func (g *gotten) expire() {
+func (o *owner[S]) expire() {
+	g := &o.got
 	select {
 	case g.turn <- struct{}{}:
-		if time.Since(g.at) >= getEvery {
-			g.rows, g.offsets, g.at = nil, nil, time.Time{}
+		if time.Since(g.at) >= getEvery || o.over.Load() {
+			o.forgetGotten()
 		}
 		<-g.turn
 	default: // they are being asked for
 	}
+}
+
+// forgetGotten forgets present values. The caller has its turn.
+func (o *owner[S]) forgetGotten() {
+	g := &o.got
+	g.loan.give()
+	g.rows, g.offsets, g.at, g.loan = nil, nil, time.Time{}, nil
 }
 
 // pageOf returns the page that is asked for of rows, which are sorted by key and start.

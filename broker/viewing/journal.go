@@ -115,11 +115,13 @@ func parseEntry(b []byte) (e entry, err error) {
 // saved is what a state log has of a view: its last whole checkpoint, and the advances since.
 type saved struct {
 	first, end    uint64 // offsets of the checkpoint: from its first piece to behind its last one; 0: none
+	bytes         int    // of the checkpoint
 	removed, lost uint64
 	advances      []advance // behind the checkpoint, or between its pieces
 
 	serial, index, begun uint64 // of the checkpoint whose pieces are being read; begun 0: none
 	before               int    // advances before its pieces
+	size                 int    // bytes of its pieces
 }
 
 // take takes the entry at an offset. Entries come in the order of the log.
@@ -131,13 +133,14 @@ func (s *saved) take(offset uint64, e *entry) {
 	c := e.chunk
 	switch {
 	case c.index == 0:
-		s.serial, s.index, s.begun, s.before = c.serial, 0, offset, len(s.advances)
+		s.serial, s.index, s.begun, s.before, s.size = c.serial, 0, offset, len(s.advances), 0
 	case s.begun == 0 || c.serial != s.serial || c.index != s.index+1:
 		s.begun = 0 // not whole
 		return
 	}
+	s.size += len(c.data)
 	if s.index = c.index; c.last {
-		s.first, s.end, s.removed, s.lost = s.begun, offset+1, c.removed, c.lost
+		s.first, s.end, s.bytes, s.removed, s.lost = s.begun, offset+1, s.size, c.removed, c.lost
 		s.begun, s.advances = 0, slices.Clone(s.advances[s.before:]) // those that it does not contain are between
 	}
 }

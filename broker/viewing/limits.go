@@ -72,6 +72,8 @@ const (
 	leaderAgain = 200 * time.Millisecond
 	// pieceHead is more than the head of a piece takes.
 	pieceHead = 512
+	// bookAgain is how often a question looks whether there is room for its answer.
+	bookAgain = 50 * time.Millisecond
 	// maxAssemblies and maxAssembled bound the questions and answers of which some pieces have come.
 	maxAssemblies = 256
 	maxAssembled  = 256 << 20
@@ -81,6 +83,13 @@ const (
 	lastsBytes  = 512 << 10
 	// maxMessage is the size of a result or an alert: the values of 32 functions, and a key.
 	maxMessage = 256 << 10
+	// decodedTimes is how much more memory windows take than their encoding, if a broker of an earlier
+	// version does not say it; rowTimes is how much windows and their results take of the former.
+	decodedTimes = 12
+	rowTimes     = 4
+	// lastBytes is what an owner takes in memory to know the last message of a subject, without the
+	// subject.
+	lastBytes = 120
 	// keyBytes is how long the tokens of a key may be: a line of the client protocol has 4 KiB, and
 	// subjects of more than some 1,000 bytes are rare.
 	keyBytes = 1024
@@ -92,15 +101,20 @@ const (
 	// earliest and latest bound the watermarks that a report has: the others stand for none.
 	earliest = -6_000_000_000 * int64(time.Second)
 	latest   = -earliest
+	// shareTimes is by how much shares are less than if each had an equal one of what is reserved for
+	// them: 1 + 1/2 + … + 1/(maxParts+maxOwners) is 7.73 (budget, B4).
+	shareTimes = 8
 	// rowsAtOnce is how many results an owner deals with together.
 	rowsAtOnce = 1000
-	// fullPage is how many bytes a hand-over has that is not the last one: the pages of a shard have
-	// some 1 MiB.
-	fullPage = 512 << 10
+	// pageBytes is how large a page is that an owner asks for, at most, and leastPage at least: all
+	// owners together have a quarter of the broker's memory for views in pages that are under way.
+	pageBytes = 1 << 20
+	leastPage = 64 << 10
 	// asksAtOnce is how many shards an owner asks at once.
 	asksAtOnce = 8
 	// maxLasts is of how many subjects an owner remembers the last message. Beyond it all are
-	// forgotten, and read again: some 20 MB.
+	// forgotten, and read again: some 20 MB. So they are before if the owner has more than its share
+	// of the broker's memory for views, and there is no more.
 	maxLasts = 100_000
 	// ownerRest is the pause of an owner that has found nothing new, and ownerShardRest that for each
 	// shard, if more.

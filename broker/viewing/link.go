@@ -1,6 +1,7 @@
 package viewing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/view"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // link is the questions of this broker to others, and theirs.
@@ -16,11 +19,13 @@ type link struct {
 	serving chan struct{} // one for each question of others that is answered
 	working chan struct{} // one for each of them whose answer is in memory
 
+	budget *budget
+
 	mu      sync.Mutex
-	last    uint64                 // number of the last question: of no process of this broker before
-	open    map[uint64]chan []byte // questions of this broker
+	last    uint64             // number of the last question: of no process of this broker before
+	open    map[uint64]*asking // questions of this broker
 	parts   map[pieceKey]*assembly
-	bytes   int                      // in parts
+	bytes   int64                    // of the budget: what parts will have, and what is booked
 	sending map[string]chan struct{} // by broker: held while a message goes to it
 }
 
@@ -31,18 +36,32 @@ type pieceKey struct {
 	answer bool
 }
 
+// asking is a question of this broker whose answer has not come.
+type asking struct {
+	answered chan reply
+	booked   int64 // bytes that the answer may have
+}
+
+// reply is an answer, or how large the one was that there was no room for.
+type reply struct {
+	data    []byte
+	refused int64
+}
+
 type assembly struct {
+	size  int64 // no less than it will have
 	data  []byte
 	next  int // index of the next piece
 	count int
 	began time.Time
 }
 
-func (l *link) init() {
+func (l *link) init(of *budget) {
+	l.budget = of
 	l.serving, l.working = make(chan struct{}, maxQuestions), make(chan struct{}, answersAtOnce)
 	// An answer to a question of the process before may come yet, and must not be taken for another's.
 	l.last = rand.Uint64()
-	l.open, l.parts, l.sending = map[uint64]chan []byte{}, map[pieceKey]*assembly{}, map[string]chan struct{}{}
+	l.open, l.parts, l.sending = map[uint64]*asking{}, map[pieceKey]*assembly{}, map[string]chan struct{}{}
 }
 
 var (
@@ -51,19 +70,76 @@ var (
 	errNotLed    = errors.New("the shard is not served there at the moment")
 )
 
-// begin opens a question.
-func (l *link) begin() (number uint64, answered <-chan []byte) {
+// begin opens a question. booked is what book has taken for its answer.
+func (l *link) begin(booked int64) (number uint64, answered <-chan reply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last++
-	ch := make(chan []byte, 1)
-	l.open[l.last] = ch
-	return l.last, ch
+	is := &asking{make(chan reply, 1), booked}
+	l.open[l.last] = is
+	return l.last, is.answered
+}
+
+// book takes memory for an answer as soon as there is some. It reports false when ctx ends.
+func (l *link) book(ctx context.Context, size int64) bool {
+	for {
+		l.mu.Lock()
+		l.expire(time.Now().Add(-answerWithin))
+		fits := l.reserve(0, size)
+		l.mu.Unlock()
+		if fits {
+			return true
+		}
+		if !work.Sleep(ctx, bookAgain) {
+			return false
+		}
+	}
+}
+
+// reserve takes more memory for a message that has some. One that is alone is not refused. mu is
+// held.
+func (l *link) reserve(has, more int64) bool {
+	if more > 0 && l.bytes > has {
+		if !l.budget.add(more, l.budget.lendable()) {
+			return false
+		}
+	} else {
+		l.budget.bytes.Add(more)
+	}
+	l.bytes += more
+	return true
+}
+
+// release gives back what was reserved. mu is held.
+func (l *link) release(size int64) {
+	l.bytes -= size
+	l.budget.give(size)
+}
+
+// admits takes memory for a message whose first piece has come. For an answer that there is no room
+// for, who asked learns its size. mu is held.
+func (l *link) admits(k pieceKey, size int64) bool {
+	is := &asking{}
+	if k.answer {
+		is = l.open[k.number]
+	}
+	if len(l.parts) >= maxAssemblies || size > maxAssembled || !l.reserve(is.booked, size-is.booked) {
+		select {
+		case is.answered <- reply{refused: size}:
+		default: // it is no answer, or was told
+		}
+		return false
+	}
+	is.booked = 0
+	return true
 }
 
 func (l *link) end(from string, number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if is := l.open[number]; is != nil {
+		l.release(is.booked)
+	}
 	delete(l.open, number)
 	l.drop(pieceKey{from, number, true})
 }
@@ -71,7 +147,7 @@ func (l *link) end(from string, number uint64) {
 // drop forgets pieces. mu is held.
 func (l *link) drop(k pieceKey) {
 	if a := l.parts[k]; a != nil {
-		l.bytes -= len(a.data)
+		l.release(a.size)
 		delete(l.parts, k)
 	}
 }
@@ -91,17 +167,17 @@ func (l *link) take(p *piece, answers bool, data []byte) (whole []byte, ok bool)
 	if p.Index == 0 {
 		l.drop(k)
 		l.expire(time.Now().Add(-answerWithin))
-		if len(l.parts) >= maxAssemblies {
+		if p.Count > maxAssembled || !l.admits(k, int64(p.Count)*int64(len(data))) {
 			return nil, false // it is asked again
 		}
-		a = &assembly{count: p.Count, began: time.Now()}
+		a = &assembly{size: int64(p.Count) * int64(len(data)), count: p.Count, began: time.Now()}
 		l.parts[k] = a
 	}
-	if a == nil || p.Index != a.next || p.Count != a.count || l.bytes+len(data) > maxAssembled {
+	if a == nil || p.Index != a.next || p.Count != a.count || int64(len(a.data)+len(data)) > a.size {
 		l.drop(k)
 		return nil, false
 	}
-	a.data, a.next, l.bytes = append(a.data, data...), a.next+1, l.bytes+len(data)
+	a.data, a.next = append(a.data, data...), a.next+1
 	if a.next < a.count {
 		return nil, false
 	}
@@ -124,9 +200,11 @@ func (l *link) expire(before time.Time) {
 func (l *link) answered(number uint64, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	select {
-	case l.open[number] <- data:
-	default: // late, or repeated
+	if is := l.open[number]; is != nil { // or it is late
+		select {
+		case is.answered <- reply{data: data}:
+		default: // repeated
+		}
 	}
 }
 
@@ -180,28 +258,43 @@ func (s *Service[S]) ask(ctx context.Context, q *question) (*answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	number, answered := s.link.begin()
+	for booked := int64(0); ; { // once more, unless the answer has become larger
+		is, err := s.askOnce(ctx, leader, q, booked)
+		switch {
+		case err != nil:
+			return nil, err
+		case is.refused == 0:
+			a := &answer{took: time.Since(began)}
+			if a.data, err = unframed(is.data, a); err != nil {
+				return nil, err
+			}
+			return a, a.err()
+		case is.refused > maxAssembled || !s.link.book(ctx, is.refused):
+			return nil, errMemory
+		}
+		booked = is.refused
+	}
+}
+
+// askOnce asks another broker, and returns its answer as it comes.
+func (s *Service[S]) askOnce(ctx context.Context, leader string, q *question, booked int64) (reply, error) {
+	number, answered := s.link.begin(booked)
 	defer s.link.end(leader, number)
 	if !s.send(ctx, leader, askSubject, number, framed(q, q.data)) {
-		return nil, errUnreached
+		return reply{}, errUnreached
 	}
 	again := time.NewTicker(leaderAgain)
 	defer again.Stop()
 	for {
 		select {
-		case data := <-answered:
-			a := &answer{took: time.Since(began)}
-			var err error
-			if a.data, err = unframed(data, a); err != nil {
-				return nil, err
-			}
-			return a, a.err()
+		case is := <-answered:
+			return is, nil
 		case <-again.C: // a broker that died does not answer, and what it knew is told by the next one
 			if _, here, now := s.Shard(q.Topic, q.Shard); here || now != leader {
-				return nil, errUnreached
+				return reply{}, errUnreached
 			}
 		case <-ctx.Done():
-			return nil, errSilent
+			return reply{}, errSilent
 		}
 	}
 }
@@ -274,6 +367,7 @@ func (s *Service[S]) answer(from string, number uint64, data []byte) {
 		} else {
 			a.Error = errNotLed.Error()
 		}
+		defer a.loan.give() // until it is sent
 		s.send(ctx, from, answerSubject, number, framed(a, a.data))
 	})
 }
@@ -296,17 +390,17 @@ func (s *Service[S]) serveAny(ctx context.Context, shard S, q *question) (*answe
 	if p == nil || p.of.Made != q.Made {
 		return nil, fmt.Errorf("view %s is not kept there at the moment", q.View)
 	}
+	if q.Kind == present {
+		return p.tell(ctx, q.from())
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.engine == nil {
-		if p.err != nil {
-			return nil, p.err
-		}
-		return nil, errReading
+		return nil, cmp.Or(p.err, p.paused, errReading)
 	}
 	switch q.Kind {
 	case handOver:
-		b, err := p.engine.HandOver(q.from())
+		b, err := p.engine.HandOverPage(q.from(), q.Bytes)
 		a := &answer{data: b, Removed: p.removed, Lost: p.lost}
 		if _, end := p.shard.Offsets(); end > p.next {
 			a.Left = end - p.next
@@ -315,9 +409,6 @@ func (s *Service[S]) serveAny(ctx context.Context, shard S, q *question) (*answe
 			a.Paused = p.paused.Error()
 		}
 		return a, err
-	case present:
-		b, err := p.engine.Present(q.from())
-		return &answer{data: b}, err
 	case takeAck:
 		err := p.engine.Ack(q.data)
 		if err == nil {
@@ -328,6 +419,27 @@ func (s *Service[S]) serveAny(ctx context.Context, shard S, q *question) (*answe
 		return &answer{}, err
 	}
 	return nil, fmt.Errorf("this version knows no question %q", q.Kind)
+}
+
+// tell returns all windows from a position on. Their encoding takes no more memory than they do.
+func (p *part[S]) tell(ctx context.Context, from view.Position) (*answer, error) {
+	p.mu.Lock()
+	size := p.size
+	p.mu.Unlock()
+	l := &loan{of: &p.service.budget, kind: p.service.telling}
+	if !l.take(size) && !(l.wait(ctx) && l.take(size)) {
+		l.give()
+		return nil, errMemory
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.engine == nil {
+		l.give()
+		return nil, cmp.Or(p.err, p.paused, errReading)
+	}
+	b, err := p.engine.Present(from)
+	l.resize(int64(len(b)))
+	return &answer{data: b, Size: int64(p.engine.Size()), loan: l}, err
 }
 
 // lasts returns the last messages of subjects, as of a time after the call.

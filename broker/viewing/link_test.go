@@ -3,6 +3,8 @@ package viewing
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -130,4 +132,46 @@ func (s silentOf) Forward(broker string, m *protocol.Message) (linked bool, behi
 		return true, behind
 	}
 	return s.Hub.Forward(broker, m)
+}
+
+// TestLargeAnswersWaitForEachOther: those that don't fit together come in time, one by one.
+func TestLargeAnswersWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const questions, size, most = 16, 2000, 3000
+		var s *Service[*leader]
+		s = New(Config[*leader]{Self: "0", Payload: 1 << 10, Memory: most,
+			Shard: func(string, int) (*leader, bool, string) { return nil, false, "1" },
+			Hub: asked{answer: func(p *piece) {
+				is := &piece{From: "1", Number: p.Number}
+				data := framed(&answer{Left: 7}, make([]byte, size))
+				pieces := slices.Collect(slices.Chunk(data, 512))
+				is.Count = len(pieces)
+				go func() {
+					for n, data := range pieces {
+						time.Sleep(10 * time.Millisecond)
+						is.Index = n
+						s.Take([]protocol.Message{{Subject: []byte(answerSubject), Data: framed(is, data)}}, nil, true)
+					}
+				}()
+			}}})
+		began := time.Now()
+		var all sync.WaitGroup
+		for n := range questions {
+			all.Go(func() {
+				a, err := s.ask(t.Context(), &question{Kind: present, Topic: "in", Shard: n})
+				if err != nil || a.Left != 7 || len(a.data) != size {
+					t.Errorf("question %d: %+v, %v", n, a, err)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(began); took >= answerWithin { // of the bubble's time
+			t.Errorf("the answers took %v", took)
+		}
+		s.link.mu.Lock()
+		defer s.link.mu.Unlock()
+		if s.link.bytes != 0 || len(s.link.parts) != 0 {
+			t.Errorf("%d bytes are taken of %d messages", s.link.bytes, len(s.link.parts))
+		}
+	})
 }

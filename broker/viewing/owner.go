@@ -1,12 +1,16 @@
 package viewing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/carillon-mq/carillon/broker/aggregate"
 	"github.com/carillon-mq/carillon/broker/trigger"
@@ -22,11 +26,13 @@ type owner[S Shard] struct {
 	of      *Declared
 	view    *view.View
 
-	got gotten
+	got  gotten
+	over atomic.Bool // run has returned
 
 	mu     sync.Mutex
 	tenure *tenure
 	status Status
+	size   int64 // of the tenure, as the service counts it
 }
 
 // tenure is what an owner knows between two beginnings. After anything has failed it begins anew.
@@ -35,7 +41,8 @@ type tenure struct {
 	set    *trigger.Set
 	lasts  map[target]uint64 // offsets of the last messages, of targets that were read
 	ends   map[target]int64  // of the last results
-	acks   map[uint32]string // that shards have taken
+	known  int64             // bytes of lasts and ends
+	acks   map[uint32]uint64 // hashes of those that shards have taken
 	acked  time.Time         // when all were sent
 	begun  bool              // the outputs count
 	fresh  time.Time         // when the Set was made
@@ -47,6 +54,7 @@ func newOwner[S Shard](s *Service[S], place Place, of *Declared, v *view.View) *
 
 // run owns the view until ctx ends.
 func (o *owner[S]) run(ctx context.Context) {
+	defer o.end()
 	retry := work.Backoff{First: firstRetry, Last: lastRetry}
 	said := ""
 	for ctx.Err() == nil {
@@ -62,6 +70,29 @@ func (o *owner[S]) run(ctx context.Context) {
 		o.note(func(s *Status) { s.Error = err.Error() })
 		work.Sleep(ctx, retry.Failed(time.Now()))
 	}
+}
+
+// end releases all that the owner holds.
+func (o *owner[S]) end() {
+	o.mu.Lock()
+	o.tenure = nil
+	o.service.give(o.size)
+	o.size = 0
+	o.mu.Unlock()
+	o.over.Store(true)
+	o.expire()
+}
+
+// measure counts the memory of the tenure. mu is held.
+func (o *owner[S]) measure(t *tenure) {
+	size := int64(t.engine.Size()+t.set.Size()) + t.known
+	o.service.bytes.Add(size - o.size)
+	o.size = size
+}
+
+// room says to the engine how much it may take. mu is held.
+func (o *owner[S]) room(t *tenure) {
+	t.engine.Room(int(o.service.budget.room(o.size) - (o.size - int64(t.engine.Size()))))
 }
 
 func (o *owner[S]) note(f func(s *Status)) {
@@ -80,18 +111,24 @@ func (o *owner[S]) begin() (*tenure, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tenure{engine: engine, acks: map[uint32]string{}}
+	t := &tenure{engine: engine, acks: map[uint32]uint64{}}
 	o.forgetOutputs(t)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tenure = t
+	o.measure(t)
 	return t, nil
 }
 
 // forgetOutputs has all that is known of the outputs read again.
 func (o *owner[S]) forgetOutputs(t *tenure) {
 	t.set, t.fresh = o.view.Triggers(), time.Now()
-	t.lasts, t.ends = map[target]uint64{}, map[target]int64{}
+	o.forgetLasts(t)
+}
+
+// forgetLasts has the last messages of subjects read again.
+func (o *owner[S]) forgetLasts(t *tenure) {
+	t.lasts, t.ends, t.known = map[target]uint64{}, map[target]int64{}, 0
 }
 
 // permitted returns why the view's user may not have its results, or nil. It is judged before each
@@ -138,9 +175,9 @@ func (o *owner[S]) serve(ctx context.Context) error {
 	}
 }
 
-// each asks all shards, some at a time, and returns the answers and errors by shard.
-func (o *owner[S]) each(ctx context.Context, of func(shard uint32) *question) ([]*answer, []error) {
-	answers, errs := make([]*answer, o.place.Shards), make([]error, o.place.Shards)
+// each asks all shards, some at a time, and calls told with each answer, or with why there is none.
+// told is called with mu held. So no answer is in memory that others are waited for with.
+func (o *owner[S]) each(ctx context.Context, of func(shard uint32) *question, told func(shard int, a *answer, err error)) {
 	_ = work.Each(min(asksAtOnce, o.place.Shards), func(yield func(int) bool) {
 		for n := range o.place.Shards {
 			if ctx.Err() != nil || !yield(n) {
@@ -153,10 +190,15 @@ func (o *owner[S]) each(ctx context.Context, of func(shard uint32) *question) ([
 			return nil
 		}
 		q.Topic, q.Shard, q.View, q.Made = o.place.Topic, n, o.of.Name, o.of.Made
-		answers[n], errs[n] = o.service.ask(ctx, q)
+		a, err := o.service.ask(ctx, q)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		told(n, a, err)
+		if a != nil {
+			a.loan.give()
+		}
 		return nil
 	})
-	return answers, errs
 }
 
 // wanted returns the question from where a shard is heard on.
@@ -165,36 +207,50 @@ func (o *owner[S]) wanted(t *tenure, kind string) func(shard uint32) *question {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		from := t.engine.Wanted(shard)
-		return &question{Kind: kind, End: from.End, Key: []byte(from.Key)}
+		return &question{Kind: kind, End: from.End, Key: []byte(from.Key), Bytes: o.service.pageBytes(o.service.ownersHere.Load())}
 	}
 }
 
 // hear takes a page of each shard. full: one has more.
 func (o *owner[S]) hear(ctx context.Context, t *tenure) (full bool, err error) {
-	answers, errs := o.each(ctx, o.wanted(t, handOver))
-	if ctx.Err() != nil {
-		return false, ctx.Err()
+	s, waiting := Status{Windowed: o.view.Windowed()}, o.place.Shards
+	waits := func(n int, why string) {
+		if n <= waiting { // the first one
+			waiting, s.Waits = n, fmt.Sprintf("shard %d: %s", n, why)
+		}
+	}
+	var failed error
+	o.each(ctx, o.wanted(t, handOver), func(n int, a *answer, why error) {
+		switch {
+		case failed != nil:
+			return
+		case why != nil:
+			waits(n, why.Error())
+			return
+		case a.Paused != "":
+			waits(n, a.Paused)
+		}
+		s.RemovedUnread, s.Lost, s.Left = s.RemovedUnread+a.Removed, s.Lost+a.Lost, s.Left+a.Left
+		o.room(t)
+		before := t.engine.Wanted(uint32(n))
+		switch err := t.engine.Take(uint32(n), a.data); {
+		case errors.Is(err, view.ErrAhead):
+		case errors.Is(err, view.ErrCrowded):
+			s.Crowded = true
+			waits(n, errMemory.Error())
+		case err != nil:
+			failed = fmt.Errorf("shard %d: %w", n, err)
+		default:
+			full = full || t.engine.Wanted(uint32(n)) != before && t.engine.More(uint32(n))
+			o.measure(t)
+		}
+	})
+	if err := cmp.Or(ctx.Err(), failed); err != nil {
+		return false, err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := Status{Windowed: o.status.Windowed, Keys: o.status.Keys, Error: o.status.Error}
-	for n, a := range answers {
-		if errs[n] != nil {
-			s.Waits = fmt.Sprintf("shard %d: %v", n, errs[n])
-			continue
-		}
-		s.RemovedUnread, s.Lost, s.Left = s.RemovedUnread+a.Removed, s.Lost+a.Lost, s.Left+a.Left
-		if a.Paused != "" {
-			s.Waits = fmt.Sprintf("shard %d: %s", n, a.Paused)
-		}
-		switch err := t.engine.Take(uint32(n), a.data); {
-		case errors.Is(err, view.ErrAhead):
-		case err != nil:
-			return false, fmt.Errorf("shard %d: %w", n, err)
-		default:
-			full = full || len(a.data) >= fullPage
-		}
-	}
+	s.Keys, s.Error = o.status.Keys, o.status.Error
 	s.Counts, s.Watermark = t.engine.Counts(), t.engine.Watermark()
 	s.TriggersFailed, _ = t.set.Failed()
 	o.status = s
@@ -209,11 +265,15 @@ func (o *owner[S]) hear(ctx context.Context, t *tenure) (full bool, err error) {
 func (o *owner[S]) close(ctx context.Context, t *tenure) error {
 	o.mu.Lock()
 	results := t.engine.Close()
-	o.mu.Unlock()
 	rows := make([]aggregate.Row, len(results))
 	for i := range results {
 		rows[i] = results[i].Row
 	}
+	bytes := int64(o.view.RowsBytes(rows))
+	o.service.bytes.Add(bytes)
+	defer o.service.give(bytes)
+	o.measure(t)
+	o.mu.Unlock()
 	for some := range slices.Chunk(rows, rowsAtOnce) {
 		if err := o.write(ctx, t, some); err != nil {
 			return err
@@ -226,22 +286,20 @@ func (o *owner[S]) close(ctx context.Context, t *tenure) error {
 	if again {
 		t.acked = time.Now()
 	}
-	sent := make([]string, o.place.Shards)
-	_, errs := o.each(ctx, func(shard uint32) *question {
+	sent := make([]uint64, o.place.Shards)
+	o.each(ctx, func(shard uint32) *question {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		ack, ok := t.engine.Ack(shard)
-		if !ok || !again && t.acks[shard] == string(ack) {
+		if sent[shard] = xxhash.Sum64(ack); !ok || !again && t.acks[shard] == sent[shard] {
 			return nil
 		}
-		sent[shard] = string(ack)
 		return &question{Kind: takeAck, data: ack}
-	})
-	for n, ack := range sent {
-		if ack != "" && errs[n] == nil {
-			t.acks[uint32(n)] = ack
+	}, func(n int, _ *answer, err error) {
+		if err == nil {
+			t.acks[uint32(n)] = sent[n]
 		}
-	}
+	})
 	return ctx.Err()
 }
 
@@ -259,10 +317,16 @@ func (o *owner[S]) targets(row *aggregate.Row) (result target, alerts map[string
 
 // learn reads the last messages about some rows that are not known yet.
 func (o *owner[S]) learn(ctx context.Context, t *tenure, rows []aggregate.Row) error {
-	if len(t.lasts) > maxLasts {
-		clear(t.lasts)
-		clear(t.ends)
+	o.mu.Lock()
+	o.measure(t)
+	if cached := t.known + int64(t.set.Size()); cached > o.service.share() && !o.service.grows(o.size, false) {
+		t.set.Forget()
+		o.forgetLasts(t)
+		o.measure(t)
+	} else if len(t.lasts) > maxLasts {
+		o.forgetLasts(t)
 	}
+	o.mu.Unlock()
 	var unknown []target
 	about := map[target]struct{ key, trigger string }{}
 	want := func(at target, key, trigger string) {
@@ -282,8 +346,11 @@ func (o *owner[S]) learn(ctx context.Context, t *tenure, rows []aggregate.Row) e
 		}
 	}
 	return o.service.readLasts(ctx, unknown, func(at target, is *lastMessage) error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
 		of := about[at]
 		t.lasts[at] = is.Offset
+		t.known += lastBytes + int64(len(at.subject))
 		if of.trigger == "" {
 			if end, ok := endOf(is.Data, o.of.Name, of.key); ok {
 				t.ends[at] = end
@@ -294,8 +361,6 @@ func (o *owner[S]) learn(ctx context.Context, t *tenure, rows []aggregate.Row) e
 		if err != nil || last.Trigger != of.trigger || last.Key != of.key {
 			return nil // another's message
 		}
-		o.mu.Lock()
-		defer o.mu.Unlock()
 		return t.set.Restore(last)
 	})
 }
@@ -357,18 +422,19 @@ func (o *owner[S]) judgePresent(ctx context.Context, t *tenure) (took time.Durat
 	if len(o.of.Alerts) == 0 {
 		return 0, nil
 	}
-	rows, offsets, took, err := o.present(ctx)
+	is, took, err := o.present(ctx)
 	if err != nil {
-		o.note(func(s *Status) { s.Waits = err.Error() })
+		o.note(func(s *Status) { s.Waits, s.Crowded = err.Error(), errors.Is(err, errMemory) })
 		return took, ctx.Err()
 	}
+	defer is.loan.give()
 	if time.Since(t.fresh) > alertsAgain {
 		o.mu.Lock()
 		o.forgetOutputs(t)
 		o.mu.Unlock()
 	}
-	o.note(func(s *Status) { s.Keys = len(rows) })
-	for some := range slices.Chunk(rows, rowsAtOnce) {
+	o.note(func(s *Status) { s.Keys = len(is.rows) })
+	for some := range slices.Chunk(is.rows, rowsAtOnce) {
 		if err := o.permitted(); err != nil {
 			return took, err
 		}
@@ -376,7 +442,7 @@ func (o *owner[S]) judgePresent(ctx context.Context, t *tenure) (took time.Durat
 			return took, err
 		}
 		o.mu.Lock()
-		alerts, err := t.set.JudgePresent(some, offsets)
+		alerts, err := t.set.JudgePresent(some, is.offsets)
 		o.mu.Unlock()
 		if err != nil {
 			return took, err
@@ -388,35 +454,80 @@ func (o *owner[S]) judgePresent(ctx context.Context, t *tenure) (took time.Durat
 	return took, nil
 }
 
-// present returns the present values of all keys, as of the next offsets of the shards. took is for
-// how long shards worked on them. If some shard does not answer that is the time of the slowest
-// answer: the others have worked, and the wait for this one is no work.
-func (o *owner[S]) present(ctx context.Context) (rows []aggregate.Row, offsets map[uint32]uint64, took time.Duration, err error) {
+// presentRows are present values of all keys, as of the next offsets of the shards. Whoever has
+// them gives back their loan.
+type presentRows struct {
+	rows    []aggregate.Row
+	offsets map[uint32]uint64
+	loan    *loan
+}
+
+// present returns the present values. took is for how long shards worked on them. If some shard
+// does not answer that is the time of the slowest answer: the others have worked, and the wait for
+// this one is no work. If there is no room beside the rest, the owners of this broker take turns.
+func (o *owner[S]) present(ctx context.Context) (is presentRows, took time.Duration, err error) {
+	l := &loan{of: &o.service.budget, kind: o.service.making}
+	is, took, err = o.gather(ctx, l)
+	if errors.Is(err, errMemory) && ctx.Err() == nil {
+		l.give()
+		if !l.wait(ctx) {
+			return is, took, ctx.Err()
+		}
+		before := took
+		is, took, err = o.gather(ctx, l)
+		took += before
+	}
+	if err != nil {
+		l.give()
+	}
+	return is, took, err
+}
+
+// gather is present, with a loan for all answers, and then for the values.
+func (o *owner[S]) gather(ctx context.Context, l *loan) (is presentRows, took time.Duration, err error) {
 	o.mu.Lock()
 	t := o.tenure
 	o.mu.Unlock()
 	began := time.Now()
 	if t == nil {
-		return nil, nil, 0, errReading
+		return is, 0, errReading
 	}
-	answers, errs := o.each(ctx, o.wanted(t, present))
-	if ctx.Err() != nil {
-		return nil, nil, 0, ctx.Err()
-	}
-	of := map[uint32][]byte{}
-	for _, a := range answers {
+	of, windows := map[uint32][]byte{}, int64(0)
+	o.each(ctx, o.wanted(t, present), func(n int, a *answer, why error) {
 		if a != nil {
 			took = max(took, a.took)
 		}
-	}
-	for n, a := range answers {
-		if errs[n] != nil {
-			return nil, nil, took, fmt.Errorf("shard %d: %w", n, errs[n])
+		if why == nil && !l.take(int64(len(a.data))) {
+			why = errMemory
+		}
+		if why != nil {
+			err = cmp.Or(err, fmt.Errorf("shard %d: %w", n, why))
+			return
 		}
 		of[uint32(n)] = a.data
+		windows += cmp.Or(a.Size, decodedTimes*int64(len(a.data)))
+	})
+	if ctx.Err() != nil {
+		return is, 0, ctx.Err()
+	}
+	if err != nil {
+		return is, took, err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	rows, offsets, err = t.engine.Present(of)
-	return rows, offsets, time.Since(began), err
+	room := min(rowTimes*(windows+int64(t.engine.Size())), l.rest())
+	if !l.take(room) {
+		return is, took, errMemory
+	}
+	is.rows, is.offsets, err = t.engine.Present(of, int(room))
+	took = time.Since(began)
+	if errors.Is(err, view.ErrRoom) {
+		err = errMemory
+	}
+	if err != nil {
+		return presentRows{}, took, err
+	}
+	is.loan = l
+	l.resize(int64(o.view.RowsBytes(is.rows)))
+	return is, took, nil
 }

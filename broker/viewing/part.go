@@ -19,9 +19,6 @@ import (
 // errReading is the answer of a part that has not read its checkpoint yet.
 var errReading = errors.New("the leader of the shard is reading where the view stood: ask again")
 
-// errMemory is why a part does not go on.
-var errMemory = errors.New("the views of this broker take more memory than they may: use keys with fewer values, shorter windows, or fewer views")
-
 // part is a view of one shard that is led here.
 type part[S Shard] struct {
 	service *Service[S]
@@ -77,7 +74,7 @@ func (p *part[S]) run(ctx context.Context) {
 		}
 		p.service.Logger.Warn("a view of a shard can't be kept; trying again", "topic", p.shard.Name(), "view", p.of.Name, "error", err)
 		p.mu.Lock()
-		p.err, p.engine = err, nil // what is in the state log is not known
+		p.err, p.engine, p.paused = err, nil, nil // what is in the state log is not known
 		p.resize(0)
 		p.mu.Unlock()
 		p.service.forget(p.shard)
@@ -101,6 +98,14 @@ func (p *part[S]) end() {
 func (p *part[S]) resize(bytes int64) {
 	p.service.bytes.Add(bytes - p.size)
 	p.size = bytes
+}
+
+// goesOn reports whether some records may be added. Between them grows is asked. mu is held.
+func (p *part[S]) goesOn() bool {
+	if p.service.grows(p.size, true) {
+		return true
+	}
+	return int64(p.engine.Ahead()) <= p.service.lead() && p.service.grows(p.size, false)
 }
 
 // serve goes on from what the state log has.
@@ -148,10 +153,10 @@ func (p *part[S]) restore(ctx context.Context) error {
 		found = &saved{}
 	}
 	_, end, _ := p.shard.State().Offsets()
-	from := end
-	if found.first > 0 {
-		from = found.first
-		decoded, damage, err := p.decode(ctx, found)
+	if found.first == 0 {
+		p.rehold(end)
+	} else {
+		decoded, damage, err := p.admit(ctx, found)
 		if err != nil {
 			return err
 		}
@@ -162,16 +167,72 @@ func (p *part[S]) restore(ctx context.Context) error {
 			found = &saved{}
 		}
 	}
-	p.rehold(from)
 	p.mu.Lock()
 	p.engine, p.next, p.advances, p.removed, p.lost = engine, engine.Next(), found.advances, found.removed, found.lost
-	p.changed, p.fresh, p.err = found.first == 0, 0, nil
+	p.changed, p.fresh, p.err, p.paused = found.first == 0, 0, nil, nil
 	p.resize(int64(engine.Size()))
 	p.mu.Unlock()
 	p.serial, p.began, p.savedAt, p.written = max(p.serial, found.serial)+1, time.Now(), time.Now(), 0
 	if found.first == 0 { // so that the state log can be trimmed up to here
 		return p.save(ctx)
 	}
+	return nil
+}
+
+// admit reads a checkpoint as soon as there is room for it, and takes the room. Until then it is
+// copied as it is whenever it holds back too much of the state log. How much room it needs is known
+// after it was read once.
+func (p *part[S]) admit(ctx context.Context, of *saved) (engine *view.Shard, damage, err error) {
+	p.rehold(of.first)
+	p.serial, p.written, p.savedAt = max(p.serial, of.serial)+1, of.bytes, time.Now()
+	for need := int64(of.bytes); ; { // windows take no less than their encoding
+		if p.service.take(0, need) {
+			if engine, damage, err = p.decode(ctx, of); err != nil || damage != nil {
+				p.service.give(need)
+				return nil, damage, err
+			}
+			size := int64(engine.Size())
+			if size <= need || p.service.take(need, size-need) {
+				p.mu.Lock()
+				p.size = max(size, need)
+				p.mu.Unlock()
+				return engine, nil, nil
+			}
+			p.service.give(need)
+			need, engine = size, nil // its garbage is collected while it waits
+		}
+		p.mu.Lock()
+		p.paused = fmt.Errorf("%w; the checkpoint of this shard waits for %d KiB", errMemory, need>>10+1)
+		p.err, p.removed, p.lost = nil, of.removed, of.lost
+		p.mu.Unlock()
+		if !work.Sleep(ctx, rest) {
+			return nil, nil, ctx.Err()
+		}
+		if time.Since(p.savedAt) >= saveEvery && p.holdsBack() {
+			if err := p.copy(ctx, of); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+}
+
+// copy writes a checkpoint again that is not decoded.
+func (p *part[S]) copy(ctx context.Context, of *saved) error {
+	select {
+	case p.service.encodes <- struct{}{}:
+		defer func() { <-p.service.encodes }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b, err := read(p.shard, p.key, of)
+	if err != nil {
+		return err
+	}
+	if err := p.write(ctx, b, &chunk{removed: of.removed, lost: of.lost}, of.advances); err != nil {
+		return err
+	}
+	of.first = p.hold.Offset()
+	_, of.end, _ = p.shard.State().Offsets()
 	return nil
 }
 
@@ -212,10 +273,11 @@ func (p *part[S]) turn(ctx context.Context) (more bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer func() { p.resize(int64(p.engine.Size())) }()
-	if p.paused = p.service.crowded(p.size); p.paused != nil {
+	start, end := p.shard.Offsets()
+	if p.paused = nil; p.next < end && !p.goesOn() { // at the end it may still be advanced
+		p.paused = errMemory
 		return false, nil
 	}
-	start, end := p.shard.Offsets()
 	if p.next < start {
 		if p.next > 0 {
 			p.removed += start - p.next
@@ -246,8 +308,12 @@ func (p *part[S]) scan(end uint64) (more bool, err error) {
 		}
 		p.next, p.lastTime, p.changed = r.Offset+1, r.Time, true
 		p.fresh++
-		if n++; n%turnRecords == 0 && time.Since(began) > turnTime {
-			stopped = true
+		if size := int64(p.engine.Size()); size != p.size {
+			p.resize(size)
+			stopped = !p.service.grows(size, false)
+		}
+		if n++; n%turnRecords == 0 {
+			stopped = stopped || time.Since(began) > turnTime || !p.goesOn()
 		}
 		return !stopped
 	})
@@ -360,9 +426,14 @@ func (p *part[S]) due() bool {
 	if changed && (fresh >= saveRecords || since >= max(saveEvery, time.Duration(p.written)*time.Second/savePace)) {
 		return true
 	}
+	return since >= saveEvery && p.holdsBack()
+}
+
+// holdsBack reports whether the last checkpoint keeps too much of the state log.
+func (p *part[S]) holdsBack() bool {
 	state := p.shard.State()
 	_, end, _ := state.Offsets()
-	return since >= saveEvery && state.BytesBetween(p.hold.Offset(), end) > 4*int64(p.written)+heldBytes
+	return state.BytesBetween(p.hold.Offset(), end) > 4*int64(p.written)+heldBytes
 }
 
 // save writes a checkpoint.
@@ -374,7 +445,7 @@ func (p *part[S]) save(ctx context.Context) error {
 		return ctx.Err()
 	}
 	p.mu.Lock()
-	c := chunk{serial: p.serial, removed: p.removed, lost: p.lost}
+	c := chunk{removed: p.removed, lost: p.lost}
 	again := slices.Clone(p.advances) // they are behind the last checkpoint, and would be before this one
 	b, err := p.engine.Encode()
 	p.changed, p.fresh = false, 0
@@ -382,6 +453,12 @@ func (p *part[S]) save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return p.write(ctx, b, &c, again)
+}
+
+// write writes the bytes of a checkpoint. c has what its pieces say.
+func (p *part[S]) write(ctx context.Context, b []byte, c *chunk, again []advance) error {
+	c.serial = p.serial
 	p.serial++
 	_, first, _ := p.shard.State().Offsets()
 	for rest := b; ; c.index++ {
@@ -391,7 +468,7 @@ func (p *part[S]) save(ctx context.Context) error {
 		}
 		c.data, rest = rest[:n], rest[n:]
 		c.last = len(rest) == 0
-		if err := p.append(ctx, appendChunk(nil, p.key, &c), c.last); err != nil {
+		if err := p.append(ctx, appendChunk(nil, p.key, c), c.last); err != nil {
 			return err
 		}
 		if c.last {

@@ -68,7 +68,7 @@ type Config[S Shard] struct {
 	Hub publish.Hub
 	// Payload is how large a message between brokers may be.
 	Payload int
-	// Memory is how many bytes the windows of all parts take. Beyond it parts pause.
+	// Memory is how many bytes all parts and owners take. Beyond it they wait.
 	Memory int64
 	Logger *slog.Logger
 }
@@ -87,10 +87,9 @@ type Service[S Shard] struct {
 	chunk   int // chunkBytes, except in tests
 	// maxParts, maxOwners and waitingBytes are those of limits.go, except in tests.
 	maxParts, maxOwners, waitingBytes int
-	memory                            atomic.Int64 // Config.Memory, except in tests
 
-	bytes             atomic.Int64 // of all parts
-	partsHere         atomic.Int64
+	budget            // of Config.Memory, except in tests
+	ownersHere        atomic.Int64
 	saves, savedBytes atomic.Uint64
 	written, alerts   atomic.Uint64 // messages that owners have appended
 	restarts          atomic.Uint64 // of owners
@@ -138,8 +137,8 @@ func New[S Shard](config Config[S]) *Service[S] {
 	s := &Service[S]{Config: config, turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), encodes: make(chan struct{}, encodesAtOnce), chunk: chunkBytes, maxParts: maxParts, maxOwners: maxOwners, waitingBytes: waitingBytes,
 		ledgers: map[S]*ledger{}, runs: map[runKey[S]]*run[S]{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.link.init()
-	s.memory.Store(config.Memory)
+	s.budget.init(config.Memory)
+	s.link.init(&s.budget)
 	return s
 }
 
@@ -260,15 +259,6 @@ func (s *Service[S]) forget(shard S) {
 	}
 }
 
-// crowded returns an error if a part of that size has to pause for want of memory: it takes more
-// than its share. Small views go on.
-func (s *Service[S]) crowded(size int64) error {
-	if most := s.memory.Load(); s.bytes.Load() > most && size > most/max(1, s.partsHere.Load()) {
-		return errMemory
-	}
-	return nil
-}
-
 // look begins what is not kept yet, and stops what is not led here any more or has changed. It
 // reports whether there is anything.
 func (s *Service[S]) look() bool {
@@ -279,12 +269,13 @@ func (s *Service[S]) look() bool {
 		select {
 		case <-r.ended:
 			delete(s.runs, at)
+			s.holders.Add(-1)
 			continue
 		default:
 		}
 		if at.owner {
 			owners++
-			r.owner.got.expire()
+			r.owner.expire()
 		} else {
 			parts++
 		}
@@ -330,7 +321,7 @@ func (s *Service[S]) look() bool {
 		}
 	}
 	s.waiting.Store(int64(waiting))
-	s.partsHere.Store(int64(parts))
+	s.ownersHere.Store(int64(owners))
 	return len(s.runs) > 0
 }
 
@@ -371,6 +362,7 @@ func (s *Service[S]) begin(at runKey[S], place Place, of *Declared) bool {
 		keep = r.part.run
 	}
 	s.runs[at] = r
+	s.holders.Add(1)
 	s.running.Go(func() {
 		defer close(r.ended)
 		defer r.stop()

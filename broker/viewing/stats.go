@@ -1,6 +1,8 @@
 package viewing
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,6 +21,7 @@ type Status struct {
 	Lost           uint64 // records that no replica can read
 	Left           uint64 // offsets that are not read yet
 	Waits          string // what it waits for; empty: nothing
+	Crowded        bool   // it waits for memory
 	Error          string // why it began anew last; empty: all went well since
 }
 
@@ -28,7 +31,9 @@ type Stats struct {
 	Owners  int    // views that are owned here
 	Waiting int    // views of both kinds that there is no room for
 	Failing int    // of Parts and Owners that fail, or wait for something
-	Bytes   int64  // of memory, of windows
+	Bytes   int64  // of memory, of parts and owners
+	Most    int64  // of Bytes
+	Crowded int    // of Failing: for want of memory
 	Windows uint64 // that are open, or not acknowledged
 	Left    uint64 // offsets of led shards that are not read yet
 	Records, Late, Failed, Refused,
@@ -39,7 +44,7 @@ type Stats struct {
 
 // Stats returns the present Stats.
 func (s *Service[S]) Stats() Stats {
-	is := Stats{Waiting: int(s.waiting.Load()), Bytes: s.bytes.Load(), Checkpoints: s.saves.Load(), CheckpointBytes: s.savedBytes.Load(),
+	is := Stats{Waiting: int(s.waiting.Load()), Bytes: s.bytes.Load(), Most: s.memory.Load(), Checkpoints: s.saves.Load(), CheckpointBytes: s.savedBytes.Load(),
 		Results: s.written.Load(), Alerts: s.alerts.Load(), Restarts: s.restarts.Load()}
 	s.mu.Lock()
 	var all []*run[S]
@@ -52,8 +57,12 @@ func (s *Service[S]) Stats() Stats {
 	for _, r := range all {
 		if r.owner != nil {
 			is.Owners++
-			if status := r.owner.known(); status.Error != "" || status.Waits != "" {
+			status := r.owner.known()
+			if status.Error != "" || status.Waits != "" {
 				is.Failing++
+			}
+			if status.Crowded {
+				is.Crowded++
 			}
 			continue
 		}
@@ -62,6 +71,9 @@ func (s *Service[S]) Stats() Stats {
 	}
 	return is
 }
+
+// trouble returns why results are not up to date; empty: they are.
+func (s *Status) trouble() string { return cmp.Or(s.Error, s.Waits) }
 
 // known returns the status.
 func (o *owner[S]) known() Status {
@@ -76,6 +88,9 @@ func (p *part[S]) count(is *Stats) {
 	defer p.mu.Unlock()
 	if p.err != nil || p.paused != nil {
 		is.Failing++
+	}
+	if p.err == nil && errors.Is(p.paused, errMemory) {
+		is.Crowded++
 	}
 	is.RemovedUnread, is.Lost = is.RemovedUnread+p.removed, is.Lost+p.lost
 	if p.engine == nil {
@@ -103,10 +118,7 @@ func (s *Service[S]) Reports(shard S) (all []view.Report) {
 			known := o.known()
 			r.Failed += known.TriggersFailed
 			if r.Trouble == "" {
-				r.Trouble = known.Error
-			}
-			if r.Trouble == "" {
-				r.Trouble = known.Waits
+				r.Trouble = known.trouble()
 			}
 		} else if place.Number == 0 && r.Trouble == "" {
 			r.Trouble = s.notYet("its results", "the results of views", s.maxOwners)
@@ -134,10 +146,10 @@ func (p *part[S]) report(r *view.Report) {
 	switch {
 	case p.err != nil:
 		r.Trouble = p.err.Error()
-	case p.engine == nil:
-		r.Trouble = errReading.Error()
 	case p.paused != nil:
 		r.Trouble = p.paused.Error()
+	case p.engine == nil:
+		r.Trouble = errReading.Error()
 	}
 	if p.engine == nil {
 		return

@@ -351,7 +351,7 @@ func TestAViewThatIsGoneLeavesNothing(t *testing.T) {
 }
 
 // TestALargeViewPausesAndASmallOneGoesOn: when the windows of a broker take more memory than they
-// may. With room again the large one goes on where it was.
+// may. The large one says so, and goes on where it was when memory is given back.
 func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, tumbling(time.Hour, 0), 2)
@@ -361,8 +361,9 @@ func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
 		w.lead(small, 0)
 		s := w.services[0]
 		time.Sleep(5 * time.Second)
-		base := s.bytes.Load()
-		s.memory.Store(base + 20<<10)
+		const most, others = 1 << 20, 1<<19 - 20<<10
+		s.memory.Store(most)
+		s.bytes.Add(others)
 		for n := range 500 {
 			w.publish(0, event{time.Now().UnixMilli(), fmt.Sprint("key", n), 1})
 			if n%50 == 0 {
@@ -370,7 +371,9 @@ func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Second)
-		w.publish(1, event{time.Now().UnixMilli(), "a", 1})
+		for n := range 10 {
+			w.publish(1, event{time.Now().UnixMilli(), fmt.Sprint("key", n), 1})
+		}
 		time.Sleep(5 * time.Second)
 		known := func(l *shardLogs) (records uint64, paused error) {
 			p := s.part(l.now, "means")
@@ -381,10 +384,16 @@ func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
 		if n, paused := known(large); n == 0 || n >= 500 || paused != errMemory {
 			t.Errorf("the large view knows %d of 500 records, and is paused by %v", n, paused)
 		}
-		if n, paused := known(small); n != 1 || paused != nil {
-			t.Errorf("the small view knows %d of 1 record, and is paused by %v", n, paused)
+		if n, paused := known(small); n != 10 || paused != nil {
+			t.Errorf("the small view knows %d of 10 records, and is paused by %v", n, paused)
 		}
-		s.memory.Store(1 << 30)
+		if stats := s.Stats(); stats.Bytes < most/2 || stats.Bytes > most/2+10<<10 || stats.Most != most || stats.Crowded != 1 {
+			t.Errorf("of %d bytes %d are held, and %d wait", stats.Most, stats.Bytes, stats.Crowded)
+		}
+		if page, err := s.Values(t.Context(), large.now, "means", &Ask{Limit: 1}); err != nil || page.Trouble != "shard 0: "+errMemory.Error() {
+			t.Errorf("who asks for values is told %+v, %v", page, err)
+		}
+		s.give(others)
 		time.Sleep(5 * time.Second)
 		if n, paused := known(large); n != 500 || paused != nil {
 			t.Errorf("the large view knows %d of 500 records, and is paused by %v", n, paused)
@@ -522,7 +531,8 @@ func TestAPausedPartWritesCheckpoints(t *testing.T) {
 		}
 		before := watermark()
 		s := w.services[(in.now.broker+1)%3]
-		s.memory.Store(0)
+		s.memory.Store(2 * w.services[in.now.broker].bytes.Load()) // it fits, and no more does
+		w.publish(0, event{before/1e6 - 1000, "b", 1})
 		w.lead(in, (in.now.broker+1)%3)
 		time.Sleep(5 * time.Second)
 		if at := watermark(); at >= before || s.saves.Load() > 0 {

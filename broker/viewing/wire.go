@@ -34,6 +34,8 @@ type question struct {
 	// End and Key are the position.
 	End int64  `json:"end,omitempty"`
 	Key []byte `json:"key,omitempty"`
+	// Bytes is how large a page may be, about; 0: as large as pages are.
+	Bytes int `json:"bytes,omitempty"`
 	// Subjects are those whose last messages are asked for.
 	Subjects []string `json:"subjects,omitempty"`
 
@@ -52,8 +54,10 @@ type answer struct {
 	Lost    uint64 `json:"lost,omitempty"`    // records that no replica can read
 	Left    uint64 `json:"left,omitempty"`    // offsets that are not read yet
 	Paused  string `json:"paused,omitempty"`  // why no record is added
+	Size    int64  `json:"size,omitempty"`    // bytes of memory that the windows take
 
 	data []byte        // of a hand-over
+	loan *loan         // that data have; nil: none
 	took time.Duration // until it came
 }
 

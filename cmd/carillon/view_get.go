@@ -74,6 +74,7 @@ type valuePage struct {
 	Values  []fetchedValue
 	Offsets []uint64
 	Next    string
+	Trouble string
 }
 
 // valuesAgain is after how long a View is asked for again that is not served.

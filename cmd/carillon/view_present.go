@@ -30,7 +30,10 @@ type presentView struct {
 
 // presentValues are the first present values of a View, or why there are none.
 type presentValues struct {
-	Why    string         `json:"why,omitempty"`
+	Why string `json:"why,omitempty"`
+	// Trouble is why results are not up to date.
+	Trouble string `json:"trouble,omitempty"`
+
 	Values []fetchedValue `json:"values"`
 	// MoreValues are the values beyond these, and MoreKeys the keys that have no value here.
 	MoreValues int `json:"moreValues"`
@@ -102,6 +105,7 @@ func (b *brokers) present(ctx context.Context, view string) (presentValues, erro
 			p.Why = err.Error()
 			return p, whole.Err()
 		}
+		p.Trouble = page.Trouble
 		for i := range page.Values {
 			p.add(&page.Values[i])
 		}
@@ -114,6 +118,11 @@ func (b *brokers) present(ctx context.Context, view string) (presentValues, erro
 }
 
 func printPresent(w io.Writer, view string, p *presentValues) error {
+	if p.Trouble != "" {
+		if _, err := fmt.Fprintf(w, "\nThe results are not up to date: %s\n", printable(p.Trouble)); err != nil {
+			return err
+		}
+	}
 	if p.Why != "" {
 		_, err := fmt.Fprintf(w, "\nThe present values can't be had: %s\n", printable(p.Why))
 		return err
