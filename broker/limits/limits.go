@@ -136,16 +136,17 @@ type Profile struct {
 	// index, and one client's half of that. Each linked broker holds them, too.
 	Interest int64
 	// Views is how many bytes the keys, windows and sketches of views may take here, those of shards
-	// and those of owners together: a sixth of the broker's memory.
+	// and those of owners together: a quarter of the broker's memory. Two thirds of that are for
+	// whoever comes first: on the smallest, three shards that are as full as they may be.
 	Views int64
 }
 
 // profiles are named by the commodity node that they fit, in order of size.
 var profiles = []Profile{
-	{Name: "small", Payload: 8 << 20, Connections: 16_000, Pending: 32 << 20, NodePending: 192 << 20, Input: 64 << 20, Interest: 96 << 20, Views: 96 << 20},
-	{Name: "medium", Payload: 8 << 20, Connections: 40_000, Pending: 64 << 20, NodePending: 512 << 20, Input: 128 << 20, Interest: 256 << 20, Views: 256 << 20},
-	{Name: "large", Payload: 8 << 20, Connections: 80_000, Pending: 64 << 20, NodePending: 1 << 30, Input: 256 << 20, Interest: 512 << 20, Views: 512 << 20},
-	{Name: "xlarge", Payload: 8 << 20, Connections: 160_000, Pending: 64 << 20, NodePending: 2 << 30, Input: 512 << 20, Interest: 1 << 30, Views: 1 << 30},
+	{Name: "small", Payload: 8 << 20, Connections: 16_000, Pending: 32 << 20, NodePending: 192 << 20, Input: 64 << 20, Interest: 96 << 20, Views: 144 << 20},
+	{Name: "medium", Payload: 8 << 20, Connections: 40_000, Pending: 64 << 20, NodePending: 512 << 20, Input: 128 << 20, Interest: 256 << 20, Views: 384 << 20},
+	{Name: "large", Payload: 8 << 20, Connections: 80_000, Pending: 64 << 20, NodePending: 1 << 30, Input: 256 << 20, Interest: 512 << 20, Views: 768 << 20},
+	{Name: "xlarge", Payload: 8 << 20, Connections: 160_000, Pending: 64 << 20, NodePending: 2 << 30, Input: 512 << 20, Interest: 1 << 30, Views: 1536 << 20},
 }
 
 // DefaultProfile is for a node with 2 vCPU and 4 GiB.

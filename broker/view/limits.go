@@ -56,6 +56,8 @@ const (
 	startBytes = 48
 	valueBytes = 64
 	rowValues  = 4
+	// leastWindow is what a window takes at least (package aggregate: groupBytes).
+	leastWindow = 160
 	// maxShards is how many shards a view reads.
 	maxShards = 1024
 )

@@ -379,6 +379,12 @@ func (o *Owner) Present(present map[uint32][]byte, most int) (rows []aggregate.R
 // rowBytes returns what a row takes, without its key.
 func (v *View) rowBytes() int { return valueBytes * (rowValues + len(v.names)) }
 
+// PresentBytes returns how many bytes present values take at most while they are made of windows
+// that take so many. Sketches that are merged may become larger.
+func (v *View) PresentBytes(windows int64) int64 {
+	return 2*windows + windows/leastWindow*int64(v.rowBytes())
+}
+
 // RowsBytes returns how many bytes of memory rows take, about.
 func (v *View) RowsBytes(rows []aggregate.Row) (bytes int) {
 	for i := range rows {

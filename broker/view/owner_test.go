@@ -379,6 +379,35 @@ func TestAnOwnerWithoutRoomGoesOn(t *testing.T) {
 	}
 }
 
+// TestPresentValuesHaveTheRoomThatTheyNeed: however many values are of the same field.
+func TestPresentValuesHaveTheRoomThatTheyNeed(t *testing.T) {
+	for _, window := range []Window{{}, {Sliding: &Sliding{Size: 10 * time.Second, Every: time.Second}, Time: "json.t"}} {
+		for _, n := range []int{1, maxValues} {
+			spec := Spec{By: "json.k", Window: window, Values: map[string]string{}}
+			for i := range n {
+				spec.Values[fmt.Sprint("v", i)] = "count()"
+			}
+			v := compiled(t, spec)
+			s, o := v.NewShard(), owner(t, v, 0)
+			for i := range 500 {
+				add(t, s, at(0, fmt.Sprint(i)))
+			}
+			take(t, o, 0, s)
+			b, err := s.Present(o.Wanted(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows, _, err := o.Present(map[uint32][]byte{0: b}, int(v.PresentBytes(int64(s.Size()))))
+			if err != nil || len(rows) < 500 {
+				t.Errorf("%d values: %d rows, %v", n, len(rows), err)
+			}
+			if most := v.PresentBytes(int64(s.Size())); int64(v.RowsBytes(rows)) > most {
+				t.Errorf("%d values: the rows take %d bytes of %d", n, v.RowsBytes(rows), most)
+			}
+		}
+	}
+}
+
 func BenchmarkAdd(b *testing.B) {
 	spec := Spec{
 		Filter: Filter{Subjects: []string{"s"}}, By: "json.k", Window: Window{Tumbling: time.Second},

@@ -13,18 +13,18 @@ var errMemory = errors.New("the views of this broker take more memory than they 
 // what is computed of them for a moment. Sizes are those of contents; the process takes up to some
 // twice as much.
 //
-//	B1  Anyone grows, or is restored, while all together have less than half of it. At a quarter a
-//	    part stops that is ahead: closed windows wait for their owner, and take more than lead. An
-//	    owner stops there with windows that wait for other shards. So the second quarter is for
-//	    the shards that are waited for.
-//	B2  What is needed for a moment (loan) is granted while all together have less than three
-//	    quarters. Of loans that don't fit, one of each kind is granted at a time.
-//	B3  Within its share a part or an owner always grows. The share is a quarter, divided by
+//	B1  Anyone grows, or is restored, while all together have less than two thirds of it. At a third
+//	    a part stops that is ahead: closed windows wait for their owner, and take more than lead. An
+//	    owner stops there with windows that wait for other shards. So the second third is for the
+//	    shards that are waited for.
+//	B2  What is needed for a moment (loan) is granted while all together have less than five
+//	    sixths. Of loans that don't fit, one of each kind is granted at a time.
+//	B3  Within its share a part or an owner always grows. The share is a sixth, divided by
 //	    shareTimes and by the number of holders.
-//	B4  So all together never have more than all of it. Beyond three quarters they grow within
+//	B4  So all together never have more than all of it. Beyond five sixths they grow within
 //	    shares only. Of those that do, at most j-1 have more than the share of j holders, since they
 //	    got it when there were fewer than j. So they have no more than the shares of 1, 2, 3 … up to
-//	    maxParts+maxOwners holders together, and that is a quarter.
+//	    maxParts+maxOwners holders together, and that is a sixth.
 //	B5  There may be more for: a step that each may have begun (a record of a part, and the smallest
 //	    page and rowsAtOnce results of an owner), the loans that don't fit (B2), results that are
 //	    being written, which the owner held as windows, and encodesAtOnce checkpoints that are
@@ -52,14 +52,17 @@ func (b *budget) init(memory int64) {
 	b.telling, b.making = make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
+// sixths returns so many sixths of what all may hold.
+func (b *budget) sixths(n int64) int64 { return b.memory.Load() * n / 6 }
+
 // share is what each may hold whatever others have.
-func (b *budget) share() int64 { return b.memory.Load() / 4 / shareTimes / max(1, b.holders.Load()) }
+func (b *budget) share() int64 { return b.sixths(1) / shareTimes / max(1, b.holders.Load()) }
 
 // grows reports whether one that holds size bytes may hold a little more.
 func (b *budget) grows(size int64, ahead bool) bool {
-	limit := b.memory.Load() / 2
+	limit := b.sixths(4)
 	if ahead {
-		limit /= 2
+		limit = b.sixths(2)
 	}
 	return size < b.share() || b.bytes.Load() < limit
 }
@@ -70,7 +73,7 @@ func (b *budget) lead() int64 { return min(pageBytes, b.memory.Load()/64) }
 
 // room returns up to how many bytes an owner may hold that holds size.
 func (b *budget) room(size int64) int64 {
-	return max(b.share(), size+max(0, b.memory.Load()/4-b.bytes.Load()))
+	return max(b.share(), size+max(0, b.sixths(2)-b.bytes.Load()))
 }
 
 // take takes more for one that holds some bytes, all of it or nothing.
@@ -79,7 +82,7 @@ func (b *budget) take(held, more int64) bool {
 		b.bytes.Add(more)
 		return true
 	}
-	return b.add(more, b.memory.Load()/2)
+	return b.add(more, b.sixths(4))
 }
 
 // add adds to what all hold unless that would be beyond a limit.
@@ -99,11 +102,11 @@ func (b *budget) add(more, limit int64) bool {
 func (b *budget) give(size int64) { b.bytes.Add(-size) }
 
 // lendable is how much all may hold together with loans.
-func (b *budget) lendable() int64 { return b.memory.Load() / 4 * 3 }
+func (b *budget) lendable() int64 { return b.sixths(5) }
 
 // pageBytes is how large a page an owner asks for.
 func (b *budget) pageBytes(owners int64) int {
-	return int(min(pageBytes, max(leastPage, b.memory.Load()/4/asksAtOnce/max(1, owners))))
+	return int(min(pageBytes, max(leastPage, b.sixths(1)/asksAtOnce/max(1, owners))))
 }
 
 // loan is memory that is needed for a moment. One goroutine uses it at a time.

@@ -5,17 +5,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/view"
 )
 
 // TestViewsTakeNoMoreThanTheirMemory: whatever is restored and lent, however they grow, and
 // whenever they begin and end. Each that has less than its share grows, and beyond it only while
-// there is some of the half that is for all.
+// there is some of what is for whoever comes first.
 func TestViewsTakeNoMoreThanTheirMemory(t *testing.T) {
 	const most, step = 1 << 20, 400
 	var full, aheads, refused, small, high, turns int
@@ -43,13 +45,13 @@ func TestViewsTakeNoMoreThanTheirMemory(t *testing.T) {
 					b.holders.Add(-1)
 				}
 			case n < 20 && holds[i] == 0: // it is restored
-				size, all := r.Int64N(most/2), b.bytes.Load()
+				size, all := r.Int64N(b.sixths(4)), b.bytes.Load()
 				if r.IntN(2) == 0 {
 					size = r.Int64N(share + share/2 + 2)
 				}
 				if b.take(0, size) {
 					holds[i] = size
-				} else if refused++; size <= share || all+size <= most/2 {
+				} else if refused++; size <= share || all+size <= b.sixths(4) {
 					t.Fatalf("a checkpoint of %d bytes is refused beside %d, with a share of %d", size, all, share)
 				}
 			case n < 24:
@@ -69,23 +71,23 @@ func TestViewsTakeNoMoreThanTheirMemory(t *testing.T) {
 				ahead := r.IntN(3) == 0
 				for range 50 {
 					all, grows := b.bytes.Load(), b.grows(holds[i], ahead)
-					if want := holds[i] < share || all < most/4 || !ahead && all < most/2; grows != want {
+					if want := holds[i] < share || all < b.sixths(2) || !ahead && all < b.sixths(4); grows != want {
 						t.Fatalf("one with %d bytes, and a share of %d, grows beside %d: %v", holds[i], share, all, grows)
 					}
-					if room := b.room(holds[i]); room < share || room > share && room > max(holds[i], most/4) {
+					if room := b.room(holds[i]); room < share || room > share && room > max(holds[i], b.sixths(2)) {
 						t.Fatalf("an owner with %d bytes has room for %d beside %d", holds[i], room, all)
 					}
 					if !grows {
 						full++
-						if ahead && all < most/2 {
+						if ahead && all < b.sixths(4) {
 							aheads++
 						}
 						break
 					}
-					if all >= most/2 {
+					if all >= b.sixths(4) {
 						small++
 					}
-					if all > most/4*3 {
+					if all > b.sixths(5) {
 						high++
 					}
 					b.bytes.Add(step)
@@ -107,12 +109,12 @@ func TestViewsTakeNoMoreThanTheirMemory(t *testing.T) {
 		}
 	}
 	if min(full, aheads, refused, small, high, turns) < 100 {
-		t.Errorf("%d waits, %d of those that are ahead, %d refusals, %d steps within a share, %d of them beyond three quarters, and %d turns", full, aheads, refused, small, high, turns)
+		t.Errorf("%d waits, %d of those that are ahead, %d refusals, %d steps within a share, %d of them beyond five sixths, and %d turns", full, aheads, refused, small, high, turns)
 	}
 }
 
 // TestSharesOfAllWhoEverComeFit: those that begin one by one, and fill their share before the next
-// one begins, have a quarter together.
+// one begins, have a sixth together.
 func TestSharesOfAllWhoEverComeFit(t *testing.T) {
 	b := &budget{}
 	b.init(1 << 30)
@@ -124,8 +126,26 @@ func TestSharesOfAllWhoEverComeFit(t *testing.T) {
 		}
 		sum += b.share()
 	}
-	if sum > 1<<28 || sum < 1<<27 {
-		t.Errorf("all shares are %d bytes, of %d", sum, 1<<28)
+	if sum > b.sixths(1) || sum < b.sixths(1)/2 {
+		t.Errorf("all shares are %d bytes, of %d", sum, b.sixths(1))
+	}
+}
+
+// TestAFewFullShardsFitIntoTheSmallestBroker: of keys or windows that stay open, and without a
+// share.
+func TestAFewFullShardsFitIntoTheSmallestBroker(t *testing.T) {
+	const open = 16 << 20 // package view: maxOpenBytes
+	profile, err := limits.ForProfile("small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &budget{}
+	b.init(profile.Views)
+	b.holders.Store(maxParts + maxOwners)
+	for n := range 5 {
+		if !b.take(0, open-1) || !b.grows(open-1, false) {
+			t.Fatalf("shard %d does not grow beside %d bytes", n, b.bytes.Load())
+		}
 	}
 }
 
@@ -247,6 +267,8 @@ func TestAnOwnerTakesNoMoreThanThereIs(t *testing.T) {
 		w.lead(behind, 0)
 		w.lead(ahead, 1)
 		s := w.services[0]
+		var lost atomic.Bool
+		s.MayRead = func(string, string, []string) bool { return !lost.Load() }
 		s.memory.Store(most)
 		at := time.Now().UnixMilli()
 		for key := range keys {
@@ -261,6 +283,13 @@ func TestAnOwnerTakesNoMoreThanThereIs(t *testing.T) {
 		if all := s.Reports(behind.now); len(all) != 1 || !strings.Contains(all[0].Trouble, "shard 1: "+errMemory.Error()) {
 			t.Errorf("the report is %+v", all)
 		}
+		lost.Store(true)
+		time.Sleep(30 * time.Second)
+		if stats := s.Stats(); stats.Crowded != 0 || stats.Failing != 1 {
+			t.Errorf("without the right, %d wait for memory, and %d fail", stats.Crowded, stats.Failing)
+		}
+		lost.Store(false)
+		time.Sleep(30 * time.Second)
 		w.publish(0, event{at + 5000, "later", 1})
 		time.Sleep(30 * time.Second)
 		if results, _ := w.outputs(); len(results) != keys {
@@ -359,7 +388,7 @@ func TestResultsAreTheSameWhateverRoomThereIs(t *testing.T) {
 }
 
 // TestAPartThatIsAheadLeavesRoomForTheOthers: it holds closed windows until the others are there,
-// too, which takes memory. So it stops at half of what is for all.
+// too, which takes memory. So it stops at half of what is for whoever comes first.
 func TestAPartThatIsAheadLeavesRoomForTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const windows, keys = 10, 160

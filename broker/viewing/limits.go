@@ -84,9 +84,8 @@ const (
 	// maxMessage is the size of a result or an alert: the values of 32 functions, and a key.
 	maxMessage = 256 << 10
 	// decodedTimes is how much more memory windows take than their encoding, if a broker of an earlier
-	// version does not say it; rowTimes is how much windows and their results take of the former.
+	// version does not say it.
 	decodedTimes = 12
-	rowTimes     = 4
 	// lastBytes is what an owner takes in memory to know the last message of a subject, without the
 	// subject.
 	lastBytes = 120
@@ -107,7 +106,7 @@ const (
 	// rowsAtOnce is how many results an owner deals with together.
 	rowsAtOnce = 1000
 	// pageBytes is how large a page is that an owner asks for, at most, and leastPage at least: all
-	// owners together have a quarter of the broker's memory for views in pages that are under way.
+	// owners together have a sixth of the broker's memory for views in pages that are under way.
 	pageBytes = 1 << 20
 	leastPage = 64 << 10
 	// asksAtOnce is how many shards an owner asks at once.

@@ -186,6 +186,13 @@ func (l *link) take(p *piece, answers bool, data []byte) (whole []byte, ok bool)
 	return whole, true
 }
 
+// tidy forgets what does not come any more, also if nothing else comes.
+func (l *link) tidy() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expire(time.Now().Add(-answerWithin))
+}
+
 // expire forgets pieces of messages that began before a time: what is missing does not come any
 // more. mu is held.
 func (l *link) expire(before time.Time) {
@@ -438,8 +445,12 @@ func (p *part[S]) tell(ctx context.Context, from view.Position) (*answer, error)
 		return nil, cmp.Or(p.err, p.paused, errReading)
 	}
 	b, err := p.engine.Present(from)
+	if err != nil {
+		l.give()
+		return nil, err
+	}
 	l.resize(int64(len(b)))
-	return &answer{data: b, Size: int64(p.engine.Size()), loan: l}, err
+	return &answer{data: b, Size: int64(p.engine.Size()), loan: l}, nil
 }
 
 // lasts returns the last messages of subjects, as of a time after the call.

@@ -67,7 +67,7 @@ func (o *owner[S]) run(ctx context.Context) {
 			o.service.Logger.Warn("the results of a view are begun anew", "view", o.of.Name, "topic", o.place.Name, "error", err)
 		}
 		o.service.restarts.Add(1)
-		o.note(func(s *Status) { s.Error = err.Error() })
+		o.note(func(s *Status) { s.Error, s.Waits, s.Crowded = err.Error(), "", false })
 		work.Sleep(ctx, retry.Failed(time.Now()))
 	}
 }
@@ -150,6 +150,7 @@ func (o *owner[S]) serve(ctx context.Context) error {
 		if err := o.permitted(); err != nil {
 			return err
 		}
+		o.leave(t)
 		full, err := o.hear(ctx, t)
 		if err != nil {
 			return err
@@ -315,18 +316,28 @@ func (o *owner[S]) targets(row *aggregate.Row) (result target, alerts map[string
 	return result, alerts
 }
 
+// leave forgets what can be read again, if others wait for room. It is called in each round, too:
+// the windows of those that wait may be the ones whose results are written next.
+func (o *owner[S]) leave(t *tenure) (forgotten bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.measure(t)
+	if t.known+int64(t.set.Size()) <= o.service.share() || o.service.grows(o.size, false) {
+		return false
+	}
+	t.set.Forget()
+	o.forgetLasts(t)
+	o.measure(t)
+	return true
+}
+
 // learn reads the last messages about some rows that are not known yet.
 func (o *owner[S]) learn(ctx context.Context, t *tenure, rows []aggregate.Row) error {
-	o.mu.Lock()
-	o.measure(t)
-	if cached := t.known + int64(t.set.Size()); cached > o.service.share() && !o.service.grows(o.size, false) {
-		t.set.Forget()
+	if !o.leave(t) && len(t.lasts) > maxLasts {
+		o.mu.Lock()
 		o.forgetLasts(t)
-		o.measure(t)
-	} else if len(t.lasts) > maxLasts {
-		o.forgetLasts(t)
+		o.mu.Unlock()
 	}
-	o.mu.Unlock()
 	var unknown []target
 	about := map[target]struct{ key, trigger string }{}
 	want := func(at target, key, trigger string) {
@@ -515,7 +526,7 @@ func (o *owner[S]) gather(ctx context.Context, l *loan) (is presentRows, took ti
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	room := min(rowTimes*(windows+int64(t.engine.Size())), l.rest())
+	room := min(o.view.PresentBytes(windows+int64(t.engine.Size())), l.rest())
 	if !l.take(room) {
 		return is, took, errMemory
 	}

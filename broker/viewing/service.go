@@ -262,6 +262,7 @@ func (s *Service[S]) forget(shard S) {
 // look begins what is not kept yet, and stops what is not led here any more or has changed. It
 // reports whether there is anything.
 func (s *Service[S]) look() bool {
+	s.link.tidy()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parts, owners := 0, 0

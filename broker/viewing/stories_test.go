@@ -361,7 +361,7 @@ func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
 		w.lead(small, 0)
 		s := w.services[0]
 		time.Sleep(5 * time.Second)
-		const most, others = 1 << 20, 1<<19 - 20<<10
+		const most, others = 6 << 18, 4<<18 - 20<<10
 		s.memory.Store(most)
 		s.bytes.Add(others)
 		for n := range 500 {
@@ -387,7 +387,7 @@ func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
 		if n, paused := known(small); n != 10 || paused != nil {
 			t.Errorf("the small view knows %d of 10 records, and is paused by %v", n, paused)
 		}
-		if stats := s.Stats(); stats.Bytes < most/2 || stats.Bytes > most/2+10<<10 || stats.Most != most || stats.Crowded != 1 {
+		if stats := s.Stats(); stats.Bytes < 4<<18 || stats.Bytes > 4<<18+10<<10 || stats.Most != most || stats.Crowded != 1 {
 			t.Errorf("of %d bytes %d are held, and %d wait", stats.Most, stats.Bytes, stats.Crowded)
 		}
 		if page, err := s.Values(t.Context(), large.now, "means", &Ask{Limit: 1}); err != nil || page.Trouble != "shard 0: "+errMemory.Error() {
@@ -531,7 +531,7 @@ func TestAPausedPartWritesCheckpoints(t *testing.T) {
 		}
 		before := watermark()
 		s := w.services[(in.now.broker+1)%3]
-		s.memory.Store(2 * w.services[in.now.broker].bytes.Load()) // it fits, and no more does
+		s.memory.Store((3*w.services[in.now.broker].bytes.Load() + 1) / 2) // it fits, and no more does
 		w.publish(0, event{before/1e6 - 1000, "b", 1})
 		w.lead(in, (in.now.broker+1)%3)
 		time.Sleep(5 * time.Second)
