@@ -93,7 +93,7 @@ func (h *Hub) enter(c *Conn, is *identity.Identity, by *identity.Credential) boo
 		}
 		h.leave(c)
 		if u == nil {
-			u = new(user)
+			u = h.newUser(is.Name)
 			h.users[is.Name] = u
 		}
 		u.connections++

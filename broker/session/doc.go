@@ -55,7 +55,9 @@
 //	    that waits for a claim is woken when its connection ends.
 //	S12 A message takes its room below its user's limits a second before it is handled. Without
 //	    room, the reader waits, holding no lock and no batch, and keeps its input as it is. So
-//	    nothing is dropped or reordered, and only connections of that user wait.
+//	    nothing is dropped or reordered, and only connections of that user wait. The room is that of
+//	    this broker's share of the limits (package quota), which changes by reports of the brokers
+//	    and never by a message.
 //	S13 A loop's bound counts deliveries, the receivers of its messages, and bytes. A reader stops
 //	    within a read when the loop has no room for more, waits, and keeps the rest of its input.
 //	    So a queue exceeds its bound by one message per reader, or by one batch of a reader that

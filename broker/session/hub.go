@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/quota"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/websocket"
 	"github.com/carillon-mq/carillon/broker/work"
@@ -72,6 +73,7 @@ type Hub struct {
 	mu         sync.Mutex
 	conns      map[uint64]*Conn
 	users      map[string]*user // by name
+	quota      quota.Ledger     // how their limits a second are divided
 	listeners  []net.Listener
 	urls       []string // of the other brokers
 	webURLs    []string // of the other brokers, for WebSocket
@@ -88,6 +90,8 @@ type Hub struct {
 	parked    atomic.Int64 // connections with a writer goroutine
 	stalls    atomic.Uint64
 	refusals  atomic.Uint64
+	// rateWaited is for how long connections have waited for room below their users' limits, in ns.
+	rateWaited atomic.Int64
 	// violations are the requests that clients had no right to.
 	violations atomic.Uint64
 	informed   atomic.Uint64 // how often all clients were sent INFO

@@ -23,16 +23,19 @@ type Stats struct {
 	Connections      int
 	TotalConnections uint64
 	Subscriptions    int
-	InterestBytes    int64  // estimated, of the subscriptions
-	PendingBytes     int64  // waiting for slow clients
-	HeldBytes        int64  // memory that they hold, which Profile.NodePending bounds
-	InputBytes       int64  // buffers of large operations that are being read
-	InputLimit       int64  // what they may take
-	InputWaiting     int    // clients that wait for room for a large operation
-	Parked           int64  // clients with a writer goroutine now
-	Stalls           uint64 // how often a publisher waited for a sender loop
-	Refusals         uint64 // wrong or missing credentials
-	Violations       uint64 // what clients had no right to
+	InterestBytes    int64         // estimated, of the subscriptions
+	PendingBytes     int64         // waiting for slow clients
+	HeldBytes        int64         // memory that they hold, which Profile.NodePending bounds
+	InputBytes       int64         // buffers of large operations that are being read
+	InputLimit       int64         // what they may take
+	InputWaiting     int           // clients that wait for room for a large operation
+	Parked           int64         // clients with a writer goroutine now
+	Stalls           uint64        // how often a publisher waited for a sender loop
+	RateWaited       time.Duration // of connections, for room below their users' limits a second
+	RateHeard        int           // other brokers that divide these limits and report, while one does
+	RateUnheard      int           // those that don't
+	Refusals         uint64        // wrong or missing credentials
+	Violations       uint64        // what clients had no right to
 	Ended            map[Reason]uint64
 	Handshakes       map[Outcome]uint64 // of TLS
 	WebSockets       int                // of Connections, those on the port for WebSocket
@@ -54,10 +57,12 @@ func (h *Hub) Stats() Stats {
 	defer h.mu.Unlock()
 	s := Stats{
 		Totals: h.past, Connections: len(h.conns), TotalConnections: h.ids.Load(), Subscriptions: subs, InterestBytes: interest,
+		RateWaited: time.Duration(h.rateWaited.Load()),
 		InputBytes: used, InputLimit: limit, InputWaiting: waiting,
 		PendingBytes: h.pending.Load(), HeldBytes: h.held.Load(), Parked: h.parked.Load(), Stalls: h.stalls.Load(), Refusals: h.refusals.Load(), Violations: h.violations.Load(),
 		Ended: make(map[Reason]uint64, len(h.ended)), Handshakes: maps.Clone(h.handshakes), Upgrades: maps.Clone(h.upgrades),
 	}
+	s.RateHeard, s.RateUnheard = h.quota.Heard(time.Now())
 	for why, n := range h.ended {
 		s.Ended[why] = n
 	}
