@@ -296,6 +296,9 @@ func (b *Broker) run(ctx context.Context) error {
 	running.Go(func() { b.config.Clock.Follow(outlasting) })
 	running.Go(func() { b.clock.Run(outlasting) })
 	running.Go(func() { b.users.follow(ctx, b.log, b.hub) })
+	if b.mesh != nil {
+		running.Go(func() { b.hub.DivideLimits(outlasting, b.mesh.Report) })
+	}
 	running.Go(func() { b.followAttributes(outlasting) })
 	running.Go(func() { b.clock.Keep(outlasting) })
 	running.Go(func() { memory.GiveBack(outlasting) })
@@ -408,7 +411,7 @@ func (b *Broker) routes() route.Config {
 		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: route.Clients(b.hub),
 		Listener: b.route, MaxPayload: b.config.Profile.Payload, Features: coordination.Features(), Logger: b.log,
 		Replication: b.topics.exchange.Serve, Dead: b.member.Evict, Topics: ways{b.topics.topics, b.topics.api},
-		Changed: b.member.Changed, RouteOf: b.member.RouteOf, Notices: b.topics.live.Notice,
+		Changed: b.member.Changed, RouteOf: b.member.RouteOf, Notices: b.topics.live.Notice, Demands: b.hub.HearDemands,
 	}
 	if t := b.config.TLS; t != nil {
 		c.ServerTLS = func() *tls.Config { return t.Server() }

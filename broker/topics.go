@@ -212,6 +212,7 @@ func (t *topics) originOf(identity string) sourcing.Origin {
 func (b *Broker) follow(state *coordination.State, changes coordination.Changes) {
 	if changes.Brokers || b.topics.topics.State() == nil {
 		b.member.SetMembers(state.Brokers)
+		b.divideWith(state.Brokers)
 	}
 	if b.users.etcd != nil {
 		b.users.etcd.observe(state)
@@ -221,6 +222,24 @@ func (b *Broker) follow(state *coordination.State, changes coordination.Changes)
 	b.topics.topics.Follow(state, changes)
 	b.topics.api.Follow(changes)
 	b.topics.subscriptions.Follow(state, changes)
+}
+
+// divideWith sets the brokers that divide the limits of users with this one. Those last known stay
+// while this broker is not registered itself: after a restore of etcd, or a long outage of it, all
+// register anew.
+func (b *Broker) divideWith(brokers []coordination.Broker) {
+	if b.mesh == nil {
+		return
+	}
+	others := make([]string, 0, len(brokers))
+	for _, broker := range brokers {
+		if broker.ID != b.identity.ID {
+			others = append(others, broker.ID)
+		}
+	}
+	if len(others) < len(brokers) {
+		b.hub.SetBrokers(others)
+	}
 }
 
 // control runs for controller in each incarnation of this broker until ctx ends.

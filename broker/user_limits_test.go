@@ -117,6 +117,33 @@ func (l *limited) metric(i int, name string) (line string) {
 	return ""
 }
 
+// TestBrokersDivideWhatAUserMayPublish: while a user publishes more than it may, all brokers report
+// to each other, and afterwards none does.
+func TestBrokersDivideWhatAUserMayPublish(t *testing.T) {
+	l := startLimited(t, 3)
+	l.set(identity.Limits{Messages: 50})
+	nc, _ := l.connect(0, "ann")
+	heard := func(n string) {
+		t.Helper()
+		for i := range l.brokers {
+			testutil.EventuallyTrue(t, "the broker hears "+n+" others", func() bool {
+				return l.metric(i, `carillon_user_rate_brokers{state="heard"}`) == `carillon_user_rate_brokers{state="heard"} `+n
+			})
+		}
+	}
+	heard("0")
+	for range 100_000 { // half an hour's
+		testutil.Must(t, nc.Publish("work", nil))
+	}
+	heard("2")
+	testutil.EventuallyTrue(t, "the connection waits", func() bool {
+		return l.metric(0, "carillon_user_rate_wait_seconds_total") != "carillon_user_rate_wait_seconds_total 0"
+	})
+	l.set(identity.Limits{})
+	testutil.Must(t, nc.FlushTimeout(testutil.Patience))
+	heard("0")
+}
+
 // TestAUserMayHaveSoManyStreams: a user makes two streams through two brokers, and the next one is
 // refused by both, as nats-server refuses it. An equal one, changes, and other users' are not. A
 // lower limit deletes nothing.

@@ -149,9 +149,14 @@ const FeatureAttributeNotices Feature = "attribute-notices"
 // them when it compacts, and serves no Subscription whose condition names attributes.
 const FeatureStamps Feature = "stamps"
 
+// FeatureDividedLimits is that a broker divides the limits of users a second with the others, and
+// takes their reports over links (package quota). An earlier version applies the whole limits, and
+// ends the link.
+const FeatureDividedLimits Feature = "divided-limits"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureAttributeNotices, FeatureBarrier, FeatureBatches, FeatureClock, FeatureConditions, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureStamps, FeatureTransforms, FeatureViews, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureAttributeNotices, FeatureBarrier, FeatureBatches, FeatureClock, FeatureConditions, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureDividedLimits, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureStamps, FeatureTransforms, FeatureViews, FeatureVouches)
 }
 
 const (

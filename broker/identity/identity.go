@@ -25,7 +25,7 @@ type Identity struct {
 	rights *rights
 }
 
-// Limits bound what one user may take of a broker. 0: as much as any client.
+// Limits bound what one user may take of a broker or of the cluster. 0: as much as any client.
 type Limits struct {
 	// Connections is how many connections to one broker a user may have at a time.
 	Connections int `json:"connections,omitempty"`
@@ -37,7 +37,7 @@ type Limits struct {
 	Tokens int `json:"tokens,omitempty"`
 	// Payload is the largest message in bytes, with its header.
 	Payload int `json:"payload,omitempty"`
-	// Messages and Bytes are how much the connections of a user to one broker may publish a second.
+	// Messages and Bytes are how much all connections of a user to the cluster may publish a second.
 	// Bytes are those of Payload.
 	Messages int `json:"messages,omitempty"`
 	Bytes    int `json:"bytes,omitempty"`

@@ -59,6 +59,8 @@ var (
 	descInputEvict  = describe("input_evictions_total", "Clients closed because others waited for the room of their slow operations.")
 	descBehind      = describe("connections_behind", "Clients that are behind now.")
 	descStalls      = describe("publisher_stalls_total", "Times that a publisher waited for a sender loop.")
+	descRateWait    = describe("user_rate_wait_seconds_total", "For how long connections waited, because their users published all that their limits allow.")
+	descRateBrokers = describe("user_rate_brokers", "Other brokers that divide users' limits a second with this one, while a broker has users that need it: heard, or unheard, which then have equal portions.", "state")
 	descHandshakes  = describe("tls_handshakes_total", "TLS handshakes with clients, by outcome: done, failed, timeout, or a plaintext client that was refused.", "outcome")
 	descRefusals    = describe("auth_refusals_total", "Clients refused for wrong or missing credentials.")
 	descViolations  = describe("permission_violations_total", "Publishes and subscriptions that clients had no right to.")
@@ -156,6 +158,9 @@ func clients(to sample, s session.Stats) {
 	to.count(descInputEvict, s.Ended[session.SlowProducer])
 	to.gauge(descBehind, float64(s.Parked))
 	to.count(descStalls, s.Stalls)
+	to.seconds(descRateWait, s.RateWaited.Seconds())
+	to.gauge(descRateBrokers, float64(s.RateHeard), "heard")
+	to.gauge(descRateBrokers, float64(s.RateUnheard), "unheard")
 	to.count(descRefusals, s.Refusals)
 	to.count(descViolations, s.Violations)
 	for outcome, n := range s.Handshakes {

@@ -103,10 +103,11 @@ func (f *frames) token(t frameType, v uint64) {
 	f.put(f.fixed[:headerSize+8])
 }
 
-func (f *frames) notice(notice []byte) {
-	f.begin(frameNotice, len(notice))
+// opaque appends a frame whose body means nothing to the mesh.
+func (f *frames) opaque(t frameType, body []byte) {
+	f.begin(t, len(body))
 	f.put(f.fixed[:headerSize])
-	f.put(notice)
+	f.put(body)
 }
 
 // topics appends a Topics frame and reports whether it fits the limit.

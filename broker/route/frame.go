@@ -26,6 +26,7 @@ const (
 	frameLeaving     frameType = 9  // empty: the sender is about to shut down in order
 	frameTopics      frameType = 10 // opaque: messages between Topics, see package forward
 	frameNotice      frameType = 11 // opaque, see Mesh.Notify
+	frameDemands     frameType = 12 // opaque, see Mesh.Report
 )
 
 const (

@@ -375,12 +375,9 @@ func (l *link) control(peer ClientSide, t frameType, body []byte, s *interestExc
 			l.barrier.passed(sent)
 		}
 	case frameNotice:
-		if l.mesh.config.Notices == nil {
-			return refuse(CauseMalformed, "broker %q sent a notice that this broker has not asked for", l.peer.Name)
-		}
-		if err := l.mesh.config.Notices(l.peer.ID, body); err != nil {
-			return refuse(CauseMalformed, "broker %q sent a broken notice: %v", l.peer.Name, err)
-		}
+		return l.hand(l.mesh.config.Notices, "notice", body)
+	case frameDemands:
+		return l.hand(l.mesh.config.Demands, "report of users", body)
 	case frameLeaving:
 		l.leaving.Store(true)
 		l.mesh.peerLeaves(l)
@@ -388,6 +385,17 @@ func (l *link) control(peer ClientSide, t frameType, body []byte, s *interestExc
 		return parseRefusal(body)
 	default:
 		return refuse(CauseMalformed, "broker %q sent a frame of the unknown type %d", l.peer.Name, t)
+	}
+	return nil
+}
+
+// hand gives an opaque frame to whom it is for. take is nil if nobody asked for such frames.
+func (l *link) hand(take func(broker string, body []byte) error, what string, body []byte) error {
+	if take == nil {
+		return refuse(CauseMalformed, "broker %q sent a %s that this broker has not asked for", l.peer.Name, what)
+	}
+	if err := take(l.peer.ID, body); err != nil {
+		return refuse(CauseMalformed, "broker %q sent a broken %s: %v", l.peer.Name, what, err)
 	}
 	return nil
 }

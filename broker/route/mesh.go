@@ -54,6 +54,9 @@ type Config struct {
 	// Notices takes a notice of another broker (Notify), on the goroutine that reads from that
 	// broker. The notice is valid during the call. An error ends the link. nil: none may come.
 	Notices func(broker string, notice []byte) error
+	// Demands takes what the users of another broker demand (Report), in the same way. nil: no
+	// report may come.
+	Demands func(broker string, report []byte) error
 	Logger  *slog.Logger
 	// Changed is called when a link comes up or goes down, and when a peer announces that it
 	// leaves. It must not block.

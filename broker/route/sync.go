@@ -109,13 +109,24 @@ func (m *Mesh) Sync(ctx context.Context, feature coordination.Feature) (late int
 // waits, and leaves out brokers for which so much is queued that publishers wait: it returns how
 // many. Peers take it in order with messages and interest.
 func (m *Mesh) Notify(feature coordination.Feature, notice []byte) (left int) {
+	return m.tell(feature, frameNotice, notice)
+}
+
+// Report queues a report of what the users of this broker demand, of at most quota.MaxReport bytes,
+// for each linked broker that understands it. It never waits, and leaves out brokers for which so
+// much is queued that publishers wait: those then don't hear this one.
+func (m *Mesh) Report(report []byte) {
+	m.tell(coordination.FeatureDividedLimits, frameDemands, report)
+}
+
+func (m *Mesh) tell(feature coordination.Feature, t frameType, body []byte) (left int) {
 	for _, l := range m.links() {
 		switch {
 		case !l.up.Load() || !l.peer.Features.Has(feature):
 		case l.Pending() >= maxPending:
 			left++
 		default:
-			l.sendControl(func(f *frames) { f.notice(notice) })
+			l.sendControl(func(f *frames) { f.opaque(t, body) })
 		}
 	}
 	return left

@@ -221,6 +221,6 @@ func TestABrokenNoticeEndsItsLink(t *testing.T) {
 	<-before.done
 	testutil.EventuallyTrue(t, "they are linked again", func() bool { return len(a.links()) == 1 && a.links()[0].up.Load() && b.links()[0].up.Load() })
 	before = b.links()[0]
-	before.sendControl(func(f *frames) { f.notice([]byte("x")) })
+	before.sendControl(func(f *frames) { f.opaque(frameNotice, []byte("x")) })
 	<-before.done
 }
