@@ -59,17 +59,17 @@ func TestPortionsFollowDemand(t *testing.T) {
 		demands []float64
 		want    []float64
 	}{
-		{"nobody demands anything", []float64{0, 0, 0}, []float64{4, 4, 4}},
-		{"one demands all", []float64{1, 0, 0}, []float64{10, 1, 1}},
-		{"two demand all", []float64{1, 1, 0}, []float64{5.5, 5.5, 1}},
-		{"three demand all", []float64{1, 1, 1}, []float64{4, 4, 4}},
-		{"what one leaves goes to the others", []float64{2. / 12, 1, 1}, []float64{2, 5, 5}},
-		{"what all leave is divided", []float64{3. / 12, 6. / 12, 0}, []float64{11. / 3, 20. / 3, 5. / 3}},
+		{"nobody demands anything", []float64{0, 0, 0}, []float64{20, 20, 20}},
+		{"one demands all", []float64{1, 0, 0}, []float64{58, 1, 1}},
+		{"two demand all", []float64{1, 1, 0}, []float64{29.5, 29.5, 1}},
+		{"three demand all", []float64{1, 1, 1}, []float64{20, 20, 20}},
+		{"what one leaves goes to the others", []float64{10. / 60, 1, 1}, []float64{10, 25, 25}},
+		{"what all leave is divided", []float64{15. / 60, 30. / 60, 0}, []float64{15 + 14./3, 30 + 14./3, 1 + 14./3}},
 	} {
-		d := Divide(1, 1./12, 0, slices.Clone(test.demands))
+		d := Divide(1, 1./60, 0, slices.Clone(test.demands))
 		for i, demand := range test.demands {
-			if got := d.Portion(demand) * 12; math.Abs(got-test.want[i]) > 1e-9 {
-				t.Errorf("%s: broker %d has %v twelfths, want %v", test.why, i, got, test.want[i])
+			if got := d.Portion(demand) * 60; math.Abs(got-test.want[i]) > 1e-9 {
+				t.Errorf("%s: broker %d has %v sixtieths, want %v", test.why, i, got, test.want[i])
 			}
 		}
 	}

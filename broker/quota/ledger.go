@@ -18,8 +18,10 @@ type Ledger struct {
 	room   []float64          // of Target
 }
 
-// other is another registered broker.
+// other is another broker: a registered one, or a guest, that is not and counts while it is heard.
+// It serves clients still: it leaves, or can't reach etcd.
 type other struct {
+	guest  bool
 	until  time.Time // it is heard until then
 	heard  bool
 	full   bool
@@ -51,7 +53,7 @@ func (l *Ledger) Heard(now time.Time) (heard, unheard int) {
 	return l.heard, len(l.others) - l.heard
 }
 
-// SetOthers sets the other registered brokers. Reports of those that are gone are forgotten.
+// SetOthers sets the other registered brokers. Those that are gone are guests while they are heard.
 func (l *Ledger) SetOthers(ids []string) {
 	before := l.others
 	l.others = make(map[string]*other, len(ids))
@@ -60,20 +62,49 @@ func (l *Ledger) SetOthers(ids []string) {
 		if o == nil {
 			o = &other{}
 		}
+		o.guest = false
 		l.others[id] = o
 		delete(before, id)
 	}
-	for _, o := range before {
-		l.silence(o)
+	for id, o := range before {
+		if o.heard {
+			o.guest = true
+			l.others[id] = o
+		}
 	}
 	l.count()
 }
 
-// silence forgets the report of a broker.
-func (l *Ledger) silence(o *other) {
+// at returns the broker of a report. A new one is a guest; nil: there are too many.
+func (l *Ledger) at(id string) *other {
+	if o := l.others[id]; o != nil {
+		return o
+	}
+	guests := 0
+	for _, o := range l.others {
+		if o.guest {
+			guests++
+		}
+	}
+	if guests >= MaxGuests {
+		return nil
+	}
+	if l.others == nil {
+		l.others = make(map[string]*other)
+	}
+	o := &other{guest: true}
+	l.others[id] = o
+	return o
+}
+
+// silence forgets the report of a broker, and a guest.
+func (l *Ledger) silence(id string, o *other) {
 	o.serial++
 	l.retract(o, o.users)
 	o.users, o.heard, o.full = nil, false, false
+	if o.guest {
+		delete(l.others, id)
+	}
 }
 
 // retract removes the claims of former reports of a broker.
@@ -99,9 +130,9 @@ func (l *Ledger) count() {
 }
 
 // Hear takes the report of another broker, in place of its former one, and returns the users whose
-// targets it may lower. Reports of brokers that are not registered are ignored.
+// targets it may lower. Reports of guests beyond MaxGuests are ignored.
 func (l *Ledger) Hear(from string, report []byte, now time.Time) (lower []string, err error) {
-	o := l.others[from]
+	o := l.at(from)
 	if o == nil {
 		return nil, nil
 	}
@@ -131,7 +162,7 @@ func (l *Ledger) Hear(from string, report []byte, now time.Time) (lower []string
 	})
 	if err != nil {
 		l.retract(o, before)
-		l.silence(o)
+		l.silence(from, o)
 		l.count()
 		return nil, fmt.Errorf("a report of users: %w", err)
 	}
@@ -147,9 +178,9 @@ func (l *Ledger) Hear(from string, report []byte, now time.Time) (lower []string
 // Report begins an interval. own are the users of this broker with their demands, all or those with
 // one. It returns what the other brokers are to be sent; nil: nothing.
 func (l *Ledger) Report(own []Use, now time.Time) []byte {
-	for _, o := range l.others {
+	for id, o := range l.others {
 		if o.heard && !now.Before(o.until) {
-			l.silence(o)
+			l.silence(id, o)
 		}
 	}
 	l.count()

@@ -74,6 +74,7 @@ type Hub struct {
 	conns      map[uint64]*Conn
 	users      map[string]*user // by name
 	quota      quota.Ledger     // how their limits a second are divided
+	divided    time.Time        // when divide was called last
 	listeners  []net.Listener
 	urls       []string // of the other brokers
 	webURLs    []string // of the other brokers, for WebSocket

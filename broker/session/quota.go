@@ -30,10 +30,15 @@ func (h *Hub) DivideLimits(ctx context.Context, send func(report []byte)) {
 }
 
 // divide begins an interval of the users' portions. It returns the report for the other brokers;
-// nil: there is none.
+// nil: there is none. A tick that comes soon after a late one is left out: the others have not yet
+// heard what it would raise.
 func (h *Hub) divide(now time.Time) []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if now.Sub(h.divided) < quota.Interval/2 {
+		return nil
+	}
+	h.divided = now
 	var own []quota.Use
 	for name, u := range h.users {
 		if u.demand = u.rate.demand(u.demand, now); u.demand != (quota.Demand{}) {
@@ -70,6 +75,9 @@ func (h *Hub) SetBrokers(others []string) {
 
 // HearDemands takes another broker's report of what its users demand.
 func (h *Hub) HearDemands(broker string, report []byte) error {
+	if h.auth == nil {
+		return nil // no limits, and nobody who would forget it
+	}
 	return h.hear(broker, report, time.Now())
 }
 
