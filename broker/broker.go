@@ -297,7 +297,9 @@ func (b *Broker) run(ctx context.Context) error {
 	running.Go(func() { b.clock.Run(outlasting) })
 	running.Go(func() { b.users.follow(ctx, b.log, b.hub) })
 	if b.mesh != nil {
-		running.Go(func() { b.hub.DivideLimits(outlasting, b.mesh.Report) })
+		served, ended := context.WithCancel(context.WithoutCancel(ctx)) // until no client is left
+		defer ended()
+		running.Go(func() { b.hub.DivideLimits(served, b.mesh.Report) })
 	}
 	running.Go(func() { b.followAttributes(outlasting) })
 	running.Go(func() { b.clock.Keep(outlasting) })
