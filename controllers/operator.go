@@ -26,6 +26,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers/alerting"
 	"github.com/carillon-mq/carillon/controllers/apply"
 	"github.com/carillon-mq/carillon/controllers/broker"
 	"github.com/carillon-mq/carillon/controllers/build"
@@ -178,8 +179,15 @@ func addControllers(manager ctrl.Manager, o Options) error {
 	gone := observe.Gone{Live: manager.GetAPIReader(), REST: groups.RESTClient()}
 	recorder := manager.GetEventRecorder(build.FieldOwner)
 	mirrors := mirror.NewSet(manager.GetClient(), o.Logger, o.PollInterval)
+	alerts := &alerting.Service{Client: manager.GetClient(), Live: manager.GetAPIReader(), Mirrors: mirrors, Logger: o.Logger}
+	if err := alerts.Prepare(); err != nil {
+		return fmt.Errorf("setting up the events of alerts: %w", err)
+	}
+	if err := manager.Add(alerts); err != nil {
+		return fmt.Errorf("setting up the events of alerts: %w", err)
+	}
 	results := &users.Results{}
-	secrets := &users.Reconciler{Client: manager.GetClient(), Mirrors: mirrors, Results: results, Logger: o.Logger}
+	secrets := &users.Reconciler{Client: manager.GetClient(), Mirrors: mirrors, Results: results, Own: alerts.User, Logger: o.Logger}
 	if err := secrets.SetupWithManager(manager, cacheOptions(o.Namespaces).DefaultNamespaces); err != nil {
 		return fmt.Errorf("setting up the controller of users: %w", err)
 	}
@@ -202,7 +210,7 @@ func addControllers(manager ctrl.Manager, o Options) error {
 		"Mirror":       &mirror.Reconciler{Client: manager.GetClient(), Live: manager.GetAPIReader(), Set: mirrors, OpenEtcd: o.OpenEtcd, Now: o.Now},
 		"Topic":        &topic.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now},
 		"Subscription": &subscription.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now},
-		"View":         &view.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now},
+		"View":         &view.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now, Unread: alerts.Unread},
 	} {
 		if err := reconciler.SetupWithManager(manager); err != nil {
 			return fmt.Errorf("setting up the controller of %ss: %w", kind, err)

@@ -41,6 +41,10 @@ const (
 	// ConditionEndpointUnreached is True of a Subscription whose endpoint does not take records. They
 	// stay pending.
 	ConditionEndpointUnreached = "EndpointUnreached"
+	// ConditionAlertsUnread is True of a View whose triggers ask for events, while the operator can't
+	// read their alerts.
+	ConditionAlertsUnread = "AlertsUnread"
+
 	// ConditionHeldUp is True of a View that brokers can't keep up to date, because of a Topic that it
 	// writes into, or of a bound. It goes on when the cause has ended.
 	ConditionHeldUp = "HeldUp"

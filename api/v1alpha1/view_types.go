@@ -162,6 +162,11 @@ type TriggerSpec struct {
 
 	// Output takes a message for each change.
 	Output ViewOutputSpec `json:"output"`
+
+	// Events has the operator write a Kubernetes event about this View for each change, with a bounded
+	// rate. Without it the operator does not read the alerts.
+	// +optional
+	Events bool `json:"events,omitempty"`
 }
 
 // ViewStatus is what there is.
@@ -170,7 +175,7 @@ type ViewStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled and HeldUp while they hold.
+	// Conditions are Ready; Reconciling, Stalled, HeldUp and AlertsUnread while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

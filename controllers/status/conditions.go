@@ -19,6 +19,8 @@ const (
 	ReasonNotSet = "NotSet"
 	// ReasonNotKept: brokers can't keep a View up to date.
 	ReasonNotKept = "NotKept"
+	// ReasonNotRead: the operator can't read the alerts of a View.
+	ReasonNotRead = "NotRead"
 	// ReasonDeletedSoon: retention is about to delete records.
 	ReasonDeletedSoon = "DeletedSoon"
 	// ReasonRequested: the spec asks for it.

@@ -11,8 +11,9 @@ import (
 )
 
 // View returns the status of a View after a pass. numbers are nil while they are unknown; then the
-// former ones stay.
-func View(view *v1alpha1.View, f plan.ViewFacts, action plan.Action, numbers *mirror.ViewNumbers) v1alpha1.ViewStatus {
+// former ones stay. unread is why its alerts get no events; empty: they do, or need none; nil: that
+// is unknown, and what was said stays.
+func View(view *v1alpha1.View, f plan.ViewFacts, action plan.Action, numbers *mirror.ViewNumbers, unread *string) v1alpha1.ViewStatus {
 	was := &view.Status
 	conditions := ofAction(was.Conditions, view.Generation, action)
 	status := v1alpha1.ViewStatus{ObservedGeneration: view.Generation}
@@ -33,6 +34,9 @@ func View(view *v1alpha1.View, f plan.ViewFacts, action plan.Action, numbers *mi
 	default:
 		status.Keys, status.Watermark, status.Late, status.Failed = was.Keys, was.Watermark, was.Late, was.Failed
 		status.Refused, status.RemovedUnread = was.Refused, was.RemovedUnread
+	}
+	if unread != nil {
+		conditions.only(*unread != "", v1alpha1.ConditionAlertsUnread, ReasonNotRead, "alerts get no events, and go on: "+*unread)
 	}
 	status.Conditions = conditions.conditions
 	return status

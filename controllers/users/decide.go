@@ -25,6 +25,8 @@ type Decision struct {
 	Keep    bool
 	// Pending is how many users wait for their turn to have passwords hashed.
 	Pending int
+
+	size int // of the users in etcd, in bytes; those that were refused at last count
 }
 
 // decide returns the users that Secrets and the defaults make. before are users with verifiers that
@@ -41,7 +43,6 @@ func decide(secrets []corev1.Secret, defaults *identity.Permissions, anonymous s
 	// The first of two with one credential is right, so they are judged in the order of their ages.
 	doc := identity.Document{Default: defaults}
 	bySecret := map[string]*candidate{}
-	size := 0
 	for _, c := range candidates {
 		if waiting[c] {
 			d.Pending++
@@ -50,14 +51,14 @@ func decide(secrets []corev1.Secret, defaults *identity.Permissions, anonymous s
 			}
 		}
 		n, err := coordination.UserSize(&c.user)
-		if err == nil && size+n > identity.MaxDocument {
+		if err == nil && d.size+n > identity.MaxDocument {
 			err = fmt.Errorf("the users together have more than %d bytes: write fewer, or fewer patterns", identity.MaxDocument)
 		}
 		if err != nil {
 			refuse(c, err)
 			continue
 		}
-		size += n
+		d.size += n
 		doc.Users = append(doc.Users, c.user)
 		bySecret[c.user.Name] = c
 	}
@@ -85,6 +86,23 @@ func decide(secrets []corev1.Secret, defaults *identity.Permissions, anonymous s
 	return d
 }
 
+// withOwn adds the operator's own user to a decision. If all together were wrong by that, it is
+// left out: the users of Secrets go first.
+func (d *Decision) withOwn(own *identity.User) {
+	if own == nil || len(d.Document.Users) >= identity.MaxUsers {
+		return
+	}
+	if n, err := coordination.UserSize(own); err != nil || d.size+n > identity.MaxDocument {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(d.Document.Users, own.Name, func(u identity.User, name string) int { return strings.Compare(u.Name, name) })
+	all := d.Document
+	all.Users = slices.Insert(slices.Clone(all.Users), at, *own)
+	if _, mistakes := all.Valid(); len(mistakes) == 0 {
+		d.Document = all
+	}
+}
+
 // candidates sorts the Secrets by their ages, and returns those that are right by themselves.
 func (d *Decision) candidates(secrets []corev1.Secret, anonymous string, refuse func(*candidate, error)) (all []*candidate) {
 	slices.SortFunc(secrets, func(a, b corev1.Secret) int {
@@ -95,6 +113,8 @@ func (d *Decision) candidates(secrets []corev1.Secret, anonymous string, refuse 
 		c, err := read(&secrets[i])
 		switch older := named[c.user.Name]; {
 		case err != nil:
+		case c.user.Name == OperatorName:
+			err = fmt.Errorf("user %s is the operator's own: choose another username", OperatorName)
 		case older != "":
 			err = fmt.Errorf("its user has the name of that of Secret %s, which is older: choose another username", older)
 		case !c.authenticates() && c.user.Name != anonymous:

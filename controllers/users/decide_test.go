@@ -83,6 +83,7 @@ func TestAWrongSecretTakesNoUserAway(t *testing.T) {
 		secret("rights", 32, map[string]string{"token": "a", "user.yaml": "role: [operator]"}),
 		secret("role", 31, map[string]string{"token": "b", "user.yaml": "roles: [king]"}),
 		secret("pattern", 30, map[string]string{"token": "c", "user.yaml": "permissions: {publish: {allow: [a..b]}}"}),
+		secret("reserved", 2, map[string]string{"username": OperatorName, "token": "d"}),
 		secret("also-right", 1, map[string]string{"password": value}),
 	}
 	d := decide(secrets, nil, "", nil, newHashes(bcrypt.MinCost), &left)
@@ -96,6 +97,7 @@ func TestAWrongSecretTakesNoUserAway(t *testing.T) {
 		{"younger", "name of that of Secret right, which is older"}, {"same-token", `the same token as user "right"`}, {"seed", "public key"},
 		{"no-nkey", "public key"}, {"no-hash", "not a bcrypt hash"}, {"long", "more than 72 bytes"}, {"empty", "password is empty"}, {"nothing", "add one"},
 		{"rights", "role"}, {"role", "king"}, {"pattern", "a..b"},
+		{"reserved", "the operator's own"},
 	}
 	if len(d.Mistakes) != len(want) {
 		t.Fatalf("the mistakes are %+v", d.Mistakes)
@@ -108,7 +110,7 @@ func TestAWrongSecretTakesNoUserAway(t *testing.T) {
 			t.Errorf("a mistake shows a value: %+v", m)
 		}
 	}
-	if text := d.invalid(); !strings.Contains(text, "Secret younger: ") || !strings.HasSuffix(text, "and 1 more") {
+	if text := d.invalid(); !strings.Contains(text, "Secret younger: ") || !strings.HasSuffix(text, "and 2 more") {
 		t.Errorf("in short: %s", text)
 	}
 }
@@ -239,5 +241,28 @@ func TestAUserThatWaitsForItsFirstPasswordStays(t *testing.T) {
 	d := decide([]corev1.Secret{secret("ann", 1, map[string]string{"password": "one"})}, nil, "ann", before, newHashes(bcrypt.MinCost), &none)
 	if d.Pending != 1 || d.Trouble != "" || d.Document.Anonymous != "ann" || len(d.Document.Users) != 1 || len(d.Document.Users[0].Passwords) != 0 {
 		t.Errorf("it makes %+v", d)
+	}
+}
+
+// TestTheOperatorsOwnUserTakesNoUserAway: where it would make the users wrong together, it is left
+// out.
+func TestTheOperatorsOwnUserTakesNoUserAway(t *testing.T) {
+	left := turns(100)
+	const key = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+	secrets := []corev1.Secret{secret("ann", 2, map[string]string{"nkey": key}), secret("zoe", 1, map[string]string{"token": "a"})}
+	for _, c := range []struct {
+		own  *identity.User
+		want int
+	}{
+		{nil, 2},
+		{&identity.User{Name: OperatorName, Tokens: []string{"sha256:" + strings.Repeat("ab", 32)}}, 3},
+		{&identity.User{Name: OperatorName, NKeys: []string{key}}, 2},
+		{&identity.User{Name: OperatorName, Permissions: &identity.Permissions{Publish: &identity.Subjects{Allow: make([]string, 2000)}}}, 2},
+	} {
+		d := decide(secrets, nil, "", nil, newHashes(bcrypt.MinCost), &left)
+		d.withOwn(c.own)
+		if _, err := d.Document.Table(); err != nil || len(d.Document.Users) != c.want || c.want == 3 && d.Document.Users[1].Name != OperatorName {
+			t.Errorf("with %+v there are %d users, want %d; %v, %+v", c.own, len(d.Document.Users), c.want, err, d.Mistakes)
+		}
 	}
 }

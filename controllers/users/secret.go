@@ -15,6 +15,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/identity"
 )
 
+// OperatorName is the user that the operator itself is, which no Secret may be.
+const OperatorName = "carillon-operator-alerts"
+
 // The keys of a user's Secret.
 const (
 	keyUsername         = "username"

@@ -46,7 +46,9 @@ type Reconciler struct {
 	Client  client.Client
 	Mirrors *mirror.Set
 	Results *Results
-	Logger  *slog.Logger
+	// Own returns the user that the operator itself is at a Broker, or nil. No Secret has it.
+	Own    func(context.Context, *mirror.Mirror) (*identity.User, error)
+	Logger *slog.Logger
 
 	secrets cache.Cache // of users' Secrets only
 	brokers map[types.NamespacedName]*memory
@@ -145,13 +147,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	left := turns(turnsPerPass)
 	decision := decide(secrets, permissions(spec.DefaultPermissions), spec.Anonymous, known.before(m.State().Users()), known.hashes, &left)
+	count := len(decision.Document.Users)
+	own, err := r.Own(ctx, m)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	decision.withOwn(own)
 	result := r.Results.Of(name, broker.UID)
 	result.Invalid = decision.invalid()
 	var failed error
 	if !decision.Keep {
 		var written bool
 		if written, failed = known.save(ctx, m.Keys, m.State().Users(), &decision.Document); written {
-			result.Written, result.Count = true, len(decision.Document.Users)
+			result.Written, result.Count = true, count
 		}
 	}
 	if invalid := (*coordination.InvalidError)(nil); errors.As(failed, &invalid) {

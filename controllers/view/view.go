@@ -39,11 +39,14 @@ type Reconciler struct {
 	Events  events.EventRecorder
 	Mirrors *mirror.Set
 	Now     func() time.Time
+	// Unread returns why the alerts of a View get no events; empty: they do, or need none; nil: that
+	// is unknown.
+	Unread func(*v1alpha1.View) *string
 
 	goneSince      observe.Absences
 	transientSince observe.Absences // since when its Topic has no leader, or not enough replicas in sync
 	told           eventing.Memory
-	heldUp         eventing.Memory
+	heldUp, unread eventing.Memory
 }
 
 // SetupWithManager registers the Reconciler and its watches with the manager.
@@ -79,12 +82,12 @@ func outputs(v *v1alpha1.View) (all []output) {
 	return all
 }
 
-// tellHeldUp records an event when brokers say that a View can't go on, and the status did not.
-func (r *Reconciler) tellHeldUp(v *v1alpha1.View, now []metav1.Condition) {
-	switch c := meta.FindStatusCondition(now, v1alpha1.ConditionHeldUp); {
+// tellOnce records an event when a condition appears that the status did not have.
+func (r *Reconciler) tellOnce(v *v1alpha1.View, now []metav1.Condition, kind string, memory *eventing.Memory) {
+	switch c := meta.FindStatusCondition(now, kind); {
 	case c == nil:
-		r.heldUp.Forget(client.ObjectKeyFromObject(v))
-	case meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionHeldUp) == nil && r.heldUp.News(v, c.Reason):
+		memory.Forget(client.ObjectKeyFromObject(v))
+	case meta.FindStatusCondition(v.Status.Conditions, kind) == nil && memory.News(v, c.Reason):
 		eventing.Warn(r.Events, v, plan.Action{Kind: plan.Wait, Reason: plan.Reason(c.Reason), Message: c.Message})
 	}
 }
@@ -97,6 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	} else if err != nil {
 		r.told.Forget(request.NamespacedName)
 		r.heldUp.Forget(request.NamespacedName)
+		r.unread.Forget(request.NamespacedName)
 		r.Status.Forget(request.NamespacedName)
 		r.transientSince.Forget(request.String())
 		return r.leave(ctx, request.NamespacedName, nil)
@@ -120,7 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if mirror.Holds(view.Status.Conditions, view.Generation, p.facts.Link, p.broker) {
 		return ctrl.Result{}, nil // the mirror triggers the next pass
 	}
-	wanted := status.View(view, p.facts, action, p.numbers)
+	wanted := status.View(view, p.facts, action, p.numbers, r.Unread(view))
 	if r.Status.InDoubt(view) || !equality.Semantic.DeepEqual(view.Status, wanted) {
 		if err := r.Status.Write(ctx, view, wanted); err != nil {
 			return ctrl.Result{}, err
@@ -128,7 +132,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if was := meta.FindStatusCondition(view.Status.Conditions, v1alpha1.ConditionReady); (was == nil || was.Reason != string(action.Reason)) && r.told.News(view, string(action.Reason)) {
 			eventing.Turn(r.Events, view, action)
 		}
-		r.tellHeldUp(view, wanted.Conditions)
+		r.tellOnce(view, wanted.Conditions, v1alpha1.ConditionHeldUp, &r.heldUp)
+		r.tellOnce(view, wanted.Conditions, v1alpha1.ConditionAlertsUnread, &r.unread)
 	}
 	result, err := r.leave(ctx, request.NamespacedName, view)
 	if result.RequeueAfter == 0 && (p.facts.Refused != nil || p.facts.Unkept != "" || action.Reason == plan.ViewUnsupported || action.Reason == plan.ViewCycle) {

@@ -75,8 +75,8 @@ func trouble(from, to string) string {
 	switch {
 	case top == "api" && !within(to, "api"):
 		return "api imports nothing of ours"
-	case top == "controllers" && !within(to, "controllers") && !within(to, "api") && to != "broker/coordination" && to != "broker/identity" && to != "broker/env":
-		return "controllers use api, broker/coordination and broker/identity, and nothing else of broker"
+	case top == "controllers" && !within(to, "controllers") && !within(to, "api") && to != "broker/coordination" && to != "broker/identity" && to != "broker/env" && (from != "controllers/alerting" || to != "client"):
+		return "controllers use api, broker/coordination and broker/identity, and nothing else of broker; alerting reads as any client does"
 	case (top == "bench" || top == "client") && !within(to, top):
 		return top + " is a client program: it uses nothing of ours"
 	case top == "coordinator" && !within(to, "coordinator") && to != "broker/env" && to != "broker/coordination":

@@ -907,6 +907,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.carillon-mq.carillon.api.v1alpha1.TriggerSpec
   map:
     fields:
+    - name: events
+      type:
+        scalar: boolean
     - name: name
       type:
         scalar: string

@@ -16,6 +16,9 @@ type TriggerSpecApplyConfiguration struct {
 	Until *string `json:"until,omitempty"`
 	// Output takes a message for each change.
 	Output *ViewOutputSpecApplyConfiguration `json:"output,omitempty"`
+	// Events has the operator write a Kubernetes event about this View for each change, with a bounded
+	// rate. Without it the operator does not read the alerts.
+	Events *bool `json:"events,omitempty"`
 }
 
 // TriggerSpecApplyConfiguration constructs a declarative configuration of the TriggerSpec type for use with
@@ -53,5 +56,13 @@ func (b *TriggerSpecApplyConfiguration) WithUntil(value string) *TriggerSpecAppl
 // If called multiple times, the Output field is set to the value of the last call.
 func (b *TriggerSpecApplyConfiguration) WithOutput(value *ViewOutputSpecApplyConfiguration) *TriggerSpecApplyConfiguration {
 	b.Output = value
+	return b
+}
+
+// WithEvents sets the Events field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Events field is set to the value of the last call.
+func (b *TriggerSpecApplyConfiguration) WithEvents(value bool) *TriggerSpecApplyConfiguration {
+	b.Events = &value
 	return b
 }

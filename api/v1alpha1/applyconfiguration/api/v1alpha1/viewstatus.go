@@ -14,7 +14,7 @@ import (
 type ViewStatusApplyConfiguration struct {
 	// ObservedGeneration is the generation of the spec that this status answers.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready; Reconciling, Stalled and HeldUp while they hold.
+	// Conditions are Ready; Reconciling, Stalled, HeldUp and AlertsUnread while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// Topic is the name by which clients know the Topic that is read; the View has this object's name.
 	Topic *string `json:"topic,omitempty"`
