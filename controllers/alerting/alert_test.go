@@ -109,3 +109,17 @@ func TestAllViewsTogetherWriteABoundedNumberOfEvents(t *testing.T) {
 		t.Error("after that there is not one in each interval")
 	}
 }
+
+// TestOneBrokerLeavesEventsToOthers: whatever comes of its Views.
+func TestOneBrokerLeavesEventsToOthers(t *testing.T) {
+	budget, start := NewBudget(), time.Now()
+	flood, other := budget.part(), newLimiter(budget.part())
+	for second := range 600 {
+		now := start.Add(time.Duration(second) * time.Second)
+		for flood.take(now) {
+		}
+		if second%30 == 0 && !other.take(now) {
+			t.Fatalf("after %d s, there is no event for another Broker", second)
+		}
+	}
+}

@@ -8,7 +8,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -119,7 +121,9 @@ func (a access) connect(ctx context.Context) (*connection, error) {
 	var end context.CancelFunc
 	c.ctx, end = context.WithCancel(ctx)
 	options := nats.GetDefaultOptions()
-	options.Servers = a.servers
+	options.Servers = slices.Clone(a.servers)
+	rand.Shuffle(len(options.Servers), func(i, j int) { options.Servers[i], options.Servers[j] = options.Servers[j], options.Servers[i] })
+	options.Servers = options.Servers[:min(len(options.Servers), maxDials)]
 	for _, set := range []nats.Option{
 		nats.Name("carillon operator: events of alerts"), nats.CustomInboxPrefix(inboxes), nats.Timeout(dialWithin),
 		nats.NoReconnect(), nats.ReconnectBufSize(-1), nats.IgnoreDiscoveredServers(), nats.SkipHostLookup(), nats.SetCustomDialer(c.dialer),

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,13 +95,13 @@ func TestAHostileBrokerEndsItsTurnOnly(t *testing.T) {
 		"endless INFOs":              {hostile(t, greeting, reply(greeting)), "bytes in a turn"},
 	} {
 		f := newFollower(t, noEvent(t))
-		err := f.turn(t.Context(), rooms(Source{"hot", "alerts", 0}), c.to.connect)
+		err := f.turn(t.Context(), rooms(Source{Trigger: "hot", Topic: "alerts"}), c.to.connect)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
 		f.trouble.since = f.trouble.since.Add(-unreadAfter)
-		_ = f.turn(t.Context(), rooms(Source{"hot", "alerts", 0}), c.to.connect)
-		if why, known := f.unread(&rooms(Source{"hot", "alerts", 0})[0]); !known || !strings.Contains(why, c.want) {
+		_ = f.turn(t.Context(), rooms(Source{Trigger: "hot", Topic: "alerts"}), c.to.connect)
+		if why, known := f.unread(&rooms(Source{Trigger: "hot", Topic: "alerts"})[0]); !known || !strings.Contains(why, c.want) {
 			t.Errorf("%s: people are told %q, %v", what, why, known)
 		}
 	}
@@ -116,6 +118,7 @@ func TestASlowBrokerIsReadInParts(t *testing.T) {
 		if err != nil {
 			return
 		}
+		t.Cleanup(func() { _ = conn.Close() }) // until then only the operator may close it
 		for _, b := range []byte(greeting + "PONG\r\n") {
 			_, _ = conn.Write([]byte{b})
 		}
@@ -148,7 +151,9 @@ func TestAStoppedTurnDoesNotWait(t *testing.T) {
 			stop() // nothing shows that it has connected
 		}
 		done := make(chan error, 1)
-		go func() { done <- newFollower(t, noEvent(t)).turn(ctx, rooms(Source{"hot", "alerts", 0}), to.connect) }()
+		go func() {
+			done <- newFollower(t, noEvent(t)).turn(ctx, rooms(Source{Trigger: "hot", Topic: "alerts"}), to.connect)
+		}()
 		if says == greeting {
 			select {
 			case <-came:
@@ -178,7 +183,7 @@ func TestARefusedReadIsTold(t *testing.T) {
 			_, _ = io.WriteString(conn, `-ERR 'Permissions Violation for Publish to "`+subject+`"'`+"\r\n")
 		}
 	})
-	f, all := newFollower(t, noEvent(t)), rooms(Source{"hot", "alerts", 0})
+	f, all := newFollower(t, noEvent(t)), rooms(Source{Trigger: "hot", Topic: "alerts"})
 	now := time.Now()
 	f.now = func() time.Time { return now }
 	testutil.Must(t, f.turn(t.Context(), all, to.connect))
@@ -201,5 +206,36 @@ func TestABrokerChoosesNoProtocol(t *testing.T) {
 	got := servers(&coordination.State{Brokers: all})
 	if want := []string{"nats://main-0.example:4222", "nats://[::1]:4222"}; !slices.Equal(got, want) {
 		t.Errorf("it connects to %q, want %q", got, want)
+	}
+}
+
+// TestABrokerHasFewAddressesTried: those in etcd may be anything, and as many as it has written.
+func TestABrokerHasFewAddressesTried(t *testing.T) {
+	listener, err := net.Listen("tcp", "0.0.0.0:0")
+	testutil.Must(t, err)
+	defer func() { _ = listener.Close() }()
+	var dials atomic.Int64
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			dials.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	testutil.Must(t, err)
+	var to access
+	for i := range 50 {
+		to.servers = append(to.servers, fmt.Sprintf("nats://127.0.0.%d:%s", i+1, port))
+	}
+	if conn, err := to.connect(t.Context()); err == nil {
+		conn.Close()
+		t.Error("it has connected")
+	}
+	if n := dials.Load(); n == 0 || n > maxDials || len(to.servers) != 50 {
+		t.Errorf("it has tried %d addresses, and %d are left", n, len(to.servers))
 	}
 }

@@ -21,9 +21,9 @@
 //	E1  Events are for people, and the Topic is the record: an alert may have no event. Reading
 //	    begins with what is appended after the first turn of a Source, so a new operator tells
 //	    nothing old, and nothing of what came while there was none. From then on, what is not read
-//	    is counted.
-//	E2  A View writes a bounded number of events, and so do all of them together. What has no event
-//	    of its own is in a count, which is told when the bound allows it.
+//	    is counted. A Topic that is made again meanwhile is read from its beginning.
+//	E2  A View writes a bounded number of events, and so do those of one Broker, and all of them
+//	    together. What has no event of its own is in a count, which is told when the bounds allow it.
 //	E3  What others wrote is quoted and cut. A message that is no alert of the trigger in its subject
 //	    is passed over.
 //	E4  Who runs a Broker gains nothing at another one: each has a key of its own.
@@ -31,7 +31,8 @@
 //	    time, the turns at once and in a second. It holds up no other Broker for longer than a turn.
 //	E6  Nothing ends reading for good. What can't be read now is tried again, and what never can be
 //	    is passed over and counted.
-//	E7  What can't be read is in a condition of the View.
+//	E7  What can't be read is in a condition of the View, which comes and changes seldom, and goes at
+//	    once.
 //
 // Between turns, each View has its counts and an offset for each shard, and no alert. Events are
 // written one by one, and not by the recorder of client-go: that takes two events of one reason

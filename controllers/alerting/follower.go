@@ -22,6 +22,13 @@ type Source struct {
 	Trigger string
 	Topic   string
 	Shard   int
+	ID      string // of the Topic: another one of that name has another
+}
+
+// key is the Source whatever Topic has the name.
+func (s Source) key() Source {
+	s.ID = ""
+	return s
 }
 
 // follower tells of the alerts of one Broker's Views. It remembers where each shard is read on. One
@@ -42,12 +49,13 @@ type follower struct {
 type followed struct {
 	manifest *v1alpha1.View
 	limiter  *limiter
-	places   map[Source]*place
+	places   map[Source]*place // by their keys
 }
 
 // place is where a Source is read on.
 type place struct {
-	begun   bool // offset is known
+	id      string // of the Topic
+	begun   bool   // offset is known
 	offset  uint64
 	trouble trouble
 }
@@ -63,6 +71,9 @@ func (f *follower) turn(ctx context.Context, all []wanted, connect func(context.
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
 	for _, v := range f.views {
+		if len(v.places) == 0 {
+			continue // it is not wanted any more
+		}
 		counted := *v.limiter
 		if e, ok := v.limiter.rest(f.now()); ok && !f.tell(ctx, v, e) {
 			v.limiter.restore(&counted)
@@ -71,7 +82,8 @@ func (f *follower) turn(ctx context.Context, all []wanted, connect func(context.
 	return err
 }
 
-// take begins with new Views and sources, and forgets those that are not wanted any more.
+// take begins with new Views and sources, and forgets those that are not wanted any more. A View
+// that has just had events keeps its bound: its Broker could have it go and come.
 func (f *follower) take(all []wanted) {
 	views := map[types.UID]*followed{}
 	for i := range all {
@@ -82,11 +94,21 @@ func (f *follower) take(all []wanted) {
 		}
 		v := &followed{manifest: w.manifest, limiter: was.limiter, places: map[Source]*place{}}
 		for _, s := range w.sources {
-			if v.places[s] = was.places[s]; v.places[s] == nil {
-				v.places[s] = &place{}
+			p := was.places[s.key()]
+			switch {
+			case p == nil:
+				p = &place{id: s.ID}
+			case p.id != s.ID: // made again while it was followed: all that is in it is new
+				p = &place{id: s.ID, begun: p.begun, trouble: p.trouble}
 			}
+			v.places[s.key()] = p
 		}
 		views[w.manifest.UID] = v
+	}
+	for uid, v := range f.views {
+		if views[uid] == nil && v.limiter.spent(f.now()) {
+			views[uid] = &followed{manifest: v.manifest, limiter: v.limiter}
+		}
 	}
 	f.views = views
 }
@@ -103,7 +125,7 @@ func (f *follower) unread(w *wanted) (why string, known bool) {
 		return f.trouble.why, true
 	}
 	for _, s := range w.sources {
-		p := v.places[s]
+		p := v.places[s.key()]
 		if p.trouble.why != "" {
 			return fmt.Sprintf("shard %d of topic %s: %s", s.Shard, s.Topic, p.trouble.why), true
 		}
@@ -147,7 +169,7 @@ func (f *follower) read(ctx context.Context, all []wanted, connect func(context.
 			}
 			return errors.Join(errors.New("the connection was lost"), err)
 		}
-		if now, p := f.now(), t.places[t.Source]; err != nil {
+		if now, p := f.now(), t.places[t.key()]; err != nil {
 			if p.trouble.since.IsZero() {
 				f.log.Warn("Alerts can't be read", "view", t.manifest.Name, "namespace", t.manifest.Namespace, "topic", t.Topic, "shard", t.Shard, "error", cause(err))
 			}
@@ -169,12 +191,12 @@ func (f *follower) source(conn *connection, v *followed, s Source) (bytes int, e
 	if err != nil {
 		return 0, err
 	}
-	p := v.places[s]
+	p := v.places[s.key()]
 	if !p.begun {
 		p.begun, p.offset = true, high
 		return 0, nil
 	}
-	p.offset = min(p.offset, high) // the Topic was made again
+	p.offset = min(p.offset, high) // the Topic was made again, and its manifests are behind
 	pass := func(to uint64) {
 		if to = min(to, high); to > p.offset {
 			v.limiter.passed += to - p.offset

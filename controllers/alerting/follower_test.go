@@ -49,7 +49,7 @@ func TestAlertsOfARunningBrokerAreTold(t *testing.T) {
 	})
 	now := time.Now()
 	f.now = func() time.Time { return now }
-	all := rooms(Source{"gone", "nowhere", 0}, Source{"hot", "alerts", 0})
+	all := rooms(Source{Trigger: "gone", Topic: "nowhere"}, Source{Trigger: "hot", Topic: "alerts"})
 	hot := all[0].sources[1]
 	to := access{servers: []string{address}}
 	turn := func() {
@@ -111,7 +111,7 @@ func TestAlertsOfARunningBrokerAreTold(t *testing.T) {
 
 	// Other sources of the View change nothing for this one.
 	alert("alerts.rooms.hot.a", "hot", raised)
-	all = rooms(hot, Source{"cold", "alerts", 0})
+	all = rooms(hot, Source{Trigger: "cold", Topic: "alerts"})
 	turn()
 	want("another trigger with events", "(number 10)")
 	if why, known := f.unread(&all[0]); !known || why != "" {
@@ -159,4 +159,47 @@ func TestAlertsOfARunningBrokerAreTold(t *testing.T) {
 	alert("alerts.rooms.hot.a", "hot", raised)
 	turn()
 	want("an alert after a flood", fmt.Sprintf("(number %d)", serial))
+}
+
+// TestWhatIsRememberedOfAView: a place holds for one Topic, and what is in the next one of that
+// name is all new. The bound of events holds for a View that its Broker has go and come.
+func TestWhatIsRememberedOfAView(t *testing.T) {
+	now := time.Now()
+	f := newFollower(t, func(Event) error { return nil })
+	f.now = func() time.Time { return now }
+	first, second := Source{Trigger: "hot", Topic: "alerts", ID: "1"}, Source{Trigger: "hot", Topic: "alerts", ID: "2"}
+	at := func() *place { return f.views["1"].places[first.key()] }
+	f.take(rooms(first))
+	if p := at(); p.begun {
+		t.Errorf("at first it is %+v", p)
+	}
+	at().begun, at().offset = true, 100
+	f.take(rooms(first))
+	if p := at(); !p.begun || p.offset != 100 {
+		t.Errorf("of the same Topic it is %+v", p)
+	}
+	f.take(rooms(second))
+	if p := at(); !p.begun || p.offset != 0 {
+		t.Errorf("of a Topic made again it is %+v", p)
+	}
+
+	events := 0
+	for range 100 {
+		if _, ok := f.views["1"].limiter.tell(Alert{State: raised}, now); ok {
+			events++
+		}
+		f.take(nil)
+		f.take(rooms(first))
+	}
+	if events != viewBurst {
+		t.Errorf("a View that goes and comes has %d events at once, want %d", events, viewBurst)
+	}
+	if at().begun {
+		t.Error("a place is remembered of a View that was not wanted")
+	}
+	f.take(nil)
+	now = now.Add(time.Hour)
+	if f.take(nil); len(f.views) != 0 {
+		t.Error("a View is never forgotten")
+	}
 }

@@ -31,19 +31,32 @@ func (b *bucket) take(now time.Time) bool {
 // giveBack undoes a take.
 func (b *bucket) giveBack() { b.full = b.full.Add(-b.every) }
 
-// Budget bounds the events of all Views.
+// Budget bounds the events of all Views, or of those of one Broker.
 type Budget struct {
 	mu  sync.Mutex
 	all bucket
+	of  *Budget // what is taken is a part of; nil: none
 }
 
 // NewBudget returns a full one.
 func NewBudget() *Budget { return &Budget{all: bucket{burst: allBurst, every: allEvery}} }
 
+// part returns that of one Broker.
+func (b *Budget) part() *Budget {
+	return &Budget{all: bucket{burst: brokerBurst, every: brokerEvery}, of: b}
+}
+
 func (b *Budget) take(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.all.take(now)
+	if !b.all.take(now) {
+		return false
+	}
+	if b.of != nil && !b.of.take(now) {
+		b.all.giveBack()
+		return false
+	}
+	return true
 }
 
 // Event is what an event says.
@@ -84,6 +97,9 @@ func (l *limiter) take(now time.Time) bool {
 	}
 	return true
 }
+
+// spent reports whether fewer events than the burst are left of the View's own bound.
+func (l *limiter) spent(now time.Time) bool { return l.own.full.After(now) }
 
 // tell returns the event of an alert. ok is false if it is only counted. While there is a count,
 // all that follows is in it, so that events are in the order of the alerts.

@@ -12,6 +12,10 @@ const (
 	// API server's etcd: that are some 7,000.
 	allBurst = 100
 	allEvery = 500 * time.Millisecond
+	// brokerBurst and brokerEvery are the same for the Views of one Broker: a half, so that one whose
+	// alerts never end leaves something to the others.
+	brokerBurst = 50
+	brokerEvery = time.Second
 	// maxAlert is the size of an alert: package broker/viewing writes none that is larger.
 	maxAlert = 256 << 10
 	// maxText is how many bytes of a key, of the values, and of a trouble are shown. The API accepts
@@ -33,6 +37,9 @@ const (
 	turnWithin = 10 * time.Second
 	// dialWithin bounds the greeting of a broker.
 	dialWithin = 5 * time.Second
+	// maxDials is how many addresses of a Broker are tried in a turn, at random: it writes them
+	// itself, and could have the operator try thousands that are somebody else's.
+	maxDials = 4
 	// answerWithin is how long an answer is waited for: a shard without a leader costs the others that
 	// much of a turn.
 	answerWithin = 2 * time.Second
@@ -70,8 +77,9 @@ const (
 	// turn. The operator's user has a pattern for each Topic among them; a user has 1,000 at most.
 	maxSources = 500
 	// unreadAfter is after what time without success a condition says so: the operator's user needs a
-	// moment until brokers know it, and a broker that is replaced comes back. While it lasts, its
-	// text may change each tellAgain: errors with changing parts would have it written each time.
+	// moment until brokers know it, and a broker that is replaced comes back. That of a View comes, or
+	// changes, once in tellAgain: a Broker that fails now and then would have the status of each of
+	// its Views written, and an event about it, each time.
 	unreadAfter = 15 * time.Second
 	tellAgain   = 10 * time.Minute
 )

@@ -44,7 +44,7 @@ type Service struct {
 type link struct {
 	uid    types.UID
 	mirror *mirror.Mirror // the latest one: each day there is another
-	all    []wanted
+	all    []wanted       // none: it gets no turns
 	user   *identity.User
 
 	reading bool // a turn is under way
@@ -85,7 +85,7 @@ func (s *Service) NeedLeaderElection() bool { return true }
 // User returns the user that reads the alerts of a Broker's Views; nil: there are none to read.
 func (s *Service) User(ctx context.Context, m *mirror.Mirror) (*identity.User, error) {
 	views := &v1alpha1.ViewList{}
-	if err := s.Client.List(ctx, views, client.InNamespace(m.Broker.Namespace)); err != nil {
+	if err := s.Client.List(ctx, views, client.InNamespace(m.Broker.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing Views: %w", err)
 	}
 	all, _ := find(views.Items, m.State())
@@ -151,7 +151,7 @@ func (s *Service) sayLate(l *link, now time.Time) {
 // due returns the Broker whose turn has been due for longest, or nil.
 func (s *Service) due(now time.Time) (next *link) {
 	for _, l := range s.links {
-		if !l.reading && !l.due.After(now) && (next == nil || l.due.Before(next.due)) {
+		if !l.reading && len(l.all) > 0 && !l.due.After(now) && (next == nil || l.due.Before(next.due)) {
 			next = l
 		}
 	}
@@ -161,7 +161,8 @@ func (s *Service) due(now time.Time) (next *link) {
 // look takes what the manifests ask for.
 func (s *Service) look(ctx context.Context) error {
 	views, brokers := &v1alpha1.ViewList{}, &v1alpha1.BrokerList{}
-	if err := errors.Join(s.Client.List(ctx, views), s.Client.List(ctx, brokers)); err != nil {
+	// Nothing of them is changed or kept, and copies of all would be made each few seconds.
+	if err := errors.Join(s.Client.List(ctx, views, client.UnsafeDisableDeepCopy), s.Client.List(ctx, brokers, client.UnsafeDisableDeepCopy)); err != nil {
 		return err
 	}
 	asking, asked := map[string][]v1alpha1.View{}, map[types.UID]bool{}
@@ -186,16 +187,16 @@ func (s *Service) look(ctx context.Context) error {
 		for _, v := range without {
 			s.tell(v, fmt.Sprintf("the operator reads %d shards of a Broker for events, each for each trigger, and other Views have these: have fewer triggers with events", maxSources))
 		}
-		if len(all) == 0 {
+		if len(all) == 0 && (l == nil || l.uid != m.UID || len(asking[name.Namespace]) == 0) {
 			continue
 		}
-		there[name] = true
+		there[name] = true // places and bounds stay if the Broker does not know its Views for a while
 		_, public, err := s.keyOf(m.UID)
 		if err != nil {
 			return err
 		}
 		if l == nil || l.uid != m.UID {
-			l = &link{uid: m.UID, due: time.Now(), follower: &follower{budget: s.budget, write: s.write, log: s.Logger, now: time.Now}}
+			l = &link{uid: m.UID, due: time.Now(), follower: &follower{budget: s.budget.part(), write: s.write, log: s.Logger, now: time.Now}}
 			s.links[name] = l
 		}
 		l.mirror, l.all = m, all
@@ -238,7 +239,7 @@ func (s *Service) turn(ctx context.Context, l *link, m *mirror.Mirror, all []wan
 
 // tell has the status of a View say why its alerts get no events.
 func (s *Service) tell(view *v1alpha1.View, why string) {
-	if s.unread.set(view.UID, why) {
+	if s.unread.set(view.UID, why, time.Now()) {
 		s.Mirrors.Views.Add(client.ObjectKeyFromObject(view))
 	}
 }

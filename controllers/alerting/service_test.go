@@ -46,8 +46,9 @@ func TestASignatureHoldsAtOneBroker(t *testing.T) {
 // TestBrokersTakeTurns: the one that waits for longest is next, and one that is being read is not.
 func TestBrokersTakeTurns(t *testing.T) {
 	now := time.Unix(1000, 0)
-	late, later, early := &link{due: now.Add(-2)}, &link{due: now.Add(-1)}, &link{due: now.Add(1)}
-	s := &Service{links: map[types.NamespacedName]*link{{Name: "late"}: late, {Name: "later"}: later, {Name: "early"}: early}}
+	all := rooms(Source{Trigger: "hot", Topic: "alerts"})
+	late, later, early := &link{due: now.Add(-2), all: all}, &link{due: now.Add(-1), all: all}, &link{due: now.Add(1), all: all}
+	s := &Service{links: map[types.NamespacedName]*link{{Name: "late"}: late, {Name: "later"}: later, {Name: "early"}: early, {Name: "without"}: {due: now.Add(-3)}}}
 	for i, want := range []*link{late, later, nil} {
 		got := s.due(now)
 		if got != want {

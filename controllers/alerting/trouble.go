@@ -42,36 +42,50 @@ func cause(err error) string {
 // unread has why the alerts of Views can't be read, by UID. Without an entry it is not known. An
 // empty text: they can.
 type unread struct {
-	mu  sync.Mutex
-	why map[types.UID]string
+	mu    sync.Mutex
+	views map[types.UID]said
+}
+
+// said is what people are told of a View.
+type said struct {
+	why  string
+	told time.Time // when that was no empty text for the first time, or another one
 }
 
 func (u *unread) of(view types.UID) (why string, known bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	why, known = u.why[view]
-	return why, known
+	is, known := u.views[view]
+	return is.why, known
 }
 
-// set reports whether it is news.
-func (u *unread) set(view types.UID, why string) bool {
+// set reports whether it is news. A trouble within tellAgain of another one is none yet: a Broker
+// that fails now and then would have the status of each of its Views written each time.
+func (u *unread) set(view types.UID, why string, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.why == nil {
-		u.why = map[types.UID]string{}
+	if u.views == nil {
+		u.views = map[types.UID]said{}
 	}
-	was, known := u.why[view]
-	u.why[view] = why
-	return !known || was != why
+	was, known := u.views[view]
+	if known && was.why == why || why != "" && !was.told.IsZero() && now.Sub(was.told) < tellAgain {
+		return false
+	}
+	is := said{why, was.told}
+	if why != "" {
+		is.told = now
+	}
+	u.views[view] = is
+	return true
 }
 
 // keep forgets all other Views.
 func (u *unread) keep(views map[types.UID]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for view := range u.why {
+	for view := range u.views {
 		if !views[view] {
-			delete(u.why, view)
+			delete(u.views, view)
 		}
 	}
 }

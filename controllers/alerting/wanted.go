@@ -42,7 +42,7 @@ func find(views []v1alpha1.View, state *coordination.State) (all []wanted, witho
 				continue
 			}
 			for _, shard := range state.Shards(topic.ID) {
-				w.sources = append(w.sources, Source{Trigger: t.Name, Topic: topic.Name, Shard: shard.Number})
+				w.sources = append(w.sources, Source{Trigger: t.Name, Topic: topic.Name, Shard: shard.Number, ID: topic.ID})
 			}
 		}
 		if len(w.sources) == 0 {

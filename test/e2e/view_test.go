@@ -13,10 +13,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
+
+// eventTime is how long alerts are raised until one has an event: some turns of the operator, which
+// takes a minute for the next one after failures, as while the broker was away.
+const eventTime = 4 * time.Minute
 
 // viewComputes declares the View of the samples, by attributes of subjects, and has the broker that
 // computes it killed between two windows: each result and each alert is there once.
@@ -68,6 +73,18 @@ func viewComputes(t *testing.T, e *environment) {
 		t.Errorf("carillon view get prints %q", got)
 	}
 	t.Logf("carillon view get prints\n%s", got)
+
+	// Reading begins at the end of the Topic, at a time that nothing shows, so alerts are raised and
+	// cleared until one has an event. All minutes are past ones.
+	minute, last := 6, time.Time{}
+	upTo(eventTime).For(t, "an alert is an event of the View", func(ctx context.Context) error {
+		if minute < 28 && time.Since(last) > 10*time.Second {
+			read(minute, 40)
+			read(minute+1, 0) // ends the minute before, whose mean is 40
+			minute, last = minute+2, time.Now()
+		}
+		return e.alertTold(ctx)
+	})
 	// Topics that are retained would keep the later stories from taking a broker away.
 	mustRun(t, "kubectl", "-n", namespace, "patch", "topics.carillon.dev", "temperatures", "room-means", "alerts", "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
 	mustRun(t, "kubectl", "-n", namespace, "delete", "--timeout=60s", "-f", "config/samples/view.yaml")
@@ -85,6 +102,25 @@ func viewComputes(t *testing.T, e *environment) {
 	})
 	upTo(replaceTime).For(t, leader+" is back", e.replaced(leader, killed))
 	upTo(replaceTime).For(t, "the Broker is Ready", e.brokerIsReady)
+}
+
+// alertTold returns an error unless an alert of the View is an event about it.
+func (e *environment) alertTold(ctx context.Context) error {
+	v, all := &v1alpha1.View{}, &eventsv1.EventList{}
+	if err := errors.Join(e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "hot-rooms"}, v), e.List(ctx, all, client.InNamespace(namespace))); err != nil {
+		return err
+	}
+	var others []string
+	for _, is := range all.Items {
+		if is.Regarding.Kind != "View" || is.Regarding.UID != v.UID {
+			continue
+		}
+		if is.Reason == "AlertRaised" && is.Type == "Warning" && strings.HasPrefix(is.Note, "trigger hot raised an alert of key ") && strings.Contains(is.Note, "410") {
+			return nil
+		}
+		others = append(others, is.Reason+": "+is.Note)
+	}
+	return fmt.Errorf("the events are %q, and the conditions %+v", others, v.Status.Conditions)
 }
 
 // printed waits until a Topic has these results, or these alerts, and fails if it has others.
