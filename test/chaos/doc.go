@@ -42,7 +42,7 @@
 //   - Views of a Topic of several shards, whose messages have a time and a number as headers: one
 //     with windows, for which some messages come too late, and one of all messages, each with
 //     triggers (rooms_test.go). When the load has ended, the log of the Topic is counted anew
-//     (views.go). The output Topics have each closed window and each alert of it once, and no
+//     (test/recount). The output Topics have each closed window and each alert of it once, and no
 //     others, with serial numbers without gaps. An alert of all messages has the result of those
 //     before the offsets that it names, and the present values are those of the whole log.
 //   - No process panicked.

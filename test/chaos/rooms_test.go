@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,13 +16,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/test/durability/checker"
+	"github.com/carillon-mq/carillon/test/recount"
 )
 
 // rooms is the number of keys of the Views.
 const rooms = 3
 
 // roomWindows are the windows of the View rooms.
-var roomWindows = Windows{Size: time.Second, Lateness: 500 * time.Millisecond}
+var roomWindows = recount.Windows{Size: time.Second, Lateness: 500 * time.Millisecond}
 
 // Names of the Views, and of the Topics that they write into.
 const (
@@ -34,9 +34,9 @@ const (
 // The triggers: hot is about windows, and the others are about all readings so far. The mean of a
 // window is about 5, 15 or 25 (readingHeader).
 var (
-	hot  = Trigger{"hot", func(s Sum) bool { return s.Total > 20*s.Readings }, func(s Sum) bool { return s.Total < 10*s.Readings }}
-	many = Trigger{"many", func(s Sum) bool { return s.Readings > 200 }, func(s Sum) bool { return s.Readings <= 200 }}
-	warm = Trigger{"warm", func(s Sum) bool { return s.Total > 15*s.Readings }, func(s Sum) bool { return s.Total < 15*s.Readings-200 }}
+	hot  = recount.Trigger{Name: "hot", When: func(s recount.Sum) bool { return s.Total > 20*s.Readings }, Until: func(s recount.Sum) bool { return s.Total < 10*s.Readings }}
+	many = recount.Trigger{Name: "many", When: func(s recount.Sum) bool { return s.Readings > 200 }, Until: func(s recount.Sum) bool { return s.Readings <= 200 }}
+	warm = recount.Trigger{Name: "warm", When: func(s recount.Sum) bool { return s.Total > 15*s.Readings }, Until: func(s recount.Sum) bool { return s.Total < 15*s.Readings-200 }}
 )
 
 // views returns the Views, which read clicks: one with windows of the time that a message names,
@@ -137,13 +137,13 @@ func (w *world) readAll(ctx context.Context, name string, f func(m jetstream.Msg
 }
 
 // readings returns the records of clicks by shard.
-func (w *world) readings(ctx context.Context) ([][]Reading, error) {
-	all := make([][]Reading, len(w.clicks.Shards))
+func (w *world) readings(ctx context.Context) ([][]recount.Reading, error) {
+	all := make([][]recount.Reading, len(w.clicks.Shards))
 	for n, h := range w.clicks.Shards {
 		err := w.readAll(ctx, h.Stream, func(m jetstream.Msg, meta *jetstream.MsgMetadata) error {
 			at, timeErr := time.Parse(time.RFC3339Nano, m.Headers().Get("At"))
 			number, err := strconv.ParseFloat(m.Headers().Get("N"), 64)
-			all[n] = append(all[n], Reading{Offset: meta.Sequence.Stream, Stored: meta.Timestamp.UnixNano(), At: at.UnixNano(), Room: m.Headers().Get("Room"), N: number})
+			all[n] = append(all[n], recount.Reading{Offset: meta.Sequence.Stream, Stored: meta.Timestamp.UnixNano(), At: at.UnixNano(), Room: m.Headers().Get("Room"), N: number})
 			return errors.Join(timeErr, err)
 		})
 		if err != nil {
@@ -154,27 +154,16 @@ func (w *world) readings(ctx context.Context) ([][]Reading, error) {
 }
 
 // written returns what the Views have written, by Topic and by trigger; that of results is empty.
-func (w *world) written(ctx context.Context) (map[string][]Present, error) {
-	all := map[string][]Present{}
+func (w *world) written(ctx context.Context) (map[string][]recount.Present, error) {
+	all := map[string][]recount.Present{}
 	for _, topic := range []string{totals, alerts} {
 		err := w.readAll(ctx, topic, func(m jetstream.Msg, _ *jetstream.MsgMetadata) error {
-			var is struct {
-				Trigger, State string
-				Serial         int
-				Key            []string
-				To             time.Time
-				Values         Sum
-				Offsets        map[uint32]uint64
+			is, trigger, err := recount.Parse(m.Data())
+			if err == nil && (trigger == "") != (topic == totals) {
+				err = fmt.Errorf("there is %s on %s", m.Data(), m.Subject())
 			}
-			if err := json.Unmarshal(m.Data(), &is); err != nil {
-				return err
-			}
-			if len(is.Key) != 1 || (is.Trigger == "") != (topic == totals) {
-				return fmt.Errorf("there is %s on %s", m.Data(), m.Subject())
-			}
-			o := Written{Room: is.Key[0], End: is.To.UnixNano(), Sum: is.Values, Serial: is.Serial, Raised: is.State == "raised"}
-			all[is.Trigger] = append(all[is.Trigger], Present{o, is.Offsets})
-			return nil
+			all[trigger] = append(all[trigger], is)
+			return err
 		})
 		if err != nil {
 			return nil, err
@@ -202,27 +191,28 @@ func (w *world) judgeViews() error {
 		if err != nil {
 			return err
 		}
-		results, late, untimed := Recount(logs, roomWindows)
+		counted := recount.Count(logs, roomWindows)
+		results := counted.Closed
 		due := hot.Alerts(results)
 		err = errors.Join(
-			CompareWritten("results", plain(got[""]), results),
-			CompareWritten("alerts", plain(got[hot.Name]), due),
-			many.JudgePresent(logs, got[many.Name]),
-			warm.JudgePresent(logs, got[warm.Name]),
-			present.compare(Totals(logs, nil)),
+			recount.Compare("results", plain(got[""]), results),
+			recount.Compare("alerts", plain(got[hot.Name]), due),
+			many.Judge(logs, got[many.Name]),
+			warm.Judge(logs, got[warm.Name]),
+			present.compare(recount.Totals(logs, nil)),
 		)
 		if err == nil && len(results) == 0 {
 			err = errors.New("the views have no result: this tries nothing")
 		}
 		if err == nil {
 			w.t.Logf("views: %d results, %d alerts, %d late, %d without a time; of all readings %d and %d alerts; they agreed after %v",
-				len(results), len(due), late, untimed, len(got[many.Name]), len(got[warm.Name]), time.Since(began).Round(time.Millisecond))
+				len(results), len(due), counted.Late, counted.Untimed, len(got[many.Name]), len(got[warm.Name]), time.Since(began).Round(time.Millisecond))
 		}
 		return err
 	})
 }
 
-func plain(of []Present) (all []Written) {
+func plain(of []recount.Present) (all []recount.Written) {
 	for i := range of {
 		all = append(all, of[i].Written)
 	}
@@ -233,13 +223,13 @@ func plain(of []Present) (all []Written) {
 type presentValues struct {
 	Values []struct {
 		Key    []string
-		Values Sum
+		Values recount.Sum
 	}
 }
 
 // compare compares the present values of all readings with a recount.
-func (p *presentValues) compare(want map[string]Sum) error {
-	got := map[string]Sum{}
+func (p *presentValues) compare(want map[string]recount.Sum) error {
+	got := map[string]recount.Sum{}
 	for _, v := range p.Values {
 		got[v.Key[0]] = v.Values
 	}

@@ -1,7 +1,10 @@
-package chaos
+// Package recount says what Views of whole logs have to have, in the plainest way. The judges of
+// test/chaos and test/world compare it with what brokers have written.
+package recount
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -27,55 +30,153 @@ func (s *Sum) add(r *Reading) {
 // Written is a message that a View has written, or has to write: the result of a window, or an
 // alert.
 type Written struct {
-	Room string
-	End  int64 // of the window, in ns
+	Room       string
+	Start, End int64 // of the window, in ns
 	Sum
 	Serial int // of an alert; 0: it is a result
 	Raised bool
 }
 
-// Windows are those of a View.
-type Windows struct{ Size, Lateness time.Duration }
+// Parse returns what a message of a View says, and the trigger that it is an alert of; empty: it is
+// a result.
+func Parse(data []byte) (p Present, trigger string, err error) {
+	var is struct {
+		Trigger, State string
+		Serial         int
+		Key            []string
+		From, To       time.Time
+		Values         Sum
+		Offsets        map[uint32]uint64
+	}
+	if err := json.Unmarshal(data, &is); err != nil {
+		return p, "", err
+	}
+	if len(is.Key) != 1 {
+		return p, "", fmt.Errorf("%s has no room", data)
+	}
+	p.Written = Written{Room: is.Key[0], Start: is.From.UnixNano(), End: is.To.UnixNano(), Sum: is.Values, Serial: is.Serial, Raised: is.State == "raised"}
+	p.Offsets = is.Offsets
+	return p, is.Trigger, nil
+}
+
+// Windows are those of a View: of a size, every so often, or sessions that end after a time without
+// readings.
+type Windows struct {
+	Size     time.Duration
+	Every    time.Duration // 0: windows follow each other
+	Session  time.Duration // 0: they are no sessions
+	Lateness time.Duration
+}
 
 // mostAhead is how much later than a record was stored the time may be that it names.
 const mostAhead = int64(time.Hour)
 
-// Recount returns the results that a View of whole logs has to have, by the definitions of
-// docs/api.md: those of the windows that all shards have closed, in the order of rooms and ends.
-// late is how many readings came too late for their window, and untimed how many have no time.
-func Recount(shards [][]Reading, w Windows) (results []Written, late, untimed int) {
-	type window struct {
-		room string
-		end  int64
+// Counted is what a View of whole logs has to have, by the definitions of docs/api.md. Results are
+// in the order of rooms and ends.
+type Counted struct {
+	Closed  []Written // by all shards: those that are written
+	Open    []Written // the others
+	Late    int       // readings that came too late, counted once for each window
+	Untimed int       // readings that have no time
+}
+
+// span is a window of a room, in ns.
+type span struct {
+	room       string
+	start, end int64
+}
+
+// sums are results by window.
+type sums map[span]*Sum
+
+func (all sums) add(at span, r *Reading) {
+	if all[at] == nil {
+		all[at] = &Sum{}
 	}
-	sums, closed, size := map[window]*Written{}, int64(math.MaxInt64), int64(w.Size)
+	all[at].add(r)
+}
+
+// Count counts what windows have: first which readings are late, shard by shard, and then all
+// windows of the others.
+func Count(shards [][]Reading, w Windows) (c Counted) {
+	all, inSessions, closed := sums{}, []Reading{}, int64(math.MaxInt64)
+	size, every, gap := int64(w.Size), int64(w.Size), int64(w.Session)
+	if w.Every > 0 {
+		every = int64(w.Every)
+	}
 	for _, log := range shards {
-		watermark := int64(math.MinInt64)
-		for i := range log {
-			r := &log[i]
+		watermark, here := int64(math.MinInt64), []Reading{}
+		for _, r := range log {
 			if r.At > r.Stored+mostAhead {
-				untimed++
+				c.Untimed++
 				continue
 			}
-			if at := (window{r.Room, r.At - r.At%size + size}); at.end <= watermark {
-				late++
-			} else {
-				if sums[at] == nil {
-					sums[at] = &Written{Room: at.room, End: at.end}
+			if gap > 0 {
+				if r.At < watermark && !openSession(here, &r, gap, watermark) {
+					c.Late++
+				} else {
+					here = append(here, r)
 				}
-				sums[at].add(r)
+			} else {
+				for start := r.At - r.At%every; start > r.At-size; start -= every {
+					if start+size <= watermark {
+						c.Late++
+					} else {
+						all.add(span{r.Room, start, start + size}, &r)
+					}
+				}
 			}
 			watermark = max(watermark, r.At-int64(w.Lateness))
 		}
 		closed = min(closed, watermark)
+		inSessions = append(inSessions, here...)
 	}
-	for _, sum := range sums {
-		if sum.End <= closed {
-			results = append(results, *sum)
+	addSessions(all, inSessions, gap)
+	for at, sum := range all {
+		is := Written{Room: at.room, Start: at.start, End: at.end, Sum: *sum}
+		if at.end <= closed {
+			c.Closed = append(c.Closed, is)
+		} else {
+			c.Open = append(c.Open, is)
 		}
 	}
-	slices.SortFunc(results, func(a, b Written) int { return cmp.Or(cmp.Compare(a.Room, b.Room), cmp.Compare(a.End, b.End)) })
-	return results, late, untimed
+	for _, list := range [][]Written{c.Closed, c.Open} {
+		slices.SortFunc(list, func(a, b Written) int { return cmp.Or(cmp.Compare(a.Room, b.Room), cmp.Compare(a.End, b.End)) })
+	}
+	return c
+}
+
+// addSessions adds the sessions of readings.
+func addSessions(all sums, of []Reading, gap int64) {
+	of = slices.Clone(of)
+	slices.SortStableFunc(of, func(a, b Reading) int { return cmp.Or(cmp.Compare(a.Room, b.Room), cmp.Compare(a.At, b.At)) })
+	for len(of) > 0 {
+		n := 1
+		for n < len(of) && of[n].Room == of[0].Room && of[n].At < of[n-1].At+gap {
+			n++
+		}
+		for i := range of[:n] {
+			all.add(span{of[0].Room, of[0].At, of[n-1].At + gap}, &of[i])
+		}
+		of = of[n:]
+	}
+}
+
+// openSession reports whether a session of readings that is open holds the time of another one.
+func openSession(of []Reading, r *Reading, gap, watermark int64) bool {
+	mine, all := []Reading{}, sums{}
+	for i := range of {
+		if of[i].Room == r.Room {
+			mine = append(mine, of[i])
+		}
+	}
+	addSessions(all, mine, gap)
+	for at := range all {
+		if at.end > watermark && at.start <= r.At && r.At < at.end {
+			return true
+		}
+	}
+	return false
 }
 
 // Trigger is a trigger of a View: its conditions, as the judge computes them.
@@ -92,7 +193,7 @@ func (t *Trigger) changes(raised bool, s Sum) bool {
 	return t.When(s)
 }
 
-// Alerts returns the alerts that results raise and clear, which are in the order of Recount.
+// Alerts returns the alerts that results raise and clear, which are in the order of Counted.
 func (t *Trigger) Alerts(results []Written) (alerts []Written) {
 	room, serial := "", 0
 	for _, is := range results {
@@ -108,9 +209,9 @@ func (t *Trigger) Alerts(results []Written) (alerts []Written) {
 	return alerts
 }
 
-// CompareWritten compares what a View has written, in the order of the output's log, with what it
+// Compare compares what a View has written, in the order of the output's log, with what it
 // has to write. The order of different rooms is open.
-func CompareWritten(what string, got, want []Written) error {
+func Compare(what string, got, want []Written) error {
 	got = slices.Clone(got)
 	slices.SortStableFunc(got, func(a, b Written) int { return cmp.Compare(a.Room, b.Room) })
 	for i := range max(len(got), len(want)) {
@@ -145,14 +246,14 @@ func Totals(shards [][]Reading, before map[uint32]uint64) map[string]Sum {
 	return totals
 }
 
-// JudgePresent judges the alerts of a View without windows, which are in the order of their log.
+// Judge judges the alerts of a View without windows, which are in the order of their log.
 // Which results are judged depends on time, so a recount says of each alert:
 //
 //  1. The serial numbers of a room are 1, 2, 3 …, and alerts raise and clear in turn.
 //  2. Its result is that of the readings before its offsets, which are not before those of the
 //     alert before. It meets the condition.
 //  3. After the last one, the result of all readings changes nothing.
-func (t *Trigger) JudgePresent(shards [][]Reading, alerts []Present) error {
+func (t *Trigger) Judge(shards [][]Reading, alerts []Present) error {
 	last := map[string]*Present{}
 	wrong := func(a *Present, format string, args ...any) error {
 		return fmt.Errorf("views disagree with a recount: alert %d of %s and %s %s", a.Serial, t.Name, a.Room, fmt.Sprintf(format, args...))

@@ -1,4 +1,4 @@
-package chaos
+package recount
 
 import (
 	"maps"
@@ -28,16 +28,41 @@ func readingsOf(n float64, seconds ...int64) (log []Reading) {
 func TestARecountOfWindows(t *testing.T) {
 	first := readingsOf(2, 10, 11, 13, 11, 12, 10000, 15) // the second one at 11 is late, and the one at 10000 has no time
 	second1 := readingsOf(1, 11, 10, 12, 15)
-	results, late, untimed := Recount([][]Reading{first, second1}, twoSeconds)
-	want := []Written{{Room: "a", End: 12 * second, Sum: Sum{4, 6}}, {Room: "a", End: 14 * second, Sum: Sum{3, 5}}}
-	if !slices.Equal(results, want) || late != 1 || untimed != 1 {
-		t.Errorf("got %+v, %d late, %d without a time; want %+v, and one of each", results, late, untimed, want)
+	got := Count([][]Reading{first, second1}, twoSeconds)
+	want := []Written{{Room: "a", Start: 10 * second, End: 12 * second, Sum: Sum{4, 6}}, {Room: "a", Start: 12 * second, End: 14 * second, Sum: Sum{3, 5}}}
+	open := []Written{{Room: "a", Start: 14 * second, End: 16 * second, Sum: Sum{2, 3}}}
+	if !slices.Equal(got.Closed, want) || !slices.Equal(got.Open, open) || got.Late != 1 || got.Untimed != 1 {
+		t.Errorf("got %+v, want %+v, and open %+v, and one late and one without a time", got, want, open)
 	}
-	if results, _, _ = Recount([][]Reading{first, second1[:3]}, twoSeconds); len(results) != 0 {
-		t.Errorf("a shard is behind, and there is %+v", results)
+	if got = Count([][]Reading{first, second1[:3]}, twoSeconds); len(got.Closed) != 0 {
+		t.Errorf("a shard is behind, and there is %+v", got.Closed)
 	}
-	if results, _, _ = Recount([][]Reading{first, nil}, twoSeconds); len(results) != 0 {
-		t.Errorf("a shard has nothing, and there is %+v", results)
+	if got = Count([][]Reading{first, nil}, twoSeconds); len(got.Closed) != 0 {
+		t.Errorf("a shard has nothing, and there is %+v", got.Closed)
+	}
+}
+
+// TestARecountOfSlidingWindows: a reading is in all windows that hold its time, and late for those
+// that are closed.
+func TestARecountOfSlidingWindows(t *testing.T) {
+	got := Count([][]Reading{readingsOf(1, 10, 13, 11)}, Windows{Size: 2 * time.Second, Every: time.Second, Lateness: time.Second})
+	want := []Written{{Room: "a", Start: 9 * second, End: 11 * second, Sum: Sum{1, 1}}, {Room: "a", Start: 10 * second, End: 12 * second, Sum: Sum{1, 1}}}
+	open := []Written{{Room: "a", Start: 11 * second, End: 13 * second, Sum: Sum{1, 1}}, {Room: "a", Start: 12 * second, End: 14 * second, Sum: Sum{1, 1}},
+		{Room: "a", Start: 13 * second, End: 15 * second, Sum: Sum{1, 1}}}
+	if !slices.Equal(got.Closed, want) || !slices.Equal(got.Open, open) || got.Late != 1 {
+		t.Errorf("got %+v, want %+v, and open %+v, and one late", got, want, open)
+	}
+}
+
+// TestARecountOfSessions: sessions of several shards that touch are one. A reading before the
+// watermark is late, unless an open session of its shard holds its time.
+func TestARecountOfSessions(t *testing.T) {
+	first := readingsOf(1, 10, 12, 20, 21, 20, 15, 30) // the second one at 20 is in an open session, the one at 15 is late
+	got := Count([][]Reading{first, readingsOf(2, 13, 31)}, Windows{Session: 3 * time.Second})
+	want := []Written{{Room: "a", Start: 10 * second, End: 16 * second, Sum: Sum{3, 4}}, {Room: "a", Start: 20 * second, End: 24 * second, Sum: Sum{3, 3}}}
+	open := []Written{{Room: "a", Start: 30 * second, End: 34 * second, Sum: Sum{2, 3}}}
+	if !slices.Equal(got.Closed, want) || !slices.Equal(got.Open, open) || got.Late != 1 {
+		t.Errorf("got %+v, want %+v, and open %+v, and one late", got, want, open)
 	}
 }
 
@@ -64,7 +89,7 @@ func TestARecountOfAlerts(t *testing.T) {
 // order. The order of rooms is open.
 func TestResultsThatDifferAreFound(t *testing.T) {
 	want := []Written{{Room: "a", End: 2, Sum: Sum{3, 4}}, {Room: "a", End: 4, Sum: Sum{1, 2}}, {Room: "b", End: 2, Sum: Sum{5, 6}}}
-	if err := CompareWritten("results", []Written{want[2], want[0], want[1]}, want); err != nil {
+	if err := Compare("results", []Written{want[2], want[0], want[1]}, want); err != nil {
 		t.Error(err)
 	}
 	other := want[1]
@@ -78,7 +103,7 @@ func TestResultsThatDifferAreFound(t *testing.T) {
 		"out of order": {want[1], want[0], want[2]},
 		"one too many": append(slices.Clone(want), Written{Room: "c"}),
 	} {
-		if err := CompareWritten("results", got, want); err == nil || !strings.Contains(err.Error(), "disagree with a recount") {
+		if err := Compare("results", got, want); err == nil || !strings.Contains(err.Error(), "disagree with a recount") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -92,7 +117,7 @@ func TestPresentAlertsThatDifferAreFound(t *testing.T) {
 		return Present{Written{Room: "a", Sum: sum, Serial: serial, Raised: serial%2 == 1}, map[uint32]uint64{0: offsets[0], 1: offsets[1]}}
 	}
 	raised, cleared := alert(1, Sum{2, 6}, 3, 1), alert(2, Sum{4, 0}, 3, 3)
-	if err := over5.JudgePresent(shards, []Present{raised, cleared}); err != nil {
+	if err := over5.Judge(shards, []Present{raised, cleared}); err != nil {
 		t.Error(err)
 	}
 	later, unlike := alert(1, Sum{2, 6}, 3, 1), alert(2, Sum{4, 0}, 3, 3)
@@ -110,11 +135,11 @@ func TestPresentAlertsThatDifferAreFound(t *testing.T) {
 		"of fewer readings":        {raised, alert(2, Sum{3, -3}, 2, 3)},
 		"cleared without a reason": {raised, alert(2, Sum{3, 3}, 3, 2)},
 	} {
-		if err := over5.JudgePresent(shards, got); err == nil || !strings.Contains(err.Error(), "disagree with a recount") {
+		if err := over5.Judge(shards, got); err == nil || !strings.Contains(err.Error(), "disagree with a recount") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := over5.JudgePresent([][]Reading{shards[0]}, nil); err == nil {
+	if err := over5.Judge([][]Reading{shards[0]}, nil); err == nil {
 		t.Error("no alert was raised, and that was not found")
 	}
 }
