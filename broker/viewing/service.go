@@ -1,10 +1,12 @@
 package viewing
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,6 +100,7 @@ type Service[S Shard] struct {
 	mu      sync.Mutex
 	ledgers map[S]*ledger
 	runs    map[runKey[S]]*run[S]
+	begun   uint64 // runs
 }
 
 // runKey is a view of a shard, or the owner of a view that is at its shard.
@@ -109,12 +112,13 @@ type runKey[S Shard] struct {
 
 // run is a goroutine of a part or an owner.
 type run[S Shard] struct {
-	of    *Declared
-	ctx   context.Context
-	stop  context.CancelFunc
-	ended chan struct{}
-	part  *part[S]  // or
-	owner *owner[S] // nil: as long as it can't be compiled
+	of     *Declared
+	number uint64 // of all runs
+	ctx    context.Context
+	stop   context.CancelFunc
+	ended  chan struct{}
+	part   *part[S]  // or
+	owner  *owner[S] // nil: as long as it can't be compiled
 }
 
 // ledger is what is known of a state log.
@@ -159,8 +163,9 @@ func (s *Service[S]) Close() {
 	if s.offer != nil {
 		s.offer.Close()
 	}
-	s.mu.Lock() // no question begins to be answered any more
+	s.mu.Lock() // no question begins to be answered any more, and no run begins
 	s.stop()
+	s.stopRuns(func(runKey[S]) bool { return true })
 	s.mu.Unlock()
 	s.running.Wait()
 	s.mu.Lock()
@@ -180,11 +185,7 @@ func (s *Service[S]) Leading(shard S, open bool) {
 			l.release()
 			delete(s.ledgers, shard)
 		}
-		for at, r := range s.runs {
-			if at.shard == shard {
-				r.stop()
-			}
-		}
+		s.stopRuns(func(at runKey[S]) bool { return at.shard == shard })
 		return
 	}
 	if _, views := s.Of(shard); len(views) > 0 && s.ctx.Err() == nil {
@@ -316,11 +317,7 @@ func (s *Service[S]) look() bool {
 			l.release()
 		}
 	}
-	for at, r := range s.runs {
-		if !seen[at] {
-			r.stop()
-		}
-	}
+	s.stopRuns(func(at runKey[S]) bool { return !seen[at] })
 	s.waiting.Store(int64(waiting))
 	s.ownersHere.Store(int64(owners))
 	return len(s.runs) > 0
@@ -344,16 +341,34 @@ func (s *Service[S]) same(at runKey[S], of *Declared) bool {
 	return r != nil && r.ctx.Err() == nil && (r.of == of || reflect.DeepEqual(r.of, of))
 }
 
-// begin begins a part or an owner. It reports false if the view can't be compiled, which its
-// declaration precludes. mu is held.
+// stopRuns stops some runs, in the order in which they began. mu is held.
+func (s *Service[S]) stopRuns(which func(at runKey[S]) bool) {
+	var some []*run[S]
+	for at, r := range s.runs {
+		if which(at) {
+			some = append(some, r)
+		}
+	}
+	slices.SortFunc(some, func(a, b *run[S]) int { return cmp.Compare(a.number, b.number) })
+	for _, r := range some {
+		r.stop()
+	}
+}
+
+// begin begins a part or an owner. It reports false if the service is closed, or the view can't be
+// compiled, which its declaration precludes. mu is held.
 func (s *Service[S]) begin(at runKey[S], place Place, of *Declared) bool {
+	if s.ctx.Err() != nil {
+		return false
+	}
 	v, err := view.Compile(of.Spec)
 	if err != nil {
 		s.Logger.Error("a view can't be kept by this version", "view", of.Name, "error", err)
 		return false
 	}
-	r := &run[S]{of: of, ended: make(chan struct{})}
-	r.ctx, r.stop = context.WithCancel(s.ctx)
+	s.begun++
+	r := &run[S]{of: of, number: s.begun, ended: make(chan struct{})}
+	r.ctx, r.stop = context.WithCancel(context.Background()) // Close stops it, in its turn
 	keep := func(context.Context) {}
 	if at.owner {
 		r.owner = newOwner(s, place, of, v)
