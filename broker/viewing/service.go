@@ -283,10 +283,10 @@ func (s *Service[S]) look() bool {
 		}
 	}
 	waiting, seen := 0, map[runKey[S]]bool{}
-	for _, shard := range s.Led() {
-		place, views := s.Of(shard)
+	for _, is := range s.viewed() {
+		shard, place := is.shard, is.place
 		settled := true
-		for _, of := range views {
+		for _, of := range is.views {
 			at := runKey[S]{shard: shard, name: of.Name}
 			seen[at] = s.same(at, of)
 			if s.runs[at] == nil {
@@ -321,6 +321,30 @@ func (s *Service[S]) look() bool {
 	s.waiting.Store(int64(waiting))
 	s.ownersHere.Store(int64(owners))
 	return len(s.runs) > 0
+}
+
+// ledShard is a shard that is led here, with the views of its Topic.
+type ledShard[S Shard] struct {
+	shard S
+	place Place
+	views []*Declared
+}
+
+// viewed returns the shards with views that are led here, in the order of their Topics' ids and
+// their numbers: so the same ones wait as long as there is no room. The state logs of others are
+// not held. mu is held.
+func (s *Service[S]) viewed() (all []ledShard[S]) {
+	for _, shard := range s.Led() {
+		if place, views := s.Of(shard); len(views) > 0 {
+			all = append(all, ledShard[S]{shard, place, views})
+		} else if l := s.ledgers[shard]; l != nil {
+			l.release()
+		}
+	}
+	slices.SortFunc(all, func(a, b ledShard[S]) int {
+		return cmp.Or(cmp.Compare(a.place.Topic, b.place.Topic), cmp.Compare(a.place.Number, b.place.Number))
+	})
+	return all
 }
 
 // waitsFor reports whether the state log of a shard is held for views that are not kept. mu is
