@@ -208,7 +208,7 @@ func (p *part[S]) admit(ctx context.Context, of *saved) (engine *view.Shard, dam
 		if !work.Sleep(ctx, rest) {
 			return nil, nil, ctx.Err()
 		}
-		if time.Since(p.savedAt) >= saveEvery && p.holdsBack() {
+		if time.Since(p.savedAt) >= p.service.SaveEvery && p.holdsBack() {
 			if err := p.copy(ctx, of); err != nil {
 				return nil, nil, err
 			}
@@ -423,10 +423,10 @@ func (p *part[S]) due() bool {
 	if since < time.Second {
 		return false
 	}
-	if changed && (fresh >= saveRecords || since >= max(saveEvery, time.Duration(p.written)*time.Second/savePace)) {
+	if changed && (fresh >= saveRecords || since >= max(p.service.SaveEvery, time.Duration(p.written)*time.Second/savePace)) {
 		return true
 	}
-	return since >= saveEvery && p.holdsBack()
+	return since >= p.service.SaveEvery && p.holdsBack()
 }
 
 // holdsBack reports whether the last checkpoint keeps too much of the state log.

@@ -72,7 +72,10 @@ type Config[S Shard] struct {
 	Payload int
 	// Memory is how many bytes all parts and owners take. Beyond it they wait.
 	Memory int64
-	Logger *slog.Logger
+	// SaveEvery is after how much time a part that has changed writes a checkpoint; 0: saveEvery.
+	// Simulations, which last some seconds, have a shorter one.
+	SaveEvery time.Duration
+	Logger    *slog.Logger
 }
 
 // Service keeps the views of all shards that this broker leads, and is the owner of those whose
@@ -137,6 +140,9 @@ type ledger struct {
 func New[S Shard](config Config[S]) *Service[S] {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.SaveEvery == 0 {
+		config.SaveEvery = saveEvery
 	}
 	s := &Service[S]{Config: config, turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), encodes: make(chan struct{}, encodesAtOnce), chunk: chunkBytes, maxParts: maxParts, maxOwners: maxOwners, waitingBytes: waitingBytes,
 		ledgers: map[S]*ledger{}, runs: map[runKey[S]]*run[S]{}}
