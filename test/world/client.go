@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/test/recount"
 )
 
 // kind is what a client does.
@@ -88,6 +89,8 @@ type operation struct {
 	fast      *fastBatch    // the fast batch that it is part of; nil: none
 	part      int           // its place in its batch, from 0
 
+	reading *recount.Reading // what it says to Views; nil: nothing
+
 	call, back uint64 // stamps; back 0: no answer came
 	at         time.Duration
 	outcome    outcome
@@ -100,7 +103,7 @@ type operation struct {
 
 // again returns another publish of the same message.
 func (op *operation) again() *operation {
-	return &operation{client: op.client, shard: op.shard, subject: op.subject, value: op.value, id: op.id, expects: op.expects, increment: op.increment, done: make(chan struct{})}
+	return &operation{client: op.client, shard: op.shard, subject: op.subject, value: op.value, id: op.id, expects: op.expects, increment: op.increment, reading: op.reading, done: make(chan struct{})}
 }
 
 const (
@@ -247,6 +250,9 @@ func (c *client) publish() {
 		if c.topic.counts() {
 			c.increment(op)
 		}
+		if c.topic.viewed != nil {
+			op.reading = c.reading()
+		}
 		op.shard = c.topic.shard(c.topic.shardOf(op.subject))
 		ops = append(ops, op)
 	}
@@ -350,6 +356,9 @@ func (op *operation) messages(reply, padding string) []protocol.Message {
 	}
 	if op.due > 0 {
 		headers = append(headers, op.scheduled()...)
+	}
+	if op.reading != nil {
+		headers = append(headers, readingHeaders(op.reading)...)
 	}
 	if op.ttl > 0 {
 		headers = append(headers, headerTTL+": "+op.ttl.String())

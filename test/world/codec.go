@@ -31,6 +31,8 @@ const (
 	headerSequence  = "Nats-Batch-Sequence"
 	headerCommit    = "Nats-Batch-Commit" // commitWith or commitBefore
 
+	headerWritten = "Nats-Expected-Last-Subject-Sequence" // of what a View writes
+
 	countMark = "of " // before the number of messages of a batch, in its answer
 
 	rollupSubject, rollupAll = "sub", "all"
@@ -44,7 +46,8 @@ func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
 	h := protocol.Header(header)
 	_, ttl := h.Get(headerTTL) // markers have one, too
 	_, schedule := h.Get(headerSchedule)
-	if _, fires := h.Get(scheduling.Header); ttl || schedule || fires {
+	_, written := h.Get(headerWritten)
+	if _, fires := h.Get(scheduling.Header); ttl || schedule || fires || written {
 		return jetstream.PublishCodec{}.Conditions(header)
 	}
 	c.ID, _ = h.Get(headerID)

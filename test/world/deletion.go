@@ -59,7 +59,8 @@ func (w *world) removeTopic() {
 		w.note("nothing is deleted")
 		return
 	}
-	d := w.topics[w.rng.IntN(len(w.topics))]
+	among := slices.DeleteFunc(slices.Clone(w.topics), func(d *declared) bool { return d.output })
+	d := among[w.rng.IntN(len(among))]
 	w.deleting = d
 	if w.chance(25) && w.etcd.backup == nil {
 		w.lose(d)
@@ -126,6 +127,9 @@ func (w *world) removed(d *declared) {
 		}
 		return c.topic == d
 	})
+	if v := d.viewed; v != nil {
+		w.etcd.remove("views/"+v.windowed, "views/"+v.endless)
+	}
 	w.cameBack() // etcd may have been restored before this answer
 	w.makeAgain(d, clients)
 }

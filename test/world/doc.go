@@ -31,6 +31,8 @@
 //	schedules.go schedules
 //	sources.go   Topics that copy others
 //	mirrors.go   Topics that mirror others
+//	views.go     Views, and the Topics that they write into
+//	viewjudge.go whether Views agree with a recount
 //	deletion.go  Topics that are deleted under load, and made again
 //	decay.go     disks on which damage appears, one after the other
 //	rollback.go  volumes that are rolled back by an hour
@@ -97,6 +99,9 @@
 //	    In the end none is left, and no marker.
 //	J21 A schedule publishes its message once, and not before its time. In the end each that is kept
 //	    has done so.
+//	J22 A View has the results and alerts of a recount of its Topic (test/recount), each once and in
+//	    order. In the end its present values, and how many messages were late, are those of a
+//	    recount, too. Nothing of that is judged if the Topic, or an output, has lost records.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

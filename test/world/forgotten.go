@@ -100,7 +100,7 @@ func (w *world) loseEmpty() {
 	w.forgot = true
 	n := len(w.topics)
 	d := &declared{name: fmt.Sprintf("t%d", n), number: n}
-	w.makeUnused(d)
+	w.makeUnused(d, 1)
 	w.loseWhole(d)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/test/recount"
 )
 
 // judge knows what clients did and were told, and checks the brokers' promises: as far as possible
@@ -22,7 +23,7 @@ type judge struct {
 	// ended says that the world is being stopped. From now on no loss is allowed.
 	ended bool
 
-	takings, expired, marked, firings, batched, fasts, totalled, copiesJudged, mirroredRecords, snapshots, deliveries, repeated, losses, given, oldIDs, displacements int // what happened, for tests of the tests
+	takings, expired, marked, firings, batched, fasts, totalled, copiesJudged, mirroredRecords, snapshots, deliveries, repeated, losses, given, oldIDs, displacements, results, alerts int // what happened, for tests of the tests
 }
 
 // history is what clients know of one shard's log.
@@ -50,7 +51,8 @@ type history struct {
 	ttls     map[string]*operation // with a TTL, by value
 	// schedules are by value.
 	schedules map[string]*operation
-	counted   map[string]int // increments of counters, by value
+	readings  map[string]*recount.Reading // what messages say to Views, by value
+	counted   map[string]int              // increments of counters, by value
 	// cursors are those of the Topic's Subscriptions, by name.
 	cursors map[string]*cursorHistory
 
@@ -86,7 +88,7 @@ func (j *judge) of(id shardID) *history {
 	h := j.histories[id]
 	if h == nil {
 		h = &history{w: j.w, id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, removed: map[uint64]uint64{}, deleted: map[uint64]ackedAt{}, made: map[string]time.Duration{}, subjects: map[string]string{},
-			asked: map[uint64]string{}, parts: map[string]*operation{}, fast: map[string]*operation{}, ttls: map[string]*operation{}, schedules: map[string]*operation{}, counted: map[string]int{}, cursors: map[string]*cursorHistory{}}
+			asked: map[uint64]string{}, parts: map[string]*operation{}, fast: map[string]*operation{}, ttls: map[string]*operation{}, schedules: map[string]*operation{}, counted: map[string]int{}, readings: map[string]*recount.Reading{}, cursors: map[string]*cursorHistory{}}
 		j.histories[id] = h
 	}
 	return h
@@ -99,6 +101,7 @@ func (j *judge) called(op *operation) {
 	h := j.of(op.shard)
 	h.ops = append(h.ops, op)
 	h.subjects[op.value] = op.subject
+	h.reads(op.value, op.reading)
 	switch {
 	case op.rollup != "":
 		h.rollups = append(h.rollups, op)

@@ -19,12 +19,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/membership"
 	"github.com/carillon-mq/carillon/broker/placement"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/sourcing"
 	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/viewing"
 )
 
 const (
@@ -131,6 +133,7 @@ type life struct {
 	// subscriptions are served from the first State that the service receives.
 	subscriptions *subscription.Service
 	sourcing      *sourcing.Sourcing[*topic.ShardLeader] // nil: no Topic of the world has a source
+	views         *viewing.Service[*topic.ShardLeader]   // nil: no Topic of the world has Views
 	mesh          *route.Mesh
 	hub           *hub
 	log           *slog.Logger
@@ -265,10 +268,19 @@ func (l *life) run() (err error) {
 	l.hub = newHub(l)
 	l.exchange = replica.NewExchange(replica.Config{Self: m.id, Clock: l.clock, Store: l.store, Logger: l.log,
 		Dial: func(ctx context.Context, broker string) (net.Conn, error) { return l.mesh.DialReplication(ctx, broker) }})
-	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: l.clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
+	hub, outputs := publish.Hub(l.hub), l.newOutputs()
+	if m.w.viewed {
+		hub = jsonAnswers{outputs.Hub(hub)}
+	}
+	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: l.clock, Hub: hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
 		Exchange: l.exchange, Compact: compacting, Ahead: aheadBound,
 		Deleted: l.store.TopicDeleted,
-		Leading: func(s *topic.ShardLeader, open bool) { l.subscriptions.ShardChanged(s, open) },
+		Leading: func(s *topic.ShardLeader, open bool) {
+			if l.views != nil {
+				l.views.Leading(s, open) // before Subscriptions trim the state log
+			}
+			l.subscriptions.ShardChanged(s, open)
+		},
 		Report: func(ctx context.Context, generation int64, suspects []coordination.Suspect) error {
 			return l.store.Report(ctx, l.member.Replica(), generation, suspects)
 		}})
@@ -278,6 +290,9 @@ func (l *life) run() (err error) {
 	l.subscriptions = subscription.New(subscription.Config{Self: m.id, Topics: l.service, Clock: l.clock, Logger: l.log, Sink: l.outlet})
 	if m.w.sourced {
 		l.sourcing = l.newSourcing()
+	}
+	if m.w.viewed {
+		l.views = l.newViews(outputs)
 	}
 	opened()
 	l.listener = m.w.network.listen(l, m.address())
@@ -297,6 +312,9 @@ func (l *life) run() (err error) {
 func (l *life) serve() {
 	if l.sourcing != nil {
 		l.sourcing.Start()
+	}
+	if l.views != nil {
+		l.views.Start()
 	}
 	l.running.Go(func() { l.clock.Run(l.ctx) })
 	l.running.Go(func() { l.clock.Keep(l.ctx) })
@@ -412,6 +430,9 @@ func (l *life) close(inOrder bool) (err error) {
 	l.running.Wait()
 	if l.sourcing != nil {
 		l.sourcing.Close()
+	}
+	if l.views != nil {
+		l.views.Close()
 	}
 	if l.subscriptions != nil {
 		err = l.subscriptions.Close()

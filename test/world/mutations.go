@@ -188,6 +188,21 @@ var mutationsOfKinds = []Mutation{
 	{Name: "counters: a new leader counts from zero", Edits: []edit{
 		{"broker/counting/totals.go", "\tt.want(offset)\n\treturn Total{}, true, nil\n", "\treturn Total{}, false, nil\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"counters"}, Says: "has the total"},
+	{Name: "views: results are written without a look at the last ones", Edits: []edit{
+		{"broker/viewing/owner.go", "\t\t\t\tt.ends[at] = end\n", "\t\t\t\t_ = end\n"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"views"}, Says: "results, want"},
+	{Name: "views: alerts are written without a look at the last ones", Edits: []edit{
+		{"broker/trigger/set.go", "s.set(k, &state{last.Serial, last.Raised, last.End})", "_ = k"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"views"}, Says: "disagree with a recount"},
+	{Name: "views: a checkpoint names an earlier offset than that it has", Edits: []edit{
+		{"broker/view/encode.go", "b := appendTime(appendNumber(nil, s.next), s.watermark)\n\tb = s.done", "b := appendTime(appendNumber(nil, s.next-min(s.next, 20)), s.watermark)\n\tb = s.done"}},
+		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"views"}, Says: "disagree with a recount"},
+	{Name: "views: V4: shards are told what is done before it is written", Edits: []edit{
+		{"broker/viewing/owner.go", "\t\tif err := o.write(ctx, t, some); err != nil {\n\t\t\treturn err\n\t\t}\n", "\t\t_ = o.write(ctx, t, some)\n"}},
+		Faults: []string{"kill one", "drain leadership", "cut off one", "late watches"}, Kinds: []string{"views"}, Says: "disagree with a recount"},
+	{Name: "views: a new owner leaves out the first result", Edits: []edit{
+		{"broker/viewing/owner.go", "\t\t\t\tt.ends[at] = end\n", "\t\t\t\tt.ends[at] = end + int64(time.Second)\n"}},
+		Kinds: []string{"views"}, Says: "results, want"},
 	{Name: "K1: a new leader doesn't read what was removed", Edits: []edit{
 		{"broker/removing/load.go", "\t\t\te = removal.EachSpan(r.Data, l.add)\n", "\t\t\te = removal.EachSpan(r.Data, func(removal.Span) {})\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Kinds: []string{"deletions"}},

@@ -41,6 +41,8 @@ type Did struct {
 	Totals     int    `json:"totals"`     // of counters that were answered
 	Copies     int    `json:"copies"`     // records that a source has brought
 	Mirrored   int    `json:"mirrored"`   // records that a mirror has
+	Results    int    `json:"results"`    // of windows of Views
+	Alerts     int    `json:"alerts"`     // of Views
 	Repeated   int    `json:"repeated"`   // deliveries of a message that was delivered before
 	Snapshots  int    `json:"snapshots"`  // that were read twice
 	Trimmed    int    `json:"trimmed"`    // readers that saw what limits had removed
@@ -115,7 +117,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Expired: w.judge.expired, Marked: w.judge.marked, Fired: w.judge.firings, Batches: w.judge.batched, Fasts: w.judge.fasts, Totals: w.judge.totalled, Copies: w.judge.copiesJudged, Mirrored: w.judge.mirroredRecords, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
+	r.Did = Did{Deliveries: w.judge.deliveries, Taken: w.judge.takings, Expired: w.judge.expired, Marked: w.judge.marked, Fired: w.judge.firings, Batches: w.judge.batched, Fasts: w.judge.fasts, Totals: w.judge.totalled, Copies: w.judge.copiesJudged, Mirrored: w.judge.mirroredRecords, Results: w.judge.results, Alerts: w.judge.alerts, Repeated: w.judge.repeated, Displaced: w.judge.displacements, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied, RolledBack: w.rolledBack, OldIDs: w.judge.oldIDs}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}
@@ -129,6 +131,7 @@ func (w *world) create() {
 		w.machines = append(w.machines, newMachine(w, fmt.Sprintf("b%d", i), fmt.Sprintf("z%d", i%3)))
 	}
 	n := 1 + w.rng.IntN(3)
+	w.viewed = slices.Contains(w.options.Kinds, "views")
 	if w.sourced = slices.Contains(w.options.Kinds, "sources") || slices.Contains(w.options.Kinds, "mirrors"); w.sourced {
 		n = max(n, 2)
 	}
@@ -137,6 +140,9 @@ func (w *world) create() {
 	}
 	if w.jumps {
 		w.declare(n, true)
+	}
+	if w.viewed {
+		w.declareOutputs()
 	}
 	for _, m := range w.machines {
 		w.again(m, w.between(0, 300*time.Millisecond))
@@ -241,7 +247,7 @@ func (w *world) whyNotWhole() string {
 			}
 		}
 	}
-	return ""
+	return w.whyUnlikeARecount()
 }
 
 func (w *world) whyShardNotWhole(d *declared, n int) string {
@@ -377,6 +383,7 @@ func (w *world) compare() (records int) {
 	defer func() {
 		w.judge.sources(logs)
 		w.judge.mirrors(logs)
+		w.judge.views(logs)
 	}()
 	for _, d := range w.topics {
 		for n := range d.shards() {

@@ -69,6 +69,7 @@ var topicKinds = []topicKind{
 		spec.Stream.AllowSchedules, spec.Stream.AllowRollup = true, true // a schedule is a rollup
 	}},
 	{"counters", 0, func(_ *world, spec *coordination.TopicSpec) { spec.Stream.AllowCounter = true }},
+	{"views", 0, func(w *world, spec *coordination.TopicSpec) { spec.Shards = max(spec.Shards, 1+w.rng.IntN(3)) }},
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
 }
 
@@ -86,6 +87,8 @@ type declared struct {
 	spec     coordination.TopicSpec
 	source   string    // the name of the Topic that it copies; empty: none
 	origin   *declared // the Topic that it mirrors, which is its source; nil: it is no mirror
+	output   bool      // Views write into it, and nobody else does
+	viewed   *viewed   // nil: it has no Views
 	// subscriptions are the names of its Subscriptions.
 	subscriptions []string
 	back          bool // it was deleted, and a restored etcd contains it
@@ -193,10 +196,10 @@ func (w *world) declare(i int, reused bool) {
 	w.make(&declared{name: fmt.Sprintf("t%d", i), number: i}, reused)
 }
 
-// makeUnused writes a Topic without clients to etcd.
-func (w *world) makeUnused(d *declared) {
+// makeUnused writes a Topic of some shards and without clients to etcd.
+func (w *world) makeUnused(d *declared, shards int) {
 	d.id = fmt.Sprintf("%032x", 1+d.number+16*d.again)
-	d.spec = coordination.TopicSpec{Subjects: []string{d.name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced}
+	d.spec = coordination.TopicSpec{Subjects: []string{d.name + ".>"}, Shards: shards, Replicas: 3, MinInSync: 2, Durability: coordination.Synced}
 	w.writeTopic(d)
 }
 
@@ -205,6 +208,11 @@ func (w *world) writeTopic(d *declared) {
 	for _, name := range d.subscriptions {
 		spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Ack: coordination.Ack{Wait: ackWait}}
 		keys[keyOf("subscriptions/"+d.id+"/"+name)] = encoded(map[string]any{"spec": spec})
+	}
+	if d.viewed != nil {
+		for name, spec := range d.viewed.specs(d.name) {
+			keys[keyOf("views/"+name)] = encoded(map[string]any{"spec": spec})
+		}
 	}
 	w.etcd.writeAll(keys) // a Topic whose records go when no Subscription needs them has them from its beginning
 	w.topics = append(w.topics, d)
@@ -246,6 +254,9 @@ func (w *world) make(d *declared, reused bool) {
 	}
 	if slices.Contains(d.kinds, "mirrors") {
 		w.addMirror(d)
+	}
+	if slices.Contains(d.kinds, "views") {
+		d.viewed = w.newViewed(d)
 	}
 	w.writeTopic(d)
 	slow, quick := func() time.Duration { return w.between(30*time.Millisecond, 150*time.Millisecond) }, func() time.Duration { return w.between(15*time.Millisecond, 80*time.Millisecond) }
@@ -300,7 +311,7 @@ func (w *world) make(d *declared, reused bool) {
 		newClient(w, n+7, snapping, d, 5*slow())
 	}
 	// A Subscription would take long to read all of a flood, and no client knows how much that is.
-	if (slices.Contains(w.options.Readers, "flood") || w.chance(5)) && len(d.subscriptions) == 0 && !d.counts() {
+	if (slices.Contains(w.options.Readers, "flood") || w.chance(5)) && len(d.subscriptions) == 0 && !d.counts() && d.viewed == nil {
 		newClient(w, n+8, flooding, d, w.between(50*time.Millisecond, 100*time.Millisecond))
 	}
 }

@@ -39,11 +39,13 @@ type world struct {
 	struck   []string // names of the faults, in order
 	topics   []*declared
 	deleted  []*declared
-	deleting *declared // the Topic that is being deleted, one at a time; nil: none
+	outputs  []*declared // the Topics that Views write into
+	deleting *declared   // the Topic that is being deleted, one at a time; nil: none
 	machines []*machine
 	network  *network
 	jumps    bool     // clocks jump
 	sourced  bool     // there are Topics with sources
+	viewed   bool     // there are Topics with Views
 	patient  bool     // the only fault is a hanging disk, on one machine at a time
 	altered  *machine // the machine whose files were altered since all shards were whole; nil: none
 	flipped  bool     // bits were flipped there, perhaps unnoticed
