@@ -81,6 +81,8 @@ const (
 	Damaged   ReadCode = "Damaged"
 	Malformed ReadCode = "Malformed" // the answer is not what docs/protocol.md says
 	Expired   ReadCode = "Expired"   // a snapshot was not renewed in time
+	// Forbidden: the user may subscribe to none of the subjects that are asked for.
+	Forbidden ReadCode = "Forbidden"
 )
 
 // ReadError reports why records can't be read.

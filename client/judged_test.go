@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,13 +142,18 @@ func (b *lateBroker) Take(messages []protocol.Message, _ protocol.Memory, _ bool
 }
 
 func startLate(t *testing.T) *nats.Conn {
+	return startTaker(t, func(hub *session.Hub) session.Taker { return &lateBroker{hub: hub} })
+}
+
+// startTaker is a broker whose answers are a Taker's.
+func startTaker(t *testing.T, taker func(*session.Hub) session.Taker) *nats.Conn {
 	profile, err := limits.ForProfile("small")
 	testutil.Must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testutil.Must(t, err)
 	hub := session.NewHub(session.Config{ServerName: "late", Profile: profile})
 	t.Cleanup(hub.Close)
-	hub.Offer(&lateBroker{hub: hub}).Set([]string{"$CARILLON.API.>"})
+	hub.Offer(taker(hub)).Set([]string{"$CARILLON.API.>"})
 	go func() { _ = hub.Serve(listener) }()
 	return connect(t, listener.Addr().String())
 }
@@ -172,5 +178,40 @@ func TestAnswersToConditionsSayWhatWasExamined(t *testing.T) {
 	_, err = r.Next(within(t))
 	if e, ok := errors.AsType[*client.ReadError](err); !ok || e.Code != client.Malformed {
 		t.Errorf("%v", err)
+	}
+}
+
+// hidingBroker answers the first request that comes as if records had come up to 9, of which the
+// user may read none, and no other.
+type hidingBroker struct {
+	hub      *session.Hub
+	answered atomic.Bool
+}
+
+func (b *hidingBroker) Wait() {}
+
+func (b *hidingBroker) Take(messages []protocol.Message, _ protocol.Memory, _ bool) bool {
+	for _, m := range messages {
+		if !b.answered.Swap(true) {
+			header := "NATS/1.0\r\nCarillon-Records: 0\r\nCarillon-Offset: 9\r\nCarillon-Next: 9\r\nCarillon-High: 9\r\nCarillon-Gaps: 1\r\nCarillon-Examined: 0\r\nCarillon-Unjudged: 0\r\n\r\n"
+			_ = b.hub.Send([]protocol.Message{{Subject: m.Reply, Header: len(header), Data: []byte(header)}})
+		}
+	}
+	return false
+}
+
+// TestAReaderCatchesUpBehindHiddenRecords: where others publish what a user may not read, the user
+// still learns that there is nothing for it.
+func TestAReaderCatchesUpBehindHiddenRecords(t *testing.T) {
+	nc := startTaker(t, func(hub *session.Hub) session.Taker { return &hidingBroker{hub: hub} })
+	r, err := client.NewReader(nc, "orders", 0, 1, client.ReaderOptions{Where: "true"})
+	testutil.Must(t, err)
+	defer func() { _ = r.Close() }()
+	b, err := r.Batch(within(t))
+	if err != nil || b.Count != 0 || r.Offset() != 9 {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if at, ok := r.CaughtUp(); !ok || at.IsZero() {
+		t.Error("it has not caught up")
 	}
 }

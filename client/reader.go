@@ -420,11 +420,12 @@ func (r *Reader) answered(answer *nats.Msg) {
 	if f.err == nil {
 		was := r.next
 		r.next, r.left = next, r.left-b.Count
+		if b.Count == 0 && b.Examined == 0 && next >= b.High {
+			r.caught = time.Now()
+		}
 		if b.Count == 0 && (!b.judged || b.Examined == 0 && next <= was) {
-			if next >= b.High {
-				r.caught = time.Now()
-			}
 			r.ask()
+			r.poke() // nothing is asked for if that was the end
 			return
 		}
 	}

@@ -131,3 +131,37 @@ func TestASnapshotOfNothingIsRefused(t *testing.T) {
 	testutil.Must(t, r.Close())
 	testutil.Must(t, s.Close(within(t)))
 }
+
+// TestASnapshotEndsWhereNothingIsLeft: a Reader that begins where all records were removed, up to
+// the end of the snapshot, says that this is the end. So it is where the user may read none.
+func TestASnapshotEndsWhereNothingIsLeft(t *testing.T) {
+	nc, js := oneBroker(t)
+	stream(t, js, "orders", nil)
+	for range 3 {
+		_, err := js.Publish(within(t), "orders.eu", []byte("x"))
+		testutil.Must(t, err)
+	}
+	orders, err := js.Stream(within(t), "orders")
+	testutil.Must(t, err)
+	testutil.Must(t, orders.DeleteMsg(within(t), 3))
+	s, err := client.TakeSnapshot(within(t), nc, "orders", client.SnapshotOptions{})
+	testutil.Must(t, err)
+	defer func() { _ = s.Close(within(t)) }()
+	for _, options := range []client.ReaderOptions{{}, {Full: true}, {MaxRecords: 1}, {Where: "true"}} {
+		for from, want := range map[uint64]int{1: 2, 2: 1, 3: 0} {
+			r, err := s.Reader(0, from, options)
+			testutil.Must(t, err)
+			got := 0
+			for {
+				if _, err = r.Next(within(t)); err != nil {
+					break
+				}
+				got++
+			}
+			if got != want || !errors.Is(err, io.EOF) {
+				t.Errorf("%+v: %d records from %d on, %v", options, got, from, err)
+			}
+			testutil.Must(t, r.Close())
+		}
+	}
+}

@@ -84,6 +84,11 @@
 //	A10 A View is written on behalf of the client that asks: its rights to what the View reads and
 //	    writes are judged as it asks, and its name is kept with the View.
 //
+//	A11 Records are returned on behalf of the client that asks: those of the subjects that its user
+//	    may subscribe to, by the rights that the user has when they are read. The broker of the
+//	    client names the user, and the shard's leader judges. Nothing else tells of other records
+//	    but gaps between offsets: no count, no failure, no time, and no statistics of segments.
+//
 // When the process dies in it, the client gets no answer and repeats its request. The package keeps
 // no state, and a write is one transaction of etcd.
 package admin

@@ -43,6 +43,10 @@ const (
 	headerLatest   = "Carillon-Latest"
 )
 
+// judged reports whether each record is looked at: the request chooses among them, or its user may
+// not read all.
+func (r *read) judged() bool { return r.request.judged() || r.chooses }
+
 // judged reports whether the broker chooses among the records.
 func (r *RecordsRequest) judged() bool { return r.Where != "" || len(r.Subjects) > 0 }
 
@@ -63,14 +67,14 @@ func (r *RecordsRequest) checkJudged() *Error {
 	return nil
 }
 
-// serveJudged answers a request with a condition, or makes it wait for new records.
-func (s *Server) serveJudged(w *worker, r *read, shard *topic.ShardLeader, q records.Query) {
+// serveJudged answers a request that looks at each record, or makes it wait for new records.
+func (s *Server) serveJudged(w *worker, r *read, shard *topic.ShardLeader, q records.Query, may sight) {
 	s.judging <- struct{}{}
 	if !s.hub.Interested(r.reply) { // the client has gone
 		<-s.judging
 		return
 	}
-	data, got, refusal := s.judge(w, r, shard, q)
+	data, got, refusal := s.judge(w, r, shard, q, may)
 	<-s.judging
 	if refusal != nil {
 		s.refuse(r.reply, refusal)
@@ -79,7 +83,11 @@ func (s *Server) serveJudged(w *worker, r *read, shard *topic.ShardLeader, q rec
 	if got.Examined == 0 && got.Next >= got.High && q.Pin == nil && s.waits(r, shard, got.Next) {
 		return
 	}
-	w.header = appendJudgedHeader(w.header[:0], &got, q.Full)
+	if r.request.judged() {
+		w.header = appendJudgedHeader(w.header[:0], &got, q.Full)
+	} else {
+		w.header = appendRecordsHeader(w.header[:0], &got.Range, q.Full)
+	}
 	s.gather(w, r.reply, data)
 	s.flush(w) // the next request may take long
 }
@@ -87,9 +95,9 @@ func (s *Server) serveJudged(w *worker, r *read, shard *topic.ShardLeader, q rec
 // judge compiles the condition of a request, and reads the records that match. The caller has its
 // turn.
 func (s *Server) judge(
-	w *worker, r *read, shard *topic.ShardLeader, q records.Query,
+	w *worker, r *read, shard *topic.ShardLeader, q records.Query, may sight,
 ) ([]byte, records.Judged, *Error) {
-	of := records.Selection{End: r.request.End}
+	of := records.Selection{End: r.request.End, Dense: !r.request.judged()}
 	for _, pattern := range r.request.Subjects {
 		of.Subjects = append(of.Subjects, []byte(pattern))
 	}
@@ -99,7 +107,9 @@ func (s *Server) judge(
 			return nil, records.Judged{}, refuse(BadRequest, "where: %v", err)
 		}
 		of.Judge, of.Slow = records.ByFilter(condition), !condition.IsQuick()
-		of.Statistics, of.Probe = &s.statistics, condition.NewProbe()
+		if may.certain { // which segments they pass may tell of hidden records
+			of.Statistics, of.Probe = &s.statistics, condition.NewProbe()
+		}
 	}
 	begin := w.used + len(r.reply) + headerRoom + judgedRoom
 	data, got, err := w.ReadJudged(&shard.Reader, q, of, w.loan.Bytes()[:begin])

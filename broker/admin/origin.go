@@ -12,6 +12,7 @@ type origin struct {
 	account   string      // of that client
 	forwarded bool        // by another broker
 	by        work.Client // as pools tell clients apart
+	user      string      // of a request for records, see reader; empty: of another one
 }
 
 // originOf returns the origin of messages of a client of this broker.

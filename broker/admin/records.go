@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -116,8 +117,11 @@ func ofShard(rest []byte) (name string, number int, ok bool) {
 type read struct {
 	reply    []byte
 	by       work.Client // as pools tell clients apart
+	user     string      // on whose behalf, see reader
+	subject  string      // of the request; empty if that is nobody
 	topic    string
 	number   int
+	chooses  bool // records may have to be left out, since the user may not read all
 	request  RecordsRequest
 	deadline time.Time // zero: it does not wait
 	timer    *time.Timer
@@ -132,14 +136,24 @@ func (s *Server) takeRead(m *protocol.Message, by origin) *Error {
 	if !ok {
 		return refuse(BadRequest, "there is no request %.100q (use RECORDS.<topic>.<shard>, shards count from 0)", m.Subject[len(Prefix):])
 	}
+	payload := m.Data[m.Header:]
+	if len(payload) > maxRecordsRequest {
+		return refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRecordsRequest)
+	}
+	by.user = s.reader(m, by)
+	if !by.forwarded {
+		m = identity.Sign(m, by.user)
+	}
 	_, shard, refusal := s.shard(name, number, m, by)
 	if refusal != nil || shard == nil {
 		return refusal
 	}
-	r := &read{reply: bytes.Clone(m.Reply), by: by.by, topic: name, number: number}
-	payload := m.Data[m.Header:]
-	if len(payload) > maxRecordsRequest {
-		return refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRecordsRequest)
+	if refusal = s.unsigned(s.topics.State(), name, by.user, by); refusal != nil {
+		return refusal
+	}
+	r := &read{reply: bytes.Clone(m.Reply), by: by.by, user: by.user, topic: name, number: number}
+	if by.user != "" {
+		r.subject = string(m.Subject)
 	}
 	if len(bytes.TrimSpace(payload)) > 0 {
 		if err := decode(payload, &r.request); err != nil {
@@ -194,8 +208,13 @@ func (s *Server) shard(name string, number int, m *protocol.Message, by origin) 
 	}
 	// A forwarded request is not forwarded again, so two brokers that disagree about the leader
 	// refuse it.
-	if leader := t.LeaderOf(number); m != nil && leader != "" && s.pass(leader, m, by) {
-		return t, nil, nil
+	if leader := t.LeaderOf(number); m != nil && leader != "" {
+		if refusal := s.unfiltered(state, leader, desired, string(m.Subject), by); refusal != nil {
+			return t, nil, refusal
+		}
+		if s.pass(leader, m, by) {
+			return t, nil, nil
+		}
 	}
 	return t, nil, notServed(name, t.WhyNotAt(number))
 }
@@ -226,6 +245,15 @@ func (s *Server) serve(w *worker, r *read) {
 		s.refuse(r.reply, refusal)
 		return
 	}
+	may, refusal := s.sight(r.user, r.subject, shard.Shard().Desired(), r.request.Subjects)
+	if refusal != nil {
+		s.refuse(r.reply, refusal)
+		return
+	}
+	if !may.likely && !r.judged() {
+		s.choose(r)
+		return
+	}
 	var pin *records.Pin
 	if id := r.request.Snapshot; id != "" {
 		if pin = s.snapshots.of(shard, id); pin == nil {
@@ -240,10 +268,10 @@ func (s *Server) serve(w *worker, r *read) {
 	begin := w.used + len(r.reply) + headerRoom
 	full := r.request.Form == Full
 	q := records.Query{
-		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Attributes: r.request.Attributes, Gaps: r.request.Gaps, Pin: pin,
+		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Attributes: r.request.Attributes, Gaps: r.request.Gaps, Pin: pin, Sees: may.sees,
 	}
-	if r.request.judged() {
-		s.serveJudged(w, r, shard, q)
+	if r.judged() {
+		s.serveJudged(w, r, shard, q, may)
 		return
 	}
 	data, got, err := w.Read(&shard.Reader, q, memory[:begin])
@@ -251,11 +279,21 @@ func (s *Server) serve(w *worker, r *read) {
 		s.refuse(r.reply, unreadable(r, err))
 		return
 	}
+	if got.Hidden && got.Count == 0 {
+		s.choose(r)
+		return
+	}
 	if got.Count == 0 && pin == nil && s.waits(r, shard, got.Next) {
 		return
 	}
 	w.header = appendRecordsHeader(w.header[:0], &got, full)
 	s.gather(w, r.reply, data)
+}
+
+// choose has a request served again, by those that look at each record: some must not be returned.
+func (s *Server) choose(r *read) {
+	r.chooses = true
+	s.resume(r)
 }
 
 // gather adds an answer: the worker's header, and records. The records are in the worker's memory

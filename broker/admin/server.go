@@ -52,7 +52,7 @@ type Server struct {
 	log    *slog.Logger
 	reads  reads
 	polls  waitingReads
-	// judges are the requests for records with a condition, and judging is who of them judges.
+	// judges are the requests for which each record is looked at, and judging is who of them judges.
 	judges     reads
 	judging    chan struct{}
 	conditions conditions
@@ -133,7 +133,7 @@ func (s *Server) submit(r *read) bool {
 
 // poolOf returns the pool that serves a request for records.
 func (s *Server) poolOf(r *read) *reads {
-	if r.request.judged() {
+	if r.judged() {
 		return &s.judges
 	}
 	return &s.reads

@@ -154,9 +154,14 @@ const FeatureStamps Feature = "stamps"
 // ends the link.
 const FeatureDividedLimits Feature = "divided-limits"
 
+// FeatureRecordRights is that a leader returns the records that the user may read whom a request
+// for them names when another broker forwards it, and that a broker names the user of its clients
+// there. An earlier version returns all records, and names nobody.
+const FeatureRecordRights Feature = "record-rights"
+
 // Features returns the features that this program announces.
 func Features() FeatureSet {
-	return MakeFeatureSet(FeatureAckRemovals, FeatureAttributeNotices, FeatureBarrier, FeatureBatches, FeatureClock, FeatureConditions, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureDividedLimits, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureStamps, FeatureTransforms, FeatureViews, FeatureVouches)
+	return MakeFeatureSet(FeatureAckRemovals, FeatureAttributeNotices, FeatureBarrier, FeatureBatches, FeatureClock, FeatureConditions, FeatureCounterSources, FeatureCounters, FeatureDeadLetters, FeatureDeclaredConsumers, FeatureDiscardNew, FeatureDividedLimits, FeatureExpiries, FeatureExtents, FeatureFastBatches, FeatureGenerations, FeaturePriorities, FeaturePush, FeaturePushCertificates, FeatureRecordRights, FeatureRelays, FeatureRemovals, FeatureRepublish, FeatureResets, FeatureSchedules, FeatureShardReleases, FeatureShardedSources, FeatureSourceEpochs, FeatureSources, FeatureStamps, FeatureTransforms, FeatureViews, FeatureVouches)
 }
 
 const (

@@ -69,6 +69,13 @@ func (b *Behalf) of(user string) (is *Identity, all bool) {
 	return entry.Identity, false
 }
 
+// Identity returns who the user is at present; nil: one who may do everything, since there are no
+// users, or nobody in particular. known is false if there is no such user, or its access has ended.
+func (b *Behalf) Identity(user string) (is *Identity, known bool) {
+	is, all := b.of(user)
+	return is, all || is != nil
+}
+
 // Limits returns the present limits of a user. Those that it has not, and those of nobody in
 // particular, are 0.
 func (b *Behalf) Limits(user string) Limits {

@@ -14,6 +14,8 @@
 //	U3  A right that is checked for each message costs one walk over its tokens, without an
 //	    allocation.
 //	U4  An Identity never changes. A change of a user makes another one.
+//	U5  Who may subscribe to a subject, in no queue group, may read its messages where they are
+//	    stored.
 //
 // Rejected: nats-server's check of subscriptions, which looks for the text of a wildcard in the
 // allowed patterns. With it, a user who may subscribe to * may subscribe to >, too.

@@ -154,6 +154,20 @@ func (i *Identity) MayReceive(on []byte, queue string) bool {
 // as far as the roles decide.
 func (i *Identity) MayRespond(to []byte) bool { return i == nil || i.Roles.mayAsk(to) }
 
+// MaySee reports whether the user may subscribe to the subject of a message, in no queue group. So
+// it may read the message where it is stored.
+func (i *Identity) MaySee(on []byte) bool {
+	return i == nil || i.Roles.mayReceive(on) && i.rights.maySee(on)
+}
+
+// MaySeeAll reports whether MaySee is true for all subjects that the pattern matches, as far as
+// permissions decide. Roles may deny reserved subjects among them.
+func (i *Identity) MaySeeAll(pattern string) bool { return i == nil || i.rights.maySeeAll(pattern) }
+
+// MaySeeSome reports whether MaySee may be true for a subject that the pattern matches. It may
+// report true for none if several denied patterns together have all of them.
+func (i *Identity) MaySeeSome(pattern string) bool { return i == nil || i.rights.maySeeSome(pattern) }
+
 // Responses returns how many messages may be published to the reply subject of a received message,
 // and within which time. Below 0: without a bound. 0: none.
 func (i *Identity) Responses() (most int, within time.Duration) {

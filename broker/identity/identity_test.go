@@ -85,6 +85,62 @@ func TestASetCoversWhatItsPatternsMatch(t *testing.T) {
 	})
 }
 
+// TestRightsToSeePatternsAgreeWithThoseToSubjects compares MaySeeAll and MaySeeSome with MaySee of
+// all subjects that a pattern matches.
+func TestRightsToSeePatternsAgreeWithThoseToSubjects(t *testing.T) {
+	universe := literals()
+	rapid.Check(t, func(t *rapid.T) {
+		some := rapid.Custom(func(t *rapid.T) string { return pattern(t, "of a list") })
+		p := Permissions{Subscribe: &Subjects{Deny: rapid.SliceOfN(some, 0, 3).Draw(t, "deny")}}
+		if rapid.Bool().Draw(t, "allows") {
+			p.Subscribe.Allow = append([]string{"c workers"}, rapid.SliceOfN(some, 0, 3).Draw(t, "allow")...)
+		}
+		r, err := p.compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := &Identity{Roles: DefaultRoles, rights: r}
+		asked := pattern(t, "asked")
+		one, each := false, true
+		for _, s := range universe {
+			if subject.Matches([]byte(asked), []byte(s)) {
+				may := is.MaySee([]byte(s))
+				if may != (is.MaySubscribe([]byte(s), nil) && is.MayReceive([]byte(s), "")) {
+					t.Fatalf("%+v: may see %s: %v", p.Subscribe, s, may)
+				}
+				one, each = one || may, each && may
+			}
+		}
+		if is.MaySeeAll(asked) && !each {
+			t.Errorf("%+v: not all of %s may be seen", p.Subscribe, asked)
+		}
+		if !is.MaySeeSome(asked) && one {
+			t.Errorf("%+v: some of %s may be seen", p.Subscribe, asked)
+		}
+	})
+}
+
+// TestWhoSeesWhat: of the subjects of messages, in which * and > are tokens as others are.
+func TestWhoSeesWhat(t *testing.T) {
+	is := compiled(t, Permissions{Subscribe: &Subjects{Allow: []string{"a.>", "b.c", "d.* workers"}, Deny: []string{"a.secret.*"}}})
+	for on, want := range map[string]bool{"a.a": true, "a.secret": true, "a.secret.b": false, "a.secret.>": false, "b.c": true, "b.*": false, "d.e": false, "$SYS.a": false} {
+		if is.MaySee([]byte(on)) != want {
+			t.Errorf("a message on %s may be seen: %v", on, !want)
+		}
+	}
+	for of, want := range map[string][2]bool{ // all, some
+		"a.>": {false, true}, "a.*": {true, true}, "a.secret.>": {false, true}, "a.secret.*": {false, false}, "a.secret.b": {false, false}, "b.*": {false, true}, "b.c": {true, true}, "d.e": {false, false}, ">": {false, true},
+	} {
+		if got := [2]bool{is.MaySeeAll(of), is.MaySeeSome(of)}; got != want {
+			t.Errorf("all and some of %s may be seen: %v", of, got)
+		}
+	}
+	all := &Identity{Name: "ann", Roles: DefaultRoles}
+	if all.MaySee([]byte("$CARILLON.API.x")) || !all.MaySee([]byte("x")) || !all.MaySeeAll(">") || !all.MaySeeSome("x") {
+		t.Error("the rights of a user without permissions are wrong")
+	}
+}
+
 func TestADenyListWins(t *testing.T) {
 	is := compiled(t, Permissions{
 		Publish:   &Subjects{Allow: []string{"a.>"}, Deny: []string{"a.b"}},

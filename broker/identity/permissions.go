@@ -2,6 +2,7 @@ package identity
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,6 +170,31 @@ func (r *rights) maySubscribe(pattern, queue []byte) bool {
 		named = s.allow == nil || s.allow.covers(pattern)
 	}
 	return named && !s.deny.covers(pattern) && !s.deniedQueue(func(of *patterns) bool { return of.covers(pattern) }, queue)
+}
+
+// maySee reports whether the user may subscribe to the subject of a message, in no queue group.
+func (r *rights) maySee(on []byte) bool {
+	return r == nil || (r.subscribe.allow == nil || r.subscribe.allow.matches(on)) && !r.subscribe.deny.matches(on)
+}
+
+// maySeeAll reports whether maySee is true for all subjects that the pattern matches.
+func (r *rights) maySeeAll(pattern string) bool {
+	return r == nil || (r.subscribe.allow == nil || r.subscribe.allow.covers([]byte(pattern))) && !r.subscribe.deny.overlaps(pattern)
+}
+
+// maySeeSome reports whether maySee may be true for a subject that the pattern matches: neither is
+// the pattern denied, nor each allowed pattern that overlaps it.
+func (r *rights) maySeeSome(pattern string) bool {
+	if r == nil {
+		return true
+	}
+	allow, deny := r.subscribe.allow, r.subscribe.deny
+	if deny.covers([]byte(pattern)) {
+		return false
+	}
+	return allow == nil || slices.ContainsFunc(allow.all, func(p string) bool {
+		return subject.Overlap(p, pattern) && !deny.covers([]byte(p))
+	})
 }
 
 // allowedQueue reports whether entries for members of queue groups allow the pattern, so that only

@@ -22,6 +22,8 @@ type Query struct {
 	Attributes bool
 	Gaps       bool // offsets may be left out in between, see Range
 	Pin        *Pin // nil: what can be read now; otherwise what is pinned
+	// Sees reports whether records of a subject may be returned. It keeps no subject. nil: all may.
+	Sees func(subject []byte) bool
 }
 
 // Range is what was read: records from First on, densely, each behind its length. Where compaction
@@ -30,6 +32,7 @@ type Query struct {
 // the length of each stands how many offsets are left out before it: none, of the first.
 type Range struct {
 	Gapped            bool
+	Hidden            bool   // it ends before a record that Query.Sees refuses; of Read
 	First, Next, High uint64 // Next is where to go on
 	Count             int
 	Time              int64 // to which the times in the full form are added
@@ -51,6 +54,8 @@ const readInPlace = 64 << 10
 
 // Read reads records into the memory behind dst, at its end or later, and returns them alone. There
 // may be none. It may read the disk.
+//
+// It ends before a record that the query does not see. ReadJudged goes past such records.
 //
 // A *OffsetError and a *SizeError are this package's; a *publish.NotServedError says why the shard
 // is not served; a *log.CorruptError says where to go on.
@@ -147,7 +152,10 @@ func (g *gathering) view(c *log.Cursor, spare []byte) error {
 		if b.Base() >= g.High {
 			break
 		}
-		_, lengths, packed := b.Packed()
+		subject, lengths, packed := b.Packed()
+		if packed && g.hides(subject) {
+			break
+		}
 		some := g.passed != nil && g.passed.Count(max(g.Next, b.Base()), b.End()) > 0
 		packed = packed && !some
 		if g.Count == 0 {
@@ -175,6 +183,15 @@ func (g *gathering) view(c *log.Cursor, spare []byte) error {
 func (g *gathering) after(offset uint64) bool {
 	g.done = g.done || !g.Gapped && g.Count > 0 && offset > g.First+uint64(g.Count)
 	return g.done
+}
+
+// hides reports whether records of the subject must not be returned, which ends an answer.
+func (g *gathering) hides(subject []byte) bool {
+	if g.Sees == nil || g.Sees(subject) {
+		return false
+	}
+	g.Hidden, g.done = true, true
+	return true
 }
 
 // room is how many bytes are still wanted.
@@ -253,6 +270,7 @@ func prefixedSize(lengths []byte) int {
 // walk takes over records one by one.
 func (g *gathering) walk(b log.Batch) error {
 	it, all := b.Records(), min(b.End(), g.High) // b may be overwritten
+	var seen []byte                              // the last subject that may be seen
 	for r := (log.Record{}); it.Next(&r); {
 		switch {
 		case r.Offset < g.Next || g.passed != nil && g.passed.Has(r.Offset):
@@ -260,7 +278,10 @@ func (g *gathering) walk(b log.Batch) error {
 		case r.Offset >= g.High, g.Count == g.Query.Records, g.after(r.Offset):
 			g.done = true
 			return nil
+		case !shared(seen, r.Subject) && g.hides(r.Subject):
+			return nil
 		}
+		seen = r.Subject
 		if err := g.take(&r); err != nil || g.done {
 			return err
 		}
@@ -271,6 +292,10 @@ func (g *gathering) walk(b log.Batch) error {
 	g.Next = max(g.Next, all)
 	return nil
 }
+
+// shared reports whether two records of a batch share a subject, in memory. It does not look at
+// what stands there: records that were taken since may have overwritten it.
+func shared(a, b []byte) bool { return len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] }
 
 // take adds a record. If it does not fit, the next answer begins with it.
 func (g *gathering) take(r *log.Record) error {

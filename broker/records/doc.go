@@ -26,6 +26,8 @@
 //	D7  A judged read looks at each record between its offsets once, in order, and for a bounded
 //	    time. Judging a record allocates nothing, unless the Judge does. Records of a segment that
 //	    is passed by its statistics count as looked at: none of them matches, or can't be judged.
+//	D8  Records of a subject that Query.Sees refuses are in no answer of a BulkReader. Nothing of
+//	    them is judged or counted, and one that fits into no answer ends no read.
 //
 // A Reader caches the offset of the first record, the times of the first and the last, and the
 // holes of segments that also have removed offsets. Nothing here is written, so nothing is lost

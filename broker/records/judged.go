@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/filter"
@@ -31,13 +32,17 @@ type Selection struct {
 	// these lack what Probe looks for. One of them nil: all are read.
 	Statistics *statistics.Table
 	Probe      *filter.Probe
+
+	// Dense: the Range ends before an offset that would be left out, unless the Query has Gaps.
+	// Otherwise gaps are always marked.
+	Dense bool
 }
 
 // Judged is what was read, and what was looked at for that: all records from the offset that was
 // asked for up to, not including, Next.
 type Judged struct {
 	Range
-	Examined int   // records; removed ones do not count
+	Examined int   // records; removed ones, and those that Query.Sees refuses, do not count
 	Failed   int   // those that could not be judged
 	Why      error // of the first of these
 	Latest   int64 // the greatest time of all that were examined
@@ -45,7 +50,11 @@ type Judged struct {
 
 // ReadJudged is Read for the records that a Selection accepts. It looks at a bounded part of the
 // log, for a bounded time, so it may return none and still have come further: then Next is behind
-// the offset that was asked for. Gaps are always marked.
+// the offset that was asked for.
+//
+// Records that Query.Sees refuses are passed as removed ones are: nothing of them is judged,
+// counted or returned. Statistics know of all records, so which segments they pass may tell of
+// these.
 //
 // A record of a subject that is asked for, and that fits into no answer, ends a read, and so does
 // damage; the next one, from there, returns the error.
@@ -67,8 +76,10 @@ func (r *BulkReader) ReadJudged(s *Reader, q Query, of Selection, dst []byte) ([
 	if of.End > 0 {
 		j.limit = min(high, of.End)
 	}
-	q.Gaps, q.Most = true, q.Most+1 // the first gap takes a byte, for which a large record has room
-	got.Gapped = true
+	if q.Gaps = q.Gaps || !of.Dense; q.Gaps {
+		q.Most++ // the first gap takes a byte, for which a large record has room
+	}
+	got.Gapped = q.Gaps
 	j.gathering = gathering{Query: q, Range: got.Range, passed: s.passed(), dst: dst[len(dst):], entry: r.entry[:0]}
 	c := s.data.NewCursor(q.Offset)
 	c.Lend(r.memory)
@@ -106,6 +117,7 @@ type judging struct {
 	segments *segments // nil: there are no statistics
 	record   log.Record
 	of       []byte // the subject of the record before, in the same batch
+	hidden   bool   // it must not be seen
 	wanted   bool   // a pattern matches it
 }
 
@@ -204,7 +216,14 @@ func (j *judging) packed(b log.Batch, subject, lengths []byte) error {
 
 // look looks at the next record.
 func (j *judging) look(r *log.Record) error {
-	asked := len(j.Subjects) == 0 || j.selects(r.Subject)
+	asked := true
+	if len(j.Subjects) > 0 || j.Sees != nil {
+		if asked = j.selects(r.Subject); j.hidden {
+			j.Next = r.Offset + 1
+			j.spend(lookCost)
+			return nil
+		}
+	}
 	if asked && len(r.Data) >= j.largest/2 { // else it fits, with the largest subject
 		if size := wholeSize(r, j.Full, j.Attributes); size > j.largest {
 			return &SizeError{Offset: r.Offset, Size: size, Most: j.largest}
@@ -220,6 +239,9 @@ func (j *judging) look(r *log.Record) error {
 	}
 	switch verdict {
 	case filter.Yes:
+		if j.after(r.Offset) {
+			return nil
+		}
 		if err := j.take(r); err != nil || j.done {
 			return err
 		}
@@ -235,22 +257,26 @@ func (j *judging) look(r *log.Record) error {
 	if j.segments != nil {
 		j.collect(r)
 	}
-	if j.unseen += lookCost + len(r.Data); j.Slow || j.unseen >= lookAfter {
-		j.unseen = 0
-		j.done = j.done || time.Now().After(j.ends)
-	}
+	j.spend(lookCost + len(r.Data))
 	return nil
 }
 
-// selects reports whether a subject is asked for. Neighbouring records often have the same one.
+// spend ends the read if it has taken its time. It looks at the clock now and then.
+func (j *judging) spend(work int) {
+	if j.unseen += work; j.Slow || j.unseen >= lookAfter {
+		j.unseen = 0
+		j.done = j.done || time.Now().After(j.ends)
+	}
+}
+
+// selects reports whether a subject may be seen and is asked for. Neighbouring records often have
+// the same one.
 func (j *judging) selects(name []byte) bool {
 	if j.of == nil || !bytes.Equal(j.of, name) {
-		j.of, j.wanted = name, false
-		for _, pattern := range j.Subjects {
-			if j.wanted = subject.Matches(pattern, name); j.wanted {
-				break
-			}
-		}
+		j.of = name
+		j.hidden = j.Sees != nil && !j.Sees(name)
+		j.wanted = !j.hidden && (len(j.Subjects) == 0 ||
+			slices.ContainsFunc(j.Subjects, func(p []byte) bool { return subject.Matches(p, name) }))
 	}
 	return j.wanted
 }

@@ -128,3 +128,63 @@ func TestAnIncompleteAnswerIsAFailure(t *testing.T) {
 		}
 	}
 }
+
+// TestAQueryShowsWhatItsUserMaySubscribeTo: messages, results and files have no others, and nothing
+// is said of these. Who may subscribe to none is told so.
+func TestAQueryShowsWhatItsUserMaySubscribeTo(t *testing.T) {
+	tokens := map[string]string{}
+	var users []identity.User
+	for name, allow := range map[string][]string{"ann": nil, "bot": {"_INBOX.>", "orders.eu.*"}, "dan": {"_INBOX.>", "orders.none"}, "eve": {"_INBOX.>", "bills.>"}} {
+		out, _, _ := command(t, "", "user", "token")
+		tokens[name] = " --token " + valueOf(t, out, "token (")
+		u := identity.User{Name: name, Tokens: []string{valueOf(t, out, "tokens")}}
+		if allow == nil {
+			u.Roles = []identity.Role{identity.Operator}
+		} else {
+			u.Permissions = &identity.Permissions{Subscribe: &identity.Subjects{Allow: allow}}
+		}
+		users = append(users, u)
+	}
+	text, err := json.Marshal(identity.Document{Users: users})
+	testutil.Must(t, err)
+	file := filepath.Join(t.TempDir(), "users.json")
+	testutil.Must(t, os.WriteFile(file, text, 0o600))
+	dev := startDev(t, "--data", t.TempDir(), "--users", file)
+	defer dev.stop()
+	s := shell{t, dev.url}
+	s.does("topic create orders --shards 2" + tokens["ann"])
+	for n := range 12 {
+		region := []string{"eu", "us", "asia"}[n%3]
+		s.does(fmt.Sprintf("pub --ack orders.%s.%d%s", region, n, tokens["ann"]), fmt.Sprintf(`{"n":%d,"region":%q}`, n, region))
+	}
+	s.does("pub --ack orders.us.note"+tokens["ann"], "no JSON")
+	for _, c := range []struct{ user, more, want, says string }{
+		{"ann", "", "eu us asia eu us asia eu us asia eu us asia note", "13 messages"},
+		{"bot", "", "eu eu eu eu", "4 messages"},
+		{"bot", "--where json.n>=6", "eu eu", "4 messages"},
+		{"bot", "--filter orders.>", "eu eu eu eu", "4 messages"},
+		{"bot", "--aggregate count()", `{"count()":4}`, "4 messages"},
+		{"dan", "", "", "0 of 0 messages"}, // there is none yet
+		{"dan", "--where true", "", "0 of 0 messages"},
+		{"ann", "--aggregate count()", `{"count()":13}`, "13 messages"},
+		{"bot", "--aggregate count(),max(json.n) --where json.n>1", `{"count()":3,"max(json.n)":9}`, "4 messages"},
+	} {
+		out, said, code := s.types("", "query orders "+c.more+tokens[c.user])
+		ok := code == 0 && strings.Contains(said, c.says) && (c.user != "bot" || !strings.Contains(said, "judged"))
+		if strings.HasPrefix(c.want, "{") {
+			ok = ok && strings.TrimSpace(out) == c.want
+		} else {
+			ok = ok && strings.Count(out, "\n") == len(strings.Fields(c.want)) &&
+				(c.user != "bot" || strings.Count(out, `"subject":"orders.eu.`) == strings.Count(out, "\n"))
+		}
+		if !ok {
+			t.Errorf("%s asks for %q: exit code %d\n%s%s", c.user, c.more, code, out, said)
+		}
+	}
+	for _, more := range []string{"", "--where true", "--aggregate count()", "--follow"} {
+		out, said, code := s.types("", "query orders "+more+tokens["eve"])
+		if code != exitFailure || out != "" || !strings.Contains(said, `user "eve" may read none of it`) {
+			t.Errorf("eve asks for %q: exit code %d\n%s%s", more, code, out, said)
+		}
+	}
+}
