@@ -5,6 +5,7 @@ import "testing"
 // TestABusyBrokerReleasesAShardThatItNoLongerLeads: a broker with an answer to send in every round
 // still releases a shard that it no longer leads, and follows.
 func TestABusyBrokerReleasesAShardThatItNoLongerLeads(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 1)
 	a := c.sites[0]
 	shard := a.service.Topic("orders").Shard()

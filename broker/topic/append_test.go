@@ -133,6 +133,7 @@ func TestConditionsAreJudgedAtTheEndOfTheLog(t *testing.T) {
 }
 
 func TestTheLastMessageOfASubjectCanBeExpected(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.serve("orders")
 	n.expect(n.ask("orders.eu", "a", "Expect-Last-By-Subject: 0"), "orders@1")

@@ -44,6 +44,7 @@ func newestOf(shown []string) (newest []string) {
 // TestReplicasOfACompactedTopic: each replica compacts its copy. A replica that returns copies the
 // remaining records, wherever it ended, and the next leader has the newest record of each subject.
 func TestReplicasOfACompactedTopic(t *testing.T) {
+	t.Parallel()
 	c := compacting(t, 3)
 	a, b := c.sites[0], c.sites[1]
 	c.begin()

@@ -36,6 +36,7 @@ func (c *cluster) depose() (a, b *site) {
 // message by a condition on its last message. It answers that it can't know, and keeps nothing. It
 // still gives answers that stay true.
 func TestADeposedLeaderRefusesNoCondition(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	a, b := c.depose()
 	all := map[string]string{ // all of them hold, or did, at the leader that there is
@@ -70,6 +71,7 @@ func TestADeposedLeaderRefusesNoCondition(t *testing.T) {
 // TestADeposedLeaderConfirmsNoReader: readers that request the latest message get no answer from a
 // deposed leader.
 func TestADeposedLeaderConfirmsNoReader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	a, b := c.depose()
 	confirm := func(n *site) error {
@@ -118,6 +120,7 @@ func TestADeposedLeaderConfirmsNoReader(t *testing.T) {
 // TestARefusalWaitsForAFollowerToLeave: a follower that died holds a refusal up until it has left
 // the in-sync set.
 func TestARefusalWaitsForAFollowerToLeave(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	a := c.sites[0]
 	c.begin()
@@ -131,6 +134,7 @@ func TestARefusalWaitsForAFollowerToLeave(t *testing.T) {
 // TestARefusalAndAnAckOfOneReadDoNotWaitForEachOther: a refusal and an ack of one read don't wait
 // for each other: kept messages are acknowledged as usual.
 func TestARefusalAndAnAckOfOneReadDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	a := c.sites[0]
 	c.begin()
@@ -147,6 +151,7 @@ func TestARefusalAndAnAckOfOneReadDoNotWaitForEachOther(t *testing.T) {
 // TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext: a message with a condition that was
 // forwarded to a deposed leader is sent again to the present one, where the condition holds.
 func TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	a, b, other := c.sites[0], c.sites[1], c.sites[2]
 	c.begin()

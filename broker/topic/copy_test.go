@@ -62,6 +62,7 @@ func (c *cluster) lifeOf(i int) coordination.Replica {
 // returns without its copy. A plan that is older than B's report still names B. B withdraws and
 // leads nothing, A vouches when it returns, and no record is lost.
 func TestABrokerThatLostItsCopyWithdraws(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 300)
 	a, b := c.sites[0], c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 300) })
@@ -127,6 +128,7 @@ func (n *site) cursors() (all []string) {
 // It has all records, but its copy is in doubt, also in the next life: it neither vouches nor leads
 // until it has fetched the cursors.
 func TestACopyWithoutItsCursorsIsInDoubt(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 30)
 	a, b := c.sites[0], c.sites[1]
 	shard := a.service.Topic("orders").Shard()
@@ -166,6 +168,7 @@ func TestACopyWithoutItsCursorsIsInDoubt(t *testing.T) {
 // TestACopyInDoubtThatIsElectedWithdraws: a follower finds out that its copy must be fetched anew
 // while its leader is cut off. The controller elects it before it has that report.
 func TestACopyInDoubtThatIsElectedWithdraws(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 300) })
@@ -193,6 +196,7 @@ func TestACopyInDoubtThatIsElectedWithdraws(t *testing.T) {
 // for it, though no broker leads; the former leader does not continue its epoch. The answers to
 // some swaps are lost.
 func TestAReturnedReplicaVouchesForItsOwnCopy(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 100)
 	for i := range c.sites {
 		c.kill(i)
@@ -230,6 +234,7 @@ func TestAReturnedReplicaVouchesForItsOwnCopy(t *testing.T) {
 // TestAProcessThatRegistersAgainVouchesAgain: a process loses its lease and registers again. It
 // leads on in its epochs, and vouches again for shards without a leader.
 func TestAProcessThatRegistersAgainVouchesAgain(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 10)
 	a := c.sites[0]
 	register := func(i int) {
@@ -259,6 +264,7 @@ func TestAProcessThatRegistersAgainVouchesAgain(t *testing.T) {
 // follows again, and is repaired. Found in a leader's copy while nobody else vouches, it leads on,
 // and steps down as soon as somebody does.
 func TestACopyInDoubtLeavesTheSet(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
 	c.alone(1)
@@ -300,6 +306,7 @@ func TestACopyInDoubtLeavesTheSet(t *testing.T) {
 // followers set aside the records that they know to be safe, and do not delete them. They know them
 // after a restart, too.
 func TestSafeRecordsAreSetAsideByATruncation(t *testing.T) {
+	t.Parallel()
 	t.Run("of a follower that lives", func(t *testing.T) { setAside(t, false) })
 	t.Run("of a follower that was killed", func(t *testing.T) { setAside(t, true) })
 }
@@ -391,6 +398,7 @@ func (n *site) failSegments(failed *atomic.Bool) {
 // TestAFollowerInMemoryWhoseLogFailsIsInDoubt: a log of a Topic in memory fails under a follower
 // that has confirmed what it had not written: its copy is in doubt.
 func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
+	t.Parallel()
 	c, a, b := inMemory(t)
 	var failed atomic.Bool
 	b.failSegments(&failed)
@@ -413,6 +421,7 @@ func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
 // follower into the set is under way when the follower confirms a record and loses it with its log.
 // The swap arrives: the follower withdraws, and the record is not lost with the leader.
 func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
+	t.Parallel()
 	c, a, b := inMemory(t)
 	c.kill(1)
 	c.settle("it leaves the set", func() bool { life, _ := c.entry(1); return life == -1 })
@@ -472,6 +481,7 @@ func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
 // of a copy in doubt. The shutdown is not marked as orderly: the next process would vouch for a
 // copy that lacks confirmed records.
 func TestAShutdownWithACopyInDoubtIsNotMarkedOrderly(t *testing.T) {
+	t.Parallel()
 	c, a, b := inMemory(t)
 	b.failSegments(new(atomic.Bool))
 	c.settle("its log has failed and can't be opened again", func() bool {
@@ -487,6 +497,7 @@ func TestAShutdownWithACopyInDoubtIsNotMarkedOrderly(t *testing.T) {
 // vouch. The doubt of its epoch was an earlier one: it withdraws, and does not begin to lead that
 // epoch again while the set that shows so has not reached it.
 func TestAnEpochInDoubtIsLedOnce(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 600)
 	a := c.sites[0]
 	c.elect(0, 0, 1, 2)
@@ -510,6 +521,7 @@ func TestAnEpochInDoubtIsLedOnce(t *testing.T) {
 // TestALeaderThatCannotOpenItsLogResigns: a leader's log fails and can't be opened again, while
 // others are whole. It resigns.
 func TestALeaderThatCannotOpenItsLogResigns(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 10)
 	a := c.sites[0]
 	var failed atomic.Bool
@@ -532,6 +544,7 @@ func (n *site) cannotOpen() {
 // TestABrokerThatCannotOpenItsCopyReportsIt: a returned broker can't open its copy. It reports that
 // at its second try, so that elections do not wait for it, and withdraws the report when it can.
 func TestABrokerThatCannotOpenItsCopyReportsIt(t *testing.T) {
+	t.Parallel()
 	c, reports := spoilable(t, 10)
 	b := c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 10) })
@@ -554,6 +567,7 @@ func TestABrokerThatCannotOpenItsCopyReportsIt(t *testing.T) {
 // again, and no other member is present. It resigns and reports that, since a member that returns
 // vouches only for a shard without a leader.
 func TestALeaderThatCannotOpenItsLogResignsWithoutASuccessor(t *testing.T) {
+	t.Parallel()
 	c, reports := spoilable(t, 10)
 	a, b := c.sites[0], c.sites[1]
 	c.settle("all have all", func() bool { return c.whole(b, 10) })
@@ -580,6 +594,7 @@ func TestALeaderThatCannotOpenItsLogResignsWithoutASuccessor(t *testing.T) {
 // TestACopyInDoubtThatCannotBeOpenedIsReported: a copy in doubt whose logs can't be opened is
 // reported as such, and not only withdrawn.
 func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
+	t.Parallel()
 	c, reports := spoilable(t, 600)
 	b := c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 600) })
@@ -609,6 +624,7 @@ func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
 // broker can open its copy. The copy is removed like others: it is set aside, or deleted if the
 // move was planned, and is no longer reported.
 func TestAClosedCopyIsRemovedLikeOthers(t *testing.T) {
+	t.Parallel()
 	for _, planned := range []bool{false, true} {
 		n := newSite(t)
 		n.serve("orders")
@@ -637,6 +653,7 @@ func TestAClosedCopyIsRemovedLikeOthers(t *testing.T) {
 // write of its leader hangs, and then fails. Followers have the record, so the leader does not lead
 // this epoch again, in which it would give the offset to another record.
 func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.MinInSync = 3, 2 })
@@ -674,6 +691,7 @@ func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {
 // TestARefetchedCopyDoubtsLikeOthers: a lost copy was fetched again and is whole. Like any other
 // copy, it is in doubt when a leader lacks safe records.
 func TestARefetchedCopyDoubtsLikeOthers(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)
@@ -704,6 +722,7 @@ func TestARefetchedCopyDoubtsLikeOthers(t *testing.T) {
 // others have what is damaged. It leads on, acknowledges what is published, and refuses what it
 // can't read; it withdraws when etcd is back, and stops leading at once.
 func TestADamagedLeaderServesWhileEtcdIsAway(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
 	c.settle("all are whole", func() bool { return c.whole(b, 600) })

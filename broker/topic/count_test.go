@@ -110,6 +110,7 @@ func TestABrokenCounter(t *testing.T) {
 // TestCountersGoOnWithTheNextLeader: leadership moves while increments are under way. Each counts
 // once, and is answered with the total that it made, also if that was read from the log.
 func TestCountersGoOnWithTheNextLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.counts(func(s *coordination.TopicSpec) { s.Replicas = 3 })
@@ -146,6 +147,7 @@ func TestCountersGoOnWithTheNextLeader(t *testing.T) {
 // TestTotalsAreReadBeforeTheyAreDurable: a total that was forgotten is read although nobody has
 // confirmed its record.
 func TestTotalsAreReadBeforeTheyAreDurable(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.counts(func(s *coordination.TopicSpec) { s.Replicas = 3 })
@@ -168,6 +170,7 @@ func TestTotalsAreReadBeforeTheyAreDurable(t *testing.T) {
 
 // TestAFailedAppendCountsNothing: the log refuses increments, which are undone.
 func TestAFailedAppendCountsNothing(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.counts(nil)
 	n.serve("orders")

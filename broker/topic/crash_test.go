@@ -40,6 +40,7 @@ type promises struct {
 // TestAPowerCutLosesNoAcknowledgedMessage: the power is cut at any step, repeatedly; publishers
 // repeat messages without an ack.
 func TestAPowerCutLosesNoAcknowledgedMessage(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(300)
 	if testing.Short() {
 		seeds = 50
@@ -146,6 +147,7 @@ func cutPower(t *testing.T, seed uint64) {
 // counts on it, makes it anew, and its power is cut at every step of that. No step leaves a log
 // that the next process takes for whole.
 func TestNoCrashMakesALogThatWasLostPassForWhole(t *testing.T) {
+	t.Parallel()
 	made := false
 	for steps, over := 0, false; !over; steps++ {
 		n := newSite(t)

@@ -47,6 +47,7 @@ func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 			c := newCluster(t, 3)
 			for i, n := range c.sites {
 				n.machine = newMachine(t)
+				n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Deduplication = 3, time.Minute })
 				c.start(i)
 			}
 			leader, asked, known, elections := 0, 0, 0, 0
@@ -150,13 +151,14 @@ func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 // TestAFollowerWithoutRoomForIDsReadsThem: a follower that has no room for ids forgets some, and
 // reads them from its log if it is elected.
 func TestAFollowerWithoutRoomForIDsReadsThem(t *testing.T) {
+	t.Parallel()
 	c, a, b, _ := three(t)
 	b.service.counts.followedIDs.Add(dedup.MaxTogether - 2) // as if other Topics had taken the room
 	for i := range 5 {
 		a.expect(a.ask("orders.a", "x", fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d", i+1))
 	}
 	p := b.service.Topic("orders").shards[0]
-	since := b.service.config.Clock.Mono() - int64(time.Minute)
+	since := b.service.config.Clock.Mono() - int64(clusterWindow)
 	if queue := p.ids.All(since); len(queue) != 2 || p.ids.Complete(since) {
 		t.Errorf("it keeps %d ids, and all: %t", len(queue), p.ids.Complete(since))
 	}
@@ -324,7 +326,7 @@ func leadsWithHiddenIDs(t *testing.T) (c *cluster, hidden uint64) {
 	c = newCluster(t, 3)
 	for _, n := range c.sites {
 		n.machine = newMachine(t)
-		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.MinInSync, s.Deduplication = 3, 1, time.Minute })
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.MinInSync, s.Deduplication = 3, 1, clusterWindow })
 	}
 	c.begin()
 	a := c.sites[0]
@@ -366,6 +368,7 @@ func (n *site) hides(headers ...string) bool {
 // A leader in doubt can't read the ids of some messages, and other replicas have them. It refuses
 // unknown ids until another replica leads, which knows them. So no message is kept twice.
 func TestAnIDThatAnotherReplicaMayKnowIsNotTakenForNew(t *testing.T) {
+	t.Parallel()
 	c, hidden := leadsWithHiddenIDs(t)
 	a, b := c.sites[0], c.sites[1]
 	id := fmt.Sprintf("Id: %d", hidden)
@@ -390,6 +393,7 @@ func TestAnIDThatAnotherReplicaMayKnowIsNotTakenForNew(t *testing.T) {
 // Unknown ids are new if no other replica can have the damaged records, and when all ids in them
 // would be too old.
 func TestHiddenIDsAreNewWhenNobodyCanKnowThem(t *testing.T) {
+	t.Parallel()
 	c, hidden := leadsWithHiddenIDs(t)
 	a := c.sites[0]
 	if !a.hides("Id: new") {
@@ -404,7 +408,7 @@ func TestHiddenIDsAreNewWhenNobodyCanKnowThem(t *testing.T) {
 	if !a.hides("Id: newer") {
 		t.Error("an id that may be hidden is taken for new")
 	}
-	a.machine.pass(time.Minute + time.Second)
+	a.machine.pass(clusterWindow + time.Second)
 	if a.hides("Id: newer") {
 		t.Error("an id is refused though those that can't be read are too old")
 	}

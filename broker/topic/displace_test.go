@@ -276,6 +276,7 @@ func TestWildcardsInASubjectAreNoWildcards(t *testing.T) {
 // TestLimitsThatAreLoweredAndRaised: messages beyond a lower limit are removed in the background,
 // and with a higher one no more are.
 func TestLimitsThatAreLoweredAndRaised(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.serve("orders")
 	var all []string
@@ -336,6 +337,7 @@ func (a acked) left() (out []string) {
 // TestTheNextLeaderShowsWhatWasAcknowledged: leaders die right after an ack, one after the other,
 // and return. Each shows the newest messages of each subject up to its limit, and nothing else.
 func TestTheNextLeaderShowsWhatWasAcknowledged(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []int{1, 3} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			c := newCluster(t, 3)

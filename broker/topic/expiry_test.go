@@ -39,6 +39,7 @@ func marking(s *coordination.TopicSpec) { s.Stream.SubjectDeleteMarkerTTL = time
 // TestAMessageExpires: after its TTL and no earlier, in whichever life of the broker, and whether
 // the expiry is read from the batch, from the state log, or from a snapshot of that.
 func TestAMessageExpires(t *testing.T) {
+	t.Parallel()
 	n := expires(t, nil)
 	n.ask("orders.a", "1", "TTL: 1h")
 	n.ask("orders.a", "2")
@@ -91,6 +92,7 @@ func TestTTLsThatAreRefused(t *testing.T) {
 
 // TestNothingExpiresWhileTheTimeIsInDoubt: the clock jumps ahead, or back, and is corrected.
 func TestNothingExpiresWhileTheTimeIsInDoubt(t *testing.T) {
+	t.Parallel()
 	for _, wrong := range []time.Duration{year, -year} {
 		n := expires(t, func(s *coordination.TopicSpec) { s.Retention.Age = 2 * time.Hour })
 		n.ask("orders.a", "1", "TTL: 1h")
@@ -119,6 +121,7 @@ func TestNothingExpiresWhileTheTimeIsInDoubt(t *testing.T) {
 // TestAgeSparesWhatNeverExpires: records are removed one by one, at their age, and their segments
 // go.
 func TestAgeSparesWhatNeverExpires(t *testing.T) {
+	t.Parallel()
 	n := expires(t, func(s *coordination.TopicSpec) { s.Retention.Age = time.Hour })
 	var want []string
 	for i := range 300 {
@@ -144,6 +147,7 @@ func TestAgeSparesWhatNeverExpires(t *testing.T) {
 // TestAMarkerTakesThePlaceOfTheLastMessage: of a subject, and only of the last one. It expires,
 // too, and nothing takes its place.
 func TestAMarkerTakesThePlaceOfTheLastMessage(t *testing.T) {
+	t.Parallel()
 	n := expires(t, marking)
 	n.ask("orders.older", "1")
 	n.ask("orders.older", "2", "TTL: 1h")
@@ -191,6 +195,7 @@ func TestATTLIsNoShorterThanThatOfMarkers(t *testing.T) {
 // TestNoCrashLosesAMarker: the power is cut at each step at which a marker takes the place of a
 // message. The subject always has one or the other, and once the broker is back a marker.
 func TestNoCrashLosesAMarker(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
 	for step := range 12 {
 		fs := crashfs.New()
@@ -224,6 +229,7 @@ func TestNoCrashLosesAMarker(t *testing.T) {
 // TestNoCrashLosesATTL: the power is cut at each step of the first publish with one. If the message
 // was kept, it expires.
 func TestNoCrashLosesATTL(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(2, 1))
 	kept := 0
 	for step := 0; step < 45; step += 4 {
@@ -255,6 +261,7 @@ func TestNoCrashLosesATTL(t *testing.T) {
 // TestTheNextLeaderExpiresMessages: leaders die before, or while, messages expire. The next one
 // removes them, and leaves one marker of each subject.
 func TestTheNextLeaderExpiresMessages(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.machine = newMachine(t)

@@ -17,6 +17,7 @@ import (
 // records, a replica that was away does so after it has caught up, and each leads afterwards with
 // the same records.
 func TestReplicasExpungeRemovedRecords(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
 	for _, n := range c.sites {
@@ -120,6 +121,7 @@ func TestACopyInDoubtIsNotExpunged(t *testing.T) {
 // and on followers. What leads afterwards, in which life, shows the newest messages of each
 // subject.
 func TestReplicasExpungeWhatMessagesRemoved(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.options.TailBytes = 1

@@ -80,6 +80,7 @@ func (n *site) answers(reply string, count int) []string {
 // TestNothingIsKeptBehindARefusedMessageOfItsFastBatch: although all were sent to the leader before
 // it judged the first. Other messages between them are kept, and another batch is.
 func TestNothingIsKeptBehindARefusedMessageOfItsFastBatch(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.takesFastBatches()
@@ -111,6 +112,7 @@ func TestNothingIsKeptBehindARefusedMessageOfItsFastBatch(t *testing.T) {
 // where they are, and the others are sent to it. It judges anew what the former leader refused, if
 // nobody knows that, and keeps nothing behind it if it refuses it, too.
 func TestAFastBatchGoesOnWithTheNextLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.takesFastBatches()

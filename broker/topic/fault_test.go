@@ -75,6 +75,7 @@ func TestAFullDiskRefusesAndRecovers(t *testing.T) {
 // TestAFailedLogIsOpenedAgain: a failed write closes the log, since the content of its file is
 // unknown. The disk works, so the log is opened again, and no other log is affected.
 func TestAFailedLogIsOpenedAgain(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	var opened []string
 	n.told = func(s *ShardLeader, open bool) {
@@ -122,6 +123,7 @@ func TestAFailedLogIsOpenedAgain(t *testing.T) {
 // TestALogThatFailsDuringAPassIsOpenedAgain: a log fails while a pass over its shard is under way,
 // which ends without an error. The trouble stands, and the log is opened again.
 func TestALogThatFailsDuringAPassIsOpenedAgain(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.serve("orders")
 	n.expect(n.ask("orders.a", "one"), "orders@1")
@@ -149,6 +151,7 @@ func TestALogThatFailsDuringAPassIsOpenedAgain(t *testing.T) {
 // TestAnswersThatRestOnALostRecordAreRefused: an answer that depends on a lost record is a refusal,
 // too.
 func TestAnswersThatRestOnALostRecordAreRefused(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
 	n.serve("orders")
@@ -274,6 +277,7 @@ func TestAFlippedBitIsReportedAndTheRestServed(t *testing.T) {
 // TestALogThatCanNotBeOpenedIsTriedAgain: opening a log is retried; other logs are served
 // meanwhile.
 func TestALogThatCanNotBeOpenedIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.serve("bills")
 	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {

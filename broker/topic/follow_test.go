@@ -47,6 +47,7 @@ func (n *site) remove(name string) {
 }
 
 func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	if err := n.start(); err != nil {
 		t.Fatal(err)
@@ -310,6 +311,7 @@ func TestLogsOfTopicsKeptElsewhereAreSetAside(t *testing.T) {
 
 // TestADeletionIsTriedAgain: a deletion that can't be finished is tried again.
 func TestADeletionIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.serve("orders")
 	n.ask("orders.a", "one")
@@ -365,6 +367,7 @@ func TestClosingAnswersEverybody(t *testing.T) {
 // it when it is opened. A log without messages is read at once, so ten thousand empty ones cost no
 // writes when their leaders change.
 func TestANewLeaderMarksNoEmptyLog(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.begin()
 	marked := func(n *site) bool { return keptspec.NoIDs(n.service.Topic("orders").Shard().Data()) }

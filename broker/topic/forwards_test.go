@@ -107,6 +107,7 @@ func (n *site) values() (all []string) {
 // TestAForwardIsAnsweredAfterItsLinkWasCut: a message that was appended when the link was cut is
 // not appended again, and its publisher gets the ack.
 func TestAForwardIsAnsweredAfterItsLinkWasCut(t *testing.T) {
+	t.Parallel()
 	_, a, b, _ := three(t)
 	_, back, cut := join(b, a)
 	b.expect(b.ask("orders.a", "one"), "orders@1")
@@ -139,6 +140,7 @@ func TestAForwardIsAnsweredAfterItsLinkWasCut(t *testing.T) {
 // TestForwardsGoOnWithTheNextLeader: the leader dies with messages under way, some of them on the
 // other replicas and some not: publishers on other brokers notice nothing.
 func TestForwardsGoOnWithTheNextLeader(t *testing.T) {
+	t.Parallel()
 	c, a, b, other := three(t)
 	there, back, cut := join(b, a)
 	join(b, other)
@@ -174,6 +176,7 @@ func TestForwardsGoOnWithTheNextLeader(t *testing.T) {
 // TestForwardsToThisBrokerItself: while messages are under way, the forwarding broker becomes the
 // leader, and then loses leadership again.
 func TestForwardsToThisBrokerItself(t *testing.T) {
+	t.Parallel()
 	c, a, b, _ := three(t)
 	_, back, cut := join(b, a)
 	back.set(func() { back.deaf = true })
@@ -240,6 +243,7 @@ func (n *site) ends(at uint64) {
 // published on the leader's own broker are in flight. Those in the next leader's log are
 // acknowledged at their offsets; the others are sent to it. Publishers see no error.
 func TestPublishersOnTheLeadersBrokerNoticeNoElection(t *testing.T) {
+	t.Parallel()
 	for name, next := range map[string]func(c *cluster){
 		"at once":                  func(c *cluster) { c.elect(1, 1, 2) },
 		"after nobody led a while": func(c *cluster) { c.elect(1, 1, 2); c.shard.Leader = ""; c.tell(); c.elect(1, 1, 2) },
@@ -308,6 +312,7 @@ func (c *cluster) leadsBehindAnother(between func()) {
 // TestMessagesThatWaitedForALeaderAreKeptFirst: a message that arrived while the shard had no
 // leader is kept before one that arrives when this broker leads.
 func TestMessagesThatWaitedForALeaderAreKeptFirst(t *testing.T) {
+	t.Parallel()
 	c, a, _, _ := three(t)
 	c.leadsBehindAnother(func() {
 		a.hub.publish(message("orders.a", "", "2b"))
@@ -320,6 +325,7 @@ func TestMessagesThatWaitedForALeaderAreKeptFirst(t *testing.T) {
 // TestALeaderThatRestartsInItsEpochResendsUnsafeMessages: a leader that restarts in its epoch,
 // because the Topic's durability changed, sends messages that were not safe to itself.
 func TestALeaderThatRestartsInItsEpochResendsUnsafeMessages(t *testing.T) {
+	t.Parallel()
 	c, a, _, _ := three(t)
 	c.leadsBehindAnother(func() {})
 	c.alone(0)
@@ -341,6 +347,7 @@ func TestALeaderThatRestartsInItsEpochResendsUnsafeMessages(t *testing.T) {
 // it dies before they are safe. The leader after it has them from the first leader's log, and does
 // not keep them twice.
 func TestAResentMessageIsKnownToALaterLeader(t *testing.T) {
+	t.Parallel()
 	c, a, b, other := three(t)
 	_, _, cut := join(a, b)
 	join(a, other)
@@ -369,6 +376,7 @@ func TestAResentMessageIsKnownToALaterLeader(t *testing.T) {
 // TestTheFateOfAMessageThatCannotBeResentIsUnknown: a former leader that reaches no other leader
 // for too long tells its publishers that the fate of their messages is unknown.
 func TestTheFateOfAMessageThatCannotBeResentIsUnknown(t *testing.T) {
+	t.Parallel()
 	c, a, b, _ := three(t)
 	c.alone(0)
 	a.hub.publish(message("orders.a", "r1", "1"))
@@ -494,6 +502,7 @@ func TestARestartedLeaderKeepsNoMessageTwice(t *testing.T) {
 // TestAFullOutboxRefuses: an outbox for a leader that does not answer is bounded, and further
 // messages are refused.
 func TestAFullOutboxRefuses(t *testing.T) {
+	t.Parallel()
 	c, a, b, _ := three(t)
 	_, back, cut := join(b, a)
 	back.set(func() { back.deaf = true })
@@ -535,6 +544,7 @@ func TestAFullOutboxRefuses(t *testing.T) {
 // TestStoppingAndDeletingAnswerAllPublishers: a broker that stops answers the publishers whose
 // messages it holds, and so does a broker whose Topic is deleted.
 func TestStoppingAndDeletingAnswerAllPublishers(t *testing.T) {
+	t.Parallel()
 	for name, then := range map[string]func(c *cluster, b *site){
 		"stopping": func(_ *cluster, b *site) { _ = b.service.Close() },
 		"deleted": func(_ *cluster, b *site) {
@@ -558,6 +568,7 @@ func TestStoppingAndDeletingAnswerAllPublishers(t *testing.T) {
 // TestALeaderForgetsSilentSenders: a leader forgets senders that have been silent for long, and
 // takes what they send later as new.
 func TestALeaderForgetsSilentSenders(t *testing.T) {
+	t.Parallel()
 	_, a, b, other := three(t)
 	join(b, a)
 	join(other, a)

@@ -26,6 +26,7 @@ func (n *site) fill(name string, count int) {
 }
 
 func TestReadersSeeExactlyAsManyMessagesAsAreKept(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 10 })
 	n.serve("orders")
@@ -65,43 +66,46 @@ func TestReadersSeeExactlyAsManyMessagesAsAreKept(t *testing.T) {
 // TestRemovedRecordsDoNotCountAsKept: a Topic keeps so many records that are left, readers begin
 // with one of them, and segments that begin the log and have none go.
 func TestRemovedRecordsDoNotCountAsKept(t *testing.T) {
-	n := newSite(t)
-	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 50 })
-	n.topic("all", nil)
-	n.serve("orders", "all")
-	n.fill("orders", 55)
-	s := n.service.Topic("orders").Shard()
-	s.Removed().Add(40, 50) // of 6 to 55, before anybody looks
-	n.fill("orders", 12)
-	if start, end := s.Offsets(); start != 8 || end != 68 || s.Messages(start, end) != 50 {
-		t.Errorf("readers see %d up to %d, %d messages; want 50 from 8 on", start, end, s.Messages(start, end))
-	}
-	s.Removed().Add(8, 10)
-	if start, _ := s.Offsets(); start != 10 {
-		t.Errorf("the first two are removed, and readers begin at %d, want 10", start)
-	}
-	if info := s.Info(); info.First != 10 || info.Messages != 48 || info.FirstTime.IsZero() {
-		t.Errorf("readers see %+v, want 48 messages from 10 on", info)
-	}
-	if _, err := s.Get(45); err == nil {
-		t.Error("a removed record is returned")
-	}
+	synctest.Test(t, func(t *testing.T) { // for segments become old enough in more than a minute
+		n := newSite(t)
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 50 })
+		n.topic("all", nil)
+		n.serve("orders", "all")
+		n.fill("orders", 55)
+		s := n.service.Topic("orders").Shard()
+		s.Removed().Add(40, 50) // of 6 to 55, before anybody looks
+		n.fill("orders", 12)
+		if start, end := s.Offsets(); start != 8 || end != 68 || s.Messages(start, end) != 50 {
+			t.Errorf("readers see %d up to %d, %d messages; want 50 from 8 on", start, end, s.Messages(start, end))
+		}
+		s.Removed().Add(8, 10)
+		if start, _ := s.Offsets(); start != 10 {
+			t.Errorf("the first two are removed, and readers begin at %d, want 10", start)
+		}
+		if info := s.Info(); info.First != 10 || info.Messages != 48 || info.FirstTime.IsZero() {
+			t.Errorf("readers see %+v, want 48 messages from 10 on", info)
+		}
+		if _, err := s.Get(45); err == nil {
+			t.Error("a removed record is returned")
+		}
 
-	n.fill("all", 200)
-	a := n.service.Topic("all").Shard()
-	if a.Data().Roll(); len(a.Data().SegmentInfos()) == 1 {
-		n.fill("all", 1)
-	}
-	_, end := a.Offsets()
-	a.Removed().Add(1, end)
-	n.eventually("segments without a record go", func() bool { return a.Data().Start() > 100 })
-	n.eventually("the set forgets what the log lacks", func() bool { return a.Removed().Len() < 101 })
-	if info := a.Info(); info.Messages != 0 || info.First != end || info.Last != end-1 {
-		t.Errorf("nothing is left, and readers see %+v; the end is %d", info, end)
-	}
+		n.fill("all", 200)
+		a := n.service.Topic("all").Shard()
+		if a.Data().Roll(); len(a.Data().SegmentInfos()) == 1 {
+			n.fill("all", 1)
+		}
+		_, end := a.Offsets()
+		a.Removed().Add(1, end)
+		n.eventually("segments without a record go", func() bool { return a.Data().Start() > 100 })
+		n.eventually("the set forgets what the log lacks", func() bool { return a.Removed().Len() < 101 })
+		if info := a.Info(); info.Messages != 0 || info.First != end || info.Last != end-1 {
+			t.Errorf("nothing is left, and readers see %+v; the end is %d", info, end)
+		}
+	})
 }
 
 func TestRetentionDeletesByAgeAndBytes(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.topic("large", func(s *coordination.TopicSpec) { s.Retention.Bytes = 50 << 10 })
 	n.topic("old", func(s *coordination.TopicSpec) { s.Retention.Age = 300 * time.Millisecond })

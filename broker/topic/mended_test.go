@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -20,6 +19,7 @@ import (
 // leader has instead. The end of that repair can't be written at once. When it leads again, it does
 // not take the message for one that it has, but appends it again.
 func TestARepairedCopyForgetsTheMessagesThatWereReplaced(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 300)
 	a, b := c.sites[0], c.sites[1]
 	c.settle("all are whole", func() bool { return c.whole(a, 300) })
@@ -69,6 +69,7 @@ func TestARepairedCopyForgetsTheMessagesThatWereReplaced(t *testing.T) {
 // TestDamageThatIsMetBeforeALeaderIsSetUp: a follower asks a leader that is not set up yet, and
 // what the leader reads for it is damaged. The broker does not panic.
 func TestDamageThatIsMetBeforeALeaderIsSetUp(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 30)
 	c.kill(1)
 	c.kill(2)
@@ -87,7 +88,7 @@ func TestALogWithHiddenIDsIsNotMarked(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.machine = newMachine(t)
-		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.MinInSync, s.Deduplication = 3, 1, time.Minute })
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.MinInSync, s.Deduplication = 3, 1, clusterWindow })
 	}
 	c.begin()
 	a := c.sites[0]

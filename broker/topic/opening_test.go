@@ -32,6 +32,7 @@ func slowly(n *site) (release func()) {
 // TestMessagesWaitForALogThatIsBeingOpened: messages published while the log is being opened wait
 // for it, and come before later ones.
 func TestMessagesWaitForALogThatIsBeingOpened(t *testing.T) {
+	t.Parallel()
 	n := newSite(t)
 	n.serve()
 	release := slowly(n)

@@ -92,6 +92,7 @@ func (p *patterns) publish(n *site, life string, reads int) {
 // messages, also while the removals of earlier ones are under way, and crossed by restarts and
 // crashes.
 func TestPatternsAreThoseOfAModel(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			n := newSite(t)
@@ -119,6 +120,7 @@ func TestPatternsAreThoseOfAModel(t *testing.T) {
 
 // TestTheNextLeaderKnowsWhatPatternsRemoved: leaders die right after an ack.
 func TestTheNextLeaderKnowsWhatPatternsRemoved(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.limits(func(s *coordination.StreamSettings) { s.AllowRollup = true })

@@ -161,6 +161,7 @@ func TestMessagesOfAPublisherKeepTheirOrder(t *testing.T) {
 // TestRecordsOfOneMessageAreKeptAllOrNone: after a power cut at any moment, either all records of a
 // message are kept or none.
 func TestRecordsOfOneMessageAreKeptAllOrNone(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		n := newSite(t)
 		n.serve("orders")

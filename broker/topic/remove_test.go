@@ -122,6 +122,7 @@ func TestOnlyReadableRecordsAreRemoved(t *testing.T) {
 // leader dies, the next one has it before readers see anything. A leader that others have replaced
 // can't remove.
 func TestRemovalsFollowTheLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
 	c.begin()

@@ -123,6 +123,7 @@ func (c *cluster) whole(n *site, messages int) bool {
 // TestADamagedSegmentIsFetchedAlone: a segment in which damage is found at rest is fetched alone
 // from the leader and set aside; a leader has another one lead first.
 func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
+	t.Parallel()
 	c, reports := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
 	bad := b.segments()[1]
@@ -163,6 +164,7 @@ func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 // TestAMissingSegmentIsFetchedAlone: a segment that is not there when a broker starts again is
 // fetched alone, too.
 func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 600)
 	b := c.sites[1]
 	c.kill(1)
@@ -184,6 +186,7 @@ func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
 // TestACopyThatLostItsEndReportsAShorterReach: a copy lost its end. It does not report its former
 // end as its reach, so a longer copy is elected.
 func TestACopyThatLostItsEndReportsAShorterReach(t *testing.T) {
+	t.Parallel()
 	c, reports := spoilable(t, 600)
 	b := c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 600) })
@@ -209,6 +212,7 @@ func TestACopyThatLostItsEndReportsAShorterReach(t *testing.T) {
 // last records its manifest need not list. It fetches the records that are listed, and does not
 // vouch for its copy before the leader has put it into the set, since the copy may lack more.
 func TestACopyThatLostItsEndCatchesUpBeforeItVouches(t *testing.T) {
+	t.Parallel()
 	c, reports := spoilable(t, 600)
 	b := c.sites[1]
 	c.settle("it has all", func() bool { return c.whole(b, 600) })
@@ -240,6 +244,7 @@ func TestACopyThatLostItsEndCatchesUpBeforeItVouches(t *testing.T) {
 // TestARepairRestartsWithTheNextLeader: the leader dies while it is asked for a segment, and so
 // does the broker under repair. The repair starts again with the next leader.
 func TestARepairRestartsWithTheNextLeader(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 600)
 	b := c.sites[1]
 	c.mu.Lock()
@@ -270,6 +275,7 @@ func TestARepairRestartsWithTheNextLeader(t *testing.T) {
 // TestADamagedCopyIsFetchedAnew: a copy that needs more than segments is set aside as a whole and
 // fetched anew.
 func TestADamagedCopyIsFetchedAnew(t *testing.T) {
+	t.Parallel()
 	c, reports := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)
@@ -319,6 +325,7 @@ func (c *cluster) leadsFrom(b *site, offset int) {
 // TestAnUnfinishedCopyDoesNotLeadAfterARestart: a broker dies while its copy is fetched anew. After
 // its restart the logs are undamaged but incomplete: it does not lead until they have caught up.
 func TestAnUnfinishedCopyDoesNotLeadAfterARestart(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)
@@ -346,6 +353,7 @@ func TestAnUnfinishedCopyDoesNotLeadAfterARestart(t *testing.T) {
 // It withdraws, and dies before it has fetched any record. After its restart it finds the empty log
 // that it created, and does not lead with that either.
 func TestAnEmptyReplacementLogDoesNotLeadAfterARestart(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)
@@ -367,6 +375,7 @@ func TestAnEmptyReplacementLogDoesNotLeadAfterARestart(t *testing.T) {
 // TestDamageFoundByAReaderIsKnownAfterARestart: a broker that has found damage ends before the
 // repair. It knows the damage after its restart.
 func TestDamageFoundByAReaderIsKnownAfterARestart(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 600)
 	a := c.sites[0]
 	a.flip(a.segments()[0])
@@ -390,6 +399,7 @@ func TestDamageFoundByAReaderIsKnownAfterARestart(t *testing.T) {
 // TestDamageFoundByOpeningIsRepaired: damage that is found while a log is opened, by a read of its
 // end for another purpose, is fetched before the broker follows.
 func TestDamageFoundByOpeningIsRepaired(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 0 })
@@ -409,6 +419,7 @@ func TestDamageFoundByOpeningIsRepaired(t *testing.T) {
 // TestALeaderWhoseFirstRecordIsDamaged: the leader finds that its first record is damaged when a
 // follower returns, and another replica leads.
 func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
 	a.flip(a.segments()[0])
@@ -436,6 +447,7 @@ func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 // known before. The reader gets no error for records that other replicas have: one of these leads,
 // and the reader waits for it.
 func TestALeaderWhoseReaderFindsDamageIsReplaced(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 600)
 	stepsBack := func(leader, next int, read func(shard *ShardLeader) error) {
 		t.Helper()
@@ -512,6 +524,7 @@ func TestACopyWithADamagedDeduplicationWindowDoesNotLead(t *testing.T) {
 // none; a replica that returns leads, and has them. If unclean election is allowed, readers do not
 // wait.
 func TestDamagedRecordsThatAnAbsentReplicaHasAreNotSkipped(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
 	c.settle("all are whole", func() bool { return c.whole(b, 600) })
@@ -597,6 +610,7 @@ func damagedApart(t *testing.T, others, leader int) (c *cluster, read func() err
 // another segment than the others. Readers wait for what these have, and skip nothing. The leader
 // sends what the others lack, and then one of them leads.
 func TestRecordsThatAReplicaUnderRepairHasAreNotSkipped(t *testing.T) {
+	t.Parallel()
 	c, read := damagedApart(t, 1, 0)
 	a, b := c.sites[0], c.sites[1]
 	var why *publish.NotServedError
@@ -625,6 +639,7 @@ func TestRecordsThatAReplicaUnderRepairHasAreNotSkipped(t *testing.T) {
 // has a record of it. Readers of the leader wait while others may have them. When all others say
 // that they lack them, they are given up, and all replicas become whole.
 func TestRecordsThatAllReplicasLackAreGivenUp(t *testing.T) {
+	t.Parallel()
 	c, read := damagedApart(t, 0, 0)
 	a, b := c.sites[0], c.sites[1]
 	var why *publish.NotServedError
@@ -664,6 +679,7 @@ func TestRecordsThatAllReplicasLackAreGivenUp(t *testing.T) {
 // lacks, too, since a third replica is away. Readers of the leader don't skip what else is damaged
 // there and the replica under repair has.
 func TestRecordsThatAStalledReplicaHasAreNotSkipped(t *testing.T) {
+	t.Parallel()
 	c, read := damagedApart(t, 0, 0)
 	a := c.sites[0]
 	c.reach(1)
@@ -693,6 +709,7 @@ func mayHave(s *ShardLeader, v *view, damage *log.CorruptError) []string {
 // TestRecordsThatNoReplicaHasAreSkipped: damaged records are skipped if no other replica can have
 // them: the others lack them or report damage, too.
 func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 30)
 	a := c.sites[0]
 	shard := a.service.Topic("orders").Shard()
@@ -744,6 +761,7 @@ func TestRecordsThatNoReplicaHasAreSkipped(t *testing.T) {
 // leader's copy flips. The replica can read all records: the leader takes from it what it lacks,
 // and only then is the replica's copy set aside and fetched anew.
 func TestALeaderTakesWhatItLacksBeforeACopyIsSetAside(t *testing.T) {
+	t.Parallel()
 	for name, knows := range map[string]bool{"the leader knows of its damage": true, "nobody knows of it": false} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 2)

@@ -17,6 +17,10 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
+// clusterWindow is for how long clusters of tests know message ids, unless a test is about the end
+// of that time. No test takes so long, even on a starved machine.
+const clusterWindow = time.Hour
+
 // cluster is several brokers that share what coordination says, and one Topic, orders.
 type cluster struct {
 	t     testing.TB
@@ -42,7 +46,7 @@ func newCluster(t testing.TB, size int) *cluster {
 	for i := range size {
 		n := newSite(t)
 		n.self, n.name, n.link = fmt.Sprintf("broker-%c", 'a'+i), fmt.Sprintf("main-%d", i), c.link
-		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Deduplication = size, time.Minute })
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Deduplication = size, clusterWindow })
 		c.sites = append(c.sites, n)
 	}
 	return c
@@ -283,6 +287,7 @@ func equal(all [][]string) bool {
 // leader dies, another replica continues at its end. A replica that returns is made equal to the
 // leader, whatever unconfirmed records it has.
 func TestAnotherReplicaLeadsWhenTheLeaderDies(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
 	c.begin()
@@ -315,6 +320,7 @@ func TestAnotherReplicaLeadsWhenTheLeaderDies(t *testing.T) {
 // nothing. When it returns, the records that only it has are truncated, and their messages are sent
 // to the next leader.
 func TestUnconfirmedRecordsOfAFormerLeaderAreTruncated(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
 	c.begin()
@@ -351,6 +357,7 @@ func TestUnconfirmedRecordsOfAFormerLeaderAreTruncated(t *testing.T) {
 // that isn't Synced. Its copy is reported until it leads alone or has caught up, in the incarnation
 // that the set names.
 func TestUnsyncedCopiesAreReportedAfterACrash(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	reports := make([]chan []coordination.Suspect, len(c.sites))
 	for i, n := range c.sites {

@@ -96,6 +96,7 @@ func TestALastMessageThatIsNotKnown(t *testing.T) {
 // TestNothingUncommittedIsPublishedAgain: a leader that is cut off has appended a message, which is
 // truncated later. The next leader publishes what it stores, and nothing is published twice.
 func TestNothingUncommittedIsPublishedAgain(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	var all []*listener
 	for _, n := range c.sites {

@@ -366,6 +366,7 @@ func TestAPassOfTheFormerGenerationReportsNothing(t *testing.T) {
 // restored etcd has the Topic again. It is not deleted any more: the broker says how far it goes,
 // though with a doubt, as a deletion was tried, and leads it when it is named.
 func TestATopicIsBackBeforeItsLogIsDeleted(t *testing.T) {
+	t.Parallel()
 	n, told := newSite(t), &telling{}
 	n.report = told.report
 	n.serve("orders")

@@ -72,6 +72,7 @@ func (n *site) stays(when string, want ...string) {
 // whichever log the time is known, and after a crash behind it not again. Its message takes the
 // place of the schedule in one batch.
 func TestAScheduledMessageIsPublishedOnce(t *testing.T) {
+	t.Parallel()
 	n := schedules(t, nil)
 	n.ask("orders.a", "1", n.within(time.Hour), "Target: orders.x")
 	n.ask("orders.b", "2", n.within(2*time.Hour), "Target: orders.y")
@@ -108,6 +109,7 @@ func TestAScheduledMessageIsPublishedOnce(t *testing.T) {
 // TestAScheduleGoesOn: each time once, in whichever life; times that have passed count once. It
 // ends with its record.
 func TestAScheduleGoesOn(t *testing.T) {
+	t.Parallel()
 	n := schedules(t, nil)
 	n.ask("orders.a", "1", "Schedule: @every 1h", "Target: orders.x")
 	n.machine.pass(61 * time.Minute)
@@ -133,6 +135,7 @@ func TestAScheduleGoesOn(t *testing.T) {
 
 // TestWhatEndsASchedule: a newer one, any newer message on its subject, and its own TTL.
 func TestWhatEndsASchedule(t *testing.T) {
+	t.Parallel()
 	n := schedules(t, func(s *coordination.TopicSpec) { s.Stream.AllowMessageTTL = true })
 	n.ask("orders.a", "1", n.within(time.Hour), "Target: orders.x")
 	n.ask("orders.a", "2", n.within(2*time.Hour), "Target: orders.x")
@@ -148,6 +151,7 @@ func TestWhatEndsASchedule(t *testing.T) {
 // TestAMessageEndsTheScheduleOfAnotherSubject: in one batch with itself, also if both come
 // together, and once. It ends nothing else.
 func TestAMessageEndsTheScheduleOfAnotherSubject(t *testing.T) {
+	t.Parallel()
 	n := schedules(t, func(s *coordination.TopicSpec) { s.Stream.AllowMessageTTL = true })
 	ends := func(of string) []string { return []string{"Scheduler: " + of, "Next: purge"} }
 	const refused = "no: topic orders: only the stream itself says which schedule a message is of, and a message ends the schedule of another subject only"
@@ -228,6 +232,7 @@ func TestAClientCantSayThatAScheduleIsDue(t *testing.T) {
 // TestAMessageUnderWayIsNotPublishedAgain: it is not committed for a while, and what the leader
 // knows of last messages is forgotten meanwhile.
 func TestAMessageUnderWayIsNotPublishedAgain(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.mayBeScheduled("orders", nil)
@@ -262,6 +267,7 @@ func TestAMessageUnderWayIsNotPublishedAgain(t *testing.T) {
 
 // TestTheNextLeaderPublishesWhatIsScheduled: what one leader has published, the next one does not.
 func TestTheNextLeaderPublishesWhatIsScheduled(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.mayBeScheduled("orders", nil)

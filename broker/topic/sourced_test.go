@@ -167,6 +167,7 @@ func TestDuplicatesAtTheEndAreNotCopiedLater(t *testing.T) {
 // noted and purged. What is there and what the source has come to agree, and nothing is there
 // twice.
 func TestNoCrashForgetsHowFarSourcesHaveCome(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 1))
 	for step := 0; step < 80; step += 3 {
 		fs := crashfs.New()
@@ -344,6 +345,7 @@ func TestLimitsOfAMirrorDoNotCountGaps(t *testing.T) {
 // TestNoCrashMovesTheRecordsOfAMirror: the power is cut at each step while records and gaps are
 // appended. What is there has its offset, and the rest follows.
 func TestNoCrashMovesTheRecordsOfAMirror(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(4, 1))
 	sequences := []uint64{2, 3, 7, 9000, 9001, 9003}
 	for step := 0; step < 60; step += 3 {
@@ -463,6 +465,7 @@ func TestAFailedAppendPassesNoCopy(t *testing.T) {
 // TestCopiedCountersGoOnWithTheNextLeader: it lacks what the former one has copied last, and copies
 // that again. Each record of the source counts once.
 func TestCopiedCountersGoOnWithTheNextLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.copying(func(s *coordination.TopicSpec) {

@@ -16,6 +16,7 @@ import (
 // only, or two records would stand at one offset of one epoch, and nobody could tell which of them
 // is kept.
 func TestALeaderWhoseLogFailedNeedsAnotherEpoch(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	reported := make(chan []coordination.Suspect, 16)
 	c.sites[0].report = func(_ context.Context, _ int64, said []coordination.Suspect) error {

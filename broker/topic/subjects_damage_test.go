@@ -9,6 +9,7 @@ import (
 // TestAConditionThatMeetsDamageHasAnotherReplicaLead: a leader whose log is long and damaged gives
 // way when a condition needs the damaged records.
 func TestAConditionThatMeetsDamageHasAnotherReplicaLead(t *testing.T) {
+	t.Parallel()
 	c, _ := spoilable(t, 100)
 	a := c.sites[0]
 	for i := range 320 { // more than a condition reads without the index

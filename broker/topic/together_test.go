@@ -204,6 +204,7 @@ func TestNoCrashSplitsABatch(t *testing.T) {
 // the next leader's log are acknowledged where they are, the others are sent to it, and open ones
 // are committed there. None is there twice, or in part.
 func TestBatchesGoOnWithTheNextLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.takesBatches(func(s *coordination.TopicSpec) { s.Replicas = 3 })
@@ -246,6 +247,7 @@ func TestBatchesGoOnWithTheNextLeader(t *testing.T) {
 // TestARestartedLeaderKnowsItsBatches: the table of numbers is read from the log. A batch that is
 // sent again is answered as the first time.
 func TestARestartedLeaderKnowsItsBatches(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
 		n.takesBatches(func(s *coordination.TopicSpec) { s.Replicas = 3 })
