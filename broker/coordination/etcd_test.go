@@ -16,7 +16,12 @@ import (
 	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
+// beside is how many parallel tests run at once, most with an etcd of their own. They use less than
+// a twentieth of a core each, and wait for leases to end and for etcd to be noticed.
+const beside = 8
+
 func TestMain(m *testing.M) {
+	testutil.RunBeside(beside)
 	requestTimeout, readTimeout, dialKeepAlive = 30*time.Second, 10*time.Second, time.Hour
 	testutil.RunWithoutLeaks(m)
 }
