@@ -61,6 +61,7 @@ func (f *following) stops() {
 
 // TestALiveQueryFromTheCommandLine: members and messages are printed as they come, until Ctrl-C.
 func TestALiveQueryFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

@@ -14,6 +14,7 @@ import (
 // TestAttributesFromTheCommandLine: attributes of a running broker are set, seen and deleted, and
 // those of a publisher's connection go with it.
 func TestAttributesFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

@@ -59,6 +59,7 @@ NAME                                   TOPIC   SIZE   AGE
 
 // TestSetAsidePiecesFromTheCommandLine: the commands list what a broker set aside, and delete it.
 func TestSetAsidePiecesFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	disk, err := log.OpenDisk(env.OS, dir, log.Options{SegmentSmallest: 4 << 10, SegmentLargest: 8 << 10})
 	if err != nil {
@@ -137,6 +138,7 @@ func TestSetAsidePiecesFromTheCommandLine(t *testing.T) {
 // TestASetAsideListThatLacksABrokerFails: a list without the answer of a present broker is a
 // failure; an absent broker is only noted.
 func TestASetAsideListThatLacksABrokerFails(t *testing.T) {
+	t.Parallel()
 	state := coordination.NewState(9, []coordination.Broker{{ID: "a", Incarnation: 3, Name: "main-0"}, {ID: "b", Incarnation: 4, Name: "main-1"}}, nil, nil, nil).
 		With(map[string]coordination.DrainMode{"c": coordination.DrainAll}, nil)
 	s := serveState(t, state)

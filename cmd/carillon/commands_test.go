@@ -13,6 +13,7 @@ import (
 // TestDocumentedCommandsExist: every command on a page or in a help text exists, with the flags
 // that are shown.
 func TestDocumentedCommandsExist(t *testing.T) {
+	t.Parallel()
 	shown := map[string]string{}
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(pages) == 0 {

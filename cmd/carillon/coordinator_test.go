@@ -13,6 +13,7 @@ import (
 )
 
 func TestTheCoordinatorRunsUntilItIsStopped(t *testing.T) {
+	t.Parallel()
 	ports := testutil.FreePorts(t, 3)
 	tlsDir := t.TempDir()
 	testca.New(t).Issue(t, tlsDir)

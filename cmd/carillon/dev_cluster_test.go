@@ -83,6 +83,7 @@ func alive(pid int) bool {
 }
 
 func TestDevRunsACluster(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	dev, urls := startDevBrokers(t, 3, "--data", data)
 	was := pids(t, data, 3)
@@ -191,6 +192,7 @@ func TestDevRunsACluster(t *testing.T) {
 }
 
 func TestDevGrowsAndDoesNotShrink(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	dev := startDev(t, "--data", data)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*testutil.Patience)
@@ -236,6 +238,7 @@ func TestDevGrowsAndDoesNotShrink(t *testing.T) {
 }
 
 func TestDevEndsWhenABrokerCanNotStart(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(data, "broker-1"), 0o700); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import "testing"
 
 // TestDevThatIsKilledLeavesNoBroker: the system kills the brokers of a killed command.
 func TestDevThatIsKilledLeavesNoBroker(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	dev, _ := startDevBrokers(t, 3, "--data", data)
 	left := pids(t, data, 3)

@@ -21,10 +21,16 @@ import (
 // asCarillon makes the test binary behave as the program, so that tests can start it as a child.
 const asCarillon = "CARILLON_TEST_AS_PROGRAM"
 
+// beside is how many parallel tests run at once. They use less than half a core together when they
+// run one after the other, and wait for brokers to start, and for what is told every few seconds.
+// Tests with commands that give up after milliseconds are not parallel.
+const beside = 4
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asCarillon) != "" {
 		main()
 	}
+	testutil.RunBeside(beside)
 	os.Exit(m.Run())
 }
 
@@ -109,6 +115,7 @@ func (c *child) end() string {
 }
 
 func TestDevServesAnUnmodifiedClientAndStopsCleanly(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	for _, life := range []string{"first", "second"} { // the same folder again
 		dev := startDev(t, "--data", data)
@@ -133,6 +140,7 @@ func TestDevServesAnUnmodifiedClientAndStopsCleanly(t *testing.T) {
 }
 
 func TestDevRequiresTheCredentialsThatItWasGiven(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		args []string
 		good nats.Option
@@ -161,6 +169,7 @@ func TestDevRequiresTheCredentialsThatItWasGiven(t *testing.T) {
 const brokerLine = "broker --name a --cluster a/main --data x --etcd-endpoints http://x"
 
 func TestWrongCommandLinesSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ args, want string }{
 		{"dev", "--data is required"},
 		{"dev --data x --listen 4222", "not host:port"},

@@ -45,7 +45,7 @@ func TestDevWithTLS(t *testing.T) {
 			{"pub a b --tls-ca " + strange + " --server " + dev.url, "did not sign the server's certificate"},
 			{"pub a b --tls-ca " + filepath.Join(data, "nothing") + " --server " + dev.url, "--tls-ca: open"},
 			{"pub a b --tls-cert " + strange + " --server " + dev.url, "give --tls-cert and --tls-key"},
-			{"bench forward --groups 1 --wait 100ms --server " + dev.url, "give its file with --tls-ca"},
+			{"bench forward --groups 1 --wait 2s --server " + dev.url, "give its file with --tls-ca"},
 		} {
 			if _, errs, code := command(t, "", strings.Fields(tc.args)...); code == 0 || !strings.Contains(errs, tc.want) {
 				t.Errorf("carillon %s: %d %s, want %q", tc.args, code, errs, tc.want)
@@ -89,6 +89,7 @@ func TestDevWithTLS(t *testing.T) {
 // TestDevClustersWithTLS: all brokers share the certificate, and any of them takes a client that
 // knows one.
 func TestDevClustersWithTLS(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	dev := startDev(t, "--data", data, "--tls", "--brokers", "2")
 	for _, url := range strings.Split(dev.url, ",") {

@@ -27,6 +27,7 @@ func (c *child) webURLs() []string {
 // TestDevWithWebSocket: clients of both ports exchange messages and use JetStream, with TLS and
 // without. Only programs of pages that are allowed connect.
 func TestDevWithWebSocket(t *testing.T) {
+	t.Parallel()
 	for _, secure := range []string{"false", "true"} {
 		t.Run("tls="+secure, func(t *testing.T) {
 			data, pages := t.TempDir(), testutil.FreeAddress(t)
@@ -84,6 +85,7 @@ func TestDevWithWebSocket(t *testing.T) {
 // TestDevClustersWithWebSocket: a client that connects to one broker learns of the others' ports
 // for WebSocket, and of no others.
 func TestDevClustersWithWebSocket(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	dev := startDev(t, "--data", data, "--brokers", "2", "--websocket-listen", "127.0.0.1:0")
 	web := dev.webURLs()
@@ -99,6 +101,7 @@ func TestDevClustersWithWebSocket(t *testing.T) {
 }
 
 func TestFlagsOfWebSocketThatNeedOthers(t *testing.T) {
+	t.Parallel()
 	common := "--name a --cluster a/b --etcd-endpoints http://127.0.0.1:1 --data " + t.TempDir()
 	for args, want := range map[string]string{
 		"broker --websocket-origins same " + common:                                       "need --websocket-listen",

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // command runs one command line to its end.
@@ -22,6 +24,7 @@ func command(t *testing.T, stdin string, args ...string) (stdout, stderr string,
 
 // TestPublishedMessagesArePrinted: sub prints what pub publishes.
 func TestPublishedMessagesArePrinted(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir(), "--token", "secret")
 	defer dev.stop()
 	for output, want := range map[string]string{
@@ -36,11 +39,11 @@ func TestPublishedMessagesArePrinted(t *testing.T) {
 		done := make(chan result, 1)
 		go func() {
 			var r result
-			r.out, r.errs, r.code = command(t, "", "sub", "greet.>", "--server", dev.url, "--token", "secret", "--count", "1", "--timeout", "30s", "--output", output)
+			r.out, r.errs, r.code = command(t, "", "sub", "greet.>", "--server", dev.url, "--token", "secret", "--count", "1", "--timeout", testutil.Patience.String(), "--output", output)
 			done <- r
 		}()
 		// Whether the other terminal is there yet shows only when it has a message.
-		for deadline := time.Now().Add(30 * time.Second); ; {
+		for deadline := time.Now().Add(testutil.Patience); ; {
 			out, errs, code := command(t, "hello", "pub", "greet.world", "--server", dev.url, "--token", "secret", "--header", "Kind:a", "--header", "Kind: b", "--reply", "answers")
 			if code != 0 || out != "published 1 × 5 bytes to greet.world\n" {
 				t.Fatalf("pub: %d %q %q", code, out, errs)

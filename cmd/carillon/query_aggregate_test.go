@@ -16,6 +16,7 @@ import (
 // TestQueriesComputeResults: of the messages of all shards, by key and window; what is wrong with
 // them is said with its column.
 func TestQueriesComputeResults(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

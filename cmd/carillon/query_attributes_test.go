@@ -14,6 +14,7 @@ import (
 // TestQueriesKnowTheAttributesOfStoredMessages: those of the time when each was stored, whether the
 // brokers judge or the command does, in conditions, keys and functions.
 func TestQueriesKnowTheAttributesOfStoredMessages(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

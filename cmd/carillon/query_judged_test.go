@@ -75,6 +75,7 @@ func olderBroker(t *testing.T, url string, let int64) (address string, refused *
 // TestBrokersAndTheCommandJudgeAlike: a query prints the same lines, counts and reasons, whether
 // the brokers judge, or know no conditions, or some of them that lead later know none.
 func TestBrokersAndTheCommandJudgeAlike(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}
@@ -158,6 +159,7 @@ func TestBrokersAndTheCommandJudgeAlike(t *testing.T) {
 // TestTheCommandGoesOnWhereABrokerJudgedTo: once an answer says that a shard is led by a version
 // that knows no conditions, the rest is judged here, and nothing twice.
 func TestTheCommandGoesOnWhereABrokerJudgedTo(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

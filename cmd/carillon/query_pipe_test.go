@@ -15,6 +15,7 @@ import (
 // TestAQueryEndsWithTheReaderOfItsPipe: also while nothing matches, so that it prints nothing. It
 // ends as what prints into such a pipe does.
 func TestAQueryEndsWithTheReaderOfItsPipe(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

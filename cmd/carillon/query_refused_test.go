@@ -16,6 +16,7 @@ import (
 // TestAQueryWithoutTheRightToReadEndsOnce: the refusal is said once. The query does not wait for
 // answers, which its --timeout allows to take longer than this test waits.
 func TestAQueryWithoutTheRightToReadEndsOnce(t *testing.T) {
+	t.Parallel()
 	ann, _, _ := command(t, "", "user", "token")
 	bot, _, _ := command(t, "", "user", "token")
 	text, err := json.Marshal(identity.Document{Users: []identity.User{
@@ -55,6 +56,7 @@ func TestAQueryWithoutTheRightToReadEndsOnce(t *testing.T) {
 // TestAQueryWithTheRightToOneShardOfTwo: what is printed before the refusal consists of whole
 // lines, and no file is left, since that would lack the other shard.
 func TestAQueryWithTheRightToOneShardOfTwo(t *testing.T) {
+	t.Parallel()
 	ann, _, _ := command(t, "", "user", "token")
 	bot, _, _ := command(t, "", "user", "token")
 	text, err := json.Marshal(identity.Document{Users: []identity.User{
@@ -102,6 +104,7 @@ func TestAQueryWithTheRightToOneShardOfTwo(t *testing.T) {
 // TestAnIncompleteAnswerIsAFailure: what can be read is printed, and the exit code tells that a
 // message is too large to be read. With --count it does if that comes before the last one.
 func TestAnIncompleteAnswerIsAFailure(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

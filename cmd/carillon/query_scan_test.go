@@ -142,6 +142,7 @@ func (s *cannedShard) scan(t *testing.T, where string, answers int, change func(
 
 // TestAScanKeepsTheOrderOfAShard: batches are judged at once, and what matches is printed in order.
 func TestAScanKeepsTheOrderOfAShard(t *testing.T) {
+	t.Parallel()
 	const count, answers = 500, 20
 	shard, want := newCannedShard(count), ""
 	for n := range count {

@@ -47,6 +47,7 @@ func (s shell) query(topic, where string, more ...string) (lines []queried, said
 // TestQueriesFromTheCommandLine: the messages of all shards are judged by their content, from and
 // to a place or a time, and with new ones; what is wrong with a query is said.
 func TestQueriesFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}
@@ -147,6 +148,7 @@ func TestQueriesFromTheCommandLine(t *testing.T) {
 // TestAQueryPrintsWhateverIsStored: clients publish headers that are none, and what a terminal
 // would obey. Neither ends a query, and a terminal gets nothing to obey.
 func TestAQueryPrintsWhateverIsStored(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}
@@ -176,6 +178,7 @@ func TestAQueryPrintsWhateverIsStored(t *testing.T) {
 
 // TestAQueryThatFollowsBeginsWhereItIsAsked: at a sequence, or a time, that is not there yet.
 func TestAQueryThatFollowsBeginsWhereItIsAsked(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

@@ -16,6 +16,7 @@ import (
 
 // A message is refused, two nobody acknowledges, and one is processed. The three come back once.
 func TestDeadLettersFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}
@@ -59,7 +60,7 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	if got := s.does("subscription show work jobs"); !strings.Contains(got, "topic work-dead") || !strings.Contains(got, "changed") {
 		t.Errorf("it is shown as\n%s", got)
 	}
-	batch, err := jobs.Fetch(4, jetstream.FetchMaxWait(10*time.Second))
+	batch, err := jobs.Fetch(4, jetstream.FetchMaxWait(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	}
 	holds := func(topic string, want uint64) {
 		t.Helper()
-		testutil.Wait{Limit: 20 * time.Second, Every: 20 * time.Millisecond}.For(t, "waiting for the messages of "+topic, func(ctx context.Context) error {
+		testutil.Wait{Limit: testutil.Patience, Every: 20 * time.Millisecond}.For(t, "waiting for the messages of "+topic, func(ctx context.Context) error {
 			stream, err := js.Stream(ctx, topic)
 			if err != nil {
 				return err
@@ -110,7 +111,7 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if batch, err = other.Fetch(7, jetstream.FetchMaxWait(10*time.Second)); err != nil {
+	if batch, err = other.Fetch(7, jetstream.FetchMaxWait(30*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	for m := range batch.Messages() {
@@ -126,6 +127,7 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 
 // TestWhatADeadLetterLeftOutIsReplayed: it is read from the message's Topic, if it is still there.
 func TestWhatADeadLetterLeftOutIsReplayed(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}
@@ -143,7 +145,7 @@ func TestWhatADeadLetterLeftOutIsReplayed(t *testing.T) {
 	testutil.Must(t, err)
 	jobs, err := js.Consumer(t.Context(), "work", "jobs")
 	testutil.Must(t, err)
-	batch, err := jobs.Fetch(2, jetstream.FetchMaxWait(10*time.Second))
+	batch, err := jobs.Fetch(2, jetstream.FetchMaxWait(30*time.Second))
 	testutil.Must(t, err)
 	for m := range batch.Messages() {
 		testutil.Must(t, m.TermWithReason("no room"))

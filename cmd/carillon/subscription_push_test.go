@@ -23,6 +23,7 @@ import (
 // to this machine, and the endpoint gets what is published. Without it brokers refuse the
 // Subscription.
 func TestPushesFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	got := make(chan string, 16)
 	endpoint := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -66,6 +67,7 @@ func TestPushesFromTheCommandLine(t *testing.T) {
 // TestShowTellsWhatStandsOut: show prints the conditions that the status of a manifest would have,
 // and the state of the endpoint: its circuit and its last answer.
 func TestShowTellsWhatStandsOut(t *testing.T) {
+	t.Parallel()
 	var broken atomic.Bool
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if broken.Load() {

@@ -14,6 +14,7 @@ import (
 
 // A client that waits for messages gets those from the new place on.
 func TestASubscriptionIsResetFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

@@ -321,6 +321,7 @@ func TestTheCopyWithTheOldestScrubIsShown(t *testing.T) {
 // TestStreamSettingsFromTheCommandLine: topic create asks for the settings of streams, and topic
 // show prints them. Repeating it changes nothing.
 func TestStreamSettingsFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

@@ -13,6 +13,7 @@ import (
 // TestShardsFromTheCommandLine: a Topic with several shards is created, filled, shown, read and
 // deleted as one, and each shard has a line.
 func TestShardsFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}

@@ -70,6 +70,7 @@ func read[T any](s shell, line string, more ...string) (value T) {
 }
 
 func TestTopicsFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}
@@ -346,6 +347,7 @@ func serveNothing(t *testing.T) (*session.Hub, shell) {
 // TestTopicsOfManifestsAreListedAndNotDeleted: a Topic of a manifest can't be deleted, an orphaned
 // one is shown as such, and long lists are complete.
 func TestTopicsOfManifestsAreListedAndNotDeleted(t *testing.T) {
+	t.Parallel()
 	owner := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u"}
 	orphan := owner
 	orphan.Name, orphan.Orphaned = "old", time.Now().Add(-time.Hour)
@@ -391,6 +393,7 @@ func TestTopicsOfManifestsAreListedAndNotDeleted(t *testing.T) {
 }
 
 func TestInvalidTopicCommandsAreRefused(t *testing.T) {
+	t.Parallel()
 	s := shell{t, "nats://127.0.0.1:1"}
 	for line, want := range map[string]string{
 		"topic list x":                                 "no arguments",

@@ -20,6 +20,7 @@ import (
 // TestBrokersDoForUsersWhatTheyMayThemselves: what a stream publishes again or copies, and what a
 // consumer delivers, needs the rights of the user who asked for it, at each broker and at any time.
 func TestBrokersDoForUsersWhatTheyMayThemselves(t *testing.T) {
+	t.Parallel()
 	hash, errs, code := command(t, "s3cret\n", "user", "hash")
 	if code != 0 {
 		t.Fatal(errs)

@@ -28,6 +28,7 @@ func valueOf(t *testing.T, out, label string) string {
 // TestUsersOfAFile: what carillon user makes goes into a file, by which a broker knows its clients,
 // and changes take effect while it runs.
 func TestUsersOfAFile(t *testing.T) {
+	t.Parallel()
 	hash, errs, code := command(t, "s3cret\n", "user", "hash")
 	if code != 0 {
 		t.Fatal(errs)
@@ -82,6 +83,7 @@ func TestUsersOfAFile(t *testing.T) {
 }
 
 func TestMistakesInUsersSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "users.json")
 	testutil.Must(t, os.WriteFile(file, []byte(`{"users":[{"name":"ann","passwords":["s3cret"]}]}`), 0o600))
 	for _, tc := range []struct {

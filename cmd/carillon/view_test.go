@@ -16,6 +16,7 @@ import (
 
 // TestViewsFromTheCommandLine: of a running broker they are made, changed, seen and deleted.
 func TestViewsFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}
@@ -87,6 +88,7 @@ func (s shell) shows(view string, more ...string) (out string) {
 // TestAViewIsShownWithItsFirstValues: those of ten keys, the number of others, and why there are
 // none.
 func TestAViewIsShownWithItsFirstValues(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()
 	s := shell{t, dev.url}
