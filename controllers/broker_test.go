@@ -20,6 +20,7 @@ import (
 )
 
 func TestBrokerBecomesObjectsAndThenReady(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{}`)
 	w.untilReady()
@@ -86,6 +87,7 @@ func TestBrokerBecomesObjectsAndThenReady(t *testing.T) {
 // TestConvergedBrokerCostsNoWrites: a converged Broker costs no writes, in further passes and after
 // a restart of the operator.
 func TestConvergedBrokerCostsNoWrites(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -104,6 +106,7 @@ func TestConvergedBrokerCostsNoWrites(t *testing.T) {
 }
 
 func TestDriftIsCorrected(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -144,6 +147,7 @@ func TestDriftIsCorrected(t *testing.T) {
 }
 
 func TestAuthFromASecret(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, auth: {secretRef: {name: login}}, coordination: {managed: {replicas: 1}}}`)
 	missing := w.until(v1alpha1.ConditionReady, metav1.ConditionFalse, "AuthSecretUnusable")
@@ -186,6 +190,7 @@ func TestAuthFromASecret(t *testing.T) {
 }
 
 func TestCertificatesAreRenewedWithoutARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -212,6 +217,7 @@ func TestCertificatesAreRenewedWithoutARestart(t *testing.T) {
 }
 
 func TestForeignObjectsAreNotTouched(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	theirs := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "main"},
@@ -249,6 +255,7 @@ func TestKeysOfAnotherBrokerStall(t *testing.T) {
 }
 
 func TestAnUnavailableEtcdIsReportedAndSurvived(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, coordination: {managed: {replicas: 3}}}`)
 	w.untilReady()
@@ -275,6 +282,7 @@ func TestAnUnavailableEtcdIsReportedAndSurvived(t *testing.T) {
 // TestDeletionLeavesTheVolumesAndNothingElse: a deletion needs no operator, is not blocked, and
 // keeps the volumes. A Broker of the same name uses them again.
 func TestDeletionLeavesTheVolumesAndNothingElse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -305,6 +313,7 @@ func TestDeletionLeavesTheVolumesAndNothingElse(t *testing.T) {
 }
 
 func TestDeletionPolicyDeleteTakesTheVolumes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 1, deletionPolicy: Delete, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()

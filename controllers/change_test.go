@@ -18,6 +18,7 @@ import (
 )
 
 func TestAnotherImageRollsOnePodAtATime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{}`)
 	w.untilReady()
@@ -44,6 +45,7 @@ func TestAnotherImageRollsOnePodAtATime(t *testing.T) {
 }
 
 func TestOnRequestWaitsForTheAnnotation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, update: OnRequest, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -85,6 +87,7 @@ func TestOnRequestWaitsForTheAnnotation(t *testing.T) {
 // TestBrokenUpdateStopsAndIsRepaired: a change that breaks pods stops after the first one.
 // Reverting it replaces the broken pod at once.
 func TestBrokenUpdateStopsAndIsRepaired(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.mu.Lock()
 	w.broken = func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Image == "carillon:broken" }
@@ -116,6 +119,7 @@ func TestBrokenUpdateStopsAndIsRepaired(t *testing.T) {
 }
 
 func TestScaling(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -133,6 +137,7 @@ func TestScaling(t *testing.T) {
 }
 
 func TestVolumesGrowAroundRunningPods(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, storage: {size: 1Gi}, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
