@@ -156,6 +156,7 @@ func quick(url string) coordination.SubscriptionSpec {
 // TestASubscriptionIsPushed: what is published is posted, in the order of each subject, also from
 // several shards, and nothing is left pending. Nobody can pull meanwhile.
 func TestASubscriptionIsPushed(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 3} {
 		t.Run(strconv.Itoa(shards), func(t *testing.T) {
 			p, e := startPushing(t, 1), startEndpoint(t)
@@ -199,6 +200,7 @@ func TestASubscriptionIsPushed(t *testing.T) {
 
 // TestPushesOutliveTheirLeader: whatever broker ends, each message is posted.
 func TestPushesOutliveTheirLeader(t *testing.T) {
+	t.Parallel()
 	p, e := startPushing(t, 3), startEndpoint(t)
 	p.topic("orders", 1, 3)
 	p.declare("orders", "billing", quick(e.URL))
@@ -258,6 +260,7 @@ func TestWhatAnEndpointRefusesIsADeadLetter(t *testing.T) {
 // TestARestartKeepsWhatWasPushed: a broker that was stopped in order pushes nothing again that had
 // an answer, and goes on with the rest.
 func TestARestartKeepsWhatWasPushed(t *testing.T) {
+	t.Parallel()
 	p, e := startPushing(t, 1), startEndpoint(t)
 	p.topic("orders", 1, 1)
 	p.declare("orders", "billing", quick(e.URL))

@@ -477,6 +477,7 @@ func inOrder(t *testing.T, js jetstream.JetStream, name string, n int) {
 // if the batch ends since nothing could be stored for too long, and another one begins behind its
 // last ack.
 func TestAFastBatchOutlivesItsLeaders(t *testing.T) {
+	t.Parallel()
 	local, _ := brokers.Coordinator(t)
 	s := &site{}
 	volumes, members := map[string]string{}, map[string]*member{}

@@ -390,6 +390,7 @@ var pushStories = []story{
 // TestAPushConsumerOutlivesItsLeader: after its leader has gone, the next one delivers what was not
 // acknowledged, to a client that did nothing.
 func TestAPushConsumerOutlivesItsLeader(t *testing.T) {
+	t.Parallel()
 	members := startBrokers(t, 3)
 	s := &site{urls: []string{members[0].url()}}
 	js := s.client(t)
@@ -416,7 +417,7 @@ func TestAPushConsumerOutlivesItsLeader(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		times[string(m.Data)]++
-	}, nats.Durable("d"), nats.ManualAck(), nats.AckWait(2*time.Second))
+	}, nats.Durable("d"), nats.ManualAck(), nats.AckWait(30*time.Second))
 	testutil.Must(t, err)
 	all := func(n int) func() bool {
 		return func() bool {

@@ -114,6 +114,7 @@ func (s *site) ledBy(t *testing.T, js jetstream.JetStream, leader string) string
 // that are created in memory. A request that needs etcd is refused with the reason, before clients
 // time out.
 func TestJetStreamWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	local, stop := brokers.Coordinator(t)
 	s := &site{}
 	for i := range 2 {
@@ -161,6 +162,7 @@ func TestJetStreamWithoutEtcd(t *testing.T) {
 // TestAPullEndsBeforeItsConnection: a broker that stops tells clients with waiting pulls, as
 // nats-server does, and closes their connections after that.
 func TestAPullEndsBeforeItsConnection(t *testing.T) {
+	t.Parallel()
 	for _, sharded := range []bool{false, true} {
 		alone := startStandalone(t)
 		s := &site{urls: []string{alone.url()}}

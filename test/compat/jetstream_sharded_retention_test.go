@@ -188,6 +188,7 @@ var shardedRetentionStories = []story{
 // TestRetentionByAcksOfSeveralShards tells the stories of streams that lose messages by acks, of a
 // Topic with three shards on three brokers.
 func TestRetentionByAcksOfSeveralShards(t *testing.T) {
+	t.Parallel()
 	s := brokerSite(t, 3)
 	for _, story := range shardedRetentionStories {
 		t.Run(story.name, func(t *testing.T) { story.tell(t, s) })

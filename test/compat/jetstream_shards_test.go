@@ -19,6 +19,7 @@ import (
 // subjects, published on all brokers, are delivered to clients that pull on all brokers, each once
 // and those of a subject in order. Requests that need one order are refused as documented.
 func TestATopicOfSeveralShards(t *testing.T) {
+	t.Parallel()
 	const shards, subjects, each = 4, 100, 100
 	s := brokerSite(t, 3)
 	first := s.client(t)
@@ -148,7 +149,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 		t.Errorf("the way out isn't said: %v", err)
 	}
 	// An ephemeral consumer gets all messages, too, and is deleted with its client.
-	passing, err := s.client(t).CreateConsumer(within(t), "orders", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: 5 * time.Second})
+	passing, err := s.client(t).CreateConsumer(within(t), "orders", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: 20 * time.Second})
 	testutil.Must(t, err)
 	last, count, done = map[string]int{}, 0, make(chan struct{})
 	passed, err := passing.Consume(take)

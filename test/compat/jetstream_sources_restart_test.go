@@ -26,6 +26,7 @@ import (
 // has them with their sequences and times. A stream adds up the counters of another one, and its
 // own increments: each counts once.
 func TestSourcesOutliveTheirLeaders(t *testing.T) {
+	t.Parallel()
 	const messages = 100_000
 	local, _ := brokers.Coordinator(t)
 	s := &site{}
@@ -226,6 +227,7 @@ func lastOf(t *testing.T, js jetstream.JetStream, name string) (last uint64) {
 // The stream that copies it keeps what the source has lost, and gets what it has stored there
 // since.
 func TestASourceThatLostItsEndIsCopiedOn(t *testing.T) {
+	t.Parallel()
 	local, _ := brokers.Coordinator(t)
 	s := &site{}
 	members, volumes := map[string]*member{}, map[string]string{}
@@ -314,6 +316,7 @@ func TestASourceThatLostItsEndIsCopiedOn(t *testing.T) {
 // TestATopicOfSeveralShardsIsCopied: into one stream, while the leaders of both change. Each
 // message is there once, and those of a shard are in order. The info has one source.
 func TestATopicOfSeveralShardsIsCopied(t *testing.T) {
+	t.Parallel()
 	const shards, messages = 3, 3000
 	local, _ := brokers.Coordinator(t)
 	s := &site{}

@@ -65,6 +65,7 @@ func shardBy(text string, shards uint64) int {
 // change. Each message is in the shard of its subject, once, and in the order of its source. The
 // mirror has all at their sequences.
 func TestSourcesIntoSeveralShards(t *testing.T) {
+	t.Parallel()
 	const shards, messages = 4, 3000
 	local, _ := brokers.Coordinator(t)
 	s := &site{}

@@ -18,9 +18,15 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
+// beside is how many parallel tests run at once, each with brokers of its own. Most of their time
+// they wait for acknowledgements, heartbeats and elections. Tests that count goroutines or memory,
+// or in which a second must not pass between two steps, are not parallel.
+const beside = 4
+
 // TestMain allows one goroutine of nats.go v1.55.0 to stay: a put into an object store that ends
 // before the goroutine that it began has run takes away the channel by which that one ends.
 func TestMain(m *testing.M) {
+	testutil.RunBeside(beside)
 	testutil.RunWithoutLeaks(m, goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
 }
 
