@@ -71,7 +71,7 @@ func TestAlertsBecomeEvents(t *testing.T) {
 		}
 		p := user.Permissions
 		if got := fmt.Sprint(p.Publish.Allow, p.Subscribe.Allow, len(user.Passwords), len(user.NKeys), user.Roles); got !=
-			"[$CARILLON.API.RECORDS.alerts.*] [_INBOX_carillon_alerts.>] 0 1 [subscriber]" {
+			"[$CARILLON.API.RECORDS.alerts.*] [_INBOX_carillon_alerts.> alerts.rooms.>] 0 1 [subscriber]" {
 			return fmt.Errorf("it may %s", got)
 		}
 		return nil

@@ -26,7 +26,7 @@
 //	    together. What has no event of its own is in a count, which is told when the bounds allow it.
 //	E3  What others wrote is quoted and cut. A message that is no alert of the trigger in its subject
 //	    is passed over.
-//	E4  Who runs a Broker gains nothing at another one: each has a key of its own.
+//	E4  The operator has another key at each Broker: who runs one can't use it at another.
 //	E5  All that a broker may have the operator hold, and do, is bounded: the bytes of a turn, its
 //	    time, the turns at once and in a second. It holds up no other Broker for longer than a turn.
 //	E6  Nothing ends reading for good. What can't be read now is tried again, and what never can be

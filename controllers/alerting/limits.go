@@ -74,7 +74,8 @@ const (
 	lineCost = 512
 
 	// maxSources is how many shards are read of a Broker, each for each trigger: so long takes a
-	// turn. The operator's user has a pattern for each Topic among them; a user has 1,000 at most.
+	// turn. The operator's user has a pattern for each Topic, and one for each View there; a user has
+	// 1,000 at most.
 	maxSources = 500
 	// unreadAfter is after what time without success a condition says so: the operator's user needs a
 	// moment until brokers know it, and a broker that is replaced comes back. That of a View comes, or

@@ -61,23 +61,27 @@ func find(views []v1alpha1.View, state *coordination.State) (all []wanted, witho
 // inboxes is where the operator is answered. No other client may read there without a right to.
 const inboxes = "_INBOX_carillon_alerts"
 
-// userOf returns the user that may read the Topics of the alerts, and nothing else; nil: none is
+// userOf returns the user that may read the alerts of these Views, and nothing else; nil: none is
 // needed.
 func userOf(all []wanted, nkey string) *identity.User {
 	if len(all) == 0 {
 		return nil
 	}
 	var read []string
+	see := []string{inboxes + ".>"}
 	for i := range all {
 		for _, s := range all[i].sources {
 			read = append(read, "$CARILLON.API.RECORDS."+s.Topic+".*")
+			// A broker returns what the user may subscribe to.
+			see = append(see, s.Topic+"."+all[i].manifest.Name+".>")
 		}
 	}
 	slices.Sort(read)
+	slices.Sort(see)
 	return &identity.User{
 		Name: users.OperatorName, NKeys: []string{nkey}, Roles: []identity.Role{identity.Subscriber},
 		Permissions: &identity.Permissions{
-			Publish: &identity.Subjects{Allow: slices.Compact(read)}, Subscribe: &identity.Subjects{Allow: []string{inboxes + ".>"}},
+			Publish: &identity.Subjects{Allow: slices.Compact(read)}, Subscribe: &identity.Subjects{Allow: slices.Compact(see)},
 		},
 	}
 }
