@@ -63,7 +63,7 @@ var mutations = []mutation{
 		"_ = end\n",
 		nil, unlikeARecount, allDie},
 	{"write alerts without a look at the last ones", "broker/trigger/set.go",
-		"s.states[k] = &state{last.Serial, last.Raised, last.End}",
+		"s.set(k, &state{last.Serial, last.Raised, last.End})",
 		"_ = k",
 		nil, unlikeARecount, allDie},
 	{"read some records of a view twice", "broker/view/encode.go",
