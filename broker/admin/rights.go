@@ -79,11 +79,16 @@ func (s *Server) unfiltered(state *coordination.State, leader string, of *coordi
 	if by.forwarded || by.user == "" {
 		return nil
 	}
-	if b, _ := state.Broker(leader); b.Features.Has(coordination.FeatureRecordRights) {
+	b, registered := state.Broker(leader)
+	if b.Features.Has(coordination.FeatureRecordRights) {
 		return nil
 	}
 	may, refusal := s.sight(by.user, request, of, nil)
-	if refusal == nil && !may.certain {
+	switch {
+	case refusal != nil || may.certain:
+	case !registered:
+		refusal = refuse(NotServed, "topic %s: its leader %s is away (ask again in a second)", of.Name, leader)
+	default:
 		refusal = refuse(NotServed, "topic %s: its leader %s is of a version that can't leave out what this user may not subscribe to (finish the update of the brokers)", of.Name, leader)
 	}
 	return refusal
