@@ -71,10 +71,10 @@
 //	    until the slowest leader has answered.
 //	A7  Every write may be repeated: an equal existing object is answered as if it had just been
 //	    created. Deleting a piece that is not there is no error.
-//	A8  Every pool and queue is shared by account and then by connection: they take turns, nobody
-//	    has all places, and one that waits with more than another one loses its newest request to
-//	    it. Held snapshots are shared by account and never taken away: an account may hold as many
-//	    as there is room for others.
+//	A8  Every pool and queue is shared by account and then by connection: they take turns, and in
+//	    pools of four and more no account has all places. Where too many wait, the account with the
+//	    most of them loses its newest one. Held snapshots are shared by account and never taken away:
+//	    an account may hold as many as there is room for others.
 //
 //	A9  Changes of attributes have a rate, of which each broker has its part, and users take
 //	    turns. Those that messages declare count, too.

@@ -73,5 +73,5 @@ func (c *Client) refuseFull(ctx context.Context, subject string) error {
 	if got.Responses[0].GetResponseRange().GetCount() == 0 {
 		return nil
 	}
-	return &InvalidError{"declare attributes", fmt.Sprintf("subject %s: attributes of the cluster take nearly all of their %d MiB, so manifests can't declare more (delete those that are not needed, or bind them to connections; then change this manifest)", subject, attribute.MaxTotal>>20)}
+	return &InvalidError{"declare attributes", fmt.Sprintf("subject %s: attributes of the cluster take nearly all of their %d MiB, so manifests can't declare more (delete those that are not needed, or bind them to connections)", subject, attribute.MaxTotal>>20)}
 }

@@ -4,6 +4,8 @@
 // All keys of one Broker resource are below /carillon/<namespace>/<name>/. Values are small JSON
 // objects with a version in "v":
 //
+//	attributes/full                   there while there is little room for those of manifests
+//	attributes/manifests/<topic>      the names that the manifest of a Topic has declared
 //	attributes/subjects/<subject>     a subject's attributes, who set them, and their holder
 //	generation            how often etcd was restored from a backup (history)
 //	settling              the generation that began lately, on a lease of its own (G5)

@@ -15,8 +15,8 @@ Invariants:
 	W3  An idle task has no goroutine and no place in a queue. Waking and stepping allocate nothing
 	    once the queues have grown to their size.
 	W4  Close returns after the last step or job has ended; none begins later.
-	W5  No item of a FairQueue waits that may run: whoever ends calls Next, and Leave only if there
-	    was none. One that ends makes room for one more at most.
+	W5  An item of a FairQueue that may run never waits. One that ends calls Next, and Leave only if
+	    Next had none. It makes room for one more at most.
 	W6  While a user waits whose items may run, no user with as many running ones is served twice.
 
 Wake and Submit never block and may be called with any lock held.
