@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -269,10 +270,13 @@ func (s *shard) Watch(changed func()) (stop func()) {
 	}
 }
 
+// moved calls who watches without mu: a cursorStore locks itself, and asks for Offsets while it is
+// locked.
 func (s *shard) moved() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, changed := range s.watchers {
+	watchers := slices.Collect(maps.Values(s.watchers))
+	s.mu.Unlock()
+	for _, changed := range watchers {
 		changed()
 	}
 }

@@ -549,7 +549,7 @@ func TestAPausedPartWritesCheckpoints(t *testing.T) {
 			t.Errorf("the state log is held from %d on, and not from %d", held, end)
 		}
 		w.lead(in, (in.now.broker+1)%3)
-		if at := watermark(); at != before {
+		if at := watermark(); at < before { // it may be idle itself by now
 			t.Errorf("the next leader has closed up to %d, and the first one up to %d", at, before)
 		}
 	})
