@@ -43,6 +43,7 @@ type follower struct {
 	views   map[types.UID]*followed
 	trouble trouble // of the connection
 	next    int     // the source with which the next turn begins
+	came    bool    // there was something to read in the last turn
 }
 
 // followed is a View of which alerts are told.
@@ -62,6 +63,7 @@ type place struct {
 
 // turn reads each source once, unless time or bytes run out: the next turn goes on there then.
 func (f *follower) turn(ctx context.Context, all []wanted, connect func(context.Context) (*connection, error)) error {
+	f.came = false
 	f.take(all)
 	err := f.read(ctx, all, connect)
 	if ctx.Err() != nil {
@@ -80,6 +82,14 @@ func (f *follower) turn(ctx context.Context, all []wanted, connect func(context.
 		}
 	}
 	return err
+}
+
+// pause returns the time until the next turn, after one that succeeded and that time before it.
+func (f *follower) pause(before time.Duration) time.Duration {
+	if f.came {
+		return turnEvery
+	}
+	return min(max(2*before, turnEvery), restEvery)
 }
 
 // take begins with new Views and sources, and forgets those that are not wanted any more. A View
@@ -207,6 +217,7 @@ func (f *follower) source(conn *connection, v *followed, s Source) (bytes int, e
 	if p.offset == high {
 		return 0, nil
 	}
+	f.came = true
 	r, err := client.NewReader(conn.Conn, s.Topic, s.Shard, p.offset, client.ReaderOptions{
 		Full: true, MaxBytes: readBytes, Ahead: 1, Subjects: s.subjects(v.manifest.Name), End: high,
 	})

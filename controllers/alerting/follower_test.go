@@ -203,3 +203,21 @@ func TestWhatIsRememberedOfAView(t *testing.T) {
 		t.Error("a View is never forgotten")
 	}
 }
+
+// TestTurnsRestWhileNothingComes: an operator at rest takes next to no processor time.
+func TestTurnsRestWhileNothingComes(t *testing.T) {
+	f := follower{came: true}
+	pause := f.pause(lastRetry)
+	if pause != turnEvery {
+		t.Errorf("while alerts come, the next turn is after %s", pause)
+	}
+	f.came = false
+	for _, want := range []time.Duration{2 * turnEvery, restEvery, restEvery} {
+		if pause = f.pause(pause); pause != want {
+			t.Errorf("while none come, the next turn is after %s, want %s", pause, want)
+		}
+	}
+	if pause = f.pause(0); pause != turnEvery {
+		t.Errorf("after the first turn, the next one is after %s", pause)
+	}
+}

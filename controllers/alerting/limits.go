@@ -26,9 +26,12 @@ const (
 	// turnsAtOnce is how many Brokers are read at once: each may take maxSpent of the operator's
 	// 128 MiB, some times over while it is decoded. Others wait for their turn.
 	turnsAtOnce = 4
-	// turnEvery is the time from one turn of a Broker to its next: so late may an event be. After a
-	// failure the pause doubles, up to lastRetry, so that a Broker that fails seldom holds a turn.
+	// turnEvery is the time from one turn of a Broker to its next. While nothing comes it doubles, up
+	// to restEvery: so late may an event be. A turn takes some 7 ms of processor time, and an operator
+	// at rest is to take next to none. After a failure it doubles up to lastRetry, so that a Broker
+	// that fails seldom holds a turn.
 	turnEvery = 5 * time.Second
+	restEvery = 20 * time.Second
 	lastRetry = time.Minute
 	// turnPause is the time from the beginning of a turn to that of the next one, of any Broker.
 	// With turnBytes, it bounds the processor time of floods at all Brokers to a tenth of a core.

@@ -108,11 +108,12 @@ func (s *Service) Unread(view *v1alpha1.View) *string {
 
 // Start gives turns until ctx ends.
 func (s *Service) Start(ctx context.Context) error {
-	looks, turns := time.NewTicker(lookEvery), time.NewTicker(turnPause)
+	looks, turns := time.NewTicker(lookEvery), time.NewTimer(lookEvery)
 	defer looks.Stop()
 	defer turns.Stop()
 	ended, reading := make(chan *link), 0
 	for {
+		turns.Reset(s.untilDue(time.Now()))
 		select {
 		case <-ctx.Done():
 			for ; reading > 0; reading-- { // their connections are closed
@@ -156,6 +157,17 @@ func (s *Service) due(now time.Time) (next *link) {
 		}
 	}
 	return next
+}
+
+// untilDue returns the time until a turn may begin. What comes meanwhile is looked at after that.
+func (s *Service) untilDue(now time.Time) time.Duration {
+	until := lookEvery
+	for _, l := range s.links {
+		if !l.reading && len(l.all) > 0 {
+			until = min(until, l.due.Sub(now))
+		}
+	}
+	return max(until, turnPause)
 }
 
 // look takes what the manifests ask for.
@@ -222,13 +234,17 @@ func (s *Service) turn(ctx context.Context, l *link, m *mirror.Mirror, all []wan
 	case ctx.Err() != nil:
 		return
 	case err == nil && time.Since(began) < turnWithin:
-		l.pause, l.failed = turnEvery, false
+		l.pause, l.failed = l.follower.pause(l.pause), false
 	default:
 		l.until = time.Time{}
 		if err != nil && !l.failed {
 			s.Logger.Warn("Reading the alerts of a Broker's Views failed", "broker", m.Broker, "error", cause(err))
 		}
-		l.pause, l.failed = min(max(2*l.pause, turnEvery), lastRetry), err != nil
+		l.pause = min(max(2*l.pause, turnEvery), lastRetry)
+		if err != nil && !l.failed {
+			l.pause = turnEvery // it may have been restEvery, and unreadAfter is to be noticed soon
+		}
+		l.failed = err != nil
 	}
 	for i := range all {
 		if why, known := l.follower.unread(&all[i]); known {
