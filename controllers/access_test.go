@@ -115,7 +115,6 @@ func (w *world) untilAccess() (a accessOfTest) {
 // TestEtcdAsksForUsers: from when all pods of a new Broker are ready. The operator does it once,
 // and again if etcd was restored from a backup without users, or lost what the operator needs.
 func TestEtcdAsksForUsers(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{}`)
 	a := w.untilAccess()
@@ -152,7 +151,6 @@ func TestEtcdAsksForUsers(t *testing.T) {
 // restart is asked for, and a condition tells of it. Then no pod is of an earlier version, and all
 // are ready, when etcd begins to ask.
 func TestEtcdAsksForNoUsersWhileAPodIsOfAnEarlierVersion(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.earlier()
 	w.untilReady()

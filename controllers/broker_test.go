@@ -20,7 +20,6 @@ import (
 )
 
 func TestBrokerBecomesObjectsAndThenReady(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{}`)
 	w.untilReady()
@@ -87,7 +86,6 @@ func TestBrokerBecomesObjectsAndThenReady(t *testing.T) {
 // TestConvergedBrokerCostsNoWrites: a converged Broker costs no writes, in further passes and after
 // a restart of the operator.
 func TestConvergedBrokerCostsNoWrites(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -106,7 +104,6 @@ func TestConvergedBrokerCostsNoWrites(t *testing.T) {
 }
 
 func TestDriftIsCorrected(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -147,7 +144,6 @@ func TestDriftIsCorrected(t *testing.T) {
 }
 
 func TestAuthFromASecret(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, auth: {secretRef: {name: login}}, coordination: {managed: {replicas: 1}}}`)
 	missing := w.until(v1alpha1.ConditionReady, metav1.ConditionFalse, "AuthSecretUnusable")
@@ -190,7 +186,6 @@ func TestAuthFromASecret(t *testing.T) {
 }
 
 func TestCertificatesAreRenewedWithoutARestart(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -217,7 +212,6 @@ func TestCertificatesAreRenewedWithoutARestart(t *testing.T) {
 }
 
 func TestForeignObjectsAreNotTouched(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	theirs := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "main"},
@@ -255,7 +249,6 @@ func TestKeysOfAnotherBrokerStall(t *testing.T) {
 }
 
 func TestAnUnavailableEtcdIsReportedAndSurvived(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, coordination: {managed: {replicas: 3}}}`)
 	w.untilReady()
@@ -282,7 +275,6 @@ func TestAnUnavailableEtcdIsReportedAndSurvived(t *testing.T) {
 // TestDeletionLeavesTheVolumesAndNothingElse: a deletion needs no operator, is not blocked, and
 // keeps the volumes. A Broker of the same name uses them again.
 func TestDeletionLeavesTheVolumesAndNothingElse(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -313,7 +305,6 @@ func TestDeletionLeavesTheVolumesAndNothingElse(t *testing.T) {
 }
 
 func TestDeletionPolicyDeleteTakesTheVolumes(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 1, deletionPolicy: Delete, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()

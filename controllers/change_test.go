@@ -18,7 +18,6 @@ import (
 )
 
 func TestAnotherImageRollsOnePodAtATime(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{}`)
 	w.untilReady()
@@ -45,7 +44,6 @@ func TestAnotherImageRollsOnePodAtATime(t *testing.T) {
 }
 
 func TestOnRequestWaitsForTheAnnotation(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, update: OnRequest, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -87,7 +85,6 @@ func TestOnRequestWaitsForTheAnnotation(t *testing.T) {
 // TestBrokenUpdateStopsAndIsRepaired: a change that breaks pods stops after the first one.
 // Reverting it replaces the broken pod at once.
 func TestBrokenUpdateStopsAndIsRepaired(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.mu.Lock()
 	w.broken = func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Image == "carillon:broken" }
@@ -119,7 +116,6 @@ func TestBrokenUpdateStopsAndIsRepaired(t *testing.T) {
 }
 
 func TestScaling(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -137,7 +133,6 @@ func TestScaling(t *testing.T) {
 }
 
 func TestVolumesGrowAroundRunningPods(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, storage: {size: 1Gi}, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()

@@ -29,7 +29,6 @@ import (
 // clients connect, and its CA is in a ConfigMap. It is renewed, also for further names, without a
 // restart. Without spec.tls the pods are as before.
 func TestClientsGetACertificateOfTheOperatorsOwnCA(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, tls: {extraNames: [broker.example.org]}, websocket: {}, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -127,7 +126,6 @@ func TestClientsGetACertificateOfTheOperatorsOwnCA(t *testing.T) {
 // TestASecretForTLSIsWaitedFor: while what spec.tls names can't be used, no pod that serves is
 // replaced. Another content of the Secrets replaces none either.
 func TestASecretForTLSIsWaitedFor(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.create(`{replicas: 2, coordination: {managed: {replicas: 1}}}`)
 	w.untilReady()
@@ -214,7 +212,6 @@ func TestASecretForTLSIsWaitedFor(t *testing.T) {
 // and when it has expired, the Broker has a condition, and an event is written, once each. Ready
 // does not depend on it.
 func TestAnExpiringCertificateIsReported(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "theirs"}, Data: certificateOf(t, w)}
 	if err := k8s.Create(t.Context(), secret); err != nil {

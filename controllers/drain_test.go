@@ -69,7 +69,6 @@ func (f *fleet) shards() (all []*coordination.Shard) {
 // TestATopicReportsItsReplicas: a Topic gets its number of replicas, and its status names their
 // brokers, the missing ones, and the consequence.
 func TestATopicReportsItsReplicas(t *testing.T) {
-	t.Parallel()
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	s := w.untilTopic("orders", "Served").Status
@@ -146,7 +145,6 @@ func TestATopicReportsItsReplicas(t *testing.T) {
 // TestBrokersAreDrainedBeforeTheyGo: a scale-down drains and removes the brokers with the highest
 // numbers, and keeps or deletes their volumes by the policy.
 func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
-	t.Parallel()
 	for _, policy := range []string{"Retain", "Delete"} {
 		t.Run(policy, func(t *testing.T) {
 			w, f, members := newReplicatedWorld(t, 5, ", deletionPolicy: "+policy)
@@ -228,7 +226,6 @@ func (f *fleet) untilDrained() {
 // TestScalingDownCanBeCalledOff: brokers that spec.replicas includes again stay and get shards.
 // Brokers that Topics need stay, too.
 func TestScalingDownCanBeCalledOff(t *testing.T) {
-	t.Parallel()
 	w, f, members := newReplicatedWorld(t, 4, "")
 	w.leaveWithPods(members)
 	w.apply("Topic", "needs", `{brokerRef: {name: main}, replicas: 3}`)
@@ -269,7 +266,6 @@ func TestScalingDownCanBeCalledOff(t *testing.T) {
 // TestARollWaitsForReplicas: a ready broker is replaced only while the replicas on the others are
 // in sync, and no eviction is allowed meanwhile.
 func TestARollWaitsForReplicas(t *testing.T) {
-	t.Parallel()
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.untilTopic("orders", "Served")
@@ -320,7 +316,6 @@ func TestARollWaitsForReplicas(t *testing.T) {
 // TestReplicasOfALostVolumeAreCopiedAnew: a pod that returns with another volume is another broker,
 // and the replicas of the former one are copied anew.
 func TestReplicasOfALostVolumeAreCopiedAnew(t *testing.T) {
-	t.Parallel()
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.apply("Topic", "alone", `{brokerRef: {name: main}, replicas: 1}`)

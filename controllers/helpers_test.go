@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers"
@@ -197,16 +198,37 @@ func (w *world) quiet() {
 		if err := k8s.Get(w.t.Context(), client.ObjectKey{Name: w.namespace}, &corev1.Namespace{}); err != nil {
 			return err
 		}
-		began, ended := w.passes.began.Load(), w.passes.ended.Load()
+		passes, active := w.passes()
 		n, under := w.counted()
-		if n != last || under > 0 || began != ended || ended == 0 {
+		if n != last || under > 0 || active > 0 || passes <= w.passesBefore {
 			last, since, round = n, time.Now(), 0
 		}
 		if round++; round <= rounds || time.Since(since) < pause {
-			return fmt.Errorf("it made %d passes, %d are under way, %d writes too; it wrote %v", ended, began-ended, under, w.written()[max(0, n-3):])
+			return fmt.Errorf("it made %d passes, %d are under way, %d writes too; it wrote %v", passes-w.passesBefore, active, under, w.written()[max(0, n-3):])
 		}
 		return nil
 	})
+}
+
+// passes returns how many passes operators of this process have begun and ended, and how many are
+// under way.
+func (w *world) passes() (ended, active int) {
+	w.t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			switch family.GetName() {
+			case "controller_runtime_reconcile_total":
+				ended += int(m.GetCounter().GetValue())
+			case "controller_runtime_active_workers":
+				active += int(m.GetGauge().GetValue())
+			}
+		}
+	}
+	return ended, active
 }
 
 func (w *world) pods(component string) []corev1.Pod {

@@ -91,7 +91,7 @@ func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	if o.Image == "" {
 		return errors.New("no image for brokers was given")
 	}
-	// Tests run several operators in one process.
+	// Tests run several operators in one process, one after the other.
 	anyName := true
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {

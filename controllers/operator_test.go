@@ -34,7 +34,8 @@ type world struct {
 	kube      *rest.Config
 	options   controllers.Options
 	stop      func()
-	passes    *passes // of the operator that runs
+	// passesBefore is the number of passes of former operators of this process.
+	passesBefore int
 
 	mu     sync.Mutex
 	writes []string // write requests of the operator, without leader election
@@ -105,19 +106,17 @@ func (l *testLog) Write(line []byte) (int, error) {
 func (w *world) startOperator() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	options := w.options
-	w.passes = &passes{}
-	options.Logger = slog.New(passLog{w.passes, w.options.Logger.Handler()})
+	w.passesBefore, _ = w.passes()
 	go func() {
 		for {
-			err := controllers.Run(ctx, w.kube, options)
+			err := controllers.Run(ctx, w.kube, w.options)
 			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "leader election lost") {
 				done <- err
 				return
 			}
 			// An API server that doesn't answer for ten seconds ends the operator. Kubernetes
 			// starts it again.
-			options.Logger.Info("The operator ended and is started again", "error", err)
+			w.options.Logger.Info("The operator ended and is started again", "error", err)
 		}
 	}()
 	stopped := false
@@ -169,17 +168,12 @@ func (w *world) operatorUser() *rest.Config {
 			}
 		}
 	}
-	addingUser.Lock()
-	defer addingUser.Unlock()
 	user, err := environment.AddUser(envtest.User{Name: name}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return rest.CopyConfig(user.Config())
 }
-
-// addingUser is held by who adds a user of the API: envtest numbers certificates without a lock.
-var addingUser sync.Mutex
 
 // counter counts the operator's requests.
 type counter struct {

@@ -18,7 +18,6 @@ import (
 // that the brokers mount, as far as the Secrets permit that, and goes when nothing refers to it. No
 // pod is replaced for that, and nothing of it is in etcd.
 func TestOnlyPermittedSecretsReachTheBrokers(t *testing.T) {
-	t.Parallel()
 	w, f, members := newServingWorld(t, "main-0")
 	members["main-0"].stop()
 	f.features = coordination.Features()
@@ -104,7 +103,6 @@ func TestOnlyPermittedSecretsReachTheBrokers(t *testing.T) {
 // TestAClientCertificateWaitsForBrokersThatGiveIt: brokers of an earlier version would push without
 // it.
 func TestAClientCertificateWaitsForBrokersThatGiveIt(t *testing.T) {
-	t.Parallel()
 	w, f, members := newServingWorld(t, "main-0")
 	members["main-0"].stop()
 	var earlier []coordination.Feature

@@ -43,7 +43,6 @@ func (w *world) untilGeneration(want int64) (c v1alpha1.CoordinationStatus) {
 // condition until all shards have leaders again, and keeps the time. An event is written once, also
 // if the operator is restarted.
 func TestARestoredEtcdIsReported(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.untilTopic("orders", "Served")

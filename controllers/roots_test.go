@@ -39,7 +39,6 @@ const (
 // again and a third of its writes fail or have their answers lost. At no time do two running
 // processes refuse each other, and one pod of a set is away at most.
 func TestAnInstallationChangesToSeparateRoots(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	m := mountsOf(w)
 	w.earlier()
@@ -103,7 +102,6 @@ func TestAnInstallationChangesToSeparateRoots(t *testing.T) {
 // TestSeparateRootsWaitForTheNextImage: with update OnRequest, pods of an earlier version keep the
 // files and flags that it knows, until a restart is asked for.
 func TestSeparateRootsWaitForTheNextImage(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.earlier()
 	w.untilReady()
@@ -126,7 +124,6 @@ func TestSeparateRootsWaitForTheNextImage(t *testing.T) {
 // certificates of these pods stay of the CA that they know, until a restart is asked for. Then the
 // change goes on to the end, though somebody else has applied the Secret, too.
 func TestAnEarlierVersionComesBackInTheMiddle(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.earlier()
 	w.untilReady()

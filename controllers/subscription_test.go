@@ -15,7 +15,6 @@ import (
 )
 
 func TestDeadLettersOfManifests(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t)
 	f.features = coordination.Features()
 	f.start("main-0")
@@ -91,7 +90,6 @@ func TestDeadLettersOfManifests(t *testing.T) {
 // TestStatusHasActiveMembers: the clients of all brokers, as of the last poll. Without a change
 // nothing is written.
 func TestStatusHasActiveMembers(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t, "main-0", "main-1")
 	w.restartOperator(func(o *controllers.Options) { o.PollInterval = 300 * time.Millisecond })
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
@@ -111,7 +109,6 @@ func TestStatusHasActiveMembers(t *testing.T) {
 }
 
 func TestPauseAndResetOfManifests(t *testing.T) {
-	t.Parallel()
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)

@@ -29,11 +29,6 @@ import (
 // a minute on two slow cores beside other tests.
 const patience = 4 * time.Minute
 
-// beside is how many parallel tests run at once. Each waits for the operator to be quiet, and for
-// the API server, for two thirds of its time. Tests aren't parallel that count what is all
-// operators', or define kinds.
-const beside = 4
-
 // The Kubernetes of all tests of this package, each in a namespace of its own: a real API server,
 // etcd, and the controllers for StatefulSets, budgets and garbage. There are no nodes; the tests
 // have a fake kubelet.
@@ -45,7 +40,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	testutil.RunBeside(beside)
 	os.Exit(runSuite(m))
 }
 

@@ -31,7 +31,6 @@ func (w *world) attributesIn(raw *clientv3.Client) map[string]string {
 // TestAManifestDeclaresAttributes: they are set, and changed and deleted with the manifest, also
 // after the operator was away. What can't be set is in a condition, and the Topic is served.
 func TestAManifestDeclaresAttributes(t *testing.T) {
-	t.Parallel()
 	w, _, _ := newServingWorld(t, "main-0")
 	raw, err := clientv3.New(clientv3.Config{Endpoints: []string{environment.ControlPlane.Etcd.URL.String()}})
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 // TestDeletionPoliciesOfTopics: the policy decides about a Topic whose manifest is deleted, and a
 // recreated manifest adopts a retained one.
 func TestDeletionPoliciesOfTopics(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t, "main-0")
 	for name, policy := range map[string]string{"kept": "Retain", "dropped": "Delete", "empty": "DeleteIfEmpty", "full": "DeleteIfEmpty", "unsure": "DeleteIfEmpty"} {
 		w.apply("Topic", name, fmt.Sprintf(`{brokerRef: {name: main}, deletionPolicy: %s}`, policy))
@@ -60,7 +59,6 @@ func TestDeletionPoliciesOfTopics(t *testing.T) {
 // TestDeletionsWhileTheOperatorWasDown: deletions that nobody watched are found by the owners in
 // etcd. Recreated manifests keep their Topics.
 func TestDeletionsWhileTheOperatorWasDown(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "dropped", `{brokerRef: {name: main}, deletionPolicy: Delete}`)
 	w.apply("Topic", "replaced", `{brokerRef: {name: main}, deletionPolicy: Delete}`)
@@ -105,7 +103,6 @@ func TestDeletionsWhileTheOperatorWasDown(t *testing.T) {
 // TestNothingIsDeletedWithoutTheBroker: when the Broker is deleted, too, records stay under any
 // policy.
 func TestNothingIsDeletedWithoutTheBroker(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}, deletionPolicy: Delete}`)
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
@@ -136,7 +133,6 @@ func TestNothingIsDeletedWithoutTheBroker(t *testing.T) {
 // TestManifestsAndClientsKeepApart: changes in etcd by others are reverted to the manifest, and
 // Topics of clients are not touched.
 func TestManifestsAndClientsKeepApart(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t, "main-0")
 	if _, err := f.keys.CreateTopic(t.Context(), "events", coordination.TopicSpec{Subjects: []string{"events.>"}, Shards: 1}, clientOwner); err != nil {
 		t.Fatal(err)
@@ -180,7 +176,6 @@ func TestManifestsAndClientsKeepApart(t *testing.T) {
 // TestEveryOrderOfDeletionsEnds: deleting Broker, Topic and Subscription ends in any order, with or
 // without the operator. Records stay, and the same manifests applied again adopt them.
 func TestEveryOrderOfDeletionsEnds(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t, "main-0")
 	manifests := map[string]struct {
 		object     func() client.Object

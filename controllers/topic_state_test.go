@@ -30,7 +30,6 @@ import (
 // TestOlderManifestKeepsTheSubject: of two manifests with one subject the older is served,
 // whichever was first in etcd, unless the younger one has records.
 func TestOlderManifestKeepsTheSubject(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "first", `{brokerRef: {name: main}, subjects: ["a.>"]}`)
 	w.untilTopic("first", "Served")
@@ -89,7 +88,6 @@ func (w *world) nextSecond() {
 }
 
 func TestATopicReportsThatItsBrokerIsAway(t *testing.T) {
-	t.Parallel()
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
@@ -115,7 +113,6 @@ func TestATopicReportsThatItsBrokerIsAway(t *testing.T) {
 // TestOperatorThatStartsWithoutEtcd: an operator that starts while etcd is unreachable keeps former
 // statuses, since brokers go on serving, and reports what it can't do.
 func TestOperatorThatStartsWithoutEtcd(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
@@ -150,7 +147,6 @@ func TestOperatorThatStartsWithoutEtcd(t *testing.T) {
 // TestOneWayToEtcdForEachBroker: each Broker has one open etcd client, with a certificate of the
 // present CA. It is closed with the Broker.
 func TestOneWayToEtcdForEachBroker(t *testing.T) {
-	t.Parallel()
 	w, _, _ := newServingWorld(t, "main-0")
 	var mu sync.Mutex
 	open := map[*etcdThatIsCounted]string{} // by client: the CA that it trusts
@@ -252,7 +248,6 @@ func (e *etcdThatMayBeAway) Health(ctx context.Context) coordination.Health {
 }
 
 func TestUnsupportedSpecsAreReported(t *testing.T) {
-	t.Parallel()
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.untilTopic("orders", "Served") // so the operator knows the broker and its features
@@ -332,7 +327,6 @@ func TestUnsupportedSpecsAreReported(t *testing.T) {
 }
 
 func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
-	t.Parallel()
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
@@ -436,7 +430,6 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 // TestALeaderInDoubtIsReported: the election of a leader that may lack acknowledged records causes
 // one event, also after a restart of the operator.
 func TestALeaderInDoubtIsReported(t *testing.T) {
-	t.Parallel()
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.untilTopic("orders", "Served")

@@ -138,7 +138,6 @@ func message(conditions []metav1.Condition) string {
 }
 
 func TestTopicAndSubscriptionAreServed(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	// Applied in the wrong order, before the objects that they refer to.
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}, start: {from: Earliest}, filter: {subjects: ["orders.eu.>"]}, ack: {wait: 10s, maxDeliver: 5, backoff: [1s, 5s]}}`)

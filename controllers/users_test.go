@@ -27,7 +27,6 @@ func (w *world) makeUser(name string, data map[string]string) *corev1.Secret {
 // TestUsersFromSecrets: Secrets that agree become users in etcd, without a secret in it. A change
 // of users replaces no pod, and what is equal is not written again. A wrong Secret is named.
 func TestUsersFromSecrets(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	store := w.keys()
 	users := func(what string, check func(*coordination.UserSet) error) *coordination.UserSet {
@@ -133,7 +132,6 @@ func TestUsersFromSecrets(t *testing.T) {
 
 // TestAuthChangesToUsers: pods stay until the first users are in etcd. Then they are replaced.
 func TestAuthChangesToUsers(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	login := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"token": "a"}}
 	if err := k8s.Create(t.Context(), login); err != nil {

@@ -55,7 +55,6 @@ func newViewWorld(t *testing.T) (*world, *fleet) {
 }
 
 func TestAViewIsKept(t *testing.T) {
-	t.Parallel()
 	w, f := newViewWorld(t)
 	w.apply("View", "hot-rooms", hotRooms) // before all that it refers to
 	w.untilView("hot-rooms", "TopicMissing", "there is no Topic alerts in this namespace, which the output.topicRef of trigger hot names")
@@ -143,7 +142,6 @@ func TestAViewIsKept(t *testing.T) {
 
 // TestAViewIsRetained: its manifest is deleted, and another one of the name takes it over.
 func TestAViewIsRetained(t *testing.T) {
-	t.Parallel()
 	w, f := newViewWorld(t)
 	const counting = `{topicRef: {name: readings}, values: {n: count()}, deletionPolicy: Retain}`
 	w.apply("View", "count", counting)
@@ -162,7 +160,6 @@ func TestAViewIsRetained(t *testing.T) {
 
 // TestAViewThatCannotBeSaysWhy: beside one of a client, in a circle, into a mirror.
 func TestAViewThatCannotBeSaysWhy(t *testing.T) {
-	t.Parallel()
 	w, f := newViewWorld(t)
 	w.untilTopic("readings", "Served")
 	w.untilTopic("room-means", "Served")
@@ -201,7 +198,6 @@ func TestAViewThatCannotBeSaysWhy(t *testing.T) {
 
 // TestAViewWaitsForTheUpdateOfTheBrokers: the shards of one of an earlier version would be missing.
 func TestAViewWaitsForTheUpdateOfTheBrokers(t *testing.T) {
-	t.Parallel()
 	w, f, _ := newServingWorld(t)
 	earlier := f.start("main-0")
 	w.apply("Topic", "readings", `{brokerRef: {name: main}}`)
