@@ -181,8 +181,8 @@ func TestAnswersToConditionsSayWhatWasExamined(t *testing.T) {
 	}
 }
 
-// hidingBroker answers the first request that comes as if records had come up to 9, of which the
-// user may read none, and no other.
+// hidingBroker answers the first request only. Its answer says that there are records up to 9, and
+// that the user may read none of them.
 type hidingBroker struct {
 	hub      *session.Hub
 	answered atomic.Bool

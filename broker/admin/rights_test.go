@@ -261,15 +261,15 @@ func TestHiddenRecordsTellNothing(t *testing.T) {
 	}
 	users.set(`{}`)
 	if got := n.scan(2, ordersSubject, ``); got.refused == nil || got.refused.Code != Forbidden || !strings.Contains(got.refused.Text, "no user") {
-		t.Errorf("who is no user any more gets %+v", got)
+		t.Errorf("a removed user gets %+v", got)
 	}
 	if got := n.scan(0, ordersSubject, ``); got.refused == nil || got.refused.Code != Forbidden {
 		t.Errorf("a stream gets %+v", got)
 	}
 }
 
-// TestStatisticsTellNothingOfHiddenRecords: a user who may not read all has all segments read, also
-// those of which it is known that nothing in them matches.
+// TestStatisticsTellNothingOfHiddenRecords: for a user who may not read all, the broker reads every
+// segment, also one whose statistics say that nothing in it matches.
 func TestStatisticsTellNothingOfHiddenRecords(t *testing.T) {
 	n := startNode(t, allOrders)
 	withUsers(t, []string{`{}`, `{"subscribe":{"deny":["orders.secret"]}}`, `{"subscribe":{"allow":["orders.>"]}}`}, n)

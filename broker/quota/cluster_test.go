@@ -313,7 +313,7 @@ func TestAnotherNumberOfBrokersIsAnotherPortion(t *testing.T) {
 	if _, err := l.Hear("x", report(Whole), now); err != nil {
 		t.Error(err)
 	}
-	equal("the one that is not registered demands again", 0, 1./60)
+	equal("the unregistered broker demands again", 0, 1./60)
 	if _, err := l.Hear("x", []byte{2}, now); err == nil {
 		t.Error("a broken report was taken")
 	}

@@ -24,7 +24,7 @@ func withoutReserve(all int) int {
 }
 
 // mayHave reports whether one of those who share some places may have one more. Each may have most.
-// The last place is for one that has none, if there is a reserve.
+// If there is a reserve, the last place goes to somebody without a place.
 func mayHave(all, most, taken, own int) bool {
 	return taken < all && own < most && (taken < all-1 || own == 0 || most == all)
 }

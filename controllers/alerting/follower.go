@@ -46,7 +46,7 @@ type follower struct {
 	came    bool    // there was something to read in the last turn
 }
 
-// followed is a View of which alerts are told.
+// followed is a View whose alerts become events.
 type followed struct {
 	manifest *v1alpha1.View
 	limiter  *limiter
