@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // shelf is a volume on which pieces are set aside.
@@ -160,7 +161,7 @@ func TestConcurrentVolumeRequestsAreBounded(t *testing.T) {
 	list := protocol.Message{Subject: []byte(BrokerSetAsideSubject + "a"), Reply: []byte("r")}
 	s.Accounts(ownAccounts)
 	for client := range uint64(volumeTasksAtOnce) {
-		s.TakeOf(1+client, []protocol.Message{list}, nil, nil)
+		s.TakeOf(1+client, []protocol.Message{list}, nil, &work.Behind{})
 	}
 	for range volumeTasksAtOnce {
 		<-volume.listed

@@ -122,7 +122,7 @@ func (f *flooded) ask(client uint64, changes []AttributesChange, then func(Attri
 		then(answer)
 	}
 	f.mu.Unlock()
-	f.server.TakeOf(client, []protocol.Message{{Subject: []byte(AttributesSetSubject), Reply: []byte(reply), Data: payload}}, nil, nil)
+	f.server.TakeOf(client, []protocol.Message{{Subject: []byte(AttributesSetSubject), Reply: []byte(reply), Data: payload}}, nil, &work.Behind{})
 }
 
 // flood has a client change attributes, with so many requests under way, until ctx ends.

@@ -84,7 +84,7 @@ func (b *letterbox) asks(t *testing.T, s *Server, client uint64, subject, payloa
 	t.Helper()
 	b.n++
 	reply := fmt.Sprint("_INBOX.", b.n)
-	s.TakeOf(client, []protocol.Message{{Subject: []byte(subject), Reply: []byte(reply), Data: []byte(payload)}}, nil, nil)
+	s.TakeOf(client, []protocol.Message{{Subject: []byte(subject), Reply: []byte(reply), Data: []byte(payload)}}, nil, &work.Behind{})
 	var data []byte
 	testutil.EventuallyTrue(t, "an answer to "+subject, func() bool {
 		b.mu.Lock()

@@ -175,7 +175,7 @@ func TestWritesThatWaitForEtcdAreBounded(t *testing.T) {
 	undrain := protocol.Message{Subject: []byte(BrokerUndrainSubject + "a"), Reply: []byte("r")}
 	s.Accounts(ownAccounts)
 	for client := range uint64(writesAtOnce) {
-		s.TakeOf(10+client, []protocol.Message{undrain}, nil, nil)
+		s.TakeOf(10+client, []protocol.Message{undrain}, nil, &work.Behind{})
 	}
 	store.asked.Wait()
 	for range tasksWaiting {
@@ -185,7 +185,7 @@ func TestWritesThatWaitForEtcdAreBounded(t *testing.T) {
 		t.Errorf("one more is answered %+v", got)
 	}
 	// Another client gets in, at the cost of the first one's newest request.
-	s.TakeOf(2, []protocol.Message{{Subject: undrain.Subject, Reply: []byte("other")}}, nil, nil)
+	s.TakeOf(2, []protocol.Message{{Subject: undrain.Subject, Reply: []byte("other")}}, nil, &work.Behind{})
 	var got onlyError
 	if err := json.Unmarshal(<-box.answers, &got); err != nil || got.Error == nil || got.Error.Code != Busy || !strings.Contains(got.Error.Text, "256 wait") {
 		t.Errorf("it is answered %+v, %v", got.Error, err)
@@ -343,7 +343,7 @@ func TestChangesHaveARate(t *testing.T) {
 			Accounts(func(client uint64) string { return fmt.Sprint("10.0.0.", client) })
 		defer s.Close()
 		drain := func() {
-			s.TakeOf(2, []protocol.Message{{Subject: []byte(BrokerDrainSubject + "a"), Reply: []byte("r"), Data: []byte("{}")}}, nil, nil)
+			s.TakeOf(2, []protocol.Message{{Subject: []byte(BrokerDrainSubject + "a"), Reply: []byte("r"), Data: []byte("{}")}}, nil, &work.Behind{})
 			synctest.Wait()
 		}
 		waits = []time.Duration{0, time.Second}
@@ -370,7 +370,7 @@ func TestChangesHaveARate(t *testing.T) {
 		if answer := string(<-box.answers); !strings.Contains(answer, string(Busy)) || !strings.Contains(answer, "rate") {
 			t.Errorf("it is answered %s", answer)
 		}
-		s.TakeOf(2, []protocol.Message{{Subject: []byte(BrokerListSubject), Reply: []byte("r")}}, nil, nil)
+		s.TakeOf(2, []protocol.Message{{Subject: []byte(BrokerListSubject), Reply: []byte("r")}}, nil, &work.Behind{})
 		if answer := string(<-box.answers); strings.Contains(answer, "error") {
 			t.Errorf("a list is answered %s", answer)
 		}

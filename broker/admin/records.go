@@ -386,6 +386,9 @@ func unreadable(r *read, err error) *Error {
 	return refuse(Failed, "topic %s: shard %d can't be read: %v (ask again; if it stays so, look at its broker)", r.topic, r.number, err)
 }
 
+// busyPrefix begins an encoded answer that refuses since too much is under way.
+var busyPrefix = []byte(`{"error":{"code":"` + string(Busy) + `"`)
+
 func encodeError(e *Error) []byte {
 	return encode(struct {
 		Error *Error `json:"error"`

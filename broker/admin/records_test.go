@@ -243,7 +243,7 @@ func (n *node) askAs(client uint64, subject, payload string, forwarded bool) (re
 	if forwarded {
 		n.server.Take(messages, nil, true)
 	} else {
-		n.server.TakeOf(client, messages, nil, nil)
+		n.server.TakeOf(client, messages, nil, &work.Behind{})
 	}
 	return reply
 }

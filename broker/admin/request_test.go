@@ -159,6 +159,22 @@ func TestRequestsOfOneReadAreBounded(t *testing.T) {
 	}
 }
 
+// TestRefusedRequestsHoldTheirClientUp: those that are refused for what they say do not.
+func TestRefusedRequestsHoldTheirClientUp(t *testing.T) {
+	s, _ := newServer(&coordination.State{})
+	messages := make([]protocol.Message, maxAnswers+10)
+	for i := range messages {
+		messages[i] = protocol.Message{Subject: []byte(TopicListSubject + ".none"), Reply: []byte("r")}
+	}
+	var behind work.Behind
+	if s.TakeOf(1, messages[:maxAnswers], nil, &behind); behind.Any() {
+		t.Error("requests that nobody knows hold their client up")
+	}
+	if s.TakeOf(1, messages, nil, &behind); !behind.Pauses() {
+		t.Error("ten requests beyond the bound don't hold their client up")
+	}
+}
+
 // TestHeadersAreLeftOut: headers are no part of a request.
 func TestHeadersAreLeftOut(t *testing.T) {
 	s, box := newServer(&coordination.State{})

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -429,7 +430,7 @@ func TestDuringAnUpdateNothingIsReadThatIsNotFiltered(t *testing.T) {
 	forged := protocol.Message{Subject: []byte(ordersSubject), Reply: []byte("forged"), Data: []byte(`{"gaps":true}`)}
 	forged = *identity.Sign(&forged, "user1")
 	for _, n := range []*node{p.a, p.b} {
-		n.server.TakeOf(2, []protocol.Message{forged}, nil, nil)
+		n.server.TakeOf(2, []protocol.Message{forged}, nil, &work.Behind{})
 		if m := p.a.answer("forged"); strings.Contains(string(m.Data), "secret") {
 			t.Errorf("%s believes the client: %q", n.server.self, m.Data)
 		}

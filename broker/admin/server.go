@@ -182,16 +182,20 @@ func (s *Server) Accounts(of func(client uint64) string) *Server {
 }
 
 // TakeOf implements session.ClientTaker: it is Take for a client of this broker.
-func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.Memory, _ *work.Behind) {
-	s.take(client, messages, false)
+func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.Memory, behind *work.Behind) {
+	if refused := s.take(client, messages, false); refused > 0 {
+		behind.Refused(refused)
+	}
 }
 
 // Take answers requests. It ignores those without a reply subject, and those of package live.
 func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded bool) (behind bool) {
-	return s.take(0, messages, forwarded)
+	s.take(0, messages, forwarded)
+	return false
 }
 
-func (s *Server) take(client uint64, messages []protocol.Message, forwarded bool) (behind bool) {
+// take takes requests, and returns how many of them it has refused since too much is under way.
+func (s *Server) take(client uint64, messages []protocol.Message, forwarded bool) (refused int) {
 	var answers []protocol.Message
 	var by origin
 	if !forwarded {
@@ -227,12 +231,15 @@ func (s *Server) take(client uint64, messages []protocol.Message, forwarded bool
 				continue
 			}
 		}
+		if bytes.HasPrefix(data, busyPrefix) {
+			refused++
+		}
 		answers = append(answers, protocol.Message{Subject: m.Reply, Data: data})
 	}
 	if len(answers) > 0 {
 		s.hub.Send(answers)
 	}
-	return false
+	return refused
 }
 
 // sign returns a request with the name of its client's user and account, so that a shard's leader

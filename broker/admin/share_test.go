@@ -135,7 +135,7 @@ func TestOneClientsSnapshotsLeaveRoomForOthers(t *testing.T) {
 		n.server.TakeOf(client, []protocol.Message{{
 			Subject: []byte(SnapshotSubject + "orders.0"), Reply: []byte(reply), Header: len(header),
 			Data: fmt.Appendf([]byte(header), `{"id":"%s-%d"%s}`, id, client, more),
-		}}, nil, nil)
+		}}, nil, &work.Behind{})
 		to := p.a
 		if !to.answered(reply) { // the leader answers forwarded requests, or their broker
 			to = n

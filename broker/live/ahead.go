@@ -73,8 +73,10 @@ func (r *request) by() work.Client { return work.Client{User: uint64(r.owner), C
 
 // submit queues a request. Users take turns, and the connections of each, as in all pools: a flood
 // keeps others waiting for one of its requests each, and not for all.
-func (s *Server) submit(r *request) {
-	if !s.openings.Submit(r.by(), r, len(r.body)+requestBytes) {
+func (s *Server) submit(r *request) bool {
+	queued := s.openings.Submit(r.by(), r, len(r.body)+requestBytes)
+	if !queued {
 		r.Drop()
 	}
+	return queued
 }

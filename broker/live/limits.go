@@ -8,14 +8,10 @@ const (
 	noticeBytes = 64 << 10
 	// openingsAtOnce and openingsWaiting bound the requests that are opened, and that wait for it.
 	// To open one takes a millisecond, 0.1 s if all of 100,000 subjects match, and some seconds if
-	// its condition is as costly as one may be.
+	// its condition is as costly as one may be. Each then rests for as long (work.Modest).
 	openingsAtOnce  = 2
 	openingsWaiting = 1024
 	openingsBytes   = 4 << 20
-	// restAfter and maxRest bound how long the goroutine of a request rests that has held up changes:
-	// as long as it did. So requests alone hold up changes for half of the time at most.
-	restAfter = time.Millisecond
-	maxRest   = 100 * time.Millisecond
 	// aheadTimeout is how long a request to resume may wait until this broker knows what the client
 	// knows: far longer than a watch takes, and short beside what clients wait for an answer.
 	// maxAhead and aheadBytes bound those that wait; others get all members. Users share both, so that

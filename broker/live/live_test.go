@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/live"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/work"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -542,7 +543,7 @@ func TestQueriesWaitUntilAttributesAreKnown(t *testing.T) {
 	testutil.Must(t, f.nc.Flush())
 	body, err := json.Marshal(live.OpenRequest{Where: "true", Inbox: f.inbox})
 	testutil.Must(t, err)
-	s.TakeOf(1, []session.Message{{Subject: []byte(live.OpenSubject), Reply: []byte("answer"), Data: body}}, nil, nil)
+	s.TakeOf(1, []session.Message{{Subject: []byte(live.OpenSubject), Reply: []byte("answer"), Data: body}}, nil, &work.Behind{})
 	if m := <-answered; !strings.Contains(string(m.Data), string(live.NotReady)) {
 		t.Errorf("answered with %s", m.Data)
 	}

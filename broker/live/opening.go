@@ -90,12 +90,12 @@ func (r *request) open() *Error {
 	var refusal *Error
 	for known := false; !known; {
 		var judged *query.Judged
-		r.locked(func() { judged, err = r.s.set.Ahead(asks) })
+		r.s.locked(func() { judged, err = r.s.set.Ahead(asks) })
 		if err != nil {
 			return refuse(TooLarge, "%v", err)
 		}
 		judged.Judge(r.s.ctx.Done()) // may take seconds, for which no change is to wait
-		r.locked(func() {
+		r.s.locked(func() {
 			if known = r.s.set.Use(asks, judged); known {
 				q, refusal = r.begin(&of, asks, knows)
 			}
@@ -104,7 +104,7 @@ func (r *request) open() *Error {
 	}
 	for more := q != nil; more; {
 		var behind work.Behind
-		r.locked(func() { behind, more = r.s.announce(q) })
+		r.s.locked(func() { behind, more = r.s.announce(q) })
 		behind.Wait()
 	}
 	return refusal

@@ -167,6 +167,7 @@ type Server struct {
 	deltas []query.Delta            // scratch of turn
 	turned []*live                  // queries with something to tell
 	parked []*parked                // in the order of late
+	modest work.Modest              // requests give way
 	places *work.FairQueue[*parked] // theirs
 	again  []*request               // parked ones that go on, without mu
 	held   []held                   // changes that wait, in the order in which they came
@@ -287,7 +288,8 @@ func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, _ bool) bo
 func (s *Server) Wait() {}
 
 // TakeOf implements session.ClientTaker.
-func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.Memory, _ *work.Behind) {
+func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.Memory, behind *work.Behind) {
+	refused := 0
 	account := maphash.String(s.seed, s.hub.Account(client))
 	for i := range messages {
 		m := &messages[i]
@@ -308,6 +310,7 @@ func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.M
 			continue
 		}
 		if i >= maxAnswers {
+			refused++
 			s.busy.Add(1)
 			r.refuse(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
 			continue
@@ -317,7 +320,12 @@ func (s *Server) TakeOf(client uint64, messages []protocol.Message, _ protocol.M
 			continue
 		}
 		r.body = bytes.Clone(body)
-		s.submit(r)
+		if !s.submit(r) {
+			refused++
+		}
+	}
+	if refused > 0 {
+		behind.Refused(refused)
 	}
 }
 
@@ -336,8 +344,7 @@ type request struct {
 	do     func() *Error
 	only   *content // of a query to open
 	body   []byte
-	waited bool          // it was parked
-	held   time.Duration // how long it held mu
+	waited bool // it was parked
 }
 
 // Drop implements work.Job.
@@ -356,27 +363,11 @@ func (r *request) Run() {
 		return
 	default:
 	}
+	began := time.Now()
 	if refusal := r.do(); refusal != nil {
 		r.refuse(refusal)
 	}
-	if r.held < restAfter {
-		return
-	}
-	rested := time.NewTimer(min(r.held, maxRest))
-	defer rested.Stop()
-	select {
-	case <-rested.C:
-	case <-r.s.ctx.Done():
-	}
-}
-
-// locked runs do as Server.locked does, and counts how long that takes.
-func (r *request) locked(do func()) {
-	r.s.locked(func() {
-		began := time.Now()
-		do()
-		r.held += time.Since(began)
-	})
+	r.s.modest.Rest(r.s.ctx, time.Since(began))
 }
 
 func (r *request) parse(into any) *Error {
@@ -397,7 +388,7 @@ func (r *request) closeQuery() *Error {
 		return refusal
 	}
 	var refusal *Error
-	r.locked(func() {
+	r.s.locked(func() {
 		q := r.s.names[of.Query]
 		if q == nil || q.client != r.client {
 			refusal = refuse(NotFound, "this connection has no query %q", of.Query)
@@ -423,7 +414,7 @@ func (r *request) list() *Error {
 		limit = min(of.Limit, maxList)
 	}
 	page := List{Queries: []Listed{}}
-	r.locked(func() {
+	r.s.locked(func() {
 		var mine []*live
 		for _, q := range r.s.open {
 			if q.client != r.client {

@@ -10,6 +10,7 @@ import (
 type history struct {
 	entries    []changed // a ring
 	first, len int
+	chunk      []byte // attributes of the last changes; as JSON they take a tenth of a Set's memory
 	bytes      int
 	floor      uint64 // all changes with a newer revision are here
 	limits     *Limits
@@ -20,8 +21,37 @@ type changed struct {
 	revision uint64
 	highest  uint64 // revision of this and all older entries
 	subject  string
-	before   attribute.Set // nil: it had none
+	before   []byte // attributes as JSON, in a chunk of the history; nil: it had none
 }
+
+// was returns what the subject had before, or nil.
+func (c *changed) was() attribute.Set {
+	if c.before == nil {
+		return nil
+	}
+	s, err := attribute.SetFromJSON(c.before)
+	if err != nil {
+		panic("query: attributes that were kept can't be read: " + err.Error())
+	}
+	return s
+}
+
+// keep returns attributes as a change keeps them.
+func (h *history) keep(s attribute.Set) []byte {
+	if s == nil {
+		return nil
+	}
+	if cap(h.chunk)-len(h.chunk) < attribute.MaxBytes {
+		h.chunk = make([]byte, 0, chunkBytes)
+	}
+	from := len(h.chunk)
+	h.chunk = s.AppendUnordered(h.chunk)
+	return h.chunk[from:len(h.chunk):len(h.chunk)]
+}
+
+// chunkBytes is the size of a chunk: one is made for some hundred changes, and a change that is
+// still known keeps it.
+const chunkBytes = 64 << 10
 
 func newHistory(l *Limits) history { return history{limits: l, floor: math.MaxUint64} }
 
@@ -32,7 +62,7 @@ func (h *history) clear(floor uint64) {
 	*h = history{limits: h.limits, floor: floor}
 }
 
-func (c *changed) bytes() int { return changedBytes + len(c.subject) + setBytes(c.before) }
+func (c *changed) bytes() int { return changedBytes + len(c.subject) + len(c.before) }
 
 // add adds a change, and forgets the oldest ones beyond the bounds.
 func (h *history) add(c changed) {

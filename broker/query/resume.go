@@ -16,7 +16,7 @@ func (s *Set) Resume(id ID, owner Owner, q *Query, may func(subject string) bool
 	if since < s.history.floor {
 		return to, ErrTooOld
 	}
-	if changes := s.history.len - s.history.since(since); uint64(changes)*q.cost > s.limits.ResumeCosts {
+	if changes := s.history.len - s.history.since(since); uint64(changes)*(q.cost+readCost) > s.limits.ResumeCosts {
 		return to, ErrTooOld
 	}
 	if err := s.Add(id, owner, q, may); err != nil {
@@ -37,7 +37,7 @@ func (s *Set) Resume(id ID, owner Owner, q *Query, may func(subject string) bool
 		if c.before == nil {
 			was.no = true
 		} else if !was.yes || !was.no {
-			s.look(c.subject, c.before)
+			s.look(c.subject, c.was())
 			member := q.matches(&s.record)
 			was.yes, was.no = was.yes || member, was.no || !member
 		}

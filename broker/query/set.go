@@ -310,7 +310,7 @@ func (s *Set) Apply(name string, attributes attribute.Set, revision uint64, to [
 		return to
 	}
 	from := len(to)
-	s.history.add(changed{revision: revision, subject: name, before: before})
+	s.history.add(changed{revision: revision, subject: name, before: s.history.keep(before)})
 	if attributes == nil {
 		to = s.leave(n, to)
 	} else {

@@ -141,8 +141,9 @@ func (b *batch) queue(i int) {
 }
 
 // full reports whether the messages so far are to be queued, and room to be waited for, before more
-// are added: what one read may make is bounded by nothing else.
-func (b *batch) full() bool { return b.crowded || b.behind.Any() }
+// are added: what one read may make is bounded by nothing else. So is how many requests of it are
+// refused at once.
+func (b *batch) full() bool { return b.crowded || b.behind.Any() || b.behindTakers.Pauses() }
 
 // pause releases the lock within a batch, for an operation that changes the index. resume takes it
 // again.

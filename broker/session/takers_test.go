@@ -3,9 +3,11 @@ package session
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/work"
@@ -97,6 +99,50 @@ func BenchmarkTakers(b *testing.B) {
 			}
 		})
 	}
+}
+
+// refuser is a ClientTaker that refuses all requests, and counts them.
+type refuser struct {
+	listTaker
+	refused atomic.Int64
+}
+
+func (r *refuser) TakeOf(_ uint64, messages []Message, _ protocol.Memory, behind *work.Behind) {
+	r.refused.Add(int64(len(messages)))
+	behind.Refused(len(messages))
+}
+
+// TestWhoIsRefusedIsReadSlowly: a client sends requests between subscriptions, as fast as it can.
+// They reach the Taker one by one, and all are refused: after ten of them the client is read no
+// further until a pause is over. Others are read meanwhile.
+func TestWhoIsRefusedIsReadSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHubOf(t, 1)
+		defer h.Close()
+		taker := &refuser{}
+		h.Offer(taker).Set([]string{"api"})
+		flooder, bystander := piped(t, h), piped(t, h)
+		var flood strings.Builder
+		const requests = 95
+		for n := range requests {
+			fmt.Fprintf(&flood, "SUB inbox.%d %d\r\nPUB api 1\r\nx\r\n", n, n+1)
+		}
+		began := time.Now()
+		flooder(flood.String())
+		if n := taker.refused.Load(); n != 10 {
+			t.Errorf("%d requests are taken before the first pause", n)
+		}
+		if bystander("PUB other 1\r\nx\r\n"); h.Stats().InMsgs < 11 {
+			t.Error("another client is not read during the pause")
+		}
+		for taker.refused.Load() < requests && time.Since(began) < time.Second {
+			time.Sleep(time.Millisecond) // by the bubble's clock
+			synctest.Wait()
+		}
+		if took := time.Since(began); taker.refused.Load() != requests || took < 80*time.Millisecond {
+			t.Errorf("%d requests are refused within %s", taker.refused.Load(), took)
+		}
+	})
 }
 
 // clientTaker is a ClientTaker in which what the first client publishes goes through a queue.

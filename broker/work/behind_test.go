@@ -3,6 +3,8 @@ package work
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // named is a queue that appends its name to a log when Wait is called.
@@ -36,4 +38,41 @@ func TestWhoIsBehindIsAwaitedOnce(t *testing.T) {
 	if want := []string{"one", "two", "three"}; !slices.Equal(log, want) {
 		t.Errorf("waited for %v, want %v", log, want)
 	}
+}
+
+// TestRefusedRequestsTakeTime: a connection waits a millisecond for each of its requests that was
+// refused, wherever that was, and half a second at most.
+func TestRefusedRequestsTakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waits := func(b *Behind) time.Duration {
+			began := time.Now()
+			b.Wait()
+			return time.Since(began)
+		}
+		var b, other Behind
+		b.Refused(4)
+		other.Refused(5)
+		b.Join(other)
+		if b.Pauses() || !b.Any() {
+			t.Errorf("after 9 refusals a pause is made at once: %v, or at all: %v", b.Pauses(), b.Any())
+		}
+		if b.Refused(1); !b.Pauses() {
+			t.Error("10 refusals are no reason to pause")
+		}
+		taken := b.Take()
+		if got := waits(&b); got != 0 {
+			t.Errorf("what was taken is waited for, %s", got)
+		}
+		if got := waits(&taken); got != 10*time.Millisecond {
+			t.Errorf("10 refusals take %s", got)
+		}
+		if got := waits(&taken); got != 0 {
+			t.Errorf("a pause is made twice, %s", got)
+		}
+		b.Refused(1000)
+		b.Join(other)
+		if got := waits(&b); got != 500*time.Millisecond {
+			t.Errorf("1,000 refusals take %s", got)
+		}
+	})
 }

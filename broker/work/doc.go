@@ -4,8 +4,8 @@ that have work again and again, as shards and Subscriptions do; Jobs runs functi
 runs jobs of clients, whose users share a FairQueue; Each does one thing with several items. Sleep
 is a pause of a goroutine, Ticker and SleepToTick let goroutines work periodically, Poll often or
 rarely, and Backoff is the pause before a retry. Buckets say how long a client waits that asks for
-too much. Watchers are called when something has changed. Behind is the queues that a sender has to
-wait for.
+too much. Modest has long work give way to messages. Watchers are called when something has changed.
+Behind is the queues that a sender has to wait for, and its pause after refusals.
 
 Invariants:
 

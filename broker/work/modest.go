@@ -1,0 +1,63 @@
+package work
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// restAfter is after how much work there is a rest. Shorter ones would be inexact.
+	restAfter = time.Millisecond
+	// maxRest bounds a rest: work goes on, if slowly, on a machine that is always busy.
+	maxRest = 100 * time.Millisecond
+	// lateRest is by how much the end of a rest is late when processors are wanted elsewhere. On an
+	// idle machine it is a tenth of that.
+	lateRest = time.Millisecond
+)
+
+// Modest has work that takes a processor for long give way to messages, each of which crosses some
+// goroutines. Who has worked rests as long as that took, and longer while rests end late: then
+// goroutines wait for processors. The zero Modest is ready. It is safe for concurrent use: its
+// users give way together.
+type Modest struct {
+	mu    sync.Mutex
+	owed  time.Duration // work since the last rest
+	extra time.Duration // by which rests are longer
+}
+
+// Rest is called behind work that took so long. It returns after the rest, if one is due, or when
+// ctx ends.
+func (m *Modest) Rest(ctx context.Context, worked time.Duration) {
+	rest := m.due(worked)
+	if rest == 0 {
+		return
+	}
+	began := time.Now()
+	if Sleep(ctx, rest) {
+		m.rested(rest, time.Since(began)-rest)
+	}
+}
+
+// due returns how long to rest after work, or 0.
+func (m *Modest) due(worked time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.owed += worked; m.owed < restAfter {
+		return 0
+	}
+	rest := min(m.owed+m.extra, maxRest)
+	m.owed = 0
+	return rest
+}
+
+// rested notes that a rest ended late. Rests grow at once, and shrink slowly.
+func (m *Modest) rested(rest, late time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if late >= lateRest {
+		m.extra = min(max(2*m.extra, 4*rest), maxRest)
+	} else {
+		m.extra -= m.extra / 8
+	}
+}
