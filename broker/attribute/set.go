@@ -29,20 +29,6 @@ func (s Set) AppendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// AppendUnordered is AppendJSON with the names in any order. It allocates nothing but b.
-func (s Set) AppendUnordered(b []byte) []byte {
-	b = append(b, '{')
-	first := len(b)
-	for name, v := range s {
-		if len(b) > first {
-			b = append(b, ',')
-		}
-		b = append(appendString(b, name), ':')
-		b = v.AppendJSON(b)
-	}
-	return append(b, '}')
-}
-
 // MarshalJSON implements json.Marshaler.
 func (s Set) MarshalJSON() ([]byte, error) { return s.AppendJSON(nil), nil }
 

@@ -32,5 +32,8 @@ const (
 	OpeningsWaiting = openingsWaiting
 )
 
+// MaxAnswers is how many requests of one read are taken.
+const MaxAnswers = maxAnswers
+
 // Waiting returns how many requests wait for their turn.
 func (s *Server) Waiting() int { return s.openings.Waiting() }

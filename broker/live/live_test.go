@@ -549,6 +549,37 @@ func TestQueriesWaitUntilAttributesAreKnown(t *testing.T) {
 	}
 }
 
+// TestRefusedRequestsHoldTheirClientUp: those beyond a bound do. Those that are refused for what
+// they say do not.
+func TestRefusedRequestsHoldTheirClientUp(t *testing.T) {
+	w := newWorld(t, nil)
+	ask := func(subject string, requests int) (paused time.Duration) {
+		messages := make([]session.Message, requests)
+		for i := range messages {
+			messages[i] = session.Message{Subject: []byte(subject), Reply: []byte("nobody"), Data: []byte("{}")}
+		}
+		var behind work.Behind
+		w.live.TakeOf(1, messages, nil, &behind)
+		return behind.Pause()
+	}
+	for requests, want := range map[int]time.Duration{live.MaxAnswers: 0, live.MaxAnswers + 30: 30 * time.Millisecond} {
+		if got := ask(live.CloseSubject, requests); got != want {
+			t.Errorf("after %d requests a client is held up for %s, want %s", requests, got, want)
+		}
+	}
+	if got := ask(live.Prefix+"NONE", 1000); got != 0 {
+		t.Errorf("after requests that nobody knows a client is held up for %s", got)
+	}
+	defer w.live.Hold()()
+	refused := 0
+	for range (live.OpeningsWaiting + 2*live.MaxAnswers) / live.MaxAnswers {
+		refused += int(ask(live.CloseSubject, live.MaxAnswers) / time.Millisecond)
+	}
+	if refused == 0 {
+		t.Error("no pause when all places are taken")
+	}
+}
+
 // BenchmarkSpread changes an attribute of one of 1,000 subjects, beside 500 queries of which each
 // matches a tenth of them.
 func BenchmarkSpread(b *testing.B) {

@@ -142,6 +142,7 @@ type Server struct {
 	store    *attribute.Store
 	log      *slog.Logger
 	openings *work.FairJobs
+	modest   work.Modest // of openings, which give way to messages
 	seed     maphash.Seed
 	unwatch  func()
 	mesh     Mesh // nil: there are no other brokers
@@ -167,7 +168,6 @@ type Server struct {
 	deltas []query.Delta            // scratch of turn
 	turned []*live                  // queries with something to tell
 	parked []*parked                // in the order of late
-	modest work.Modest              // requests give way
 	places *work.FairQueue[*parked] // theirs
 	again  []*request               // parked ones that go on, without mu
 	held   []held                   // changes that wait, in the order in which they came

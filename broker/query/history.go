@@ -10,7 +10,8 @@ import (
 type history struct {
 	entries    []changed // a ring
 	first, len int
-	chunk      []byte // attributes of the last changes; as JSON they take a tenth of a Set's memory
+	chunk      []byte // attributes of the last changes; so they take a tenth of a Set's memory
+	scratch    []byte // of keep
 	bytes      int
 	floor      uint64 // all changes with a newer revision are here
 	limits     *Limits
@@ -21,7 +22,7 @@ type changed struct {
 	revision uint64
 	highest  uint64 // revision of this and all older entries
 	subject  string
-	before   []byte // attributes as JSON, in a chunk of the history; nil: it had none
+	before   []byte // attributes in compact form, in a chunk of the history; nil: it had none
 }
 
 // was returns what the subject had before, or nil.
@@ -29,11 +30,7 @@ func (c *changed) was() attribute.Set {
 	if c.before == nil {
 		return nil
 	}
-	s, err := attribute.SetFromJSON(c.before)
-	if err != nil {
-		panic("query: attributes that were kept can't be read: " + err.Error())
-	}
-	return s
+	return attribute.FromCompact(c.before)
 }
 
 // keep returns attributes as a change keeps them.
@@ -41,11 +38,12 @@ func (h *history) keep(s attribute.Set) []byte {
 	if s == nil {
 		return nil
 	}
-	if cap(h.chunk)-len(h.chunk) < attribute.MaxBytes {
-		h.chunk = make([]byte, 0, chunkBytes)
+	h.scratch = s.AppendCompact(h.scratch[:0])
+	if cap(h.chunk)-len(h.chunk) < len(h.scratch) {
+		h.chunk = make([]byte, 0, max(chunkBytes, len(h.scratch)))
 	}
 	from := len(h.chunk)
-	h.chunk = s.AppendUnordered(h.chunk)
+	h.chunk = append(h.chunk, h.scratch...)
 	return h.chunk[from:len(h.chunk):len(h.chunk)]
 }
 
@@ -97,6 +95,15 @@ func (h *history) forget() {
 	h.floor = max(h.floor, oldest.revision)
 	*oldest = changed{}
 	h.first, h.len = (h.first+1)%len(h.entries), h.len-1
+}
+
+// cost returns an estimate of what it takes to judge what was before the changes from an index on.
+func (h *history) cost(from int, q *Query) uint64 {
+	bytes := 0
+	for i := from; i < h.len; i++ {
+		bytes += len(h.at(i).before)
+	}
+	return uint64(h.len-from)*q.cost + uint64(bytes)*readCost
 }
 
 // since returns the entries that may be newer than a revision: those from the index on.

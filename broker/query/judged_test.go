@@ -57,7 +57,7 @@ func TestAQueryIsJudgedAhead(t *testing.T) {
 func TestAQueryThatCostsTooMuchForAllSubjectsIsRefused(t *testing.T) {
 	limits := DefaultLimits()
 	q := compiled(t, `attributes.l.exists(x, x == "b")`, CEL)
-	limits.OpenCosts, limits.ResumeCosts = 2*q.cost, 2*(q.cost+readCost)
+	limits.OpenCosts, limits.ResumeCosts = 2*q.cost, 2*q.cost
 	s := NewSet(limits)
 	s.Loaded(0)
 	for i, name := range []string{"s.1", "s.2", "s.3"} {

@@ -346,6 +346,60 @@ func TestResumingBeyondTheHistoryIsRefused(t *testing.T) {
 	}
 }
 
+// TestResumingOverLargeAttributesIsBounded: it takes the longer the more there is to read, while
+// changes wait.
+func TestResumingOverLargeAttributesIsBounded(t *testing.T) {
+	limits := DefaultLimits()
+	limits.ResumeCosts = 1_000_000
+	q := compiled(t, `attributes.a == 1`, CEL)
+	list := attribute.List(slices.Repeat([]attribute.Value{attribute.Number(1)}, 2000)...)
+	for _, c := range []struct {
+		set     attribute.Set
+		changes int
+		want    error
+	}{
+		{attribute.Set{"list": list}, 10, nil},
+		{attribute.Set{"list": list}, 100, ErrTooOld},
+		{attribute.Set{}, 100, nil},
+	} {
+		s := NewSet(limits)
+		s.Loaded(0)
+		for n := range c.changes {
+			set := maps.Clone(c.set)
+			set["n"] = attribute.Number(float64(n))
+			s.Apply("s.1", set, uint64(n+1), nil)
+		}
+		if _, err := s.Resume(1, 1, q, nil, 0, nil); err != c.want {
+			t.Errorf("over %d changes of %d bytes: %v", c.changes, c.set.Size(), err)
+		}
+	}
+}
+
+// TestHistoriesKeepWhatWas: chunks are neither written twice nor too small.
+func TestHistoriesKeepWhatWas(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 4))
+	h := newHistory(&Limits{HistoryEntries: 100, HistoryBytes: 1 << 20})
+	var want []attribute.Set
+	for n := range 1000 {
+		var set attribute.Set
+		if r.IntN(5) > 0 {
+			set = randomAttributes(r)
+			numbers := make([]attribute.Value, r.IntN(1000)*r.IntN(2))
+			for i := range numbers {
+				numbers[i] = attribute.Number(r.Float64())
+			}
+			set["numbers"], set["text"] = attribute.List(numbers...), attribute.String(strings.Repeat("x", r.IntN(2*chunkBytes)*(r.IntN(20)/19)))
+		}
+		want = append(want, set)
+		h.add(changed{revision: uint64(n + 1), subject: "s", before: h.keep(set)})
+		for i := range h.len {
+			if was := want[len(want)-h.len+i]; n%50 == 0 && (!h.at(i).was().Equal(was) || (h.at(i).was() == nil) != (was == nil)) {
+				t.Fatalf("change %d of %d is not as it was", i, n)
+			}
+		}
+	}
+}
+
 // TestAResumeGivesNothingThatWasLost: a subject that the user may not see is none of its members.
 func TestAResumeGivesNothingThatWasLost(t *testing.T) {
 	s := NewSet(DefaultLimits())

@@ -16,7 +16,8 @@ func (s *Set) Resume(id ID, owner Owner, q *Query, may func(subject string) bool
 	if since < s.history.floor {
 		return to, ErrTooOld
 	}
-	if changes := s.history.len - s.history.since(since); uint64(changes)*(q.cost+readCost) > s.limits.ResumeCosts {
+	from := s.history.since(since)
+	if s.history.cost(from, q) > s.limits.ResumeCosts {
 		return to, ErrTooOld
 	}
 	if err := s.Add(id, owner, q, may); err != nil {
@@ -25,7 +26,7 @@ func (s *Set) Resume(id ID, owner Owner, q *Query, may func(subject string) bool
 	type verdicts struct{ yes, no bool }
 	seen := map[string]verdicts{} // of subjects that changed: what they were at some time since
 	var order []string
-	for i := s.history.since(since); i < s.history.len; i++ {
+	for i := from; i < s.history.len; i++ {
 		c := s.history.at(i)
 		if c.revision <= since {
 			continue

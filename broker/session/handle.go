@@ -132,8 +132,17 @@ func (c *Conn) readAll() error {
 	}
 }
 
-// waitForRoom blocks this publisher while what it has published to is behind (S4).
+// waitForRoom blocks this publisher while what it has published to is behind (S4), and for the
+// pause that it owes for refused requests. Nobody who ends the connection waits for that pause.
 func (c *Conn) waitForRoom() {
+	for pause := c.behind.Pause(); pause > 0 && !c.ending(); pause -= rateStep {
+		step := time.NewTimer(min(pause, rateStep))
+		select {
+		case <-step.C:
+		case <-c.hub.quit:
+		}
+		step.Stop()
+	}
 	c.behind.Wait()
 	if slow := c.slowReceiver; slow != nil {
 		c.slowReceiver = nil

@@ -145,6 +145,25 @@ func TestWhoIsRefusedIsReadSlowly(t *testing.T) {
 	})
 }
 
+// TestAPauseDelaysNoClose: the hub closes while a client is not read since its requests were
+// refused.
+func TestAPauseDelaysNoClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHubOf(t, 1)
+		taker := &refuser{}
+		h.Offer(taker).Set([]string{"api"})
+		sends := piped(t, h)
+		sends(strings.Repeat("PUB api 1\r\nx\r\n", 250))
+		if n := taker.refused.Load(); n != 250 {
+			t.Errorf("%d requests are refused", n)
+		}
+		began := time.Now()
+		if h.Close(); time.Since(began) > 0 {
+			t.Errorf("it takes %s", time.Since(began))
+		}
+	})
+}
+
 // clientTaker is a ClientTaker in which what the first client publishes goes through a queue.
 type clientTaker struct {
 	listTaker

@@ -55,13 +55,17 @@ func (b *Behind) Join(other Behind) {
 // Any reports whether there is something to wait for.
 func (b *Behind) Any() bool { return len(b.queues) > 0 || b.pause > 0 }
 
-// Wait waits for each queue in turn until none is behind, and for the pause, and leaves b empty.
+// Pause returns the pause, and takes it from b. Who calls TakeOf makes it.
+func (b *Behind) Pause() time.Duration {
+	pause := b.pause
+	b.pause = 0
+	return pause
+}
+
+// Wait waits for each queue in turn until none is behind, and leaves b empty.
 func (b *Behind) Wait() {
 	for _, q := range b.queues {
 		q.Wait()
-	}
-	if b.pause > 0 {
-		time.Sleep(b.pause)
 	}
 	b.Clear()
 }

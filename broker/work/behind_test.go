@@ -3,7 +3,6 @@ package work
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -40,39 +39,36 @@ func TestWhoIsBehindIsAwaitedOnce(t *testing.T) {
 	}
 }
 
-// TestRefusedRequestsTakeTime: a connection waits a millisecond for each of its requests that was
+// TestRefusedRequestsTakeTime: a connection pauses a millisecond for each of its requests that was
 // refused, wherever that was, and half a second at most.
 func TestRefusedRequestsTakeTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		waits := func(b *Behind) time.Duration {
-			began := time.Now()
-			b.Wait()
-			return time.Since(began)
-		}
-		var b, other Behind
-		b.Refused(4)
-		other.Refused(5)
-		b.Join(other)
-		if b.Pauses() || !b.Any() {
-			t.Errorf("after 9 refusals a pause is made at once: %v, or at all: %v", b.Pauses(), b.Any())
-		}
-		if b.Refused(1); !b.Pauses() {
-			t.Error("10 refusals are no reason to pause")
-		}
-		taken := b.Take()
-		if got := waits(&b); got != 0 {
-			t.Errorf("what was taken is waited for, %s", got)
-		}
-		if got := waits(&taken); got != 10*time.Millisecond {
-			t.Errorf("10 refusals take %s", got)
-		}
-		if got := waits(&taken); got != 0 {
-			t.Errorf("a pause is made twice, %s", got)
-		}
-		b.Refused(1000)
-		b.Join(other)
-		if got := waits(&b); got != 500*time.Millisecond {
-			t.Errorf("1,000 refusals take %s", got)
-		}
-	})
+	var b, other Behind
+	b.Refused(4)
+	other.Refused(5)
+	b.Join(other)
+	if b.Pauses() || !b.Any() {
+		t.Errorf("after 9 refusals a pause is made at once: %v, or at all: %v", b.Pauses(), b.Any())
+	}
+	if b.Refused(1); !b.Pauses() {
+		t.Error("10 refusals are no reason to pause")
+	}
+	taken := b.Take()
+	if got := b.Pause(); got != 0 {
+		t.Errorf("what was taken is a pause of %s", got)
+	}
+	if got := taken.Pause(); got != 10*time.Millisecond {
+		t.Errorf("10 refusals are a pause of %s", got)
+	}
+	if got := taken.Pause(); got != 0 || taken.Any() {
+		t.Errorf("a pause is made twice, %s", got)
+	}
+	b.Refused(1000)
+	b.Join(other)
+	if got := b.Pause(); got != 500*time.Millisecond {
+		t.Errorf("1,000 refusals are a pause of %s", got)
+	}
+	b.Join(other)
+	if b.Clear(); b.Any() {
+		t.Error("the pause is not forgotten")
+	}
 }

@@ -9,8 +9,10 @@ import (
 const (
 	// restAfter is after how much work there is a rest. Shorter ones would be inexact.
 	restAfter = time.Millisecond
-	// maxRest bounds a rest: work goes on, if slowly, on a machine that is always busy.
-	maxRest = 100 * time.Millisecond
+	// maxRest bounds a rest, and mostRest does by the work before it: on a machine that is always busy
+	// work takes five times as long, and what waits for it is not kept waiting until nobody wants it.
+	maxRest  = 100 * time.Millisecond
+	mostRest = 4
 	// lateRest is by how much the end of a rest is late when processors are wanted elsewhere. On an
 	// idle machine it is a tenth of that.
 	lateRest = time.Millisecond
@@ -46,7 +48,7 @@ func (m *Modest) due(worked time.Duration) time.Duration {
 	if m.owed += worked; m.owed < restAfter {
 		return 0
 	}
-	rest := min(m.owed+m.extra, maxRest)
+	rest := min(m.owed+m.extra, mostRest*m.owed, maxRest)
 	m.owed = 0
 	return rest
 }

@@ -36,7 +36,7 @@ func TestWorkRestsForAsLongAsItTook(t *testing.T) {
 }
 
 // TestRestsGrowWhileTheyEndLate: goroutines wait for processors then. They shrink once no rest ends
-// late, and never stop work.
+// late, and never take more than four times as long as the work.
 func TestRestsGrowWhileTheyEndLate(t *testing.T) {
 	var m Modest
 	rest := func() time.Duration { return m.due(2 * time.Millisecond) }
@@ -47,20 +47,20 @@ func TestRestsGrowWhileTheyEndLate(t *testing.T) {
 	if got := rest(); got != 2*time.Millisecond {
 		t.Errorf("when a rest was in time it rests for %s", got)
 	}
-	longest := rest()
-	for range 10 {
-		m.rested(longest, time.Millisecond)
-		if got := rest(); got < min(2*longest, maxRest) {
-			t.Errorf("after late ends it rests for %s, and for %s before", got, longest)
-		} else {
-			longest = got
+	m.rested(2*time.Millisecond, time.Millisecond)
+	if got := rest(); got != 8*time.Millisecond {
+		t.Errorf("after a late end it rests for %s", got)
+	}
+	for range 10 { // on a machine that is always busy
+		m.rested(8*time.Millisecond, time.Second)
+	}
+	for worked, want := range map[time.Duration]time.Duration{2: 8, 10: 40, 25: 100, 80: 100} {
+		if got := m.due(worked * time.Millisecond); got != want*time.Millisecond {
+			t.Errorf("after %d ms on a busy machine it rests for %s, want %d ms", worked, got, want)
 		}
 	}
-	if longest != maxRest {
-		t.Errorf("it rests for %s at most", longest)
-	}
 	for range 100 {
-		m.rested(longest, 0)
+		m.rested(8*time.Millisecond, 0)
 	}
 	if got := rest(); got > 3*time.Millisecond {
 		t.Errorf("when nothing was late for long it rests for %s", got)
