@@ -16,29 +16,53 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// startDenying returns a connection to a server that lets nobody publish.
-func startDenying(t *testing.T) *nats.Conn {
+// asked is a request that a client has sent to a fake server.
+type asked struct {
+	conn    net.Conn
+	subject string
+	reply   string
+	sid     string // of the client's subscription to replies
+}
+
+// startFake runs a server for one client at a time, which answers requests.
+func startFake(t *testing.T, answer func(asked)) (address string) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testutil.Must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
+	serve := func(conn net.Conn) {
 		defer func() { _ = conn.Close() }()
-		_, _ = fmt.Fprint(conn, `INFO {"server_id":"denies","headers":true,"max_payload":1048576}`+"\r\n")
+		_, _ = fmt.Fprint(conn, `INFO {"server_id":"fake","headers":true,"max_payload":1048576}`+"\r\n")
+		sid := ""
 		for lines := bufio.NewScanner(conn); lines.Scan(); {
 			switch words := strings.Fields(lines.Text()); {
 			case len(words) == 0:
 			case words[0] == "PING":
 				_, _ = fmt.Fprint(conn, "PONG\r\n")
+			case words[0] == "SUB" && strings.HasSuffix(words[1], ".*"):
+				sid = words[2]
 			case words[0] == "PUB":
-				_, _ = fmt.Fprintf(conn, "-ERR 'Permissions Violation for Publish to %q'\r\n", words[1])
+				answer(asked{conn, words[1], words[2], sid})
 			}
 		}
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serve(conn)
+		}
 	}()
-	nc, err := nats.Connect("nats://"+listener.Addr().String(), nats.Timeout(patience),
+	return listener.Addr().String()
+}
+
+// startDenying returns a connection to a server that lets nobody publish.
+func startDenying(t *testing.T) *nats.Conn {
+	address := startFake(t, func(a asked) {
+		_, _ = fmt.Fprintf(a.conn, "-ERR 'Permissions Violation for Publish to %q'\r\n", a.subject)
+	})
+	nc, err := nats.Connect("nats://"+address, nats.Timeout(patience),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	testutil.Must(t, err)
 	t.Cleanup(nc.Close)

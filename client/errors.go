@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -118,6 +119,12 @@ type QueryError struct {
 }
 
 func (e *QueryError) Error() string { return fmt.Sprintf("%s (%s)", e.Text, e.Code) }
+
+// unknown reports whether the broker is of a version that has no live queries. All such versions
+// answer so.
+func (e *QueryError) unknown() bool {
+	return e.Code == "BadRequest" && strings.HasPrefix(e.Text, `there is no request "QUERY.OPEN"`)
+}
 
 // passes reports whether opening the query again helps.
 func (e *QueryError) passes() bool { return e.Code == "NotReady" || e.Code == "Busy" }

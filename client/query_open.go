@@ -79,7 +79,9 @@ func (q *LiveQuery) keep(ctx context.Context, changes <-chan nats.Status, at uin
 	}
 }
 
-// open opens the query, in place of the one that is open.
+// open opens the query, in place of the one that is open. The error is nats.ErrNoResponders if the
+// server has no live queries. That passes for a query that was open: during a rolling change its
+// connection may come to a broker of an earlier version, until that is changed, too.
 func (q *LiveQuery) open(ctx context.Context) error {
 	q.leave()
 	inbox := q.nc.NewInbox()
@@ -123,6 +125,8 @@ func (q *LiveQuery) open(ctx context.Context) error {
 		Error *QueryError `json:"error"`
 	}
 	switch err := json.Unmarshal(m.Data, &answer); {
+	case err == nil && answer.Error != nil && answer.Error.unknown():
+		return nats.ErrNoResponders
 	case err == nil && answer.Error != nil:
 		return answer.Error
 	case err != nil, answer.Query == "":
