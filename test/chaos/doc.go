@@ -75,7 +75,21 @@
 // leads.
 //
 // TestAnUpgradeLosesNothing (test/chaos/upgrade) is a world whose processes are of the version
-// before at first and of this one at last, at an etcd that asks for users.
+// before at first and of this one at last, at an etcd that asks for users. Clients change
+// attributes all the time and publish, and others have live queries (queries.go, queries_test.go).
+// After the faults that follow each changed broker, of each query that a broker of a version with
+// live queries serves:
+//
+//  1. Under load it has brought some new members, some that left, and messages, and none of a
+//     subject that was no member. It never ended.
+//  2. At rest its members are those that the attributes say.
+//  3. Each subject is changed three times, while some clients move from one broker to another, also
+//     of the other version. Half of the changes are made while these have no connection. Each
+//     change is told, by a notice or by the difference after a move; brokers have to count moves
+//     with a difference.
+//  4. A message on each member comes, and none of others.
+//
+// Brokers of a version without live queries refuse clients, and each client has to have seen that.
 //
 // TestASoakStaysBounded (make soak) is one world for as long as it is told, in which only one
 // broker is ever killed. Clients come and go. After each round the other brokers' descriptors,
@@ -99,6 +113,8 @@
 //	CHAOS_KEEP=DIR        keep logs and volumes of such a world there
 //	CHAOS_LOG=LEVEL       the processes' log level
 //	CHAOS_PROGRAM=FILE    a carillon that is built already
+//	CHAOS_OLD_PROGRAM=FILE, CHAOS_OLD_HAS="queries views"
+//	                      the version before, and what it has (test/chaos/upgrade)
 //	CHAOS_RACE=1          build the processes with the race detector
 //	CHAOS_DIR=DIR         where the volumes' images go (default: the folder for temporary files)
 //	CHAOS_RUN=REGEXP      go test -run; TestTheJudgeFindsAMissingInvariant is the proof of the judge

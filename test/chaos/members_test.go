@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
@@ -21,14 +23,20 @@ import (
 func changeTime() time.Duration { return patience + quorumless }
 
 // ask sends a request of the admin API to any broker.
-func ask[T any](c *cluster, subject string, request any) (answer T, err error) {
+func ask[T any](c *cluster, subject string, request any) (T, error) {
+	return askBy[T](c.nc, subject, request)
+}
+
+// askBy sends a request of the admin API to the broker of a connection. Beside an error that the
+// broker answers is the rest of the answer.
+func askBy[T any](nc *nats.Conn, subject string, request any) (answer T, err error) {
 	var data []byte
 	if request != nil {
 		if data, err = json.Marshal(request); err != nil {
 			return answer, err
 		}
 	}
-	m, err := c.nc.Request(subject, data, answerTime)
+	m, err := nc.Request(subject, data, answerTime)
 	if err != nil {
 		return answer, fmt.Errorf("%s: %w", subject, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -150,13 +151,11 @@ func (s *soak) sample() error {
 // usageOf reads what a broker uses. Open files of its logs are excluded, since without retention
 // they grow up to limits.OpenSegments. Removed files are included.
 func (s *soak) usageOf(n int) (Usage, error) {
-	client := http.Client{Timeout: answerTime, Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := client.Get("http://" + address(n) + ":8222/metrics")
-	if err != nil {
-		return Usage{}, err
-	}
-	defer answer.Body.Close()
-	u, err := ReadUsage(answer.Body)
+	var u Usage
+	err := s.metrics(n, func(metrics io.Reader) (err error) {
+		u, err = ReadUsage(metrics)
+		return err
+	})
 	if err != nil {
 		return u, err
 	}
@@ -173,6 +172,17 @@ func (s *soak) usageOf(n int) (Usage, error) {
 	}
 	u.Descriptors -= float64(segments)
 	return u, err
+}
+
+// metrics calls read with the metrics of a broker.
+func (c *cluster) metrics(n int, read func(metrics io.Reader) error) error {
+	client := http.Client{Timeout: answerTime, Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get("http://" + address(n) + ":8222/metrics")
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	return read(answer.Body)
 }
 
 // pid returns the process id; 0: it is down.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,8 +19,15 @@ import (
 // upgraded to this version under load, as the operator does it: the coordinators one by one, then
 // the brokers, each when all replicas are in sync. etcd has users and asks for them from the start,
 // as after a version was taken back. After each upgraded broker, brokers of both versions and
-// coordinators are killed. At the end, the old version refuses a volume that this one has used, and
-// leaves it unharmed.
+// coordinators are killed.
+//
+// All the while there are clients of live queries (queries_test.go). If the version before has none
+// (CHAOS_OLD_HAS), its brokers refuse these clients, and each query is opened once a broker of this
+// version serves it. Otherwise all are open from the beginning, and go on at brokers of both
+// versions. If it has Views, a recount judges them at the end.
+//
+// The logs of a version without live queries are of an earlier format. At the end, that version
+// refuses a volume that this one has used, and leaves it unharmed.
 func TestAnUpgradeLosesNothing(t *testing.T) {
 	old := os.Getenv("CHAOS_OLD_PROGRAM")
 	if old == "" {
@@ -29,8 +37,13 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 	testutil.Must(t, err)
 	t.Logf("CHAOS_SEED=%d", seed)
 	options := usually(old, noBroker)
-	options.views = false // the version before has none
+	has := strings.Fields(os.Getenv("CHAOS_OLD_HAS"))
+	queries := slices.Contains(has, "queries")
+	options.views = slices.Contains(has, "views")
 	w := begin(t, options)
+	s, err := w.startSwitches(t.Context(), queries)
+	testutil.Must(t, err)
+	t.Cleanup(s.end)
 	planner := NewPlanner(seed, []Kind{Kill, Etcd})
 	rounds := setting(t, "CHAOS_ROUNDS", 2, strconv.Atoi)
 	suffer := func() {
@@ -42,6 +55,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 				t.Fatalf("after %s: %v", round, err)
 			}
 		}
+		testutil.Must(t, s.goesOn())
 	}
 	testutil.Must(t, w.restrict())
 	suffer()
@@ -62,16 +76,20 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 			t.Fatalf("%s is of version %s, as before", nodeName(n), is.Version)
 		}
 		w.note("%s is of version %s", nodeName(n), is.Version)
+		s.serve(n)
 		suffer()
 	}
 	w.processes[founders].args[0] = program // this broker joins in no round
-	testutil.Must(t, w.refusesOlder(order[0], old, program))
-	testutil.Must(t, w.recovers())
+	if !queries {
+		testutil.Must(t, w.refusesOlder(order[0], old, program))
+		testutil.Must(t, w.recovers())
+	}
 	testutil.Must(t, w.restricted())
-	for _, err := range w.judge() {
+	for _, err := range append(s.judge(queries), w.judge()...) {
 		t.Error(err)
 	}
 	t.Logf("%s; %s; %s", w, w.swappers, w.readers)
+	t.Logf("live queries: %s", s)
 }
 
 // becomes stops the process in order, and starts another version of it.

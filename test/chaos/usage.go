@@ -3,6 +3,7 @@ package chaos
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -62,6 +63,17 @@ func ReadUsage(metrics io.Reader) (u Usage, err error) {
 		return u, fmt.Errorf("the metrics have %d of the %d that are asked for", found, len(bounds))
 	}
 	return u, nil
+}
+
+// ReadMetric reads a metric without labels from metrics in the text format.
+func ReadMetric(metrics io.Reader, name string) (float64, error) {
+	lines := bufio.NewScanner(metrics)
+	for lines.Scan() {
+		if is, value, _ := strings.Cut(lines.Text(), " "); is == name {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, errors.Join(fmt.Errorf("the metrics have no %s", name), lines.Err())
 }
 
 // leastSamples is the number of samples of one life of a process that show a leak: those of more

@@ -55,3 +55,15 @@ carillon_other{of="process_open_fds"} 5
 		}
 	}
 }
+
+func TestAMetricIsReadByItsName(t *testing.T) {
+	const text = "# TYPE a counter\na_total 3\na 7\nb{of=\"a\"} 5\nc many\n"
+	if got, err := ReadMetric(strings.NewReader(text), "a"); err != nil || got != 7 {
+		t.Errorf("it is %v, %v; want 7", got, err)
+	}
+	for _, name := range []string{"b", "c", "d"} {
+		if got, err := ReadMetric(strings.NewReader(text), name); err == nil {
+			t.Errorf("%s is read as %v", name, got)
+		}
+	}
+}
