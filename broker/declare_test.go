@@ -44,7 +44,7 @@ func TestMessagesSetAttributesOfTheirSubjects(t *testing.T) {
 	failed := make(chan error, 10)
 	for i := range 2 {
 		address, _ := brokers.Run(t, limits.DefaultProfile, broker.Config{Name: fmt.Sprint("b", i), Cluster: "local/test", Data: t.TempDir(), Endpoints: local.Endpoints()})
-		nc, err := nats.Connect("nats://"+address, nats.NoReconnect(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { failed <- err }))
+		nc, err := nats.Connect("nats://"+address, nats.NoReconnect(), nats.Timeout(testutil.Patience), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { failed <- err }))
 		testutil.Must(t, err)
 		t.Cleanup(nc.Close)
 		clients = append(clients, nc)
@@ -150,7 +150,7 @@ func TestMessagesSetAttributesOfTheirSubjects(t *testing.T) {
 func TestMessagesOfAFastBatchSetAttributes(t *testing.T) {
 	local, _ := brokers.Coordinator(t)
 	address, _ := brokers.Run(t, limits.DefaultProfile, broker.Config{Name: "b0", Cluster: "local/test", Data: t.TempDir(), Endpoints: local.Endpoints()})
-	nc, err := nats.Connect("nats://"+address, nats.NoReconnect())
+	nc, err := nats.Connect("nats://"+address, nats.NoReconnect(), nats.Timeout(testutil.Patience))
 	testutil.Must(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testutil.Patience))

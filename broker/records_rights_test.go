@@ -39,7 +39,7 @@ func TestRecordsOfACluster(t *testing.T) {
 	}
 	rights(identity.Subjects{Allow: []string{"_INBOX.>", "orders.eu.>"}, Deny: []string{"orders.eu.secret"}})
 	_, js := l.connect(0, "bob")
-	_, err := l.store.CreateTopic(t.Context(), "orders", coordination.TopicSpec{Subjects: []string{"orders.>"}, Shards: 4, Replicas: 1}, coordination.Owner{Kind: coordination.ClientOwner})
+	_, err := l.store.CreateTopic(t.Context(), "orders", coordination.TopicSpec{Subjects: []string{"orders.>"}, Shards: 4, Replicas: 1, Deduplication: time.Hour}, coordination.Owner{Kind: coordination.ClientOwner})
 	testutil.Must(t, err)
 	publish := func(subject, payload string) {
 		t.Helper()

@@ -70,9 +70,13 @@ func TestMessagesAreStoredWithAttributesThatWereJustSet(t *testing.T) {
 	}
 	leads := map[string]bool{}
 	for n := range shards {
-		stream, err := js.Stream(t.Context(), fmt.Sprint("s", n))
-		testutil.Must(t, err)
-		leads[stream.CachedInfo().Cluster.Leader] = true
+		testutil.Eventually(t, "a stream is told of", func() error {
+			stream, err := js.Stream(t.Context(), fmt.Sprint("s", n))
+			if err == nil {
+				leads[stream.CachedInfo().Cluster.Leader] = true
+			}
+			return err
+		})
 	}
 	if len(leads) != len(brokers) {
 		t.Errorf("all shards are led by %v", leads)

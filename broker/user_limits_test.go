@@ -73,7 +73,7 @@ func (l *limited) connect(i int, user string) (*nats.Conn, jetstream.JetStream) 
 		return err
 	})
 	l.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testutil.Patience/6)) // of the tries of Eventually
 	testutil.Must(l.t, err)
 	return nc, js
 }
@@ -380,7 +380,9 @@ func TestAUserMayHoldSoManySnapshots(t *testing.T) {
 			t.Errorf("a second snapshot of %s: %q", of, refusal)
 		}
 	}
-	testutil.EventuallyTrue(t, "all shards are served", func() bool { return ask(here, "orders", `{"id":"a"}`) == "" })
+	for _, nc := range []*nats.Conn{here, there} {
+		testutil.EventuallyTrue(t, "all shards are served", func() bool { return ask(nc, "orders", `{"id":"a"}`) == "" })
+	}
 	for _, nc := range []*nats.Conn{here, there} {
 		refused(nc, "orders")
 		refused(nc, "orders.0")
