@@ -102,7 +102,7 @@ type follower struct {
 
 func (w *world) follow(options ...nats.Option) *follower {
 	w.t.Helper()
-	nc, err := nats.Connect(w.url, options...)
+	nc, err := nats.Connect(w.url, append(options, nats.Timeout(testutil.Patience))...)
 	testutil.Must(w.t, err)
 	w.t.Cleanup(nc.Close)
 	f := &follower{t: w.t, nc: nc, inbox: nats.NewInbox(), members: map[string]string{}}

@@ -14,7 +14,7 @@ import (
 func TestWorkCountsForTheUserElseForTheNetwork(t *testing.T) {
 	account := func(of interface{ Account(uint64) string }, url string) string {
 		t.Helper()
-		nc, err := nats.Connect(url)
+		nc, err := nats.Connect(url, nats.Timeout(testutil.Patience))
 		testutil.Must(t, err)
 		defer nc.Close()
 		id, err := nc.GetClientID()

@@ -121,20 +121,20 @@ func TestWhoLosesItsAccountIsClosed(t *testing.T) {
 	ann, bob := h.dial("ann"), h.dial("bob")
 	ann.send("SUB a 1\r\n")
 	ann.sync()
-	h.change(identity.User{Name: "bob"})
-	ann.expect("-ERR 'User Authentication Revoked'")
-	if n := h.Stats().Subscriptions; n != 0 {
-		t.Errorf("%d subscriptions are left", n)
-	}
 	bob.send("SUB b 1\r\n")
 	bob.sync()
-	// Until the end of the connection, what it still sends has no effect.
+	h.change(identity.User{Name: "bob"})
+	// Until the end of the connection, which is soon, what it still sends has no effect.
 	ann.send("PUB b 1\r\nx\r\n")
+	ann.expect("-ERR 'User Authentication Revoked'")
+	if n := h.Stats().Subscriptions; n != 1 {
+		t.Errorf("%d subscriptions are left, and one is bob's", n)
+	}
 	testutil.EventuallyTrue(t, "it is refused", func() bool { return h.Stats().Violations == 1 })
 	bob.sync()
 	ann.conn.Close()
 	testutil.EventuallyTrue(t, "it is closed as revoked", func() bool { return h.Stats().Ended[session.Revoked] == 1 })
-	if _, err := nats.Connect("nats://ann:secret@" + h.address); !errors.Is(err, nats.ErrAuthorization) {
+	if _, err := nats.Connect("nats://ann:secret@"+h.address, nats.Timeout(testutil.Patience)); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("it is back: %v", err)
 	}
 }
@@ -166,7 +166,7 @@ func TestAccessExpires(t *testing.T) {
 func TestLimitsOfAUser(t *testing.T) {
 	h := newUsersHub(t, identity.User{Name: "ann", Limits: identity.Limits{Connections: 2, Subscriptions: 1, Payload: 10}}, identity.User{Name: "bob"})
 	first, second := h.dial("ann"), h.dial("ann")
-	if _, err := nats.Connect("nats://ann:secret@" + h.address); err == nil || !strings.Contains(err.Error(), "maximum account active connections exceeded") {
+	if _, err := nats.Connect("nats://ann:secret@"+h.address, nats.Timeout(testutil.Patience)); err == nil || !strings.Contains(err.Error(), "maximum account active connections exceeded") {
 		t.Errorf("a third connection: %v", err)
 	}
 	h.dial("bob")
@@ -179,7 +179,7 @@ func TestLimitsOfAUser(t *testing.T) {
 	_, _ = io.Copy(io.Discard, second.in)
 	second.conn.Close()
 	testutil.EventuallyTrue(t, "another connection has its place", func() bool {
-		nc, err := nats.Connect("nats://ann:secret@" + h.address)
+		nc, err := nats.Connect("nats://ann:secret@"+h.address, nats.Timeout(testutil.Patience))
 		if err != nil {
 			return false
 		}
@@ -204,7 +204,7 @@ func TestASecondCONNECTOfAnotherUser(t *testing.T) {
 	if n := h.Stats().Subscriptions; n != 0 {
 		t.Errorf("%d subscriptions are left", n)
 	}
-	if _, err := nats.Connect("nats://bob:secret@" + h.address); err == nil {
+	if _, err := nats.Connect("nats://bob:secret@"+h.address, nats.Timeout(testutil.Patience)); err == nil {
 		t.Error("bob has two connections, and may have one")
 	}
 	c.send("CONNECT {\"verbose\":false,\"user\":\"ann\",\"pass\":\"secret\"}\r\n")
@@ -245,13 +245,13 @@ func TestAnNKeySignsTheNonceOfItsConnection(t *testing.T) {
 	public, err := key.PublicKey()
 	testutil.Must(t, err)
 	h := newUsersHub(t, identity.User{Name: "keyed", NKeys: []string{public}})
-	nc, err := nats.Connect("nats://"+h.address, nats.Nkey(public, key.Sign))
+	nc, err := nats.Connect("nats://"+h.address, nats.Nkey(public, key.Sign), nats.Timeout(testutil.Patience))
 	testutil.Must(t, err)
 	defer nc.Close()
 	testutil.Must(t, nc.Flush())
 	old, err := key.Sign([]byte("another nonce"))
 	testutil.Must(t, err)
-	if _, err := nats.Connect("nats://"+h.address, nats.Nkey(public, func([]byte) ([]byte, error) { return old, nil })); !errors.Is(err, nats.ErrAuthorization) {
+	if _, err := nats.Connect("nats://"+h.address, nats.Nkey(public, func([]byte) ([]byte, error) { return old, nil }), nats.Timeout(testutil.Patience)); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("an old signature is taken: %v", err)
 	}
 }
@@ -268,7 +268,7 @@ func (busyLogin) Authenticate(context.Context, *session.Credentials) (*identity.
 // TestABusyBrokerDoesNotSayThatAPasswordIsWrong: after two such answers clients stop trying.
 func TestABusyBrokerDoesNotSayThatAPasswordIsWrong(t *testing.T) {
 	h, address := newTestHub(t, func(c *session.Config) { c.Auth = busyLogin{} })
-	if _, err := nats.Connect("nats://ann:secret@" + address); err == nil || errors.Is(err, nats.ErrAuthorization) || !strings.Contains(strings.ToLower(err.Error()), "authentication timeout") {
+	if _, err := nats.Connect("nats://ann:secret@"+address, nats.Timeout(testutil.Patience)); err == nil || errors.Is(err, nats.ErrAuthorization) || !strings.Contains(strings.ToLower(err.Error()), "authentication timeout") {
 		t.Error(err)
 	}
 	testutil.EventuallyTrue(t, "it is closed for that", func() bool { return h.Stats().Ended[session.AuthTimedOut] == 1 })
@@ -300,7 +300,7 @@ func TestRightsChangeWhileClientsAreBusy(t *testing.T) {
 	h := newUsersHub(t, free...)
 	all, fewer := h.table(free), h.table(bound)
 	sub := h.dial("ann")
-	nc, err := nats.Connect("nats://bob:secret@" + h.address)
+	nc, err := nats.Connect("nats://bob:secret@"+h.address, nats.Timeout(testutil.Patience))
 	testutil.Must(t, err)
 	defer nc.Close()
 	for round := range 50 {
