@@ -168,8 +168,10 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 				}
 				defer conn.Close()
 			}
+			// On a busy machine some have exceeded their time before the next ones come.
 			testutil.EventuallyTrue(t, "the oldest strangers are evicted", func() bool {
-				return a.Stats().Refused[CauseEvicted] >= strangers-maxGreeting
+				refused := a.Stats().Refused
+				return refused[CauseEvicted] > 0 && refused[CauseEvicted]+refused[CauseTimeout] >= strangers-maxGreeting
 			})
 			if n := a.greeting.count(); n > 2*maxGreeting {
 				t.Errorf("%d strangers are greeted at once", n)

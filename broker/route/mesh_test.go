@@ -200,7 +200,7 @@ func TestTheOldLinkIsGoneBeforeTheNewOneBegins(t *testing.T) {
 	}
 	a.hub.set("new", "", 1)
 	testutil.EventuallyTrue(t, "b has a new connection", func() bool { l := b.links(); return len(l) == 1 && l[0] != old })
-	testutil.EventuallyTrue(t, "the new connection has brought something", func() bool { return b.links()[0].out.pending() > 0 })
+	testutil.EventuallyTrue(t, "the new connection has brought something", func() bool { l := b.links(); return len(l) == 1 && l[0].out.pending() > 0 })
 	b.hub.mu.Lock()
 	if b.hub.attaches != 1 || len(b.hub.peers) != 1 {
 		t.Errorf("%d attached at once, %d in all, while the old reader is at work", len(b.hub.peers), b.hub.attaches)
@@ -364,9 +364,14 @@ func TestARefusedPeerIsReportedOnceWithTheCause(t *testing.T) {
 			}
 			c.node.SetMembers([]Member{target})
 			testutil.EventuallyTrue(t, "a counts the refusal", func() bool { return a.Stats().Refused[c.cause] > before || c.node.config.ServerTLS == nil })
-			testutil.EventuallyTrue(t, "the stranger knows why", func() bool { return len(c.node.logs.lines("WARN", "No link")) == 1 })
-			if c.node.config.ServerTLS != nil && len(c.node.logs.lines(c.says)) == 0 {
-				t.Errorf("the stranger's log does not say %q: %s", c.says, c.node.logs.lines("No link"))
+			// An attempt is short, and on a busy machine some end before they are refused.
+			says := []string{"WARN", "No link"}
+			if c.node.config.ServerTLS != nil {
+				says = append(says, c.says, "cause="+string(c.cause))
+			}
+			testutil.EventuallyTrue(t, "the stranger knows why", func() bool { return len(c.node.logs.lines(says...)) > 0 })
+			if got := c.node.logs.lines(says...); len(got) > 1 {
+				t.Errorf("the stranger complains %d times: %q", len(got), got)
 			}
 			if attempts := c.node.Stats().Peers[0].Attempts; attempts > 20 {
 				t.Errorf("%d attempts: a storm", attempts)
@@ -445,7 +450,7 @@ func TestLeavingIsAnnouncedAndQuiet(t *testing.T) {
 
 	b.Close()
 	testutil.EventuallyTrue(t, "a has no peer", func() bool { return a.hub.sees() })
-	attempts := a.peerOf("b").Attempts
+	attempts, began := a.peerOf("b").Attempts, time.Now()
 	if warnings := a.logs.lines("WARN"); len(warnings) > 0 {
 		t.Errorf("a warns of a peer that left on purpose: %q", warnings)
 	}
@@ -456,7 +461,8 @@ func TestLeavingIsAnnouncedAndQuiet(t *testing.T) {
 	member.Incarnation = 2
 	a.SetMembers([]Member{member})
 	testutil.EventuallyTrue(t, "the successor is linked", func() bool { return a.peerOf("b").Up })
-	if now := a.peerOf("b").Attempts; now > attempts+3 {
+	// On a busy machine attempts fail, with a pause between them.
+	if now := a.peerOf("b").Attempts; now > attempts+3+uint64(time.Since(began)/redialMax) {
 		t.Errorf("a dialled %d times", now-attempts)
 	}
 }

@@ -110,9 +110,24 @@ func TestSyncWaitsForAPeerThatDoesNotRead(t *testing.T) {
 	if late := a.Sync(soon, noted); late != 1 {
 		t.Error("the peer has handled nothing, and is not late")
 	}
-	over := make(chan int)
-	go func() { over <- a.Sync(t.Context(), noted) }()
 	letGo()
+	testutil.EventuallyTrue(t, "it has answered", func() bool { return a.Sync(t.Context(), noted) == 0 })
+	again := b.hub.holdBack()
+	defer again()
+	a.hub.publish("work", "y")
+	testutil.EventuallyTrue(t, "the next message arrives", func() bool { return len(b.hub.messages()) == 2 })
+	over := make(chan int, 1)
+	go func() { over <- a.Sync(t.Context(), noted) }()
+	testutil.EventuallyTrue(t, "it waits", func() bool {
+		l := a.links()[0]
+		l.barrier.mu.Lock()
+		defer l.barrier.mu.Unlock()
+		return len(l.barrier.waits) == 1
+	})
+	if len(over) > 0 {
+		t.Error("it does not wait for the peer")
+	}
+	again()
 	if late := <-over; late != 0 {
 		t.Error("the peer is late")
 	}
@@ -219,8 +234,14 @@ func TestABrokenNoticeEndsItsLink(t *testing.T) {
 	before := a.links()[0]
 	a.Notify(noted, []byte("broken"))
 	<-before.done
-	testutil.EventuallyTrue(t, "they are linked again", func() bool { return len(a.links()) == 1 && a.links()[0].up.Load() && b.links()[0].up.Load() })
-	before = b.links()[0]
+	testutil.EventuallyTrue(t, "they are linked again", func() bool {
+		ofA, ofB := a.links(), b.links()
+		if len(ofA) != 1 || len(ofB) != 1 || !ofA[0].up.Load() || !ofB[0].up.Load() {
+			return false
+		}
+		before = ofB[0]
+		return true
+	})
 	before.sendControl(func(f *frames) { f.opaque(frameNotice, []byte("x")) })
 	<-before.done
 }
