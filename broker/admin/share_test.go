@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,49 +21,57 @@ func ownAccounts(client uint64) string { return fmt.Sprint("user ", client) }
 // whole queue. Another one's requests are served at once, or taken in place of the flood's newest
 // and served before the flood's.
 func TestOneClientsReadsLeaveRoomForOthers(t *testing.T) {
-	n := startNode(t, nil)
-	n.server.Accounts(ownAccounts)
-	n.publish("one")
-	slow := make(chan struct{})
-	goOn := sync.OnceFunc(func() { close(slow) })
-	t.Cleanup(goOn)
-	n.mu.Lock()
-	n.slow = slow
-	n.mu.Unlock()
-	for client := range uint64(readsAtOnce) { // as many users as there are goroutines
-		reply := n.askAs(client+10, ordersSubject, "", false)
-		n.await("an answer to "+reply, func() bool { return len(n.answers[reply]) > 0 })
-	}
-	var flood []string
-	for range readsQueued {
-		flood = append(flood, n.askAs(1, ordersSubject, "", false))
-	}
-	if got := n.refusal(n.askAs(1, ordersSubject, "", false)); got.Code != Busy || !strings.Contains(got.Text, "1024 wait") {
-		t.Errorf("the flood exceeds the queue: %+v", got)
-	}
-	other := n.askAs(2, ordersSubject, "", false)
-	if got := n.refusal(flood[len(flood)-1]); got.Code != Busy {
-		t.Errorf("%+v", got)
-	}
-	if n.answered(other) {
-		t.Error("the other client was refused")
-	}
-	if got := n.server.Stats().Overloaded; got != 2 {
-		t.Errorf("%d requests were refused", got)
-	}
-	served := make(chan string, readsQueued)
-	n.server.reads.mu.Lock()
-	serve := n.server.reads.serve
-	n.server.reads.serve = func(w *worker, r *read) { served <- string(r.reply); serve(w, r) }
-	n.server.reads.mu.Unlock()
-	goOn()
-	place := 0
-	for (<-served) != other {
-		place++
-	}
-	if place > readsAtOnce {
-		t.Errorf("the other client waits for %d requests of the flood", place)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		n.server.Accounts(ownAccounts)
+		n.publish("one")
+		slow, next := make(chan struct{}), make(chan struct{})
+		goOn, serveThem := sync.OnceFunc(func() { close(slow) }), sync.OnceFunc(func() { close(next) })
+		t.Cleanup(func() { goOn(); serveThem() })
+		n.mu.Lock()
+		n.slow = slow
+		n.mu.Unlock()
+		for client := range uint64(readsAtOnce) { // as many users as there are goroutines
+			reply := n.askAs(client+10, ordersSubject, "", false)
+			n.await("an answer to "+reply, func() bool { return len(n.answers[reply]) > 0 })
+		}
+		var flood []string
+		for range readsQueued {
+			flood = append(flood, n.askAs(1, ordersSubject, "", false))
+		}
+		if got := n.refusal(n.askAs(1, ordersSubject, "", false)); got.Code != Busy || !strings.Contains(got.Text, "1024 wait") {
+			t.Errorf("the flood exceeds the queue: %+v", got)
+		}
+		other := n.askAs(2, ordersSubject, "", false)
+		if got := n.refusal(flood[len(flood)-1]); got.Code != Busy {
+			t.Errorf("%+v", got)
+		}
+		if n.answered(other) {
+			t.Error("the other client was refused")
+		}
+		if got := n.server.Stats().Overloaded; got != 2 {
+			t.Errorf("%d requests were refused", got)
+		}
+		// Each goroutine takes its next request, and serves none yet.
+		var taken []string
+		n.server.reads.mu.Lock()
+		serve := n.server.reads.serve
+		n.server.reads.serve = func(w *worker, r *read) {
+			n.set(func() { taken = append(taken, string(r.reply)) })
+			<-next
+			serve(w, r)
+		}
+		n.server.reads.mu.Unlock()
+		goOn()
+		synctest.Wait()
+		n.set(func() {
+			if !slices.Contains(taken, other) {
+				t.Errorf("the other client waits behind %d requests of the flood", len(taken))
+			}
+		})
+		serveThem()
+		n.await("the other client's answer", func() bool { return len(n.answers[other]) > 0 })
+	})
 }
 
 // TestOneClientsReadsLeaveGoroutinesToOthers: one client has more requests than there are
