@@ -258,7 +258,12 @@ func (s *Server) declareView(ctx context.Context, is *identity.Identity, asked *
 		return info
 	}
 	s.followed(ctx, func(state *coordination.State) bool { return state.Revision >= written.Revision })
-	return s.view().viewInfo(asked.View)
+	v := s.view()
+	if v.state.Revision >= written.Revision {
+		return v.viewInfo(asked.View)
+	}
+	shown := v.declared(written) // the State does not have it yet
+	return ViewInfo{Revision: v.state.Revision, View: &shown}
 }
 
 // changeView replaces the settings of a View. What only manifests say stays.

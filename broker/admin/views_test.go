@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -55,6 +57,15 @@ func asksOfView(t *testing.T, c *cluster, box *letterbox, client uint64, subject
 	return info
 }
 
+// knows waits until the State has a View that was written. An answer waits for that only so long.
+func (c *cluster) knows(info ViewInfo) {
+	c.Helper()
+	if info.Error != nil {
+		c.Fatalf("%+v", info.Error)
+	}
+	c.await("view "+info.View.Name, func(s *coordination.State) bool { return s.Revision >= info.View.Revision })
+}
+
 func refusedOfView(t *testing.T, info ViewInfo, code Code, says string) {
 	t.Helper()
 	if info.Error == nil || info.Error.Code != code || !strings.Contains(info.Error.Text, says) || info.View != nil {
@@ -70,6 +81,7 @@ func TestAViewIsDeclaredByRequests(t *testing.T) {
 	if made.Error != nil || made.View.Generation != 1 || made.View.Owner.Kind != coordination.ClientOwner || made.View.User != "" {
 		t.Fatalf("made: %+v", made)
 	}
+	c.knows(made)
 	// The declaration is answered in the form in which it was asked for.
 	var asked ViewSettings
 	if err := json.Unmarshal([]byte(hotRooms), &asked); err != nil || !reflect.DeepEqual(made.View.Spec, asked) {
@@ -91,9 +103,7 @@ func TestAViewIsDeclaredByRequests(t *testing.T) {
 	refusedOfView(t, asksOfView(t, c, box, 1, ViewUpdateSubject, strings.TrimSuffix(hotRooms, "}")+`,"generation":1}`), Changed, "has changed in between")
 
 	for _, name := range []string{"b", "a"} {
-		if info := asksOfView(t, c, box, 1, ViewCreateSubject, `{"view":"`+name+`","topic":"alerts","values":{"n":"count()"}}`); info.Error != nil {
-			t.Fatalf("%+v", info.Error)
-		}
+		c.knows(asksOfView(t, c, box, 1, ViewCreateSubject, `{"view":"`+name+`","topic":"alerts","values":{"n":"count()"}}`))
 	}
 	list := func(payload, want string) {
 		t.Helper()
@@ -114,9 +124,10 @@ func TestAViewIsDeclaredByRequests(t *testing.T) {
 	list(`{"topic":"none"}`, "0:, ")
 
 	refusedOfView(t, asksOfView(t, c, box, 1, ViewDeleteSubject, fmt.Sprintf(`{"view":"hot-rooms","revision":%d}`, made.View.Revision)), Changed, "")
-	if gone := asksOfView(t, c, box, 1, ViewDeleteSubject, `{"view":"hot-rooms"}`); gone.Error != nil || c.State().View("hot-rooms") != nil {
+	if gone := asksOfView(t, c, box, 1, ViewDeleteSubject, `{"view":"hot-rooms"}`); gone.Error != nil {
 		t.Errorf("deleted: %+v", gone)
 	}
+	c.await("the end of the view", func(s *coordination.State) bool { return s.View("hot-rooms") == nil })
 	refusedOfView(t, asksOfView(t, c, box, 1, ViewDeleteSubject, `{"view":"hot-rooms"}`), NotFound, "there is no view")
 
 	// A manifest's is its own.
@@ -204,12 +215,14 @@ func TestAViewNeedsTheRightsToAllThatItReadsAndWrites(t *testing.T) {
 	refusedOfView(t, asksOfView(t, c, box, 3, ViewCreateSubject, hotRooms), Forbidden, "of subject sensors.> of topic readings")
 	refusedOfView(t, asksOfView(t, c, box, 4, ViewCreateSubject, hotRooms), Forbidden, "writes into topic room-means")
 	refusedOfView(t, asksOfView(t, c, box, 5, ViewCreateSubject, hotRooms), Forbidden, "writes into topic alerts")
-	if made := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms); made.Error != nil || made.View.User != "user1" || c.State().View("hot-rooms").Owner.User != "user1" {
-		t.Fatalf("made: %+v %+v", made.View, made.Error)
+	made := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms)
+	if c.knows(made); made.View.User != "user1" || c.State().View("hot-rooms").Owner.User != "user1" {
+		t.Fatalf("made: %+v", made.View)
 	}
 	part := strings.Replace(hotRooms, "sensors.>", "sensors.1.>", 1)
-	if changed := asksOfView(t, c, box, 2, ViewUpdateSubject, part); changed.Error != nil || changed.View.User != "user2" || c.State().View("hot-rooms").Owner.User != "user1" {
-		t.Errorf("changed: %+v %+v", changed.View, changed.Error)
+	changed := asksOfView(t, c, box, 2, ViewUpdateSubject, part)
+	if c.knows(changed); changed.View.User != "user2" || c.State().View("hot-rooms").Owner.User != "user1" {
+		t.Errorf("changed: %+v", changed.View)
 	}
 	refusedOfView(t, asksOfView(t, c, box, 2, ViewUpdateSubject, hotRooms), Forbidden, "of subject sensors.>")
 }
@@ -229,9 +242,7 @@ func TestValuesOfAViewNeedTheRightToAllThatItReads(t *testing.T) {
 	if box.asks(t, c.server, 1, ViewGetSubject, get, &none); none.Error == nil || none.Error.Code != NotFound {
 		t.Errorf("%+v", none.Error)
 	}
-	if made := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms); made.Error != nil {
-		t.Fatal(made.Error)
-	}
+	c.knows(asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms))
 	for client := range uint64(3) {
 		code, says := Forbidden, "to subscribe to sensors.> of topic readings"
 		if client == 0 {
@@ -268,9 +279,7 @@ func TestValuesEndWithTheRight(t *testing.T) {
 	c, box := viewServer(t, "")
 	is := table(">").User("user1").Identity
 	c.server.Rights(func(uint64) *identity.Identity { return is })
-	if made := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms); made.Error != nil {
-		t.Fatal(made.Error)
-	}
+	c.knows(asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms))
 	for _, step := range []struct {
 		is   *identity.Identity
 		code Code
@@ -282,4 +291,32 @@ func TestValuesEndWithTheRight(t *testing.T) {
 			t.Errorf("the answer is %+v, want %s", got.Error, step.code)
 		}
 	}
+}
+
+// unseen is an etcd whose writes this broker's State does not have yet.
+type unseen struct{ Store }
+
+func (unseen) CreateView(_ context.Context, name string, spec coordination.ViewSpec, by coordination.Owner) (*coordination.View, error) {
+	return &coordination.View{Name: name, Generation: 1, Revision: 9, Made: 9, Owner: by, Spec: &spec}, nil
+}
+
+// TestAViewIsShownBeforeTheStateHasIt: it was made, though the watch of this broker is behind.
+func TestAViewIsShownBeforeTheStateHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var topics []*coordination.Topic
+		for name, subject := range map[string]string{"readings": "sensors.>", "room-means": "room-means.>", "alerts": "alerts.>"} {
+			topics = append(topics, &coordination.Topic{Name: name, ID: name, Spec: coordination.TopicSpec{Subjects: []string{subject}, Shards: 1}})
+		}
+		box := newMailbox()
+		s := New("a", known{coordination.NewState(3, nil, topics, nil, nil)}, box, slog.New(slog.DiscardHandler)).Writing(unseen{})
+		defer s.Close()
+		s.TakeOf(1, []protocol.Message{{Subject: []byte(ViewCreateSubject), Reply: []byte("r"), Data: []byte(hotRooms)}}, nil, nil)
+		var info ViewInfo
+		if err := json.Unmarshal(<-box.answers, &info); err != nil {
+			t.Fatal(err)
+		}
+		if info.Error != nil || info.Revision != 3 || info.View == nil || info.View.Name != "hot-rooms" || info.View.Revision != 9 || info.View.Spec.Topic != "readings" {
+			t.Errorf("it is shown as %+v, %+v", info.View, info.Error)
+		}
+	})
 }
