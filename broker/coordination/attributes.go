@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -40,6 +41,7 @@ type Attributes struct {
 	store *attribute.Store
 	queue *txnQueue[attributeWrite]
 	most  attributeRoom // tests have less
+	soon  time.Duration // soonTimeout; tests of other things have more
 
 	unseen   unseenWrites // of the holder of the queue's turn
 	restored atomic.Bool  // since the last transaction
@@ -57,6 +59,7 @@ func OpenAttributes(cfg Config, store *attribute.Store) (*Attributes, error) {
 	return &Attributes{
 		c: c, store: store, queue: newGather[attributeWrite](),
 		most: attributeRoom{attribute.MaxSubjects, attribute.MaxTotal, unseenSubjects, unseenAttributes},
+		soon: soonTimeout,
 	}, nil
 }
 

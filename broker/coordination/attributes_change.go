@@ -151,7 +151,7 @@ func (a *Attributes) changeSome(ctx context.Context) {
 		ops[i] = a.prepare(w, &grown)
 		silent = max(silent, w.silent)
 	}
-	timeout := soonTimeout
+	timeout := a.soon
 	if silent >= soonAttempts {
 		timeout = requestTimeout
 	}

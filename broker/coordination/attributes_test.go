@@ -38,6 +38,8 @@ func (e *etcdServer) attributes(endpoint ...string) *attributes {
 		e.t.Fatal(err)
 	}
 	opened.c.silent = testutil.Patience
+	// A change whose answer is late is sent again, and may lose against itself. Machines may be slow.
+	opened.soon = requestTimeout
 	a := &attributes{Attributes: opened, t: e.t}
 	if _, ok := a.Store().Tell(func(event attribute.Event) {
 		a.mu.Lock()
@@ -548,7 +550,7 @@ func TestAChangeIsSentAgainSoon(t *testing.T) {
 	a := etcd.attributes()
 	a.stop()
 	lossy := &lossyKV{KV: a.c.etcd.KV, silent: soonAttempts}
-	a.c.etcd.KV = lossy
+	a.c.etcd.KV, a.soon = lossy, soonTimeout
 	a.follow()
 	a.set(room("s", "1"))
 	a.sees("s", `{"room":"1"}`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -152,11 +153,20 @@ func TestBrokersExceedTheRoomOfClientsByABoundedAmount(t *testing.T) {
 		}
 	}
 	running.Wait()
-	sum := int64(0)
-	testutil.EventuallyTrue(t, "all see the same", func() bool {
-		sum = all[0].ClientRoom().Bytes
-		return all[1].ClientRoom().Bytes == sum && all[2].ClientRoom().Bytes == sum
+	revision := all[0].revision(t)
+	testutil.EventuallyTrue(t, "all see all", func() bool {
+		return !slices.ContainsFunc(all, func(c *Client) bool {
+			c.room.mu.Lock()
+			defer c.room.mu.Unlock()
+			return c.room.revision < revision
+		})
 	})
+	sum := all[0].ClientRoom().Bytes
+	for _, c := range all[1:] {
+		if other := c.ClientRoom().Bytes; other != sum {
+			t.Errorf("one has %d bytes, another %d", sum, other)
+		}
+	}
 	if sum < most-metadata-2048 || sum > most+(brokers-1)*unseen {
 		t.Errorf("the sum is %d of %d", sum, most)
 	}
