@@ -20,6 +20,7 @@ func TestAFloodOfOneClientLeavesRoomForOthers(t *testing.T) {
 	n := w.nodes[0]
 	store := &stuck{w, make(chan struct{})}
 	n.config.Store = store
+	n.timeouts.answer = patience // a call that is over leaves its place
 	n.pace.unbounded()
 	said := 0
 	say := func(client uint64) (inbox string) {

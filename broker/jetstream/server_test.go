@@ -248,6 +248,7 @@ func (s *stuck) GetTopic(ctx context.Context, _ string) (*coordination.Topic, er
 func TestReadsDoNotWaitForEtcd(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
+	n.timeouts.unknown, n.timeouts.answer = patience, patience
 	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
 		t.Fatal(made.Error)
 	}
@@ -272,6 +273,7 @@ func TestOverload(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
 	n.config.Store = &stuck{w, make(chan struct{})}
+	n.timeouts.answer = patience // a call that is over leaves its place
 	n.pace.unbounded()
 	var waiting []string
 	n.config.Account = func(client uint64) string { return fmt.Sprint(client) }

@@ -284,9 +284,13 @@ func TestPullsGoOnWithoutAShard(t *testing.T) {
 			there++
 		}
 	}
-	got, status := w.pulled(w.nodes[0], "c", `{"batch":30,"expires":300000000}`, 30)
-	if len(got) != there || status != "NATS/1.0 408 Request Timeout" {
+	got, status := w.pulled(w.nodes[0], "c", fmt.Sprintf(`{"batch":%d,"expires":20000000000}`, there), there)
+	if len(got) != there {
 		t.Errorf("%d of %d, %q", len(got), there, status)
+	}
+	got, status = w.pulled(w.nodes[0], "c", `{"batch":30,"expires":300000000}`, 1)
+	if len(got) != 0 || status != "NATS/1.0 408 Request Timeout" {
+		t.Errorf("%d more, %q", len(got), status)
 	}
 	w.set(func() { delete(w.cut, "broker-2") })
 	if got, _ = w.pulled(w.nodes[0], "c", `{"batch":30,"expires":20000000000}`, 30-there); len(got) != 30-there {
@@ -320,7 +324,7 @@ func TestAConsumerOfAllShardsIsResetToItsAckFloors(t *testing.T) {
 	if is.ConsumerInfo == nil || is.Stream != "orders" || is.Sequence != uint64(acked+1) || is.NumAckPending != 0 || int(is.NumPending) != 100-acked {
 		t.Fatalf("reset: %+v %+v, after %d acks", is, is.ConsumerInfo, acked)
 	}
-	again, _ := w.pulled(n, "work", `{"batch":100,"expires":1000000000}`, 100-acked)
+	again, _ := w.pulled(n, "work", fmt.Sprintf(`{"batch":%d,"expires":20000000000}`, 100-acked), 100-acked)
 	seen := map[string]bool{}
 	for _, m := range again {
 		if !strings.HasPrefix(string(m.Reply), "$JS.ACK.") || seen[string(m.Subject)+" "+string(m.Data)] {
@@ -330,6 +334,9 @@ func TestAConsumerOfAllShardsIsResetToItsAckFloors(t *testing.T) {
 	}
 	if len(again) != 100-acked {
 		t.Errorf("%d came again, want %d", len(again), 100-acked)
+	}
+	if more, status := w.pulled(n, "work", `{"batch":100,"expires":300000000}`, 1); len(more) != 0 {
+		t.Errorf("%d more came, and %q", len(more), status)
 	}
 }
 

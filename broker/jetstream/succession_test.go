@@ -110,14 +110,20 @@ func TestARelayGoesOnBehindTheSequenceOfTheFormerOne(t *testing.T) {
 // shareWithoutResult has the first share of a node's shard, whose result is lost with the link.
 func (w *world) shareWithoutResult(t *testing.T, at int, relayed int) (all int) {
 	var lost kept
-	lost.keep(w.nodes[at], func(m *protocol.Message) bool {
-		return string(m.Subject) == shareResultSubject && bytes.Contains(m.Data, []byte(`"messages"`)) && !bytes.Contains(m.Data, []byte(`"why":9`))
-	})
+	lost.keep(w.nodes[at], endsShare)
 	all = relayed + w.beside(1)
 	testutil.EventuallyTrue(t, "the result of the share is lost", func() bool { return lost.count() > 0 })
 	w.nodes[at].mu.Lock()
 	w.nodes[at].keeps = nil
 	w.nodes[at].mu.Unlock()
+	r := w.nodes[0].relays.find(pullGroupKey{w.nodes[0].topics.Topic("orders").ID(), "pusher"})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	share := &r.shards[at].share
+	if share.number == 0 {
+		t.Error("the relay has the share as over")
+	}
+	share.until = time.Now().Add(time.Hour) // it counts as lost long after the test
 	return all
 }
 
@@ -125,21 +131,16 @@ func (w *world) shareWithoutResult(t *testing.T, at int, relayed int) (all int) 
 // the next one the shard is asked for more soon, and not when the share counts as lost.
 func TestAShareThatIsLostWithALinkIsOverWithTheNext(t *testing.T) {
 	w, all := relayedWithoutAcks(t, 2)
-	began := time.Now()
 	all = w.shareWithoutResult(t, 1, all)
 	w.nodes[0].Linked("broker-1")
 	all += w.beside(1)
 	w.relayed(all)
-	if took := time.Since(began); took > lostAfter/2 {
-		t.Errorf("it took %v", took)
-	}
 }
 
 // TestARelayThatIsReplacedDoesNotWaitForALostShare: likewise where the consumer delivers to another
 // subject meanwhile. The next relay of the broker goes on in the sequence.
 func TestARelayThatIsReplacedDoesNotWaitForALostShare(t *testing.T) {
 	w, all := relayedWithoutAcks(t, 2)
-	began := time.Now()
 	all = w.shareWithoutResult(t, 1, all)
 	r := w.nodes[0].relays.find(pullGroupKey{w.nodes[0].topics.Topic("orders").ID(), "pusher"})
 	w.subscribe("in.box", false) // no consumer that somebody uses may be changed so
@@ -158,9 +159,6 @@ func TestARelayThatIsReplacedDoesNotWaitForALostShare(t *testing.T) {
 		}
 		return len(got) == more && len(beats) > 0
 	})
-	if took := time.Since(began); took > lostAfter/2 {
-		t.Errorf("it took %v", took)
-	}
 }
 
 // TestARelayThatIsReplacedBeforeItBeganPassesTheSequenceOn, whoever asks for it, and when.
