@@ -48,14 +48,12 @@ func left(t testing.TB, s *ShardLeader) (out []string) {
 func (n *site) shows(when string, want ...string) {
 	n.t.Helper()
 	s := n.leaderOf("orders")
-	deadline := time.Now().Add(5 * time.Second)
-	got := left(n.t, s)
-	for ; !slices.Equal(got, want) && time.Now().Before(deadline); got = left(n.t, s) {
-		time.Sleep(5 * time.Millisecond)
-	}
-	if !slices.Equal(got, want) {
-		n.t.Fatalf("%s: readers see %v, want %v", when, got, want)
-	}
+	testutil.Eventually(n.t, when, func() error {
+		if got := left(n.t, s); !slices.Equal(got, want) {
+			return fmt.Errorf("readers see %v, want %v", got, want)
+		}
+		return nil
+	})
 }
 
 // TestAMessageRemovesTheOldestOfItsSubject: with each limit the newest messages of a subject are

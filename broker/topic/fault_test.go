@@ -85,7 +85,11 @@ func TestAFailedLogIsOpenedAgain(t *testing.T) {
 	}
 	n.serve("orders", "bills")
 	n.expect(n.ask("orders.a", "one"), "orders@1")
-	first := n.service.Topic("orders").Shard()
+	first, shard := n.service.Topic("orders").Shard(), n.service.Topic("orders").shards[0]
+	// It is not opened again before the disk works, however slow the test is.
+	n.service.openMu.Lock()
+	shard.backoff = work.Backoff{First: time.Hour, Last: time.Hour}
+	n.service.openMu.Unlock()
 	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
 		if op.Kind == "write" && strings.Contains(op.Path, "id-orders-0/0") {
 			return &crashfs.ShortWrite{N: op.Len / 2 &^ 511, Err: syscall.EIO} // a disk writes whole sectors
@@ -99,6 +103,7 @@ func TestAFailedLogIsOpenedAgain(t *testing.T) {
 		t.Errorf("refused with %q", got)
 	}
 	n.expect(n.ask("bills.a", "others go on"), "bills@1")
+	n.eventually("its failure is noted", func() bool { return shard.trouble.Load() != nil })
 	if trouble := n.service.Topic("orders").Trouble(); !strings.Contains(trouble, "input/output error") {
 		t.Errorf("trouble: %q", trouble)
 	}
@@ -106,6 +111,7 @@ func TestAFailedLogIsOpenedAgain(t *testing.T) {
 		t.Errorf("what it holds can't be read: %q, %v", got, err)
 	}
 	n.fs.(*crashfs.FS).SetHook(nil)
+	shard.trouble.Store(&trouble{err: shard.trouble.Load().err, again: time.Now()})
 	n.open("orders")
 	n.expect(n.ask("orders.a", "four"), "orders@2")
 	if got := n.read("orders"); !slices.Equal(got, []string{"1 orders.a one", "2 orders.a four"}) {
