@@ -170,7 +170,7 @@ func TestCheckpointsAreRestoredAsThereIsRoom(t *testing.T) {
 				w.publish(n, event{time.Now().UnixMilli(), fmt.Sprint("key", key), 1})
 			}
 		}
-		time.Sleep(15 * time.Second) // there are checkpoints
+		pass(15 * time.Second) // there are checkpoints
 		one := w.services[1].bytes.Load() / 3
 		s := w.services[0]
 		s.Trim = func(*leader, int64) {}
@@ -193,7 +193,7 @@ func TestCheckpointsAreRestoredAsThereIsRoom(t *testing.T) {
 			}
 			return restored, waiting
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		ends := make([]uint64, shards)
 		for n, l := range in { // the log goes on, and is trimmed
 			for range 3 * heldBytes / chunkBytes {
@@ -203,7 +203,7 @@ func TestCheckpointsAreRestoredAsThereIsRoom(t *testing.T) {
 			}
 			_, ends[n], _ = l.state.Offsets()
 		}
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		for _, l := range in {
 			if _, err := l.data.Trim(keys); err != nil {
 				t.Fatal(err)
@@ -240,7 +240,7 @@ func TestCheckpointsAreRestoredAsThereIsRoom(t *testing.T) {
 			t.Errorf("values are answered with %v", err)
 		}
 		s.memory.Store(1 << 30)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		for _, l := range in {
 			if n := known(s.part(l.now, "means")); n != keys {
 				t.Errorf("shard %d knows %d of %d records", l.number, n, keys)
@@ -275,7 +275,7 @@ func TestAnOwnerTakesNoMoreThanThereIs(t *testing.T) {
 			w.publish(1, event{at, fmt.Sprint("key", key), 1})
 		}
 		w.publish(1, event{at + 5000, "later", 1})
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		stats := s.Stats()
 		if stats.Crowded != 1 || stats.Bytes == 0 || stats.Bytes > most+64<<10 {
 			t.Errorf("%d wait for memory, and there are %d bytes", stats.Crowded, stats.Bytes)
@@ -284,20 +284,20 @@ func TestAnOwnerTakesNoMoreThanThereIs(t *testing.T) {
 			t.Errorf("the report is %+v", all)
 		}
 		lost.Store(true)
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		if stats := s.Stats(); stats.Crowded != 0 || stats.Failing != 1 {
 			t.Errorf("without the right, %d wait for memory, and %d fail", stats.Crowded, stats.Failing)
 		}
 		lost.Store(false)
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		w.publish(0, event{at + 5000, "later", 1})
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		if results, _ := w.outputs(); len(results) != keys {
 			t.Errorf("there are results of %d keys", len(results))
 		}
 		w.publish(0, event{at + 9000, "later", 1})
 		w.publish(1, event{at + 9000, "later", 1})
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		o := s.owner(behind.now, "means")
 		o.mu.Lock()
 		bytes := o.tenure.known
@@ -370,7 +370,7 @@ func TestResultsAreTheSameWhateverRoomThereIs(t *testing.T) {
 			w.mu.Lock()
 			w.none = true
 			w.mu.Unlock()
-			time.Sleep(5 * time.Second)
+			pass(5 * time.Second)
 			for n, s := range w.services {
 				if bytes := s.bytes.Load(); bytes != 0 {
 					t.Errorf("broker %d has %d bytes of views that are gone", n, bytes)
@@ -406,10 +406,10 @@ func TestAPartThatIsAheadLeavesRoomForTheOthers(t *testing.T) {
 				for key := range keys {
 					w.publish(shard, event{at + 1000*int64(window), fmt.Sprint("key", key), 1})
 				}
-				time.Sleep(2 * time.Second)
+				pass(2 * time.Second)
 			}
 			w.publish(shard, event{at + 1000*windows, "later", 1})
-			time.Sleep(5 * time.Second)
+			pass(5 * time.Second)
 		}
 		fill(0)
 		p := s.part(ahead.now, "means")
@@ -419,7 +419,7 @@ func TestAPartThatIsAheadLeavesRoomForTheOthers(t *testing.T) {
 		}
 		p.mu.Unlock()
 		fill(1)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		results, _ := w.outputs()
 		if len(results) != keys {
 			t.Errorf("there are results of %d of %d keys", len(results), keys)
@@ -443,15 +443,15 @@ func TestACrowdedPartIsStillAdvanced(t *testing.T) {
 		defer w.close()
 		in := w.topics["in"][0]
 		w.publish(0, event{time.Now().UnixMilli(), "a", 1})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		s := w.services[in.now.broker]
 		s.memory.Store(0)
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		if results, _ := w.outputs(); len(results) != 1 {
 			t.Errorf("there are results of %d keys", len(results))
 		}
 		w.publish(0, event{time.Now().UnixMilli(), "a", 1})
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if stats := s.Stats(); stats.Crowded != 1 || stats.Records != 1 {
 			t.Errorf("%d records are known, and %d wait", stats.Records, stats.Crowded)
 		}
@@ -471,7 +471,7 @@ func TestPresentValuesAreToldWhateverOthersHave(t *testing.T) {
 		for key := range keys {
 			w.publish(0, event{time.Now().UnixMilli(), fmt.Sprint("key", key), 1})
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		p := s.part(in.now, "means")
 		p.mu.Lock()
 		size := p.size
@@ -479,7 +479,7 @@ func TestPresentValuesAreToldWhateverOthersHave(t *testing.T) {
 		s.memory.Store(8 * size)
 		s.bytes.Add(5 * size / 2) // of others
 		w.publish(0, event{time.Now().UnixMilli(), "hot", 31})
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if got := len(w.messages("alerts")); got != 1 {
 			t.Errorf("there are alerts of %d keys", got)
 		}
@@ -495,7 +495,7 @@ func TestPresentValuesAreToldWhateverOthersHave(t *testing.T) {
 		w.mu.Lock()
 		w.none = true
 		w.mu.Unlock()
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if bytes := s.bytes.Load(); bytes != 0 {
 			t.Errorf("there are %d bytes of a view that is gone", bytes)
 		}

@@ -182,14 +182,14 @@ func TestPiecesThatStayAloneAreForgotten(t *testing.T) {
 		w := newWorld(t, 1, tumbling(0, 0), 1)
 		defer w.close()
 		s := w.services[0]
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		before := s.bytes.Load()
 		first := framed(&piece{From: "7", Number: 1, Count: 3}, make([]byte, 1000))
 		s.Take([]protocol.Message{{Subject: []byte(askSubject), Data: first}}, nil, true)
 		if n := s.bytes.Load() - before; n != 3000 {
 			t.Errorf("a message of 3 pieces takes %d bytes", n)
 		}
-		time.Sleep(2 * answerWithin)
+		pass(2 * answerWithin)
 		if n := s.bytes.Load() - before; n != 0 {
 			t.Errorf("%d bytes are taken of a message that does not come", n)
 		}

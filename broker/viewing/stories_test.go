@@ -120,7 +120,7 @@ func TestResultsAndAlertsAreThereOnceWhateverMoves(t *testing.T) {
 					w := troubled(t, seed, viewOf(window), func(w *world) int { return w.steps.IntN(20) })
 					defer w.close()
 					w.settle()
-					time.Sleep(time.Minute) // and nothing comes again
+					pass(time.Minute) // and nothing comes again
 					w.settle()
 					late := 0
 					w.parts(func(p *part[*leader]) {
@@ -159,7 +159,7 @@ func TestPresentAlertsAgreeWithARecountWhateverMoves(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := troubled(t, seed, viewOf(view.Window{}), func(w *world) int { return w.steps.IntN(79) - 39 })
 			defer w.close()
-			time.Sleep(2 * time.Minute) // alertsAgain, and more
+			pass(2 * time.Minute) // alertsAgain, and more
 			w.judgePresentAlerts()
 			w.asking.Wait()
 			before := len(w.pages)
@@ -200,15 +200,15 @@ func TestAlertsGoOnSoonAfterAShardWasSilent(t *testing.T) {
 			w.mu.Unlock()
 		}
 		losses(100)
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		losses(0)
 		w.publish(1, event{Key: "a", N: 31})
-		time.Sleep(2*answerWithin + 2*presentEvery + time.Second)
+		pass(2*answerWithin + 2*presentEvery + time.Second)
 		if got := len(w.messages("alerts")); got != 1 {
 			t.Errorf("there are alerts of %d keys", got)
 		}
 		w.publish(1, event{Key: "b", N: 31})
-		time.Sleep(2*presentEvery + time.Second)
+		pass(2*presentEvery + time.Second)
 		if got := len(w.messages("alerts")); got != 2 {
 			t.Errorf("there are alerts of %d keys", got)
 		}
@@ -231,7 +231,7 @@ func TestANewLeaderTrimsNothingThatItsPartsNeed(t *testing.T) {
 		in := w.topics["in"][0]
 		for n := range 40 {
 			w.publish(0, event{time.Now().UnixMilli(), "a", n})
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 		before := w.services[in.now.broker].saves.Load()
 		if before < 2 {
@@ -246,7 +246,7 @@ func TestANewLeaderTrimsNothingThatItsPartsNeed(t *testing.T) {
 		if _, err := in.data.Trim(20); err != nil { // a part without its checkpoint would begin there
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		p := w.services[in.now.broker].part(in.now, "means")
 		if got := known(p); got != 40 {
 			t.Errorf("of 40 records the view knows %d", got)
@@ -266,6 +266,7 @@ func TestANewLeaderTrimsNothingThatItsPartsNeed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			synctest.Wait()
 			after := w.services[in.now.broker].part(in.now, "means")
 			if got := known(after); after == p || got != 40 {
 				t.Errorf("of 40 records the changed view knows %d (the same part: %v)", got, after == p)
@@ -283,10 +284,10 @@ func TestALaterLeaderMakesTheAdvancesOfAnEarlierOne(t *testing.T) {
 		in := w.topics["in"][0]
 		began := time.Now().UnixMilli()
 		w.publish(0, event{began, "a", 1})
-		time.Sleep(8 * time.Second) // it is advanced, and the checkpoint is from before
+		pass(8 * time.Second) // it is advanced, and the checkpoint is from before
 		w.lead(in, (in.now.broker+1)%3)
 		w.publish(0, event{began, "a", 1})
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		p := w.services[in.now.broker].part(in.now, "means")
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -304,7 +305,7 @@ func TestAViewThatIsGoneLeavesNothing(t *testing.T) {
 		defer w.close()
 		for n := range 30 {
 			w.publish(n%2, event{time.Now().UnixMilli(), "a", n})
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 		count := func() (runs int, held bool) {
 			for _, s := range w.services {
@@ -323,7 +324,7 @@ func TestAViewThatIsGoneLeavesNothing(t *testing.T) {
 		w.mu.Lock()
 		w.none = true
 		w.mu.Unlock()
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if runs, held := count(); runs != 0 || held {
 			t.Errorf("there are %d goroutines (held %v)", runs, held)
 		}
@@ -339,7 +340,7 @@ func TestAViewThatIsGoneLeavesNothing(t *testing.T) {
 		again.Made++
 		w.none, w.declared = false, &again
 		w.mu.Unlock()
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		records := uint64(0)
 		for _, s := range w.services {
 			records += s.Stats().Records
@@ -360,21 +361,21 @@ func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
 		w.lead(large, 0)
 		w.lead(small, 0)
 		s := w.services[0]
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		const most, others = 6 << 18, 4<<18 - 20<<10
 		s.memory.Store(most)
 		s.bytes.Add(others)
 		for n := range 500 {
 			w.publish(0, event{time.Now().UnixMilli(), fmt.Sprint("key", n), 1})
 			if n%50 == 0 {
-				time.Sleep(2 * time.Second)
+				pass(2 * time.Second)
 			}
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		for n := range 10 {
 			w.publish(1, event{time.Now().UnixMilli(), fmt.Sprint("key", n), 1})
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		known := func(l *shardLogs) (records uint64, paused error) {
 			p := s.part(l.now, "means")
 			p.mu.Lock()
@@ -394,7 +395,7 @@ func TestALargeViewPausesAndASmallOneGoesOn(t *testing.T) {
 			t.Errorf("a request for values is answered by %+v, %v", page, err)
 		}
 		s.give(others)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if n, paused := known(large); n != 500 || paused != nil {
 			t.Errorf("the large view knows %d of 500 records, and is paused by %v", n, paused)
 		}
@@ -408,22 +409,22 @@ func TestAnAdvanceCountsOnlyOnceAllReplicasHaveIt(t *testing.T) {
 		w := newWorld(t, 1, tumbling(0, 3*time.Second), 1)
 		defer w.close()
 		in := w.topics["in"][0]
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		w.publish(0, event{time.Now().UnixMilli() - 2000, "a", 1}) // the first advance closes its window
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		in.now.cut.Store(true)
-		time.Sleep(20 * time.Second) // the advance is in the state log of the leader
+		pass(20 * time.Second) // the advance is in the state log of the leader
 		w.mu.Lock()
 		other := *w.declared
 		other.Spec.Window.Idle++
 		w.declared = &other
 		w.mu.Unlock()
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		if results, _ := w.outputs(); len(results) > 0 {
 			t.Errorf("there are results of an advance that may be lost: %v", results)
 		}
 		w.lead(in, (in.now.broker+1)%3)
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		if results, _ := w.outputs(); len(results) != 1 {
 			t.Errorf("there are %v", results)
 		}
@@ -440,7 +441,7 @@ func TestAViewWithoutRoomKeepsItsCheckpoint(t *testing.T) {
 			in := w.topics["in"][0]
 			for n := range 40 {
 				w.publish(0, event{time.Now().UnixMilli(), "a", n})
-				time.Sleep(time.Second)
+				pass(time.Second)
 			}
 			to := (in.now.broker + 1) % 3
 			s := w.services[to]
@@ -451,7 +452,7 @@ func TestAViewWithoutRoomKeepsItsCheckpoint(t *testing.T) {
 			}
 			room(0, 0)
 			w.lead(in, to)
-			time.Sleep(5 * time.Second)
+			pass(5 * time.Second)
 			in.state.Roll()
 			_, end, _ := in.state.Offsets()
 			if _, err := in.state.Trim(end); err != nil {
@@ -467,7 +468,7 @@ func TestAViewWithoutRoomKeepsItsCheckpoint(t *testing.T) {
 				t.Fatal(err)
 			}
 			room(1, 0)
-			time.Sleep(5 * time.Second)
+			pass(5 * time.Second)
 			if got := known(s.part(in.now, "means")); most > 0 && got != 40 {
 				t.Errorf("of 40 records the view knows %d", got)
 			}
@@ -485,13 +486,13 @@ func TestPresentValuesAreForgotten(t *testing.T) {
 		defer w.close()
 		in := w.topics["in"][0]
 		w.publish(0, event{time.Now().UnixMilli(), "a", 1})
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		s := w.services[in.now.broker]
 		page, err := s.Values(t.Context(), in.now, "means", &Ask{})
 		if err != nil || len(page.Values) != 1 {
 			t.Fatalf("%+v, %v", page, err)
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		got := &s.owner(in.now, "means").got
 		got.turn <- struct{}{}
 		defer func() { <-got.turn }()
@@ -511,11 +512,10 @@ func TestAPausedPartWritesCheckpoints(t *testing.T) {
 		defer w.close()
 		in := w.topics["in"][0]
 		w.publish(0, event{time.Now().UnixMilli(), "a", 1})
-		time.Sleep(15 * time.Second)
+		pass(15 * time.Second)
 		watermark := func() int64 {
 			for range 25 { // less than after what it is idle itself
-				time.Sleep(100 * time.Millisecond)
-				synctest.Wait() // an advance that is due now is made
+				pass(100 * time.Millisecond) // an advance that is due then is made
 				p := w.services[in.now.broker].part(in.now, "means")
 				if p == nil {
 					continue
@@ -535,7 +535,7 @@ func TestAPausedPartWritesCheckpoints(t *testing.T) {
 		s.memory.Store((3*w.services[in.now.broker].bytes.Load() + 1) / 2) // it fits, and no more does
 		w.publish(0, event{before/1e6 - 1000, "b", 1})
 		w.lead(in, (in.now.broker+1)%3)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if at := watermark(); at >= before || s.saves.Load() > 0 {
 			t.Fatalf("the part is not paused before an advance: %d of %d, and %d checkpoints", at, before, s.saves.Load())
 		}
@@ -545,7 +545,7 @@ func TestAPausedPartWritesCheckpoints(t *testing.T) {
 			}
 		}
 		_, end, _ := in.state.Offsets()
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		if held := in.state.Pinned(); held < end {
 			t.Errorf("the state log is held from %d on, and not from %d", held, end)
 		}

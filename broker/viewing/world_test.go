@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -480,12 +481,19 @@ func (w *world) outputs() (results, alerts map[string][]string) {
 	return results, alerts
 }
 
+// pass has time pass in the bubble, and all be done that is due then: owners and parts do much of
+// their work at whole seconds.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // settle waits until the outputs are as a recount has them.
 func (w *world) settle() {
 	w.t.Helper()
 	wantResults, wantAlerts := expected(&w.declared.Spec, w.inputs())
 	for range 600 { // of the bubble's time
-		time.Sleep(time.Second)
+		pass(time.Second)
 		results, alerts := w.outputs()
 		if equal(results, wantResults) && equal(alerts, wantAlerts) {
 			return
