@@ -188,10 +188,7 @@ func TestAReasonedRefusalCountsAndIsKept(t *testing.T) {
 }
 
 func TestAnEndpointThatIsDownIsProbed(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testutil.Must(t, err)
-	address := listener.Addr().String()
-	listener.Close()
+	address := testutil.FreeAddress(t)
 	spec := to("http://" + address)
 	spec.Push.Concurrency, spec.Ack.MaxDeliver = 1, circuitFailures+1
 	o := subscribe(t, newService(t, loopback...), spec)
@@ -200,7 +197,7 @@ func TestAnEndpointThatIsDownIsProbed(t *testing.T) {
 	if why := o.endpoint.Info().Trouble; !strings.Contains(why, "connection refused") {
 		t.Errorf("people read %q", why)
 	}
-	listener, err = net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", address)
 	testutil.Must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
 	go server.Serve(listener)
@@ -215,7 +212,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	var requests atomic.Int64
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		if requests.Add(1) == 1 {
-			w.Header().Set("Retry-After", "1")
+			w.Header().Set("Retry-After", "3")
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	})
@@ -229,7 +226,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	if o.spared != 1 {
 		t.Errorf("the attempt that was no attempt was taken back %d times", o.spared)
 	}
-	if took := time.Since(began); took < time.Second || o.attempts[1] != 0 { // the probe is uncounted
+	if took := time.Since(began); took < 3*time.Second || o.attempts[1] != 0 { // the probe is uncounted
 		t.Errorf("sent again after %s, as attempt %d", took, o.attempts[1])
 	}
 }
@@ -382,9 +379,13 @@ func TestIdleEndpointsHaveNoGoroutine(t *testing.T) {
 	for range 10_000 {
 		subscribe(t, s, to(server.URL))
 	}
-	if n := runtime.NumGoroutine() - before; n > 0 {
-		t.Errorf("10,000 idle endpoints have %d goroutines", n)
-	}
+	// Those of the runtime may come and go.
+	testutil.Eventually(t, "10,000 idle endpoints", func() error {
+		if n := runtime.NumGoroutine() - before; n > 0 {
+			return fmt.Errorf("they have %d goroutines", n)
+		}
+		return nil
+	})
 }
 
 func TestRequestsOfABrokerAreBoundedAndShared(t *testing.T) {
@@ -469,7 +470,7 @@ func TestWhatIsNotWantedIsNotSentAgain(t *testing.T) {
 	var requests atomic.Int64
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		if requests.Add(1) == 1 {
-			w.Header().Set("Retry-After", "1")
+			w.Header().Set("Retry-After", "3")
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	})

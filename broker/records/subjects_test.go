@@ -6,7 +6,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/indexing"
@@ -48,7 +47,7 @@ func TestLoadingLastRecordsWaitsForNoIndex(t *testing.T) {
 		return nil
 	})
 	defer close(over)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
 	defer cancel()
 	err := s.EachLast(ctx, s.high, func() {}, func([]byte, uint64) bool { return true })
 	if err == nil || ctx.Err() != nil {
