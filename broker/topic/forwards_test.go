@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/forward"
@@ -525,6 +526,8 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	if b.hub.publish(message("orders.a", "r1", "one")) {
 		t.Error("a publisher waits although its shard has hardly anything")
 	}
+	f := b.service.Topic("orders").shards[0].out.Load()
+	f.SetPatience(time.Hour) // what is too old would leave room
 	hold(sender.OutboxBytes / 2)
 	if !b.hub.publish(message("orders.a", "r2", "two")) {
 		t.Error("a publisher is not asked to wait")
@@ -544,7 +547,6 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	}
 	b.expect(b.ask("orders.a", "x"), full)
 	// When it is too old, its publisher is told.
-	f := b.service.Topic("orders").shards[0].out.Load()
 	f.SetPatience(0)
 	if got := b.hub.answer(t, "r1"); !strings.Contains(got, "it isn't known whether the message was kept") {
 		t.Errorf("answered %q", got)
