@@ -80,7 +80,7 @@ func TestAlertsBecomeEvents(t *testing.T) {
 	nc, err := nats.Connect(address, nats.UserInfo("ann", "ann-s3cret"), nats.Timeout(testutil.Patience))
 	testutil.Must(t, err)
 	defer nc.Close()
-	js, err := nc.JetStream()
+	js, err := nc.JetStream(nats.MaxWait(testutil.Patience))
 	testutil.Must(t, err)
 	room := 0
 	eventually.For(t, "waiting for an event of an alert", func(context.Context) error { // until it reads, none is told
@@ -172,7 +172,7 @@ func TestAlertsAreReadByTLS(t *testing.T) {
 	nc, err := nats.Connect(address, nats.UserInfo("ann", "ann-s3cret"), nats.Timeout(testutil.Patience), nats.RootCAs(bundle), nats.TLSHandshakeFirst())
 	testutil.Must(t, err)
 	defer nc.Close()
-	js, err := nc.JetStream()
+	js, err := nc.JetStream(nats.MaxWait(testutil.Patience))
 	testutil.Must(t, err)
 	room := 0
 	eventually.For(t, "waiting for an event of an alert", func(context.Context) error {
@@ -187,10 +187,15 @@ func TestAlertsAreReadByTLS(t *testing.T) {
 	stop() // as pods are replaced then
 	w.wantEvent("NotRead", "spec.tls.clientCertificates")
 	var is v1alpha1.View
-	testutil.Must(t, w.get("rooms", &is))
-	if c := meta.FindStatusCondition(is.Status.Conditions, v1alpha1.ConditionAlertsUnread); c == nil || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "spec.tls.clientCertificates") {
-		t.Errorf("the condition is %+v", c)
-	}
+	eventually.For(t, "waiting for the condition", func(context.Context) error { // the event comes first
+		if err := w.get("rooms", &is); err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(is.Status.Conditions, v1alpha1.ConditionAlertsUnread); c == nil || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "spec.tls.clientCertificates") {
+			return fmt.Errorf("it is %+v", c)
+		}
+		return nil
+	})
 	w.patch(&v1alpha1.View{}, "rooms", `{"spec": {"triggers": [{"name": "many", "when": "total > 0.0", "output": {"topicRef": {"name": "alerts"}}}]}}`)
 	eventually.For(t, "waiting for the condition to go", func(context.Context) error {
 		if err := w.get("rooms", &is); err != nil {

@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
@@ -175,4 +177,30 @@ func TestVolumesGrowAroundRunningPods(t *testing.T) {
 			t.Errorf("%s was replaced; growing should leave it running", pod.Name)
 		}
 	}
+}
+
+// TestTheStatusOfAFormerStatefulSetIsRenewed: Kubernetes' controller may write the last status of a
+// StatefulSet to the next one of that name, and overlooks it there. Nothing else would tell the
+// operator that the controller has seen the set.
+func TestTheStatusOfAFormerStatefulSetIsRenewed(t *testing.T) {
+	w := newWorld(t)
+	w.create(`{replicas: 2, coordination: {managed: {replicas: 1}}}`)
+	w.untilReady()
+	for _, name := range []string{"main-coordinator", "main"} {
+		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+		former := client.RawPatch(types.MergePatchType, []byte(`{"status": {"observedGeneration": 1000}}`))
+		if err := k8s.Status().Patch(t.Context(), set, former); err != nil {
+			t.Fatal(err)
+		}
+		eventually.For(t, "waiting for the status of StatefulSet "+name, func(context.Context) error {
+			if err := w.get(name, set); err != nil {
+				return err
+			}
+			if set.Status.ObservedGeneration != set.Generation {
+				return fmt.Errorf("generation %d was observed, of %d", set.Status.ObservedGeneration, set.Generation)
+			}
+			return nil
+		})
+	}
+	w.untilReady()
 }

@@ -5,16 +5,18 @@ package controllers
 // the lease in the operator's own namespace.
 //
 // The operator deletes StatefulSets, to change their claim templates (their pods stay), and pods,
-// to replace them, and nothing else. It creates, reads and renews its own Secrets, and only reads
-// the Secrets that spec.auth and spec.tls name, those of the type carillon.dev/user, and those with
-// the label carillon.dev/push that Subscriptions refer to. It watches its own Secrets and those of
-// users. ConfigMaps and cert-manager's Certificates are its own, of spec.tls, and read by name
-// only.
+// to replace them, and nothing else. Of the status of a StatefulSet it resets what Kubernetes'
+// controller took from a former one of that name. It creates, reads and renews its own Secrets, and
+// only reads the Secrets that spec.auth and spec.tls name, those of the type carillon.dev/user, and
+// those with the label carillon.dev/push that Subscriptions refer to. It watches its own Secrets
+// and those of users. ConfigMaps and cert-manager's Certificates are its own, of spec.tls, and read
+// by name only.
 
 // +kubebuilder:rbac:groups=carillon.dev,resources=brokers;topics;subscriptions;views,verbs=get;list;watch,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups=carillon.dev,resources=brokers/status;topics/status;subscriptions/status;views/status,verbs=patch,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups=carillon.dev,resources=brokers/finalizers,verbs=update,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch;create;patch;delete,namespace=carillon-system,roleName=carillon-operator
+// +kubebuilder:rbac:groups=apps,resources=statefulsets/status,verbs=patch,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups="",resources=services;serviceaccounts;secrets,verbs=get;list;watch;create;patch,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;patch,namespace=carillon-system,roleName=carillon-operator
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates,verbs=get;create;patch,namespace=carillon-system,roleName=carillon-operator

@@ -39,6 +39,8 @@ func (p *pass) act(ctx context.Context) error {
 		return p.growVolume(ctx)
 	case plan.RecreateSet:
 		return p.recreateSet(ctx)
+	case plan.RenewStatus:
+		return p.renewStatus(ctx)
 	case plan.Drain:
 		return p.etcd.Drain(ctx, coordination.Replica{Broker: p.action.Target}, coordination.DrainAll, false)
 	case plan.EndDrain:
@@ -139,4 +141,26 @@ func (p *pass) recreateSet(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("deleting StatefulSet %s: it was not observed", p.action.Target)
+}
+
+// renewStatus makes the status of a StatefulSet one that its controller corrects. The controller
+// writes what it found of a set that is deleted meanwhile to the next one of that name, and then
+// finds no difference: it compares what pods there are, and overlooks an observed generation that
+// is too high.
+func (p *pass) renewStatus(ctx context.Context) error {
+	for _, set := range []observe.Set{p.coordinators, p.brokers} {
+		if set.Object == nil || set.Object.Name != p.action.Target {
+			continue
+		}
+		patch := fmt.Appendf(nil, `{"metadata": {"uid": %q, "resourceVersion": %q}, "status": {"observedGeneration": 0}}`, set.Object.UID, set.Object.ResourceVersion)
+		err := p.Client.Status().Patch(ctx, set.Object.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(build.FieldOwner))
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil // it is gone, or was changed: the next pass judges anew
+		}
+		if err != nil {
+			return fmt.Errorf("renewing the status of StatefulSet %s: %w", set.Object.Name, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("renewing the status of StatefulSet %s: it was not observed", p.action.Target)
 }

@@ -146,7 +146,7 @@ func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus,
 	reasonChanged := was == nil || was.Reason != is.Reason
 	done := false
 	switch outcome.Action.Kind {
-	case plan.ReplacePod, plan.GrowVolume, plan.RecreateSet, plan.Drain, plan.Shrink, plan.ChangeRoots, plan.GrantAccess, plan.EnableAccess:
+	case plan.ReplacePod, plan.GrowVolume, plan.RecreateSet, plan.RenewStatus, plan.Drain, plan.Shrink, plan.ChangeRoots, plan.GrantAccess, plan.EnableAccess:
 		done = true
 	}
 	if !reasonChanged && !(done && was.Message != is.Message) {
@@ -192,7 +192,7 @@ func (r *Reconciler) tellOf(condition string, told *eventing.Memory, broker *v1a
 // one for another of its series and drops its text; the same action on another object is a series
 // of its own.
 func target(broker *v1alpha1.Broker, action plan.Action) runtime.Object {
-	kinds := map[plan.Kind]string{plan.ReplacePod: "Pod", plan.Shrink: "Pod", plan.GrowVolume: "PersistentVolumeClaim", plan.RecreateSet: "StatefulSet", plan.Drain: ""}
+	kinds := map[plan.Kind]string{plan.ReplacePod: "Pod", plan.Shrink: "Pod", plan.GrowVolume: "PersistentVolumeClaim", plan.RecreateSet: "StatefulSet", plan.RenewStatus: "StatefulSet", plan.Drain: ""}
 	kind, ok := kinds[action.Kind]
 	if !ok || action.Target == "" {
 		return nil

@@ -115,6 +115,14 @@ func TestFactsOfASet(t *testing.T) {
 	if facts := set.Facts("main", gi(2)[corev1.ResourceStorage], false, now); facts.Settled || facts.Pods[1].Outdated {
 		t.Errorf("an unsettled set has the facts %+v", facts)
 	}
+	if facts := set.Facts("main", gi(2)[corev1.ResourceStorage], false, now); facts.Stale {
+		t.Errorf("an unsettled set has the facts %+v", facts)
+	}
+	// No controller has seen a generation that does not exist yet: the status is of another set.
+	object.Generation = 1
+	if facts := set.Facts("main", gi(2)[corev1.ResourceStorage], false, now); facts.Settled || !facts.Stale || facts.Pods[1].Outdated {
+		t.Errorf("a set with the status of a former one has the facts %+v", facts)
+	}
 	// While the set is deleted and its pods are not, the pods show their number.
 	if n := (Set{Pods: set.Pods}).Replicas(); n != 3 {
 		t.Errorf("3 pods without their set count as %d", n)

@@ -97,6 +97,7 @@ func (s Set) Facts(name string, wanted resource.Quantity, held bool, now time.Ti
 	facts.Replicas = s.Replicas()
 	facts.Age = now.Sub(s.Object.CreationTimestamp.Time)
 	facts.Settled = s.Object.Status.ObservedGeneration == s.Object.Generation && s.Object.Status.UpdateRevision != ""
+	facts.Stale = s.Object.Status.ObservedGeneration > s.Object.Generation
 	size := s.TemplateSize(wanted)
 	facts.SmallTemplate = size.Cmp(wanted) < 0
 	template := &s.Object.Spec.Template

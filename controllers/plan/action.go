@@ -23,6 +23,8 @@ const (
 	// RecreateSet deletes the StatefulSet Target without its pods, since its claim template can't
 	// be changed.
 	RecreateSet Kind = "RecreateSet"
+	// RenewStatus has the controller of the StatefulSet Target write the status anew.
+	RenewStatus Kind = "RenewStatus"
 	// ChangeRoots takes the next step to a CA for each kind of connections.
 	ChangeRoots Kind = "ChangeRoots"
 	// GrantAccess makes the users of etcd and gives them their roles.
@@ -83,6 +85,7 @@ const (
 	Rolling                 Reason = "RollingPod"
 	GrowingVolume           Reason = "GrowingVolume"
 	RecreatingSet           Reason = "RecreatingStatefulSet"
+	RenewingStatus          Reason = "RenewingStatefulSetStatus"
 	CatchingUp              Reason = "ReplicasCatchingUp"
 	SeparatingRoots         Reason = "SeparatingTrustRoots"
 	GrantingAccess          Reason = "GrantingEtcdAccess"

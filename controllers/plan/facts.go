@@ -61,6 +61,9 @@ type Set struct {
 	// Settled reports that the StatefulSet controller has seen the latest spec, so that Outdated is
 	// right.
 	Settled bool
+	// Stale reports that the status of the StatefulSet is of a former one of that name, so that
+	// Settled stays false. Its controller may never correct it.
+	Stale   bool
 	Age     time.Duration
 	Pods    []Pod // existing ones, by ordinal
 	Volumes []Volume

@@ -17,6 +17,7 @@ func Next(f Facts) Action {
 	for _, step := range []func(Facts) (Action, bool){
 		stopped,  // another owner's objects or keys
 		remember, // what etcd must hold before a member may be lost
+		renew,    // a status by which pods can't be judged
 		repair,   // pods that don't start; without a gate
 		grow,     // claims that are smaller than wanted
 		admit,    // users of etcd, without whom there may be no answer
@@ -65,6 +66,18 @@ func remember(f Facts) (Action, bool) {
 	}
 	if f.Etcd.Owner == OwnerNobody {
 		return Action{Kind: ClaimOwner, Reason: Claiming, Message: "claiming the keys in etcd for this Broker"}, true
+	}
+	return Action{}, false
+}
+
+// renew corrects the status of a StatefulSet that Kubernetes' controller took for a former one of
+// that name. Until then no pod of the set is judged.
+func renew(f Facts) (Action, bool) {
+	for _, set := range []Set{f.Coordinators, f.Brokers} {
+		if set.Stale {
+			return Action{Kind: RenewStatus, Target: set.Name, Reason: RenewingStatus,
+				Message: fmt.Sprintf("having the status of StatefulSet %s written anew, since it is of a former one", set.Name)}, true
+		}
 	}
 	return Action{}, false
 }

@@ -65,6 +65,10 @@ func TestNext(t *testing.T) {
 		{"keys that are nobody's", func(f *Facts) { f.Etcd.Owner = OwnerNobody }, "ClaimOwner  ClaimingKeys", ""},
 		{"keys that are another's", func(f *Facts) { f.Etcd.Owner, f.Etcd.OtherOwner = OwnerOther, "a/b/c" }, "Stall  AlreadyOwned", "a/b/c"},
 		{"a name that is taken", func(f *Facts) { f.Taken = "Service main" }, "Stall  NameTaken", "rename or delete it"},
+		{"a status of a former StatefulSet", func(f *Facts) {
+			f.Brokers.Settled, f.Brokers.Stale = false, true
+			outdated(&f.Coordinators.Pods[0])
+		}, "RenewStatus main RenewingStatefulSetStatus", "written anew"},
 		{"leftovers", func(f *Facts) { f.Leftovers = "Secret main-ca" }, "Wait  LeftoversOfFormerBroker", "Secret main-ca"},
 		{"fewer brokers", func(f *Facts) { leaves(f, LeavingPod{Shards: 12}) }, "Drain id-2 DrainingBroker", "spec.replicas asks for 2 brokers"},
 		{"fewer brokers than a Topic asks for", func(f *Facts) {
