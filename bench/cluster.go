@@ -42,6 +42,10 @@ const (
 // that is slow with an attribute change is not waited for (docs/queries.md, Order).
 const lateEntry = 10 * time.Second
 
+// lateMessage is how long all publishers are held up for the first message of a member. A broker is
+// waited for half as long, and so what has not come then was missed.
+const lateMessage = time.Second
+
 // A clusterPlan is what a Workload of this scenario adds. Publisher p belongs to the bucket, and
 // the subscriber, p / clusterRooms.
 type clusterPlan struct {

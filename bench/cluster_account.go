@@ -169,11 +169,26 @@ func (a *clusterAccount) wrong(err error) {
 	}
 }
 
-// settled tells whether a publisher's messages have come.
+// settled tells whether a publisher's messages have come. They come in their order, so none comes
+// behind the last one.
 func (a *clusterAccount) settled(publisher int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.publishers[publisher].outstanding == 0
+	p := &a.publishers[publisher]
+	return p.outstanding == 0 || p.highest == p.published-1
+}
+
+// entering tells whether no message of a publisher has come since it became a member: all may be
+// missed.
+func (a *clusterAccount) entering(publisher int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := &a.publishers[publisher]
+	entered := p.published - 1
+	for entered > 0 && a.plan.member(publisher, entered-1) {
+		entered--
+	}
+	return p.highest < entered
 }
 
 // complete tells whether everything has come, and every subscriber knows its members.

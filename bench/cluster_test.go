@@ -205,6 +205,32 @@ func TestMessagesOfMembersAreCountedExactly(t *testing.T) {
 	}
 }
 
+// TestMissedMessagesHoldNobodyUp: what is missed at the begin of a membership is not waited for
+// once a later message has come, and until then one knows that nothing has.
+func TestMissedMessagesHoldNobodyUp(t *testing.T) {
+	p := clusterPlanOf(t, smallCluster())
+	publisher := 0
+	for !p.member(publisher, 0) || !p.member(publisher, 1) || !p.member(publisher, 2) {
+		publisher++
+	}
+	a, subscriber := newClusterAccount(p, 77, int64(time.Second)), publisher/clusterRooms
+	is := func(when string, settled, entering bool) {
+		t.Helper()
+		if a.settled(publisher) != settled || a.entering(publisher) != entering {
+			t.Errorf("%s: settled %v, entering %v", when, a.settled(publisher), a.entering(publisher))
+		}
+	}
+	a.told(subscriber)
+	a.joined(subscriber, publisher, 0)
+	a.publish(publisher, 0)
+	a.publish(publisher, 1)
+	is("nothing has come", false, true)
+	a.deliver(subscriber, clusterPayload(77, publisher, 1), 9)
+	is("the second one has come", true, false)
+	a.publish(publisher, 2)
+	is("the third one has not come", false, false)
+}
+
 func TestClustersTable(t *testing.T) {
 	made, err := Cluster{
 		Brokers: 3, Subscribers: 10, Rate: 5, PayloadBytes: 32, Least: 30 * time.Second, Most: time.Minute, Duration: time.Minute, Seed: 1,

@@ -14,8 +14,8 @@ func TestBenchCluster(t *testing.T) {
 	t.Setenv("NATS_URL", "")
 	data := t.TempDir()
 	table, found := runBench(t,
-		"bench cluster --data "+data+" --subscribers 1 --rate 20 --interval 200ms,600ms"+
-			" --duration 2500ms --drain-timeout 60s --connect-timeout 60s")
+		"bench cluster --data "+data+" --subscribers 1 --rate 20 --interval 400ms,1200ms"+
+			" --duration 5s --drain-timeout 60s --connect-timeout 60s")
 	m := found.Results[0].Measured[0]
 	f, d := m.Cluster, m.Deliveries
 	if d.Received == 0 || d.Lost+d.Duplicated+d.OutOfOrder+d.Unexpected != 0 ||
@@ -23,7 +23,7 @@ func TestBenchCluster(t *testing.T) {
 		t.Errorf("%+v, %d measured", d, m.Median.Count)
 	}
 	// 36 publishers change some six times, and twice of twelve changes a membership changes.
-	if f == nil || f.Changes < 36*4 || f.Notices < 12 || m.Runs[0].Published != 36*50 ||
+	if f == nil || f.Changes < 36*4 || f.Notices < 12 || m.Runs[0].Published != 36*100 ||
 		m.Runs[0].ServerCPU == nil {
 		t.Errorf("%+v, %+v", f, m.Runs[0])
 	}
