@@ -23,7 +23,7 @@ type following struct {
 
 func (s shell) follows(args ...string) *following {
 	s.Helper()
-	f := &following{T: s.T, cmd: exec.Command(os.Args[0], append([]string{"attributes", "query", "--server", s.server}, args...)...)}
+	f := &following{T: s.T, cmd: exec.Command(os.Args[0], append([]string{"attributes", "query", "--timeout", patient, "--server", s.server}, args...)...)}
 	f.cmd.Env, f.cmd.Stderr = append(os.Environ(), asCarillon+"=1"), &f.errs
 	out, err := f.cmd.StdoutPipe()
 	testutil.Must(s, err)

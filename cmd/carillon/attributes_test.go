@@ -33,7 +33,7 @@ func TestAttributesFromTheCommandLine(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 
-	publisher, err := nats.Connect(dev.url)
+	publisher, err := nats.Connect(dev.url, nats.Timeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,9 @@ func TestBenchLog(t *testing.T) {
 // runBench runs a command line that has to succeed, and returns its table and its report.
 func runBench(t *testing.T, line string) (table string, found bench.Report) {
 	t.Helper()
+	if !strings.Contains(line, "--drain-timeout") {
+		line += " --drain-timeout 60s" // a busy machine takes longer than a server may
+	}
 	report := t.TempDir() + "/report.json"
 	stdout := os.Stdout
 	read, write, err := os.Pipe()
@@ -68,7 +71,7 @@ func noStreams(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

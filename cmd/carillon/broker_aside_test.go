@@ -104,9 +104,7 @@ func TestSetAsidePiecesFromTheCommandLine(t *testing.T) {
 		"brokers set-aside delete main-0 id-orders-3.1":   "id-bills-0.1\nid-bills-0.state.1\n:4\n",
 		"brokers set-aside delete another id-orders-3.1 ": ":4\n",
 	} {
-		if got, _, _ := command(t, "", append(strings.Fields("__complete "+line), "--server="+s.server, "")...); got != want {
-			t.Errorf("carillon %s offers %q, want %q", line, got, want)
-		}
+		s.offers(want, "__complete "+line)
 	}
 
 	s.fails(exitUsage, "names of pieces or --all", "brokers set-aside delete")

@@ -54,7 +54,7 @@ func TestCommandsBeginWithTheHandshake(t *testing.T) {
 	}
 	// The sample Job trusts the CAs of a file that need not be there.
 	t.Setenv("SSL_CERT_FILE", ca)
-	if out, errs, code := command(t, "", strings.Fields("bench fanout --subscribers 3 --rounds 1 --warmup 0s --duration 100ms --tls-first"+to)...); code != 0 {
+	if out, errs, code := command(t, "", strings.Fields("bench fanout --subscribers 3 --rounds 1 --warmup 0s --duration 100ms --drain-timeout 60s --tls-first"+to)...); code != 0 {
 		t.Errorf("bench: %d %s %s", code, out, errs)
 	}
 }

@@ -116,7 +116,7 @@ func TestDevRunsACluster(t *testing.T) {
 	})
 
 	// What a broker keeps survives its process.
-	js, err := jetstream.New(clients[0])
+	js, err := jetstream.New(clients[0], jetstream.WithDefaultTimeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,9 @@ func TestDevRunsACluster(t *testing.T) {
 		return pid != 0 && pid != was[killed] && alive(pid)
 	})
 	soon(t, "it serves what it had", func() bool {
-		m, err := stream.GetMsg(ctx, 1)
+		asked, cancel := context.WithTimeout(ctx, 10*time.Second) // it is lost with its broker
+		defer cancel()
+		m, err := stream.GetMsg(asked, 1)
 		return err == nil && string(m.Data) == "one"
 	})
 	for n := range was {
@@ -177,7 +179,7 @@ func TestDevRunsACluster(t *testing.T) {
 	}
 
 	again, _ := startDevBrokers(t, 3, "--data", data)
-	js, err = jetstream.New(connect(t, again.url))
+	js, err = jetstream.New(connect(t, again.url), jetstream.WithDefaultTimeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +199,7 @@ func TestDevGrowsAndDoesNotShrink(t *testing.T) {
 	dev := startDev(t, "--data", data)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*testutil.Patience)
 	defer cancel()
-	js, err := jetstream.New(connect(t, dev.url))
+	js, err := jetstream.New(connect(t, dev.url), jetstream.WithDefaultTimeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +219,7 @@ func TestDevGrowsAndDoesNotShrink(t *testing.T) {
 	if text, err := os.ReadFile("/proc/" + strconv.Itoa(pidOf(data, 1)) + "/cmdline"); err == nil && bytes.Contains(text, []byte("t0ken")) {
 		t.Errorf("everybody can read the token: %q", text)
 	}
-	if js, err = jetstream.New(connect(t, urls[1], nats.Token("t0ken"))); err != nil {
+	if js, err = jetstream.New(connect(t, urls[1], nats.Token("t0ken")), jetstream.WithDefaultTimeout(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	testutil.Eventually(t, "what the broker had when it was alone is there", func() error {

@@ -76,13 +76,19 @@ var slowMachine = []string{
 	"The disk is slow or hangs", "The wall clock of this machine jumped", "Taking clients before all links are up", "Waiting for links to other brokers",
 	"etcd has not answered", "following etcd was interrupted", "the registration was lost", "registering with etcd failed",
 	"standing for controller failed", "Could not carry out a plan; trying again", "A shard waits", "A broker is silent", "Evicted a broker",
+	"The attributes of subjects are not read yet", "Could not delete the attributes of connections that are gone", "without telling etcd", "Not all clients had left",
 }
 
-// warned returns what the program printed on standard error, without slowMachine.
+// warned returns what the program printed on standard error, without slowMachine, and without what
+// it tries again after a warning of that: a broker whose registration was lost leads no shard for a
+// moment.
 func (c *child) warned() string {
 	var rest []string
+	slow := false
 	for line := range strings.Lines(c.stderr.String()) {
-		if !slices.ContainsFunc(slowMachine, func(part string) bool { return strings.Contains(line, part) }) {
+		if slices.ContainsFunc(slowMachine, func(part string) bool { return strings.Contains(line, part) }) {
+			slow = true
+		} else if !slow || !strings.Contains(line, "trying again") {
 			rest = append(rest, line)
 		}
 	}

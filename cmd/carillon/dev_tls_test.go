@@ -51,7 +51,7 @@ func TestDevWithTLS(t *testing.T) {
 				t.Errorf("carillon %s: %d %s, want %q", tc.args, code, errs, tc.want)
 			}
 		}
-		if out, errs, code := command(t, "", strings.Fields("bench forward --groups 1 --warmup 100ms --duration 200ms --tls-ca "+ca+" --server "+dev.url)...); code != 0 {
+		if out, errs, code := command(t, "", strings.Fields("bench forward --groups 1 --warmup 100ms --duration 200ms --drain-timeout 60s --tls-ca "+ca+" --server "+dev.url)...); code != 0 {
 			t.Errorf("bench: %d %s %s", code, out, errs)
 		}
 		var connz struct {
@@ -97,9 +97,7 @@ func TestDevClustersWithTLS(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
-		if servers := nc.Servers(); len(servers) != 2 {
-			t.Errorf("%s: the servers are %v", url, servers)
-		}
+		soon(t, "the client of "+url+" knows both", func() bool { return len(nc.Servers()) == 2 })
 		nc.Close()
 	}
 	if rest := dev.end(); strings.Count(rest, "--tls-ca") != 2 {

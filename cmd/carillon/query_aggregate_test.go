@@ -75,7 +75,7 @@ func TestQueriesComputeResults(t *testing.T) {
 	}
 
 	// One that is interrupted leaves nothing.
-	waiting := exec.Command(os.Args[0], "query", "orders", "--follow", "--count", "1000", "--output-file", filepath.Join(folder, "none.parquet"), "--server", dev.url)
+	waiting := exec.Command(os.Args[0], "query", "orders", "--follow", "--count", "1000", "--output-file", filepath.Join(folder, "none.parquet"), "--timeout", patient, "--server", dev.url)
 	waiting.Env = append(os.Environ(), asCarillon+"=1")
 	var why strings.Builder
 	waiting.Stderr = &why
@@ -116,7 +116,7 @@ func TestAQueryThatFollowsPrintsCompleteWindows(t *testing.T) {
 	defer dev.stop()
 	s := shell{t, dev.url}
 	s.does("topic create orders --shards 2")
-	following := exec.Command(os.Args[0], "query", "orders", "--aggregate", "count()", "--window", "1s", "--follow", "--server", dev.url)
+	following := exec.Command(os.Args[0], "query", "orders", "--aggregate", "count()", "--window", "1s", "--follow", "--timeout", patient, "--server", dev.url)
 	following.Env = append(os.Environ(), asCarillon+"=1")
 	out, err := following.StdoutPipe()
 	testutil.Must(t, err)

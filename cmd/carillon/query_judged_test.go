@@ -81,7 +81,7 @@ func TestBrokersAndTheCommandJudgeAlike(t *testing.T) {
 	s := shell{t, dev.url}
 	s.does("topic create one")
 	s.does("topic create orders --shards 3")
-	js, err := jetstream.New(connect(t, dev.url))
+	js, err := jetstream.New(connect(t, dev.url), jetstream.WithDefaultTimeout(testutil.Patience))
 	testutil.Must(t, err)
 	for _, topic := range []string{"one", "orders"} {
 		for n := range 600 {

@@ -26,7 +26,7 @@ func TestAQueryEndsWithTheReaderOfItsPipe(t *testing.T) {
 		{"--aggregate", "count()"}, // prints nothing before its end
 	} {
 		cmd := exec.Command(os.Args[0],
-			append([]string{"query", "orders", "--follow", "--server", s.server}, more...)...)
+			append([]string{"query", "orders", "--follow", "--timeout", patient, "--server", s.server}, more...)...)
 		var said bytes.Buffer
 		cmd.Env, cmd.Stderr = append(os.Environ(), asCarillon+"=1"), &said
 		out, err := cmd.StdoutPipe()

@@ -112,7 +112,7 @@ func (s *cannedShard) answer(conn net.Conn, to, sid, request string) error {
 // reader returns a reader of the shard.
 func (s *cannedShard) reader(t testing.TB) *client.Reader {
 	t.Helper()
-	nc, err := nats.Connect("nats://canned", nats.SetCustomDialer(s))
+	nc, err := nats.Connect("nats://canned", nats.SetCustomDialer(s), nats.Timeout(testutil.Patience))
 	testutil.Must(t, err)
 	t.Cleanup(nc.Close)
 	r, err := client.NewReader(nc, "orders", 0, 1, client.ReaderOptions{Full: true})

@@ -24,9 +24,9 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	s.fails(exitFailure, `there is no topic "work-dead" for dead letters`, "subs create work jobs --dead-letter work-dead")
 	s.does("topic create work-dead")
 	s.fails(exitFailure, "dead letters can't go into topic work, which it reads", "subs create work jobs --dead-letter work")
-	for range 2 {
+	for range 2 { // it waits for longer than the ack below takes on a busy machine
 		s.prints("subscription jobs of topic work begins with the oldest message; dead letters go into topic work-dead\n",
-			"subs create work jobs --start earliest --max-deliver 1 --ack-wait 300ms --dead-letter work-dead")
+			"subs create work jobs --start earliest --max-deliver 1 --ack-wait 10s --dead-letter work-dead")
 	}
 	s.fails(exitFailure, "dead letters would come back for ever, by the topics work-dead, work, work-dead", "subs create work-dead back --max-deliver 1 --dead-letter work")
 	s.does("subs create work other --start earliest")
@@ -38,12 +38,12 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 		s.does(fmt.Sprintf("pub work.%d --ack", i), fmt.Sprint(i))
 	}
 
-	nc, err := nats.Connect(dev.url)
+	nc, err := nats.Connect(dev.url, nats.Timeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,10 +138,10 @@ func TestWhatADeadLetterLeftOutIsReplayed(t *testing.T) {
 	for range 2 {
 		s.does("pub work.large --ack", large)
 	}
-	nc, err := nats.Connect(dev.url)
+	nc, err := nats.Connect(dev.url, nats.Timeout(testutil.Patience))
 	testutil.Must(t, err)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testutil.Patience))
 	testutil.Must(t, err)
 	jobs, err := js.Consumer(t.Context(), "work", "jobs")
 	testutil.Must(t, err)

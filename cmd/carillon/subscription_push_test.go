@@ -113,7 +113,7 @@ func TestShowTellsWhatStandsOut(t *testing.T) {
 	// Conditions of other Subscriptions.
 	s.does("topic create dead --subjects other.>")
 	s.does("subs create orders jobs --start earliest --max-deliver 1 --ack-wait 100ms --dead-letter dead")
-	js, err := jetstream.New(connect(t, dev.url))
+	js, err := jetstream.New(connect(t, dev.url), jetstream.WithDefaultTimeout(testutil.Patience))
 	testutil.Must(t, err)
 	jobs, err := js.Consumer(t.Context(), "orders", "jobs")
 	testutil.Must(t, err)

@@ -26,10 +26,10 @@ func TestASubscriptionIsResetFromTheCommandLine(t *testing.T) {
 	s.fails(exitUsage, "--to is required", "subscription reset work jobs")
 	s.fails(exitFailure, "subscription other", "subscription reset work other --to earliest")
 
-	nc, err := nats.Connect(dev.url)
+	nc, err := nats.Connect(dev.url, nats.Timeout(testutil.Patience))
 	testutil.Must(t, err)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testutil.Patience))
 	testutil.Must(t, err)
 	jobs, err := js.Consumer(t.Context(), "work", "jobs")
 	testutil.Must(t, err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // TestShardsFromTheCommandLine: a Topic with several shards is created, filled, shown, read and
@@ -81,7 +83,7 @@ func TestShardsFromTheCommandLine(t *testing.T) {
 	if got := read[subscriptionView](s, "subscription show clicks billing"); got.Numbers == nil || got.Numbers.Lag != 60 {
 		t.Errorf("the subscription is shown as %+v", got.Numbers)
 	}
-	js, err := jetstream.New(connect(t, dev.url))
+	js, err := jetstream.New(connect(t, dev.url), jetstream.WithDefaultTimeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,9 +47,19 @@ func (s shell) fails(code int, words, line string, more ...string) {
 	}
 }
 
+// asking are the commands that wait for answers.
+var asking = []string{"attributes", "brokers", "pub", "query", "subs", "subscription", "topic", "view"}
+
+// patient is how long they wait: a busy machine takes longer than the seconds that a person waits.
+const patient = "1m"
+
 func (s shell) types(stdin, line string, more ...string) (out, errs string, code int) {
 	s.Helper()
-	return command(s.T, stdin, append(strings.Fields(line), append(more, "--server", s.server)...)...)
+	args := append(strings.Fields(line), more...)
+	if slices.Contains(asking, args[0]) && !slices.Contains(args, "--timeout") {
+		args = append(args, "--timeout", patient)
+	}
+	return command(s.T, stdin, append(args, "--server", s.server)...)
 }
 
 // prints is does, for what must be printed word by word.
@@ -57,6 +68,18 @@ func (s shell) prints(want, line string, more ...string) {
 	if got := s.does(line, more...); got != want {
 		s.Errorf("carillon %s %q printed\n%s\nwant\n%s", line, more, got, want)
 	}
+}
+
+// offers wants what a shell is told that can be typed next. A busy machine may not answer within
+// the second that a person waits.
+func (s shell) offers(want, line string) {
+	s.Helper()
+	testutil.Eventually(s.T, "what can be typed next is offered", func() error {
+		if got, _, _ := command(s.T, "", append(strings.Fields(line), "--server="+s.server, "")...); got != want {
+			return fmt.Errorf("carillon %s offers %q, want %q", line, got, want)
+		}
+		return nil
+	})
 }
 
 // read has a command's JSON.
@@ -177,7 +200,7 @@ func useTail(s shell) {
 		{"Ctrl-C", func(cmd *exec.Cmd) { _ = cmd.Process.Signal(os.Interrupt) }, 0, ""},
 		{"deletion", func(*exec.Cmd) { s.does("topic delete followed --yes") }, exitFailure, `there is no topic "followed"`},
 	} {
-		cmd := exec.Command(os.Args[0], "topic", "tail", "followed", "--last", "1", "--raw", "--server", s.server)
+		cmd := exec.Command(os.Args[0], "topic", "tail", "followed", "--last", "1", "--raw", "--timeout", patient, "--server", s.server)
 		var errs bytes.Buffer
 		cmd.Env, cmd.Stderr = append(os.Environ(), asCarillon+"=1"), &errs
 		out, err := cmd.StdoutPipe()
@@ -260,13 +283,7 @@ func useSubscriptions(s shell) {
 		"__complete topic show": "billing\norders\n:4\n", "__complete subscription show billing": "eu\nlast\nnews\n:4\n",
 		"__complete topic delete billing": "billing\norders\n:4\n", "__complete subscription list billing": ":4\n",
 	} {
-		// A busy machine may not answer within the second that a person waits.
-		testutil.Eventually(s.T, "what can be typed next is offered", func() error {
-			if got, _, _ := command(s.T, "", append(strings.Fields(line), "--server="+s.server, "")...); got != want {
-				return fmt.Errorf("carillon %s offers %q, want %q", line, got, want)
-			}
-			return nil
-		})
+		s.offers(want, line)
 	}
 
 	s.prints("subscription news of topic billing is deleted\n", "subscription delete billing news --yes")

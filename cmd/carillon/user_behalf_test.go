@@ -51,7 +51,7 @@ func TestBrokersDoForUsersWhatTheyMayThemselves(t *testing.T) {
 	}
 	ann := as("ann", 0)
 	eve := []*nats.Conn{as("eve\r\n", 0), as("eve\r\n", 1)} // one of the brokers doesn't lead the stream
-	annStreams, err := ann.JetStream()
+	annStreams, err := ann.JetStream(nats.MaxWait(testutil.Patience))
 	testutil.Must(t, err)
 	_, err = annStreams.AddStream(&nats.StreamConfig{Name: "theirs", Subjects: []string{"theirs.>"}})
 	testutil.Must(t, err)
@@ -60,7 +60,7 @@ func TestBrokersDoForUsersWhatTheyMayThemselves(t *testing.T) {
 	republished, mirrored := mine, nats.StreamConfig{Name: "mirror", Mirror: &nats.StreamSource{Name: "theirs"}}
 	republished.RePublish = &nats.RePublish{Source: "in.>", Destination: "secret.>"}
 	for i, nc := range eve {
-		js, err := nc.JetStream()
+		js, err := nc.JetStream(nats.MaxWait(testutil.Patience))
 		testutil.Must(t, err)
 		for _, stream := range []*nats.StreamConfig{&republished, &mirrored} {
 			if _, err := js.AddStream(stream); err == nil || !strings.Contains(err.Error(), "has no right to") {
@@ -78,7 +78,7 @@ func TestBrokersDoForUsersWhatTheyMayThemselves(t *testing.T) {
 
 	// A call that a stream republishes has no rights: it has no user.
 	maker := nats.StreamConfig{Name: "maker", Subjects: []string{"make.*"}, RePublish: &nats.RePublish{Source: "make.*", Destination: "$JS.API.STREAM.CREATE.{{wildcard(1)}}"}}
-	calls, err := eve[0].JetStream()
+	calls, err := eve[0].JetStream(nats.MaxWait(testutil.Patience))
 	testutil.Must(t, err)
 	_, err = calls.AddStream(&maker)
 	testutil.Must(t, err)
@@ -94,12 +94,12 @@ func TestBrokersDoForUsersWhatTheyMayThemselves(t *testing.T) {
 	}
 
 	republished.RePublish.Destination = "out.>"
-	js, err := eve[1].JetStream()
+	js, err := eve[1].JetStream(nats.MaxWait(testutil.Patience))
 	testutil.Must(t, err)
 	_, err = js.AddStream(&republished)
 	testutil.Must(t, err)
 	for i, nc := range eve {
-		js, err := nc.JetStream()
+		js, err := nc.JetStream(nats.MaxWait(testutil.Patience))
 		testutil.Must(t, err)
 		if _, err := js.AddConsumer("mine", &nats.ConsumerConfig{Name: "c", DeliverSubject: "alerts"}); err == nil || !strings.Contains(err.Error(), `no right to publish on "alerts"`) {
 			t.Errorf("eve at broker %d makes a consumer that sends alerts: %v", i, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,9 +62,16 @@ func TestUsersOfAFile(t *testing.T) {
 			t.Errorf("as %v: %s", as[0], errs)
 		}
 	}
-	if _, errs, code := command(t, "", "pub", "greet.x", "hello", "--server", dev.url, "--user", "ann", "--password", "wrong"); code != exitFailure || !strings.Contains(errs, "refuses these credentials") {
-		t.Errorf("with a wrong password: %d %q", code, errs)
-	}
+	testutil.Eventually(t, "a wrong password is refused", func() error { // commands give up after five seconds
+		_, errs, code := command(t, "", "pub", "greet.x", "hello", "--server", dev.url, "--user", "ann", "--password", "wrong")
+		if code != exitFailure {
+			t.Fatalf("with a wrong password: %d %q", code, errs)
+		}
+		if !strings.Contains(errs, "refuses these credentials") {
+			return errors.New(errs)
+		}
+		return nil
+	})
 	for _, tc := range []struct {
 		as   []string
 		code int
@@ -73,7 +81,7 @@ func TestUsersOfAFile(t *testing.T) {
 		}
 	}
 	revoked := make(chan error, 1)
-	nc, err := nats.Connect(dev.url, nats.Token(valueOf(t, token, "token (")), nats.NoReconnect(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { revoked <- err }))
+	nc, err := nats.Connect(dev.url, nats.Timeout(testutil.Patience), nats.Token(valueOf(t, token, "token (")), nats.NoReconnect(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { revoked <- err }))
 	testutil.Must(t, err)
 	defer nc.Close()
 	write(ann)
