@@ -120,7 +120,7 @@ func TestAuthorization(t *testing.T) {
 			testutil.Must(t, nc.Publish("a", nil))
 			flush(t, nc)
 			for _, option := range []nats.Option{c.wrong, nats.Name("says nothing")} {
-				if _, err := nats.Connect(n.url(), option); !errors.Is(err, nats.ErrAuthorization) {
+				if _, err := nats.Connect(n.url(), option, nats.Timeout(patience)); !errors.Is(err, nats.ErrAuthorization) {
 					t.Errorf("with the wrong word: %v", err)
 				}
 			}

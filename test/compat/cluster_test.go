@@ -104,7 +104,7 @@ func TestNothingComesBeforeTheFirstPong(t *testing.T) {
 		}
 	})
 	for range 100 {
-		nc, err := nats.Connect(first.url(), nats.NoReconnect())
+		nc, err := nats.Connect(first.url(), nats.NoReconnect(), nats.Timeout(patience))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -103,10 +103,11 @@ var consumerStories = []story{
 	}},
 
 	{"a consumer becomes durable", func(t *testing.T, s *site) {
+		const unusedFor = 5 * time.Second // longer than the steps until it is durable take
 		js := s.client(t)
 		name := s.stream(t, nil)
 		fill(t, js, name+".a", 5)
-		config := jetstream.ConsumerConfig{Name: "c", AckPolicy: jetstream.AckExplicitPolicy, InactiveThreshold: time.Second}
+		config := jetstream.ConsumerConfig{Name: "c", AckPolicy: jetstream.AckExplicitPolicy, InactiveThreshold: unusedFor}
 		c, err := js.CreateOrUpdateConsumer(within(t), name, config)
 		testutil.Must(t, err)
 		before, err := c.Info(within(t))
@@ -135,7 +136,7 @@ var consumerStories = []story{
 		equal(t, "pending acks", is.NumAckPending, 1)
 		equal(t, "pending", is.NumPending, uint64(2))
 		testutil.Must(t, got[1].DoubleAck(within(t))) // an ack of before
-		unused, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "unused", InactiveThreshold: time.Second})
+		unused, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "unused", InactiveThreshold: unusedFor})
 		testutil.Must(t, err)
 		testutil.EventuallyTrue(t, "a consumer without a durable name goes", func() bool {
 			_, err := unused.Info(within(t))
@@ -235,8 +236,11 @@ var consumerStories = []story{
 
 	{"a consumer that nobody uses goes", func(t *testing.T, s *site) {
 		name := s.stream(t, nil)
-		c := s.consumer(t, name, jetstream.ConsumerConfig{Name: "idle", InactiveThreshold: 300 * time.Millisecond})
-		d := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "idle-too", InactiveThreshold: 300 * time.Millisecond})
+		js := s.client(t) // another client might come too late to find them
+		c, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "idle", InactiveThreshold: 300 * time.Millisecond})
+		testutil.Must(t, err)
+		d, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: "idle-too", InactiveThreshold: 300 * time.Millisecond})
+		testutil.Must(t, err)
 		kept := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "kept"})
 		testutil.EventuallyTrue(t, "both are gone", func() bool {
 			_, one := c.Info(within(t))

@@ -80,7 +80,7 @@ var controlStories = []story{
 		name := s.stream(t, nil)
 		js := s.client(t)
 		fill(t, js, name+".x", 1)
-		until := time.Now().Add(soon)
+		until := time.Now().Add(3 * soon) // it is looked at before
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d", PauseUntil: &until})
 		equal(t, "paused", c.CachedInfo().Paused, true)
 		m, err := c.Next(jetstream.FetchMaxWait(patience))

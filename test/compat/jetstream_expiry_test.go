@@ -32,6 +32,10 @@ func refusesTTL(t *testing.T, js jetstream.JetStream, subject, ttl string, want 
 	equal(t, "a TTL of "+ttl, number(err), want)
 }
 
+// marks is the life of markers, longer than a busy machine takes to look at them all. Stories that
+// wait for it run beside each other.
+const marks = 5 * time.Second
+
 // expire waits until a stream has no message at some sequences.
 func expire(t *testing.T, js jetstream.JetStream, name string, sequences ...uint64) {
 	t.Helper()
@@ -129,6 +133,7 @@ var expiryStories = []story{
 		equal(t, "first", is.State.FirstSeq, uint64(3))
 	}},
 	{"a marker replaces the last message of a subject", func(t *testing.T, s *site) {
+		t.Parallel()
 		js, other := s.client(t), s.client(t)
 		name := s.stream(t, func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Hour })
 		stream, err := other.Stream(within(t), name)
@@ -136,19 +141,19 @@ var expiryStories = []story{
 		config := stream.CachedInfo().Config
 		equal(t, "TTLs are allowed", config.AllowMsgTTL, true)
 		equal(t, "rollups are allowed", config.AllowRollup, true)
-		config.SubjectDeleteMarkerTTL = time.Second
+		config.SubjectDeleteMarkerTTL = marks
 		_, err = js.UpdateStream(within(t), config)
 		testutil.Must(t, err)
 		fill(t, js, name+".kept", 1)
 		withTTL(t, js, name+".kept", "1", "2")   // an older one stays
-		withTTL(t, js, name+".a", "1", "3")      // together with the next one
-		withTTL(t, js, name+".a", "1", "4")      // the last one
-		withTTL(t, other, name+".b", "1", "5")   // the only one
-		withTTL(t, other, name+".new", "1", "6") // a newer one stays
+		withTTL(t, js, name+".a", "3", "3")      // together with the next one
+		withTTL(t, js, name+".a", "3", "4")      // the last one
+		withTTL(t, other, name+".b", "3", "5")   // the only one
+		withTTL(t, other, name+".new", "3", "6") // a newer one stays
 		fill(t, js, name+".new", 1)
 		expire(t, js, name, 2, 3, 4, 5, 6)
 		a, b := marked(t, other, name, name+".a"), marked(t, other, name, name+".b")
-		equal(t, "the TTL of a marker", a.Header.Get("Nats-TTL"), "1s")
+		equal(t, "the TTL of a marker", a.Header.Get("Nats-TTL"), "5s")
 		equal(t, "markers at the end", max(a.Sequence, b.Sequence), uint64(9))
 		expire(t, js, name, 8, 9)
 		holds(t, js, name, "after all", 2, map[string]uint64{".kept": 1, ".new": 1})
@@ -157,11 +162,12 @@ var expiryStories = []story{
 		equal(t, "the end of a marker leaves none", is.State.LastSeq, uint64(9))
 	}},
 	{"max_age leaves markers", func(t *testing.T, s *site) {
+		t.Parallel()
 		js := s.client(t)
-		name := s.stream(t, func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL, c.MaxAge = 2*time.Second, time.Second })
+		name := s.stream(t, func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL, c.MaxAge = marks, 3*time.Second })
 		fill(t, js, name+".a", 3)
 		fill(t, js, name+".b", 1)
-		equal(t, "the TTL of a marker", marked(t, js, name, name+".a").Header.Get("Nats-TTL"), "2s")
+		equal(t, "the TTL of a marker", marked(t, js, name, name+".a").Header.Get("Nats-TTL"), "5s")
 		marked(t, js, name, name+".b")
 		expire(t, js, name, 1, 2, 3, 4)
 		expire(t, js, name, 5, 6)
@@ -183,22 +189,23 @@ var expiryStories = []story{
 		create("pedantic, both", `"pedantic":true,"subject_delete_marker_ttl":1000000000,"allow_msg_ttl":true,"allow_rollup_hdrs":true`, nil)
 	}},
 	{"the keys of a bucket expire, and who watches them sees that", func(t *testing.T, s *site) {
+		t.Parallel()
 		js := s.client(t)
-		kv, bucket := s.bucket(t, func(c *jetstream.KeyValueConfig) { c.LimitMarkerTTL, c.History = time.Second, 5 })
+		kv, bucket := s.bucket(t, func(c *jetstream.KeyValueConfig) { c.LimitMarkerTTL, c.History = marks, 5 })
 		is, err := kv.Status(within(t))
 		testutil.Must(t, err)
-		equal(t, "the life of markers", is.LimitMarkerTTL(), time.Second)
+		equal(t, "the life of markers", is.LimitMarkerTTL(), marks)
 		w, err := kv.WatchAll(within(t))
 		testutil.Must(t, err)
 		defer func() { testutil.Must(t, w.Stop()) }()
 		sees(t, w, "all")
-		_, err = kv.Create(within(t), "session", []byte("1"), jetstream.KeyTTL(time.Second))
+		_, err = kv.Create(within(t), "session", []byte("1"), jetstream.KeyTTL(3*time.Second))
 		testutil.Must(t, err)
 		put(t, kv, "user", "1")
 		sees(t, w, "session=1", "user=1", "session KeyValuePurgeOp")
 		_, err = kv.Get(within(t), "session")
 		equal(t, "it is gone", errors.Is(err, jetstream.ErrKeyNotFound), true)
-		_, err = kv.Create(within(t), "session", []byte("2"), jetstream.KeyTTL(time.Second))
+		_, err = kv.Create(within(t), "session", []byte("2"), jetstream.KeyTTL(3*time.Second))
 		testutil.Must(t, err)
 		sees(t, w, "session=2", "session KeyValuePurgeOp")
 		testutil.Must(t, kv.Purge(within(t), "user", jetstream.PurgeTTL(time.Second)))
@@ -216,13 +223,14 @@ var expiryStories = []story{
 		equal(t, "the end of a purge leaves no marker", last.State.LastSeq, uint64(6))
 	}},
 	{"what expires was deleted or purged before", func(t *testing.T, s *site) {
+		t.Parallel()
 		js := s.client(t)
-		name := s.stream(t, func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Second })
+		name := s.stream(t, func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = marks })
 		stream, err := js.Stream(within(t), name)
 		testutil.Must(t, err)
-		withTTL(t, js, name+".a", "1", "1")
-		withTTL(t, js, name+".b", "1", "2")
-		withTTL(t, js, name+".c", "1", "3")
+		withTTL(t, js, name+".a", "3", "1")
+		withTTL(t, js, name+".b", "3", "2")
+		withTTL(t, js, name+".c", "3", "3")
 		testutil.Must(t, stream.DeleteMsg(within(t), 1))
 		testutil.Must(t, stream.Purge(within(t), jetstream.WithPurgeSubject(name+".b")))
 		marked(t, js, name, name+".c")

@@ -199,7 +199,12 @@ var pushStories = []story{
 		equal(t, "heartbeat", info.Config.Heartbeat, 200*time.Millisecond)
 		equal(t, "ack policy", info.Config.AckPolicy, nats.AckNonePolicy)
 		// It is deleted behind the client's back, which misses the heartbeats and makes another.
-		testutil.Must(t, s.legacy(t).DeleteConsumer(name, info.Name))
+		testutil.Eventually(t, "it is deleted", func() error { // a client that waited for heartbeats has another one
+			if info, err = sub.ConsumerInfo(); err != nil {
+				return err
+			}
+			return s.legacy(t).DeleteConsumer(name, info.Name)
+		})
 		other := s.client(t)
 		for i := n + 1; i <= n+10; i++ {
 			_, err := other.Publish(within(t), name+".x", fmt.Append(nil, i))
@@ -257,14 +262,14 @@ var pushStories = []story{
 		nc, err := nats.Connect(s.urls[0], nats.Timeout(patience), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { problems <- err }))
 		testutil.Must(t, err)
 		defer nc.Close()
-		sub, err := older(t, nc).SubscribeSync(name+".x", nats.IdleHeartbeat(100*time.Millisecond))
+		sub, err := older(t, nc).SubscribeSync(name+".x", nats.IdleHeartbeat(soon)) // a client misses two of them
 		testutil.Must(t, err)
 		info, err := sub.ConsumerInfo()
 		testutil.Must(t, err)
 		select { // heartbeats are in time
 		case err := <-problems:
 			t.Errorf("while it is there: %v", err)
-		case <-time.After(soon):
+		case <-time.After(3 * soon):
 		}
 		testutil.Must(t, s.legacy(t).DeleteConsumer(name, info.Name))
 		select {

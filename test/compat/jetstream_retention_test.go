@@ -310,7 +310,7 @@ var retentionStories = []story{
 	{"a consumer that is not used any more holds nothing", func(t *testing.T, s *site) {
 		name := s.stream(t, interest)
 		js := s.client(t)
-		s.consumer(t, name, jetstream.ConsumerConfig{FilterSubject: name + ".x", InactiveThreshold: soon})
+		s.consumer(t, name, jetstream.ConsumerConfig{FilterSubject: name + ".x", InactiveThreshold: 5 * soon})
 		fill(t, js, name+".x", 3)
 		fill(t, js, name+".y", 1)
 		becomes(t, "it holds what it matches", js, name, 3, 1)

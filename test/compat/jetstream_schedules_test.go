@@ -32,8 +32,13 @@ func schedule(t *testing.T, js jetstream.JetStream, subject, data string, header
 	return ack.Sequence, nil
 }
 
-// atOnce is a time to schedule something at.
-func atOnce() string { return "@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339) }
+// atOnce is a time to schedule something at, less than a second from now.
+func atOnce() string { return inSeconds(0) }
+
+// inSeconds is a time to schedule something at, so many seconds from now, and less than one more.
+func inSeconds(n int) string {
+	return "@at " + time.Now().Add(time.Duration(n+1)*time.Second).UTC().Format(time.RFC3339)
+}
 
 // appears waits for the last message of a subject with a sequence above another one.
 func appears(t *testing.T, js jetstream.JetStream, name, subject string, above uint64) (m *jetstream.RawStreamMsg) {
@@ -118,6 +123,7 @@ var scheduleStories = []story{
 		equal(t, "without a source", string(appears(t, js, name, name+".then2", 0).Data), "own")
 	}},
 	{"a subject has one schedule", func(t *testing.T, s *site) {
+		t.Parallel()
 		js := s.client(t)
 		name := s.schedules(t)
 		far := "@at " + time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339)
@@ -131,11 +137,11 @@ var scheduleStories = []story{
 		equal(t, "a former schedule", number(err), jetstream.ErrorCode(10037))
 		equal(t, "sequence", appears(t, js, name, name+".then", 0).Sequence, uint64(4))
 		// A message without a schedule ends one, too.
-		_, err = schedule(t, js, name+".other", "", "Nats-Schedule", atOnce(), "Nats-Schedule-Target", name+".never")
+		_, err = schedule(t, js, name+".other", "", "Nats-Schedule", inSeconds(3), "Nats-Schedule-Target", name+".never")
 		testutil.Must(t, err)
 		_, err = schedule(t, js, name+".other", "plain")
 		testutil.Must(t, err)
-		_, err = schedule(t, js, name+".last", "", "Nats-Schedule", atOnce(), "Nats-Schedule-Target", name+".end")
+		_, err = schedule(t, js, name+".last", "", "Nats-Schedule", inSeconds(4), "Nats-Schedule-Target", name+".end")
 		testutil.Must(t, err)
 		appears(t, js, name, name+".end", 0)
 		_, err = stream.GetLastMsgForSubject(within(t), name+".never")

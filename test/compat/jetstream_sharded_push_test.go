@@ -134,6 +134,7 @@ var shardedPushStories = []story{
 	// Clients compare the sequence in each heartbeat with that of the last message, and report a
 	// difference as an error, which fails the story.
 	{"sequences have no gaps, and heartbeats have the last one", func(t *testing.T, s *site) {
+		const beat = 500 * time.Millisecond // a client misses two of them
 		name := s.shardedStream(t, "")
 		js, to := s.legacy(t), s.name("to")
 		raw := s.client(t).Conn()
@@ -142,11 +143,11 @@ var shardedPushStories = []story{
 		testutil.Must(t, err)
 		flush(t, raw)
 		_, err = js.AddConsumer(name, &nats.ConsumerConfig{
-			Durable: "beating", DeliverSubject: to, AckPolicy: nats.AckNonePolicy, Heartbeat: 100 * time.Millisecond, FlowControl: true,
+			Durable: "beating", DeliverSubject: to, AckPolicy: nats.AckNonePolicy, Heartbeat: beat, FlowControl: true,
 		})
 		testutil.Must(t, err)
 		var got bySubject
-		_, err = js.Subscribe(name+".>", got.add, nats.IdleHeartbeat(100*time.Millisecond), nats.EnableFlowControl())
+		_, err = js.Subscribe(name+".>", got.add, nats.IdleHeartbeat(beat), nats.EnableFlowControl())
 		testutil.Must(t, err)
 		last, beats, most := uint64(0), 0, uint64(0)
 		take := func(want uint64, wantBeats int) {

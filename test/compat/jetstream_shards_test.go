@@ -160,7 +160,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 		_, err := passing.Info(within(t))
 		return errors.Is(err, jetstream.ErrConsumerNotFound)
 	})
-	old, err := s.client(t).Conn().JetStream()
+	old, err := s.client(t).Conn().JetStream(nats.MaxWait(patience))
 	testutil.Must(t, err)
 	pulling, err := old.PullSubscribe("orders.7", "") // the former API looks for the stream itself
 	testutil.Must(t, err)

@@ -119,9 +119,14 @@ func (s *site) stream(t *testing.T, change func(*jetstream.StreamConfig)) string
 	if change != nil {
 		change(&config)
 	}
-	if _, err := s.client(t).CreateStream(within(t), config); err != nil {
-		t.Fatalf("create stream %s: %v", config.Name, err)
-	}
+	js := s.client(t)
+	testutil.Eventually(t, "stream "+config.Name+" is made", func() error {
+		_, err := js.CreateStream(within(t), config)
+		if err != nil && number(err) != 10194 { // brokers that are late with its leader say to try again
+			t.Fatalf("create stream %s: %v", config.Name, err)
+		}
+		return err
+	})
 	return config.Name
 }
 

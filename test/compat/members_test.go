@@ -45,7 +45,7 @@ func countMembers(nc *nats.Conn, topic, name string) (sum int, err error) {
 func TestBrokersCountTheClientsThatRead(t *testing.T) {
 	members := startBrokers(t, 3)
 	watcher := join(t, members[0])
-	js, err := jetstream.New(watcher)
+	js, err := jetstream.New(watcher, jetstream.WithDefaultTimeout(patience))
 	testutil.Must(t, err)
 	wants := func(when, topic, name string, n int) {
 		t.Helper()
@@ -108,7 +108,7 @@ func TestBrokersCountTheClientsThatRead(t *testing.T) {
 	testutil.Must(t, other.Publish(m.Reply(), nil))
 	wants("another acknowledges it", "one", "taken", 2)
 
-	old, err := watcher.JetStream()
+	old, err := watcher.JetStream(nats.MaxWait(patience))
 	testutil.Must(t, err)
 	_, err = old.AddConsumer("one", &nats.ConsumerConfig{Durable: "sent", DeliverSubject: "sent.here", DeliverGroup: "workers", AckPolicy: nats.AckExplicitPolicy})
 	testutil.Must(t, err)
