@@ -45,10 +45,10 @@ func exampleConnection() (nc *nats.Conn, end func()) {
 			log.Fatal(err)
 		}
 	}()
-	if nc, err = nats.Connect("nats://" + <-ready); err != nil {
+	if nc, err = nats.Connect("nats://"+<-ready, nats.Timeout(time.Minute)); err != nil {
 		log.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func exampleConnection() (nc *nats.Conn, end func()) {
 func Example() {
 	nc, end := exampleConnection()
 	defer end()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
 	p, err := client.NewPublisher(nc, "ticks.eu", client.PublisherOptions{})
@@ -106,7 +106,7 @@ func Example() {
 func ExampleTakeSnapshot() {
 	nc, end := exampleConnection()
 	defer end()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	publish := func(n int) {
 		p, err := client.NewPublisher(nc, "ticks.eu", client.PublisherOptions{})
@@ -154,7 +154,7 @@ func ExampleTakeSnapshot() {
 func ExampleQuery() {
 	nc, end := exampleConnection()
 	defer end()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	room := func(sensor, room string) {
 		request := fmt.Sprintf(`{"subject":%q,"set":{"room":%q}}`, sensor, room)

@@ -56,7 +56,7 @@ func oneBroker(t testing.TB) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	address, _ := newCluster(t).broker("main-0", "127.0.0.1:0", t.TempDir())
 	nc := connect(t, address)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	testutil.Must(t, err)
 	return nc, js
 }

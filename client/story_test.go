@@ -209,7 +209,7 @@ func TestAPublisherOutlivesItsBroker(t *testing.T) {
 	c, data := newCluster(t), t.TempDir()
 	address, stop := c.broker("main-0", testutil.FreeAddress(t), data)
 	nc := connect(t, address)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	testutil.Must(t, err)
 	stream(t, js, "ticks", func(c *jetstream.StreamConfig) { c.Storage = jetstream.FileStorage })
 	p, err := client.NewPublisher(nc, "ticks", client.PublisherOptions{MaxRecords: 10, AckWait: 300 * time.Millisecond})

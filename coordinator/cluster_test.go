@@ -18,7 +18,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
@@ -261,22 +260,7 @@ func TestAMemberRejoinsAnEtcdWithUsers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
 	c.start()
-	_, port, _ := net.SplitHostPort(c.members[0].config.ClientListen)
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://localhost:" + port}, TLS: c.tls.Client("localhost"), Logger: zap.NewNop()})
-	testutil.Must(t, err)
-	defer etcd.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
-	defer cancel()
-	_, err = etcd.RoleAdd(ctx, "root")
-	testutil.Must(t, err)
-	for _, user := range []string{"root", "node"} { // node: see testca
-		_, err = etcd.UserAddWithOptions(ctx, user, "", &clientv3.UserAddOptions{NoPassword: true})
-		testutil.Must(t, err)
-		_, err = etcd.UserGrantRole(ctx, user, "root")
-		testutil.Must(t, err)
-	}
-	_, err = etcd.AuthEnable(ctx)
-	testutil.Must(t, err)
+	c.users(c.etcd(clientv3.Config{}, 0), "of a test")
 
 	lost := c.members[1]
 	before := c.voters()[lost.config.Name]

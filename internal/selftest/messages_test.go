@@ -50,7 +50,7 @@ func TestMessagesPassThroughABroker(t *testing.T) {
 // clusters, is noticed.
 func TestAnUnexpectedAnswerIsNoticed(t *testing.T) {
 	url := broker(t)
-	conn, err := nats.Connect(url)
+	conn, err := nats.Connect(url, nats.Timeout(testutil.Patience))
 	testutil.Must(t, err)
 	t.Cleanup(conn.Close)
 	_, err = conn.Subscribe("selftest.echo", func(m *nats.Msg) { _ = m.Respond(nil) })
@@ -116,7 +116,8 @@ func TestLostAndDuplicatedMessagesAreNoticed(t *testing.T) {
 		{"the last one comes twice", func(i int) int { return 1 + b2i(i == messages-1) }, "1 messages more than the 100"},
 	} {
 		t.Run(c.story, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience) // a step ends before
 			defer cancel()
 			err := Messages(ctx, liar(t, c.copies), func(string, ...any) {})
 			if err == nil {

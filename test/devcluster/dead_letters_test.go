@@ -108,20 +108,20 @@ func TestDeadLettersOutliveTheirLeaders(t *testing.T) {
 	})
 
 	dead, offsets, letters := map[string]int{}, map[string]int{}, 0
-	reader, err := js.OrderedConsumer(ctx, "work-dead", jetstream.OrderedConsumerConfig{})
+	c.whole(js, "work-dead")
+	stored, err := js.Stream(ctx, "work-dead")
 	testutil.Must(t, err)
-	for {
-		batch, err := reader.Fetch(500, jetstream.FetchMaxWait(time.Second))
+	reader, err := stored.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	testutil.Must(t, err)
+	messages, err := reader.Messages()
+	testutil.Must(t, err)
+	defer messages.Stop()
+	for range stored.CachedInfo().State.Msgs {
+		m, err := messages.Next(jetstream.NextContext(ctx))
 		testutil.Must(t, err)
-		got := 0
-		for m := range batch.Messages() {
-			got++
-			dead[string(m.Data())]++
-			offsets[m.Headers().Get(subscription.DeadOffset)]++
-		}
-		if letters += got; got == 0 {
-			break
-		}
+		letters++
+		dead[string(m.Data())]++
+		offsets[m.Headers().Get(subscription.DeadOffset)]++
 	}
 	for i := range published {
 		if data := fmt.Sprint(i); !acked[data] && dead[data] == 0 {

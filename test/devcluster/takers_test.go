@@ -48,17 +48,20 @@ func TestAHundredClientsEmptyAQueue(t *testing.T) {
 
 	var (
 		taken     = make([]atomic.Int32, n+1) // deliveries of each message
-		confirmed = make([]atomic.Bool, n+1)  // its ack was
+		confirmed = make([]atomic.Int64, n+1) // when its ack was, by acks; 0: it was not
+		acks      atomic.Int64                // confirmed ones
 		first     atomic.Int64                // messages that were delivered
 		after     atomic.Int64                // deliveries after a confirmed ack
 	)
-	take := func(m jetstream.Msg) {
+	// take takes a message that was asked for when so many acks were confirmed. One that was asked
+	// for before its own ack was confirmed may have been on its way already.
+	take := func(m jetstream.Msg, asked int64) {
 		i, err := strconv.Atoi(string(m.Data()))
 		if err != nil || i < 1 || i > n {
 			t.Errorf("message %q was not published", m.Data())
 			return
 		}
-		if confirmed[i].Load() {
+		if at := confirmed[i].Load(); at != 0 && at <= asked {
 			after.Add(1)
 		}
 		if taken[i].Add(1) == 1 {
@@ -67,7 +70,7 @@ func TestAHundredClientsEmptyAQueue(t *testing.T) {
 		within, cancel := context.WithTimeout(ctx, ackWait/2) // the answer is lost with its broker
 		defer cancel()
 		if m.DoubleAck(within) == nil {
-			confirmed[i].Store(true)
+			confirmed[i].Store(acks.Add(1))
 		}
 	}
 	// Each client holds one message at a time: one of several might wait in the client until it is
@@ -81,8 +84,9 @@ func TestAHundredClientsEmptyAQueue(t *testing.T) {
 		testutil.Must(t, err)
 		takers.Go(func() {
 			for taking.Err() == nil {
+				asked := acks.Load()
 				if m, err := consumer.Next(jetstream.FetchContext(taking)); err == nil {
-					take(m)
+					take(m, asked)
 				}
 			}
 		})

@@ -210,10 +210,10 @@ func (c *cluster) whole() {
 func (c *cluster) linked() {
 	c.t.Helper()
 	for from, to := range []int{1, 0} {
-		publisher, err := nats.Connect("nats://" + c.brokers[from].address)
+		publisher, err := nats.Connect("nats://"+c.brokers[from].address, nats.Timeout(testutil.Patience))
 		testutil.Must(c.t, err)
 		defer publisher.Close()
-		receiver, err := nats.Connect("nats://" + c.brokers[to].address)
+		receiver, err := nats.Connect("nats://"+c.brokers[to].address, nats.Timeout(testutil.Patience))
 		testutil.Must(c.t, err)
 		defer receiver.Close()
 		sub, err := receiver.SubscribeSync("greet")
