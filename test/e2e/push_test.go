@@ -183,19 +183,25 @@ func pushDown(t *testing.T, e *environment) {
 		t.Logf("it says: %s", c.Message)
 		return nil
 	})
-	events := &corev1.EventList{}
-	if err := e.List(t.Context(), events, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
-	told := 0
-	for _, event := range events.Items {
-		if event.InvolvedObject.Kind == "Subscription" && event.InvolvedObject.Name == pushedName && event.Reason == "Unreachable" && event.Type == corev1.EventTypeWarning {
-			told++
+	upTo(lookTime).For(t, "one event tells of the lost endpoint", func(ctx context.Context) error { // it is written apart from the status
+		events := &corev1.EventList{}
+		if err := e.List(ctx, events, client.InNamespace(namespace)); err != nil {
+			return err
 		}
-	}
-	if told != 1 {
-		t.Errorf("%d events tell of the lost endpoint, want 1", told)
-	}
+		told := 0
+		for _, event := range events.Items {
+			if event.InvolvedObject.Kind == "Subscription" && event.InvolvedObject.Name == pushedName && event.Reason == "Unreachable" && event.Type == corev1.EventTypeWarning {
+				told++
+			}
+		}
+		if told > 1 {
+			t.Fatalf("%d events tell of the lost endpoint, want 1", told)
+		}
+		if told == 0 {
+			return errors.New("none does")
+		}
+		return nil
+	})
 	mustRun(t, "kubectl", "-n", namespace, "scale", "deployment/receiver", "--replicas=1")
 }
 

@@ -25,58 +25,70 @@ const (
 	mostMemory  = 100 << 20
 	mostCPU     = 0.005 // cores
 	leasePeriod = 2 * time.Second
+	// restTime bounds the time until a cluster is at rest. Go returns the memory of a peak with the
+	// collections that it makes every two minutes.
+	restTime = 5 * time.Minute
 )
 
-// quiescence watches a converged cluster for a while: no object changes, the operator writes only
-// its lease, and takes almost no CPU.
+// quiescence waits until a converged cluster rests for quietTime: no object changes, the operator
+// writes only its lease, and takes almost no CPU. What earlier stories left to do is done before.
 func quiescence(t *testing.T, e *environment) {
-	// First the changes of earlier stories have to settle.
-	var before map[string]string
-	upTo(2*time.Minute).For(t, "nothing changes for five seconds", func(ctx context.Context) error {
-		first, err := e.versions(ctx)
+	wait := upTo(restTime)
+	wait.Each += quietTime
+	wait.For(t, fmt.Sprintf("the cluster rests for %s", quietTime), func(ctx context.Context) error {
+		err := e.rests(ctx, t)
 		if err != nil {
-			return err
+			t.Log(err)
 		}
-		select {
-		case <-time.After(5 * time.Second):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if before, err = e.versions(ctx); err != nil {
-			return err
-		}
-		return difference(first, before)
+		return err
 	})
-	start := e.operatorCost(t)
+}
+
+// rests watches the cluster for quietTime, and returns an error unless it is at rest.
+func (e *environment) rests(ctx context.Context, t *testing.T) error {
+	start, err := e.operatorCost(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := e.versions(ctx)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	select {
 	case <-time.After(quietTime):
-	case <-t.Context().Done():
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	after, err := e.versions(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := e.operatorCost(t)
 	elapsed := time.Since(began).Seconds()
+	after, err := e.versions(ctx)
+	if err != nil {
+		return err
+	}
+	end, err := e.operatorCost(ctx)
+	if err != nil {
+		return err
+	}
 
+	var errs []error
 	if err := difference(before, after); err != nil {
-		t.Errorf("in %s of rest something was written: %v", quietTime, err)
+		errs = append(errs, fmt.Errorf("in %s of rest something was written: %w", quietTime, err))
 	}
 	if most := elapsed/leasePeriod.Seconds() + 2; end.leases-start.leases > most {
-		t.Errorf("the operator wrote %.0f times by PUT in %.0f s, its lease explains at most %.0f", end.leases-start.leases, elapsed, most)
+		errs = append(errs, fmt.Errorf("the operator wrote %.0f times by PUT in %.0f s, its lease explains at most %.0f", end.leases-start.leases, elapsed, most))
 	}
 	if n := end.writes - start.writes; n > 0 {
-		t.Errorf("the operator sent %.0f POST, PATCH or DELETE requests in %.0f s of rest", n, elapsed)
+		errs = append(errs, fmt.Errorf("the operator sent %.0f POST, PATCH or DELETE requests in %.0f s of rest", n, elapsed))
 	}
 	cpu := (end.cpu - start.cpu) / elapsed
 	t.Logf("%d objects at rest; the operator: %.1f MiB, %.2f m CPU", len(after), end.memory/(1<<20), cpu*1000)
 	if end.memory > mostMemory {
-		t.Errorf("the operator takes %.0f MiB, more than %d", end.memory/(1<<20), mostMemory>>20)
+		errs = append(errs, fmt.Errorf("the operator takes %.0f MiB, more than %d", end.memory/(1<<20), mostMemory>>20))
 	}
 	if cpu > mostCPU {
-		t.Errorf("the operator takes %.1f m CPU at rest, more than %.0f", cpu*1000, mostCPU*1000)
+		errs = append(errs, fmt.Errorf("the operator takes %.1f m CPU at rest, more than %.0f", cpu*1000, mostCPU*1000))
 	}
+	return errors.Join(errs...)
 }
 
 // versions returns the version of every object in the namespaces of the operator and its users,
@@ -138,24 +150,21 @@ func difference(before, after map[string]string) error {
 // cost is what the operator's metrics say of itself.
 type cost struct{ memory, cpu, leases, writes float64 }
 
-func (e *environment) operatorCost(t *testing.T) cost {
-	t.Helper()
+func (e *environment) operatorCost(ctx context.Context) (cost, error) {
 	pods := &corev1.PodList{}
-	if err := e.List(t.Context(), pods, client.InNamespace(operatorNamespace)); err != nil {
-		t.Fatal(err)
+	if err := e.List(ctx, pods, client.InNamespace(operatorNamespace)); err != nil {
+		return cost{}, err
 	}
 	if len(pods.Items) != 1 {
-		t.Fatalf("there are %d pods in %s, want the operator's", len(pods.Items), operatorNamespace)
+		return cost{}, fmt.Errorf("there are %d pods in %s, want the operator's", len(pods.Items), operatorNamespace)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pods.Items[0].Status.PodIP+":8080/metrics", nil)
 	if err != nil {
-		t.Fatal(err)
+		return cost{}, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		t.Fatal(err)
+		return cost{}, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	c := cost{}
@@ -185,9 +194,9 @@ func (e *environment) operatorCost(t *testing.T) cost {
 		found++
 	}
 	if found < 3 {
-		t.Fatalf("the operator's metrics lack memory, CPU or requests: %+v", c)
+		return cost{}, fmt.Errorf("the operator's metrics lack memory, CPU or requests: %+v", c)
 	}
-	return c
+	return c, nil
 }
 
 func cutLast(s, separator string) (before, after string, found bool) {
