@@ -35,7 +35,7 @@ func TestAHundredClientsEmptyAQueue(t *testing.T) {
 	})
 	testutil.Must(t, err)
 	for i := 1; i <= n; i++ {
-		_, err := js.PublishAsync(name, []byte(strconv.Itoa(i)))
+		_, err := js.PublishAsync(name, []byte(strconv.Itoa(i)), jetstream.WithStallWait(patience))
 		testutil.Must(t, err)
 	}
 	testutil.Eventually(t, "the stream has all messages", func() error {
