@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-
-	"github.com/carillon-mq/carillon/broker/attribute"
 )
 
 // bytes returns about what a distinct query takes without its members.
@@ -17,19 +15,6 @@ func (q *Query) bytes() int {
 		index = len(n.pairs) * (entryBytes + place*len(n.names))
 	}
 	return groupBytes + q.filter.Bytes() + len(q.text) + len(q.key) + index
-}
-
-// setBytes returns about what attributes take.
-func setBytes(s attribute.Set) int {
-	const value = 120 // with its place in the map
-	n := 0
-	for name, v := range s {
-		n += value + len(name) + len(v.Text())
-		for _, e := range v.List() {
-			n += value + len(e.Text())
-		}
-	}
-	return n
 }
 
 // shed removes queries until the memory is an eighth below its bound, if it is above, and appends
