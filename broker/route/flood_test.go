@@ -1,6 +1,7 @@
 package route
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -33,9 +34,15 @@ func TestBrokersFloodEachOthersClients(t *testing.T) {
 	for i := range receivers {
 		fmt.Fprintf(&subs, "SUB flood %d\r\n", i)
 	}
+	subs.WriteString("PING\r\n")
 	var reading sync.WaitGroup
 	for _, b := range brokers {
-		nc := dial(b, subs.String())
+		nc := bufio.NewReader(dial(b, subs.String()))
+		for line := ""; line != "PONG\r\n"; { // the broker has all of them
+			var err error
+			line, err = nc.ReadString('\n')
+			testutil.Must(t, err)
+		}
 		reading.Go(func() {
 			buf, left := make([]byte, 1<<20), receivers*publishers*len(brokers)*messages
 			for left > 0 {
