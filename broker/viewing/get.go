@@ -7,10 +7,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/aggregate"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Ask chooses present values of a view.
@@ -66,13 +68,14 @@ var ErrNotOwned = errors.New("this broker does not write the view's results at t
 // ErrAfter says that a request's After is none.
 var ErrAfter = errors.New("after is not the next of a page before")
 
-// gotten are present values that are told again for a moment.
+// gotten are present values that are told again for a moment, or why there are none.
 type gotten struct {
 	turn    chan struct{} // has one element while they are asked for, or used
 	at      time.Time
 	rows    []aggregate.Row // by key, and then by start
 	offsets []uint64
 	loan    *loan // of rows
+	err     error // why there are none
 }
 
 // Values returns present values of a view whose Topic's first shard is led here.
@@ -93,7 +96,8 @@ func (s *Service[S]) Values(ctx context.Context, shard S, name string, ask *Ask)
 	return page, err
 }
 
-// gotten returns present values of a moment ago at most. Those that ask at once share them.
+// gotten returns present values of a moment ago at most, or why there were none then. Those that ask
+// at once share that.
 func (o *owner[S]) gotten(ctx context.Context) ([]aggregate.Row, []uint64, error) {
 	g := &o.got
 	select {
@@ -108,14 +112,14 @@ func (o *owner[S]) gotten(ctx context.Context) ([]aggregate.Row, []uint64, error
 		return nil, nil, ctx.Err()
 	}
 	if !g.at.IsZero() && time.Since(g.at) < getEvery {
-		return g.rows, g.offsets, nil
+		return g.rows, g.offsets, g.err
 	}
 	o.forgetGotten()
-	is, _, err := o.present(ctx)
-	for tries := 1; err != nil && tries < getTries && ctx.Err() == nil; tries++ { // shards go on meanwhile
-		is, _, err = o.present(ctx)
-	}
+	is, err := o.tryPresent(ctx)
 	if err != nil {
+		if ctx.Err() == nil { // others may have more time
+			g.at, g.err = time.Now(), err
+		}
 		return nil, nil, err
 	}
 	slices.SortFunc(is.rows, func(a, b aggregate.Row) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Start, b.Start)) })
@@ -124,6 +128,33 @@ func (o *owner[S]) gotten(ctx context.Context) ([]aggregate.Row, []uint64, error
 		g.offsets[n] = is.offsets[uint32(n)]
 	}
 	return g.rows, g.offsets, nil
+}
+
+// tryPresent asks for present values until they come, some times, with pauses that grow: shards go
+// on meanwhile, or get a leader. Each time it asks all shards: an earlier answer is of no use once
+// the owner has heard more of its shard.
+func (o *owner[S]) tryPresent(ctx context.Context) (is presentRows, err error) {
+	pause := getPause
+	for tries := 1; ; tries++ {
+		if err = o.unled(); err == nil {
+			is, _, err = o.present(ctx)
+		}
+		if err == nil || tries == getTries || o.over.Load() || !work.Sleep(ctx, pause) {
+			return is, err
+		}
+		pause *= 2
+	}
+}
+
+// unled returns which shard has no leader, or nil: while there is one, the others would be asked in
+// vain.
+func (o *owner[S]) unled() error {
+	for n := range o.place.Shards {
+		if _, here, leader := o.service.Shard(o.place.Topic, n); !here && (leader == "" || leader == o.service.Self) {
+			return fmt.Errorf("shard %d: %w", n, errUnreached)
+		}
+	}
+	return nil
 }
 
 // expire forgets values that are too old to be told: those of all shards may have much memory.
@@ -143,7 +174,7 @@ func (o *owner[S]) expire() {
 func (o *owner[S]) forgetGotten() {
 	g := &o.got
 	g.loan.give()
-	g.rows, g.offsets, g.at, g.loan = nil, nil, time.Time{}, nil
+	g.rows, g.offsets, g.at, g.loan, g.err = nil, nil, time.Time{}, nil, nil
 }
 
 // pageOf returns the page that is asked for of rows, which are sorted by key and start.

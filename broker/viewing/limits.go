@@ -127,10 +127,14 @@ const (
 	presentEvery = 2 * time.Second
 	presentShare = 10
 	presentMost  = time.Minute
-	// getEvery is for how long present values are told again that a client has asked for: those of all
-	// shards may have some 40 MB each. getTries is how often they are asked for while shards change.
+	// getEvery is for how long present values are told again that a client has asked for, and why there
+	// were none: those of all shards may have some 40 MB each.
 	getEvery = 500 * time.Millisecond
+	// getTries is how often they are asked for while shards change, and getPause the first pause
+	// between two times, which doubles. Together the pauses take less than a second: a change of
+	// leaders may take longer, but who asks for values of other views waits for a place.
 	getTries = 5
+	getPause = 50 * time.Millisecond
 	// getMost is how many values a page has, and getBytes how many bytes, about: an answer goes to the
 	// client as one message.
 	getMost  = 1000
