@@ -145,7 +145,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.api.Start()
 	t.sourcing.Start()
 	t.views.Start()
-	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients).Users(user, t.behalf).Accounts(b.hub.Account).Paced(t.api.Pace).Attributes(t.changes, b.started.UnixMilli(), b.hub.Identity, b.changeRate).Rights(b.hub.Identity).Values(t.viewValues)
+	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store).Clock(b.clock).Volume(t.disk).Subscriptions(t.subscriptions, t.readers).PushByClients(b.config.PushByClients).Users(user, t.behalf).Accounts(b.hub.Account).Paced(t.api.Pace).Attributes(t.changes, b.started.UnixMilli(), b.hub.Identity, b.changeRate).Rights(b.hub.Identity).Values(t.viewValues).ViewTrouble(t.viewTrouble)
 	hub.Offer(t.admin).Set(admin.Subjects)
 	b.hub.Declaring(t.admin.Declarer)
 	t.controller = placement.NewController(store, t.topics, b.log)

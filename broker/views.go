@@ -84,6 +84,11 @@ func (t *topics) viewValues(ctx context.Context, topicID, name string, ask *view
 	return nil, viewing.ErrNotOwned
 }
 
+// viewTrouble implements admin.ViewTrouble.
+func (t *topics) viewTrouble(ctx context.Context, topicID, name string, made int64) string {
+	return t.views.Trouble(ctx, topicID, name, made)
+}
+
 // declaredViews are the views of a State as package viewing has them. A view that has not changed
 // is the same one again.
 type declaredViews struct {

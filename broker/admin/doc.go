@@ -46,13 +46,15 @@
 //  3. Snapshots of whole Topics: the broker that gets the request, from the leaders' answers.
 //  4. Values of Views: the broker that writes their results. Another broker judges the rights of
 //     its client and forwards the request, once.
-//  5. Everything else: the broker that gets the request.
+//  5. Single Views: the broker that gets the request. It asks the broker that writes the results
+//     why they are not up to date, and answers without that if that one is silent.
+//  6. Everything else: the broker that gets the request.
 //
 // Invariants:
 //
 //	A1  Reads are answered from the State that this broker follows and from shards that it leads.
-//	    They wait neither for etcd nor, except for snapshots of whole Topics and values of Views,
-//	    for another broker.
+//	    They wait neither for etcd nor, except for snapshots of whole Topics, values of Views and
+//	    the trouble of one View, for another broker.
 //	    The revision in the answer says at which point it holds. Writes wait for etcd: a bounded
 //	    number at a time, each with a deadline, and never on the goroutine of a connection.
 //	    Requests about what is set aside read or change the volume, in the same way but without a

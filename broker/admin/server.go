@@ -72,6 +72,8 @@ type Server struct {
 	stateTasks     *tasks
 	values         Values // of Views; nil: requests for them are refused
 	valueTasks     *tasks
+	viewTrouble    ViewTrouble // nil: Views have none
+	troubleTasks   *tasks
 	writes         *tasks
 	attributes     *attributes                  // nil: requests about them are refused
 	topicSnapshots *tasks                       // snapshots of whole Topics
@@ -88,6 +90,7 @@ func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s.volumeTasks = newTasks(volumeTasksAtOnce, writeTimeout, &s.refused)
 	s.stateTasks = newTasks(statesAtOnce, writeTimeout, &s.refused)
 	s.valueTasks = newTasks(valuesAtOnce, writeTimeout, &s.refused)
+	s.troubleTasks = newTasks(troublesAtOnce, troubleTimeout, &s.refused)
 	s.writes = newTasks(writesAtOnce, writeTimeout, &s.refused)
 	s.topicSnapshots = newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout, &s.refused)
 	s.reads.init(s.serve, s.flush, readsAtOnce, readsQueued)
@@ -109,6 +112,7 @@ func (s *Server) Close() {
 	s.volumeTasks.close()
 	s.stateTasks.close()
 	s.valueTasks.close()
+	s.troubleTasks.close()
 	s.writes.close()
 	if s.attributes != nil {
 		s.attributes.gate.close()
@@ -278,7 +282,7 @@ func (s *Server) answer(m *protocol.Message, by origin) []byte {
 		return s.answerValues(&r, m, by)
 	}
 	if r.kind.ofViews() {
-		return s.answerViews(&r)
+		return s.answerViews(&r, m, by)
 	}
 	if r.kind.ofAttributes() {
 		return s.answerAttributes(&r, m, by)

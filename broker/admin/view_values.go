@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/identity"
@@ -18,6 +20,15 @@ const ViewGetSubject = Prefix + "VIEW.GET"
 // valuesAtOnce bounds the requests for present values that are answered at a time. Those for one
 // View share what the shards say.
 const valuesAtOnce = 8
+
+const (
+	// troublesAtOnce bounds the requests about one View that wait for the broker that writes its
+	// results. What that says is small.
+	troublesAtOnce = 16
+	// troubleTimeout bounds the wait: a View is shown also while that broker does not answer. It is
+	// less than programs wait for an answer.
+	troubleTimeout = 1500 * time.Millisecond
+)
 
 // ViewGetRequest requests present values of a View.
 type ViewGetRequest struct {
@@ -34,6 +45,42 @@ type ViewValues struct {
 // Values returns present values of a View of a Topic with an id, whose first shard this broker
 // leads. The error may wrap viewing.ErrNotOwned.
 type Values func(ctx context.Context, topicID, name string, ask *viewing.Ask) (*viewing.Values, error)
+
+// ViewTrouble returns why the results of a View are not up to date, as the broker says that writes
+// them; empty: they are. made is View.Made.
+type ViewTrouble func(ctx context.Context, topicID, name string, made int64) string
+
+// ViewTrouble makes the server ask for the trouble of Views that it answers for.
+func (s *Server) ViewTrouble(of ViewTrouble) *Server {
+	s.viewTrouble = of
+	return s
+}
+
+// answerInfo answers with a View. It asks for its trouble for a client that may have its values,
+// since a reason may name a key, and answers later then.
+func (s *Server) answerInfo(name string, m *protocol.Message, by origin) []byte {
+	v := s.view()
+	info, d := v.viewInfo(name), v.state.View(name)
+	if s.viewTrouble == nil || d == nil {
+		return encode(info)
+	}
+	from := v.state.Topic(d.Spec.Topic)
+	if from == nil || s.mayGet(from, d, by) != nil {
+		return encode(info)
+	}
+	with := func(trouble string) []byte {
+		info.View.Trouble = trouble
+		return encode(info)
+	}
+	reply := bytes.Clone(m.Reply)
+	busy := fmt.Sprintf("it is not known whether the results are up to date: more than %d requests about views wait for other brokers (ask again in a moment)", troublesAtOnce)
+	if !s.troubleTasks.submit(by, len(m.Data), func(ctx context.Context) {
+		s.send(protocol.Message{Subject: reply, Data: with(s.viewTrouble(ctx, from.ID, d.Name, d.Made))})
+	}, func() { s.send(protocol.Message{Subject: reply, Data: with(busy)}) }) {
+		return with(busy)
+	}
+	return nil
+}
 
 // Values makes the server answer for Views that this broker writes the results of.
 func (s *Server) Values(of Values) *Server {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/identity"
+	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
 // The subjects of requests that declare Views. What a View computes is asked for elsewhere.
@@ -141,6 +142,9 @@ type View struct {
 	// DeletionPolicy is what becomes of it when its manifest is deleted.
 	DeletionPolicy coordination.DeletionPolicy `json:"deletionPolicy,omitempty"`
 	Status                                     // its Topic's
+	// Trouble is why results are not up to date, in answers about one View to clients that may have
+	// its values. Empty: they are.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // ViewInfo is one View.
@@ -327,12 +331,12 @@ func (s *Server) deleteView(ctx context.Context, asked ViewRequest) ViewInfo {
 	return info
 }
 
-// answerViews answers a request that writes nothing.
-func (s *Server) answerViews(r *request) []byte {
+// answerViews answers a request that writes nothing, or returns nil if the answer comes later.
+func (s *Server) answerViews(r *request, m *protocol.Message, by origin) []byte {
 	if r.kind == viewList {
 		return encode(s.view().viewList(r.view.list.Topic, r.page))
 	}
-	return encode(s.view().viewInfo(r.view.one.View))
+	return s.answerInfo(r.view.one.View, m, by)
 }
 
 func (v view) declared(d *coordination.View) View {

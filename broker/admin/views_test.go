@@ -262,6 +262,35 @@ func TestValuesOfAViewNeedTheRightToAllThatItReads(t *testing.T) {
 	}
 }
 
+// TestAViewIsShownWithItsTrouble: as the broker says that writes its results, to who may have its
+// values. If too many ask for that, it says so.
+func TestAViewIsShownWithItsTrouble(t *testing.T) {
+	t.Parallel()
+	user := func(n int, subscribe string) string {
+		return fmt.Sprintf(`{"name":"user%d","certificates":["dns:user%d"],"roles":["operator"],"permissions":{"publish":{"allow":[">"]},"subscribe":%s}}`, n, n, subscribe)
+	}
+	c, box := viewServer(t, `{"users":[`+user(1, `{"allow":[">"]}`)+`,`+user(2, `{"allow":["sensors.1.>"]}`)+`]}`)
+	c.server.ViewTrouble(func(ctx context.Context, topicID, name string, made int64) string {
+		_, bounded := ctx.Deadline()
+		state := c.State()
+		return fmt.Sprint(name, " stands still ", bounded, topicID == state.Topic("readings").ID, made == state.View(name).Made)
+	})
+	if made := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms); made.Error != nil || made.View.Trouble != "" {
+		t.Fatalf("made: %+v", made)
+	}
+	shown := func(client uint64, want string) {
+		t.Helper()
+		if is := asksOfView(t, c, box, client, ViewInfoSubject, `{"view":"hot-rooms"}`); is.Error != nil || is.View.Name != "hot-rooms" || is.View.Trouble != want {
+			t.Errorf("to user%d it is shown as %+v, %+v; want the trouble %q", client, is.View, is.Error, want)
+		}
+	}
+	shown(1, "hot-rooms stands still true true true")
+	shown(2, "")
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewInfoSubject, `{"view":"none"}`), NotFound, "there is no view")
+	c.server.troubleTasks.close()
+	shown(1, "it is not known whether the results are up to date: more than 16 requests about views wait for other brokers (ask again in a moment)")
+}
+
 // TestValuesEndWithTheRight: the right is that of the moment of the request.
 func TestValuesEndWithTheRight(t *testing.T) {
 	t.Parallel()

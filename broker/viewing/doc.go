@@ -14,7 +14,7 @@
 //	get.go       present values for clients
 //	link.go      asks other brokers, and answers them
 //	service.go   Service: which parts and owners there are
-//	stats.go     counters, and what is reported of views
+//	stats.go     counters, what is reported of views, and why their results are not up to date
 //
 // # Invariants
 //

@@ -91,13 +91,13 @@ func (s *Service[S]) Values(ctx context.Context, shard S, name string, ask *Ask)
 	page, err := pageOf(rows, offsets, o.view.Names(), ask)
 	if err == nil {
 		known := o.known()
-		page.Trouble = known.trouble()
+		page.Trouble = bounded(known.trouble())
 	}
 	return page, err
 }
 
-// gotten returns present values of a moment ago at most, or why there were none then. Those that ask
-// at once share that.
+// gotten returns present values of a moment ago at most, or why there were none then. Those that
+// ask at once share that.
 func (o *owner[S]) gotten(ctx context.Context) ([]aggregate.Row, []uint64, error) {
 	g := &o.got
 	select {

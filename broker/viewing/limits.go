@@ -95,7 +95,7 @@ const (
 	// appendsAtOnce is how many messages an owner has under way: as many as fill the round trip to
 	// another broker.
 	appendsAtOnce = 64
-	// maxTrouble is how long a reason is in a report.
+	// maxTrouble is how many bytes of a reason a report has, or an answer to a client.
 	maxTrouble = 500
 	// earliest and latest bound the watermarks that a report has: the others stand for none.
 	earliest = -6_000_000_000 * int64(time.Second)
@@ -127,8 +127,8 @@ const (
 	presentEvery = 2 * time.Second
 	presentShare = 10
 	presentMost  = time.Minute
-	// getEvery is for how long present values are told again that a client has asked for, and why there
-	// were none: those of all shards may have some 40 MB each.
+	// getEvery is for how long present values are told again that a client has asked for, and why
+	// there were none: those of all shards may have some 40 MB each.
 	getEvery = 500 * time.Millisecond
 	// getTries is how often they are asked for while shards change, and getPause the first pause
 	// between two times, which doubles. Together the pauses take less than a second: a change of

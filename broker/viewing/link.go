@@ -393,6 +393,9 @@ func (s *Service[S]) serveAny(ctx context.Context, shard S, q *question) (*answe
 		lasts, err := lasts(ctx, shard, q.Subjects)
 		return &answer{Lasts: lasts}, err
 	}
+	if q.Kind == whyLate {
+		return &answer{Trouble: s.troubleHere(shard, q.View, q.Made)}, nil
+	}
 	p := s.part(shard, q.View)
 	if p == nil || p.of.Made != q.Made {
 		return nil, fmt.Errorf("view %s is not kept there at the moment", q.View)

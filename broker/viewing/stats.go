@@ -2,6 +2,7 @@ package viewing
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -72,6 +73,37 @@ func (s *Service[S]) Stats() Stats {
 	return is
 }
 
+// bounded returns the beginning of a reason.
+func bounded(why string) string {
+	if why = strings.ToValidUTF8(why, "?"); len(why) > maxTrouble {
+		why = strings.ToValidUTF8(why[:maxTrouble], "")
+	}
+	return why
+}
+
+// Trouble asks the broker that writes the results of a view why they are not up to date; empty:
+// they are. topic is the id of the Topic that it reads. Without an answer it says so.
+func (s *Service[S]) Trouble(ctx context.Context, topic, name string, made int64) string {
+	a, err := s.ask(ctx, &question{Kind: whyLate, Topic: topic, View: name, Made: made})
+	switch {
+	case err == nil:
+		return bounded(a.Trouble)
+	case a != nil && a.Error != errNotLed.Error():
+		return "" // an earlier version does not know the question
+	}
+	return bounded("it is not known whether the results are up to date: shard 0: " + err.Error())
+}
+
+// troubleHere is Trouble for a view whose results this broker writes.
+func (s *Service[S]) troubleHere(shard S, name string, made int64) string {
+	o := s.owner(shard, name)
+	if o == nil || o.of.Made != made {
+		return s.notYet("its results", "the results of views", s.maxOwners)
+	}
+	known := o.known()
+	return bounded(known.trouble())
+}
+
 // trouble returns why results are not up to date; empty: they are.
 func (s *Status) trouble() string { return cmp.Or(s.Error, s.Waits) }
 
@@ -123,8 +155,7 @@ func (s *Service[S]) Reports(shard S) (all []view.Report) {
 		} else if place.Number == 0 && r.Trouble == "" {
 			r.Trouble = s.notYet("its results", "the results of views", s.maxOwners)
 		}
-		r.Trouble = strings.ToValidUTF8(r.Trouble, "?")
-		r.Trouble = r.Trouble[:min(len(r.Trouble), maxTrouble)]
+		r.Trouble = bounded(r.Trouble)
 		all = append(all, r)
 	}
 	return all

@@ -22,9 +22,10 @@ const (
 	present  = "present"  // all windows from a position on
 	takeAck  = "ack"      // an acknowledgement
 	lastOf   = "last"     // the last messages of subjects
+	whyLate  = "trouble"  // why the results of a view are not up to date
 )
 
-// question is what an owner asks the leader of a shard.
+// question is what a broker asks the leader of a shard.
 type question struct {
 	Kind  string `json:"kind"`
 	Topic string `json:"topic"` // id
@@ -55,6 +56,8 @@ type answer struct {
 	Left    uint64 `json:"left,omitempty"`    // offsets that are not read yet
 	Paused  string `json:"paused,omitempty"`  // why no record is added
 	Size    int64  `json:"size,omitempty"`    // bytes of memory that the windows take
+	// Trouble is why the results of a view are not up to date; empty: they are.
+	Trouble string `json:"trouble,omitempty"`
 
 	data []byte        // of a hand-over
 	loan *loan         // that data have; nil: none

@@ -105,6 +105,9 @@ why.`, maxPresentKeys, maxPresentValues),
 			if m.output == "json" {
 				return printJSON(cmd.OutOrStdout(), presentView{v, present})
 			}
+			if present.Why != "" { // which may be due to the same
+				present.Trouble = v.Trouble
+			}
 			if err := printView(cmd.OutOrStdout(), v); err != nil {
 				return err
 			}

@@ -80,6 +80,30 @@ func TestViewsFromTheCommandLine(t *testing.T) {
 	s.fails(exitFailure, "there is no view", "view show count")
 }
 
+// TestAViewIsShownWithItsTrouble: why its results are not up to date, while they are not.
+func TestAViewIsShownWithItsTrouble(t *testing.T) {
+	t.Parallel()
+	dev := startDev(t, "--data", t.TempDir())
+	defer dev.end() // it warns
+	s := shell{t, dev.url}
+	s.does("topic create readings")
+	s.does("topic create means")
+	s.does("view create hot readings --window 1m --time json.at --value n=count() --into means")
+	s.does("topic delete means --yes")
+	for _, at := range []string{"00:00:00", "00:10:00"} { // which closes the windows before
+		s.does("pub --ack readings.a", `{"at":"2026-01-01T`+at+`Z"}`)
+	}
+	const trouble = "topic means: there is no such topic"
+	testutil.EventuallyTrue(t, "the view is shown with its trouble", func() bool {
+		return strings.Contains(read[admin.View](s, "view show hot").Trouble, trouble) &&
+			strings.Contains(s.does("view show hot"), "\nThe results are not up to date: "+trouble)
+	})
+	s.does("topic create means")
+	if got := s.shows("hot"); strings.Contains(got, trouble) {
+		t.Errorf("shown as\n%s", got)
+	}
+}
+
 // shows returns what is shown of a View with its values: at moments it may not be served.
 func (s shell) shows(view string, more ...string) (out string) {
 	s.Helper()
