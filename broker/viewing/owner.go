@@ -46,6 +46,7 @@ type tenure struct {
 	acked  time.Time         // when all were sent
 	begun  bool              // the outputs count
 	fresh  time.Time         // when the Set was made
+	vain   map[uint32]bool   // shards whose last pages told nothing new
 }
 
 func newOwner[S Shard](s *Service[S], place Place, of *Declared, v *view.View) *owner[S] {
@@ -111,7 +112,7 @@ func (o *owner[S]) begin() (*tenure, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tenure{engine: engine, acks: map[uint32]uint64{}}
+	t := &tenure{engine: engine, acks: map[uint32]uint64{}, vain: map[uint32]bool{}}
 	o.forgetOutputs(t)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -202,13 +203,18 @@ func (o *owner[S]) each(ctx context.Context, of func(shard uint32) *question, to
 	})
 }
 
-// wanted returns the question from where a shard is heard on.
+// wanted returns the question from where a shard is heard on. While a new leader reads its log, or
+// a shard is ahead of others, its pages are of no use: it is asked for small ones, since others may
+// have more, and all are asked without a pause then.
 func (o *owner[S]) wanted(t *tenure, kind string) func(shard uint32) *question {
 	return func(shard uint32) *question {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		from := t.engine.Wanted(shard)
-		return &question{Kind: kind, End: from.End, Key: []byte(from.Key), Bytes: o.service.pageBytes(o.service.ownersHere.Load())}
+		from, bytes := t.engine.Wanted(shard), o.service.pageBytes(o.service.ownersHere.Load())
+		if t.vain[shard] {
+			bytes = leastPage
+		}
+		return &question{Kind: kind, End: from.End, Key: []byte(from.Key), Bytes: bytes}
 	}
 }
 
@@ -245,6 +251,7 @@ func (o *owner[S]) hear(ctx context.Context, t *tenure) (full bool, err error) {
 			full = full || t.engine.Wanted(uint32(n)) != before && t.engine.More(uint32(n))
 			o.measure(t)
 		}
+		t.vain[uint32(n)] = t.engine.Wanted(uint32(n)) == before
 	})
 	if err := cmp.Or(ctx.Err(), failed); err != nil {
 		return false, err
