@@ -192,8 +192,9 @@ type deniedError struct{ error }
 
 func (e *deniedError) Unwrap() error { return e.error }
 
-// endsWhenDenied has the first refused request end the query. A broker sends such a refusal to the
-// connection, and no answer to the request, which would be made again until its time is over.
+// endsWhenDenied has the first refused request end what stop ends, such as a query. A broker sends
+// such a refusal to the connection, and no answer to the request, which would be waited for, or
+// made again, until its time is over.
 func endsWhenDenied(stop context.CancelCauseFunc, notes io.Writer) nats.Option {
 	return nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
 		if !errors.Is(err, nats.ErrPermissionViolation) {

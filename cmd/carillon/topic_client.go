@@ -46,6 +46,17 @@ func (m *manageFlags) connect(cmd *cobra.Command, more ...nats.Option) (*brokers
 	return &brokers{nc, js, m.timeout, cmd.ErrOrStderr()}, nil
 }
 
+// connectAsking is connect, for requests of which the first that the user may not make ends ctx.
+// The caller calls end.
+func (m *manageFlags) connectAsking(cmd *cobra.Command) (ctx context.Context, b *brokers, end func(), err error) {
+	ctx, stop := context.WithCancelCause(cmd.Context())
+	if b, err = m.connect(cmd, endsWhenDenied(stop, cmd.ErrOrStderr())); err != nil {
+		stop(nil)
+		return nil, nil, nil, err
+	}
+	return ctx, b, func() { b.close(); stop(nil) }, nil
+}
+
 func (b *brokers) close() { b.nc.Close() }
 
 // note prints a note, which is not part of the output.
@@ -63,7 +74,10 @@ func (b *brokers) ask(ctx context.Context, subject string, request, answer any) 
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	m, err := b.nc.RequestWithContext(ctx, subject, payload)
+	denied, refused := errors.AsType[*deniedError](context.Cause(ctx))
 	switch {
+	case err != nil && refused:
+		return fmt.Errorf("the user lacks a right that this takes: %w", denied)
 	case errors.Is(err, nats.ErrNoResponders) && strings.HasPrefix(subject, admin.Prefix):
 		return errNoAdmin
 	case err != nil:

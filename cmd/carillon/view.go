@@ -41,16 +41,16 @@ func newViewListCommand() *cobra.Command {
 		Args:              takes(0, 1, "at most the name of a topic"),
 		ValidArgsFunction: m.completeNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := m.connect(cmd)
+			ctx, b, end, err := m.connectAsking(cmd)
 			if err != nil {
 				return err
 			}
-			defer b.close()
+			defer end()
 			request := admin.ViewListRequest{}
 			if len(args) == 1 {
 				request.Topic = args[0]
 			}
-			views, err := b.views(cmd.Context(), request)
+			views, err := b.views(ctx, request)
 			if err != nil {
 				return b.explain("list views", err)
 			}
@@ -89,16 +89,16 @@ why.`, maxPresentKeys, maxPresentValues),
 		Args:              takes(1, 1, "the name of a view"),
 		ValidArgsFunction: m.completeViews,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := m.connect(cmd)
+			ctx, b, end, err := m.connectAsking(cmd)
 			if err != nil {
 				return err
 			}
-			defer b.close()
-			v, err := b.askView(cmd.Context(), admin.ViewInfoSubject, "view "+args[0], admin.ViewRequest{View: args[0]})
+			defer end()
+			v, err := b.askView(ctx, admin.ViewInfoSubject, "view "+args[0], admin.ViewRequest{View: args[0]})
 			if err != nil {
 				return err
 			}
-			present, err := b.present(cmd.Context(), args[0])
+			present, err := b.present(ctx, args[0])
 			if err != nil {
 				return b.explain("view "+args[0], err)
 			}

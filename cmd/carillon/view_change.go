@@ -194,13 +194,13 @@ func viewWriter(use, short, what, done string, request func(admin.CreateViewRequ
 			if err != nil {
 				return usageError{err}
 			}
-			b, err := m.connect(cmd)
+			ctx, b, end, err := m.connectAsking(cmd)
 			if err != nil {
 				return err
 			}
-			defer b.close()
+			defer end()
 			subject, asked := request(admin.CreateViewRequest{View: args[0], ViewSettings: settings})
-			is, err := b.askView(cmd.Context(), subject, what+args[0], asked)
+			is, err := b.askView(ctx, subject, what+args[0], asked)
 			if err != nil {
 				return err
 			}
@@ -235,13 +235,13 @@ declares is deleted by kubectl; what a manifest left behind is deleted here.`,
 		Args:              takes(1, 1, "the name of a view"),
 		ValidArgsFunction: m.completeViews,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := m.connect(cmd)
+			ctx, b, end, err := m.connectAsking(cmd)
 			if err != nil {
 				return err
 			}
-			defer b.close()
+			defer end()
 			what := "delete view " + args[0]
-			is, err := b.askView(cmd.Context(), admin.ViewInfoSubject, what, admin.ViewRequest{View: args[0]})
+			is, err := b.askView(ctx, admin.ViewInfoSubject, what, admin.ViewRequest{View: args[0]})
 			if err != nil {
 				return err
 			}
@@ -251,7 +251,7 @@ declares is deleted by kubectl; what a manifest left behind is deleted here.`,
 			if err := confirm(cmd, yes, fmt.Sprintf("Delete view %s of topic %s?", is.Name, is.Spec.Topic), "nothing was deleted"); err != nil {
 				return err
 			}
-			if _, err := b.askView(cmd.Context(), admin.ViewDeleteSubject, what, admin.ViewRequest{View: args[0], Revision: is.Revision}); err != nil {
+			if _, err := b.askView(ctx, admin.ViewDeleteSubject, what, admin.ViewRequest{View: args[0], Revision: is.Revision}); err != nil {
 				return err
 			}
 			return m.deleted(cmd, "view "+args[0])

@@ -35,11 +35,11 @@ A KEY is a value of the view's "by"; of several expressions it has their values 
 		Args:              takes(1, maxViewKeys+1, "the name of a view, and keys"),
 		ValidArgsFunction: m.completeViews,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := m.connect(cmd)
+			ctx, b, end, err := m.connectAsking(cmd)
 			if err != nil {
 				return err
 			}
-			defer b.close()
+			defer end()
 			request := admin.ViewGetRequest{View: args[0]}
 			for _, key := range args[1:] {
 				request.Keys = append(request.Keys, viewing.KeyTexts(strings.Split(key, ",")))
@@ -49,7 +49,7 @@ A KEY is a value of the view's "by"; of several expressions it has their values 
 				Offsets []uint64       `json:"offsets"`
 			}{Values: []fetchedValue{}}
 			for {
-				page, err := b.valuesOf(cmd.Context(), request)
+				page, err := b.valuesOf(ctx, request)
 				if err != nil {
 					return err
 				}

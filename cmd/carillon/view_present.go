@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -103,6 +104,9 @@ func (b *brokers) present(ctx context.Context, view string) (presentValues, erro
 		}
 		if err != nil {
 			p.Why = err.Error()
+			if _, denied := errors.AsType[*deniedError](err); denied {
+				return p, nil // it is a reason as others
+			}
 			return p, whole.Err()
 		}
 		p.Trouble = page.Trouble
