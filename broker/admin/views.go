@@ -114,8 +114,11 @@ func settingsOf(s *coordination.ViewSpec) ViewSettings {
 type CreateViewRequest struct {
 	View string `json:"view"` // its name
 	ViewSettings
-	// Generation of an update is the one that the View has to have; 0: any.
+	// Generation of an update is the one that the View has to have, and Revision that it has to be at;
+	// 0: any. A View that was deleted and made again may have the same generation, and no revision of
+	// the one before.
 	Generation int64 `json:"generation,omitempty"`
+	Revision   int64 `json:"revision,omitempty"`
 }
 
 // ViewRequest names a View.
@@ -201,6 +204,8 @@ func (r *request) parseViews() *Error {
 		return refuse(BadRequest, "a page of %d values (leave limit out, or use a number above 0)", v.get.Limit)
 	case r.kind == viewCreate && v.create.Generation != 0:
 		return refuse(BadRequest, "generation is for updates (leave it out)")
+	case r.kind == viewCreate && v.create.Revision != 0:
+		return refuse(BadRequest, "revision is for updates (leave it out)")
 	case r.kind == viewInfo && v.one.Revision != 0:
 		return refuse(BadRequest, "revision is for deletions (leave it out)")
 	}
@@ -277,7 +282,7 @@ func (s *Server) changeView(ctx context.Context, asked *CreateViewRequest, spec 
 		return nil, err
 	}
 	spec.DeletionPolicy = before.Spec.DeletionPolicy
-	return s.store.UpdateView(ctx, asked.View, coordination.ViewUpdate{By: by, Generation: asked.Generation, Spec: spec})
+	return s.store.UpdateView(ctx, asked.View, coordination.ViewUpdate{By: by, Generation: asked.Generation, Revision: asked.Revision, Spec: spec})
 }
 
 // repeated refuses two triggers of one name: their Topics would be one.

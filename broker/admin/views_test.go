@@ -129,6 +129,18 @@ func TestAViewIsDeclaredByRequests(t *testing.T) {
 	}
 	c.await("the end of the view", func(s *coordination.State) bool { return s.View("hot-rooms") == nil })
 	refusedOfView(t, asksOfView(t, c, box, 1, ViewDeleteSubject, `{"view":"hot-rooms"}`), NotFound, "there is no view")
+	// One that was made again has the same generation, and another revision.
+	again := asksOfView(t, c, box, 1, ViewCreateSubject, hotRooms)
+	if again.Error != nil || again.View.Generation != made.View.Generation {
+		t.Fatalf("made again: %+v", again)
+	}
+	at := func(revision int64) string {
+		return strings.TrimSuffix(other, "}") + fmt.Sprintf(`,"generation":1,"revision":%d}`, revision)
+	}
+	refusedOfView(t, asksOfView(t, c, box, 1, ViewUpdateSubject, at(made.View.Revision)), Changed, "has changed in between")
+	if changed := asksOfView(t, c, box, 1, ViewUpdateSubject, at(again.View.Revision)); changed.Error != nil || changed.View.Generation != 2 {
+		t.Errorf("changed: %+v", changed)
+	}
 
 	// A manifest's is its own.
 	manifest := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "m", UID: "1"}
@@ -165,6 +177,7 @@ func TestAWrongViewIsRefusedWithTheReason(t *testing.T) {
 		{ViewListSubject, `{"limit":257}`, BadRequest, "use 1 to 256"},
 		{ViewInfoSubject, `{"view":"a","revision":3}`, BadRequest, "revision is for deletions"},
 		{ViewCreateSubject, with(`"by"`, `"generation":1,"by"`), BadRequest, "generation is for updates"},
+		{ViewCreateSubject, with(`"by"`, `"revision":1,"by"`), BadRequest, "revision is for updates"},
 		{ViewCreateSubject, with(`"by"`, `"color":"red","by"`), BadRequest, "unknown field"},
 		{ViewCreateSubject, with(`"idle":"30s"`, `"idle":"soon"`), BadRequest, `"soon" is no length of time`},
 		{ViewCreateSubject, with(`"hot-rooms"`, `"hot rooms"`), BadRequest, "the name has a blank"},

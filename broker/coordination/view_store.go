@@ -132,6 +132,7 @@ func (c *Client) sameView(found *mvccpb.KeyValue, spec *ViewSpec, owner Owner) (
 type ViewUpdate struct {
 	By         Owner
 	Generation int64 // expected generation; 0: any
+	Revision   int64 // expected View.Revision, which no other View of that name has; 0: any
 	Spec       ViewSpec
 }
 
@@ -141,7 +142,8 @@ func (c *Client) UpdateView(ctx context.Context, name string, update ViewUpdate)
 		switch {
 		case !v.Owner.mayChange(update.By):
 			return &NotOwnerError{"view " + name, v.Owner}
-		case update.Generation != 0 && v.Generation != update.Generation:
+		case update.Generation != 0 && v.Generation != update.Generation,
+			update.Revision != 0 && v.Revision != update.Revision:
 			return &StaleError{"view " + name}
 		}
 		return nil

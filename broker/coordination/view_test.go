@@ -108,8 +108,13 @@ func TestAViewIsMadeChangedAndDeleted(t *testing.T) {
 	}
 	as[*NotFoundError](t, c.DeleteView(ctx, "hot-rooms", 0, again))
 	anew, err := c.CreateView(ctx, "hot-rooms", want, manifest)
-	if err != nil || anew.Made <= made.Made {
+	if err != nil || anew.Made <= made.Made || anew.Generation != made.Generation {
 		t.Errorf("made anew: %+v, %v", anew, err)
+	}
+	_, err = c.UpdateView(ctx, "hot-rooms", ViewUpdate{By: manifest, Generation: made.Generation, Revision: made.Revision, Spec: idle})
+	as[*StaleError](t, err) // only the revision tells
+	if changed, err := c.UpdateView(ctx, "hot-rooms", ViewUpdate{By: manifest, Revision: anew.Revision, Spec: idle}); err != nil || changed.Generation != 2 {
+		t.Errorf("changed as of its revision: %+v, %v", changed, err)
 	}
 }
 

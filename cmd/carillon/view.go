@@ -212,6 +212,7 @@ func printView(w io.Writer, v *admin.View) error {
 		add("On behalf of", "user "+v.User)
 	}
 	add("Generation", strconv.FormatInt(v.Generation, 10))
+	add("Revision", strconv.FormatInt(v.Revision, 10))
 	add("Created", timeText(v.Created))
 	if len(s.Filter.Subjects) > 0 {
 		add("Filter", strings.Join(s.Filter.Subjects, ", "))

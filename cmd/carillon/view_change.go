@@ -159,9 +159,9 @@ It may be repeated: where that View is already, with the same settings, nothing 
 }
 
 func newViewUpdateCommand() *cobra.Command {
-	var generation int64
+	var generation, revision int64
 	cmd := viewWriter("update", "Replace the settings of a View", "change view ", "changed", func(asked admin.CreateViewRequest) (string, admin.CreateViewRequest) {
-		asked.Generation = generation
+		asked.Generation, asked.Revision = generation, revision
 		return admin.ViewUpdateSubject, asked
 	})
 	cmd.Long = `Replace the settings of a View, all of them: what is left out is as with carillon view create.
@@ -170,6 +170,7 @@ Other triggers, or another --idle, change nothing of the results. After any othe
 anew, of the messages that the Topic still has. What a manifest declares is changed by kubectl.`
 	cmd.Example = `  carillon view update per-region orders --by json.region --value 'n=count()' --where 'json.total > 100.0'`
 	cmd.Flags().Int64Var(&generation, "generation", 0, "only if the View has this generation, which carillon view show prints (default any)")
+	cmd.Flags().Int64Var(&revision, "revision", 0, "only if the View is at this revision, which carillon view show prints: it notices also one that was deleted and made again (default any)")
 	return cmd
 }
 

@@ -39,7 +39,9 @@ func TestViewsFromTheCommandLine(t *testing.T) {
 	s.fails(exitFailure, "there is no topic", "view create other nothing", "--value", "n=count()")
 	s.fails(exitFailure, "there is no view", "view update other readings", "--value", "n=count()")
 	s.fails(exitFailure, "has changed in between", "view update hot-rooms readings --generation 7", hot...)
-	s.prints("view hot-rooms of topic readings is changed; results go into topic means\n", "view update hot-rooms readings --idle 30s --generation 1", hot...)
+	s.fails(exitFailure, "has changed in between", "view update hot-rooms readings --revision 1", hot...)
+	at := fmt.Sprint("view update hot-rooms readings --idle 30s --generation 1 --revision ", is.Revision)
+	s.prints("view hot-rooms of topic readings is changed; results go into topic means\n", at, hot...)
 	for _, want := range []string{"Window", "1m every 10s", "On behalf of"} {
 		if got := s.does("view show hot-rooms"); strings.Contains(got, want) == (want == "On behalf of") {
 			t.Errorf("%s of\n%s", want, got)
