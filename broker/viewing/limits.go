@@ -68,6 +68,9 @@ const (
 	answersAtOnce = 8
 	// answerWithin is how long an answer may take. A broker that dies does not answer.
 	answerWithin = 15 * time.Second
+	// whyBytes is more than a question about trouble has. Larger ones are not looked into before they
+	// have a place.
+	whyBytes = 4 << 10
 	// leaderAgain is how often a question looks whether its broker still leads the shard.
 	leaderAgain = 200 * time.Millisecond
 	// pieceHead is more than the head of a piece takes.

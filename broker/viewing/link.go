@@ -228,27 +228,54 @@ func (l *link) turn(broker string) chan struct{} {
 	return turn
 }
 
-// send sends a message to a broker, in pieces. It reports whether there is a link.
+// send sends a message to a broker, in pieces. It reports whether there is a link, and all was sent
+// before ctx ended.
 func (s *Service[S]) send(ctx context.Context, broker, subject string, number uint64, data []byte) bool {
 	turn := s.link.turn(broker)
 	select {
 	case turn <- struct{}{}:
-		defer func() { <-turn }()
 	case <-ctx.Done():
 		return false
 	}
+	sent, eased := s.sendPieces(ctx, broker, subject, number, data)
+	if eased == nil {
+		<-turn
+	} else { // what is sent next waits for that, too
+		go func() {
+			<-eased
+			<-turn
+		}()
+	}
+	return sent
+}
+
+// sendPieces is send for who has the turn. If ctx ends while the link is behind, eased is closed
+// when it is so no more: that takes as long as the other broker reads nothing.
+func (s *Service[S]) sendPieces(ctx context.Context, broker, subject string, number uint64, data []byte) (sent bool, eased <-chan struct{}) {
 	size := s.Payload - pieceHead
 	p := piece{From: s.Self, Number: number, Count: max(1, (len(data)+size-1)/size)}
 	for ; p.Index < p.Count; p.Index++ {
 		n := min(len(data), size)
 		linked, behind := s.Hub.Forward(broker, &protocol.Message{Subject: []byte(subject), Data: framed(&p, data[:n])})
 		if !linked || ctx.Err() != nil {
-			return false
+			return false, nil
 		}
 		data = data[n:]
-		behind.Wait()
+		if !behind.Any() {
+			continue
+		}
+		waited := make(chan struct{})
+		go func() {
+			defer close(waited)
+			behind.Wait()
+		}()
+		select {
+		case <-waited:
+		case <-ctx.Done():
+			return false, waited
+		}
 	}
-	return true
+	return true, nil
 }
 
 // ask asks the leader of a shard.
@@ -288,6 +315,9 @@ func (s *Service[S]) askOnce(ctx context.Context, leader string, q *question, bo
 	number, answered := s.link.begin(booked)
 	defer s.link.end(leader, number)
 	if !s.send(ctx, leader, askSubject, number, framed(q, q.data)) {
+		if ctx.Err() != nil {
+			return reply{}, errSilent // it does not read
+		}
 		return reply{}, errUnreached
 	}
 	again := time.NewTicker(leaderAgain)
@@ -358,11 +388,13 @@ func (s *Service[S]) answer(from string, number uint64, data []byte) {
 		defer func() { <-s.link.serving }()
 		ctx, cancel := context.WithTimeout(s.ctx, answerWithin)
 		defer cancel()
-		select {
-		case s.link.working <- struct{}{}:
-			defer func() { <-s.link.working }()
-		case <-ctx.Done():
-			return
+		if !asksWhy(data) {
+			select {
+			case s.link.working <- struct{}{}:
+				defer func() { <-s.link.working }()
+			case <-ctx.Done():
+				return
+			}
 		}
 		q, a := &question{}, &answer{}
 		var err error
@@ -377,6 +409,17 @@ func (s *Service[S]) answer(from string, number uint64, data []byte) {
 		defer a.loan.give() // until it is sent
 		s.send(ctx, from, answerSubject, number, framed(a, a.data))
 	})
+}
+
+// asksWhy reports whether a question is one about trouble. It waits behind no others: their answers
+// may wait for memory, which is the trouble then, and its own one is small.
+func asksWhy(data []byte) bool {
+	q := &question{}
+	if len(data) > whyBytes {
+		return false
+	}
+	_, err := unframed(data, q)
+	return err == nil && q.Kind == whyLate
 }
 
 // serve answers a question about a shard that is led here.

@@ -3,12 +3,15 @@ package viewing
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // TestEachBrokerKnowsTheTroubleOfAView: it is what the owner says, wherever that is, and within the
@@ -90,4 +93,62 @@ func TestAReasonIsBounded(t *testing.T) {
 			t.Errorf("of %d bytes it has %d: %q", len(why), len(got), got)
 		}
 	}
+}
+
+// behindOnce is links of which the first one that is sent on is behind until it is eased.
+type behindOnce struct {
+	publish.Hub
+	eased chan struct{}
+	sent  atomic.Int32
+}
+
+func (h *behindOnce) Wait() { <-h.eased }
+
+func (h *behindOnce) Forward(broker string, m *protocol.Message) (linked bool, behind work.Behind) {
+	if h.sent.Add(1) == 1 {
+		behind.Add(h)
+		return true, behind
+	}
+	return h.Hub.Forward(broker, m)
+}
+
+// TestALinkThatIsBehindHoldsNobodyUpForLonger: than who asks has time. While the other broker reads
+// nothing no more is sent to it, and then it goes on.
+func TestALinkThatIsBehindHoldsNobodyUpForLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *Service[*leader]
+		hub := &behindOnce{eased: make(chan struct{}), Hub: asked{answer: func(p *piece) { tell(s, p.Number, 0) }}}
+		s = New(Config[*leader]{Self: "0", Payload: 4 << 10, Hub: hub,
+			Shard: func(string, int) (*leader, bool, string) { return nil, false, "1" }})
+		for n := range 2 {
+			began := time.Now()
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			if got := s.Trouble(ctx, "in", "means", 3); !strings.HasSuffix(got, errSilent.Error()) || time.Since(began) != time.Second || hub.sent.Load() != 1 {
+				t.Errorf("%d: after %v and %d messages it says %q", n, time.Since(began), hub.sent.Load(), got)
+			}
+			stop()
+		}
+		close(hub.eased)
+		if got := s.Trouble(t.Context(), "in", "means", 3); got != "" {
+			t.Errorf("afterwards it says %q", got)
+		}
+	})
+}
+
+// TestTroubleIsToldWhileOtherAnswersWait: for memory, which may be the trouble.
+func TestTroubleIsToldWhileOtherAnswersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := map[uint64]bool{}
+		s := New(Config[*leader]{Self: "0", Payload: 4 << 10, Hub: asked{answer: func(p *piece) { told[p.Number] = true }},
+			Shard: func(string, int) (*leader, bool, string) { return nil, false, "" }})
+		for range answersAtOnce {
+			s.link.working <- struct{}{}
+		}
+		s.answer("1", 1, framed(&question{Kind: handOver, Topic: "in"}, nil))
+		s.answer("1", 2, framed(&question{Kind: whyLate, Topic: "in", View: strings.Repeat("v", 256), Made: 3}, nil))
+		s.running.Wait()
+		if told[1] || !told[2] {
+			t.Errorf("told of the questions %v, want only the second", told)
+		}
+	})
 }
