@@ -73,7 +73,7 @@ func (s *Server) answerInfo(name string, m *protocol.Message, by origin) []byte 
 		return encode(info)
 	}
 	reply := bytes.Clone(m.Reply)
-	busy := fmt.Sprintf("it is not known whether the results are up to date: more than %d requests about views wait for other brokers (ask again in a moment)", troublesAtOnce)
+	busy := fmt.Sprintf("%s: more than %d requests about views wait for other brokers (ask again in a moment)", viewing.NotKnown, troublesAtOnce)
 	if !s.troubleTasks.submit(by, len(m.Data), func(ctx context.Context) {
 		s.send(protocol.Message{Subject: reply, Data: with(s.viewTrouble(ctx, from.ID, d.Name, d.Made))})
 	}, func() { s.send(protocol.Message{Subject: reply, Data: with(busy)}) }) {

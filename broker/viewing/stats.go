@@ -81,6 +81,9 @@ func bounded(why string) string {
 	return why
 }
 
+// NotKnown begins what is told as trouble if the broker that knows it does not say it.
+const NotKnown = "it is not known whether the results are up to date"
+
 // Trouble asks the broker that writes the results of a view why they are not up to date; empty:
 // they are. topic is the id of the Topic that it reads. Without an answer it says so.
 func (s *Service[S]) Trouble(ctx context.Context, topic, name string, made int64) string {
@@ -91,7 +94,7 @@ func (s *Service[S]) Trouble(ctx context.Context, topic, name string, made int64
 	case a != nil && a.Error != errNotLed.Error():
 		return "" // an earlier version does not know the question
 	}
-	return bounded("it is not known whether the results are up to date: shard 0: " + err.Error())
+	return bounded(NotKnown + ": shard 0: " + err.Error())
 }
 
 // troubleHere is Trouble for a view whose results this broker writes.

@@ -83,7 +83,7 @@ func newViewShowCommand() *cobra.Command {
 		Long: fmt.Sprintf(`Show one View: what it computes, where its results go, and whether it is served. Below are its
 present values, of the first %d keys and at most %d values, and how many more there are; carillon
 view get prints all. If they can't be had, for example because the View is not served yet, it says
-why.`, maxPresentKeys, maxPresentValues),
+why, and so it does while results are not up to date.`, maxPresentKeys, maxPresentValues),
 		Example: `  carillon view show hot-rooms
   carillon view show hot-rooms --output json | jq .present.values`,
 		Args:              takes(1, 1, "the name of a view"),

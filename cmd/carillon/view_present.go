@@ -7,8 +7,10 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/viewing"
 )
 
 const (
@@ -123,7 +125,11 @@ func (b *brokers) present(ctx context.Context, view string) (presentValues, erro
 
 func printPresent(w io.Writer, view string, p *presentValues) error {
 	if p.Trouble != "" {
-		if _, err := fmt.Fprintf(w, "\nThe results are not up to date: %s\n", printable(p.Trouble)); err != nil {
+		text := "The results are not up to date: " + p.Trouble
+		if why, unknown := strings.CutPrefix(p.Trouble, viewing.NotKnown); unknown {
+			text = "It is not known whether the results are up to date" + why
+		}
+		if _, err := fmt.Fprintf(w, "\n%s\n", printable(text)); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/viewing"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -102,6 +103,21 @@ func TestAViewIsShownWithItsTrouble(t *testing.T) {
 	})
 	s.does("topic create means")
 	s.shows("hot", "--output", "json") // without trouble
+}
+
+// TestTroubleIsPrintedAsItIsKnown: that it is not known is no trouble of the results.
+func TestTroubleIsPrintedAsItIsKnown(t *testing.T) {
+	t.Parallel()
+	for trouble, want := range map[string]string{
+		"topic means: it is full":        "The results are not up to date: topic means: it is full",
+		viewing.NotKnown + ": no answer": "It is not known whether the results are up to date: no answer",
+	} {
+		var out strings.Builder
+		testutil.Must(t, printPresent(&out, "hot", &presentValues{Trouble: trouble, Why: "no"}))
+		if first, _, _ := strings.Cut(strings.TrimSpace(out.String()), "\n"); first != want {
+			t.Errorf("trouble %q is printed as %q, want %q", trouble, first, want)
+		}
+	}
 }
 
 // shows returns what is shown of a View with its values: at moments it may not be served.
