@@ -30,6 +30,9 @@ func NewOffsetClock(offset *atomic.Int64) Clock { return Clock{&shift{by: offset
 // shiftEvery is the interval in which the file is read.
 const shiftEvery = 50 * time.Millisecond
 
+// shiftBytes is how much of the file is read: one duration.
+const shiftBytes = 256
+
 // NewShiftedClock returns a clock with an offset read from a file, such as "-1h30m", now and during
 // Follow. It is for tests of clocks that jump. The file must exist.
 func NewShiftedClock(path string, log *slog.Logger) (Clock, error) {
@@ -74,7 +77,7 @@ func (c Clock) Follow(ctx context.Context) {
 }
 
 func (s *shift) read() error {
-	text, err := os.ReadFile(s.path)
+	text, _, err := ReadFile(s.path, shiftBytes)
 	if err != nil {
 		return fmt.Errorf("read the clock's shift: %w", err)
 	}

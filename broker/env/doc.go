@@ -7,6 +7,9 @@
 // Clock is the wall clock of this machine, which may be wrong. Package clock computes the time of
 // records from it. Tests make it jump.
 //
+// ReadFile reads small files that others exchange while a broker runs, and never waits for a
+// writer. Links are followed, since Kubernetes mounts Secrets as links.
+//
 // TLS is the broker's identity: a CA, a certificate and its key, in three files that are renewed by
 // another process. Towards clients there may be no CA. Invariants:
 //

@@ -3,8 +3,8 @@ package env
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -255,14 +255,12 @@ func (t *TLS) parse(pem [3][]byte) (*identity, error) {
 }
 
 func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	data, _, err := ReadFile(path, maxTLSFile+1)
+	if irregular := (*IrregularError)(nil); errors.As(err, &irregular) {
+		return nil, fmt.Errorf("read TLS file: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read TLS file: %w (make it readable for the user that runs this)", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxTLSFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read TLS file %s: %w", path, err)
 	}
 	if len(data) > maxTLSFile {
 		return nil, fmt.Errorf("read TLS file %s: larger than %d bytes (it must hold certificates or a key only)", path, maxTLSFile)

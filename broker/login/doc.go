@@ -12,8 +12,8 @@
 //	    the hashes of its user change. So clients that come back cost no bcrypt.
 //	    It is remembered with the hash that verified it, and no password is kept.
 //	V3  The duration of a refusal does not tell whether the user exists.
-//	V4  A file of users that can't be read or is wrong changes nothing: the last good table stays,
-//	    and the log says so.
+//	V4  A file of users that can't be read, is wrong or is no regular file changes nothing: the last
+//	    good table stays, and the log says so. Reading it never waits for a writer.
 //	V5  A connected client keeps its access while its user lists what it proved itself by: the hash
 //	    that verified its password, its token or nkey, or a name in its certificate. Two hashes of
 //	    one password are two credentials, since nothing but the password could tell.

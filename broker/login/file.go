@@ -4,15 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/identity"
 )
 
-// File is a file with a document of users in JSON.
+// File is a file with a document of users in JSON. Anything but a regular file, such as a pipe, is
+// refused: it is read again and again.
 type File struct {
 	Path string
 	seen os.FileInfo // of what was read last
@@ -68,20 +69,12 @@ func (f *File) Document() (*identity.Document, error) {
 
 // text reads the file.
 func (f *File) text() ([]byte, error) {
-	file, err := os.Open(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if f.seen, err = file.Stat(); err != nil {
-		return nil, err
-	}
-	f.young = time.Since(f.seen.ModTime()) < coarse
-	text, err := io.ReadAll(io.LimitReader(file, identity.MaxDocument+1))
+	text, about, err := env.ReadFile(f.Path, identity.MaxDocument+1)
 	if err != nil {
 		f.seen = nil // it is read again
 		return nil, err
 	}
+	f.seen, f.young = about, time.Since(about.ModTime()) < coarse
 	f.sum = sha256.Sum256(text)
 	return text, nil
 }

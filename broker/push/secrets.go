@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/env"
 )
 
 // secrets reads the values that requests need, from files that the operator keeps. A file is read
@@ -44,22 +46,29 @@ func (s *secrets) read(what, file string) (secret, error) {
 		return secret{}, &MissingError{what, "can't be read: " + err.Error()}
 	}
 	if about.Size() > secretBytes {
-		return secret{}, &MissingError{what, fmt.Sprintf("has %d bytes: use at most %d", about.Size(), secretBytes)}
+		return secret{}, tooLarge(what, about.Size())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if found, ok := s.known[file]; ok && found.changed.Equal(about.ModTime()) && found.size == about.Size() {
 		return found, nil
 	}
-	value, err := os.ReadFile(path)
+	value, about, err := env.ReadFile(path, secretBytes+1)
 	if err != nil {
 		return secret{}, &MissingError{what, "can't be read: " + err.Error()}
+	}
+	if len(value) > secretBytes {
+		return secret{}, tooLarge(what, about.Size())
 	}
 	if s.known == nil || len(s.known) >= knownSecrets {
 		s.known = map[string]secret{}
 	}
 	s.known[file] = secret{about.ModTime(), about.Size(), value}
 	return s.known[file], nil
+}
+
+func tooLarge(what string, size int64) error {
+	return &MissingError{what, fmt.Sprintf("has %d bytes: use at most %d", size, secretBytes)}
 }
 
 // header returns the value of a header, without the end of line that files tend to have.

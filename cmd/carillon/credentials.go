@@ -18,7 +18,7 @@ func (c *credentials) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.user, "user", "", "the user that clients must name (or CARILLON_USER)")
 	f.StringVar(&c.password, "password", "", "the password that goes with it (or CARILLON_PASSWORD)")
 	f.StringVar(&c.token, "token", "", "the token that clients must present instead (or CARILLON_TOKEN)")
-	f.StringVar(&c.users, "users", "", "file with users and their permissions, in JSON; read again when it changes (or CARILLON_USERS)")
+	f.StringVar(&c.users, "users", "", "regular file with users and their permissions, in JSON; read again when it changes (or CARILLON_USERS)")
 }
 
 // auth returns the only user, or the path of the file of users, or neither.
