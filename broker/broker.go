@@ -295,7 +295,8 @@ func (b *Broker) run(ctx context.Context) error {
 	})
 	running.Go(func() { b.config.Clock.Follow(outlasting) })
 	running.Go(func() { b.clock.Run(outlasting) })
-	running.Go(func() { b.users.follow(ctx, b.log, b.hub) })
+	// A change of users holds also while this broker hands over, and for the process after it.
+	running.Go(func() { b.users.follow(outlasting, b.log, b.hub) })
 	if b.mesh != nil {
 		served, ended := context.WithCancel(context.WithoutCancel(ctx)) // until no client is left
 		defer ended()

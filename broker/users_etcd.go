@@ -19,9 +19,13 @@ const (
 	usersStale = 5 * time.Second
 	// usersLook is how often that is judged.
 	usersLook = 500 * time.Millisecond
-	// usersWait is how long a broker that starts waits for the users in etcd before it serves
-	// clients by those that it saved last. etcd has answered when that begins.
+	// usersWait is how long a broker that starts waits for a whole set of users in etcd before it
+	// serves clients by those that it saved last. etcd has answered when that begins, and has none
+	// only while one is being written.
 	usersWait = 3 * time.Second
+	// usersApply is how long it waits more for a set that it has seen. Compiling 10,000 users takes
+	// a fraction of a second, and more on a machine where many brokers start.
+	usersApply = 30 * time.Second
 )
 
 // etcdUsers are users that follow etcd. The last ones are kept on the volume, and a broker starts
@@ -34,6 +38,7 @@ type etcdUsers struct {
 
 	next    chan struct{}                        // a token: present has changed
 	present atomic.Pointer[coordination.UserSet] // in etcd
+	arrived atomic.Bool                          // present is known
 	seen    chan struct{}                        // closed when etcd's were applied first
 	saving  chan struct{}                        // a token: saved is to be written
 	saved   atomic.Pointer[coordination.UserSet] // for the volume
@@ -94,6 +99,7 @@ func (e *etcdUsers) observe(s *coordination.State) {
 	if users := s.Users(); !e.known || users != e.last {
 		e.known, e.last = true, users
 		e.present.Store(users)
+		e.arrived.Store(true)
 		wake(e.next)
 	}
 }
@@ -107,26 +113,40 @@ func wake(token chan struct{}) {
 
 // await waits until the users in etcd are applied, for a bounded time.
 func (e *etcdUsers) await(ctx context.Context) {
-	late := time.NewTimer(usersWait)
-	defer late.Stop()
-	select {
-	case <-e.seen:
-	case <-late.C:
-	case <-ctx.Done():
+	for _, wait := range []time.Duration{usersWait, usersApply} {
+		late := time.NewTimer(wait)
+		defer late.Stop()
+		select {
+		case <-e.seen:
+			return
+		case <-ctx.Done():
+			return
+		case <-late.C:
+		}
+		if !e.arrived.Load() {
+			return
+		}
 	}
 }
 
-// follow applies changes until ctx ends.
+// follow applies changes until ctx ends, also the last one that was seen by then. The next process
+// starts with it.
 func (e *etcdUsers) follow(ctx context.Context, log *slog.Logger, hub *session.Hub) {
 	var saver sync.WaitGroup
 	defer saver.Wait()
-	saver.Go(func() { e.save(ctx, log) })
+	defer close(e.saving)
+	saver.Go(func() { e.save(log) })
 	look := time.NewTicker(usersLook)
 	defer look.Stop()
 	first, stale := true, false
 	for {
 		select {
 		case <-ctx.Done():
+			select {
+			case <-e.next:
+				e.apply(e.present.Load(), log)
+			default:
+			}
 			return
 		case <-look.C:
 			stale = e.judge(stale, log)
@@ -155,14 +175,10 @@ func (e *etcdUsers) apply(s *coordination.UserSet, log *slog.Logger) {
 	wake(e.saving)
 }
 
-// save writes the last users to the volume. A disk that stalls delays no change of users.
-func (e *etcdUsers) save(ctx context.Context, log *slog.Logger) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-e.saving:
-		}
+// save writes the last users to the volume until saving is closed, and those of the last token
+// before it ends. A disk that stalls delays no change of users.
+func (e *etcdUsers) save(log *slog.Logger) {
+	for range e.saving {
 		if err := e.dir.Save(e.saved.Load()); err != nil {
 			log.Error("Could not save the users; after a restart without etcd those of before hold", "error", err)
 		}

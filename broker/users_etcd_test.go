@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -360,6 +361,53 @@ func TestTheLastUsersHoldWithoutEtcd(t *testing.T) {
 		t.Errorf("with a broken file ann may connect, or it does not start: %v", err)
 	}
 	log.wait(t, "The users that this broker saved last are unreadable")
+}
+
+// TestTheLastUsersSeenAreSaved: a broker that stops right after a change leaves it to the next
+// process.
+func TestTheLastUsersSeenAreSaved(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	for range 20 { // what is ready beside the end of ctx is chosen by chance
+		data := t.TempDir()
+		e, err := newEtcdUsers(data, quiet)
+		testutil.Must(t, err)
+		hub := session.NewHub(session.Config{Auth: e.login, Logger: quiet})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		e.observe(coordination.NewState(1, nil, nil, nil, nil).WithUsers(&coordination.UserSet{Generation: 7}))
+		e.follow(ctx, quiet, hub)
+		hub.Close()
+		if last, err := coordination.UsersDir(data).Load(); err != nil || last == nil || last.Generation != 7 {
+			t.Fatalf("the next process starts with %+v, %v", last, err)
+		}
+	}
+}
+
+// TestAStartWaitsForUsersThatItHasSeen, however long they take to be applied, and not long for
+// users that are still being written.
+func TestAStartWaitsForUsersThatItHasSeen(t *testing.T) {
+	const never = time.Hour
+	for _, c := range []struct {
+		seen          bool
+		applied, want time.Duration
+	}{{false, never, usersWait}, {true, 10 * time.Second, 10 * time.Second}, {true, never, usersWait + usersApply}} {
+		synctest.Test(t, func(t *testing.T) {
+			e, err := newEtcdUsers(t.TempDir(), slog.New(slog.DiscardHandler))
+			testutil.Must(t, err)
+			state := coordination.NewState(1, nil, nil, nil, nil)
+			e.observe(state.WithUsersBegun())
+			if c.seen {
+				e.observe(state.WithUsers(&coordination.UserSet{}))
+			}
+			applied := time.AfterFunc(c.applied, func() { close(e.seen) })
+			defer applied.Stop()
+			began := time.Now()
+			e.await(t.Context())
+			if took := time.Since(began); took != c.want {
+				t.Errorf("with %+v it waits for %v", c, took)
+			}
+		})
+	}
 }
 
 // lines keeps the lines of a log.
