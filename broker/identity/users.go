@@ -50,8 +50,8 @@ const (
 	// MaxUsers bounds the memory of a Table.
 	MaxUsers = 10_000
 	maxName  = 256
-	// maxVerifiers bounds the hashes of passwords of one user, since each costs a tenth of a second.
-	maxVerifiers = 4
+	// MaxVerifiers bounds the hashes of passwords of one user, since each costs a tenth of a second.
+	MaxVerifiers = 4
 	// maxCost bounds the cost of a hash: 12 takes a quarter of a second of a core.
 	maxCost = 12
 )
@@ -166,8 +166,8 @@ func (t *Table) add(u *User, fallback *rights, shown *Permissions) (err error) {
 		is.Permissions = u.Permissions
 	}
 	entry := &Entry{Identity: is}
-	if len(u.Passwords) > maxVerifiers {
-		return fmt.Errorf("passwords: %d; give at most %d", len(u.Passwords), maxVerifiers)
+	if len(u.Passwords) > MaxVerifiers {
+		return fmt.Errorf("passwords: %d; give at most %d", len(u.Passwords), MaxVerifiers)
 	}
 	for _, hash := range u.Passwords {
 		cost, err := bcrypt.Cost([]byte(hash))

@@ -29,21 +29,43 @@ type Decision struct {
 	size int // of the users in etcd, in bytes; those that were refused at last count
 }
 
-// decide returns the users that Secrets and the defaults make. before are users with verifiers that
-// may hold still, by name. It changes h and left.
-func decide(secrets []corev1.Secret, defaults *identity.Permissions, anonymous string, before map[string]*identity.User, h *hashes, left *turns) Decision {
-	d := Decision{Document: identity.Document{Default: defaults, Anonymous: anonymous}}
-	refuse := func(c *candidate, err error) { d.Mistakes = append(d.Mistakes, Mistake{c.secret, err.Error()}) }
+// gathered is what a Broker's manifest and the Secrets of its users say.
+type gathered struct {
+	defaults   *identity.Permissions
+	anonymous  string
+	candidates []*candidate // in the order of their ages
+	mistakes   []Mistake
+	trouble    string
+	order      map[string]int // of the Secrets, by name
+}
+
+// gather reads the Secrets. It sorts them by their ages.
+func gather(secrets []corev1.Secret, defaults *identity.Permissions, anonymous string) *gathered {
+	g := &gathered{defaults: defaults, anonymous: anonymous, order: map[string]int{}}
 	if _, mistakes := (&identity.Document{Default: defaults}).Valid(); len(mistakes) > 0 {
-		d.Trouble, d.Keep = "spec.auth.users."+mistakes[0].Error(), true
+		g.trouble = "spec.auth.users." + mistakes[0].Error()
 	}
-	candidates := d.candidates(secrets, anonymous, refuse)
-	waiting := hash(candidates, before, h, left)
+	g.read(secrets)
+	for i := range secrets {
+		g.order[secrets[i].Name] = i
+	}
+	return g
+}
+
+// decide returns which users there are as of a stage of a pass. before are users with verifiers
+// that may hold still, by name. It changes h and left.
+func (g *gathered) decide(before map[string]*identity.User, h *hashes, left *turns, until stage) Decision {
+	d := Decision{
+		Document: identity.Document{Default: g.defaults, Anonymous: g.anonymous},
+		Mistakes: slices.Clone(g.mistakes), Trouble: g.trouble, Keep: g.trouble != "",
+	}
+	refuse := func(c *candidate, err error) { d.Mistakes = append(d.Mistakes, Mistake{c.secret, err.Error()}) }
+	waiting := hash(g.candidates, before, h, left, until)
 
 	// The first of two with one credential is right, so they are judged in the order of their ages.
-	doc := identity.Document{Default: defaults}
+	doc := identity.Document{Default: g.defaults}
 	bySecret := map[string]*candidate{}
-	for _, c := range candidates {
+	for _, c := range g.candidates {
 		if waiting[c] {
 			d.Pending++
 			if u := &c.user; before[u.Name] == nil && len(u.Passwords)+len(u.Tokens)+len(u.NKeys)+len(u.Certificates) == 0 {
@@ -72,17 +94,13 @@ func decide(secrets []corev1.Secret, defaults *identity.Permissions, anonymous s
 	}
 	d.Document.Users = slices.DeleteFunc(doc.Users, func(u identity.User) bool { return bySecret[u.Name] == nil })
 	slices.SortFunc(d.Document.Users, func(a, b identity.User) int { return strings.Compare(a.Name, b.Name) })
-	if anonymous != "" && table.User(anonymous) == nil {
+	if g.anonymous != "" && table.User(g.anonymous) == nil {
 		d.Document.Anonymous = ""
-		if !slices.ContainsFunc(candidates, func(c *candidate) bool { return waiting[c] && c.user.Name == anonymous }) {
-			d.Trouble = cmp.Or(d.Trouble, fmt.Sprintf("spec.auth.users.anonymous: there is no user %q", anonymous))
+		if !slices.ContainsFunc(g.candidates, func(c *candidate) bool { return waiting[c] && c.user.Name == g.anonymous }) {
+			d.Trouble = cmp.Or(d.Trouble, fmt.Sprintf("spec.auth.users.anonymous: there is no user %q", g.anonymous))
 		}
 	}
-	order := map[string]int{}
-	for i := range secrets {
-		order[secrets[i].Name] = i
-	}
-	slices.SortStableFunc(d.Mistakes, func(a, b Mistake) int { return order[a.Secret] - order[b.Secret] })
+	slices.SortStableFunc(d.Mistakes, func(a, b Mistake) int { return g.order[a.Secret] - g.order[b.Secret] })
 	return d
 }
 
@@ -103,8 +121,9 @@ func (d *Decision) withOwn(own *identity.User) {
 	}
 }
 
-// candidates sorts the Secrets by their ages, and returns those that are right by themselves.
-func (d *Decision) candidates(secrets []corev1.Secret, anonymous string, refuse func(*candidate, error)) (all []*candidate) {
+// read reads the Secrets, in the order of their ages. Candidates are those that are right by
+// themselves.
+func (g *gathered) read(secrets []corev1.Secret) {
 	slices.SortFunc(secrets, func(a, b corev1.Secret) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
@@ -117,74 +136,16 @@ func (d *Decision) candidates(secrets []corev1.Secret, anonymous string, refuse 
 			err = fmt.Errorf("user %s is the operator's own: choose another username", OperatorName)
 		case older != "":
 			err = fmt.Errorf("its user has the name of that of Secret %s, which is older: choose another username", older)
-		case !c.authenticates() && c.user.Name != anonymous:
+		case !c.authenticates() && c.user.Name != g.anonymous:
 			err = errors.New("it has no password, passwordHash, token, nkey or certificate: add one")
-		case len(all) == identity.MaxUsers:
+		case len(g.candidates) == identity.MaxUsers:
 			err = fmt.Errorf("there are more than %d users: delete some", identity.MaxUsers)
 		}
 		if err != nil {
-			refuse(&c, err)
+			g.mistakes = append(g.mistakes, Mistake{c.secret, err.Error()})
 			continue
 		}
 		named[c.user.Name] = c.secret
-		all = append(all, &c)
+		g.candidates = append(g.candidates, &c)
 	}
-	return all
-}
-
-// hash sets the verifiers of passwords. Those in etcd that were made from the Secret as it is are
-// right. Users without any come first: they can't connect. Then come changed Secrets, and at last
-// those whose verifiers this process knows nothing of. waiting are those who had no turn, and have
-// the verifiers of before.
-func hash(candidates []*candidate, before map[string]*identity.User, h *hashes, left *turns) (waiting map[*candidate]bool) {
-	waiting = map[*candidate]bool{}
-	used := map[string]bool{}
-	const fresh, changed, unknown = 0, 1, 2
-	for turn := range unknown + 1 {
-		for _, c := range candidates {
-			was, its := before[c.user.Name], unknown
-			switch {
-			case was == nil || len(was.Passwords) == 0:
-				its = fresh
-			case h.hold(c, was.Passwords):
-				c.user.Passwords = was.Passwords
-				continue
-			case h.changed(c):
-				its = changed
-			}
-			if its != turn {
-				continue
-			}
-			var old []string
-			if was != nil {
-				old = slices.DeleteFunc(slices.Clone(was.Passwords), func(hash string) bool { return slices.Contains(c.hashes, hash) })
-			}
-			c.user.Passwords = slices.Clone(c.hashes)
-			for _, password := range c.passwords {
-				hash, err := h.of(password, old, left)
-				if err != nil || hash == "" {
-					waiting[c] = true
-					break
-				}
-				c.user.Passwords = append(c.user.Passwords, hash)
-			}
-			if waiting[c] {
-				c.user.Passwords = slices.Clone(c.hashes)
-				if was != nil {
-					c.user.Passwords = was.Passwords
-				}
-			}
-			for _, hash := range c.user.Passwords {
-				used[hash] = true
-			}
-		}
-	}
-	for _, u := range before { // a set that is not written yet may come back
-		for _, hash := range u.Passwords {
-			used[hash] = true
-		}
-	}
-	h.keep(used)
-	h.note(candidates, waiting)
-	return waiting
 }

@@ -2,18 +2,26 @@
 // and permissions from Secrets of the type carillon.dev/user, and never a secret.
 //
 // A pass reads the Secrets from a cache that has no others, decides purely which users there are
-// (Decide), and writes the set if it differs from the one in etcd. Its result goes to the pass over
+// (decide), and writes the set if it differs from the one in etcd. Its result goes to the pass over
 // the Broker, which writes the status.
 //
 //	A1  A wrong Secret takes no other user away. Of two Secrets with one name or credential, the
 //	    older one is right.
 //	A2  A pass computes a bounded number of password hashes, and another pass follows. Until the
-//	    turn of a Secret comes, the verifiers in etcd hold; a new user without any is left out.
-//	    Secrets that have changed are hashed before Secrets that etcd has no digest of.
+//	    turn of a Secret comes, the verifiers in etcd hold that may be of its passwords; a new user
+//	    without any is left out.
 //	A3  A password whose verifier is in etcd is not hashed again, so a converged Broker costs no
 //	    write. Etcd has a digest of the version of the Secret and of its verifiers: as long as it is
 //	    right, the verifiers are not compared either.
 //	A4  No condition, event or log shows a value of a Secret.
+//	A5  What a pass takes away is written before other users have their turns: users and rights that
+//	    are gone, and verifiers that are known to be of no password any more. Of which password a
+//	    verifier is, the process remembers that made it or compared it; another one compares the
+//	    verifiers of changed Secrets before it hashes anything. So a loss waits for the pass under
+//	    way and for its own comparisons, and for no new user.
+//	A6  Then the new passwords of changed Secrets have turns, then new users, and last those whose
+//	    verifiers the process knows nothing of. Each of the last two have a quarter of a pass while
+//	    they wait.
 //
 // When the process dies, the next one compares the passwords with those verifiers, in turns, whose
 // Secrets have changed or are not noted. If it dies while it writes a set, that part has verifiers

@@ -69,8 +69,8 @@ func TestAChangedSecretGoesFirst(t *testing.T) {
 	}
 	i := slices.IndexFunc(secrets, func(s corev1.Secret) bool { return s.Name == "user-24" })
 	change(&secrets[i], "two")
-	left = 2
-	if d := decide(secrets, nil, "", before, h, &left); d.Pending != 19 || !verifies(usersByName(d)["user-24"], "two") {
+	left = 2 + share
+	if d := decide(secrets, nil, "", before, h, &left); d.Pending != 17 || !verifies(usersByName(d)["user-24"], "two") {
 		t.Errorf("%d wait, and the changed one's verifier is not new", d.Pending)
 	}
 }
@@ -141,16 +141,18 @@ type keys struct {
 	refuses bool
 	from    map[string]string
 	part    *coordination.UserSet // a set that was not written to its end
+	written []map[string]*identity.User
 }
 
 func (k *keys) VerifiersFrom(context.Context) (map[string]string, error) { return k.from, nil }
 
 func (k *keys) ReadUsers(context.Context) (*coordination.UserSet, error) { return k.part, nil }
 
-func (k *keys) PutUsers(context.Context, *identity.Document) (int, error) {
+func (k *keys) PutUsers(_ context.Context, doc *identity.Document) (int, error) {
 	if k.refuses {
 		return 0, errors.New("no leader")
 	}
+	k.written = append(k.written, usersByName(Decision{Document: *doc}))
 	return 1, nil
 }
 

@@ -2,11 +2,8 @@ package users
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"reflect"
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
@@ -24,16 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
-	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/identity"
 	"github.com/carillon-mq/carillon/controllers/mirror"
-	"github.com/carillon-mq/carillon/controllers/observe"
 )
 
 const (
-	// turnsPerPass bounds the hashes of one pass, to some seconds. A pass over another Broker comes
-	// in between.
-	turnsPerPass = 20
 	// pollWaiting is the time to the next pass while etcd is not known yet.
 	pollWaiting = 5 * time.Second
 	// pollConverged is the time to the next pass over a converged Broker, of which no change is
@@ -52,15 +44,6 @@ type Reconciler struct {
 
 	secrets cache.Cache // of users' Secrets only
 	brokers map[types.NamespacedName]*memory
-}
-
-// memory is what is remembered of a Broker. One pass at a time uses it.
-type memory struct {
-	uid     types.UID
-	hashes  *hashes
-	begun   *identity.Document // what a former process wrote in part; nil: nothing, or it is over
-	written *identity.Document // the last one that was written, which the mirror may not show yet
-	from    map[string]string  // origins that are in etcd
 }
 
 // SecretsCache returns the options of a cache of users' Secrets. Other Secrets are not read.
@@ -145,25 +128,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		r.brokers[name] = known
 	}
-	left := turns(turnsPerPass)
-	decision := decide(secrets, permissions(spec.DefaultPermissions), spec.Anonymous, known.before(m.State().Users()), known.hashes, &left)
-	count := len(decision.Document.Users)
 	own, err := r.Own(ctx, m)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	decision.withOwn(own)
+	all := gather(secrets, permissions(spec.DefaultPermissions), spec.Anonymous)
+	done, failed := known.pass(ctx, m.Keys, m.State().Users(), all, own)
 	result := r.Results.Of(name, broker.UID)
-	result.Invalid = decision.invalid()
-	var failed error
-	if !decision.Keep {
-		var written bool
-		if written, failed = known.save(ctx, m.Keys, m.State().Users(), &decision.Document); written {
-			result.Written, result.Count = true, count
-		}
-	}
-	if invalid := (*coordination.InvalidError)(nil); errors.As(failed, &invalid) {
-		result.Invalid, failed = invalid.Error(), nil // all of them together are wrong
+	result.Invalid = done.invalid
+	if done.written {
+		result.Written, result.Count = true, done.count
 	}
 	if r.Results.set(name, broker.UID, result) {
 		r.Mirrors.Brokers.Add(name)
@@ -171,7 +145,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	switch {
 	case failed != nil:
 		return ctrl.Result{}, failed
-	case decision.Pending > 0:
+	case done.pending:
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
 	}
 	return ctrl.Result{RequeueAfter: pollConverged}, nil
@@ -188,79 +162,6 @@ func (r *Reconciler) find(ctx context.Context, namespace string, spec *v1alpha1.
 		return nil, fmt.Errorf("listing the Secrets of users: %w", err)
 	}
 	return list.Items, nil
-}
-
-// recall reads what a former process knew. set are the users in etcd; nil: there is no whole set.
-// Then that process may have ended while it wrote one, and the brokers hold a set with most of its
-// verifiers: without these, all users would get others, and their clients would be cut off.
-func (m *memory) recall(ctx context.Context, from observe.Keys, set *coordination.UserSet) (err error) {
-	if m.from, err = from.VerifiersFrom(ctx); err != nil {
-		return err
-	}
-	m.hashes.from = m.from
-	if set != nil {
-		return nil
-	}
-	part, err := from.ReadUsers(ctx)
-	if part != nil {
-		m.begun = &part.Document
-	}
-	return err
-}
-
-// before returns the users with verifiers that may hold still.
-func (m *memory) before(set *coordination.UserSet) map[string]*identity.User {
-	users := map[string]*identity.User{}
-	add := func(list []identity.User) {
-		for i := range list {
-			users[list[i].Name] = &list[i]
-		}
-	}
-	if m.begun != nil {
-		add(m.begun.Users)
-	}
-	if set != nil {
-		add(set.Users)
-	}
-	if m.written != nil { // it is later, unless etcd was restored; its verifiers are right anyway
-		add(m.written.Users)
-	}
-	return users
-}
-
-// save writes the users of a pass, and then of which Secrets their verifiers are, also while others
-// wait: the process after this one compares only what this one has not. written reports whether the
-// users are.
-func (m *memory) save(ctx context.Context, to observe.Keys, set *coordination.UserSet, doc *identity.Document) (written bool, err error) {
-	if err := m.write(ctx, to, set, doc); err != nil {
-		return false, err
-	}
-	return true, m.writeOrigins(ctx, to)
-}
-
-// write writes the users unless this process has written them, and etcd shows them as set.
-func (m *memory) write(ctx context.Context, to observe.Keys, set *coordination.UserSet, doc *identity.Document) error {
-	if m.written != nil && set != nil && len(set.Wrong) == 0 && reflect.DeepEqual(set.Document, *doc) {
-		return nil
-	}
-	m.written = nil // whether it was written in part is not known, until that succeeds
-	if _, err := to.PutUsers(ctx, doc); err != nil {
-		return err
-	}
-	m.begun, m.written = nil, doc
-	return nil
-}
-
-// writeOrigins writes of which Secrets the verifiers are, unless etcd has that.
-func (m *memory) writeOrigins(ctx context.Context, to observe.Keys) error {
-	if maps.Equal(m.from, m.hashes.from) {
-		return nil
-	}
-	if err := to.PutVerifiersFrom(ctx, m.from, m.hashes.from); err != nil {
-		return err
-	}
-	m.from = m.hashes.from
-	return nil
 }
 
 // permissions returns them as brokers have them.
