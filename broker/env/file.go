@@ -23,7 +23,7 @@ func (e *IrregularError) Error() string {
 	case e.Mode&os.ModeSocket != 0:
 		kind = "a socket"
 	}
-	return fmt.Sprintf("%s is %s: give a regular file, or a link to one, since it is read again while the broker runs", e.Path, kind)
+	return fmt.Sprintf("%s is %s: give a regular file, or a link to one, since it is read again later", e.Path, kind)
 }
 
 // ReadFile returns the first limit bytes of a regular file, and what the file was when it was

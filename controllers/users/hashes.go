@@ -21,7 +21,10 @@ type hashes struct {
 	key     [32]byte // of this process, so that what is remembered is no verifier itself
 	known   map[string][32]byte
 	refuted map[string]map[[32]byte]bool
-	cost    int
+	// found are those of the present passwords, by user. etcd has them only once they are written,
+	// and never if all of the user is refused. Without this, each pass would make them again.
+	found map[string][]string
+	cost  int
 	origins
 }
 
@@ -72,7 +75,7 @@ func (h *hashes) look(c *candidate, was []string) *verifiers {
 	v := &verifiers{c: c, was: was, of: make([]string, len(c.passwords))}
 	for i, password := range c.passwords {
 		v.sums = append(v.sums, h.sum(password))
-		for _, hash := range was {
+		for _, hash := range slices.Concat(was, h.found[c.user.Name]) {
 			if sum, ok := h.known[hash]; ok && sum == v.sums[i] && !slices.Contains(c.hashes, hash) {
 				v.of[i] = hash
 				break

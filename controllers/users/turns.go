@@ -56,6 +56,7 @@ const (
 // verifiers. They keep those in etcd that may be of a password of theirs.
 func hash(candidates []*candidate, before map[string]*identity.User, h *hashes, left *turns, until stage) (waiting map[*candidate]bool) {
 	var queue [groups][]*verifiers
+	found := map[string][]string{}
 	for _, c := range candidates {
 		var was []string
 		if u := before[c.user.Name]; u != nil {
@@ -67,7 +68,7 @@ func hash(candidates []*candidate, before map[string]*identity.User, h *hashes, 
 		}
 		v, its := h.look(c, was), unknown
 		if all, whole := v.list(); whole {
-			c.user.Passwords = all
+			c.user.Passwords, found[c.user.Name] = all, v.of
 			continue
 		}
 		if _, noted := h.from[c.user.Name]; len(was) == 0 && !noted {
@@ -83,13 +84,19 @@ func hash(candidates []*candidate, before map[string]*identity.User, h *hashes, 
 	for _, its := range queue {
 		for _, v := range its {
 			all, whole := v.list()
-			v.c.user.Passwords = all
+			v.c.user.Passwords, found[v.c.user.Name] = all, v.of
 			if !whole {
 				waiting[v.c] = true
 			}
 		}
 	}
+	h.found = found
 	used := map[string]bool{}
+	for _, all := range found {
+		for _, hash := range all {
+			used[hash] = true
+		}
+	}
 	for _, c := range candidates {
 		for _, hash := range c.user.Passwords {
 			used[hash] = true

@@ -184,3 +184,36 @@ func TestAWrongManifestComputesNothing(t *testing.T) {
 		t.Errorf("it did %+v with %d hashes, %v", done, len(m.hashes.known), err)
 	}
 }
+
+// TestARefusedSecretIsHashedOnce: its verifiers are not in etcd, and no pass makes them again. So a
+// converged Broker costs nothing, however many Secrets are wrong.
+func TestARefusedSecretIsHashedOnce(t *testing.T) {
+	secrets := newcomers(3 * turnsPerPass)
+	for i := range secrets { // so the oldest one is right, and all others are wrong
+		secrets[i].Data["token"], secrets[i].Data["previousPassword"] = []byte("one"), []byte("former")
+	}
+	m, etcd := &memory{hashes: newHashes(bcrypt.MinCost)}, &keys{}
+	var set *coordination.UserSet
+	pass := func() outcome {
+		t.Helper()
+		done, err := m.pass(t.Context(), etcd, set, gather(slices.Clone(secrets), nil, ""), nil)
+		if err != nil || done.invalid == "" {
+			t.Fatalf("it did %+v, %v", done, err)
+		}
+		set = setOf(etcd.written[len(etcd.written)-1])
+		return done
+	}
+	passes := 1
+	for ; pass().pending; passes++ {
+		if passes > 2*len(secrets) {
+			t.Fatalf("after %d passes some wait still", passes)
+		}
+	}
+	if len(set.Users) != 1 {
+		t.Errorf("there are %d users", len(set.Users))
+	}
+	known := maps.Clone(m.hashes.known)
+	if done := pass(); done.pending || !maps.Equal(known, m.hashes.known) {
+		t.Errorf("after %d passes, another one did %+v and computes hashes", passes, done)
+	}
+}
