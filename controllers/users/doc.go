@@ -12,7 +12,8 @@
 //	    without any is left out.
 //	A3  A password whose verifier is in etcd is not hashed again, so a converged Broker costs no
 //	    write. Etcd has a digest of the version of the Secret and of its verifiers: as long as it is
-//	    right, the verifiers are not compared either.
+//	    right, the verifiers are not compared either. Those that a pass made are remembered while
+//	    etcd does not have them, so a refused Secret, or a failed write, costs no other hashes.
 //	A4  No condition, event or log shows a value of a Secret.
 //	A5  What a pass takes away is written before other users have their turns: users and rights that
 //	    are gone, and verifiers that are known to be of no password any more. Of which password a

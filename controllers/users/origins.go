@@ -63,7 +63,7 @@ func (o *origins) note(candidates []*candidate, waiting map[*candidate]bool) {
 		}
 		if !waiting[c] {
 			seen[name] = c.version
-			if c.version != "" && len(c.passwords) > 0 {
+			if c.version != "" && len(c.user.Passwords) > 0 {
 				from[name] = digest(c.version, c.user.Passwords)
 			}
 		} else if before, ok := o.from[name]; ok {

@@ -63,7 +63,7 @@ func hash(candidates []*candidate, before map[string]*identity.User, h *hashes, 
 			was = u.Passwords
 		}
 		if h.hold(c, was) {
-			c.user.Passwords = was
+			c.user.Passwords, found[c.user.Name] = was, was
 			continue
 		}
 		v, its := h.look(c, was), unknown

@@ -217,3 +217,50 @@ func TestARefusedSecretIsHashedOnce(t *testing.T) {
 		t.Errorf("after %d passes, another one did %+v and computes hashes", passes, done)
 	}
 }
+
+// TestAFailedWriteKeepsVerifiers: after it, what etcd has is not known, and the mirror may show a
+// set of before. Clients have proved themselves by what was written meanwhile.
+func TestAFailedWriteKeepsVerifiers(t *testing.T) {
+	secrets, before, h := hashed(t, 2)
+	m, etcd, old := remembering(h, false), &keys{}, setOf(before)
+	pass := func() error {
+		_, err := m.pass(t.Context(), etcd, old, gather(slices.Clone(secrets), nil, ""), nil)
+		return err
+	}
+	change(&secrets[0], "two")
+	for _, refuses := range []bool{false, false, true, true, false} {
+		if etcd.refuses = refuses; (pass() != nil) != refuses {
+			t.Fatalf("etcd refuses: %v, and the pass does not fail by that", refuses)
+		}
+		change(&secrets[1], secrets[1].ResourceVersion)
+	}
+	first, last := etcd.written[1]["user-0"], etcd.written[len(etcd.written)-1]["user-0"]
+	if !verifies(first, "two") || !slices.Equal(first.Passwords, last.Passwords) {
+		t.Errorf("the verifiers are %v, and after failed writes %v", first.Passwords, last.Passwords)
+	}
+}
+
+// TestARemovedPasswordHashWaitsForNobody: another process compares it with the password that
+// replaces it before anything else, as it does with verifiers that the operator made.
+func TestARemovedPasswordHashWaitsForNobody(t *testing.T) {
+	secrets, before, h := hashed(t, 25)
+	given := before["user-24"].Passwords[0]
+	delete(secrets[24].Data, "password")
+	secrets[24].Data["passwordHash"], secrets[24].ResourceVersion = []byte(given), "700"
+	left := turns(1)
+	if d := decide(secrets, nil, "", before, h, &left); d.Pending != 0 || left != 1 {
+		t.Fatalf("%d wait for a hash that is given", d.Pending)
+	}
+	m, etcd := remembering(h, true), &keys{}
+	for i := range 24 { // these are unknown
+		delete(m.hashes.from, fmt.Sprint("user-", i))
+	}
+	delete(secrets[24].Data, "passwordHash")
+	change(&secrets[24], "two")
+	if done, err := m.pass(t.Context(), etcd, setOf(before), gather(secrets, nil, ""), nil); err != nil || !done.pending {
+		t.Fatalf("it did %+v, %v", done, err)
+	}
+	if u := etcd.written[len(etcd.written)-1]["user-24"]; slices.Contains(u.Passwords, given) || !verifies(u, "two") {
+		t.Errorf("the hash that is gone, or the password, waits: %v", u.Passwords)
+	}
+}
