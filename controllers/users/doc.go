@@ -22,7 +22,7 @@
 //	    way and for its own comparisons, and for no new user.
 //	A6  Then the new passwords of changed Secrets have turns, then new users, and last those whose
 //	    verifiers the process knows nothing of. Each of the last two have a quarter of a pass while
-//	    they wait.
+//	    they wait. In each group, a Secret that changes again goes behind those that wait.
 //
 // When the process dies, the next one compares the passwords with those verifiers, in turns, whose
 // Secrets have changed or are not noted. If it dies while it writes a set, that part has verifiers

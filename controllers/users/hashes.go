@@ -25,6 +25,7 @@ type hashes struct {
 	// and never if all of the user is refused. Without this, each pass would make them again.
 	found map[string][]string
 	cost  int
+	line  line
 	origins
 }
 

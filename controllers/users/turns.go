@@ -1,6 +1,10 @@
 package users
 
-import "github.com/carillon-mq/carillon/broker/identity"
+import (
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/identity"
+)
 
 const (
 	// turnsPerPass bounds the hashes and comparisons of one pass, to less than a second: whoever
@@ -78,6 +82,7 @@ func hash(candidates []*candidate, before map[string]*identity.User, h *hashes, 
 		}
 		queue[its] = append(queue[its], v)
 	}
+	h.line.order(&queue)
 	serve(&queue, h, left, until)
 
 	waiting = map[*candidate]bool{}
@@ -110,6 +115,37 @@ func hash(candidates []*candidate, before map[string]*identity.User, h *hashes, 
 	h.keep(used)
 	h.note(candidates, waiting)
 	return waiting
+}
+
+// line is since when Secrets wait. One that changes again goes to its end, so that those which do so
+// in each pass keep no other one of their group waiting.
+type line struct {
+	now   int              // counts the times that it was ordered
+	since map[string]place // by user
+}
+
+type place struct {
+	version string // of the Secret
+	since   int
+}
+
+// order sorts each group by the time that its Secrets have waited, and then by their ages.
+func (l *line) order(queue *[groups][]*verifiers) {
+	l.now++
+	since := map[string]place{}
+	for _, its := range queue {
+		for _, v := range its {
+			is, waits := l.since[v.c.user.Name]
+			if !waits || is.version != v.c.version {
+				is = place{v.c.version, l.now}
+			}
+			since[v.c.user.Name] = is
+		}
+		slices.SortStableFunc(its, func(a, b *verifiers) int {
+			return since[a.c.user.Name].since - since[b.c.user.Name].since
+		})
+	}
+	l.since = since
 }
 
 // serve computes what the stage permits. Whether a former password is gone is found out first for

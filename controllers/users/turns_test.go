@@ -264,3 +264,23 @@ func TestARemovedPasswordHashWaitsForNobody(t *testing.T) {
 		t.Errorf("the hash that is gone, or the password, waits: %v", u.Passwords)
 	}
 }
+
+// TestAChangeAgainGoesToTheEnd: Secrets that change in each pass, though they are older, do not keep
+// the new password of another one waiting.
+func TestAChangeAgainGoesToTheEnd(t *testing.T) {
+	const passes = 3
+	secrets, before, h := hashed(t, 2*turnsPerPass)
+	m, etcd, last := remembering(h, false), &keys{}, &secrets[len(secrets)-1]
+	change(last, "two")
+	for pass := range passes {
+		for i := range secrets[:len(secrets)-1] {
+			change(&secrets[i], fmt.Sprint("other-", pass))
+		}
+		if _, err := m.pass(t.Context(), etcd, setOf(before), gather(slices.Clone(secrets), nil, ""), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if u := etcd.written[len(etcd.written)-1][last.Name]; !verifies(u, "two") {
+		t.Errorf("its password waits after %d passes: %v", passes, u.Passwords)
+	}
+}
