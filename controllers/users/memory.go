@@ -138,9 +138,10 @@ func (m *memory) save(ctx context.Context, to observe.Keys, set *coordination.Us
 	return true, m.writeOrigins(ctx, to)
 }
 
-// write writes the users unless this process has written them, and etcd shows them as set.
+// write writes the users unless this process has written them last, and etcd shows them as set. The
+// mirror may show the set before that one still.
 func (m *memory) write(ctx context.Context, to observe.Keys, set *coordination.UserSet, doc *identity.Document) error {
-	if m.written != nil && set != nil && len(set.Wrong) == 0 && reflect.DeepEqual(set.Document, *doc) {
+	if m.written != nil && set != nil && len(set.Wrong) == 0 && reflect.DeepEqual(set.Document, *doc) && reflect.DeepEqual(*m.written, *doc) {
 		return nil
 	}
 	m.written = nil // whether it was written in part is not known, until that succeeds

@@ -117,8 +117,8 @@ func hash(candidates []*candidate, before map[string]*identity.User, h *hashes, 
 	return waiting
 }
 
-// line is since when Secrets wait. One that changes again goes to its end, so that those which do so
-// in each pass keep no other one of their group waiting.
+// line is since when Secrets wait. One that changes again goes to its end, so that those which do
+// so in each pass keep no other one of their group waiting.
 type line struct {
 	now   int              // counts the times that it was ordered
 	since map[string]place // by user

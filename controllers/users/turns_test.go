@@ -265,8 +265,8 @@ func TestARemovedPasswordHashWaitsForNobody(t *testing.T) {
 	}
 }
 
-// TestAChangeAgainGoesToTheEnd: Secrets that change in each pass, though they are older, do not keep
-// the new password of another one waiting.
+// TestAChangeAgainGoesToTheEnd: Secrets that change in each pass, though they are older, do not
+// keep the new password of another one waiting.
 func TestAChangeAgainGoesToTheEnd(t *testing.T) {
 	const passes = 3
 	secrets, before, h := hashed(t, 2*turnsPerPass)
@@ -282,5 +282,19 @@ func TestAChangeAgainGoesToTheEnd(t *testing.T) {
 	}
 	if u := etcd.written[len(etcd.written)-1][last.Name]; !verifies(u, "two") {
 		t.Errorf("its password waits after %d passes: %v", passes, u.Passwords)
+	}
+}
+
+// TestAUserThatIsGoneAtOnce is removed, too, while the mirror shows the set from before it came.
+func TestAUserThatIsGoneAtOnce(t *testing.T) {
+	secrets, before, h := hashed(t, 2)
+	m, etcd, shown := remembering(h, false), &keys{}, setOf(before)
+	for _, all := range [][]corev1.Secret{secrets, append(slices.Clone(secrets), newcomers(1)...), secrets} {
+		if _, err := m.pass(t.Context(), etcd, shown, gather(slices.Clone(all), nil, ""), nil); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(etcd.written[len(etcd.written)-1]); n != len(all) {
+			t.Errorf("%d users are written, want %d", n, len(all))
+		}
 	}
 }
