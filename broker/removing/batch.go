@@ -68,6 +68,7 @@ func (b *Batch) Unlimited(k *Keeper, durability log.Durability) {
 // until Reset.
 func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []log.Extension, some bool) {
 	if b.unlimited {
+		k.unlimited(end)
 		b.items = removal.AppendItem(b.items) // without spans
 		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items})
 	}

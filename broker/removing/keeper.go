@@ -46,7 +46,8 @@ type Keeper struct {
 	await    struct {        // of Limiting: with limit and turn, the records before until count
 		limit, turn, until uint64
 	}
-	marks   bool // the state log may have a Mark, or one is to be appended
+	coming  uint64 // end of the last batch of unlimited, which may not be appended yet
+	marks   bool   // the state log may have a Mark, or one is to be appended
 	marking bool
 	taking  bool // untaken is being written
 }
@@ -179,11 +180,21 @@ func (k *Keeper) Limiting(limit, high uint64) (unlimited, turn uint64) {
 	if a := &k.await; a.until == 0 || a.limit != limit || a.turn != k.turn {
 		a.limit, a.turn = limit, k.turn
 		_, a.until, _ = k.Data.Offsets()
+		a.until = max(a.until, k.coming)
 	}
 	if high < k.await.until {
 		return 0, k.turn
 	}
 	return limit, k.turn
+}
+
+// unlimited notes that a batch which is appended next, and ends at an offset, has a record that may
+// be beyond the limit of its subject. What was found without it since Unlimited says nothing.
+func (k *Keeper) unlimited(end uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.limit, k.coming = 0, end
+	k.turn++
 }
 
 // Limited notes that no subject has more records than a limit, as of a turn, and writes that to the
