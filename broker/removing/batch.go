@@ -68,11 +68,10 @@ func (b *Batch) Unlimited(k *Keeper, durability log.Durability) {
 // until Reset.
 func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []log.Extension, some bool) {
 	if b.unlimited {
-		k.unlimited(end)
 		b.items = removal.AppendItem(b.items) // without spans
 		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items})
 	}
-	if len(b.spans) == 0 && len(b.expiries) == 0 && !b.sourced {
+	if len(b.spans) == 0 && len(b.expiries) == 0 && !b.sourced && !b.unlimited {
 		return to, false
 	}
 	var progress *removal.Progress
@@ -93,7 +92,7 @@ func (b *Batch) Carry(k *Keeper, end uint64, to []log.Extension) (extensions []l
 		to = append(to, log.Extension{Type: log.ExtensionRemovals, Data: b.items[from:]})
 		spans = spans[n:]
 	}
-	k.carry(end, b.spans, b.expiries, progress)
+	k.carry(end, b.unlimited, b.spans, b.expiries, progress)
 	return to, true
 }
 

@@ -46,7 +46,7 @@ type Keeper struct {
 	await    struct {        // of Limiting: with limit and turn, the records before until count
 		limit, turn, until uint64
 	}
-	coming  uint64 // end of the last batch of unlimited, which may not be appended yet
+	coming  uint64 // end of the last batch of unlimited, which may not be appended yet; 0: none
 	marks   bool   // the state log may have a Mark, or one is to be appended
 	marking bool
 	taking  bool // untaken is being written
@@ -188,15 +188,6 @@ func (k *Keeper) Limiting(limit, high uint64) (unlimited, turn uint64) {
 	return limit, k.turn
 }
 
-// unlimited notes that a batch which is appended next, and ends at an offset, has a record that may
-// be beyond the limit of its subject. What was found without it since Unlimited says nothing.
-func (k *Keeper) unlimited(end uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.limit, k.coming = 0, end
-	k.turn++
-}
-
 // Limited notes that no subject has more records than a limit, as of a turn, and writes that to the
 // state log.
 func (k *Keeper) Limited(limit, turn uint64, durability log.Durability) error {
@@ -269,11 +260,16 @@ func (k *Keeper) Mark(below uint64, durability log.Durability, done func()) {
 
 // carry notes that a batch which is going to be appended, and ends at an offset, removes the
 // records of spans, when its own ones expire, and how far sources have come (nil: it has none).
-// Forget follows if it isn't appended. Calls come in the order of the log.
-func (k *Keeper) carry(end uint64, spans []removal.Span, expiries []removal.Expiry, progress *removal.Progress) {
+// unlimited says that it has a record which may be beyond the limit of its subject. Forget follows
+// if it isn't appended. Calls come in the order of the log.
+func (k *Keeper) carry(end uint64, unlimited bool, spans []removal.Span, expiries []removal.Expiry, progress *removal.Progress) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, base, _ := k.Data.Offsets()
+	if k.coming = 0; unlimited { // what was found without it since Raise says nothing
+		k.limit, k.coming = 0, end
+		k.turn++
+	}
 	if k.carries = len(spans) > 0; k.carries {
 		k.carried.Add(base, end, spans)
 		k.first()
@@ -315,6 +311,7 @@ func (k *Keeper) Forget() {
 		k.carried.Undo()
 		k.first()
 	}
+	k.coming, k.await.until = 0, 0 // Limiting would wait for records that never come
 	k.expiries.undo()
 	k.noteExpiries()
 	k.progress.undo()

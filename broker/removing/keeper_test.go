@@ -379,6 +379,74 @@ func TestRecordsUnderWayAreLimited(t *testing.T) {
 	}
 }
 
+// TestABatchThatIsJudgedEndsNoSearch: what was found between the judging of a record that may be
+// beyond its limit and its append says nothing of it, and it is looked for once it is readable.
+func TestABatchThatIsJudgedEndsNoSearch(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	k.keeper.Raise(1, log.Memory)
+	k.batch.Unlimited(k.keeper, log.Memory)
+	limit, turn := k.keeper.Limiting(1, 11)
+	if limit != 1 {
+		t.Fatal("the records before it are not looked at")
+	}
+	if err := k.keeper.Limited(1, turn, log.Memory); err != nil { // it is in no log yet
+		t.Fatal(err)
+	}
+	extensions, some := k.batch.Carry(k.keeper, 12, nil)
+	if limit, _ := k.keeper.Limiting(1, 11); limit > 0 || !some {
+		t.Errorf("before its append it is looked for (%d), and the batch carries something: %t", limit, some)
+	}
+	if _, err := k.data.Append(&log.Append{Epoch: k.epoch, Records: []log.Record{{Data: []byte("a record")}}, Extensions: extensions}); err != nil {
+		t.Fatal(err)
+	}
+	k.batch.Reset()
+	if limit, _ := k.keeper.Limiting(1, 11); limit > 0 {
+		t.Error("it is looked for before it is readable")
+	}
+	k.keeper.Appended(8)
+	if limit, _ := k.keeper.Limiting(1, 11); limit > 0 {
+		t.Error("it is looked for before it is readable, once its append is noted")
+	}
+	k.publish() // is not waited for
+	if limit, turn = k.keeper.Limiting(1, 12); limit != 1 {
+		t.Error("it is not looked for")
+	}
+	if err := k.keeper.Limited(1, turn, log.Memory); err != nil {
+		t.Fatal(err)
+	}
+	if limit, _ := k.keeper.Limiting(1, 13); limit > 0 {
+		t.Error("it is looked for again")
+	}
+	if k.lead(); k.keeper.limit > 0 {
+		t.Error("the next leader, which has a Mark from before the record, does not look for it")
+	}
+}
+
+// TestARefusedBatchIsNotAwaited: a batch with a record that may be beyond its limit is refused.
+// What was there before is looked for, and the batch before that one removes what it carries.
+func TestARefusedBatchIsNotAwaited(t *testing.T) {
+	k := newKeeping(t)
+	k.marked()
+	k.publish(2)
+	k.keeper.Raise(1, log.Memory)
+	k.batch.Unlimited(k.keeper, log.Memory)
+	_, some := k.batch.Carry(k.keeper, 13, nil)
+	if !some {
+		t.Fatal("nothing is to be taken back")
+	}
+	if limit, _ := k.keeper.Limiting(1, 12); limit > 0 {
+		t.Error("it is looked for before its append")
+	}
+	k.keeper.Forget()
+	k.batch.Reset()
+	if limit, _ := k.keeper.Limiting(1, 12); limit != 1 {
+		t.Error("the records before it wait for it")
+	}
+	k.commit()
+	k.removed("after the batch before", "2-2")
+}
+
 // TestASnapshotReloadsTheSameSet: removals of both kinds, Marks, takeovers that fail, snapshots and
 // changes of the leader, at random, beside a model.
 func TestASnapshotReloadsTheSameSet(t *testing.T) {
