@@ -3,6 +3,7 @@ package controllers_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,13 +11,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func TestAnotherImageRollsOnePodAtATime(t *testing.T) {
@@ -203,4 +207,57 @@ func TestTheStatusOfAFormerStatefulSetIsRenewed(t *testing.T) {
 		})
 	}
 	w.untilReady()
+}
+
+// TestAStatusThatMayNotBeRenewedHoldsUpNothingElse: the role of an earlier version lacks the right.
+// The Broker says so, the other StatefulSet is cared for meanwhile, and nothing else is needed once
+// the right is given.
+func TestAStatusThatMayNotBeRenewedHoldsUpNothingElse(t *testing.T) {
+	w := newWorld(t)
+	w.create(`{replicas: 2, coordination: {managed: {replicas: 1}}}`)
+	w.untilReady()
+	var roles rbacv1.RoleList
+	testutil.Must(t, k8s.List(t.Context(), &roles, client.InNamespace(w.namespace)))
+	var given []rbacv1.Role
+	for i := range roles.Items {
+		role := &roles.Items[i]
+		lacks := role.DeepCopy()
+		lacks.Rules = slices.DeleteFunc(lacks.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "statefulsets/status") })
+		if len(lacks.Rules) < len(role.Rules) {
+			given = append(given, *role)
+			testutil.Must(t, k8s.Update(t.Context(), lacks))
+		}
+	}
+	if len(given) != 1 {
+		t.Fatalf("%d roles have the right", len(given))
+	}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "main"}}
+	former := client.RawPatch(types.MergePatchType, []byte(`{"status": {"observedGeneration": 1000}}`))
+	eventually.For(t, "waiting for the operator to miss the right", func(context.Context) error {
+		if err := k8s.Status().Patch(t.Context(), set, former); err != nil { // again: the API server is told of the role later
+			return err
+		}
+		c := meta.FindStatusCondition(w.broker().Status.Conditions, v1alpha1.ConditionReady)
+		if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "statefulsets/status") {
+			return fmt.Errorf("the condition is %+v", c)
+		}
+		return nil
+	})
+	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"coordination": {"managed": {"storage": {"size": "4Gi"}}}}}`)
+	w.until(v1alpha1.ConditionStalled, metav1.ConditionTrue, "VolumeNotExpandable") // it was tried
+	testutil.Must(t, w.get("main", set))
+	if set.Status.ObservedGeneration != 1000 {
+		t.Errorf("generation %d was observed meanwhile", set.Status.ObservedGeneration)
+	}
+	given[0].ResourceVersion = ""
+	testutil.Must(t, k8s.Update(t.Context(), &given[0]))
+	eventually.For(t, "waiting for the status", func(context.Context) error {
+		if err := w.get("main", set); err != nil {
+			return err
+		}
+		if set.Status.ObservedGeneration != set.Generation {
+			return fmt.Errorf("generation %d was observed, of %d", set.Status.ObservedGeneration, set.Generation)
+		}
+		return nil
+	})
 }

@@ -80,13 +80,21 @@ func (p *pass) run(ctx context.Context) error {
 
 // proceed takes the next action, once both StatefulSets are as wanted.
 func (p *pass) proceed(ctx context.Context) error {
-	p.action = plan.Next(p.facts)
-	if err := p.act(ctx); err != nil || p.stall == nil {
+	facts := p.facts
+	p.action = plan.Next(facts)
+	err := p.act(ctx)
+	if err != nil && p.action.Kind == plan.RenewStatus {
+		// A right that is missing must not keep the other set from being repaired.
+		facts = facts.WithoutRenewal()
+		p.action = plan.Next(facts)
+		err = errors.Join(err, p.act(ctx))
+	}
+	if p.stall == nil {
 		return err
 	}
 	// A volume that can't grow must not keep pods from being repaired and replaced.
-	p.action = plan.Next(p.facts.WithoutGrowth())
-	return p.act(ctx)
+	p.action = plan.Next(facts.WithoutGrowth())
+	return errors.Join(err, p.act(ctx))
 }
 
 func (p *pass) outcome() status.Outcome {

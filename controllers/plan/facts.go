@@ -135,6 +135,13 @@ func (f Facts) WithoutGrowth() Facts {
 	return f
 }
 
+// WithoutRenewal returns the facts as if no status could be renewed: no pod of such a set is
+// judged.
+func (f Facts) WithoutRenewal() Facts {
+	f.Coordinators.Stale, f.Brokers.Stale = false, false
+	return f
+}
+
 // missing returns the number of wanted pods that don't exist.
 func (s Set) missing() int32 {
 	n := s.Replicas
