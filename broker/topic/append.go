@@ -114,6 +114,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		in.sign(in.from.Source, in.from.Floor)
 	}
 	size += in.addStamps()
+	if s.limitedSince(v) {
+		in.removed.Unlimited(&s.removing, v.durability)
+	}
 	var carries bool
 	in.extensions, carries = in.removed.Carry(&s.removing, s.end+count, in.extensions)
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
@@ -135,7 +138,9 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 		s.leading.Load().Appended(replica.Data, s.end, true)
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
-		s.removing.Appended(size)
+		if s.removing.Appended(size); s.limitedSince(v) {
+			s.removing.Raise(0, v.durability)
+		}
 		s.republish.Append(in.again)
 		if s.subjects != nil {
 			s.subjects.Appended(s.end)

@@ -105,6 +105,13 @@ func (s *ShardLeader) limitUnknown(in *intake, v *view, err error) error {
 	return nil
 }
 
+// limitedSince reports whether messages that v judges may be beyond the limit of their subject,
+// since the Topic has a lower one by now. Package limiting may have enforced that already.
+func (s *ShardLeader) limitedSince(v *view) bool {
+	most, now := v.limits.PerSubject, s.shard.view.Load().limits.PerSubject
+	return now > 0 && (most == 0 || most > now)
+}
+
 // keepFired notes what becomes of the schedule, if the next message is of one. mu is held.
 func (s *ShardLeader) keepFired(in *intake, c *publish.Conditions) {
 	if in.fired.Keep(s.data, &in.removed); in.fired.Offset > 0 && in.fired.Next == 0 && s.subjects != nil {

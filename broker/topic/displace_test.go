@@ -306,6 +306,33 @@ func TestLimitsThatAreLoweredAndRaised(t *testing.T) {
 	n.shows("lowered while it was down", all[6], all[8])
 }
 
+// TestMessagesThatAFormerLimitJudgesAreLimited: the limit is lowered, and enforced, between the
+// moment when a sender looks at it and the one when its messages are appended.
+func TestMessagesThatAFormerLimitJudgesAreLimited(t *testing.T) {
+	t.Parallel()
+	for _, was := range []int64{0, 3} {
+		n := newSite(t)
+		n.perSubject(was)
+		n.serve("orders")
+		n.ask("orders.a", "x")
+		s := n.leaderOf("orders")
+		former := s.shard.view.Load()
+		n.perSubject(1)
+		n.tell()
+		n.eventually("the limit is enforced", func() bool {
+			limit, _ := s.removing.Limiting(1, math.MaxUint64)
+			return s.shard.view.Load().limits.PerSubject == 1 && limit == 0
+		})
+		in := &intake{sourced: copied(1, 2)}
+		in.sourced.Messages = []protocol.Message{message("orders.a", "", "y"), message("orders.a", "", "z")}
+		n.eventually("they are appended", func() bool { // they may wait for the index
+			return len(s.appendMessages(in, former, in.sourced.Rest())) == 0 || in.sourced.Err != nil
+		})
+		testutil.Must(t, in.sourced.Err)
+		n.shows("with a limit of 1", "3 orders.a")
+	}
+}
+
 // acked is a model of what a Topic with a limit shows: the newest acknowledged messages of each
 // subject.
 type acked map[string][]int
