@@ -94,7 +94,7 @@ test-chaos-judge: ## Prove the judge of that: brokers without an invariant have 
 	CHAOS_RUN=TestTheJudgeFindsAMissingInvariant test/chaos/run
 
 .PHONY: test-upgrade
-test-upgrade: ## A rolling change from the version before, under load and kills, with live queries open (OLD=5185afac: also before, and with Views; Linux; takes root; 3 minutes)
+test-upgrade: ## A rolling change from the version before (OLD=COMMIT of this clone; 5185afac has live queries and Views), under load, live queries and kills, nothing lost (Linux; takes root; 3 minutes)
 	test/chaos/upgrade
 
 .PHONY: soak

@@ -216,7 +216,7 @@ func (r *clusterRun) publishAll(ctx context.Context, zero int64) error {
 
 // awaitMessages waits, before a publisher leaves its subscriber's query, until its messages have
 // come: what is published just before that may be missed at other brokers, and nobody could tell it
-// from a loss. Those at the begin of a membership may be missed anyway.
+// from a loss. Those at the beginning of a membership may be missed anyway.
 func (r *clusterRun) awaitMessages(ctx context.Context, m slot) error {
 	if !r.plan.leaves(m.publisher, m.sequence) {
 		return nil

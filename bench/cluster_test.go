@@ -205,7 +205,7 @@ func TestMessagesOfMembersAreCountedExactly(t *testing.T) {
 	}
 }
 
-// TestMissedMessagesHoldNobodyUp: what is missed at the begin of a membership is not waited for
+// TestMissedMessagesHoldNobodyUp: what is missed at the beginning of a membership is not waited for
 // once a later message has come, and until then one knows that nothing has.
 func TestMissedMessagesHoldNobodyUp(t *testing.T) {
 	p := clusterPlanOf(t, smallCluster())

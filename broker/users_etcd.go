@@ -23,7 +23,7 @@ const (
 	// serves clients by those that it saved last. etcd has answered when that begins, and has none
 	// only while one is being written.
 	usersWait = 3 * time.Second
-	// usersApply is how long it waits more for a set that it has seen. Compiling 10,000 users takes
+	// usersApply is how much longer it waits for a set that it has seen. Compiling 10,000 users takes
 	// a fraction of a second, and more on a machine where many brokers start.
 	usersApply = 30 * time.Second
 )

@@ -14,7 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrNotCarillon says that nobody answers requests of this package where the connection leads to.
+// ErrNotCarillon says that nobody answers requests of this package where the connection leads to,
+// or that the broker there is of a version without live queries.
 var ErrNotCarillon = errors.New("no broker answers this request: is it Carillon, and a version that knows it?")
 
 // answerTime is how much longer than it was told to wait a broker may take for an answer, before it

@@ -5,7 +5,7 @@ package controllers
 // the lease in the operator's own namespace.
 //
 // The operator deletes StatefulSets, to change their claim templates (their pods stay), and pods,
-// to replace them, and nothing else. Of the status of a StatefulSet it resets what Kubernetes'
+// to replace them, and nothing else. It resets the status of a StatefulSet that Kubernetes'
 // controller took from a former one of that name. It creates, reads and renews its own Secrets, and
 // only reads the Secrets that spec.auth and spec.tls name, those of the type carillon.dev/user, and
 // those with the label carillon.dev/push that Subscriptions refer to. It watches its own Secrets

@@ -112,8 +112,9 @@ func TestUsersFromSecrets(t *testing.T) {
 	// Another password is another verifier, and what somebody writes into etcd is put right.
 	w.patch(&corev1.Secret{}, "ann", `{"stringData": {"password": "another-s3cret"}}`)
 	changed := users("the new verifier", func(s *coordination.UserSet) error {
-		if s.Users[0].Passwords[0] == set.Users[0].Passwords[0] {
-			return errors.New("it is the former one")
+		// The former one is removed before the new one is made.
+		if is := s.Users[0].Passwords; len(is) != 1 || is[0] == set.Users[0].Passwords[0] {
+			return fmt.Errorf("the verifiers are %v", is)
 		}
 		return nil
 	})

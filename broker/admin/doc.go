@@ -47,7 +47,7 @@
 //  4. Values of Views: the broker that writes their results. Another broker judges the rights of
 //     its client and forwards the request, once.
 //  5. Single Views: the broker that gets the request. It asks the broker that writes the results
-//     why they are not up to date, and answers without that if that one is silent.
+//     why they are not up to date. If that one is silent, the answer says that it is not known.
 //  6. Everything else: the broker that gets the request.
 //
 // Invariants:

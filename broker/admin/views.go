@@ -146,7 +146,7 @@ type View struct {
 	DeletionPolicy coordination.DeletionPolicy `json:"deletionPolicy,omitempty"`
 	Status                                     // its Topic's
 	// Trouble is why results are not up to date, in answers about one View to clients that may have
-	// its values. Empty: they are.
+	// its values. Empty: they are, or the broker that writes them is of an earlier version.
 	Trouble string `json:"trouble,omitempty"`
 }
 

@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Parts of the compact form, each before what it has. It never leaves the memory of a broker.
+// Kinds of values in the compact form, each with what follows it. The form never leaves the memory
+// of a broker.
 const (
 	compactString  byte = iota + 1 // length, bytes
 	compactInteger                 // varint
@@ -15,7 +16,7 @@ const (
 	compactList // number of elements, elements
 )
 
-// mostExact is from where on not all integers are a float64.
+// mostExact is the integer beyond which not every one is a float64.
 const mostExact = 1 << 53
 
 // AppendCompact appends the set in a form that takes a fraction of its memory, and that

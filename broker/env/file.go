@@ -27,7 +27,7 @@ func (e *IrregularError) Error() string {
 }
 
 // ReadFile returns the first limit bytes of a regular file, and what the file was when it was
-// opened. It follows links. Anything else than a file is an *IrregularError: opening or reading a
+// opened. It follows links. Anything but a regular file is an *IrregularError: opening or reading a
 // pipe may wait for a writer without end.
 func ReadFile(path string, limit int64) (content []byte, about os.FileInfo, err error) {
 	// A device may do something when it is opened, and who writes to a pipe would see its reader go.

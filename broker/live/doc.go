@@ -33,9 +33,10 @@
 //	    follows. It ends if the user may not open queries any more.
 //	V5  No request, and no client that does not read, holds up changes: requests are compiled and
 //	    opened on a bounded number of goroutines, subjects are judged for them without mu, and
-//	    notices wait in the client's outbox, whose bound closes the connection. A request that has
-//	    held up changes rests as long. Contents are quick conditions, which the loops judge; they
-//	    and their memory are bounded.
+//	    notices wait in the client's outbox, whose bound closes the connection. After a request its
+//	    goroutine rests for as long as the request took, and longer on a busy machine, but for no
+//	    more than a tenth of a second (work.Modest). Contents are quick conditions, which the loops
+//	    judge; they and their memory are bounded.
 //	V6  A client that resumes with a token knows all changes of its query up to the token's revision,
 //	    and may know later ones. So notices have a token only if everything up to it was sent. If
 //	    the token is of another history of etcd, of other rights or another condition, or if

@@ -47,10 +47,6 @@ func (h *history) keep(s attribute.Set) []byte {
 	return h.chunk[from:len(h.chunk):len(h.chunk)]
 }
 
-// chunkBytes is the size of a chunk: one is made for some hundred changes, and a change that is
-// still known keeps it.
-const chunkBytes = 64 << 10
-
 func newHistory(l *Limits) history { return history{limits: l, floor: math.MaxUint64} }
 
 func (h *history) at(i int) *changed { return &h.entries[(h.first+i)%len(h.entries)] }

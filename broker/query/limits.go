@@ -16,6 +16,9 @@ const (
 	// a minute at 2,000 changes a second, which is longer than a client takes to reconnect.
 	historyEntries = 64 << 10
 	historyBytes   = 32 << 20
+	// chunkBytes is the size of a chunk of a history: one is made for some hundred changes, and a
+	// change that is still known keeps it.
+	chunkBytes = 64 << 10
 	// maxQueries and maxOwned bound the open queries of a broker and of one owner. What one owner may
 	// have of a bound of all, here and below, is less while more than half is taken (Share).
 	maxQueries = 20_000

@@ -46,7 +46,7 @@ type Keeper struct {
 	await    struct {        // of Limiting: with limit and turn, the records before until count
 		limit, turn, until uint64
 	}
-	coming  uint64 // end of the last batch of unlimited, which may not be appended yet; 0: none
+	coming  uint64 // end of the last batch, if a record in it may be beyond its limit; 0: none
 	marks   bool   // the state log may have a Mark, or one is to be appended
 	marking bool
 	taking  bool // untaken is being written
@@ -266,7 +266,7 @@ func (k *Keeper) carry(end uint64, unlimited bool, spans []removal.Span, expirie
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, base, _ := k.Data.Offsets()
-	if k.coming = 0; unlimited { // what was found without it since Raise says nothing
+	if k.coming = 0; unlimited { // a search since Raise has not seen that record
 		k.limit, k.coming = 0, end
 		k.turn++
 	}

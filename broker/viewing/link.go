@@ -265,7 +265,7 @@ func (s *Service[S]) sendPieces(ctx context.Context, broker, subject string, num
 			continue
 		}
 		waited := make(chan struct{})
-		go func() {
+		go func() { // until the link has room or ends; Close does not wait for that
 			defer close(waited)
 			behind.Wait()
 		}()

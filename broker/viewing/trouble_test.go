@@ -42,11 +42,11 @@ func TestEachBrokerKnowsTheTroubleOfAView(t *testing.T) {
 			w.publish(n, event{time.Now().UnixMilli(), "a", 1})
 			w.publish(n, event{time.Now().Add(5 * time.Second).UnixMilli(), "a", 1})
 		}
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		say(3, "topic out: it is full")
 		say(4, "the leader has not begun with its results yet") // it was made again
 		set(0, 0)
-		time.Sleep(2*lastRetry + time.Second)
+		pass(2*lastRetry + time.Second)
 		say(3, "")
 		set(100, 0)
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)

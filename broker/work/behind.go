@@ -15,7 +15,7 @@ const (
 	// refusalPause is how long a connection waits for each of its requests that was refused: it gets
 	// at most a thousand refusals a second, which take some ten microseconds each.
 	refusalPause = time.Millisecond
-	// longPause is from where on a pause is not put off until the end of what was read.
+	// longPause is the pause that is made at once, and not at the end of what was read.
 	longPause = 10 * refusalPause
 	// maxPause bounds a pause, in which what else the client has sent waits.
 	maxPause = 500 * time.Millisecond

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// restAfter is after how much work there is a rest. Shorter ones would be inexact.
+	// restAfter is the work after which there is a rest. Shorter rests would be inexact.
 	restAfter = time.Millisecond
 	// maxRest bounds a rest, and mostRest does by the work before it: on a machine that is always busy
 	// work takes five times as long, and what waits for it is not kept waiting until nobody wants it.
 	maxRest  = 100 * time.Millisecond
 	mostRest = 4
-	// lateRest is by how much the end of a rest is late when processors are wanted elsewhere. On an
-	// idle machine it is a tenth of that.
+	// lateRest is the delay of a rest's end that says that processors are wanted elsewhere. On an idle
+	// machine the delay is a tenth of that.
 	lateRest = time.Millisecond
 )
 

@@ -105,7 +105,7 @@ why, and so it does while results are not up to date.`, maxPresentKeys, maxPrese
 			if m.output == "json" {
 				return printJSON(cmd.OutOrStdout(), presentView{v, present})
 			}
-			if present.Why != "" { // which may be due to the same
+			if present.Why != "" { // the trouble may be the reason
 				present.Trouble = v.Trouble
 			}
 			if err := printView(cmd.OutOrStdout(), v); err != nil {

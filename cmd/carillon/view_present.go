@@ -107,7 +107,7 @@ func (b *brokers) present(ctx context.Context, view string) (presentValues, erro
 		if err != nil {
 			p.Why = err.Error()
 			if _, denied := errors.AsType[*deniedError](err); denied {
-				return p, nil // it is a reason as others
+				return p, nil // a reason like others
 			}
 			return p, whole.Err()
 		}

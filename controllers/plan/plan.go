@@ -12,7 +12,8 @@ import (
 const bootstrapPatience = 5 * time.Minute
 
 // Next returns the next action. The steps are in the order of importance: conflicts of ownership,
-// state that must not be lost, repairs, growth, and then actions that wait for a gate.
+// state that must not be lost, a status by which pods can't be judged, repairs, growth, and then
+// actions that wait for a gate.
 func Next(f Facts) Action {
 	for _, step := range []func(Facts) (Action, bool){
 		stopped,  // another owner's objects or keys

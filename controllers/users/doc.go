@@ -16,12 +16,12 @@
 //	    etcd does not have them, so a refused Secret, or a failed write, costs no other hashes.
 //	A4  No condition, event or log shows a value of a Secret.
 //	A5  What a pass takes away is written before other users have their turns: users and rights that
-//	    are gone, and verifiers that are known to be of no password any more. Of which password a
-//	    verifier is, the process remembers that made it or compared it; another one compares the
+//	    are gone, and verifiers that are known to be of no password any more. The process that made
+//	    or compared a verifier remembers of which password it is; another process compares the
 //	    verifiers of changed Secrets before it hashes anything. So a loss waits for the pass under
 //	    way and for its own comparisons, and for no new user.
 //	A6  Then the new passwords of changed Secrets have turns, then new users, and last those whose
-//	    verifiers the process knows nothing of. Each of the last two have a quarter of a pass while
+//	    verifiers the process knows nothing of. Each of the last two has a quarter of a pass while
 //	    they wait. In each group, a Secret that changes again goes behind those that wait.
 //
 // When the process dies, the next one compares the passwords with those verifiers, in turns, whose

@@ -21,8 +21,8 @@ type hashes struct {
 	key     [32]byte // of this process, so that what is remembered is no verifier itself
 	known   map[string][32]byte
 	refuted map[string]map[[32]byte]bool
-	// found are those of the present passwords, by user. etcd has them only once they are written,
-	// and never if all of the user is refused. Without this, each pass would make them again.
+	// found are the verifiers of the present passwords, by user. etcd has them only once they are
+	// written, and never if the user is refused. Without this, each pass would make them again.
 	found map[string][]string
 	cost  int
 	line  line

@@ -349,8 +349,8 @@ func (f *follower) find(wrong error) {
 	}
 }
 
-// look calls do with what the follower was told so far. It returns an error if that is not to come,
-// or not open where it is due.
+// look calls do with what the follower was told so far. If faults were found before, it returns
+// these instead, and an error if the query is not open.
 func (f *follower) look(do func(t *Told) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -139,6 +139,8 @@ func TestARelease(t *testing.T) {
 		}{
 			{true, "get", "", "secrets", "red", ""},
 			{true, "patch", "apps", "statefulsets", "blue", ""},
+			{true, "patch", "apps", "statefulsets/status", "blue", ""},
+			{false, "update", "apps", "statefulsets/status", "blue", ""},
 			{true, "patch", "carillon.dev", "brokers/status", "red", ""},
 			{true, "update", "coordination.k8s.io", "leases", "messaging", "operator.carillon.dev"},
 			{false, "update", "coordination.k8s.io", "leases", "messaging", "another"},
