@@ -245,7 +245,7 @@ func TestAStatusThatMayNotBeRenewedHoldsUpNothingElse(t *testing.T) {
 		return nil
 	})
 	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"coordination": {"managed": {"storage": {"size": "4Gi"}}}}}`)
-	w.until(v1alpha1.ConditionStalled, metav1.ConditionTrue, "VolumeNotExpandable") // it was tried
+	w.until(v1alpha1.ConditionStalled, metav1.ConditionTrue, "VolumeNotExpandable")            // it was tried
 	eventually.For(t, "waiting for a status that nobody renews", func(context.Context) error { // a write of before may be late
 		if err := w.get("main", set); err != nil || set.Status.ObservedGeneration == 1000 {
 			return err
