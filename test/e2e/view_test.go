@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -38,11 +37,16 @@ func viewComputes(t *testing.T, e *environment) {
 	if patient == string(sample) {
 		t.Fatal("the sample has no idle: 30s")
 	}
-	manifest := filepath.Join(t.TempDir(), "view.yaml")
-	if err := os.WriteFile(manifest, []byte(patient), 0o600); err != nil {
+	manifest, err := os.CreateTemp("", "view-*.yaml") // kubectl divides the name of t.TempDir at its commas
+	if err != nil {
 		t.Fatal(err)
 	}
-	mustRun(t, "kubectl", "-n", namespace, "apply", "-f", manifest)
+	defer os.Remove(manifest.Name())
+	_, err = manifest.WriteString(patient)
+	if err := errors.Join(err, manifest.Close()); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, "kubectl", "-n", namespace, "apply", "-f", manifest.Name())
 	upTo(readyTime).For(t, "the View is Ready", func(ctx context.Context) error {
 		v := &v1alpha1.View{}
 		if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "hot-rooms"}, v); err != nil {
