@@ -195,8 +195,8 @@ func (v *viewed) told(nc *nats.Conn) (map[string]string, error) {
 	}
 }
 
-// values waits until the present values are those of the last windows, of which a shard may not
-// have read the last readings when the results of those before are written. Then each shard has
+// values waits until the present values are those of the last windows. When the results of the
+// windows before are written, a shard may still have to read the last readings. Then each shard has
 // its part of them.
 func (v *viewed) values(by *linked) {
 	v.t.Helper()

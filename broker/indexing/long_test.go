@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // A client that publishes 1,200 long subjects (5 MB) must not put the index of a shard out of order
@@ -43,11 +44,11 @@ func TestLongSubjectsAreIndexed(t *testing.T) {
 		return nil
 	})
 	asked := time.Now()
-	for time.Since(asked) < patience {
-		if _, err = s.index.LastOf(context.Background(), time.Second, "orders.new", 1, s.high); err == nil {
-			return
-		}
-		time.Sleep(time.Second)
+	if err = testutil.Within(patience, time.Second, "the index is made", func() error {
+		_, err := s.index.LastOf(context.Background(), time.Second, "orders.new", 1, s.high)
+		return err
+	}); err == nil {
+		return
 	}
 	s.fs.SetHook(nil)
 	t.Errorf("after %v the index is still not made (%d files were written in vain): %.200s", time.Since(asked), tried, bytes.ReplaceAll([]byte(err.Error()), []byte(long), []byte("aaa…")))

@@ -135,7 +135,7 @@ const (
 	getEvery = 500 * time.Millisecond
 	// getTries is how often they are asked for while shards change, and getPause the first pause
 	// between two times, which doubles. Together the pauses take less than a second: a change of
-	// leaders may take longer, but who asks for values of other views waits for a place.
+	// leaders may take longer, but clients that ask for values of other Views wait for this place.
 	getTries = 5
 	getPause = 50 * time.Millisecond
 	// getMost is how many values a page has, and getBytes how many bytes, about: an answer goes to the

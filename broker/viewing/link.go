@@ -249,8 +249,9 @@ func (s *Service[S]) send(ctx context.Context, broker, subject string, number ui
 	return sent
 }
 
-// sendPieces is send for who has the turn. If ctx ends while the link is behind, eased is closed
-// when it is so no more: that takes as long as the other broker reads nothing.
+// sendPieces sends the pieces of a message. The caller has the link's turn. If ctx ends while the
+// link is behind, eased is closed once the link has room, which it has not while the other broker
+// reads nothing.
 func (s *Service[S]) sendPieces(ctx context.Context, broker, subject string, number uint64, data []byte) (sent bool, eased <-chan struct{}) {
 	size := s.Payload - pieceHead
 	p := piece{From: s.Self, Number: number, Count: max(1, (len(data)+size-1)/size)}

@@ -64,8 +64,8 @@ func TestEachBrokerKnowsTheTroubleOfAView(t *testing.T) {
 	})
 }
 
-// TestAnEarlierVersionSaysNoTrouble: it knows no such question. A broker that leads no more says
-// that.
+// TestAnEarlierVersionSaysNoTrouble: a broker of an earlier version does not know the question, so
+// no trouble is told. If the broker leads the shard no more, it is not known whether there is some.
 func TestAnEarlierVersionSaysNoTrouble(t *testing.T) {
 	for told, want := range map[string]string{
 		`this version knows no question "trouble"`:   "",
@@ -95,7 +95,7 @@ func TestAReasonIsBounded(t *testing.T) {
 	}
 }
 
-// behindOnce is links of which the first one that is sent on is behind until it is eased.
+// behindOnce is a hub. The link of its first message is behind until eased is closed.
 type behindOnce struct {
 	publish.Hub
 	eased chan struct{}
@@ -112,8 +112,8 @@ func (h *behindOnce) Forward(broker string, m *protocol.Message) (linked bool, b
 	return h.Hub.Forward(broker, m)
 }
 
-// TestALinkThatIsBehindHoldsNobodyUpForLonger: than who asks has time. While the other broker reads
-// nothing no more is sent to it, and then it goes on.
+// TestALinkThatIsBehindHoldsNobodyUpForLonger: a question ends with the time of its caller. Nothing
+// more is sent to the other broker until it reads again. Then questions go on.
 func TestALinkThatIsBehindHoldsNobodyUpForLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *Service[*leader]

@@ -13,32 +13,39 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestAQueryWithoutTheRightToReadEndsOnce: the refusal is said once. The query does not wait for
-// answers, which its --timeout allows to take longer than this test waits.
-func TestAQueryWithoutTheRightToReadEndsOnce(t *testing.T) {
-	t.Parallel()
-	ann, _, _ := command(t, "", "user", "token")
-	bot, _, _ := command(t, "", "user", "token")
+// annAndBot runs brokers with two users: ann has roles, and bot may publish to some subjects. It
+// returns the flags by which a command is one of them. The caller stops the brokers.
+func annAndBot(t *testing.T, roles []identity.Role, may ...string) (dev *child, ann, bot string) {
+	t.Helper()
+	a, _, _ := command(t, "", "user", "token")
+	b, _, _ := command(t, "", "user", "token")
 	text, err := json.Marshal(identity.Document{Users: []identity.User{
-		{Name: "ann", Tokens: []string{valueOf(t, ann, "tokens")},
-			Roles: []identity.Role{identity.Operator}},
-		{Name: "bot", Tokens: []string{valueOf(t, bot, "tokens")}, Permissions: &identity.Permissions{
-			Publish: &identity.Subjects{Allow: []string{"greet.>"}}}},
+		{Name: "ann", Tokens: []string{valueOf(t, a, "tokens")}, Roles: roles},
+		{Name: "bot", Tokens: []string{valueOf(t, b, "tokens")},
+			Permissions: &identity.Permissions{Publish: &identity.Subjects{Allow: may}}},
 	}})
 	testutil.Must(t, err)
 	file := filepath.Join(t.TempDir(), "users.json")
 	testutil.Must(t, os.WriteFile(file, text, 0o600))
-	dev := startDev(t, "--data", t.TempDir(), "--users", file)
+	dev = startDev(t, "--data", t.TempDir(), "--users", file)
+	return dev, " --token " + valueOf(t, a, "token ("), " --token " + valueOf(t, b, "token (")
+}
+
+// TestAQueryWithoutTheRightToReadEndsOnce: the refusal is said once. The query does not wait for
+// answers, which its --timeout allows to take longer than this test waits.
+func TestAQueryWithoutTheRightToReadEndsOnce(t *testing.T) {
+	t.Parallel()
+	dev, ann, bot := annAndBot(t, []identity.Role{identity.Operator}, "greet.>")
 	defer dev.stop()
 	s := shell{t, dev.url}
-	s.does("topic create orders --token " + valueOf(t, ann, "token ("))
+	s.does("topic create orders" + ann)
 	type result struct {
 		said string
 		code int
 	}
 	ended := make(chan result, 1)
 	go func() {
-		_, said, code := s.types("", "query orders --timeout 10m --token "+valueOf(t, bot, "token ("))
+		_, said, code := s.types("", "query orders --timeout 10m"+bot)
 		ended <- result{said, code}
 	}()
 	select {
@@ -57,25 +64,13 @@ func TestAQueryWithoutTheRightToReadEndsOnce(t *testing.T) {
 // lines, and no file is left, since that would lack the other shard.
 func TestAQueryWithTheRightToOneShardOfTwo(t *testing.T) {
 	t.Parallel()
-	ann, _, _ := command(t, "", "user", "token")
-	bot, _, _ := command(t, "", "user", "token")
-	text, err := json.Marshal(identity.Document{Users: []identity.User{
-		{Name: "ann", Tokens: []string{valueOf(t, ann, "tokens")},
-			Roles: []identity.Role{identity.Operator, identity.Publisher}},
-		{Name: "bot", Tokens: []string{valueOf(t, bot, "tokens")}, Permissions: &identity.Permissions{
-			Publish: &identity.Subjects{Allow: []string{
-				"$CARILLON.API.SNAPSHOT.orders", "$CARILLON.API.RECORDS.orders.0"}}}},
-	}})
-	testutil.Must(t, err)
-	users := filepath.Join(t.TempDir(), "users.json")
-	testutil.Must(t, os.WriteFile(users, text, 0o600))
-	dev := startDev(t, "--data", t.TempDir(), "--users", users)
+	dev, ann, bot := annAndBot(t, []identity.Role{identity.Operator, identity.Publisher},
+		"$CARILLON.API.SNAPSHOT.orders", "$CARILLON.API.RECORDS.orders.0")
 	defer dev.stop()
 	s := shell{t, dev.url}
-	token := " --token " + valueOf(t, ann, "token (")
-	s.does("topic create orders --shards 2" + token)
+	s.does("topic create orders --shards 2" + ann)
 	for n := range 8 {
-		s.does(fmt.Sprintf("pub --ack orders.%d%s", n, token), `{"n":1}`)
+		s.does(fmt.Sprintf("pub --ack orders.%d%s", n, ann), `{"n":1}`)
 	}
 	folder := t.TempDir()
 	file := filepath.Join(folder, "orders.parquet")
@@ -83,8 +78,7 @@ func TestAQueryWithTheRightToOneShardOfTwo(t *testing.T) {
 		"", "--follow", "--where json.n==1", "--follow --where json.n==1", "--aggregate count()",
 		"--output-file " + file, "--aggregate count() --output-file " + file,
 	} {
-		out, said, code := s.types("", "query orders "+more+" --timeout 10m --token "+
-			valueOf(t, bot, "token ("))
+		out, said, code := s.types("", "query orders "+more+" --timeout 10m"+bot)
 		if code != exitFailure || strings.Count(said, "carillon: topic orders: ") != 1 ||
 			strings.Count(said, `"$CARILLON.API.RECORDS.orders.1"`) != 1 ||
 			strings.Contains(more, "aggregate") && out != "" {

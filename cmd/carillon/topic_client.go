@@ -46,7 +46,7 @@ func (m *manageFlags) connect(cmd *cobra.Command, more ...nats.Option) (*brokers
 	return &brokers{nc, js, m.timeout, cmd.ErrOrStderr()}, nil
 }
 
-// connectAsking is connect, for requests of which the first that the user may not make ends ctx.
+// connectAsking connects like connect. ctx ends at the first request that the user may not make.
 // The caller calls end.
 func (m *manageFlags) connectAsking(cmd *cobra.Command) (ctx context.Context, b *brokers, end func(), err error) {
 	ctx, stop := context.WithCancelCause(cmd.Context())

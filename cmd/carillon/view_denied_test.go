@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,23 +14,11 @@ import (
 // without its values.
 func TestRequestsAboutViewsThatAreDeniedEndAtOnce(t *testing.T) {
 	t.Parallel()
-	ann, _, _ := command(t, "", "user", "token")
-	bot, _, _ := command(t, "", "user", "token")
-	text, err := json.Marshal(identity.Document{Users: []identity.User{
-		{Name: "ann", Tokens: []string{valueOf(t, ann, "tokens")},
-			Roles: []identity.Role{identity.Operator}},
-		{Name: "bot", Tokens: []string{valueOf(t, bot, "tokens")}, Permissions: &identity.Permissions{
-			Publish: &identity.Subjects{Allow: []string{"$CARILLON.API.VIEW.INFO"}}}},
-	}})
-	testutil.Must(t, err)
-	file := filepath.Join(t.TempDir(), "users.json")
-	testutil.Must(t, os.WriteFile(file, text, 0o600))
-	dev := startDev(t, "--data", t.TempDir(), "--users", file)
+	dev, ann, bot := annAndBot(t, []identity.Role{identity.Operator}, "$CARILLON.API.VIEW.INFO")
 	defer dev.stop()
 	s := shell{t, dev.url}
-	token := " --token " + valueOf(t, ann, "token (")
-	s.does("topic create orders" + token)
-	s.does("view create count orders --value n=count()" + token)
+	s.does("topic create orders" + ann)
+	s.does("view create count orders --value n=count()" + ann)
 	for _, c := range []struct {
 		line, request string
 		code          int
@@ -49,7 +34,7 @@ func TestRequestsAboutViewsThatAreDeniedEndAtOnce(t *testing.T) {
 		}
 		ended := make(chan result, 1)
 		go func() {
-			out, said, code := s.types("", "view "+c.line+" --timeout 10m --token "+valueOf(t, bot, "token ("))
+			out, said, code := s.types("", "view "+c.line+" --timeout 10m"+bot)
 			ended <- result{out, said, code}
 		}()
 		select {

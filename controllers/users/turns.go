@@ -45,7 +45,7 @@ const (
 	hashing                  // makes new verifiers
 )
 
-// group is who waits for turns.
+// group says why the passwords of a user wait for turns.
 type group int
 
 const (
